@@ -38,7 +38,8 @@ gen: ## write the generated files
 	go generate ./...
 	scripts/deps.sh
 	scripts/notice.sh
-	python3 sdk/python/tools/unasync.py
+	/usr/bin/python3 sdk/python/tools/schemas.py
+	/usr/bin/python3 sdk/python/tools/unasync.py
 	go test ./internal/config ./internal/cli -update >/dev/null
 	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent generate --prefix sdk/typescript
 

@@ -29,6 +29,7 @@ if [ "${1:-}" = --test ]; then
 	need /usr/lib/python3/dist-packages/wheel python3-wheel
 	need /usr/lib/python3/dist-packages/pip python3-pip
 	need /usr/lib/python3/dist-packages/httpx python3-httpx
+	need /usr/lib/python3/dist-packages/yaml python3-yaml
 	need /usr/lib/python3/dist-packages/wsproto python3-wsproto
 	need /usr/lib/python3/dist-packages/ipykernel python3-ipykernel # the tests of kernels outside sandboxes
 	need /usr/lib/python3/dist-packages/matplotlib python3-matplotlib

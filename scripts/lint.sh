@@ -17,6 +17,7 @@ sdk() {
 # The documentation of settings and commands is compared by tests.
 docs() { go test ./internal/config ./internal/cli; }
 unasync() { /usr/bin/python3 sdk/python/tools/unasync.py --check; }
+schemas() { /usr/bin/python3 sdk/python/tools/schemas.py --check; }
 types() { cd sdk/python && /usr/bin/mypy --python-version 3.9 --cache-dir ../../tmp/mypy; }
 python() { git ls-files -z '*.py' | xargs -0 /usr/bin/pyflakes3; }
 typescript() {
@@ -36,6 +37,7 @@ check openapi openapi
 check sdk sdk
 check typescript typescript
 check unasync unasync
+check schemas schemas
 check mypy types
 check pyflakes python
 check docs docs

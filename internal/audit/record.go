@@ -28,7 +28,7 @@ const (
 // Record is one entry of the log.
 type Record struct {
 	Seq     int64  `json:"seq" doc:"Its number, without gaps in the whole log."`
-	Time    string `json:"time" doc:"When it was made."` // when the record was made, as [sandbox.AuditTime]
+	Time    string `json:"time" format:"date-time" doc:"When it was made."` // when the record was made, as [sandbox.AuditTime]
 	Action  string `json:"action" doc:"What was asked for: the operation of this document, or the name of an action of the server."`
 	Outcome string `json:"outcome" doc:"ok, started, cancelled, interrupted, failed, or the code of the error."` // OK, Started, Cancelled, Interrupted, Failed, or the code of the error
 	Status  int    `json:"status,omitempty" doc:"The HTTP status; absent when there was no request."`

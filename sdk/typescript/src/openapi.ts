@@ -1891,7 +1891,10 @@ export interface components {
              * @description Its number, without gaps in the whole log.
              */
             seq: number;
-            /** @description When it was made. */
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
             time: string;
             /** @description What was asked for: the operation of this document, or the name of an action of the server. */
             action: string;

@@ -10,10 +10,10 @@
 
 from ._pages import AsyncPage, AsyncPages, Page
 from ._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress
-from ._snapshotfiles import SnapshotDownload, SnapshotFile
+from ._schemas import BuildImageOptions, SnapshotDownload, SnapshotFile
 from .aio import AsyncModboxClient
 from .audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
-from .builds import BuildError, BuildEvent, BuildImageOptions, PullEvent
+from .builds import BuildError, BuildEvent, PullEvent
 from .client import ModboxClient
 from .errors import (
     AuthError,

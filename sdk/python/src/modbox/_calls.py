@@ -8,28 +8,14 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 from urllib.parse import quote, urlencode
 
+from ._decode import decode
+from ._schemas import CreateOptions, Event, ExecutionCommand, FileInfo, Identity, NewToken, Sandbox, ServerVersion, Stats, Token, Usage
 from .errors import ModboxError, new_error
-from .models import (
-    AnyExecResult,
-    Event,
-    ExecEvent,
-    ExecResult,
-    FileInfo,
-    Identity,
-    NewToken,
-    Sandbox,
-    ServerVersion,
-    Stats,
-    Timeouts,
-    Token,
-    Usage,
-    decode,
-)
-from .options import CreateOptions, ExecutionCommand
+from .models import AnyExecResult, ExecEvent, ExecResult
 
 T = TypeVar("T")
 
@@ -147,15 +133,19 @@ def known(options: Any, given: Mapping[str, Any]) -> None:
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
 
 
-def timeouts_body(t: Optional[Timeouts]) -> Optional[Dict[str, Any]]:
-    if t is None:
-        return None
-    return _body(
-        idle_seconds=t.idle_seconds,
-        on_idle=t.on_idle,
-        paused_seconds=t.paused_seconds,
-        execution_seconds=t.execution_seconds,
-    )
+def encoded(value: Any) -> Any:
+    """A value that a caller gave, as the wire has it."""
+    if is_dataclass(value):
+        return _body(**{f.name: encoded(getattr(value, f.name)) for f in fields(value)})
+    if isinstance(value, (str, bytes, Mapping)):
+        return value
+    return list(value) if isinstance(value, Sequence) else value
+
+
+def options_body(options: Any, given: Mapping[str, Any], without: Sequence[str] = ()) -> Dict[str, Any]:
+    """Options as the body of a request; those that are None, and ``without``, are left out."""
+    known(options, given)
+    return _body(**{name: encoded(value) for name, value in given.items() if name not in without})
 
 
 def listed(values: Optional[Sequence[str]]) -> Optional[List[str]]:
@@ -169,54 +159,26 @@ def _execution_file(path: str, content: Union[str, bytes]) -> Dict[str, str]:
 
 def execution_body(c: ExecutionCommand) -> Dict[str, Any]:
     """An ExecutionCommand as the wire has it."""
-    known(ExecutionCommand, c)
-    body = command_body(c.get("command"), c.get("shell"), c.get("cwd"), c.get("env"), c.get("user"), None, c.get("timeout_seconds"))
+    body = options_body(ExecutionCommand, c, without=("files", "tty"))
     files, tty = c.get("files"), c.get("tty")
     return _body(
         **body,
-        kind=c.get("kind"),
         files=None if files is None else [_execution_file(path, content) for path, content in files.items()],
-        stdin=c.get("stdin"),
-        stdin_stream_id=c.get("stdin_stream_id"),
         tty=None if tty is None else {"rows": tty[0], "cols": tty[1]},
-        combined=c.get("combined"),
-        stdout=c.get("stdout"),
-        stderr=c.get("stderr"),
     )
 
 
 def create(o: CreateOptions) -> Call[Sandbox]:
-    known(CreateOptions, o)
-    resources, network, command = o.get("resources"), o.get("network"), o.get("command")
-    wait_seconds = o.get("wait_seconds")
-    waits = (wait_seconds or 0) + (o.get("wait_for_quota_seconds") or 0)
+    command = o.get("command")
+    waits = (o.get("wait_seconds") or 0) + (o.get("wait_for_quota_seconds") or 0)
     return Call(
         "POST",
         "/v1/sandboxes",
         _into(Sandbox),
         repeatable=True,
         json=_body(
-            name=o.get("name"),
-            image=o.get("image"),
-            image_id=o.get("image_id"),
-            snapshot=o.get("snapshot"),
-            env=o.get("env"),
-            labels=o.get("labels"),
-            ttl_seconds=o.get("ttl_seconds"),
-            timeouts=timeouts_body(o.get("timeouts")),
-            checkpoint_interval_seconds=o.get("checkpoint_interval_seconds"),
-            resources=resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk),
-            network=network and _body(enabled=network.enabled, ports=list(network.ports)),
-            url_access=o.get("url_access"),
-            apt_packages=listed(o.get("apt_packages")),
-            npm_packages=listed(o.get("npm_packages")),
-            description=o.get("description"),
-            metadata=o.get("metadata"),
+            **options_body(CreateOptions, o, without=("command", "idempotency_key")),
             command=command and execution_body(command),
-            mode=o.get("mode"),
-            replace=o.get("replace"),
-            wait_seconds=wait_seconds,
-            wait_for_quota_seconds=o.get("wait_for_quota_seconds"),
         ),
         headers={"idempotency-key": o.get("idempotency_key") or str(uuid.uuid4())},
         timeout=waits + WAIT_SLACK_SECONDS if waits else DEFAULT,

@@ -6,8 +6,8 @@ import time
 from typing import Any, Dict, Literal, Optional
 
 from ._calls import DEFAULT, WAIT_SLACK_SECONDS, Call, Listing, _body, _into, _load, _nothing, _query, _raw, _segment, listing, sandbox_path
+from ._schemas import Execution
 from .errors import ModboxError, new_error
-from .records import Execution
 
 #: How often in a row a connection may break at once, without a byte, before it is given up.
 _MAX_FRUITLESS = 3

@@ -2,41 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Optional, Sequence
 
 from ._calls import Call, Listing, _body, _into, _nothing, _raw, _segment, known, listing
-from .models import Image, Runtime, _time
-from .options import SandboxImageChanges, SandboxImageOptions
-from .records import AptPackageChecks, PrunedImages
-
-
-@dataclass(frozen=True)
-class SandboxImage:
-    """An image of the workspace's catalogue, with the defaults of the sandboxes that are made from it by its ``id``."""
-
-    id: str
-    name: str
-    image: str
-    tag: str
-    created_at: datetime = _time()
-    updated_at: datetime = _time()
-    description: Optional[str] = None
-    #: In every workspace.
-    builtin: bool = False
-    enabled: bool = True
-    #: Used when a request names no image.
-    is_default: bool = False
-    #: Limit of its sandboxes in MiB.
-    memory_mb: int = 0
-    readiness_port: Optional[int] = None
-    ttl_seconds: Optional[int] = None
-    #: What it is pulled with; None: whichever the workspace has for the host.
-    registry_id: Optional[str] = None
-    registry_name: Optional[str] = None
-    #: None for one that every workspace has.
-    workspace_id: Optional[str] = None
+from ._schemas import AptPackageChecks, Image, PrunedImages, Runtime, SandboxImage, SandboxImageChanges, SandboxImageOptions
 
 
 def list_all() -> Listing[Image]:

@@ -7,11 +7,9 @@ from datetime import datetime
 from typing import Any, Dict, List, Mapping, Optional
 
 from ._calls import WAIT_SLACK_SECONDS, Call, _body, _into, _items, _load, _query, _segment, known
+from ._decode import _by, _optional_time, _required, decode, parse_time
+from ._schemas import Registry, SandboxImage, SandboxImageChanges, SandboxImageOptions
 from .errors import new_error
-from ._images import SandboxImage
-from .models import _by, _optional_time, _time, decode
-from .options import SandboxImageChanges, SandboxImageOptions
-from ._registries import Registry
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class SandboxDetail:
     id: str
     name: str
     status: str
-    created_at: datetime = _time()
+    created_at: datetime = _required(parse_time)
     created_by: str = ""
     updated_at: Optional[datetime] = _optional_time()
     sandbox_url: str = ""
@@ -81,8 +79,8 @@ class PlatformWorkspace:
     name: str
     realm: str
     created_by: str
-    created_at: datetime = _time()
-    updated_at: datetime = _time()
+    created_at: datetime = _required(parse_time)
+    updated_at: datetime = _required(parse_time)
     description: Optional[str] = None
     members: List[WorkspaceMember] = _by(lambda w: [decode(WorkspaceMember, item) for item in w], default_factory=list)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ._calls import Call, Listing, _body, _into, _nothing, _segment, listing, sandbox_path
-from .models import PortAccess, PortLink, PublishedPort
+from ._schemas import PortAccess, PortLink, PublishedPort
 
 
 def _port_path(ref: str, port: int, call: str = "") -> str:

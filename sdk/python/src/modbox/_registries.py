@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Dict, Optional
 
 from ._calls import Call, Listing, _body, _into, _nothing, _segment, listing
-from .models import _time
-
-
-@dataclass(frozen=True)
-class Registry:
-    """How the workspace signs in to a container registry, without the password."""
-
-    id: str
-    name: str
-    #: Its host, such as ``ghcr.io``.
-    server: str
-    username: str
-    created_at: datetime = _time()
-    updated_at: datetime = _time()
-    email: Optional[str] = None
-    #: False: images are pulled without it.
-    enabled: bool = True
+from ._schemas import Registry
 
 
 def _path(registry_id: str) -> str:

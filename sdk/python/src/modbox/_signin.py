@@ -10,8 +10,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Awaitable, Callable, Optional, Union
 
 from ._calls import Call, Listing, _body, _load, _nothing, _segment, listing
+from ._schemas import SignInSession
 from .errors import new_error
-from .models import SignInSession, UserSession
+from .models import UserSession
 
 #: Is called with new tokens.
 OnSession = Callable[[UserSession], None]

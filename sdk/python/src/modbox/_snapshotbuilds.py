@@ -8,14 +8,15 @@ from datetime import datetime
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, TypeVar, Union
 
 from ._background import AsyncBackground, Background
-from ._calls import Call, _body, _into, _load, _nothing, _segment, known, listed
+from ._calls import Call, _body, _into, _load, _nothing, _segment, encoded, options_body
+from ._decode import _by, _required, decode, parse_time
+from ._schemas import BuildOptions, Snapshot
 from .errors import ModboxError, new_error
-from .models import _by, _time, decode
-from .options import BuildOptions
-from .records import Snapshot
 
 T = TypeVar("T")
 
+#: The options that the request that finishes a build has.
+_FINISH = ("apt_packages", "npm_packages", "env", "wait_for_quota_seconds")
 #: How often a build is asked what it is at.
 PAUSE_SECONDS = 1.0
 
@@ -42,7 +43,7 @@ class SnapshotBuildLine:
     #: As of SnapshotBuildProgress.
     phase: str
     message: str
-    time: datetime = _time()
+    time: datetime = _required(parse_time)
     #: Lines before it are lost: the server keeps the last 1000, and 64 KiB.
     truncated: bool = False
 
@@ -69,9 +70,7 @@ class SnapshotBuildEvent:
 
 
 def begin(runtime: str, o: BuildOptions) -> Call[Dict[str, Any]]:
-    known(BuildOptions, o)
-    names = ("name", "tag", "description", "message", "metadata", "public", "dir", "content_hash", "force")
-    body = _body(runtime=runtime, **{name: o.get(name) for name in names})
+    body = {"runtime": runtime, **options_body(BuildOptions, o, without=("files", *_FINISH))}
     return Call("POST", "/v1/snapshot-builds", _load, repeatable=False, json=body, timeout=None)
 
 
@@ -85,12 +84,7 @@ def upload(build: str, o: BuildOptions) -> Call[None]:
 
 
 def finish(build: str, o: BuildOptions) -> Call[Snapshot]:
-    body = _body(
-        apt_packages=listed(o.get("apt_packages")),
-        npm_packages=listed(o.get("npm_packages")),
-        env=o.get("env"),
-        wait_for_quota_seconds=o.get("wait_for_quota_seconds"),
-    )
+    body = _body(**{name: encoded(o.get(name)) for name in _FINISH})
     return Call("POST", _path(build, "finish"), _into(Snapshot), repeatable=False, json=body, timeout=None)
 
 

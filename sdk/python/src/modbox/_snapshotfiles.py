@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Dict, Mapping, Optional
 
 from ._calls import Call, Listing, _load, _query, _raw, _segment
-from .models import FileInfo, _time, decode
-
-
-@dataclass(frozen=True)
-class SnapshotFile(FileInfo):
-    """A name in a snapshot; ``sha256`` is of a file of up to 64 MiB, when asked for."""
-
-    sha256: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class SnapshotDownload:
-    """Where files of a snapshot can be downloaded: ``url`` answers a tar.gz to whoever has it."""
-
-    url: str
-    expires_at: datetime = _time()
+from ._decode import decode
+from ._schemas import SnapshotFile
 
 
 def _file(wire: Mapping[str, Any]) -> SnapshotFile:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
 
-from ._calls import Call, Listing, _body, _into, _items, _load, _nothing, _segment, known, listing, sandbox_path, timeouts_body
-from .models import Sandbox, Timeouts
-from .options import SnapshotFilter
-from .records import Checkpoint, Forked, Snapshot
+from ._calls import Call, Listing, _body, _into, _items, _load, _nothing, _segment, known, listing, sandbox_path, encoded
+from ._schemas import Checkpoint, Sandbox, Snapshot, SnapshotFilter, Timeouts
+from .records import Forked
 
 Memory = Literal["prefer", "require", "discard"]
 
@@ -40,7 +39,7 @@ def fork(
         env=env,
         labels=labels,
         ttl_seconds=ttl_seconds,
-        timeouts=timeouts_body(timeouts),
+        timeouts=encoded(timeouts),
         wait_for_quota_seconds=wait_for_quota_seconds,
     )
     return Call("POST", sandbox_path(ref, "/fork"), _items(Forked, "forks"), repeatable=False, json=body, timeout=None)

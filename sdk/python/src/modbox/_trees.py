@@ -6,8 +6,9 @@ import base64
 from typing import Any, List, Mapping, Optional, Union
 
 from ._calls import Call, _body, _load, _nothing, _query, _raw, sandbox_path
+from ._decode import decode
 from .errors import new_error
-from .models import FileEvent, decode
+from .models import FileEvent
 
 
 def write_many(ref: str, files: Mapping[str, Union[str, bytes]], mode: Optional[str]) -> Call[None]:

@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 from ._calls import Call, Listing, _into, _load, _nothing, _segment, listing
-from .models import _optional_time, _time
-
-
-@dataclass(frozen=True)
-class User:
-    """Somebody who signs in."""
-
-    id: str
-    name: str
-    created_at: datetime = _time()
-    email: str = ""
-    #: Looks after the installation.
-    administrator: bool = False
-    #: Its own.
-    workspace_id: str = ""
-    #: None unless it is disabled.
-    disabled_at: Optional[datetime] = _optional_time()
-
-
-@dataclass(frozen=True)
-class NewUser(User):
-    """A user just made.
-
-    ``code``, which is shown only now, is what it chooses its password by, see
-    ``ModboxClient.accept_invitation``; None when it has one.
-    """
-
-    code: Optional[str] = field(default=None, repr=False)
+from ._schemas import NewUser, User
 
 
 def _path(user: str, call: str = "") -> str:

@@ -1,7 +1,7 @@
 """The audit log."""
 
 from ._async.audit import AsyncAudit
-from ._audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
+from ._schemas import AuditEntry, AuditFilter, AuditRecord, AuditReport
 from ._sync.audit import Audit
 
 __all__ = [

@@ -6,11 +6,12 @@ import base64
 import json
 import uuid
 from dataclasses import dataclass
-from typing import Any, AsyncIterable, AsyncIterator, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, TypedDict, Union
+from typing import Any, AsyncIterable, AsyncIterator, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, Union
 
-from ._calls import Call, _body, _load, _raw, known
+from ._calls import Call, _body, _load, _raw, options_body
+from ._decode import _by, decode
+from ._schemas import BuildImageOptions, Image
 from .errors import ModboxError, new_error
-from .models import Image, Resources, _by, decode
 
 
 class BuildError(ModboxError):
@@ -21,34 +22,6 @@ class BuildError(ModboxError):
         self.line = line
         self.instruction = instruction
         self.exit_code = exit_code
-
-
-class BuildImageOptions(TypedDict, total=False):
-    """What image to build from a Dockerfile."""
-
-    #: Its name, such as ``app:v1`` or ``registry.example.com/team/app:v1``. Left out, it is known by its digest,
-    #: and kept for an hour unless something uses it.
-    tag: Optional[str]
-    #: The Dockerfile's text, instead of the file at ``path``.
-    dockerfile: Optional[str]
-    #: Where the Dockerfile is among the files; ``Dockerfile`` when left out.
-    path: Optional[str]
-    #: Values of ARGs; they are no secrets.
-    build_args: Optional[Mapping[str, str]]
-    #: The stage to build, by name or number; the last when left out.
-    target: Optional[str]
-    #: Make every layer anew.
-    no_cache: Optional[bool]
-    #: Let RUN reach the network.
-    network: Optional[bool]
-    #: Push the image to the registry that ``tag`` names.
-    push: Optional[bool]
-    #: Limits of each RUN; the server's for builds when left out.
-    resources: Optional[Resources]
-    #: How long the build may take; the server's limit when left out.
-    timeout_seconds: Optional[int]
-    #: How long to wait for room in the workspace's quota, within ``timeout_seconds``; not at all when left out.
-    wait_for_quota_seconds: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -140,20 +113,7 @@ Files = Union[bytes, Iterable[bytes], AsyncIterable[bytes]]
 
 
 def build(files: Files, o: BuildImageOptions) -> Call[bytes]:
-    known(BuildImageOptions, o)
-    resources = o.get("resources")
-    options = _body(
-        tag=o.get("tag"),
-        dockerfile=o.get("path"),
-        build_args=o.get("build_args"),
-        target=o.get("target"),
-        no_cache=o.get("no_cache"),
-        network=o.get("network"),
-        push=o.get("push"),
-        resources=resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk),
-        timeout_seconds=o.get("timeout_seconds"),
-        wait_for_quota_seconds=o.get("wait_for_quota_seconds"),
-    )
+    options = _body(**options_body(BuildImageOptions, o, without=("dockerfile", "path")), dockerfile=o.get("path"))
     boundary = f"modbox-{uuid.uuid4()}"
     head, tail = _envelope(boundary, options, o.get("dockerfile"))
     content: Files

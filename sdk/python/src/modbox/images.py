@@ -1,7 +1,7 @@
 """Images."""
 
 from ._async.images import AsyncImages, AsyncSandboxImages
-from ._images import SandboxImage
+from ._schemas import SandboxImage
 from ._sync.images import Images, SandboxImages
 
 __all__ = [

@@ -1,7 +1,7 @@
 """How a workspace signs in to container registries."""
 
 from ._async.registries import AsyncRegistries
-from ._registries import Registry
+from ._schemas import Registry
 from ._sync.registries import Registries
 
 __all__ = [

@@ -1,7 +1,7 @@
 """The users of an installation."""
 
 from ._async.users import AsyncUsers
-from ._users import NewUser, User
+from ._schemas import NewUser, User
 from ._sync.users import Users
 
 __all__ = [

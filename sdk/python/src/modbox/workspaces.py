@@ -1,7 +1,7 @@
 """Workspaces and their members."""
 
 from ._async.workspaces import AsyncWorkspaces
-from ._workspaces import AddedMember, DiskUse, Invitation, Member, NewInvitation, Quota, QuotaReport, QuotaUsed, Role, Workspace, WorkspaceDetail
+from ._schemas import AddedMember, DiskUse, Invitation, Member, NewInvitation, Quota, QuotaReport, QuotaUsed, Role, Workspace, WorkspaceDetail
 from ._sync.workspaces import Workspaces
 
 __all__ = [

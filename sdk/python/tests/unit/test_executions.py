@@ -18,8 +18,6 @@ def wire_execution(**more):
         "command": ["true"],
         "state": "running",
         "exit_code": None,
-        "error": "",
-        "stdin_stream_id": "",
         "stdout": {"stream_id": "str_1", "bytes": 0, "truncated": False},
         "stderr": {"stream_id": "", "bytes": 0, "truncated": False},
         "created_by": "u",

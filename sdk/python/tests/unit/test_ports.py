@@ -100,7 +100,7 @@ class Ports(unittest.TestCase):
         self.assertEqual((sandbox.url_access, sandbox.network.ports), ("open", [PORT]))
 
     def test_a_workspace_can_ask_for_a_key_on_all_urls(self):
-        wire = {"id": "w", "name": "n", "slug": "s", "url_access": "key", "created_at": WHEN, "updated_at": WHEN}
+        wire = {"id": "w", "name": "n", "slug": "s", "role": "owner", "url_access": "key", "created_at": WHEN, "updated_at": WHEN}
         server = Server(self, lambda seen, handler, n: send_json(handler, wire))
         with ModboxClient(token="mbx_test", base_url=server.url) as client:
             self.assertEqual(client.workspaces.update("w", url_access="key").url_access, "key")

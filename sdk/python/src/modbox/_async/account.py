@@ -6,7 +6,8 @@ from typing import Optional
 
 from .. import _signin as calls
 from .._pages import AsyncPages
-from ..models import SignInSession, UserSession
+from .._schemas import SignInSession
+from ..models import UserSession
 from .requester import AsyncRequester
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional
 
 from .. import _audit as calls
-from .._audit import AuditEntry, AuditFilter, AuditReport
 from .._pages import AsyncPages
+from .._schemas import AuditEntry, AuditFilter, AuditReport
 from .requester import AsyncRequester
 
 if TYPE_CHECKING:

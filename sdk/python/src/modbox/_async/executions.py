@@ -10,11 +10,10 @@ from .. import _executions as calls
 from .._calls import MAX_WAIT_SECONDS, execution_body
 from .._executions import Position
 from .._pages import AsyncPages
+from .._schemas import Execution, ExecutionCommand
 from ..errors import ModboxError
-from ..options import ExecutionCommand
-from ..records import Execution
-from ..transport import AsyncContent
 from ..terminals import AsyncSession, attach_execution
+from ..transport import AsyncContent
 from .requester import AsyncRequester
 
 if TYPE_CHECKING:

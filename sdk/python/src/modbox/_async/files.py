@@ -6,7 +6,7 @@ from typing import AsyncGenerator, Optional
 
 from .. import _calls as calls
 from .._pages import AsyncPages
-from ..models import FileInfo
+from .._schemas import FileInfo
 from ..transport import AsyncContent
 from .requester import AsyncRequester
 from .trees import AsyncFileTrees

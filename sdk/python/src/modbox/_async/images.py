@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, AsyncGenerator, Optional, Sequence
 
 from .. import _images as calls
-from .._images import SandboxImage
 from .._pages import AsyncPages
-from ..builds import BuildEvent, BuildImageOptions, Files, ProgressReader, PullEvent, build, build_events, pull_events
-from ..models import Image, Runtime
-from ..options import SandboxImageChanges, SandboxImageOptions
-from ..records import AptPackageChecks, PrunedImages
+from .._schemas import AptPackageChecks, BuildImageOptions, Image, PrunedImages, Runtime, SandboxImage, SandboxImageChanges, SandboxImageOptions
+from ..builds import BuildEvent, Files, ProgressReader, PullEvent, build, build_events, pull_events
 from .requester import AsyncRequester
 
 if TYPE_CHECKING:

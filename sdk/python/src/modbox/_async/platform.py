@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, List, Mapping, Optional
 
 from .. import _platform as calls
 from .._calls import MAX_WAIT_SECONDS
-from .._images import SandboxImage
 from .._platform import AddedWorkspaceMember, DestroyResult, PlatformWorkspace, PlatformWorkspaces, ProvisionResult, SandboxDetail, SandboxList, WaitResult
-from .._registries import Registry
-from .._workspaces import Role
-from ..options import SandboxImageChanges, SandboxImageOptions
+from .._schemas import Registry, Role, SandboxImage, SandboxImageChanges, SandboxImageOptions
 from .requester import AsyncRequester
 
 if TYPE_CHECKING:

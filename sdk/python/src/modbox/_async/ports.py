@@ -6,7 +6,7 @@ from typing import Optional
 
 from .. import _ports as calls
 from .._pages import AsyncPages
-from ..models import PortAccess, PortLink, PublishedPort
+from .._schemas import PortAccess, PortLink, PublishedPort
 from .requester import AsyncRequester
 
 

@@ -6,7 +6,7 @@ from typing import Optional
 
 from .. import _registries as calls
 from .._pages import AsyncPages
-from .._registries import Registry
+from .._schemas import Registry
 from .requester import AsyncRequester
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterator, Literal, Mappin
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import AsyncPages
-from ..models import AnyExecResult, Event, ExecEvent, ExecResult, Sandbox, SandboxState, Stats, Usage
-from ..options import CreateOptions
+from .._schemas import CreateOptions, Event, Sandbox, SandboxState, Stats, Usage
+from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import AsyncSession
 from .files import AsyncFiles
 from .ports import AsyncPorts

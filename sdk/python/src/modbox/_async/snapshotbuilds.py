@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, AsyncGenerator, List, Optional, Tuple
 
 from .. import _snapshotbuilds as calls
 from .._background import AsyncBackground
+from .._decode import decode
+from .._schemas import BuildOptions, Snapshot
 from .._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress, Teller
 from ..errors import ModboxError
-from ..models import decode
-from ..options import BuildOptions
-from ..records import BuiltSnapshot, Snapshot
+from ..records import BuiltSnapshot
 from .requester import AsyncRequester
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import AsyncGenerator, Literal, Optional
 
 from .. import _snapshotfiles as calls
+from .._decode import decode
 from .._pages import AsyncPages
-from .._snapshotfiles import SnapshotDownload, SnapshotFile
-from ..models import decode
+from .._schemas import SnapshotDownload, SnapshotFile
 from .requester import AsyncRequester
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Mapping, Optional
 from .. import _stateful as calls
 from .._calls import _body
 from .._pages import AsyncPages
-from ..options import SnapshotFilter
-from ..records import Snapshot
+from .._schemas import Snapshot, SnapshotFilter
 from .requester import AsyncRequester
 from .snapshotbuilds import AsyncSnapshotBuilds
 from .snapshotfiles import AsyncSnapshotFiles

@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from .. import _calls as calls
 from .._pages import AsyncPages
-from ..models import NewToken, Token
+from .._schemas import NewToken, Token
 from .requester import AsyncRequester
 
 

@@ -7,7 +7,7 @@ from typing import Optional
 from .. import _users as calls
 from .._calls import _body
 from .._pages import AsyncPages
-from .._users import NewUser, User
+from .._schemas import NewUser, User
 from .requester import AsyncRequester
 
 

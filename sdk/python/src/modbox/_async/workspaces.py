@@ -6,8 +6,7 @@ from typing import Optional
 
 from .. import _workspaces as calls
 from .._pages import AsyncPages
-from .._workspaces import AddedMember, Invitation, Member, Quota, QuotaReport, Role, Workspace, WorkspaceDetail
-from ..models import URLAccess
+from .._schemas import AddedMember, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail
 from .requester import AsyncRequester
 
 

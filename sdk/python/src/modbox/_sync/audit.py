@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional
 
 from .. import _audit as calls
-from .._audit import AuditEntry, AuditFilter, AuditReport
 from .._pages import Page
+from .._schemas import AuditEntry, AuditFilter, AuditReport
 from .requester import Requester
 
 if TYPE_CHECKING:

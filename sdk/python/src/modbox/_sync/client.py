@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Optional, Type
 
 from .. import _calls as calls, _signin
 from .._calls import Call
+from .._schemas import Identity, ServerVersion
 from .._session import DEFAULTS, Settings
 from .._signin import OnSession, Renewing, Credentials
-from ..models import Identity, ServerVersion, UserSession
+from ..models import UserSession
 from ..options import ConnectOptions
 from ..transport import Transport, default_transport
 from .account import Account

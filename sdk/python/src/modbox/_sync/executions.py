@@ -11,11 +11,10 @@ from .. import _executions as calls
 from .._calls import MAX_WAIT_SECONDS, execution_body
 from .._executions import Position
 from .._pages import Page
+from .._schemas import Execution, ExecutionCommand
 from ..errors import ModboxError
-from ..options import ExecutionCommand
-from ..records import Execution
-from ..transport import Content
 from ..terminals import Session, attach_execution
+from ..transport import Content
 from .requester import Requester
 
 if TYPE_CHECKING:

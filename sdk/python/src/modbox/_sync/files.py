@@ -7,7 +7,7 @@ from typing import Generator, Optional
 
 from .. import _calls as calls
 from .._pages import Page
-from ..models import FileInfo
+from .._schemas import FileInfo
 from ..transport import Content
 from .requester import Requester
 from .trees import FileTrees

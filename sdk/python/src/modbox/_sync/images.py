@@ -6,12 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generator, Optional, Sequence
 
 from .. import _images as calls
-from .._images import SandboxImage
 from .._pages import Page
-from ..builds import BuildEvent, BuildImageOptions, Files, ProgressReader, PullEvent, build, build_events, pull_events
-from ..models import Image, Runtime
-from ..options import SandboxImageChanges, SandboxImageOptions
-from ..records import AptPackageChecks, PrunedImages
+from .._schemas import AptPackageChecks, BuildImageOptions, Image, PrunedImages, Runtime, SandboxImage, SandboxImageChanges, SandboxImageOptions
+from ..builds import BuildEvent, Files, ProgressReader, PullEvent, build, build_events, pull_events
 from .requester import Requester
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Optional
 
 from .. import _registries as calls
 from .._pages import Page
-from .._registries import Registry
+from .._schemas import Registry
 from .requester import Requester
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Generator, Iterator, Literal, Mapping, Optiona
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import Page
-from ..models import AnyExecResult, Event, ExecEvent, ExecResult, Sandbox, SandboxState, Stats, Usage
-from ..options import CreateOptions
+from .._schemas import CreateOptions, Event, Sandbox, SandboxState, Stats, Usage
+from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import Session
 from .files import Files
 from .ports import Ports

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Generator, Literal, Optional
 
 from .. import _snapshotfiles as calls
+from .._decode import decode
 from .._pages import Page
-from .._snapshotfiles import SnapshotDownload, SnapshotFile
-from ..models import decode
+from .._schemas import SnapshotDownload, SnapshotFile
 from .requester import Requester
 
 

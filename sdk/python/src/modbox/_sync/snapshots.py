@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Mapping, Optional
 from .. import _stateful as calls
 from .._calls import _body
 from .._pages import Page
-from ..options import SnapshotFilter
-from ..records import Snapshot
+from .._schemas import Snapshot, SnapshotFilter
 from .requester import Requester
 from .snapshotbuilds import SnapshotBuilds
 from .snapshotfiles import SnapshotFiles

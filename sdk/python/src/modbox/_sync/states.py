@@ -7,9 +7,9 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 from .. import _stateful as calls
 from .._pages import Page
+from .._schemas import Checkpoint, Sandbox, Timeouts
 from .._stateful import Memory
-from ..models import Sandbox, Timeouts
-from ..records import Checkpoint, Forked
+from ..records import Forked
 from .requester import Requester
 
 

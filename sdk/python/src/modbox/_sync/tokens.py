@@ -7,7 +7,7 @@ from typing import Optional, Sequence
 
 from .. import _calls as calls
 from .._pages import Page
-from ..models import NewToken, Token
+from .._schemas import NewToken, Token
 from .requester import Requester
 
 

@@ -1,0 +1,1192 @@
+"""The types of the API. Made from api/openapi.yaml by tools/schemas.py; run make gen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import AsyncIterable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+
+from ._decode import _by, _list, _object, _optional_time, _required, parse_time
+
+#: Where it is in its life.
+SandboxState = Literal["provisioning", "running", "pausing", "paused", "resuming", "destroying", "destroyed", "failed"]
+
+#: public: the URL suffices. private: visitors need an API token or a signed link as well.
+PortAccess = Literal["public", "private"]
+
+#: The credential for the management routes on its own URL; the workspace and the server may demand more.
+URLAccess = Literal["open", "key"]
+
+#: What it may do.
+Role = Literal["owner", "admin", "member", "viewer"]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a sandbox ended."""
+
+    #: For programs.
+    code: Literal["destroyed", "replaced", "ttl", "idle", "paused_ttl", "completed", "image", "start", "not_ready", "oom", "exited", "disk_full", "host_restart", "internal"] = _required()
+    #: For people.
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Limits in Kubernetes notation."""
+
+    #: Memory.
+    memory: Optional[str] = None
+    #: Cores, or thousandths of a core with the suffix m.
+    cpu: Optional[str] = None
+    #: What may be written to its file system.
+    disk: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """The clocks of a sandbox beside its ttl."""
+
+    #: How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds
+    #: at least; 0: no limit.
+    idle_seconds: Optional[int] = None
+    #: What happens then; destroy when omitted.
+    on_idle: Optional[Literal["destroy", "pause"]] = None
+    #: How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit.
+    paused_seconds: Optional[int] = None
+    #: The timeout of commands that name none; 0: the server's default.
+    execution_seconds: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class PublishedPort:
+    """A port of a sandbox and where it is reached."""
+
+    #: The port in the sandbox.
+    port: int = 0
+    #: The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the
+    #: server on the port. Empty for callers who may only read.
+    url: str = ""
+    #: public: the URL suffices. private: visitors need an API token or a signed link as well.
+    access: PortAccess = _required()
+    #: When the URL was made.
+    created_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class PortLink:
+    """A signed link to a private port."""
+
+    #: The link, for a browser. It is a secret.
+    url: str = field(default="", repr=False)
+    #: What is signed of it; programs send it in the header X-Modbox-Token to the port's own URL.
+    token: str = field(default="", repr=False)
+    #: When it stops working.
+    expires_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """What a sandbox may be asked to have of a network."""
+
+    #: Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata
+    #: addresses.
+    enabled: bool = False
+    #: Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the
+    #: first.
+    ports: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class SandboxNetwork:
+    """The network of a sandbox."""
+
+    #: Whether it reaches the internet.
+    enabled: bool = False
+    #: The ports it publishes, in the order asked for.
+    ports: List[PublishedPort] = _by(_list(PublishedPort), default_factory=list)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """One sandbox."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: The caller's identifier.
+    name: str = ""
+    #: Where it is in its life.
+    state: SandboxState = _required()
+    #: The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret;
+    #: share the URLs of published ports. Empty for callers who may only read.
+    url: str = ""
+    #: The image reference it was made from.
+    image: str = ""
+    #: The content the reference resolved to; empty until resolved.
+    image_digest: str = ""
+    #: The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot.
+    image_id: Optional[str] = None
+    #: Debian packages that were installed in it.
+    apt_packages: List[str] = field(default_factory=list)
+    #: npm packages that were installed in it.
+    npm_packages: List[str] = field(default_factory=list)
+    #: Its labels.
+    labels: Dict[str, str] = field(default_factory=dict)
+    #: Its limits.
+    resources: Resources = _by(_object(Resources), default=Resources())
+    #: The port that had to answer before it counted as running. Its URL leads to the first published port, else to
+    #: this one, else to 8080.
+    readiness_port: Optional[int] = None
+    #: Its network.
+    network: SandboxNetwork = _by(_object(SandboxNetwork), default=SandboxNetwork())
+    #: The credential for the management routes on its own URL; the workspace and the server may demand more.
+    url_access: URLAccess = "open"
+    #: How long it may live from created_at; 0 means no limit.
+    ttl_seconds: int = 0
+    #: When its ttl ends it; None without one.
+    deadline: Optional[datetime] = _optional_time()
+    #: Its clocks beside the ttl.
+    timeouts: Timeouts = _by(_object(Timeouts), default=Timeouts())
+    #: Time between its automatic checkpoints; 0: it has none.
+    checkpoint_interval_seconds: int = 0
+    #: Time of its automatic checkpoint; None without one.
+    last_checkpoint_at: Optional[datetime] = _optional_time()
+    #: When something last used it.
+    last_activity_at: Optional[datetime] = _optional_time()
+    #: When its idle timeout is over if nothing uses it before; None without one, and unless it runs.
+    idle_deadline: Optional[datetime] = _optional_time()
+    #: When it was paused; None unless it is paused.
+    paused_at: Optional[datetime] = _optional_time()
+    #: When its paused timeout ends it; None without one, and unless it is paused.
+    paused_deadline: Optional[datetime] = _optional_time()
+    #: Why its last resume started it anew with its files; absent when its memory was brought back.
+    memory_lost_reason: Optional[str] = None
+    #: The sandbox it was forked from; absent without one.
+    parent_id: Optional[str] = None
+    #: The snapshot it was made from; absent without one.
+    snapshot_id: Optional[str] = None
+    #: The caller's own words about it.
+    description: str = ""
+    #: The caller's own entries about it.
+    metadata: Dict[str, str] = field(default_factory=dict)
+    #: Why it ended; None while it lives.
+    cause: Optional[Cause] = _by(_object(Cause), default=None)
+    #: The user who made it.
+    created_by: str = ""
+    #: The workspace it belongs to.
+    workspace_id: str = ""
+    #: When it was asked for.
+    created_at: datetime = _required(parse_time)
+    #: When it last changed.
+    updated_at: datetime = _required(parse_time)
+    #: When it first ran; None until then.
+    started_at: Optional[datetime] = _optional_time()
+    #: When it ended; None while it lives.
+    ended_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """Describes a path in a sandbox, not following a last symlink."""
+
+    #: Last element of the path.
+    name: str = ""
+    #: Absolute path.
+    path: str = ""
+    #: What it is.
+    type: Literal["file", "directory", "symlink", "other"] = _required()
+    #: Bytes.
+    size: int = 0
+    #: Permission bits in octal, as for chmod.
+    mode: str = ""
+    #: Owner's user id.
+    uid: int = 0
+    #: Owner's group id.
+    gid: int = 0
+    #: When its content last changed.
+    mod_time: datetime = _required(parse_time)
+    #: Where a symlink points, as written.
+    target: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class SnapshotFile(FileInfo):
+    """A name in a snapshot."""
+
+    #: Of what a file holds, when asked for; absent for a file of more than 64 MiB.
+    sha256: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class SnapshotDownload:
+    """Where files of a snapshot can be downloaded."""
+
+    #: Where, relative to the server's address. Who has it needs nothing else.
+    url: str = ""
+    #: Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted.
+    expires_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a sandbox."""
+
+    #: Grows with time; pass the last one as after_seq to list what happens afterwards.
+    seq: int = 0
+    #: The sandbox.
+    sandbox_id: str = _required()
+    #: When.
+    time: datetime = _required(parse_time)
+    #: What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed,
+    #: resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked,
+    #: snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
+    type: str = ""
+    #: What, for people.
+    message: str = ""
+    #: The facts.
+    data: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A moment's use of a sandbox."""
+
+    #: When it was measured.
+    time: datetime = _required(parse_time)
+    #: Memory in use.
+    memory_bytes: int = 0
+    #: Its memory limit.
+    memory_limit_bytes: int = 0
+    #: CPU time used since it started.
+    cpu_nanoseconds: int = 0
+    #: Its CPU limit in thousandths of a core.
+    cpu_limit_millicores: int = 0
+    #: What it has written, as far as can be told.
+    disk_bytes: int = 0
+    #: Its disk limit.
+    disk_limit_bytes: int = 0
+    #: Processes inside.
+    processes: int = 0
+    #: Proportional memory of its host processes; absent when unknown.
+    host_pss_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a sandbox has used since it was made."""
+
+    #: When it was measured last; None before it first ran.
+    at: Optional[datetime] = _optional_time()
+    #: How long it ran, pauses excluded.
+    running_seconds: float = 0
+    #: Processor time of all cores together.
+    cpu_seconds: float = 0
+    #: Memory in use, added up over the time it ran.
+    memory_byte_seconds: int = 0
+    #: Bytes it sent over its network interface.
+    network_sent_bytes: int = 0
+    #: Bytes it received over its network interface.
+    network_received_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that sandboxes can be made from."""
+
+    #: Its identifier.
+    id: str = ""
+    #: Its name.
+    name: str = ""
+    #: Its tag.
+    tag: str = ""
+    #: Name and tag, as passed to create.
+    ref: str = ""
+    #: Content address of its root file system; empty when it is not built yet.
+    digest: str = ""
+    #: What is in it.
+    description: str = ""
+    #: Comes with Modbox; in every workspace.
+    builtin: bool = False
+    #: Used when a request names no image.
+    is_default: bool = False
+    #: Size of its root file system.
+    size_bytes: int = 0
+    #: Default memory limit.
+    memory: str = ""
+    #: Default readiness port; absent without one.
+    readiness_port: Optional[int] = None
+    #: Default ttl; 0 means no limit.
+    ttl_seconds: int = 0
+    #: When it was registered.
+    created_at: datetime = _required(parse_time)
+    #: When it last changed.
+    updated_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class SandboxImage:
+    """An image of a workspace's catalogue."""
+
+    #: Its identifier, for image_id.
+    id: str = ""
+    #: What it is called.
+    name: str = ""
+    #: The image reference without its tag, or with its digest.
+    image: str = ""
+    #: The tag; empty for an image by digest.
+    tag: str = ""
+    #: Words about it.
+    description: Optional[str] = None
+    #: Comes with Modbox: it is in every workspace and cannot be deleted.
+    builtin: bool = False
+    #: Whether sandboxes may be made from it.
+    enabled: bool = False
+    #: Used when a request names no image.
+    is_default: bool = False
+    #: Memory limit of its sandboxes in MiB.
+    memory_mb: int = 0
+    #: The port that must answer; absent without one: then a sandbox is ready when its agent is.
+    readiness_port: Optional[int] = None
+    #: How long its sandboxes live unless they say; absent: no limit.
+    ttl_seconds: Optional[int] = None
+    #: The registry it is pulled with; absent: whichever the workspace has for the host.
+    registry_id: Optional[str] = None
+    #: That registry's name; absent when it was deleted.
+    registry_name: Optional[str] = None
+    #: The workspace it belongs to; absent for a built-in one.
+    workspace_id: Optional[str] = None
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: When it last changed.
+    updated_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class PrunedImage:
+    """An image that was removed."""
+
+    #: The name that it had; absent without one, and for one of another workspace.
+    ref: Optional[str] = None
+    #: Content address of its root file system.
+    digest: str = ""
+    #: Size of its root file system, which may be another image's, too, and then stays.
+    size_bytes: int = 0
+    #: The workspace that built it; absent for one that was pulled or comes with Modbox.
+    workspace_id: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class PrunedImages:
+    """Images that were removed, or would be."""
+
+    #: What was removed.
+    images: List[PrunedImage] = _by(_list(PrunedImage), default_factory=list)
+    #: How much less is on the disk. With all, remains of interrupted pulls and builds count, which a dry run does
+    #: not see.
+    freed_bytes: int = 0
+    #: Whether it only would be.
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a sandbox of a runtime needs at least."""
+
+    #: Memory.
+    memory: Optional[str] = None
+    #: CPU.
+    cpu: Optional[str] = None
+    #: What it may write.
+    disk: Optional[str] = None
+    #: It is of little use without a network.
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A built-in image with what people want to know before they choose it."""
+
+    #: Identifier of its image.
+    id: str = ""
+    #: Passed to create as image.
+    name: str = ""
+    #: Whole reference of its image.
+    image: str = ""
+    #: What is in it.
+    description: str = ""
+    #: Address of the project's icon.
+    icon_url: str = ""
+    #: The project's colour.
+    color: str = ""
+    #: Address of the project.
+    url: str = ""
+    #: What it is good for.
+    tags: List[str] = field(default_factory=list)
+    #: What a sandbox needs to be of use.
+    requirements: Requirements = _by(_object(Requirements), default=Requirements())
+    #: More about it, in Markdown.
+    readme: str = ""
+    #: It is here. Otherwise its first use builds it, which takes a minute or so.
+    built: bool = False
+    #: Content address of its root file system; absent when it is not built.
+    digest: str = ""
+    #: Size of its root file system; 0 when it is not built.
+    size_bytes: int = 0
+    #: When it was first built; None when it is not.
+    created_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class InvalidAptPackage:
+    """A Debian package that cannot be installed."""
+
+    #: The package as it was asked for.
+    name: str = ""
+    #: Why not.
+    reason: str = ""
+    #: The versions there are, when only the version is wrong.
+    versions: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AptPackageChecks:
+    """Says which can be installed."""
+
+    #: Those that can.
+    valid: List[str] = field(default_factory=list)
+    #: Those that cannot.
+    invalid: List[InvalidAptPackage] = _by(_list(InvalidAptPackage), default_factory=list)
+
+
+@dataclass(frozen=True)
+class OutputStream:
+    """Where the output of an execution is kept."""
+
+    #: GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted.
+    stream_id: str = ""
+    #: How many bytes are kept so far.
+    bytes: int = 0
+    #: There were more than are kept.
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A command in a sandbox, kept after its end with its output."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: The sandbox it runs in.
+    sandbox_id: str = _required()
+    #: How its end is judged.
+    kind: Literal["exec", "job"] = _required()
+    #: Program and arguments.
+    command: List[str] = field(default_factory=list)
+    #: Where it is in its life; the last four are for good.
+    state: Literal["queued", "running", "completed", "failed", "timeout", "cancelled"] = _required()
+    #: Its exit code, 128 + signal when a signal ended it; None as long as it is not known, for good when it cannot
+    #: be known.
+    exit_code: Optional[int] = None
+    #: Why it failed, when not by its exit code.
+    error: Optional[str] = None
+    #: It runs on a terminal.
+    tty: bool = False
+    #: Its sandbox ends with it.
+    one_shot: bool = False
+    #: It was asked to end.
+    cancelling: bool = False
+    #: The stream it reads. Who has the id can write to it.
+    stdin_stream_id: Optional[str] = None
+    #: Its standard output.
+    stdout: OutputStream = _by(_object(OutputStream), default=OutputStream())
+    #: Its standard error; the same stream as stdout with a terminal, or when combined.
+    stderr: OutputStream = _by(_object(OutputStream), default=OutputStream())
+    #: The user who started it.
+    created_by: str = ""
+    #: When it was asked for.
+    created_at: datetime = _required(parse_time)
+    #: When it started; None until then.
+    started_at: Optional[datetime] = _optional_time()
+    #: When it ended; None until then.
+    ended_at: Optional[datetime] = _optional_time()
+    #: Milliseconds from its start to its end, as measured in the sandbox.
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved state of a sandbox."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: Its name, unique among those of the sandbox.
+    name: str = ""
+    #: The sandbox it is a state of.
+    sandbox_id: str = _required()
+    #: What it takes on the server's disk.
+    size_bytes: int = 0
+    #: The user who made it.
+    created_by: str = ""
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The saved filesystem of a sandbox or of a build."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: Its name.
+    name: str = ""
+    #: Its tag; absent when another snapshot of the name has taken it.
+    tag: Optional[str] = None
+    #: How other workspaces name it when it is public.
+    full_name: str = ""
+    #: The caller's own words about it.
+    description: str = ""
+    #: The caller's own words about this version.
+    message: str = ""
+    #: The caller's own entries about it.
+    metadata: Dict[str, str] = field(default_factory=dict)
+    #: The snapshot that came before it; absent without one.
+    parent_id: Optional[str] = None
+    #: The sandbox it was taken of; absent for a build.
+    sandbox_id: Optional[str] = None
+    #: Reference of the image at the bottom.
+    image: str = ""
+    #: The root file system it was laid on.
+    base_digest: Optional[str] = None
+    #: Its root file system.
+    digest: Optional[str] = None
+    #: What its root file system takes on disk.
+    size_bytes: int = 0
+    #: What was written beyond its base, compressed.
+    layer_bytes: int = 0
+    #: Names in its root file system.
+    file_count: int = 0
+    #: Every workspace may read it and make sandboxes from it.
+    public: bool = False
+    #: What a build was made of; absent for others.
+    content_hash: Optional[str] = None
+    #: The user who made it; absent for that of another workspace.
+    created_by: Optional[str] = None
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: When it was deleted; only lineages have deleted ones.
+    deleted_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class Registry:
+    """How a workspace signs in to a registry, without the password."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: Its name.
+    name: str = ""
+    #: The registry, as it was written.
+    server: str = ""
+    #: Who signs in.
+    username: str = ""
+    #: As it was given.
+    email: Optional[str] = None
+    #: Whether it is used.
+    enabled: bool = False
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: When it last changed.
+    updated_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class Token:
+    """An API token, without its text."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: What it is for.
+    description: str = ""
+    #: The workspace its requests act in.
+    workspace_id: str = ""
+    #: It keeps out of its user's other workspaces.
+    workspace_only: bool = False
+    #: What it may do; all that its user may when empty.
+    scopes: List[str] = field(default_factory=list)
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: When it was last used, within a few minutes; None when never.
+    last_used_at: Optional[datetime] = _optional_time()
+    #: When it stops working; None for never.
+    expires_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class NewToken(Token):
+    """A token just made."""
+
+    #: The token's text. It is shown only now.
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class SignInSession:
+    """A sign-in that has not ended, without its tokens."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: How the user signed in: password, invitation, or the name of another service.
+    method: str = ""
+    #: The IP address from which the user signed in.
+    address: str = ""
+    #: The request was made with its access token.
+    current: bool = False
+    #: When the user signed in.
+    created_at: datetime = _required(parse_time)
+    #: When it last got tokens; one in use gets them every 5 minutes.
+    refreshed_at: datetime = _required(parse_time)
+    #: When it ends unless it is refreshed before.
+    expires_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Says who the caller is."""
+
+    #: The user.
+    user_id: str = ""
+    #: What it signs in as.
+    name: str = ""
+    #: Its e-mail address; empty without one.
+    email: str = ""
+    #: The workspace requests act in.
+    workspace_id: str = ""
+    #: The API token presented; empty for a session.
+    token_id: str = ""
+    #: The user's role in the workspace.
+    role: str = ""
+    #: The user looks after the installation.
+    administrator: bool = False
+    #: What the caller may do in the workspace.
+    permissions: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ServerVersion:
+    """Says what the server is."""
+
+    #: Version of the server.
+    version: str = ""
+    #: What runs its sandboxes.
+    driver: str = ""
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody who signs in."""
+
+    #: Its identifier.
+    id: str = ""
+    #: What it signs in as.
+    name: str = ""
+    #: Its e-mail address; empty when not known.
+    email: str = ""
+    #: It looks after the installation.
+    administrator: bool = False
+    #: Its own workspace.
+    workspace_id: str = ""
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: When it was disabled; None when it is not.
+    disabled_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class NewUser(User):
+    """A user just made."""
+
+    #: By which the user chooses its password, once. It is shown only now.
+    code: Optional[str] = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A user of a workspace."""
+
+    #: The user.
+    user_id: str = ""
+    #: What it signs in as.
+    name: str = ""
+    #: Its e-mail address, when known.
+    email: str = ""
+    #: What it may do.
+    role: Role = _required()
+    #: When it became a member.
+    created_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A tenant. It owns sandboxes, snapshots and what else there is."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: What people call it.
+    name: str = ""
+    #: Names it in references.
+    slug: str = ""
+    #: What it is for.
+    description: str = ""
+    #: The caller's role.
+    role: Role = _required()
+    #: The user who made it.
+    created_by: str = ""
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: When it was last changed.
+    updated_at: datetime = _required(parse_time)
+    #: The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with
+    #: open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server
+    #: may demand more.
+    url_access: URLAccess = "open"
+
+
+@dataclass(frozen=True)
+class WorkspaceDetail(Workspace):
+    """A workspace with its members."""
+
+    #: Its members, in the order they came.
+    members: List[Member] = _by(_list(Member), default_factory=list)
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """An open invitation to a workspace, without its code."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: Whom it is for.
+    email: str = ""
+    #: What the member will be allowed to do.
+    role: str = ""
+    #: The user who made it.
+    created_by: str = ""
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: Until when it can be accepted.
+    expires_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class NewInvitation(Invitation):
+    """An invitation just made."""
+
+    #: What the invited accepts it with, once. It is shown only now.
+    code: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class AddedMember:
+    """The result for an added member: one of the two is there."""
+
+    #: The member, when it was a user.
+    member: Optional[Member] = _by(_object(Member), default=None)
+    #: The invitation, when it was not.
+    invitation: Optional[NewInvitation] = _by(_object(NewInvitation), default=None)
+
+
+@dataclass(frozen=True)
+class Quota:
+    """The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in
+    any case.
+    """
+
+    #: Sandboxes that may run at the same time; paused ones do not count.
+    sandboxes: Optional[int] = None
+    #: Memory that the running ones may be limited to, together.
+    memory: Optional[str] = None
+    #: CPU that the running ones may be limited to, together.
+    cpu: Optional[str] = None
+    #: Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and
+    #: files of builds take.
+    disk: Optional[str] = None
+    #: Sandboxes that may be made in a minute, forks included.
+    creates_per_minute: Optional[int] = None
+    #: The most memory that one sandbox may ask for.
+    sandbox_memory: Optional[str] = None
+    #: The most CPU that one sandbox may ask for.
+    sandbox_cpu: Optional[str] = None
+    #: The most disk that one sandbox may ask for.
+    sandbox_disk: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """The bytes of a workspace on the server's disk."""
+
+    #: What sandboxes that are not paused may write: their limits.
+    sandboxes: int = 0
+    #: What paused sandboxes take, with their memory.
+    paused: int = 0
+    #: What checkpoints take.
+    checkpoints: int = 0
+    #: What snapshots take, each with its whole root filesystem.
+    snapshots: int = 0
+    #: What output and input of executions took when it was last measured, which is every minute.
+    streams: int = 0
+    #: What the boxes of builds and installs that are under way may write: their limits.
+    builds: int = 0
+    #: What the files of builds take that are not finished.
+    uploads: int = 0
+    #: What the images take that the workspace has built: their root filesystems, and their layers as a registry gets
+    #: them.
+    images: int = 0
+    #: What builds have left beside them: cached layers, images that lost their names, and installed packages that it
+    #: has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten
+    #: minutes.
+    build_cache: int = 0
+
+
+@dataclass(frozen=True)
+class QuotaUsed:
+    """What a workspace has of what its quota limits."""
+
+    #: Sandboxes that are being made, run, or are being paused or resumed.
+    sandboxes: int = 0
+    #: Their memory, and that of builds.
+    memory: str = ""
+    #: Their CPU, and that of builds.
+    cpu: str = ""
+    #: The sum of disk_by.
+    disk: str = ""
+    #: What the disk is used for, in bytes.
+    disk_by: DiskUse = _by(_object(DiskUse), default=DiskUse())
+
+
+@dataclass(frozen=True)
+class QuotaReport:
+    """What a workspace may have and what it has of it."""
+
+    #: The workspace.
+    workspace_id: str = _required()
+    #: The limits that count, all of them; 0 is none.
+    limits: Quota = _by(_object(Quota), default=Quota())
+    #: Those of them that an administrator has set for this workspace; the others are the server's defaults.
+    set: Quota = _by(_object(Quota), default=Quota())
+    #: What is used.
+    used: QuotaUsed = _by(_object(QuotaUsed), default=QuotaUsed())
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """What is in a record of the audit log."""
+
+    #: Its number, without gaps in the whole log.
+    seq: int = 0
+    #: When it was made.
+    time: datetime = _required(parse_time)
+    #: What was asked for: the operation of this document, or the name of an action of the server.
+    action: str = ""
+    #: ok, started, cancelled, interrupted, failed, or the code of the error.
+    outcome: str = ""
+    #: The HTTP status; absent when there was no request.
+    status: Optional[int] = None
+    #: Milliseconds that it took.
+    duration_ms: int = 0
+    #: The id of the request, as in the header X-Request-Id.
+    request_id: str = ""
+    #: The route of the request.
+    route: str = ""
+    #: The permission that the route needs.
+    permission: str = ""
+    #: The user who asked.
+    user_id: str = ""
+    #: The API token that was presented.
+    token_id: str = ""
+    #: The session that was presented.
+    session_id: str = ""
+    #: The user's role in the workspace.
+    role: str = ""
+    #: The user acted as an administrator of the installation.
+    administrator: bool = False
+    #: How a request without a user came, such as through a sandbox's own URL.
+    via: str = ""
+    #: The IP address of the client.
+    address: str = ""
+    #: The program of the client, as it calls itself.
+    user_agent: str = ""
+    #: The workspace of the object.
+    workspace_id: str = ""
+    #: The kind of the object.
+    object_kind: str = ""
+    #: The id of the object.
+    object_id: str = ""
+    #: The name of the object.
+    object_name: str = ""
+    #: The program and its arguments, without secrets.
+    command: List[str] = field(default_factory=list)
+    #: The command had more arguments or bytes.
+    command_truncated: bool = False
+    #: Other facts, by name.
+    details: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """A record of the audit log with its place in the chain."""
+
+    #: Its number, without gaps in the whole log.
+    seq: int = 0
+    #: The hash of the record before, in hexadecimal; zeros before the first.
+    prev: str = ""
+    #: SHA-256, in hexadecimal, over the 32 bytes of prev and the bytes of record as they are here.
+    hash: str = ""
+    record: AuditRecord = _required(_object(AuditRecord))
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The answer to GET /v1/audit/verify."""
+
+    #: Whether every record that is kept is what it was when it was made.
+    ok: bool = False
+    #: What is wrong first; empty when nothing is.
+    problem: str = ""
+    #: Records that were checked.
+    records: int = 0
+    #: The newest record that retention removed; 0 when none was.
+    anchor_seq: int = 0
+    #: The hash of the newest record that retention removed, in hexadecimal; zeros when none was.
+    anchor_hash: str = ""
+    #: The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew.
+    head_seq: int = 0
+    #: The hash of the newest record, in hexadecimal.
+    head_hash: str = ""
+
+
+class ExecutionCommand(TypedDict, total=False):
+    """A command that is kept: exactly one of ``command`` and ``shell``."""
+
+    #: exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code
+    #: is not 0.
+    kind: Optional[Literal["exec", "job"]]
+    #: Program and arguments, run without a shell.
+    command: Optional[Sequence[str]]
+    #: A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash.
+    shell: Optional[str]
+    #: Written before it starts, by path.
+    files: Optional[Mapping[str, Union[str, bytes]]]
+    #: Working directory; the image's when omitted.
+    cwd: Optional[str]
+    #: Environment variables in addition to the sandbox's.
+    env: Optional[Mapping[str, str]]
+    #: User to run as: name, uid, name:group or uid:gid; the image's when omitted.
+    user: Optional[str]
+    #: It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
+    timeout_seconds: Optional[int]
+    #: Make a stream for its standard input; without one that is empty.
+    stdin: Optional[bool]
+    #: A stream made before by POST /v1/streams that it reads as its standard input.
+    stdin_stream_id: Optional[str]
+    #: Run it on a terminal of so many rows and columns.
+    tty: Optional[Tuple[int, int]]
+    #: One stream for stdout and stderr.
+    combined: Optional[bool]
+    #: ignore keeps nothing of it; keep when omitted.
+    stdout: Optional[Literal["keep", "ignore"]]
+    #: ignore keeps nothing of it; keep when omitted.
+    stderr: Optional[Literal["keep", "ignore"]]
+
+
+class CreateOptions(TypedDict, total=False):
+    """What sandbox to make; nothing is the default image with default limits."""
+
+    #: Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox
+    #: of that name lives, the same request answers it again and a different one is refused with code exists.
+    name: Optional[str]
+    #: Image reference. When neither image nor image_id is given: the default image of the workspace, or of the
+    #: server.
+    image: Optional[str]
+    #: ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins
+    #: over image.
+    image_id: Optional[str]
+    #: Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag.
+    snapshot: Optional[str]
+    #: Environment variables of every process in the sandbox. They are never shown again.
+    env: Optional[Mapping[str, str]]
+    #: Up to 64 labels to find it by.
+    labels: Optional[Mapping[str, str]]
+    #: It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no
+    #: limit.
+    ttl_seconds: Optional[int]
+    #: Limits; the image's or the server's defaults for what is omitted.
+    resources: Optional[Resources]
+    #: Clocks beside the ttl; none when omitted.
+    timeouts: Optional[Timeouts]
+    #: Access to the internet, and ports to publish; neither when omitted.
+    network: Optional[NetworkOptions]
+    #: Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to
+    #: 86400. 0 or omitted: none.
+    checkpoint_interval_seconds: Optional[int]
+    #: Your own words about it.
+    description: Optional[str]
+    #: Your own entries about it, up to 64; they mean nothing to the server.
+    metadata: Optional[Mapping[str, str]]
+    #: The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its
+    #: SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key
+    #: when omitted.
+    url_access: Optional[URLAccess]
+    #: A command that starts as an execution as soon as it runs.
+    command: Optional[ExecutionCommand]
+    #: oneshot: it ends with its command, with cause completed. interactive when omitted.
+    mode: Optional[Literal["interactive", "oneshot"]]
+    #: End a live sandbox of the same name, whose place in the quota the new one may have.
+    replace: Optional[bool]
+    #: Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once.
+    wait_seconds: Optional[int]
+    #: Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind
+    #: those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0:
+    #: answer 429 at once.
+    wait_for_quota_seconds: Optional[int]
+    #: Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed
+    #: before it runs and kept for the next sandbox with the same ones.
+    apt_packages: Optional[Sequence[str]]
+    #: npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64.
+    npm_packages: Optional[Sequence[str]]
+    #: Makes repeated creates one within 24 hours; a new key for this call when left out.
+    idempotency_key: Optional[str]
+
+
+class SandboxImageOptions(TypedDict, total=False):
+    """What can be said of an image of the catalogue. What is left out is as the image has it, or stays."""
+
+    #: latest when omitted.
+    tag: Optional[str]
+    #: Your own words about it.
+    description: Optional[str]
+    #: false: no sandbox may be made from it; true when omitted.
+    enabled: Optional[bool]
+    #: Use it when a request names no image. Only one is: another one is not any more.
+    is_default: Optional[bool]
+    #: Memory limit of its sandboxes in MiB, 256 to 8192; no request may ask for more. 0 or omitted: the image's own,
+    #: or the server's default.
+    memory_mb: Optional[int]
+    #: GET / on this port must answer with a 2xx before a sandbox counts as running, and its URL leads there. 0:
+    #: none. Omitted: the image's own, if any.
+    readiness_port: Optional[int]
+    #: How long its sandboxes live unless they say, 60 to 86400. 0: no limit. Omitted: the image's own, if any.
+    ttl_seconds: Optional[int]
+    #: The registry to pull it with; whichever the workspace has for the host when omitted or empty.
+    registry_id: Optional[str]
+
+
+class SandboxImageChanges(SandboxImageOptions, total=False):
+    """What to change of an image of the catalogue."""
+
+    #: Unique in the workspace.
+    name: Optional[str]
+    #: Image reference; it may have the tag, or a digest instead.
+    image: Optional[str]
+
+
+class BuildOptions(TypedDict, total=False):
+    """What a snapshot is built of, and called."""
+
+    #: Debian packages to install.
+    apt_packages: Optional[Sequence[str]]
+    #: npm packages to install globally.
+    npm_packages: Optional[Sequence[str]]
+    #: Default environment variables of sandboxes made from it. They are never shown again.
+    env: Optional[Mapping[str, str]]
+    #: Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind
+    #: those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then
+    #: before its turn. Until there is some, and when there is none, the build stays as it was begun.
+    wait_for_quota_seconds: Optional[int]
+    #: As for a snapshot of a sandbox.
+    name: Optional[str]
+    #: As for a snapshot of a sandbox.
+    tag: Optional[str]
+    #: Your own words about it.
+    description: Optional[str]
+    #: Your own words about this version.
+    message: Optional[str]
+    #: Your own entries about it, up to 64.
+    metadata: Optional[Mapping[str, str]]
+    #: Every workspace may read it and make sandboxes from it.
+    public: Optional[bool]
+    #: Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a
+    #: build.
+    content_hash: Optional[str]
+    #: Build although there is a snapshot of the same content.
+    force: Optional[bool]
+    #: Where the files go; the image's working directory when omitted.
+    dir: Optional[str]
+    #: A tar.gz, or chunks of it, with names relative to ``dir``.
+    files: Union[bytes, Iterable[bytes], AsyncIterable[bytes], None]
+
+
+class BuildImageOptions(TypedDict, total=False):
+    """What image to build from a Dockerfile."""
+
+    #: The image's name, as in app, app:v1 or registry.example.com/team/app:v1. Without one it is known by its
+    #: digest, and kept for an hour unless something uses it.
+    tag: Optional[str]
+    #: The Dockerfile's text, instead of the file at ``path``.
+    dockerfile: Optional[str]
+    #: Values of ARGs; they are no secrets.
+    build_args: Optional[Mapping[str, str]]
+    #: The stage to build, by name or number; the last when omitted.
+    target: Optional[str]
+    #: Make every layer anew.
+    no_cache: Optional[bool]
+    #: Let RUN reach the network.
+    network: Optional[bool]
+    #: Push the image to the registry that tag names.
+    push: Optional[bool]
+    #: Limits of each RUN; the server's for builds where omitted.
+    resources: Optional[Resources]
+    #: How long the build may take, the waiting included; the server's limit when omitted.
+    timeout_seconds: Optional[int]
+    #: Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind
+    #: those of the workspace that wait already. 0: refuse the build at once, with 429.
+    wait_for_quota_seconds: Optional[int]
+    #: Where the Dockerfile is among the files; ``Dockerfile`` when left out.
+    path: Optional[str]
+
+
+class SnapshotFilter(TypedDict, total=False):
+    """Which snapshots to list; nothing is all of the workspace, newest first."""
+
+    #: The public ones of all workspaces instead of the own ones.
+    public: Optional[bool]
+    #: Only those taken of this sandbox.
+    sandbox_id: Optional[str]
+    #: Only those of this name.
+    name: Optional[str]
+    #: Only those that have this tag.
+    tag: Optional[str]
+    #: What they are sorted by.
+    sort: Optional[Literal["created", "name", "size", "files"]]
+    #: The direction.
+    order: Optional[Literal["asc", "desc"]]
+
+
+class AuditFilter(TypedDict, total=False):
+    """What to list of the audit log; nothing is all of the workspace."""
+
+    #: Records made from then on (RFC 3339).
+    since: Optional[datetime]
+    #: Records made before then (RFC 3339).
+    until: Optional[datetime]
+    #: What that user did: its id.
+    user: Optional[str]
+    #: What was done to the object with that id or name.
+    object: Optional[str]
+    #: What was done, such as exec or create-sandbox: the id of the operation.
+    action: Optional[str]
+    #: How it ended: ok, started, cancelled, interrupted, failed, or the code of an error.
+    outcome: Optional[str]
+    #: The newest first, or the oldest.
+    order: Optional[Literal["asc", "desc"]]
+    #: Only records with a greater number.
+    after_seq: Optional[int]
