@@ -23,18 +23,18 @@ import (
 
 // Bootstrapper makes the files of an image.
 type Bootstrapper interface {
-	// Bootstrap writes the root filesystem that the job describes to w as one tar
-	// stream. It returns an error when the stream is not complete, and leaves
-	// nothing behind outside job.Dir, also when ctx ends.
+	// Bootstrap writes the root filesystem that the job describes to w as one tar stream. It returns
+	// an error when the stream is not complete, and changes nothing outside job.Dir, also when ctx
+	// ends.
 	Bootstrap(ctx context.Context, job Job, w io.Writer) error
 }
 
-// Job is one root filesystem to make.
+// Job describes a root filesystem to make.
 type Job struct {
 	Recipe *Recipe
 	// Dir is an empty directory for temporary files; its owner removes it.
 	Dir string
-	// Progress is told what happens. It is never nil.
+	// Progress receives events. It is never nil.
 	Progress func(phase.Event)
 }
 
@@ -54,17 +54,17 @@ var finishScript string
 // finishName is the path of finishScript in the staging directory.
 const finishName = ".finish.sh"
 
-// stagingDir is where the recipe's build directory is while the image is made.
+// stagingDir is the recipe's build directory while the image is made.
 const stagingDir = "/.modbox-build"
 
-// stopGrace is how long mmdebstrap may take to clean up when it is told to stop.
+// stopGrace is the time that mmdebstrap has to clean up after SIGTERM.
 const stopGrace = 20 * time.Second
 
-// forward runs a command and hands a SIGTERM on to all processes of the group:
-// mmdebstrap itself, as it is used to a terminal doing so, waits for its children.
+// forward runs a command and forwards a SIGTERM to all processes of the group: mmdebstrap itself,
+// which expects this of a terminal, waits for its children.
 const forward = `trap 'trap "" TERM; kill -TERM 0; wait; exit 143' TERM; "$@" & wait $!`
 
-// leftOut is what no image holds: documentation and translations. Licences stay.
+// leftOut are paths that no image contains: documentation and translations. Licences stay.
 var leftOut = []string{
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright",
 	"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/info/*", "path-exclude=/usr/share/groff/*",
@@ -72,8 +72,8 @@ var leftOut = []string{
 	"path-exclude=/usr/share/lintian/*", "path-exclude=/usr/share/bug/*", "path-exclude=/usr/share/linda/*",
 }
 
-// Bootstrap implements [Bootstrapper]. Errors: Unavailable when a program is
-// missing on this host or fails; the message ends with what it said last.
+// Bootstrap implements [Bootstrapper]. Errors: Unavailable when a program is missing on this host
+// or fails; the message ends with the program's last messages.
 func (d Debian) Bootstrap(ctx context.Context, job Job, w io.Writer) error {
 	program, err := exec.LookPath("mmdebstrap")
 	if err != nil {
@@ -103,12 +103,11 @@ func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.
 	cmd.Env = append(toolEnv(os.Environ()), "SOURCE_DATE_EPOCH="+strconv.FormatInt(job.Recipe.date.Unix(), 10), "LC_ALL=C.UTF-8")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if os.Geteuid() == 0 {
-		// An ordinary user's is left alone: the user namespace must be able to reach it.
+		// An ordinary user's directory cannot be used: the user namespace must be able to reach it.
 		cmd.Env = append(cmd.Env, "TMPDIR="+job.Dir)
-		// As root mmdebstrap binds /sys into the new root, with all that is mounted below it,
-		// and unmounts that later. Where mounts are shared, as systemd makes them, this would
-		// unmount the host's control groups, too. Package syscall makes all mounts of a
-		// namespace that it unshares private.
+		// As root mmdebstrap binds /sys into the new root, with all mounts below it, and unmounts that
+		// later. If mounts are shared, as systemd makes them, this would also unmount the host's control
+		// groups. Package syscall makes all mounts of a namespace that it unshares private.
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -123,7 +122,7 @@ func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.
 	_ = writer.Close()
 	last := <-tail
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails when nothing of the group is left, as it should be
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails when the whole group has ended, as it should
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("make root filesystem %s: %w", job.Recipe.Ref(), context.Cause(ctx))
@@ -142,15 +141,15 @@ func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.
 // the new /tmp, is gone: it would go on to clear the apt lists of the host.
 const checkAptConfig = `--customize-hook=test -e "$MMDEBSTRAP_APT_CONFIG" || { echo "a setup script must not empty /tmp" >&2; exit 1; }`
 
-// args returns mmdebstrap's arguments. Mode unshare is right for root, too: it
-// then skips only the user namespace, and its mounts go away with it.
+// args returns mmdebstrap's arguments. Mode unshare is right also for root: it then skips only the
+// user namespace, and its mounts disappear with it.
 func (d Debian) args(r *Recipe, overlay string) []string {
 	args := []string{
 		"--mode=unshare", "--format=tar", "--variant=minbase", "--verbose",
 		"--architectures=" + runtime.GOARCH,
 		`--aptopt=Acquire::Retries "3"`,
-		// Whether apt can drop to its own user depends on who builds and where; the
-		// ownership of two directories would differ. In a sandbox it gains nothing.
+		// Whether apt can drop to its own user depends on the host and its user; the ownership of two
+		// directories would differ. In a sandbox it gains nothing.
 		`--aptopt=APT::Sandbox::User "root"`,
 		"--include=" + strings.Join(r.spec.Debian.Packages, ","),
 	}
@@ -182,11 +181,11 @@ var (
 	settingUp      = regexp.MustCompile(`^Setting up (\S+)`)
 )
 
-// errorLines is how much of mmdebstrap's output an error message repeats.
+// errorLines is the number of lines of mmdebstrap's output in an error message.
 const errorLines = 6
 
-// watchMmdebstrap turns mmdebstrap's messages into progress until r ends, and
-// returns the last lines that tell something.
+// watchMmdebstrap turns mmdebstrap's messages into progress until r ends, and returns the last
+// informative lines.
 func watchMmdebstrap(r io.Reader, progress func(phase.Event)) string {
 	var last []string
 	var total, downloaded, installed int64
@@ -200,7 +199,7 @@ func watchMmdebstrap(r io.Reader, progress func(phase.Event)) string {
 		last = append(last, line)
 		last = last[max(0, len(last)-errorLines):]
 		if m := newlyInstalled.FindStringSubmatch(line); m != nil {
-			n, _ := strconv.ParseInt(m[1], 10, 64) // digits only; too many of them do no harm
+			n, _ := strconv.ParseInt(m[1], 10, 64) // digits only; an overflow does no harm
 			total += n
 		} else if m := gotPackage.FindStringSubmatch(line); m != nil {
 			downloaded++

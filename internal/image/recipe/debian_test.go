@@ -43,7 +43,7 @@ func programs(t *testing.T, variables, scripts map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sh", "cat", "cp", "sleep"} { // what the scripts use
+	for _, name := range []string{"sh", "cat", "cp", "sleep"} { // for the scripts
 		if err := os.Symlink("/bin/"+name, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +257,7 @@ func TestDebianErrors(t *testing.T) {
 	}
 }
 
-// TestDebianStops: when its context ends, mmdebstrap is told and may clean up.
+// TestDebianStops: when its context ends, mmdebstrap gets a SIGTERM and may clean up.
 func TestDebianStops(t *testing.T) {
 	archive, integrity := npmArchive(t)
 	cleaned := filepath.Join(t.TempDir(), "cleaned")

@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// sha512Prefix begins an integrity value; npm's others are weaker.
+// sha512Prefix begins an integrity value; npm's other hashes are weaker.
 const sha512Prefix = "sha512-"
 
 // npmPackage is a fetched and checked npm package.
@@ -27,9 +27,8 @@ type npmPackage struct {
 	tarball string // path of the .tgz
 }
 
-// fetchNPM gets the npm packages of the recipe that are for this architecture
-// through the host's own npm client, which knows where from, and checks them
-// against the recipe.
+// fetchNPM downloads the npm packages of the recipe for this architecture with the host's npm
+// client and its configuration, and checks them against the recipe.
 func fetchNPM(ctx context.Context, job Job) ([]npmPackage, error) {
 	var packages []npmPackage
 	for _, spec := range job.Recipe.spec.NPM {
@@ -56,7 +55,7 @@ func packNPM(ctx context.Context, spec npmSpec, dir string) (string, error) {
 		return "", fmt.Errorf("fetch %s: %w", spec.Package, err)
 	}
 	id := spec.Package + "@" + spec.Version
-	// It must not outlive a server that dies: as of mmdebstrap, see Debian.run.
+	// The process must not outlive a killed server: see Debian.run.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var stderr bytes.Buffer

@@ -18,8 +18,8 @@ import (
 // setupName returns the path of a layer's setup script in the staging directory.
 func setupName(layer int) string { return fmt.Sprintf(".setup-%d.sh", layer) }
 
-// overlay is a tar of what is laid over the installed Debian: the recipe's files,
-// files of npm packages, and the staging directory. Everything belongs to root.
+// overlay is a tar of the files over the installed Debian: the recipe's files, files of npm
+// packages, and the staging directory. Root owns all of them.
 type overlay struct {
 	tw   *tar.Writer
 	date time.Time
@@ -90,8 +90,8 @@ func (o overlay) header(name string, mode, size int64) error {
 	})
 }
 
-// tree adds the files under from, when there are any, under the directory to.
-// Embedded files have no mode of their own, so all get 0644.
+// tree adds the files under from, if there are any, under the directory to. Embedded files have no
+// mode of their own, so all get 0644.
 func (o overlay) tree(dir fs.FS, from, to string) error {
 	err := fs.WalkDir(dir, from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -109,8 +109,7 @@ func (o overlay) tree(dir fs.FS, from, to string) error {
 	return err
 }
 
-// npm adds the wanted files of an npm package. It fails when the recipe names
-// one that is not there.
+// npm adds the requested files of an npm package. It fails when the recipe names a missing file.
 func (o overlay) npm(p npmPackage) error {
 	f, err := os.Open(p.tarball)
 	if err != nil {
@@ -154,8 +153,8 @@ func (o overlay) npm(p npmPackage) error {
 	return nil
 }
 
-// target returns which of the recipe's entries wants an entry of the package,
-// and where it goes; the place is "" when none does.
+// target returns which of the recipe's entries selects an entry of the package, and its
+// destination; "" when none does.
 func (s npmSpec) target(hdr *tar.Header) (from, to string) {
 	_, name, _ := strings.Cut(hdr.Name, "/") // the first element is always the package's directory
 	if hdr.Typeflag != tar.TypeReg || !fs.ValidPath(name) {
@@ -166,7 +165,7 @@ func (s npmSpec) target(hdr *tar.Header) (from, to string) {
 			return "", ""
 		}
 	}
-	best := -1 // the longest entry that matches decides
+	best := -1 // the longest matching entry counts
 	for f, t := range s.Files {
 		rest, ok := name, f == ""
 		if !ok {

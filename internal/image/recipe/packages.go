@@ -2,13 +2,13 @@ package recipe
 
 import "strings"
 
-// packagesPath is where an image lists what is installed in it, and packagesMax bounds the list.
+// packagesPath is the file in an image that lists its packages, and packagesMax bounds the list.
 const (
 	packagesPath = "/usr/share/modbox/packages.tsv"
 	packagesMax  = 4 << 20
 )
 
-// Package is a package that is installed in an image.
+// Package is a package in an image.
 type Package struct {
 	Source  string `json:"source"` // "debian" or "npm"
 	Name    string `json:"name"`

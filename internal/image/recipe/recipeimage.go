@@ -62,12 +62,12 @@ func (r *Recipe) OCIImage(layer rootfs.Blob) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// recipeLimits bound what a recipe may install: only against accidents.
+// recipeLimits bound a recipe only against accidents.
 var recipeLimits = rootfs.Limits{Bytes: 256 << 30, Entries: 10_000_000}
 
-// Write reads the files of the recipe's image as a tar stream and writes them into a directory
-// as a root filesystem. It returns also the packages that the image lists. A nil tree is one
-// whose memory is not counted. Errors: as of [rootfs.Write].
+// Write reads the files of the recipe's image as a tar stream and writes them into a directory as a
+// root filesystem. It returns also the packages that the image lists. The memory of a nil tree is
+// not counted. Errors: as of [rootfs.Write].
 func (r *Recipe) Write(ctx context.Context, files io.Reader, dir string, tree *rootfs.Tree, progress func(phase.Event)) (rootfs.Result, []Package, error) {
 	root, err := rootfs.Write(ctx, files, rootfs.Spec{
 		Dir: dir, Date: r.date, FutureDated: r.spec.FutureDated, Limits: recipeLimits, Tree: tree, Collect: packagesPath, CollectMax: packagesMax,

@@ -9,15 +9,15 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// LoadAll reads the recipes in the directories of a file system, of which some may be made
-// from others. It returns the default image's recipe first, then the others by reference.
-// Errors: as of [LoadRecipe].
+// LoadAll reads the recipes in the directories of a file system; a recipe may be based on another.
+// It returns the default image's recipe first, then the others by reference. Errors: as of
+// [LoadRecipe].
 func LoadAll(recipes fs.FS) (list []*Recipe, err error) {
 	entries, err := fs.ReadDir(recipes, ".")
 	if err != nil {
 		return nil, err
 	}
-	for len(entries) > 0 { // a recipe comes after the one it is made from
+	for len(entries) > 0 { // a recipe comes after its base
 		var later []fs.DirEntry
 		var missing error
 		for _, e := range entries {

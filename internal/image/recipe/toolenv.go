@@ -2,9 +2,8 @@ package recipe
 
 import "strings"
 
-// toolVariables are the variables of the server that tools may read; those that
-// end with "*" stand for all that begin so. Case does not count, as it does not for
-// proxies and npm.
+// toolVariables are the variables of the server that tools may read; names that end with "*" are
+// prefixes. Case does not matter, as it does not for proxies and npm.
 var toolVariables = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "TMPDIR",
 	"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy",
@@ -12,9 +11,9 @@ var toolVariables = []string{
 	"APT_CONFIG", "npm_config_*",
 }
 
-// toolEnv returns what the tools that make images get of the server's environment:
-// where programs are and how the network is reached. The rest may hold the
-// server's secrets, and packages bring scripts that could read them.
+// toolEnv returns the part of the server's environment for the tools that make images: paths of
+// programs and network settings. The rest may contain the server's secrets, which scripts in
+// packages could read.
 func toolEnv(environ []string) []string {
 	kept := []string{} // nil would mean all
 	for _, variable := range environ {

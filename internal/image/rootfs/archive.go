@@ -19,23 +19,23 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Files are files to copy into images: those of a root filesystem, or of an
-// archive. They are names in memory and contents in one file: nothing of them is
-// unpacked on the host. They are used by one goroutine at a time.
+// Files are files to copy into images: the files of a root filesystem, or of an archive. The names
+// are in memory and the contents in a file: nothing is unpacked on the host. Only one goroutine at
+// a time may use them.
 type Files struct {
 	tree   *Tree
-	payer  sandbox.WorkspaceID // whose the memory is
-	used   ArchiveLimits       // what an archive took of its limits
-	sums   map[*node]string    // of contents that were read, see [Copy.Key]
+	payer  sandbox.WorkspaceID // the workspace that the memory counts for
+	used   ArchiveLimits       // the part of its limits that an archive has used
+	sums   map[*node]string    // of the contents read so far, see [Copy.Key]
 	closed func()
 }
 
-// Close forgets the files.
+// Close closes the file and frees the memory.
 func (f *Files) Close() { f.closed() }
 
-// Files returns the files of the root filesystem in an EROFS file of this package; "" is an
-// empty root filesystem. Their memory counts for a workspace. Errors: those of the file
-// system; Unavailable when other trees use the memory; TooLarge.
+// Files returns the files of the root filesystem in an EROFS file of this package; "" is an empty
+// root filesystem. Their memory counts for a workspace. Errors: the errors of the file system;
+// Unavailable when other trees use the memory; TooLarge.
 func (s *Scratch) Files(ctx context.Context, owner sandbox.WorkspaceID, erofs string) (*Files, error) {
 	f := &Files{tree: s.Tree(ctx, owner), payer: owner, sums: map[*node]string{}}
 	f.closed = f.tree.Close
@@ -48,7 +48,7 @@ func (s *Scratch) Files(ctx context.Context, owner sandbox.WorkspaceID, erofs st
 		return nil, err
 	}
 	f.closed = func() {
-		_ = file.Close() // only read
+		_ = file.Close() // it was only read
 		f.tree.Close()
 	}
 	if err := f.tree.Read(file); err != nil {
@@ -60,17 +60,15 @@ func (s *Scratch) Files(ctx context.Context, owner sandbox.WorkspaceID, erofs st
 
 // ArchiveLimits bound an archive.
 type ArchiveLimits struct {
-	Bytes   int64 // of the archive once decompressed, and of its files together
+	Bytes   int64 // of the decompressed archive, and of its files together
 	Entries int
 }
 
-// ReadArchive reads a tar, plain or compressed with gzip, bzip2 or zstd, to its end.
-// Of a name that comes twice the last one counts. The memory of the files counts for a
-// workspace.
+// ReadArchive reads a tar, plain or compressed with gzip, bzip2 or zstd, to its end. The last of
+// several entries with the same name counts. The memory of the files counts for a workspace.
 //
-// Errors: Invalid for what is no archive and for an archive that is hostile: names
-// that are absolute or have "..", devices, what goes through links; TooLarge;
-// Unavailable when others have the memory.
+// Errors: Invalid for another kind of file and for a hostile archive: names that are absolute or
+// contain "..", devices, names below links; TooLarge; Unavailable when others have the memory.
 func (s *Scratch) ReadArchive(ctx context.Context, owner sandbox.WorkspaceID, r io.Reader, most ArchiveLimits) (*Files, error) {
 	plain, err := openArchive(r)
 	if err != nil {
@@ -115,7 +113,7 @@ func (a *archiveReader) read(ctx context.Context, r io.Reader) error {
 			return err
 		}
 		if hdr.Typeflag == tar.TypeXGlobalHeader {
-			continue // says nothing about files
+			continue // it describes no file
 		}
 		if err := a.meter.Entry(hdr.Size); err != nil {
 			return archiveError(err)
@@ -127,7 +125,7 @@ func (a *archiveReader) read(ctx context.Context, r io.Reader) error {
 			return archiveError(err)
 		}
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil { // what follows the archive's end
+	if _, err := io.Copy(io.Discard, r); err != nil { // bytes after the archive's end
 		return archiveError(err)
 	}
 	return a.spool.finish()
@@ -138,7 +136,7 @@ func (a *archiveReader) entry(hdr *tar.Header, content io.Reader) error {
 		return err
 	}
 	clean := path.Clean(hdr.Name)
-	a.tree.layer++ // each entry may replace those before it
+	a.tree.layer++ // each entry may replace earlier entries
 	if hdr.Typeflag == tar.TypeLink {
 		return a.tree.link(clean, hdr.Linkname)
 	}
@@ -157,7 +155,7 @@ func (a *archiveReader) entry(hdr *tar.Header, content io.Reader) error {
 	return a.tree.put(clean, n)
 }
 
-// archiveError says of an error that it is about an archive.
+// archiveError makes an error say that it is about an archive.
 func archiveError(err error) error {
 	switch code := sandbox.CodeOf(err); {
 	case code == sandbox.Invalid || code == sandbox.TooLarge:
@@ -168,7 +166,7 @@ func archiveError(err error) error {
 	return fmt.Errorf("read archive: %w", err)
 }
 
-// messageOf returns what an error with a code tells callers.
+// messageOf returns the public message of an error with a code.
 func messageOf(err error) string {
 	var coded *sandbox.Error
 	if errors.As(err, &coded) {
@@ -177,7 +175,7 @@ func messageOf(err error) string {
 	return ""
 }
 
-// openArchive returns what a stream holds, which the caller closes. Errors: Invalid;
+// openArchive returns the decompressed stream, which the caller closes. Errors: Invalid;
 // Unsupported.
 func openArchive(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
@@ -194,8 +192,8 @@ func openArchive(r io.Reader) (io.ReadCloser, error) {
 	return Decompress(b)
 }
 
-// isArchive reports whether a file is an archive that [Scratch.ReadArchive] reads, or
-// would if it were not compressed with xz.
+// isArchive reports whether a file is an archive that [Scratch.ReadArchive] reads, or such an
+// archive compressed with xz.
 func isArchive(content io.Reader) bool {
 	plain, err := openArchive(content)
 	if err != nil {
@@ -206,8 +204,8 @@ func isArchive(content io.Reader) bool {
 	return err == nil
 }
 
-// ReadFile returns what a file holds, which may be behind symbolic links. Errors:
-// NotFound for what is no file; TooLarge for more than most bytes.
+// ReadFile returns the content of a file, and follows symbolic links. Errors: NotFound if it is no
+// file; TooLarge for more than most bytes.
 func (f *Files) ReadFile(name string, most int64) ([]byte, error) {
 	_, n, err := f.tree.resolve(name)
 	if err != nil {
@@ -222,19 +220,19 @@ func (f *Files) ReadFile(name string, most int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(n.content, 0, n.content.Size()))
 }
 
-// HasDir reports whether there is a directory, perhaps behind symbolic links.
+// HasDir reports whether a directory exists, and follows symbolic links.
 func (f *Files) HasDir(name string) (bool, error) {
 	_, n, err := f.tree.resolve(name)
 	return n != nil && n.mode.IsDir(), err
 }
 
-// resolve returns where a path leads, symbolic links followed as by a system with
-// this root, the last one, too, and what is there; nil for nothing. Errors: Invalid
-// for links that lead too far, and for what goes through a file.
+// resolve follows the symbolic links of a path, including the last element, as a system with this
+// root would, and returns the resolved path and its node; nil if it does not exist. Errors: Invalid
+// for too many links, and for a path through a file.
 func (t *Tree) resolve(name string) (string, *node, error) {
 	rest := strings.Split(name, "/")
 	var names []string
-	way := []*node{t.root} // what names lead to; nil for what is not there
+	way := []*node{t.root} // the nodes of the path so far; nil for a missing node
 	for links, steps := 0, 0; len(rest) > 0; steps++ {
 		part, at := rest[0], way[len(way)-1]
 		rest = rest[1:]

@@ -104,7 +104,7 @@ func (l *layerWriter) close() (Blob, error) {
 	return Blob{Path: l.file.Name(), Digest: SHA256(l.sum), DiffID: SHA256(l.diff), Size: int64(l.length)}, nil
 }
 
-// SHA256 returns the sum of a sha256 as the library for images writes it.
+// SHA256 returns the sum of a sha256 in the type of the library for images.
 func SHA256(h hash.Hash) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", h.Sum(nil))}
 }

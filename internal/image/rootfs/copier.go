@@ -15,17 +15,17 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// copier puts copies of files into a tree that will lie over another one.
+// copier puts copies of files into a tree that will lie over another tree.
 type copier struct {
-	payer       sandbox.WorkspaceID // whose the memory of archives is
+	payer       sandbox.WorkspaceID // the workspace that the memory of archives counts for
 	under, over *Tree
 	owner       fileOwner
-	keep        bool // the owners of what is copied
+	keep        bool // keep the owners of the copied files
 	mode        *uint32
-	copies      map[*node]*node // by what they are of: a file with two names stays one
+	copies      map[*node]*node // by original: a file with two names stays a single file
 }
 
-// at returns what is under a resolved name once the copies lie over the rest.
+// at returns the node of a resolved name once the copies lie over the rest.
 func (p *copier) at(clean string) *node {
 	if n, ok := p.over.lookup(clean); ok && !n.implicit {
 		return n.node
@@ -37,7 +37,7 @@ func (p *copier) at(clean string) *node {
 	return n.node
 }
 
-// mkdir makes a directory and those above it, unless they are there.
+// mkdir makes a directory and its parents, unless they exist.
 func (p *copier) mkdir(clean string) error {
 	names := split(clean)
 	for i := range names {
@@ -56,7 +56,7 @@ func (p *copier) mkdir(clean string) error {
 	return nil
 }
 
-// copied returns a copy of a file, without what is in it.
+// copied returns a copy of a file, without the entries of a directory.
 func (p *copier) copied(n *node, keepOwner bool) *node {
 	if done := p.copies[n]; done != nil && !n.mode.IsDir() {
 		return done
@@ -76,8 +76,8 @@ func (p *copier) copied(n *node, keepOwner bool) *node {
 	return &c
 }
 
-// follow returns where a directory is that the root filesystem has behind a symbolic
-// link, so that it is not replaced: /lib is one in many.
+// follow returns the target of a directory that is a symbolic link in the root filesystem, so that
+// the copy does not replace the link: /lib is a link in many images.
 func (p *copier) follow(clean string) (string, error) {
 	if n := p.at(clean); n == nil || n.mode&fs.ModeSymlink == 0 {
 		return clean, nil
@@ -89,7 +89,7 @@ func (p *copier) follow(clean string) (string, error) {
 	return to, nil
 }
 
-// file copies what is no directory.
+// file copies a file of any kind but a directory.
 func (p *copier) file(clean string, n *node) error {
 	if err := p.mkdir(path.Dir(clean)); err != nil {
 		return err
@@ -100,8 +100,7 @@ func (p *copier) file(clean string, n *node) error {
 	return p.over.put(clean, p.copied(n, p.keep))
 }
 
-// contents copies what is in a directory. Directories that are there already stay
-// as they are.
+// contents copies the entries of a directory. Existing directories stay as they are.
 func (p *copier) contents(clean string, dir *node) error {
 	clean, err := p.follow(clean)
 	if err != nil {
@@ -128,8 +127,8 @@ func (p *copier) contents(clean string, dir *node) error {
 	return nil
 }
 
-// unpack puts what an archive has into a directory, with the archive's owners
-// unless others are given, and replaces what is in the way.
+// unpack puts the files of an archive into a directory, with the archive's owners unless others are
+// given, and replaces existing files.
 func (p *copier) unpack(clean string, dir *node, owned bool) error {
 	if err := p.mkdir(clean); err != nil {
 		return err
@@ -163,7 +162,7 @@ type layerOutput struct {
 	names map[*node]string // the first names of files
 }
 
-// dir writes what is in a directory.
+// dir writes the entries of a directory.
 func (o *layerOutput) dir(ctx context.Context, prefix string, dir *node) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -173,7 +172,7 @@ func (o *layerOutput) dir(ctx context.Context, prefix string, dir *node) error {
 		if strings.HasPrefix(base, whiteoutPrefix) {
 			return sandbox.Errorf(sandbox.Invalid, "a file named %.300q cannot be in an image: layers have such names for what they remove", base)
 		}
-		if !n.implicit { // else it is there below, and only what is in it is new
+		if !n.implicit { // otherwise the directory exists below, and only its entries are new
 			if err := o.entry(name, n); err != nil {
 				return fmt.Errorf("copy to /%s: %w", name, err)
 			}
@@ -205,14 +204,14 @@ func (o *layerOutput) entry(name string, n *node) error {
 		hdr.Typeflag, hdr.Size = tar.TypeReg, n.content.Size()
 	case n.mode&fs.ModeNamedPipe != 0:
 		hdr.Typeflag = tar.TypeFifo
-	case n.mode&fs.ModeDevice != 0 && n.rdev != 0: // 0 would remove what is there
+	case n.mode&fs.ModeDevice != 0 && n.rdev != 0: // 0 would be a whiteout
 		hdr.Typeflag = tar.TypeBlock
 		if n.mode&fs.ModeCharDevice != 0 {
 			hdr.Typeflag = tar.TypeChar
 		}
 		hdr.Devmajor, hdr.Devminor = int64(n.rdev>>8&0xfff), int64(n.rdev&0xff|n.rdev>>12&^0xff)
 	default:
-		return sandbox.Errorf(sandbox.Invalid, "what is copied is a socket, or a device that cannot be in an image")
+		return sandbox.Errorf(sandbox.Invalid, "the file is a socket, or a device that cannot be in an image")
 	}
 	o.names[n] = name
 	if err := o.tar.WriteHeader(hdr); err != nil || hdr.Size == 0 {
@@ -222,7 +221,7 @@ func (o *layerOutput) entry(name string, n *node) error {
 	return err
 }
 
-// tarMode returns the permission bits as a tar has them.
+// tarMode returns the permission bits for a tar.
 func tarMode(mode fs.FileMode) int64 {
 	bits := int64(mode.Perm())
 	for bit, m := range map[int64]fs.FileMode{bitsSetuid: fs.ModeSetuid, bitsSetgid: fs.ModeSetgid, bitsSticky: fs.ModeSticky} {

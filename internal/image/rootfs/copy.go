@@ -22,28 +22,27 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// CopyRequest says what to copy over a root filesystem, as COPY and ADD of a
-// Dockerfile do.
+// CopyRequest describes files to copy over a root filesystem, as COPY and ADD of a Dockerfile do.
 type CopyRequest struct {
 	From *Files
-	// Sources are paths in From, which may have wildcards. Of a directory what is in
-	// it is copied. Symbolic links are followed when they are named, and kept as they
-	// are inside a directory.
+	// Sources are paths in From, which may have wildcards. The entries of a directory are copied, not
+	// the directory. Symbolic links in a path are followed; symbolic links inside a directory are
+	// copied as links.
 	Sources []string
-	// Inline are files that are not in From.
+	// Inline are additional files that are not in From.
 	Inline []InlineFile
-	// To is an absolute path; with a slash at its end it is a directory. It is made
-	// with its parents when it is missing.
+	// To is an absolute path; with a slash at its end it is a directory. It is made with its parents
+	// if it is missing.
 	To string
-	// Owner is "user", "user:group" or numbers of either, as the root filesystem
-	// knows them; "" is root, and of unpacked archives what these say. With KeepOwners
-	// and without an Owner, files belong to whom they belong to in From.
+	// Owner is "user", "user:group" or numbers, resolved in the root filesystem; "" is root, and for
+	// unpacked archives the owners in the archive. With KeepOwners and without an Owner, files keep
+	// their owners of From.
 	Owner      string
 	KeepOwners bool
-	// Mode, when not nil, are the permission bits of everything copied.
+	// Mode, unless nil, are the permission bits of all copies.
 	Mode *uint32
-	// Unpack unpacks the archives among the files, which are UnpackMax together at
-	// most; zero is 16 GiB and half a million files.
+	// Unpack unpacks the archives among the files, which have at most UnpackMax together; zero is 16
+	// GiB and half a million files.
 	Unpack    bool
 	UnpackMax ArchiveLimits
 }
@@ -51,7 +50,7 @@ type CopyRequest struct {
 // InlineFile is a file with its content.
 type InlineFile struct{ Name, Content string }
 
-// Copy is a request whose sources have been found.
+// Copy is a request with its sources resolved.
 type Copy struct {
 	request CopyRequest
 	sources []source
@@ -63,8 +62,8 @@ type source struct {
 	*node
 }
 
-// NewCopy finds what a request copies. Errors: Invalid, naming the source, for a source
-// that is not there; TooLarge for more than can be counted; that of a context that has ended.
+// NewCopy resolves the sources of a request. Errors: Invalid, naming the source, for a missing
+// source; TooLarge for too many files; the error of a context that has ended.
 func NewCopy(ctx context.Context, req CopyRequest) (*Copy, error) {
 	c := &Copy{request: req}
 	for _, pattern := range req.Sources {
@@ -87,11 +86,11 @@ func NewCopy(ctx context.Context, req CopyRequest) (*Copy, error) {
 	return c, nil
 }
 
-// matchMax bounds what one pattern matches on its way: symbolic links that lead back
-// up give a file more names than can be counted.
+// matchMax bounds the intermediate matches of a pattern: symbolic links that lead back up give a
+// file more names than can be counted.
 const matchMax = 250_000
 
-// match returns what a pattern matches, by name.
+// match returns the files that match a pattern, by name.
 func (f *Files) match(ctx context.Context, pattern string) ([]source, error) {
 	at := []string{"."}
 	clean := strings.TrimPrefix(path.Clean("/"+pattern), "/")
@@ -124,7 +123,7 @@ func (f *Files) match(ctx context.Context, pattern string) ([]source, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n != nil { // a link that leads nowhere is nothing
+		if n != nil { // a broken link does not match
 			found = append(found, source{path.Base(name), n})
 		}
 	}
@@ -148,7 +147,7 @@ func (n *node) matching(ctx context.Context, pattern string) ([]string, error) {
 	var names []string
 	for base := range n.names {
 		ok, err := path.Match(pattern, base)
-		if err := cmp.Or(ctx.Err(), err); err != nil { // a directory may have very many
+		if err := cmp.Or(ctx.Err(), err); err != nil { // a directory may have very many entries
 			return nil, err
 		}
 		if ok {
@@ -159,8 +158,8 @@ func (n *node) matching(ctx context.Context, pattern string) ([]string, error) {
 	return names, nil
 }
 
-// Key identifies what is copied and how: names, kinds, modes and contents, but not
-// times, and owners only where they are kept. It reads the files once.
+// Key identifies the content of the copy: names, kinds, modes and contents, but not times, and
+// owners only with KeepOwners. It reads the files once.
 func (c *Copy) Key(ctx context.Context) (string, error) {
 	h := sha256.New()
 	r := &c.request
@@ -177,7 +176,7 @@ func (c *Copy) Key(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// sum adds a file with everything in it to a hash.
+// sum adds a file and everything below it to a hash.
 func (f *Files) sum(ctx context.Context, h hash.Hash, name string, n *node, keepOwner bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -210,8 +209,8 @@ func (f *Files) sum(ctx context.Context, h hash.Hash, name string, n *node, keep
 	return nil
 }
 
-// WriteLayer writes what is copied as an OCI layer over a root filesystem. Errors:
-// Invalid, also for what is in the way; those of unpacking; w's.
+// WriteLayer writes the copies as an OCI layer over a root filesystem. Errors: Invalid, also when
+// an existing file is in the way; the errors of unpacking; w's.
 func (c *Copy) WriteLayer(ctx context.Context, s *Scratch, over *Files, w io.Writer) error {
 	owner, err := over.owner(c.request.Owner)
 	if err != nil {
@@ -236,7 +235,7 @@ func (c *Copy) WriteLayer(ctx context.Context, s *Scratch, over *Files, w io.Wri
 	return tw.Close()
 }
 
-// place puts everything where it belongs, and returns what was unpacked for that.
+// place puts all copies in their places, and returns the unpacked archives.
 func (c *Copy) place(ctx context.Context, s *Scratch, p *copier) (unpacked []*Files, err error) {
 	to, there, err := p.under.resolve(strings.Trim(c.request.To, "/"))
 	if err != nil {
@@ -278,8 +277,8 @@ func (c *Copy) place(ctx context.Context, s *Scratch, p *copier) (unpacked []*Fi
 	return unpacked, nil
 }
 
-// unpackMax bounds the archives that one request unpacks, together: all are kept
-// until the layer is written.
+// unpackMax bounds the archives that a request unpacks, together: all stay in memory until the
+// layer is written.
 var unpackMax = ArchiveLimits{Bytes: 16 << 30, Entries: 500_000}
 
 func (r *CopyRequest) unpackLimits() ArchiveLimits {
@@ -289,14 +288,14 @@ func (r *CopyRequest) unpackLimits() ArchiveLimits {
 	return unpackMax
 }
 
-// fileOwner owns what is copied.
+// fileOwner is the owner of the copies.
 type fileOwner struct{ uid, gid uint32 }
 
-// databaseMax bounds the files that say who the users and groups are.
+// databaseMax bounds the files of users and groups.
 const databaseMax = 4 << 20
 
-// owner returns what "user:group" means in a root filesystem. Without a group it is
-// the user's own, or for a number the same one.
+// owner resolves "user:group" in a root filesystem. Without a group it is the user's primary group,
+// or for a number the same number.
 func (f *Files) owner(spec string) (fileOwner, error) {
 	if spec == "" {
 		return fileOwner{}, nil
@@ -331,7 +330,7 @@ func (f *Files) owner(spec string) (fileOwner, error) {
 	return out, nil
 }
 
-// database returns what a file of users or groups says.
+// database returns the entries of a file of users or groups.
 func database[T any](f *Files, name string, parse func(io.Reader) ([]T, error)) ([]T, error) {
 	data, err := f.ReadFile(name, databaseMax)
 	if err != nil {

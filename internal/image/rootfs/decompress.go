@@ -43,8 +43,8 @@ func Decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(br), nil
 }
 
-// decompressing says of every error that the layer is damaged: reading a file
-// that was checked a moment ago gives hardly any other.
+// decompressing turns every read error into the error of a damaged layer: the file was checked a
+// moment ago, so other errors are very unlikely.
 type decompressing struct{ r io.Reader }
 
 func (d decompressing) Read(p []byte) (int, error) {

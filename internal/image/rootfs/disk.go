@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// The parts of EROFS that this package reads and changes itself; all numbers are
-// little endian. What Linux documents beyond that, our images do not use.
+// The parts of EROFS that this package reads and changes itself; all numbers are little endian. Our
+// images use no other parts of the format.
 const (
 	blockSize        = 4096
 	blockSizeBits    = 12
-	superblock       = 1024 // where it is; what follows are offsets in it
+	superblock       = 1024 // its offset; the following numbers are offsets in it
 	superblockLength = 128
 	superMagic       = 0xE0F5E1E2
 	superFeatures    = 8  // uint32, compatible features
@@ -41,11 +41,11 @@ const (
 	direntType      = 10 // uint8 in a directory entry
 )
 
-// disk reads an EROFS that the writer we use has made: its inodes have no
-// extended attributes, and its data is plain or inline.
+// disk reads an EROFS made by the writer that we use: its inodes have no extended attributes, and
+// its data is plain or inline.
 type disk struct {
 	r         io.ReaderAt
-	meta      int64 // where inodes begin
+	meta      int64 // offset of the inodes
 	root      uint64
 	buildTime uint64
 }
@@ -53,9 +53,9 @@ type disk struct {
 // diskInode is an inode of a disk.
 type diskInode struct {
 	number    uint64
-	at        int64 // where it is
+	at        int64 // its offset
 	layout    uint16
-	data      int64 // where its contents are
+	data      int64 // offset of its contents
 	size      int64
 	mode      fs.FileMode
 	uid, gid  uint32
@@ -118,14 +118,14 @@ func (d *disk) inode(number uint64) (diskInode, error) {
 	return in, nil
 }
 
-// content returns what a file holds, a link's target or a directory's entries.
+// content returns the content of a file, the target of a link or the entries of a directory.
 func (d *disk) content(in diskInode) *io.SectionReader {
 	return io.NewSectionReader(d.r, in.data, in.size)
 }
 
 // dirent is an entry of a directory.
 type dirent struct {
-	at     int64 // where it is
+	at     int64 // its offset
 	number uint64
 	name   string
 }
@@ -145,8 +145,8 @@ func (d *disk) entries(dir diskInode, do func(dirent) error) error {
 	return nil
 }
 
-// direntsOf calls do for the entries of one block, which is at the position at.
-// The last name ends with the block or the first zero.
+// direntsOf calls do for the entries of a block at the position at. The last name ends with the
+// block or the first zero.
 func direntsOf(b []byte, at int64, do func(dirent) error) error {
 	damaged := errors.New("it is damaged")
 	if len(b) < direntLength {
@@ -200,7 +200,7 @@ const (
 	bitsSticky  = 0o1000
 )
 
-// modeOf translates a mode as Linux has it.
+// modeOf translates a mode of Linux.
 func modeOf(bits uint16) fs.FileMode {
 	mode := fs.FileMode(bits & 0o777)
 	for bit, m := range map[uint16]fs.FileMode{bitsSetuid: fs.ModeSetuid, bitsSetgid: fs.ModeSetgid, bitsSticky: fs.ModeSticky} {

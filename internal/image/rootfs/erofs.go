@@ -14,9 +14,9 @@ import (
 	"github.com/erofs/go-erofs"
 )
 
-// writeEROFS writes a tree as an EROFS that gVisor can boot from, and returns the
-// number of names in it. The same tree gives the same bytes: everything is
-// ordered by name, and the image has the date as its own.
+// writeEROFS writes a tree as an EROFS that gVisor can boot from, and returns the number of names
+// in it. The same tree gives the same bytes: everything is sorted by name, and the date is the date
+// of the image.
 func writeEROFS(ctx context.Context, file string, t *Tree, date time.Time) (names int64, err error) {
 	f, err := os.Create(file)
 	if err != nil {
@@ -48,19 +48,19 @@ func writeEROFS(ctx context.Context, file string, t *Tree, date time.Time) (name
 	return src.files, f.Close()
 }
 
-// treeFS presents a tree to the EROFS writer. Of a file with several names only
-// the first has contents; finishEROFS makes the others the same file.
+// treeFS presents a tree to the EROFS writer. Of a file with several names only the first has
+// contents; finishEROFS links the others to it.
 type treeFS struct {
 	ctx   context.Context // ends reading
 	root  *node
-	names map[*node][]string // of what has more than one and is no directory, in order
-	files int64              // of all names
+	names map[*node][]string // the sorted names of files that have several and are no directories
+	files int64              // the number of all names
 }
 
 var _ fs.ReadDirFS = (*treeFS)(nil)
 
-// count fills in files and the links of each, and returns the bytes of all paths in a
-// directory whose own path has so many.
+// count sets files and the links of each file, and returns the total bytes of all paths in a
+// directory whose own path has length bytes.
 func (t *treeFS) count(length int64, dir *node) (paths int64) {
 	for base, child := range dir.names {
 		t.files++
@@ -75,7 +75,7 @@ func (t *treeFS) count(length int64, dir *node) (paths int64) {
 	return paths
 }
 
-// collect fills in names.
+// collect sets names.
 func (t *treeFS) collect(dir string, n *node) {
 	if len(t.names) == 0 {
 		return
@@ -120,7 +120,7 @@ func (t *treeFS) ReadDir(full string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// ReadLink returns where a symbolic link leads.
+// ReadLink returns the target of a symbolic link.
 func (t *treeFS) ReadLink(full string) (string, error) {
 	n, err := t.at("readlink", full)
 	if err != nil {
@@ -159,7 +159,7 @@ func (t *treeFS) info(full string, n *node) nodeInfo {
 	return in
 }
 
-// nodeInfo is a file as the EROFS writer wants to see it.
+// nodeInfo describes a file to the EROFS writer.
 type nodeInfo struct {
 	base  string
 	size  int64

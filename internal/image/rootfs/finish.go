@@ -9,16 +9,15 @@ import (
 	"os"
 )
 
-// finishEROFS does to an image what its writer cannot.
+// finishEROFS corrects the output of the EROFS writer.
 //
-// It moves the contents of files that the writer stored inline, beside their
-// inode, to blocks of their own at the end of the image. gVisor can read an inline
-// file but not map it into memory, and programs do map small files (locale data,
-// git's index): they would die of a bus error.
+// It moves the contents of files that the writer stored inline, beside their inode, to blocks of
+// their own at the end of the image. gVisor can read an inline file but not map it into memory, and
+// programs do map small files (locale data, git's index): they would die of a bus error.
 //
-// And it makes files with several names one file: the writer made an inode for
-// each name, of which only the first has contents; the others' directory entries
-// are pointed to that one. Their own inodes stay, a few bytes that nothing names.
+// And it links the names of a file: the writer made an inode for each name, of which only the first
+// has contents; finishEROFS changes the directory entries of the others to the first inode. The
+// other inodes stay, a few bytes that nothing names.
 func finishEROFS(f *os.File, names map[*node][]string) error {
 	d, err := openDisk(f)
 	if err != nil {
@@ -52,12 +51,12 @@ type finisher struct {
 	f      *os.File
 	disk   *disk
 	next   int64             // the first free block
-	first  map[string]string // by each further name of a file its first
-	inodes map[string]uint64 // of those first names
+	first  map[string]string // the first name of a file, by its further names
+	inodes map[string]uint64 // by first name
 }
 
-// visit goes through a directory in the order of its entries' names, so that a
-// first name is met before the others.
+// visit walks a directory in the order of the names, so that it sees a first name before the
+// others.
 func (p *finisher) visit(prefix string, dir diskInode) error {
 	var entries []dirent
 	if err := p.disk.entries(dir, func(e dirent) error { entries = append(entries, e); return nil }); err != nil {
@@ -91,9 +90,8 @@ func (p *finisher) entry(full string, e dirent) error {
 	return nil
 }
 
-// move writes the content of an inline file to the next free blocks and makes
-// its inode say so. Content shorter than its blocks needs no padding: the file
-// is extended with zeros.
+// move writes the content of an inline file to the next free blocks and changes its inode. Content
+// shorter than its blocks needs no padding: the file is extended with zeros.
 func (p *finisher) move(in diskInode) error {
 	content, err := io.ReadAll(p.disk.content(in))
 	if err != nil {
@@ -117,7 +115,7 @@ func (p *finisher) move(in diskInode) error {
 	return nil
 }
 
-// sparseWriter writes a file with holes where blocks of zeros come.
+// sparseWriter writes a file with holes instead of blocks of zeros.
 type sparseWriter struct {
 	f        *os.File
 	off, end int64
@@ -129,7 +127,7 @@ var zeroBlock [blockSize]byte
 func (w *sparseWriter) Write(p []byte) (int, error) {
 	written := 0
 	for written < len(p) {
-		// Up to the block's end, and then by whole blocks as long as they are alike.
+		// Up to the block's end, and then by whole blocks of the same kind.
 		n := min(len(p)-written, int(blockSize-w.off%blockSize))
 		zero := isZero(p[written : written+n])
 		for rest := p[written+n:]; len(rest) >= blockSize && isZero(rest[:blockSize]) == zero; rest = rest[blockSize:] {
@@ -149,8 +147,8 @@ func (w *sparseWriter) Write(p []byte) (int, error) {
 
 func isZero(p []byte) bool { return bytes.Equal(p, zeroBlock[:len(p)]) }
 
-// Seek changes the offset. What was written is not overwritten with zeros: the
-// EROFS writer comes back only to its placeholders.
+// Seek changes the offset. Earlier data is not overwritten with zeros: the EROFS writer returns
+// only to its placeholders.
 func (w *sparseWriter) Seek(off int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekStart:
@@ -165,5 +163,5 @@ func (w *sparseWriter) Seek(off int64, whence int) (int64, error) {
 	return off, nil
 }
 
-// finish gives the file its length.
+// finish sets the length of the file.
 func (w *sparseWriter) finish() error { return w.f.Truncate(w.end) }

@@ -11,17 +11,17 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Bounds on the patterns of a .dockerignore: each file of a context is matched with each
-// of them, and between two files nothing else ends that.
+// Bounds on the patterns of a .dockerignore: each file of a context is matched with each pattern,
+// and the match of a file cannot be interrupted.
 const (
 	ignorePatternsMax = 1000
-	ignorePatternMax  = pathMax  // bytes of one
-	ignoreBytesMax    = 64 << 10 // of all of them
+	ignorePatternMax  = pathMax  // bytes of a pattern
+	ignoreBytesMax    = 64 << 10 // bytes of all patterns
 	ignoreTimeMax     = time.Minute
 )
 
-// Ignore takes away what patterns as in a .dockerignore match. Errors: Invalid for
-// what is no pattern, and for patterns that are too many or take too long to match.
+// Ignore removes the files that match the patterns of a .dockerignore. Errors: Invalid for an
+// invalid pattern, and for patterns that are too many or take too long to match.
 func (f *Files) Ignore(ctx context.Context, patterns []string) error {
 	total := 0
 	for _, p := range patterns {
@@ -36,7 +36,7 @@ func (f *Files) Ignore(ctx context.Context, patterns []string) error {
 	if err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "a pattern cannot be understood: %.300s", err)
 	}
-	runtime.LockOSThread() // so that the thread's time is this work's
+	runtime.LockOSThread() // so that the thread's time is the time of this work
 	defer runtime.UnlockOSThread()
 	i := ignorer{patterns: pm, clock: threadTime}
 	i.until = i.clock() + ignoreTimeMax
@@ -53,17 +53,17 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// ignorer takes away from a tree what patterns match, for as long as it may.
+// ignorer removes matching files from a tree, within a time limit.
 type ignorer struct {
 	patterns *patternmatcher.PatternMatcher
 	clock    func() time.Duration // processor time
 	until    time.Duration        // of clock
 }
 
-// dir does the work for a directory and reports whether anything is left.
+// dir does the work for a directory and reports whether any entry stays.
 func (i *ignorer) dir(ctx context.Context, dir *node, prefix string, above patternmatcher.MatchInfo) (left bool, err error) {
 	for base, n := range dir.names {
-		if err := ctx.Err(); err != nil { // a directory may have very many
+		if err := ctx.Err(); err != nil { // a directory may have very many entries
 			return false, err
 		}
 		if i.clock() > i.until {

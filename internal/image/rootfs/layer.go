@@ -16,36 +16,36 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// How a layer says that something of the layers below is gone.
+// The whiteouts of OCI: how a layer removes files of the layers below.
 const (
 	whiteoutPrefix = ".wh."
 	opaqueMarker   = ".wh..wh..opq"
 	xattrRecord    = "SCHILY.xattr."
 )
 
-// opaqueXattrs mark a directory that hides what is below it, as overlay file
-// systems do; their other sign, a character device 0:0, marks what is gone.
+// opaqueXattrs mark a directory that hides the directory below it, as overlay file systems do;
+// their whiteouts are character devices 0:0.
 var opaqueXattrs = []string{xattrRecord + "trusted.overlay.opaque", xattrRecord + "user.overlay.opaque"}
 
-// layerReader lays tar streams over a tree, one after the other.
+// layerReader applies tar streams to a tree, one after the other.
 type layerReader struct {
 	tree   *Tree
 	spool  *spool
 	limits Limits // of all layers together
-	used   *Meter // nil before the first
-	// normalise, when set, changes each header before it is used.
+	used   *Meter // nil before the first layer
+	// normalise, unless nil, changes each header before it is used.
 	normalise func(*tar.Header)
-	// without are clean names that are passed over.
+	// without are clean names of entries to skip.
 	without []string
-	// visit, when set, is told each entry before its content is read, and may
-	// return a writer that gets a copy of it.
+	// visit, unless nil, is called with each entry before its content is read, and may return a writer
+	// that gets a copy of the content.
 	visit func(hdr *tar.Header) (io.Writer, error)
 }
 
-// read lays one layer over the tree, and reads it to its end. It takes nothing on
-// trust: an entry that would leave the root, go through something that is not a
-// directory or come twice is an error with code Invalid, and what is beyond the
-// limits, together with the layers before, has TooLarge.
+// read applies a layer to the tree, and reads it to its end. It trusts nothing in the layer: an
+// entry that would leave the root, goes through something that is not a directory or comes twice is
+// an error with code Invalid; a layer beyond the limits, together with the layers before, is
+// TooLarge.
 func (l *layerReader) read(ctx context.Context, r io.Reader) error {
 	if l.used == nil {
 		l.used = &Meter{Limits: l.limits}
@@ -65,7 +65,7 @@ func (l *layerReader) read(ctx context.Context, r io.Reader) error {
 			return err
 		}
 		if hdr.Typeflag == tar.TypeXGlobalHeader {
-			continue // says nothing about files
+			continue // it describes no file
 		}
 		if err := m.Entry(hdr.Size); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (l *layerReader) read(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// layerError says whose fault an error of reading a layer is.
+// layerError makes an error say that the layer is at fault, unless it has another code.
 func layerError(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return sandbox.Wrap(sandbox.Invalid, err, "the layer is not a complete tar archive")
@@ -92,7 +92,7 @@ func layerError(err error) error {
 	return fmt.Errorf("read layer: %w", err)
 }
 
-// entry lays one entry over the tree.
+// entry applies an entry to the tree.
 func (l *layerReader) entry(hdr *tar.Header, content io.Reader) error {
 	if l.tree.lenient {
 		relativeNames(hdr)
@@ -140,7 +140,7 @@ func (l *layerReader) entry(hdr *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// whiteout reports whether the entry only takes something away, and does so.
+// whiteout reports whether an entry is a whiteout, and applies it.
 func (l *layerReader) whiteout(clean string, hdr *tar.Header) (done bool, err error) {
 	dir, base := path.Split(clean)
 	dir = path.Clean(dir)
@@ -148,7 +148,7 @@ func (l *layerReader) whiteout(clean string, hdr *tar.Header) (done bool, err er
 	case base == opaqueMarker:
 		return true, l.tree.hideAll(dir)
 	case strings.HasPrefix(base, whiteoutPrefix+whiteoutPrefix):
-		return true, nil // what AUFS kept for itself
+		return true, nil // AUFS's own metadata
 	case marked && (gone == "" || gone == "." || gone == ".."):
 		return true, sandbox.Errorf(sandbox.Invalid, "the layer has %.300q, which removes nothing that can be", clean)
 	case marked:
@@ -159,13 +159,12 @@ func (l *layerReader) whiteout(clean string, hdr *tar.Header) (done bool, err er
 	return false, nil
 }
 
-// isWhiteoutDevice reports whether the entry is how overlay file systems mark
-// what is gone.
+// isWhiteoutDevice reports whether an entry is a whiteout of overlay file systems.
 func isWhiteoutDevice(hdr *tar.Header) bool {
 	return hdr.Typeflag == tar.TypeChar && hdr.Devmajor == 0 && hdr.Devminor == 0
 }
 
-// isOpaque reports whether a directory hides what lower layers have in it.
+// isOpaque reports whether a directory hides the entries of lower layers.
 func isOpaque(hdr *tar.Header) bool {
 	for _, x := range opaqueXattrs {
 		if hdr.PAXRecords[x] == "y" {
@@ -175,8 +174,8 @@ func isOpaque(hdr *tar.Header) bool {
 	return false
 }
 
-// newNode returns an entry's file without its contents. Extended attributes are
-// left out, see the package comment.
+// newNode returns the node of an entry without its contents and extended attributes, see the
+// package comment.
 func newNode(clean string, hdr *tar.Header) (*node, error) {
 	if hdr.Uid < 0 || hdr.Uid > math.MaxUint32 || hdr.Gid < 0 || hdr.Gid > math.MaxUint32 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the root filesystem's %.300q belongs to the unacceptable user %d or group %d", clean, hdr.Uid, hdr.Gid)
@@ -214,14 +213,14 @@ func deviceNumber(hdr *tar.Header) uint32 {
 	return minor&0xff | major<<8 | (minor&^0xff)<<12
 }
 
-// Bounds on names, as Linux has them.
+// The limits of Linux on names.
 const (
 	nameMax = 255
 	pathMax = 4096
 )
 
-// relativeNames takes the slash before names away, which some tools write: the
-// root that it means is the image's.
+// relativeNames removes the leading slash of names, which some tools write: the root is the
+// image's.
 func relativeNames(hdr *tar.Header) {
 	if path.IsAbs(hdr.Name) {
 		hdr.Name = "." + hdr.Name
@@ -231,11 +230,11 @@ func relativeNames(hdr *tar.Header) {
 	}
 }
 
-// cleanNames makes an entry's names relative to the root, a directory's with a
-// slash at its end, and files of all kinds plain ones.
+// cleanNames makes an entry's names relative to the root, a directory's with a slash at its end,
+// and gives files a single type.
 func cleanNames(hdr *tar.Header) (err error) {
 	if hdr.Typeflag == tar.TypeGNUSparse || hdr.Typeflag == tar.TypeCont {
-		hdr.Typeflag = tar.TypeReg // other ways to write one
+		hdr.Typeflag = tar.TypeReg // other types of regular files
 	}
 	if hdr.Name, err = cleanName(hdr.Name); err != nil {
 		return err
@@ -251,9 +250,8 @@ func cleanNames(hdr *tar.Header) (err error) {
 	return nil
 }
 
-// cleanName returns a tar entry's name relative to the root, "." for the root
-// itself. It refuses names that are absolute, lead out of the root or are no
-// names on Linux.
+// cleanName returns a tar entry's name relative to the root, "." for the root itself. It refuses
+// names that are absolute, lead out of the root or are invalid on Linux.
 func cleanName(name string) (string, error) {
 	clean := path.Clean(name)
 	hostile := name == "" || path.IsAbs(name) || clean == ".." || strings.HasPrefix(clean, "../") ||

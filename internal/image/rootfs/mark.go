@@ -47,8 +47,8 @@ func Digest(ctx context.Context, name string, mark []byte) (string, int64, error
 	return SHA256(h).String(), n, nil
 }
 
-// LinkOrCopy makes to another name of a file, or a copy of it where a link cannot be made:
-// of another user's file, or on a file system without links.
+// LinkOrCopy makes to another name of a file, or a copy if a link is not possible: of another
+// user's file, or on a file system without links.
 func LinkOrCopy(ctx context.Context, from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil
@@ -73,7 +73,7 @@ func LinkOrCopy(ctx context.Context, from, to string) error {
 	return out.Close()
 }
 
-// UntilDone returns r, which fails when the context ends.
+// UntilDone returns r, whose reads fail after the context ends.
 func UntilDone(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
 
 // contextReader ends with its context.

@@ -14,29 +14,29 @@ import (
 	"github.com/modbox/modbox/internal/share"
 )
 
-// What a file costs in memory, as measured, rounded up.
+// The memory of a file, as measured, rounded up.
 const (
 	nameBytes  = 288 // a name in a directory, and its node
-	dirBytes   = 320 // of a directory more
-	writeBytes = 736 // of a name more while the root filesystem is written, and its path twice
+	dirBytes   = 320 // additional bytes of a directory
+	writeBytes = 736 // additional bytes of a name while the root filesystem is written, and twice its path
 )
 
 const (
-	// leastMemory is the least memory of a [Scratch] that is given no limit.
+	// leastMemory is the least default memory of a [Scratch].
 	leastMemory = 512 << 20
 	// memoryStep is the unit in which trees take memory.
 	memoryStep = 256 << 10
-	// memoryPatience is how long a tree waits for memory that other trees use.
-	memoryPatience = 2 * time.Minute
-	// memoryRetry is when a client may retry after such a wait.
+	// memoryWait bounds the time for which a tree waits for memory that other trees use.
+	memoryWait = 2 * time.Minute
+	// memoryRetry is the time after which a client should retry then.
 	memoryRetry = 30 * time.Second
 )
 
-// defaultMemory is the memory of all trees together when no limit is given.
+// defaultMemory returns the default memory of all trees together.
 func defaultMemory() int64 {
 	var machine unix.Sysinfo_t
 	if err := unix.Sysinfo(&machine); err != nil {
-		return leastMemory // Linux knows it
+		return leastMemory // on Linux this does not fail
 	}
 	return max(leastMemory, int64(machine.Totalram)*int64(machine.Unit)/16)
 }
@@ -46,25 +46,24 @@ func defaultMemory() int64 {
 type Scratch struct {
 	dir    string
 	memory *share.Budget
-	own    atomic.Int64 // number of trees so far that are no workspace's
+	own    atomic.Int64 // number of trees without a workspace so far
 }
 
-// NewScratch returns a scratch with a directory for temporary files, which leave it at
-// once, and with so many bytes of memory for the names and nodes of files; 0 is a sixteenth
-// of the machine's memory, and 512 MiB at least.
+// NewScratch returns a scratch with a directory for unnamed temporary files, and with memory bytes
+// for the names and nodes of files; 0 is a sixteenth of the machine's memory, and 512 MiB at least.
 func NewScratch(dir string, memory int64) *Scratch {
-	return &Scratch{dir: dir, memory: share.New(cmp.Or(memory, defaultMemory()), memoryPatience)}
+	return &Scratch{dir: dir, memory: share.New(cmp.Or(memory, defaultMemory()), memoryWait)}
 }
 
-// Memory returns how many bytes all trees take at the moment, and their highest sum so far.
+// Memory returns the bytes that all trees take at the moment, and their highest sum so far.
 func (s *Scratch) Memory() (now, peak int64) { return s.memory.Used() }
 
-// Tree returns an empty tree for a workspace, "" for the server's own work. Its Close gives
-// its memory back. The context ends the waiting for memory.
+// Tree returns an empty tree for a workspace, "" for the server's own work. Its Close frees its
+// memory. The end of the context ends waits for memory.
 func (s *Scratch) Tree(ctx context.Context, owner sandbox.WorkspaceID) *Tree {
 	key := string(owner)
 	if key == "" {
-		key = fmt.Sprint("own ", s.own.Add(1)) // so that the server's trees do not share one part
+		key = fmt.Sprint("own ", s.own.Add(1)) // so that the server's trees do not share a single part
 	}
 	t := newTree()
 	t.memory = &treeMemory{ctx: ctx, account: s.memory.Open(key), all: s.memory}
@@ -74,13 +73,13 @@ func (s *Scratch) Tree(ctx context.Context, owner sandbox.WorkspaceID) *Tree {
 // treeMemory counts the memory of a tree, which all trees of a [Scratch] share: a layer of
 // some megabytes may have millions of files. The methods of a nil treeMemory do nothing.
 type treeMemory struct {
-	ctx     context.Context // ends what makes the tree
+	ctx     context.Context // the context of the work on the tree
 	account *share.Account
 	all     *share.Budget
-	owed    int64 // bytes that are not taken yet
+	owed    int64 // bytes used and not yet taken
 }
 
-// Close gives the memory of the tree back.
+// Close frees the memory of the tree.
 func (t *Tree) Close() {
 	if t.memory != nil {
 		t.memory.account.Close()

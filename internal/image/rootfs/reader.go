@@ -19,14 +19,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Reader reads a root filesystem in its file, a directory at a time: nothing is mounted,
-// unpacked, or held in memory as a whole.
+// Reader reads a root filesystem in its file, a directory at a time: it mounts and unpacks nothing,
+// and never has the whole in memory.
 type Reader struct {
 	*disk
 	file *os.File
 }
 
-// Open opens an EROFS of this package. The reader stays good when the file is removed.
+// Open opens an EROFS of this package. The reader stays valid when the file is removed.
 func Open(erofs string) (*Reader, error) {
 	f, err := os.Open(erofs)
 	if err != nil {
@@ -42,8 +42,8 @@ func Open(erofs string) (*Reader, error) {
 // Close ends the use of the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// at returns the inode of an absolute path, without following symbolic links, and
-// the path as it should be written. Errors: Invalid, naming path; NotFound.
+// at returns the inode of an absolute path, without following symbolic links, and the normalised
+// path. Errors: Invalid, naming path; NotFound.
 func (r *Reader) at(name string) (string, diskInode, error) {
 	if len(name) > sandbox.SnapshotPathMax || strings.ContainsRune(name, 0) {
 		return "", diskInode{}, sandbox.InvalidField("path", "must be at most %d bytes, none of them zero", sandbox.SnapshotPathMax)
@@ -79,9 +79,9 @@ func (r *Reader) at(name string) (string, diskInode, error) {
 	return clean, at, nil
 }
 
-// walk calls visit for what is in the directory dir, whose path is given, in the
-// order of the names, and for all below when it is recursive. Passed over is what
-// comes before and at the path that has the elements after below dir.
+// walk calls visit for the entries of the directory dir with the path name, sorted by name, and for
+// all below if it is recursive. It skips the entries up to and including the path with the elements
+// after below dir.
 func (r *Reader) walk(ctx context.Context, dir string, in diskInode, recursive bool, after []string, visit func(string, diskInode) error) error {
 	return r.entries(in, func(e dirent) error {
 		if err := ctx.Err(); err != nil {
@@ -114,13 +114,13 @@ func (r *Reader) walk(ctx context.Context, dir string, in diskInode, recursive b
 	})
 }
 
-// target returns where a symbolic link leads.
+// target returns the target of a symbolic link.
 func (r *Reader) target(in diskInode) (string, error) {
 	target, err := io.ReadAll(r.content(in))
 	return string(target), err
 }
 
-// describe describes a file, but for its hash.
+// describe describes a file, without its hash.
 func (r *Reader) describe(name string, in diskInode) (sandbox.SnapshotFile, error) {
 	f := sandbox.SnapshotFile{Path: name, Mode: in.mode, UID: in.uid, GID: in.gid, ModTime: in.mtime}
 	var err error
@@ -156,15 +156,15 @@ func (r *Reader) Files(ctx context.Context, q sandbox.SnapshotFileQuery) (sandbo
 	return l.page, nil
 }
 
-// below returns the elements of a path below a directory, none for "". Errors:
-// Invalid, naming after.
+// below returns the elements of a path below a directory, none for "". Errors: Invalid, naming
+// after.
 func below(dir, name string) ([]string, error) {
 	if name == "" {
 		return nil, nil
 	}
 	rest, ok := strings.CutPrefix(path.Clean(name), strings.TrimSuffix(dir, "/")+"/")
 	if !ok || rest == "" {
-		return nil, sandbox.InvalidField("after", "must be a path below the one that is asked for")
+		return nil, sandbox.InvalidField("after", "must be a path below the requested directory")
 	}
 	return strings.Split(rest, "/"), nil
 }
@@ -204,11 +204,11 @@ func (l *lister) add(name string, in diskInode) error {
 	return nil
 }
 
-// Archive packs a directory or file of the root filesystem, as tar or, with compress, tar.gz,
-// while it is read. Names are relative to the directory; a file is alone. Owners, modes,
-// symbolic and hard links are kept; devices, pipes and sockets are left out. The caller
-// closes the archive, which ends the work, as ctx does, and closes the reader. After an
-// error the reader is still open. Errors: Invalid, naming path; NotFound.
+// Archive packs a directory or file of the root filesystem, as tar or, with compress, tar.gz, while
+// it is read. Names are relative to the directory; a file is the only entry. The archive contains
+// owners, modes, symbolic and hard links, but no devices, pipes and sockets. The caller closes the
+// archive, which ends the work, as ctx does, and closes the reader. After an error the reader is
+// still open. Errors: Invalid, naming path; NotFound.
 func (r *Reader) Archive(ctx context.Context, name string, compress bool) (io.ReadCloser, error) {
 	clean, in, err := r.at(name)
 	if err != nil {
@@ -217,7 +217,7 @@ func (r *Reader) Archive(ctx context.Context, name string, compress bool) (io.Re
 	out, w := io.Pipe()
 	go func() {
 		defer r.Close()
-		_ = w.CloseWithError(r.pack(ctx, clean, in, compress, w)) // it returns none
+		_ = w.CloseWithError(r.pack(ctx, clean, in, compress, w)) // it does not fail
 	}()
 	return out, nil
 }
@@ -246,17 +246,17 @@ func (r *Reader) pack(ctx context.Context, name string, in diskInode, compress b
 	return p.tw.Close()
 }
 
-// linksMax bounds the files of which is kept in an archive that they have several
-// names; those beyond are written again.
+// linksMax bounds the files whose hard links an archive preserves; further names are written as
+// copies.
 const linksMax = 100_000
 
 // packer writes the entries of an archive.
 type packer struct {
 	r     *Reader
-	ctx   context.Context // ends contents
+	ctx   context.Context // ends reading contents
 	tw    *tar.Writer
-	base  string            // what names are relative to
-	first map[uint64]string // names of files that have several, by inode
+	base  string            // the directory that names are relative to
+	first map[uint64]string // the first names of files with several names, by inode
 }
 
 func (p *packer) add(name string, in diskInode) error {

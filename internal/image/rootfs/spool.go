@@ -10,8 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// spool keeps the contents of files until the root filesystem is written, with
-// holes where they have any.
+// spool stores the contents of files until the root filesystem is written, with holes.
 type spool struct {
 	file *os.File
 	out  *sparseWriter
@@ -26,13 +25,13 @@ func newSpool(name string) (*spool, error) {
 	return spoolIn(f), nil
 }
 
-// newTempSpool returns a spool whose file has no name any more: it is gone when it is closed.
+// newTempSpool returns a spool in a file without a name: it disappears when it is closed.
 func newTempSpool(dir string) (*spool, error) {
 	f, err := os.CreateTemp(dir, "files-")
 	if err != nil {
 		return nil, fmt.Errorf("keep files: %w", err)
 	}
-	if err := os.Remove(f.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) { // the clean-up of another process may remove it
+	if err := os.Remove(f.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) { // another process may have removed it
 		f.Close()
 		return nil, fmt.Errorf("keep files: %w", err)
 	}
@@ -43,9 +42,9 @@ func spoolIn(f *os.File) *spool {
 	return &spool{file: f, out: &sparseWriter{f: f}, buf: make([]byte, 256<<10)}
 }
 
-// add keeps what r has to its end.
+// add stores the content of r.
 func (s *spool) add(r io.Reader) (*io.SectionReader, error) {
-	start := (s.out.off + blockSize - 1) / blockSize * blockSize // so that holes are found
+	start := (s.out.off + blockSize - 1) / blockSize * blockSize // so that it has holes
 	s.out.off = start
 	n, err := io.CopyBuffer(struct{ io.Writer }{s.out}, r, s.buf)
 	if err != nil {
@@ -54,24 +53,24 @@ func (s *spool) add(r io.Reader) (*io.SectionReader, error) {
 	return io.NewSectionReader(s.file, start, n), nil
 }
 
-// finish makes everything readable that was added.
+// finish makes the stored contents readable.
 func (s *spool) finish() error { return s.out.finish() }
 
 // Limits bound layers.
 type Limits struct {
-	Bytes   int64 // of the layers uncompressed, and of their files
+	Bytes   int64 // of the uncompressed layers, and of their files
 	Entries int
 }
 
-// Meter counts how much layers use of their limits.
+// Meter counts the use of the limits by layers.
 type Meter struct {
 	Limits
 	stream, files int64
 	seen          int
 }
 
-// imply counts the directories of a tree that no entry made: one entry's name may
-// have thousands.
+// imply counts the directories of a tree without an entry: the name of a single entry may have
+// thousands.
 func (m *Meter) imply(t *Tree) error {
 	if t.made > m.Entries {
 		return sandbox.Errorf(sandbox.TooLarge, "its layers have names in more than %d directories", m.Entries)
@@ -79,8 +78,8 @@ func (m *Meter) imply(t *Tree) error {
 	return nil
 }
 
-// Entry counts an entry with the size that it claims; a sparse file's size says
-// nothing about how much of the layer it is.
+// Entry counts an entry with the size in its header; a sparse file's size does not limit its part
+// of the layer.
 func (m *Meter) Entry(size int64) error {
 	m.seen++
 	m.files += size
@@ -97,7 +96,7 @@ func (m *Meter) tooManyBytes() error {
 	return sandbox.Errorf(sandbox.TooLarge, "its layers have more than %d bytes", m.Bytes)
 }
 
-// Reader returns r, which fails when it gives more than the limit.
+// Reader returns r, whose reads fail beyond the limit.
 func (m *Meter) Reader(r io.Reader) io.Reader { return meteredReader{m, r} }
 
 type meteredReader struct {

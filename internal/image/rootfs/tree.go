@@ -11,21 +11,20 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Tree is a root filesystem in memory while layers are laid over each other: the
-// names and what is known of the files, but not their contents. Nothing in it
-// touches the host's file system, so no name and no link can lead out of it.
-// It is not safe for concurrent use.
+// Tree is a root filesystem in memory while layers are applied: the names and metadata of the
+// files, without their contents. Nothing in it touches the host's file system, so no name and no
+// link can lead out of it. It is not safe for concurrent use.
 type Tree struct {
 	root  *node
-	layer int // of the entries that come now
-	made  int // directories that no entry made, so far
-	// lenient is for layers of other tools: a name that comes twice in one layer is
-	// what came last, and links on the way to a file are followed (walk.go).
+	layer int // the number of the current layer
+	made  int // number of directories so far that no entry made
+	// lenient is for layers of other tools: the last of several entries with the same name counts, and
+	// links in the path of a file are followed (walk.go).
 	lenient bool
 	memory  *treeMemory // of the names and nodes; nil is not counted
 }
 
-// node is a file of any kind. Its names in directories may be several.
+// node is a file of any kind. It may have several names.
 type node struct {
 	mode     fs.FileMode
 	uid, gid uint32
@@ -34,13 +33,13 @@ type node struct {
 	target   string            // of a symbolic link
 	content  *io.SectionReader // of a regular file
 	names    map[string]dentry // of a directory
-	// implicit: a directory that only its children name so far.
+	// implicit is set for a directory that so far only its children name.
 	implicit bool
-	// links is how many names it has, while it is written.
+	// links is the number of its names while it is written.
 	links uint32
 }
 
-// dentry is a name in a directory, and the layer that gave it.
+// dentry is a name in a directory, with the layer that it comes from.
 type dentry struct {
 	*node
 	layer int
@@ -59,7 +58,8 @@ func newDir() *node {
 // isDir reports whether there is a directory.
 func (n dentry) isDir() bool { return n.node != nil && n.mode.IsDir() }
 
-// name returns what a directory has under a name; of no directory it is nothing.
+// name returns the entry of a directory with a name; an empty entry for a missing name, and for a
+// file.
 func (n *node) name(base string) dentry {
 	if n == nil {
 		return dentry{}
@@ -75,7 +75,7 @@ func split(clean string) []string {
 	return strings.Split(clean, "/")
 }
 
-// lookup returns what a clean name names, without following links.
+// lookup returns the entry with a clean name, without following links.
 func (t *Tree) lookup(clean string) (dentry, bool) {
 	at := dentry{node: t.root}
 	for _, part := range split(clean) {
@@ -91,9 +91,9 @@ func (t *Tree) lookup(clean string) (dentry, bool) {
 	return at, true
 }
 
-// put gives a file a name. A directory that is there already keeps what is in it
-// and takes over the rest; anything else of lower layers is replaced. A name
-// that comes twice in one layer is an error with code Invalid, or lenient.
+// put gives a file a name. An existing directory keeps its entries and takes the other attributes;
+// any other file of lower layers is replaced. A name that comes twice in a layer is an error with
+// code Invalid, unless lenient.
 func (t *Tree) put(clean string, n *node) error {
 	if clean == "." {
 		if !n.mode.IsDir() {
@@ -120,12 +120,12 @@ func (t *Tree) put(clean string, n *node) error {
 	return t.memory.add(base, n)
 }
 
-// become gives a directory the metadata of another.
+// become gives a directory the metadata of another directory.
 func (n *node) become(other *node) {
 	n.mode, n.uid, n.gid, n.mtime, n.implicit = other.mode, other.uid, other.gid, other.mtime, false
 }
 
-// link gives a file that is there another name.
+// link gives an existing file another name.
 func (t *Tree) link(clean, target string) error {
 	dir, err := t.find(path.Dir(target))
 	if err != nil {
@@ -138,7 +138,7 @@ func (t *Tree) link(clean, target string) error {
 	return t.put(clean, n.node)
 }
 
-// hide removes what lower layers have under a name, and keeps what this one has.
+// hide removes the entry of a name from lower layers, but not from this layer.
 func (t *Tree) hide(clean string) error {
 	dir, err := t.find(path.Dir(clean))
 	if dir != nil {
@@ -147,7 +147,7 @@ func (t *Tree) hide(clean string) error {
 	return err
 }
 
-// hideAll does for every name in a directory what hide does for one.
+// hideAll is hide for every name in a directory.
 func (t *Tree) hideAll(clean string) error {
 	dir, err := t.find(clean)
 	if dir != nil {
@@ -172,8 +172,8 @@ func (t *Tree) hideName(dir *node, base string) {
 	}
 }
 
-// Read reads an EROFS of this package into an empty tree. The contents of files stay in r,
-// which must be open for as long as the tree is used. Errors: as of [Scratch.Files].
+// Read reads an EROFS of this package into an empty tree. The contents of files stay in r, which
+// must be open for as long as the tree is used. Errors: as of [Scratch.Files].
 func (t *Tree) Read(r io.ReaderAt) error {
 	d, err := openDisk(r)
 	if err != nil {
@@ -187,12 +187,12 @@ func (t *Tree) Read(r io.ReaderAt) error {
 	if t.root, err = d.node(root, seen, t.memory); err != nil {
 		return fmt.Errorf("read root filesystem: %w", err)
 	}
-	t.layer = 1 // what comes now lies over what is there
+	t.layer = 1 // later entries lie over the existing files
 	return nil
 }
 
-// node returns the node of an inode with everything in it. seen has the files
-// that were met before, by the inode's number.
+// node returns the node of an inode with everything in it. seen has the files found so far, by the
+// inode's number.
 func (d *disk) node(in diskInode, seen map[uint64]*node, memory *treeMemory) (*node, error) {
 	if n := seen[in.number]; n != nil && !n.mode.IsDir() {
 		return n, nil

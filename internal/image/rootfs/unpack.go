@@ -13,15 +13,15 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Unpacker makes a root filesystem of the layers of an image of other tools. It is used by
-// one goroutine at a time.
+// Unpacker makes a root filesystem of the layers of an image of other tools. Only one goroutine at
+// a time may use it.
 type Unpacker struct {
 	dir    string
 	layers layerReader
 }
 
-// NewUnpacker returns an unpacker that works in a directory. Its memory counts for a
-// workspace; the limits are those of all layers together.
+// NewUnpacker returns an unpacker that works in a directory. Its memory counts for a workspace; the
+// limits are for all layers together.
 func NewUnpacker(ctx context.Context, s *Scratch, owner sandbox.WorkspaceID, dir string, limits Limits) (*Unpacker, error) {
 	sp, err := newSpool(filepath.Join(dir, "files"))
 	if err != nil {
@@ -32,15 +32,15 @@ func NewUnpacker(ctx context.Context, s *Scratch, owner sandbox.WorkspaceID, dir
 	return &Unpacker{dir: dir, layers: layerReader{tree: t, spool: sp, limits: limits}}, nil
 }
 
-// Close ends the use of memory and temporary files.
+// Close frees memory and temporary files.
 func (u *Unpacker) Close() {
 	u.layers.tree.Close()
 	u.layers.spool.file.Close()
 }
 
-// Layer lays the layer in a file, which may be compressed, over the layers before it.
-// Errors: Invalid, also for a layer that does not have the diff id; TooLarge; Unavailable
-// when other trees use the memory.
+// Layer applies the layer in a file, which may be compressed, over the layers before it. Errors:
+// Invalid, also for a layer with another diff id; TooLarge; Unavailable when other trees use the
+// memory.
 func (u *Unpacker) Layer(ctx context.Context, file string, diffID v1.Hash) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -9,37 +9,37 @@ import (
 )
 
 const (
-	// maxLinks is how many symbolic links may be on the way to a file, as on Linux.
+	// maxLinks bounds the symbolic links in the path of a file, as on Linux.
 	maxLinks = 40
-	// maxSteps bounds the elements of a name together with those of the links on its
-	// way, and so what one entry can cost. No name alone has as many.
+	// maxSteps bounds the elements of a name together with the elements of its links, and so the cost
+	// of an entry. No name alone has as many.
 	maxSteps = pathMax
 )
 
-// dir returns the directory with a clean name, made when it is missing, for
-// something that the current layer has in it.
+// dir returns the directory with a clean name, and makes it if it is missing, for an entry of the
+// current layer.
 func (t *Tree) dir(clean string) (*node, error) { return t.walk(clean, true) }
 
-// find is dir without making anything: a directory that is not there is nil.
+// find is dir without making directories: a missing directory is nil.
 func (t *Tree) find(clean string) (*node, error) { return t.walk(clean, false) }
 
-// step is a directory on a way, and the length of its path.
+// step is a directory in a path, and the length of its path.
 type step struct {
 	dir    *node
 	length int
 }
 
-// walk goes from the root to the directory with a clean name. In a lenient tree
-// symbolic links on the way are followed as by a system that has this root: an
-// absolute one begins here, and above the root is the root. Errors have code
-// Invalid: something else is in the way, too many links, too long a path.
+// walk walks from the root to the directory with a clean name. In a lenient tree it follows
+// symbolic links in the path, as a system with this root would: an absolute link begins here, and
+// the parent of the root is the root. Errors have code Invalid: a file in the path, too many links,
+// too long a path.
 func (t *Tree) walk(clean string, create bool) (*node, error) {
 	rest := split(clean)
 	way := []step{{dir: t.root}}
 	for links, steps := 0, 0; len(rest) > 0; steps++ {
 		part, at := rest[0], way[len(way)-1]
 		rest = rest[1:]
-		switch part { // links have such elements, clean names do not
+		switch part { // only links have such elements
 		case "", ".":
 			continue
 		case "..":
@@ -72,7 +72,7 @@ func (t *Tree) walk(clean string, create bool) (*node, error) {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q under %.300q, which is not a directory", clean, part)
 		}
 		if create {
-			next.layer = t.layer // what hides it may come later in the layer
+			next.layer = t.layer // a later whiteout of the layer must not hide it
 			at.dir.names[part] = next
 		}
 		length := at.length + len(part) + 1

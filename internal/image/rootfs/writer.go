@@ -16,8 +16,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// futureDate is given to files that must look new for ever, see the recipe's
-// future_dated: late enough, and still representable everywhere.
+// futureDate is the date of files that must look new for ever, see the recipe's future_dated: late
+// enough, and still representable everywhere.
 var futureDate = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Result is a root filesystem as files: the OCI layer and the EROFS.
@@ -29,26 +29,26 @@ type Result struct {
 	Collected string
 }
 
-// Spec says how to write a root filesystem.
+// Spec configures the writing of a root filesystem.
 type Spec struct {
 	Dir         string // for the results and temporary files
 	Date        time.Time
 	FutureDated []string // directories whose files look new for ever
 	Limits      Limits
-	// Collect is the path of a file whose content is part of the result, if it is there and
-	// has CollectMax bytes at most; "" is none.
+	// Collect is the path of a file whose content becomes part of the result, if it exists and has
+	// CollectMax bytes at most; "" is none.
 	Collect    string
 	CollectMax int64
-	// Progress, when set, is called with the number of entries so far, now and then.
+	// Progress, unless nil, is called with the number of entries so far, now and then.
 	Progress func(entries int64)
 	// Tree is an empty tree for the files; nil is a tree whose memory is not counted.
 	Tree *Tree
 }
 
-// Write reads a root filesystem as a tar stream and writes it as a layer and as an EROFS.
-// It trusts nothing in the stream: an entry that would leave the root, go through something
-// that is not a directory or come twice is an error with code Invalid, and a stream beyond
-// the limits has TooLarge.
+// Write reads a root filesystem as a tar stream and writes it as a layer and as an EROFS. It trusts
+// nothing in the stream: an entry that would leave the root, goes through something that is not a
+// directory or comes twice is an error with code Invalid, and a stream beyond the limits is
+// TooLarge.
 func Write(ctx context.Context, r io.Reader, spec Spec) (Result, error) {
 	b, err := NewWriter(spec, cmp.Or(spec.Tree, newTree()))
 	if err != nil {
@@ -85,8 +85,7 @@ func Write(ctx context.Context, r io.Reader, spec Spec) (Result, error) {
 	return root, err
 }
 
-// Writer makes a root filesystem of a tree and one more layer, and the OCI layer of the
-// latter.
+// Writer makes a root filesystem of a tree and another layer, and the OCI layer of the latter.
 type Writer struct {
 	spec   Spec
 	layers layerReader
@@ -111,15 +110,14 @@ func NewWriter(spec Spec, t *Tree) (*Writer, error) {
 	}, nil
 }
 
-// Close ends the use of the temporary files.
+// Close removes the temporary files.
 func (b *Writer) Close() {
 	b.layers.spool.file.Close()
 	b.blob.file.Close()
 }
 
-// ReadLayer lays a layer of another tool or of a sandbox over the tree, and reads it to its
-// end. Without are clean names of files that are left out, with signs that they are gone.
-// Errors: as of [Write].
+// ReadLayer applies a layer of another tool or of a sandbox to the tree, and reads it to its end.
+// It skips the files with the clean names without, and their whiteouts. Errors: as of [Write].
 func (b *Writer) ReadLayer(ctx context.Context, r io.Reader, without []string) error {
 	b.layers.normalise, b.layers.visit, b.layers.without = normaliseHeader, b.copyCommitted, without
 	return b.layers.read(ctx, r)
@@ -133,7 +131,7 @@ func (b *Writer) copyHeader(hdr *tar.Header) error {
 	return nil
 }
 
-// copyCommitted writes an entry to the layer, signs of what is gone as OCI wants them.
+// copyCommitted writes an entry to the layer, with whiteouts in the format of OCI.
 func (b *Writer) copyCommitted(hdr *tar.Header) (io.Writer, error) {
 	if isWhiteoutDevice(hdr) {
 		dir, base := path.Split(hdr.Name)
@@ -169,8 +167,8 @@ func (b *Writer) Finish(ctx context.Context, layer Blob) (Result, error) {
 	return root, err
 }
 
-// normalise removes what differs between two builds of the same: formats, names
-// of owners, access times, late dates.
+// normalise removes differences between two builds of the same files: formats, names of owners,
+// access times, late dates.
 func (s Spec) normalise(hdr *tar.Header) {
 	normaliseHeader(hdr)
 	if hdr.ModTime.After(s.Date) {
@@ -183,8 +181,8 @@ func (s Spec) normalise(hdr *tar.Header) {
 	}
 }
 
-// normaliseHeader keeps of a header what belongs to the file: not how it was
-// written, not the names of owners, not when it was looked at.
+// normaliseHeader reduces a header to the attributes of the file: without the format, the names of
+// owners and access times.
 func normaliseHeader(hdr *tar.Header) {
 	xattrs := map[string]string{}
 	for k, v := range hdr.PAXRecords {
