@@ -253,14 +253,8 @@ func (p *Proxy) Wrap(next http.Handler) http.Handler {
 }
 
 func (p *Proxy) serve(w *answer, r *http.Request, target Target) {
-	if target.Prefix != "" {
-		if r.URL.EscapedPath() == target.Prefix && (r.Method == http.MethodGet || r.Method == http.MethodHead) && !upgrading(r) {
-			// Relative links of the page would otherwise lead out of the sandbox.
-			u := *r.URL
-			u.Path += "/"
-			http.Redirect(w, r, u.RequestURI(), http.StatusTemporaryRedirect)
-			return
-		}
+	if p.redirect(w, r, target) {
+		return
 	}
 	q, err := p.find(r, target)
 	if err == nil {
@@ -300,6 +294,27 @@ func (p *Proxy) serve(w *answer, r *http.Request, target Target) {
 		return
 	}
 	p.carry(w, r, q)
+}
+
+// redirect answers a request in path form that a redirect serves better, and reports whether it did.
+func (p *Proxy) redirect(w *answer, r *http.Request, target Target) bool {
+	if target.Prefix == "" || r.Method != http.MethodGet && r.Method != http.MethodHead || upgrading(r) {
+		return false
+	}
+	// A browser opens a page; it can resolve the host, which other programs often cannot.
+	if location, ok := p.cfg.URLs.Local(r, target); ok && r.Header.Get("Sec-Fetch-Mode") == "navigate" {
+		w.Header().Set("Cache-Control", "no-store")
+		http.Redirect(w, r, location, http.StatusTemporaryRedirect)
+		return true
+	}
+	if r.URL.EscapedPath() != target.Prefix {
+		return false
+	}
+	// Relative links of the page would otherwise lead out of the sandbox.
+	u := *r.URL
+	u.Path += "/"
+	http.Redirect(w, r, u.RequestURI(), http.StatusTemporaryRedirect)
+	return true
 }
 
 // find returns what a request is for: the sandbox, and the port it leads to.

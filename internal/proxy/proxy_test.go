@@ -353,6 +353,57 @@ func TestPathForm(t *testing.T) {
 	}
 }
 
+func TestBrowsersAreSentToLocalhost(t *testing.T) {
+	w := newWorld(t, echo, func(c *proxy.Config) { c.URLs = urls(t, "http://127.0.0.1:7070", "") })
+	prefix := "/s/" + w.label
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(w.server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := w.label + ".localhost:" + port
+	navigate := func(method, path string) *http.Request {
+		r := w.request(method, path, nil)
+		r.Header.Set("Sec-Fetch-Mode", "navigate")
+		return r
+	}
+	for path, want := range map[string]string{
+		prefix:                          "http://" + host + "/",
+		prefix + "/a%2Fb//c?x=1&y=%20z": "http://" + host + "/a%2Fb//c?x=1&y=%20z",
+	} {
+		resp, _ := w.do(navigate("GET", path))
+		if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusTemporaryRedirect || got != want || resp.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("a browser's GET %s = %d to %q, want %q", path, resp.StatusCode, got, want)
+		}
+	}
+	elsewhere := navigate("GET", prefix+"/")
+	elsewhere.Host = "modbox.example.com"
+	upgrade := navigate("GET", prefix+"/")
+	upgrade.Header.Set("Upgrade", "other")
+	for name, r := range map[string]*http.Request{
+		"no browser":   w.request("GET", prefix+"/", nil),
+		"a form":       navigate("POST", prefix+"/"),
+		"another host": elsewhere,
+		"an upgrade":   upgrade,
+	} {
+		if resp, _ := w.do(r); resp.Header.Get("Location") != "" {
+			t.Errorf("%s was sent to %q", name, resp.Header.Get("Location"))
+		}
+	}
+	r := w.request("GET", "/style.css", nil)
+	r.Host = host
+	r.Header.Set("Cookie", "mine=1")
+	resp, body := w.do(r)
+	if e := parseEcho(t, body); e.URI != "/style.css" || e.Host != host || e.Header.Get("Cookie") != "mine=1" || e.Header.Get("X-Forwarded-Prefix") != "" {
+		t.Errorf("the sandbox saw %+v", e)
+	}
+	if got := resp.Header.Get("Set-Cookie"); got != "a=b; Path=/" {
+		t.Errorf("Set-Cookie = %q, want the cookie without its domain", got)
+	}
+	if got := resp.Header.Values("Content-Security-Policy"); len(got) != 1 {
+		t.Errorf("Content-Security-Policy = %q, want the sandbox's only", got)
+	}
+}
+
 func TestRedirectsStayInThePath(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", r.URL.Query().Get("to"))

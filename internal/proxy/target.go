@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -12,6 +14,11 @@ import (
 
 // PathPrefix begins the path form of sandbox URLs.
 const PathPrefix = "/s/"
+
+// localDomain is the base domain of sandbox URLs on a server that is reached at a loopback
+// address. Browsers resolve each name beneath it to their own machine (RFC 6761, section 6.3); most
+// other programs do not.
+const localDomain = "localhost"
 
 // portSeparator stands between port and label; sandbox.HostLabel never makes one.
 const portSeparator = "--"
@@ -34,12 +41,14 @@ type Target struct {
 type URLs struct {
 	domain string // lower case, without port; "" for none
 	public url.URL
+	local  bool // whether sandboxes have hosts beneath localDomain, beside paths
 }
 
 // NewURLs returns the URLs for a server that is reached at publicURL, e.g.
 // "https://modbox.example.com" or "http://127.0.0.1:8080". With a base domain,
 // sandboxes have hosts of their own beneath it, with scheme and port of
-// publicURL; without, they have paths of publicURL.
+// publicURL; without, they have paths of publicURL. If the host of such a publicURL
+// is a loopback address, they have hosts beneath "localhost" too, for browsers.
 func NewURLs(publicURL, domain string) (URLs, error) {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -54,7 +63,8 @@ func NewURLs(publicURL, domain string) (URLs, error) {
 			return URLs{}, fmt.Errorf("base domain %q is not a domain", domain)
 		}
 	}
-	return URLs{domain: domain, public: url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
+	local := domain == "" && u.Scheme == "http" && isLoopback(u.Hostname())
+	return URLs{domain: domain, public: url.URL{Scheme: u.Scheme, Host: u.Host}, local: local}, nil
 }
 
 // Sandbox returns the URL for a host label, or for the label of a published port,
@@ -68,6 +78,34 @@ func (u URLs) Sandbox(label string) string {
 		host += ":" + port
 	}
 	return u.public.Scheme + "://" + host
+}
+
+// isLoopback reports whether a host, without a port, is this machine for its own programs.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, localDomain) || ip != nil && ip.IsLoopback()
+}
+
+// Local returns the URL in host form for a request in path form to a loopback address; ok is
+// false if there is none. A page in host form has an origin of its own: its cookies and absolute
+// links work.
+func (u URLs) Local(r *http.Request, t Target) (location string, ok bool) {
+	host, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host, port = r.Host, ""
+	}
+	if !u.local || t.Prefix == "" || !isLoopback(strings.Trim(host, "[]")) {
+		return "", false
+	}
+	host = strings.TrimPrefix(t.Prefix, PathPrefix) + "." + localDomain
+	if port != "" {
+		host += ":" + port
+	}
+	location = u.public.Scheme + "://" + host + cmp.Or(strings.TrimPrefix(r.URL.EscapedPath(), t.Prefix), "/")
+	if r.URL.RawQuery != "" {
+		location += "?" + r.URL.RawQuery
+	}
+	return location, true
 }
 
 // Server returns the URL of the server itself, without a slash at its end.
@@ -97,14 +135,18 @@ func (u URLs) Parse(host, escapedPath string) (t Target, ours, ok bool) {
 
 // hostName returns what stands before the base domain in host.
 func (u URLs) hostName(host string) (string, bool) {
-	if u.domain == "" {
+	domain := u.domain
+	if u.local {
+		domain = localDomain
+	}
+	if domain == "" {
 		return "", false
 	}
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	return strings.CutSuffix(host, "."+u.domain)
+	return strings.CutSuffix(host, "."+domain)
 }
 
 // parseName reads "{label}" or "{port}--{label}", where the second label is a

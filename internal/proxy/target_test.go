@@ -43,6 +43,31 @@ func TestNewURLsRefuses(t *testing.T) {
 	}
 }
 
+func TestParseLocalhost(t *testing.T) {
+	for _, tc := range []struct {
+		public, domain, host string
+		label                string
+		ours                 bool
+	}{
+		{"http://127.0.0.1:7070", "", "demo-abc.localhost:7070", "demo-abc", true},
+		{"http://[::1]:7070", "", "Demo-abc.LOCALHOST.", "demo-abc", true},
+		{"http://localhost", "", "demo-abc.localhost", "demo-abc", true},
+		{"http://127.0.0.1:7070", "", "a.b.localhost", "", true},
+		// The server's own.
+		{"http://127.0.0.1:7070", "", "localhost:7070", "", false},
+		{"http://127.0.0.1:7070", "", "evillocalhost", "", false},
+		{"http://127.0.0.1:7070", "box.example.com", "demo-abc.localhost", "", false},
+		{"http://10.0.0.1:7070", "", "demo-abc.localhost", "", false},
+		{"http://modbox.localhost:7070", "", "modbox.localhost:7070", "", false},
+		{"https://127.0.0.1:7070", "", "demo-abc.localhost", "", false}, // no certificate is for these names
+	} {
+		got, ours, ok := urls(t, tc.public, tc.domain).Parse(tc.host, "/x")
+		if got.Label != tc.label || ours != tc.ours || ok != (tc.label != "") {
+			t.Errorf("Parse(%q) at %s with domain %q = %+v, %v, %v, want label %q", tc.host, tc.public, tc.domain, got, ours, ok, tc.label)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	type result struct {
 		T        proxy.Target
