@@ -127,7 +127,7 @@ type FileWatch struct {
 // below, also those that come later. What happens after it has returned is told.
 // The watch ends with ctx.
 //
-// Errors: NotFound; QuotaExceeded when the sandbox has too many watches.
+// Errors: NotFound; FileNotFound; QuotaExceeded when the sandbox has too many watches.
 func (c *Client) WatchFiles(ctx context.Context, ref, path string, recursive bool) (*FileWatch, error) {
 	q := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
 	resp, err := c.send(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "files", "watch"), query: q, repeat: true})

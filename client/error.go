@@ -19,6 +19,8 @@ const (
 	Unauthenticated  Code = "unauthenticated"
 	Forbidden        Code = "forbidden"
 	NotFound         Code = "not_found"
+	FileNotFound     Code = "file_not_found"
+	ProgramNotFound  Code = "program_not_found"
 	Exists           Code = "exists"
 	Conflict         Code = "conflict"
 	Ended            Code = "ended"
@@ -36,8 +38,8 @@ const (
 
 // Codes lists every code.
 var Codes = []Code{
-	Invalid, Unauthenticated, Forbidden, NotFound, Exists, Conflict, Ended, NotRunning, TooLarge,
-	QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
+	Invalid, Unauthenticated, Forbidden, NotFound, FileNotFound, ProgramNotFound, Exists, Conflict, Ended, NotRunning,
+	TooLarge, QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
 }
 
 // Error is an answer of the server that is not a success.

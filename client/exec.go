@@ -33,7 +33,8 @@ func (cmd Command) body() execBody {
 // Exec runs a command to its end and returns its output. A command that fails is
 // no error: look at ExitCode. When ctx ends the command is killed.
 //
-// Errors: NotFound, NotRunning, Ended; Invalid for a program or directory that is not there.
+// Errors: NotFound, NotRunning, Ended; ProgramNotFound; FileNotFound, naming cwd, for a missing working
+// directory.
 func (c *Client) Exec(ctx context.Context, ref string, cmd Command) (*ExecResult, error) {
 	body := cmd.body()
 	body.Encoding = "base64" // output is bytes; encoding/json decodes base64 into []byte

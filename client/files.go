@@ -11,7 +11,7 @@ import (
 // ReadFile opens a file for reading. The caller closes it. Paths that are not
 // absolute begin at the image's working directory.
 //
-// Errors: NotFound; Invalid for what is not a regular file.
+// Errors: NotFound; FileNotFound; Invalid for what is not a regular file.
 func (c *Client) ReadFile(ctx context.Context, ref, path string) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet, path: sandboxPath(ref, "files"), query: url.Values{"path": {path}}, repeat: true,
@@ -24,7 +24,7 @@ func (c *Client) ReadFile(ctx context.Context, ref, path string) (io.ReadCloser,
 
 // WriteFile writes a file of any size from r, all or nothing.
 //
-// Errors: NotFound for a missing parent; DiskFull.
+// Errors: NotFound; FileNotFound for a missing parent; DiskFull.
 func (c *Client) WriteFile(ctx context.Context, ref, path string, r io.Reader, o WriteOptions) (*FileInfo, error) {
 	q := url.Values{"path": {path}}
 	if o.Mode != 0 {
@@ -40,7 +40,7 @@ func (c *Client) WriteFile(ctx context.Context, ref, path string, r io.Reader, o
 	return result(info, c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files"), query: q, stream: r}, info))
 }
 
-// Stat describes a path, not following a last symlink. Errors: NotFound.
+// Stat describes a path, not following a last symlink. Errors: NotFound; FileNotFound.
 func (c *Client) Stat(ctx context.Context, ref, path string) (*FileInfo, error) {
 	info := new(FileInfo)
 	return result(info, c.call(ctx, request{
@@ -48,14 +48,14 @@ func (c *Client) Stat(ctx context.Context, ref, path string) (*FileInfo, error) 
 	}, info))
 }
 
-// ListDir lists a directory, sorted by name. Errors: NotFound; Invalid for what is
+// ListDir lists a directory, sorted by name. Errors: NotFound; FileNotFound; Invalid for what is
 // not a directory.
 func (c *Client) ListDir(ref, path string) *List[FileInfo] {
 	return newList[FileInfo](c, sandboxPath(ref, "files", "list"), map[string]string{"path": path})
 }
 
 // Mkdir makes a directory and returns it. With parents it makes those too, and
-// one that is there is fine. Errors: Exists; NotFound for a missing parent.
+// one that is there is fine. Errors: Exists; NotFound; FileNotFound for a missing parent.
 func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*FileInfo, error) {
 	body := struct {
 		Path    string `json:"path"`
@@ -65,7 +65,7 @@ func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*Fi
 	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body}, info))
 }
 
-// Move renames a path and returns it at its new place. Errors: NotFound; Exists
+// Move renames a path and returns it at its new place. Errors: NotFound; FileNotFound; Exists
 // when to exists and overwrite is not set.
 func (c *Client) Move(ctx context.Context, ref, from, to string, overwrite bool) (*FileInfo, error) {
 	body := struct {

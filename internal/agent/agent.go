@@ -226,6 +226,9 @@ func (a *Agent) answer(w http.ResponseWriter, r *http.Request, h func(http.Respo
 var statusOf = map[agentapi.ErrorCode]int{
 	agentapi.CodeInvalid:    http.StatusBadRequest,
 	agentapi.CodeNotFound:   http.StatusNotFound,
+	agentapi.CodeNoFile:     http.StatusNotFound,
+	agentapi.CodeNoProgram:  http.StatusNotFound,
+	agentapi.CodeNoCwd:      http.StatusNotFound,
 	agentapi.CodeExists:     http.StatusConflict,
 	agentapi.CodeNotDir:     http.StatusConflict,
 	agentapi.CodeIsDir:      http.StatusConflict,

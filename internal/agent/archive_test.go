@@ -202,7 +202,7 @@ func TestPackingOneFile(t *testing.T) {
 			t.Errorf("%s: %q", format, got)
 		}
 	}
-	for path, want := range map[string]agentapi.ErrorCode{"/nothing": agentapi.CodeNotFound, "/a\x00": agentapi.CodeInvalid} {
+	for path, want := range map[string]agentapi.ErrorCode{"/nothing": agentapi.CodeNoFile, "/a\x00": agentapi.CodeInvalid} {
 		var refused *agentapi.Error
 		if _, err := e.PackArchive(t.Context(), path, ""); !errors.As(err, &refused) || refused.Code != want {
 			t.Errorf("PackArchive(%s) = %v, want %s", path, err, want)

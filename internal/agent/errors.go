@@ -36,7 +36,7 @@ var codes = []struct {
 	{syscall.ENFILE, agentapi.CodeTooMany},
 	{syscall.EAGAIN, agentapi.CodeTooMany},
 	{syscall.ENOMEM, agentapi.CodeTooMany},
-	{fs.ErrNotExist, agentapi.CodeNotFound},
+	{fs.ErrNotExist, agentapi.CodeNoFile},
 	{fs.ErrExist, agentapi.CodeExists},
 	{fs.ErrPermission, agentapi.CodeDenied},
 }

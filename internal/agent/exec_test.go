@@ -80,9 +80,9 @@ func TestExecErrors(t *testing.T) {
 		want agentapi.ErrorCode
 	}{
 		"empty":        {agentapi.Command{}, agentapi.CodeInvalid},
-		"noProgram":    {agentapi.Command{Argv: []string{"no-such-program"}}, agentapi.CodeNotFound},
+		"noProgram":    {agentapi.Command{Argv: []string{"no-such-program"}}, agentapi.CodeNoProgram},
 		"notExec":      {agentapi.Command{Argv: []string{script}}, agentapi.CodeDenied},
-		"noDirectory":  {agentapi.Command{Argv: []string{"true"}, Cwd: "/none"}, agentapi.CodeInvalid},
+		"noDirectory":  {agentapi.Command{Argv: []string{"true"}, Cwd: "/none"}, agentapi.CodeNoCwd},
 		"relativeDir":  {agentapi.Command{Argv: []string{"true"}, Cwd: "none"}, agentapi.CodeInvalid},
 		"noUser":       {agentapi.Command{Argv: []string{"true"}, User: "nobody-here"}, agentapi.CodeInvalid},
 		"badEnv":       {agentapi.Command{Argv: []string{"true"}, Env: map[string]string{"A=B": "c"}}, agentapi.CodeInvalid},

@@ -209,7 +209,7 @@ func TestFullDisk(t *testing.T) {
 	if got := e.read(t, "/small/file", 0, -1); got != "x" {
 		t.Errorf("the moved file holds %q", got)
 	}
-	if _, err := e.Stat(t.Context(), "/file"); code(t, err) != agentapi.CodeNotFound {
+	if _, err := e.Stat(t.Context(), "/file"); code(t, err) != agentapi.CodeNoFile {
 		t.Errorf("Stat() of the old name = %v", err)
 	}
 }
@@ -263,15 +263,15 @@ func TestFilesThatAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]agentapi.ErrorCode{
-		"/fifo": agentapi.CodeInvalid, "/dir": agentapi.CodeIsDir, "/none": agentapi.CodeNotFound,
-		"/fifo/x": agentapi.CodeNotDir, "relative": agentapi.CodeNotFound, "": agentapi.CodeInvalid, "/a\x00b": agentapi.CodeInvalid,
+		"/fifo": agentapi.CodeInvalid, "/dir": agentapi.CodeIsDir, "/none": agentapi.CodeNoFile,
+		"/fifo/x": agentapi.CodeNotDir, "relative": agentapi.CodeNoFile, "": agentapi.CodeInvalid, "/a\x00b": agentapi.CodeInvalid,
 	} {
 		if _, _, err := e.ReadFile(t.Context(), path, 0, -1); code(t, err) != want {
 			t.Errorf("ReadFile(%q) = %v, want %s", path, err, want)
 		}
 	}
 	for path, want := range map[string]agentapi.ErrorCode{
-		"/fifo": agentapi.CodeInvalid, "/dir": agentapi.CodeIsDir, "/none/x": agentapi.CodeNotFound,
+		"/fifo": agentapi.CodeInvalid, "/dir": agentapi.CodeIsDir, "/none/x": agentapi.CodeNoFile,
 		"/fifo/x": agentapi.CodeNotDir, "/" + strings.Repeat("n", 300): agentapi.CodeInvalid,
 	} {
 		if _, err := e.WriteFile(t.Context(), path, strings.NewReader("x"), agentapi.WriteOptions{}); code(t, err) != want {
@@ -334,7 +334,7 @@ func TestList(t *testing.T) {
 func TestMkdirMoveRemove(t *testing.T) {
 	e := start(t)
 	ctx := t.Context()
-	if err := e.Mkdir(ctx, agentapi.MkdirRequest{Path: "/a/b"}); code(t, err) != agentapi.CodeNotFound {
+	if err := e.Mkdir(ctx, agentapi.MkdirRequest{Path: "/a/b"}); code(t, err) != agentapi.CodeNoFile {
 		t.Errorf("Mkdir() without parents = %v", err)
 	}
 	for range 2 {
@@ -356,7 +356,7 @@ func TestMkdirMoveRemove(t *testing.T) {
 	if err := e.Move(ctx, agentapi.MoveRequest{From: "/one", To: "/two", Overwrite: true}); err != nil || e.read(t, "/two", 0, -1) != "1" {
 		t.Errorf("Move() = %v", err)
 	}
-	if err := e.Move(ctx, agentapi.MoveRequest{From: "/one", To: "/three"}); code(t, err) != agentapi.CodeNotFound {
+	if err := e.Move(ctx, agentapi.MoveRequest{From: "/one", To: "/three"}); code(t, err) != agentapi.CodeNoFile {
 		t.Errorf("Move() of nothing = %v", err)
 	}
 	if err := e.Remove(ctx, "/a", false); code(t, err) != agentapi.CodeNotEmpty {
@@ -365,7 +365,7 @@ func TestMkdirMoveRemove(t *testing.T) {
 	if err := e.Remove(ctx, "/a", true); err != nil {
 		t.Errorf("Remove() = %v", err)
 	}
-	if err := e.Remove(ctx, "/a", true); code(t, err) != agentapi.CodeNotFound {
+	if err := e.Remove(ctx, "/a", true); code(t, err) != agentapi.CodeNoFile {
 		t.Errorf("Remove() of nothing = %v", err)
 	}
 	if err := e.Remove(ctx, "/", true); code(t, err) != agentapi.CodeInvalid {
@@ -381,7 +381,7 @@ func TestBeneath(t *testing.T) {
 		t.Fatal(err)
 	}
 	up := e.Beneath("/up")
-	if _, err := up.Stat(ctx, "x"); code(t, err) != agentapi.CodeNotFound {
+	if _, err := up.Stat(ctx, "x"); code(t, err) != agentapi.CodeNoFile {
 		t.Errorf("Stat() before the directory exists = %v", err)
 	}
 	info, err := up.WriteFile(ctx, "sub/file", strings.NewReader("mine"), agentapi.WriteOptions{Parents: true})

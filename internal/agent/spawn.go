@@ -117,7 +117,10 @@ func (a *Agent) workingDir(acc account, wanted, configured string) (string, erro
 		return "", invalid("the working directory %q is not absolute", wanted)
 	}
 	dir := a.hostPath(wanted)
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", errorf(agentapi.CodeNoCwd, "the sandbox has no directory %q", wanted)
+	case err != nil || !info.IsDir():
 		return "", invalid("the working directory %q is not a directory in the sandbox", wanted)
 	}
 	return dir, nil
@@ -162,7 +165,7 @@ func lookProgram(name, path, dir string) (string, error) {
 	if denied != nil {
 		return "", denied
 	}
-	return "", errorf(agentapi.CodeNotFound, "the sandbox has no program %q", name)
+	return "", errorf(agentapi.CodeNoProgram, "the sandbox has no program %q", name)
 }
 
 // pipes are the process's ends of its input and output, and the agent's ends.
@@ -310,7 +313,7 @@ func (l *launch) spawn(files []*os.File) (int, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return 0, errorf(agentapi.CodeDenied, "start %s in %s as uid %d: %v", l.program, l.dir, l.account.uid, err)
 	case errors.Is(err, unix.ENOENT): // the program was found: its interpreter is missing, or it was just removed
-		return 0, errorf(agentapi.CodeNotFound, "start %s: it or its interpreter does not exist", l.program)
+		return 0, errorf(agentapi.CodeNoProgram, "start %s: it or its interpreter does not exist", l.program)
 	case errors.Is(err, unix.ENOEXEC):
 		return 0, errorf(agentapi.CodeDenied, "start %s: this machine cannot run it", l.program)
 	case errors.Is(err, unix.E2BIG):

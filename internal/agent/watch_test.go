@@ -306,8 +306,8 @@ func TestWatchesAreLimited(t *testing.T) {
 		}
 		return err == nil
 	})
-	if _, err := e.Watch(t.Context(), "/missing", false); !errors.As(err, &refused) || refused.Code != agentapi.CodeNotFound {
-		t.Errorf("Watch(/missing) = %v, want %s", err, agentapi.CodeNotFound)
+	if _, err := e.Watch(t.Context(), "/missing", false); !errors.As(err, &refused) || refused.Code != agentapi.CodeNoFile {
+		t.Errorf("Watch(/missing) = %v, want %s", err, agentapi.CodeNoFile)
 	}
 }
 

@@ -43,7 +43,7 @@ type ArchiveOptions struct {
 // error other than io.EOF when the archive is incomplete. ctx applies to reading also, and the
 // caller closes the reader, which ends the packing.
 //
-// Errors of the agent: CodeNotFound, CodeDenied, CodeInvalid for an unknown format or a path that
+// Errors of the agent: CodeNoFile, CodeDenied, CodeInvalid for an unknown format or a path that
 // is neither file nor directory.
 func (f Files) PackArchive(ctx context.Context, path string, format Format) (io.ReadCloser, error) {
 	q := f.query(path)

@@ -36,7 +36,7 @@ func (f Files) query(path string) url.Values {
 // io.EOF when fewer bytes arrive than the agent announced. ctx applies to reading also, and the
 // caller closes the reader.
 //
-// Errors of the agent: CodeNotFound, CodeIsDir, CodeDenied, CodeInvalid for a path that is not a
+// Errors of the agent: CodeNoFile, CodeIsDir, CodeDenied, CodeInvalid for a path that is not a
 // regular file or an offset beyond its end.
 func (f Files) ReadFile(ctx context.Context, path string, offset, length int64) (io.ReadCloser, FileInfo, error) {
 	q := f.query(path)
@@ -83,7 +83,7 @@ func (b *fileBody) Close() error {
 // before WriteFile returns nil. When reading r fails, that error is returned. A blocked read of r
 // may continue after ctx has ended. Beneath in opts takes precedence over [Client.Beneath].
 //
-// Errors of the agent: CodeNotFound for a missing parent, CodeExists, CodeIsDir, CodeNotDir,
+// Errors of the agent: CodeNoFile for a missing parent, CodeExists, CodeIsDir, CodeNotDir,
 // CodeDenied, CodeDiskFull, CodeInvalid for a path that leaves Beneath.
 func (f Files) WriteFile(ctx context.Context, path string, r io.Reader, opts WriteOptions) (FileInfo, error) {
 	if opts.Beneath == "" {
@@ -157,7 +157,7 @@ func (f Files) Move(ctx context.Context, req MoveRequest) error {
 }
 
 // Remove removes a file, a symlink or an empty directory, and with recursive a directory with its
-// content. Errors of the agent: CodeNotFound, CodeNotEmpty.
+// content. Errors of the agent: CodeNoFile, CodeNotEmpty.
 func (f Files) Remove(ctx context.Context, path string, recursive bool) error {
 	q := f.query(path)
 	q.Set("recursive", strconv.FormatBool(recursive))

@@ -79,7 +79,7 @@ type Watch struct {
 // reported once. The watch of a directory ends after the event of its removal or move; the watch of
 // a file goes on until its directory is removed. ctx applies until the end of the watch.
 //
-// Errors of the agent: CodeNotFound, CodeInvalid, CodeTooMany for too many watches.
+// Errors of the agent: CodeNoFile, CodeInvalid, CodeTooMany for too many watches.
 func (c *Client) Watch(ctx context.Context, path string, recursive bool) (*Watch, error) {
 	q := c.query(path)
 	q.Set("recursive", strconv.FormatBool(recursive))

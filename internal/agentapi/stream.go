@@ -39,9 +39,9 @@ type Stream struct {
 }
 
 // Exec starts a process and attaches to it. ctx applies to the whole life of the stream; when it
-// ends, the stream ends, and the process has a client less. Errors of the agent: CodeNotFound when
-// the program does not exist, CodeDenied when it cannot be executed, CodeInvalid for a working
-// directory or user that does not exist, CodeTooMany.
+// ends, the stream ends, and the process has a client less. Errors of the agent: CodeNoProgram when
+// the program does not exist, CodeDenied when it cannot be executed, CodeNoCwd when the working
+// directory does not exist, CodeInvalid for a user that does not exist, CodeTooMany.
 //
 // A command without an ID gets one, so that a start can be repeated after its answer was lost,
 // without running the command twice.

@@ -243,7 +243,10 @@ type ErrorCode string
 // The codes.
 const (
 	CodeInvalid    ErrorCode = "invalid"
-	CodeNotFound   ErrorCode = "not_found"
+	CodeNotFound   ErrorCode = "not_found"            // a process
+	CodeNoFile     ErrorCode = "file_not_found"       // a file or directory
+	CodeNoProgram  ErrorCode = "program_not_found"    // the program of a command, or its interpreter
+	CodeNoCwd      ErrorCode = "no_working_directory" // the working directory of a command
 	CodeExists     ErrorCode = "exists"
 	CodeNotDir     ErrorCode = "not_directory"
 	CodeIsDir      ErrorCode = "is_directory"
@@ -267,8 +270,8 @@ func (e *Error) Error() string { return e.Message }
 // valid reports whether c is one of the codes.
 func (c ErrorCode) valid() bool {
 	switch c {
-	case CodeInvalid, CodeNotFound, CodeExists, CodeNotDir, CodeIsDir, CodeNotEmpty, CodeDenied,
-		CodeDiskFull, CodePortClosed, CodeTooMany, CodeOutputGone, CodeInternal:
+	case CodeInvalid, CodeNotFound, CodeNoFile, CodeNoProgram, CodeNoCwd, CodeExists, CodeNotDir, CodeIsDir,
+		CodeNotEmpty, CodeDenied, CodeDiskFull, CodePortClosed, CodeTooMany, CodeOutputGone, CodeInternal:
 		return true
 	default:
 		return false

@@ -117,7 +117,7 @@ func TestArchivesOverTheAPI(t *testing.T) {
 		"nothing":          {"PUT", "path=/w", nil, sandbox.Invalid},
 		"no-path":          {"PUT", "", strings.NewReader("x"), sandbox.Invalid},
 		"format":           {"PUT", "path=/w&format=rar", strings.NewReader("x"), sandbox.Invalid},
-		"download-missing": {"GET", "path=/missing", nil, sandbox.NotFound},
+		"download-missing": {"GET", "path=/missing", nil, sandbox.FileNotFound},
 		"download-format":  {"GET", "path=/from&format=rar", nil, sandbox.Invalid},
 		"into-a-file":      {"PUT", "path=/from/run.sh", bytes.NewReader(evil.Bytes()), sandbox.Conflict},
 	} {
@@ -209,7 +209,7 @@ func TestWatchOverTheAPI(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if p := problem(t, s.Do("GET", x+"/watch?path=/missing", nil)); p.Code != sandbox.NotFound {
+	if p := problem(t, s.Do("GET", x+"/watch?path=/missing", nil)); p.Code != sandbox.FileNotFound {
 		t.Errorf("watching what is missing: %+v", p)
 	}
 	if p := problem(t, s.Do("GET", x+"/watch?path=/&recursive=maybe", nil)); p.Code != sandbox.Invalid {

@@ -148,7 +148,8 @@ func TestAttachSignalAndErrors(t *testing.T) {
 		code  string
 	}{
 		{wire.AttachStart{}, "invalid"},
-		{wire.AttachStart{Command: []string{"no-such-program"}}, "not_found"},
+		{wire.AttachStart{Command: []string{"no-such-program"}}, "program_not_found"},
+		{wire.AttachStart{Command: []string{"true"}, Cwd: "/no/such/directory"}, "file_not_found"},
 	} {
 		if _, last := finish(t, attach(t, s, tc.start)); last.Type != "error" || last.Code != tc.code {
 			t.Errorf("start %+v: %+v, want %s", tc.start, last, tc.code)

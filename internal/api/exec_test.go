@@ -65,8 +65,12 @@ func TestExec(t *testing.T) {
 			}
 		})
 	}
-	if p := problem(t, s.Do("POST", "/v1/sandboxes/x/exec", map[string]any{"command": []string{"no-such-program"}})); p.Code != sandbox.NotFound {
+	if p := problem(t, s.Do("POST", "/v1/sandboxes/x/exec", map[string]any{"command": []string{"no-such-program"}})); p.Code != sandbox.ProgramNotFound {
 		t.Errorf("a program that does not exist: %+v", p)
+	}
+	p := problem(t, s.Want(404, "POST", "/v1/sandboxes/x/exec", map[string]any{"command": []string{"true"}, "cwd": "/no/such/directory"}))
+	if p.Code != sandbox.FileNotFound || len(p.Errors) != 1 || p.Errors[0].Location != "cwd" {
+		t.Errorf("a working directory that does not exist: %+v", p)
 	}
 }
 

@@ -16,6 +16,9 @@ var ErrClosed = sandbox.Errorf(sandbox.Unavailable, "the server is starting or s
 var agentCodes = map[agentapi.ErrorCode]sandbox.Code{
 	agentapi.CodeInvalid:    sandbox.Invalid,
 	agentapi.CodeNotFound:   sandbox.NotFound,
+	agentapi.CodeNoFile:     sandbox.FileNotFound,
+	agentapi.CodeNoProgram:  sandbox.ProgramNotFound,
+	agentapi.CodeNoCwd:      sandbox.FileNotFound,
 	agentapi.CodeExists:     sandbox.Exists,
 	agentapi.CodeNotDir:     sandbox.Conflict,
 	agentapi.CodeIsDir:      sandbox.Conflict,
@@ -42,7 +45,11 @@ func AgentError(err error) error {
 		if !ok {
 			return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent answered with an unknown error")
 		}
-		return &sandbox.Error{Code: code, Message: sandbox.OneLine(refused.Message)}
+		public := &sandbox.Error{Code: code, Message: sandbox.OneLine(refused.Message)}
+		if refused.Code == agentapi.CodeNoCwd {
+			public.Field = "cwd"
+		}
+		return public
 	case errors.As(err, &coded) && coded.Code == sandbox.AgentUnreachable:
 		return err // the driver has waited for long enough
 	case errors.Is(err, context.DeadlineExceeded):

@@ -334,7 +334,7 @@ func (b *Builder) plan(ctx context.Context, req *Request, files *rootfs.Files) (
 	}
 	for _, ignore := range []string{name + ".dockerignore", ".dockerignore"} {
 		data, err := files.ReadFile(ignore, ignoreMax)
-		if sandbox.CodeOf(err) == sandbox.NotFound {
+		if sandbox.CodeOf(err) == sandbox.FileNotFound {
 			continue
 		}
 		if err != nil {
@@ -356,7 +356,7 @@ func inField(field string, err error) error {
 		return err
 	}
 	code := coded.Code
-	if code == sandbox.NotFound {
+	if code == sandbox.FileNotFound {
 		code = sandbox.Invalid
 	}
 	return &sandbox.Error{Code: code, Field: field, Message: messageOf(coded), Err: err}

@@ -54,7 +54,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "GET files/stat":
 		info, err := os.Stat(local)
 		if err != nil {
-			apierror.New(sandbox.Errorf(sandbox.NotFound, "no such file"), "").Write(w)
+			apierror.New(sandbox.Errorf(sandbox.FileNotFound, "no such file"), "").Write(w)
 			return
 		}
 		kind := "file"
@@ -233,7 +233,7 @@ func TestCopyFiles(t *testing.T) {
 	if data, _ := os.ReadFile(to); string(data) != "typed" || info.Mode().Perm() != 0o640 {
 		t.Errorf("copied %q with mode %v, want %q with 0640", data, info.Mode(), "typed")
 	}
-	if r := invoke(t, h, "", "cp", "demo:/nothing", to); r.code != base.ExitFailure || !strings.Contains(r.stderr, "not_found") {
+	if r := invoke(t, h, "", "cp", "demo:/nothing", to); r.code != base.ExitFailure || !strings.Contains(r.stderr, "[file_not_found]") {
 		t.Errorf("cp of nothing = %+v", r)
 	}
 }

@@ -321,7 +321,7 @@ func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 	sb := p.x.box.Sandbox()
 	conn, err := p.x.box.Agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, bash))
 	var refused *agentapi.Error
-	if errors.As(err, &refused) && refused.Code == agentapi.CodeNotFound && p.x.request.Script != "" {
+	if errors.As(err, &refused) && refused.Code == agentapi.CodeNoProgram && p.x.request.Script != "" {
 		conn, err = p.x.box.Agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, sh))
 	}
 	return conn, err

@@ -121,10 +121,10 @@ func TestFilesThatAreNotThere(t *testing.T) {
 		q    sandbox.SnapshotFileQuery
 		code sandbox.Code
 	}{
-		{sandbox.SnapshotFileQuery{Path: "/none"}, sandbox.NotFound},
-		{sandbox.SnapshotFileQuery{Path: "/etc/gone"}, sandbox.NotFound},
-		{sandbox.SnapshotFileQuery{Path: "/srv/su/x"}, sandbox.NotFound},
-		{sandbox.SnapshotFileQuery{Path: "/srv/out/x"}, sandbox.NotFound},
+		{sandbox.SnapshotFileQuery{Path: "/none"}, sandbox.FileNotFound},
+		{sandbox.SnapshotFileQuery{Path: "/etc/gone"}, sandbox.FileNotFound},
+		{sandbox.SnapshotFileQuery{Path: "/srv/su/x"}, sandbox.FileNotFound},
+		{sandbox.SnapshotFileQuery{Path: "/srv/out/x"}, sandbox.FileNotFound},
 		{sandbox.SnapshotFileQuery{Path: strings.Repeat("x", sandbox.SnapshotPathMax+1)}, sandbox.Invalid},
 		{sandbox.SnapshotFileQuery{Path: "/srv\x00"}, sandbox.Invalid},
 		{sandbox.SnapshotFileQuery{Path: "/srv", After: "/etc/hosts"}, sandbox.Invalid},

@@ -416,7 +416,7 @@ func TestAgentErrorCodes(t *testing.T) {
 	got := map[string]sandbox.Code{}
 	for name, err := range map[string]error{
 		"nil":         nil,
-		"refused":     &agentapi.Error{Code: agentapi.CodeNotFound, Message: "no file"},
+		"refused":     &agentapi.Error{Code: agentapi.CodeNoFile, Message: "no file"},
 		"made-up":     &agentapi.Error{Code: "made-up", Message: "?"},
 		"bad":         agentapi.ErrBadAnswer,
 		"unreachable": agentapi.ErrUnreachable,
@@ -428,7 +428,7 @@ func TestAgentErrorCodes(t *testing.T) {
 		got[name] = sandbox.CodeOf(box.AgentError(err))
 	}
 	want := map[string]sandbox.Code{
-		"nil": "", "refused": sandbox.NotFound, "made-up": sandbox.AgentUnreachable, "bad": sandbox.AgentUnreachable,
+		"nil": "", "refused": sandbox.FileNotFound, "made-up": sandbox.AgentUnreachable, "bad": sandbox.AgentUnreachable,
 		"unreachable": sandbox.AgentUnreachable, "deadline": sandbox.Timeout, "driver": sandbox.Unavailable,
 		"closed": sandbox.AgentUnreachable, "other": sandbox.Internal,
 	}

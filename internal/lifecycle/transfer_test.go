@@ -104,7 +104,7 @@ func TestDownloadThatCannotGoOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.checkpoint("a", "")
-		}, sandbox.NotFound},
+		}, sandbox.FileNotFound},
 	} {
 		s.upload("a", "/srv/f", noise(6<<20))
 		_, r := s.download("a", "/srv/f", 0, -1)

@@ -241,7 +241,7 @@ func apt(args ...string) agentapi.Command {
 // updateAPT downloads the package lists of the mirrors.
 func updateAPT(ctx context.Context, w *workbox.Box) error {
 	err := w.Tool(ctx, "apt_packages", sandbox.Unavailable, apt("update", "-o", "APT::Update::Error-Mode=any"))
-	if sandbox.CodeOf(err) == sandbox.NotFound {
+	if sandbox.CodeOf(err) == sandbox.ProgramNotFound {
 		return sandbox.InvalidField("apt_packages", "the image %s has no apt-get", w.Base().Ref())
 	}
 	return err
@@ -271,11 +271,11 @@ func installNPM(ctx context.Context, w *workbox.Box, names []string, progress fu
 	err := w.Tool(ctx, "npm_packages", sandbox.Invalid, agentapi.Command{
 		Argv: append([]string{"npm", "install", "--global", "--no-fund", "--no-audit", "--"}, names...), Env: quiet,
 	})
-	if sandbox.CodeOf(err) != sandbox.NotFound {
+	if sandbox.CodeOf(err) != sandbox.ProgramNotFound {
 		return err
 	}
 	err = w.Tool(ctx, "npm_packages", sandbox.Invalid, agentapi.Command{Argv: append([]string{"bun", "install", "--global"}, names...), Env: quiet})
-	if sandbox.CodeOf(err) == sandbox.NotFound {
+	if sandbox.CodeOf(err) == sandbox.ProgramNotFound {
 		return sandbox.InvalidField("npm_packages", "the image %s has neither npm nor bun", w.Base().Ref())
 	}
 	return err

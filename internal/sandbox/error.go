@@ -16,6 +16,8 @@ const (
 	Unauthenticated  Code = "unauthenticated"   // no token, or one that is unknown, expired or revoked
 	Forbidden        Code = "forbidden"         // the token is good but may not do this
 	NotFound         Code = "not_found"         // no such object, or it is another workspace's
+	FileNotFound     Code = "file_not_found"    // no such file or directory in the sandbox or snapshot
+	ProgramNotFound  Code = "program_not_found" // the sandbox does not have the program of a command
 	Exists           Code = "exists"            // the name is taken by a live object
 	Conflict         Code = "conflict"          // the object's state does not allow this now
 	Ended            Code = "ended"             // the sandbox is gone; the message says why
@@ -33,8 +35,8 @@ const (
 
 // Codes lists every code.
 var Codes = []Code{
-	Invalid, Unauthenticated, Forbidden, NotFound, Exists, Conflict, Ended, NotRunning, TooLarge,
-	QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
+	Invalid, Unauthenticated, Forbidden, NotFound, FileNotFound, ProgramNotFound, Exists, Conflict, Ended, NotRunning,
+	TooLarge, QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
 }
 
 // Error is an error with a code and a message that is safe to show to the caller.

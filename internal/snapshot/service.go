@@ -74,13 +74,13 @@ type Layers interface {
 	// Collect removes the root filesystems that have no name and are not among the digests of
 	// inUse, except those just made, and returns the bytes freed.
 	Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error)
-	// Files returns a part of the names in a root filesystem. Errors: NotFound;
+	// Files returns a part of the names in a root filesystem. Errors: NotFound; FileNotFound;
 	// Invalid, naming path or after.
 	Files(ctx context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error)
 	// Archive packs a directory or file of a root filesystem while it is read, as tar or tar.gz.
 	// Names are relative to the directory; a file is the only entry. Owners, modes and links are
 	// in the archive; devices, pipes and sockets are not. Closing it, and the end of ctx, end the
-	// work. Errors: NotFound; Invalid, naming path.
+	// work. Errors: NotFound; FileNotFound; Invalid, naming path.
 	Archive(ctx context.Context, digest, path string, compress bool) (io.ReadCloser, error)
 }
 

@@ -164,7 +164,7 @@ func (w *Box) forgetNetwork(ctx context.Context) error {
 		return nil
 	}
 	w.box.Link.Disconnect(true)
-	if err := w.Files().Remove(ctx, agentapi.OperatorCA, false); err != nil && sandbox.CodeOf(box.AgentError(err)) != sandbox.NotFound {
+	if err := w.Files().Remove(ctx, agentapi.OperatorCA, false); err != nil && sandbox.CodeOf(box.AgentError(err)) != sandbox.FileNotFound {
 		return w.Explain(ctx, err)
 	}
 	_, err := w.Files().WriteFile(ctx, agentapi.ResolvConf, strings.NewReader(""), agentapi.WriteOptions{Mode: 0o644})

@@ -110,7 +110,7 @@ func TestCommandsAreRecorded(t *testing.T) {
 		return outcomes
 	}
 	for what, want := range map[string][]string{
-		"by-exec ": {"ok"}, "/by-exec-not-there": {"not_found"}, "by-stream": {"started", "ok"}, "by-attach": {"started", "ok"}, "in-background": {"ok"},
+		"by-exec ": {"ok"}, "/by-exec-not-there": {"program_not_found"}, "by-stream": {"started", "ok"}, "by-attach": {"started", "ok"}, "in-background": {"ok"},
 		"by-url": {"ok"}, "by-code": {"ok"}, "/tmp/by-file": {"ok"},
 	} {
 		if got := ends(what); !slices.Equal(got, want) {

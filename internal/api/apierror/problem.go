@@ -22,6 +22,8 @@ var statuses = map[sandbox.Code]int{
 	sandbox.Unauthenticated:  http.StatusUnauthorized,
 	sandbox.Forbidden:        http.StatusForbidden,
 	sandbox.NotFound:         http.StatusNotFound,
+	sandbox.FileNotFound:     http.StatusNotFound,
+	sandbox.ProgramNotFound:  http.StatusNotFound,
 	sandbox.Exists:           http.StatusConflict,
 	sandbox.Conflict:         http.StatusConflict,
 	sandbox.Ended:            http.StatusGone,

@@ -40,7 +40,7 @@ func Script(script string) []string { return []string{bash, "-c", script} }
 // exec starts the command, by the other shell when there is only that.
 func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*guest.Command, error) {
 	running, err := in.Exec(ctx, cmd)
-	if in.Shell && sandbox.CodeOf(err) == sandbox.NotFound && cmd.Argv[0] == bash {
+	if in.Shell && sandbox.CodeOf(err) == sandbox.ProgramNotFound && cmd.Argv[0] == bash {
 		cmd.Argv = append([]string{sh}, cmd.Argv[1:]...)
 		return in.Exec(ctx, cmd)
 	}

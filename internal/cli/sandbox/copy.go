@@ -116,7 +116,7 @@ func (cp *copier) remoteTarget(ctx context.Context, base, remote string) (string
 	}
 	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
 	switch {
-	case client.IsCode(err, client.NotFound) && !strings.HasSuffix(remote, "/"):
+	case client.IsCode(err, client.FileNotFound) && !strings.HasSuffix(remote, "/"):
 		return remote, nil
 	case err != nil:
 		return "", err

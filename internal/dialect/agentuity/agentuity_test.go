@@ -90,6 +90,18 @@ func TestErrorsHaveTheStatusTheClientNeeds(t *testing.T) {
 	}
 }
 
+func TestMissingFilesHaveTheCodeOfTheDialect(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{})
+	if status, a := call(t, s, "GET", "/sandbox/"+id+"?waitForStatus=idle&waitMs=60000", nil); status != 200 || a.Data["status"] != "idle" {
+		t.Fatalf("wait = %d %+v", status, a)
+	}
+	status, a := call(t, s, "GET", "/fs/list/"+id+"?path=/no/such/directory", nil)
+	if status != 404 || a.Code != "NOT_FOUND" || a.Success {
+		t.Errorf("list = %d %+v, want 404 with code NOT_FOUND", status, a)
+	}
+}
+
 // TestErrorsNameFieldsOfTheDialect: /v1 has other names for the lists of packages.
 func TestErrorsNameFieldsOfTheDialect(t *testing.T) {
 	s := server(t)

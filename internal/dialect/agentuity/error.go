@@ -17,7 +17,7 @@ const (
 	codeSandboxBusy       = "SANDBOX_BUSY"
 	codeExecutionNotFound = "EXECUTION_NOT_FOUND"
 	codeSnapshotNotFound  = "SNAPSHOT_NOT_FOUND"
-	codeNotFound          = "NOT_FOUND" // of /cli/sandbox/{id}
+	codeNotFound          = "NOT_FOUND" // of /cli/sandbox/{id}, and for files and programs
 )
 
 // typed is an error for which the clients have a type.
@@ -75,6 +75,9 @@ var fieldNames = strings.NewReplacer("apt_packages", "dependencies", "npm_packag
 func (s style) write(w http.ResponseWriter, r *http.Request, err error) {
 	p := edge.Problem(r.Context(), err)
 	answer := failure{Message: fieldNames.Replace(p.Detail), Code: strings.ToUpper(string(p.Code))}
+	if p.Code == sandbox.FileNotFound || p.Code == sandbox.ProgramNotFound {
+		answer.Code = codeNotFound
+	}
 	status := p.Status
 	var t *typed
 	switch {

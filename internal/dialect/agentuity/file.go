@@ -85,7 +85,7 @@ func (d *Dialect) mkdir(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, req := r.Context(), agentapi.MkdirRequest{Path: in.Path, Parents: in.Recursive}
 	err = d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
-	if sandbox.CodeOf(err) == sandbox.NotFound && !in.Recursive {
+	if sandbox.CodeOf(err) == sandbox.FileNotFound && !in.Recursive {
 		// The first use creates the workspace directory itself.
 		if err := d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: workspaceDir, Parents: true}); err != nil {
 			return known(err)
@@ -123,7 +123,7 @@ func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error
 	default:
 		err = d.guest.Remove(ctx, caller(ctx), string(sb.ID), in.Path, dir && in.Recursive)
 	}
-	if sandbox.CodeOf(err) == sandbox.NotFound {
+	if sandbox.CodeOf(err) == sandbox.FileNotFound {
 		out.Found, err = false, nil
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list, err := d.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, "", agentapi.MaxListEntries)
-	if sandbox.CodeOf(err) == sandbox.NotFound && dir == workspaceDir {
+	if sandbox.CodeOf(err) == sandbox.FileNotFound && dir == workspaceDir {
 		err = nil // the first use will create it
 	}
 	if err != nil {

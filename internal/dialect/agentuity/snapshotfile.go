@@ -30,7 +30,7 @@ func (d *Dialect) snapshotFiles(ctx context.Context, sn *sandbox.Snapshot) *[]sn
 	page, err := d.svc.Snapshots().Files(ctx, caller(ctx), string(sn.ID), sandbox.SnapshotFileQuery{
 		Path: workspaceDir, Recursive: true, Hash: true, Limit: snapshotFilesMax,
 	})
-	if sandbox.CodeOf(err) == sandbox.NotFound {
+	if sandbox.CodeOf(err) == sandbox.FileNotFound {
 		return &files // the snapshot has no workspace
 	}
 	if err != nil || page.More {

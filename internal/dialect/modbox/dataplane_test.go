@@ -80,6 +80,9 @@ func TestExec(t *testing.T) {
 			t.Errorf("%.50v = %v", body, got)
 		}
 	}
+	if got := v.ask(422, "POST", "/modbox/api/exec", object{"command": "true", "cwd": "/no/such/directory"}); got["code"] != "file_not_found" {
+		t.Errorf("a working directory that does not exist: %v", got)
+	}
 	v.ask(404, "GET", "/modbox/api/exec", nil)
 	v.ask(404, "GET", "/modbox/api/nothing", nil)
 }

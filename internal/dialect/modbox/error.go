@@ -37,9 +37,9 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &invalid):
 		audit.FromContext(r.Context()).Fail(sandbox.Invalid)
 		answer.Detail, answer.Code = invalid.faults, sandbox.Invalid
-	case errors.As(err, &coded) && coded.Code == sandbox.Invalid && coded.Field != "":
-		audit.FromContext(r.Context()).Fail(sandbox.Invalid)
-		answer.Detail, answer.Code = []fault{{location(coded.Field), coded.Message, "value_error"}}, sandbox.Invalid
+	case errors.As(err, &coded) && (coded.Code == sandbox.Invalid || coded.Code == sandbox.FileNotFound) && coded.Field != "":
+		audit.FromContext(r.Context()).Fail(coded.Code)
+		answer.Detail, answer.Code = []fault{{location(coded.Field), coded.Message, "value_error"}}, coded.Code
 	default:
 		p := edge.Problem(r.Context(), err)
 		status, answer.Detail, answer.Code = p.Status, p.Detail, p.Code

@@ -125,7 +125,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 // listFiles lists the upload folder, which the first upload creates.
 func (d *DataPlane) listFiles(w http.ResponseWriter, r *http.Request, v *visit) error {
 	list, err := d.files().ListDir(r.Context(), v.caller, v.ref, ".", "", agentapi.MaxListEntries)
-	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+	if err != nil && sandbox.CodeOf(err) != sandbox.FileNotFound {
 		return err
 	}
 	out := struct {

@@ -323,7 +323,7 @@ func testBoxesAreSeparate(t *testing.T, h *host) {
 		t.Fatal(err)
 	}
 	var e *agentapi.Error
-	if _, err := b.client.Stat(within(t), "/modbox-only-a"); !errors.As(err, &e) || e.Code != agentapi.CodeNotFound {
+	if _, err := b.client.Stat(within(t), "/modbox-only-a"); !errors.As(err, &e) || e.Code != agentapi.CodeNoFile {
 		t.Errorf("a file of one box in the other: %v", err)
 	}
 	if err := h.Driver.Destroy(within(t), a.id); err != nil {

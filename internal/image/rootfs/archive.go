@@ -204,7 +204,7 @@ func isArchive(content io.Reader) bool {
 	return err == nil
 }
 
-// ReadFile returns the content of a file, and follows symbolic links. Errors: NotFound if it is no
+// ReadFile returns the content of a file, and follows symbolic links. Errors: FileNotFound if it is no
 // file; TooLarge for more than most bytes.
 func (f *Files) ReadFile(name string, most int64) ([]byte, error) {
 	_, n, err := f.tree.resolve(name)
@@ -212,7 +212,7 @@ func (f *Files) ReadFile(name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if n == nil || !n.mode.IsRegular() {
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no file %.300q", name)
+		return nil, sandbox.Errorf(sandbox.FileNotFound, "there is no file %.300q", name)
 	}
 	if n.content.Size() > most {
 		return nil, sandbox.Errorf(sandbox.TooLarge, "%.300q has more than %d bytes", name, most)

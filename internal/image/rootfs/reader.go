@@ -43,7 +43,7 @@ func Open(erofs string) (*Reader, error) {
 func (r *Reader) Close() error { return r.file.Close() }
 
 // at returns the inode of an absolute path, without following symbolic links, and the normalised
-// path. Errors: Invalid, naming path; NotFound.
+// path. Errors: Invalid, naming path; FileNotFound.
 func (r *Reader) at(name string) (string, diskInode, error) {
 	if len(name) > sandbox.SnapshotPathMax || strings.ContainsRune(name, 0) {
 		return "", diskInode{}, sandbox.InvalidField("path", "must be at most %d bytes, none of them zero", sandbox.SnapshotPathMax)
@@ -55,7 +55,7 @@ func (r *Reader) at(name string) (string, diskInode, error) {
 	}
 	for _, part := range split(cmp.Or(clean[1:], ".")) {
 		if !at.mode.IsDir() {
-			return "", at, sandbox.Errorf(sandbox.NotFound, "there is no %.300q: what would be its directory is none, or a symbolic link", clean)
+			return "", at, sandbox.Errorf(sandbox.FileNotFound, "there is no %.300q: what would be its directory is none, or a symbolic link", clean)
 		}
 		found := errors.New("found")
 		var number uint64
@@ -68,7 +68,7 @@ func (r *Reader) at(name string) (string, diskInode, error) {
 		})
 		switch {
 		case err == nil:
-			return "", at, sandbox.Errorf(sandbox.NotFound, "there is no %.300q", clean)
+			return "", at, sandbox.Errorf(sandbox.FileNotFound, "there is no %.300q", clean)
 		case !errors.Is(err, found):
 			return "", at, err
 		}
@@ -134,7 +134,7 @@ func (r *Reader) describe(name string, in diskInode) (sandbox.SnapshotFile, erro
 }
 
 // Files returns a part of the names in the root filesystem. Errors: Invalid, naming path or
-// after; NotFound.
+// after; FileNotFound.
 func (r *Reader) Files(ctx context.Context, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
 	dir, in, err := r.at(q.Path)
 	if err != nil {
@@ -208,7 +208,7 @@ func (l *lister) add(name string, in diskInode) error {
 // it is read. Names are relative to the directory; a file is the only entry. The archive contains
 // owners, modes, symbolic and hard links, but no devices, pipes and sockets. The caller closes the
 // archive, which ends the work, as ctx does, and closes the reader. After an error the reader is
-// still open. Errors: Invalid, naming path; NotFound.
+// still open. Errors: Invalid, naming path; FileNotFound.
 func (r *Reader) Archive(ctx context.Context, name string, compress bool) (io.ReadCloser, error) {
 	clean, in, err := r.at(name)
 	if err != nil {

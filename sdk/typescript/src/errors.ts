@@ -7,6 +7,8 @@ export type ErrorCode =
   | "unauthenticated"
   | "forbidden"
   | "not_found"
+  | "file_not_found"
+  | "program_not_found"
   | "exists"
   | "conflict"
   | "ended"
@@ -74,6 +76,10 @@ export class ValidationError extends ModboxError {}
 export class AuthError extends ModboxError {}
 /** No such object, or it is another workspace's. */
 export class NotFoundError extends ModboxError {}
+/** No such file or directory in the sandbox or snapshot, or a command's `cwd` is missing. */
+export class FileNotFoundError extends NotFoundError {}
+/** The sandbox does not have the program of the command. */
+export class ProgramNotFoundError extends NotFoundError {}
 /** A name is taken, or the object's state does not allow this now. */
 export class ConflictError extends ModboxError {}
 /** The sandbox is gone; the message says why. */
@@ -103,6 +109,8 @@ const classes: Partial<Record<ErrorCode, typeof ModboxError>> = {
   unauthenticated: AuthError,
   forbidden: AuthError,
   not_found: NotFoundError,
+  file_not_found: FileNotFoundError,
+  program_not_found: ProgramNotFoundError,
   exists: ConflictError,
   conflict: ConflictError,
   not_running: ConflictError,

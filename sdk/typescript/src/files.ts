@@ -22,8 +22,8 @@ import type * as wire from "./wire.js";
 
 /**
  * Files of a sandbox. `ref` is the sandbox's id or name. Paths that are not
- * absolute begin at the image's working directory. What is missing throws a
- * NotFoundError; safe for concurrent use.
+ * absolute begin at the image's working directory. A missing file throws a
+ * FileNotFoundError, a missing sandbox another NotFoundError. Safe for concurrent use.
  */
 export class Files {
   constructor(private readonly http: HTTP) {}

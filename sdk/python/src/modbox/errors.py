@@ -59,6 +59,14 @@ class NotFoundError(ModboxError):
     """No such object, or it is another workspace's."""
 
 
+class FileNotFoundError(NotFoundError, builtins.FileNotFoundError):
+    """No such file or directory in the sandbox or snapshot, or a command's ``cwd`` is missing."""
+
+
+class ProgramNotFoundError(NotFoundError):
+    """The sandbox does not have the program of the command."""
+
+
 class ConflictError(ModboxError):
     """A name is taken, or the object's state does not allow this now."""
 
@@ -80,6 +88,8 @@ _CLASSES = {
     "unauthenticated": AuthError,
     "forbidden": AuthError,
     "not_found": NotFoundError,
+    "file_not_found": FileNotFoundError,
+    "program_not_found": ProgramNotFoundError,
     "exists": ConflictError,
     "conflict": ConflictError,
     "not_running": ConflictError,

@@ -380,6 +380,10 @@ class ClientTests:
                 return send_problem(handler, 401, "unauthenticated")
             if n == 2:
                 return send_problem(handler, 410, "ended")
+            if n == 3:
+                return send_problem(handler, 404, "file_not_found")
+            if n == 4:
+                return send_problem(handler, 404, "program_not_found")
             return send(handler, b"<h1>no</h1>", 413)
 
         sandboxes = self.client(Server(self, answer)).sandboxes
@@ -393,6 +397,13 @@ class ClientTests:
         with self.assertRaises(modbox.AuthError):
             sandboxes.get("a")
         with self.assertRaises(modbox.EndedError):
+            sandboxes.get("a")
+        with self.assertRaises(FileNotFoundError) as missing:  # Python's own
+            sandboxes.get("a")
+        self.assertIsInstance(missing.exception, modbox.FileNotFoundError)
+        self.assertIsInstance(missing.exception, modbox.NotFoundError)
+        self.assertEqual(str(missing.exception), "it is file_not_found")
+        with self.assertRaises(modbox.ProgramNotFoundError):
             sandboxes.get("a")
         with self.assertRaises(modbox.ModboxError) as caught:
             sandboxes.get("a")

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ModboxError, NotFoundError, TimeoutError } from "modbox-sdk";
+import { FileNotFoundError, ModboxError, NotFoundError, ProgramNotFoundError, TimeoutError } from "modbox-sdk";
 import { json, problem, serve, wireSandbox } from "../server.mjs";
 
 const wireExecution = (more = {}) => ({
@@ -129,4 +129,12 @@ test("an error of a list is thrown where it is awaited or iterated over", async 
   await assert.rejects(async () => {
     for await (const _ of s.client().executions.list("..")); // no reference
   }, /".."/);
+});
+
+test("a missing file and a missing program are errors of their own classes", async (t) => {
+  const s = await serve(t, (r, res) => problem(res, 404, r.path.endsWith("/exec") ? "program_not_found" : "file_not_found"));
+  const { sandboxes } = s.client();
+  await assert.rejects(sandboxes.exec("a", ["none"]), ProgramNotFoundError);
+  await assert.rejects(sandboxes.files.stat("a", "/none"), FileNotFoundError);
+  await assert.rejects(sandboxes.files.stat("a", "/none"), NotFoundError);
 });

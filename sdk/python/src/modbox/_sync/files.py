@@ -16,8 +16,8 @@ from .trees import FileTrees
 class Files(FileTrees):
     """Files of a sandbox; ``ref`` is its id or name.
 
-    Paths that are not absolute begin at the image's working directory. What is
-    missing raises NotFoundError.
+    Paths that are not absolute begin at the image's working directory. A missing
+    file raises FileNotFoundError, a missing sandbox another NotFoundError.
     """
 
     def __init__(self, requester: Requester) -> None:
