@@ -8,9 +8,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/page"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 type tokenInput struct {
@@ -47,7 +47,7 @@ func (s *Server) createToken(ctx context.Context, in *createTokenInput) (*body[w
 	id, _ := auth.FromContext(ctx)
 	secret, t, err := s.auth.CreateToken(ctx, id, auth.TokenRequest{
 		Description: in.Body.Description, Lifetime: time.Duration(in.Body.ExpiresInSeconds) * time.Second,
-		Scopes: texts[sandbox.Permission](in.Body.Scopes), WorkspaceOnly: in.Body.WorkspaceOnly,
+		Scopes: texts[account.Permission](in.Body.Scopes), WorkspaceOnly: in.Body.WorkspaceOnly,
 	})
 	if err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func (s *Server) createToken(ctx context.Context, in *createTokenInput) (*body[w
 func (s *Server) listTokens(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Token]], error) {
 	id, _ := auth.FromContext(ctx)
 	tokens, err := s.auth.ListTokens(ctx, id)
-	return pagedOf(*in, tokens, err, page.Order[sandbox.Token]{
-		Name: "tokens", Key: func(t sandbox.Token) string { return page.ByTime(t.CreatedAt, t.ID) }, Descending: true,
+	return pagedOf(*in, tokens, err, page.Order[account.Token]{
+		Name: "tokens", Key: func(t account.Token) string { return page.ByTime(t.CreatedAt, t.ID) }, Descending: true,
 	}, token)
 }
 
@@ -78,7 +78,7 @@ func (s *Server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], e
 		UserID: string(id.User), Name: u.Name, Email: u.Email, WorkspaceID: string(id.Workspace), TokenID: id.TokenID,
 		Role: string(id.Role), Administrator: id.Administrator, Permissions: []string{},
 	}
-	for _, p := range sandbox.Permissions {
+	for _, p := range account.Permissions {
 		if id.May(p) {
 			out.Permissions = append(out.Permissions, string(p))
 		}
@@ -90,7 +90,7 @@ func (s *Server) getVersion(context.Context, *struct{}) (*body[wire.Version], er
 	return reply(wire.Version{Version: s.cfg.Version, Driver: s.deps.Driver}), nil
 }
 
-func token(t sandbox.Token) wire.Token {
+func token(t account.Token) wire.Token {
 	return wire.Token{
 		ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace), WorkspaceOnly: t.WorkspaceOnly, Scopes: texts[string](t.Scopes),
 		CreatedAt: t.CreatedAt, LastUsedAt: optional(t.LastUsedAt), ExpiresAt: optional(t.ExpiresAt),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/auditlog"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -53,12 +54,12 @@ func (s *Server) registerAudit(a huma.API) {
 
 // listAudit answers a page of what was done in the workspace, "" for all.
 func (s *Server) listAudit(ctx context.Context, in *AuditFilter, ws sandbox.WorkspaceID) (*body[wire.Page[auditlog.AuditEntry]], error) {
-	f := sandbox.AuditFilter{
+	f := audit.Filter{
 		Workspace: ws, User: sandbox.UserID(in.User), Object: in.Object, Action: in.Action, Outcome: in.Outcome,
 		Since: in.Since, Until: in.Until, AfterSeq: in.AfterSeq, Limit: in.Limit, Cursor: in.Cursor, Ascending: in.Order == "asc",
 	}
 	rows, err := s.deps.Audit.Rows(ctx, f)
-	return paged(rows, err, func(r sandbox.AuditRow) auditlog.AuditEntry {
+	return paged(rows, err, func(r audit.Row) auditlog.AuditEntry {
 		return auditlog.AuditEntry{Seq: r.Seq, Prev: hex.EncodeToString(r.Prev[:]), Hash: hex.EncodeToString(r.Hash[:]), Record: r.Record}
 	})
 }

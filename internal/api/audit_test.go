@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/api/auditlog"
@@ -18,7 +19,7 @@ import (
 // recordsOf returns the records of a request, the oldest first.
 func recordsOf(s *apitest.Server, requestID string) []audit.Record {
 	s.T.Helper()
-	rows, err := s.Audit.Rows(s.T.Context(), sandbox.AuditFilter{Limit: 1000})
+	rows, err := s.Audit.Rows(s.T.Context(), audit.Filter{Limit: 1000})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -39,8 +40,8 @@ func recordsOf(s *apitest.Server, requestID string) []audit.Record {
 // change something are recorded once, however it ends, and no others.
 func TestEveryChangeIsRecorded(t *testing.T) {
 	m := newMatrix(t)
-	member := m.token(m.members[sandbox.RoleMember], auth.TokenRequest{})
-	reader := m.token(m.members[sandbox.RoleOwner], auth.TokenRequest{Scopes: []sandbox.Permission{sandbox.TokensRead}})
+	member := m.token(m.members[account.RoleMember], auth.TokenRequest{})
+	reader := m.token(m.members[account.RoleOwner], auth.TokenRequest{Scopes: []account.Permission{account.TokensRead}})
 	for _, route := range m.API.Routes() {
 		if strings.HasSuffix(route.Pattern, "/") {
 			continue // what is below is recorded by itself
@@ -112,7 +113,7 @@ func TestWorkspacesSeeTheirOwnRecords(t *testing.T) {
 		a.Into(t, &list)
 		return list
 	}
-	owner := m.token(m.members[sandbox.RoleOwner], auth.TokenRequest{})
+	owner := m.token(m.members[account.RoleOwner], auth.TokenRequest{})
 	make := m.Request("POST", "/v1/tokens", map[string]string{"description": "x"})
 	make.Header.Set("Authorization", "Bearer "+owner)
 	if a := m.Send(make); a.Status != http.StatusCreated {

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/page"
@@ -58,7 +59,7 @@ func (s *Server) registerCatalogue(a huma.API) {
 // changer is who changes the catalogue.
 func changer(ctx context.Context) catalogue.Caller {
 	id, _ := auth.FromContext(ctx)
-	return catalogue.Caller{User: id.User, Workspace: id.Workspace, Administrator: id.May(sandbox.Administer)}
+	return catalogue.Caller{User: id.User, Workspace: id.Workspace, Administrator: id.May(account.Administer)}
 }
 
 func (s *Server) createSandboxImage(ctx context.Context, in *createSandboxImageInput) (*body[wire.SandboxImage], error) {
@@ -75,7 +76,7 @@ func (s *Server) createSandboxImage(ctx context.Context, in *createSandboxImageI
 
 func (s *Server) listSandboxImages(ctx context.Context, in *listSandboxImagesInput) (*body[wire.Page[wire.SandboxImage]], error) {
 	list, err := s.deps.Catalogue.List(ctx, caller(ctx).Workspace, in.EnabledOnly)
-	return pagedOf(in.PageInput, list, err, page.Order[catalogue.Entry]{Name: "catalogue", Key: func(e catalogue.Entry) string {
+	return pagedOf(in.PageInput, list, err, page.Order[catalogue.Listing]{Name: "catalogue", Key: func(e catalogue.Listing) string {
 		if e.Workspace == "" {
 			return rank(false) + rank(!e.IsDefault) + e.Name + ":" + e.Tag + " " + string(e.ID)
 		}
@@ -107,7 +108,7 @@ func (s *Server) deleteSandboxImage(ctx context.Context, in *sandboxImageInput) 
 	return nil, s.deps.Catalogue.Delete(ctx, caller(ctx).Workspace, sandbox.ImageID(in.ID))
 }
 
-func showSandboxImage(e catalogue.Entry) wire.SandboxImage {
+func showSandboxImage(e catalogue.Listing) wire.SandboxImage {
 	return wire.SandboxImage{
 		ID: string(e.ID), Name: e.Name, Image: e.Image, Tag: e.Tag, Description: e.Description,
 		Builtin: e.Workspace == "", Enabled: e.Enabled, IsDefault: e.IsDefault, MemoryMB: e.MemoryBytes >> 20,

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 type fields map[string]any
@@ -208,7 +208,7 @@ func TestBuiltinImagesOfTheCatalogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, _, err := s.Auth.CreateToken(t.Context(), auth.Identity{User: user.ID, Workspace: user.Home, Role: sandbox.RoleOwner}, auth.TokenRequest{})
+	secret, _, err := s.Auth.CreateToken(t.Context(), auth.Identity{User: user.ID, Workspace: user.Home, Role: account.RoleOwner}, auth.TokenRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // objects are the ids of one object of each kind, all of one workspace.
@@ -42,7 +42,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 	create("image", "/v1/sandbox-images", map[string]any{"name": name, "image": "modbox/code-exec:latest"})
 	create("token", "/v1/tokens", map[string]any{})
 	o["session"] = uuid.NewString()
-	begun := sandbox.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
+	begun := account.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
 	if err := m.Store.CreateSession(m.T.Context(), begun); err != nil {
 		m.T.Fatal(err)
 	}
@@ -187,15 +187,15 @@ var requestID = regexp.MustCompile(`"(request_id|requestId|trace_id)":"[^"]*"`)
 // nothing has. A route that is new is in it by itself.
 func TestForeignObjectsDoNotExist(t *testing.T) {
 	m := newMatrix(t)
-	stranger := auth.Identity{Workspace: m.foreign, Role: sandbox.RoleOwner}
+	stranger := auth.Identity{Workspace: m.foreign, Role: account.RoleOwner}
 	members, err := m.Store.Members(t.Context(), m.foreign)
 	if err != nil || len(members) != 1 {
 		t.Fatalf("members of the foreign workspace: %v, %v", members, err)
 	}
 	stranger.User = members[0].User
-	theirs, ours := m.makeObjects(stranger, "theirs", true), m.makeObjects(m.members[sandbox.RoleOwner], "ours", true)
-	tokens := map[sandbox.Role]string{}
-	for _, role := range sandbox.Roles {
+	theirs, ours := m.makeObjects(stranger, "theirs", true), m.makeObjects(m.members[account.RoleOwner], "ours", true)
+	tokens := map[account.Role]string{}
+	for _, role := range account.Roles {
 		tokens[role] = m.token(m.members[role], auth.TokenRequest{})
 	}
 	none := objects{}
@@ -204,7 +204,7 @@ func TestForeignObjectsDoNotExist(t *testing.T) {
 	}
 	asked := 0
 	for _, route := range m.API.Routes() {
-		if !strings.Contains(route.Pattern, "{") || route.Needs == auth.Public || route.Needs == sandbox.Administer || everybodys[route.Pattern] {
+		if !strings.Contains(route.Pattern, "{") || route.Needs == auth.Public || route.Needs == account.Administer || everybodys[route.Pattern] {
 			continue
 		}
 		asked++
@@ -265,10 +265,10 @@ func TestForeignObjectsDoNotExist(t *testing.T) {
 // finds it, so that it is not for the call that others do not.
 func TestOwnObjectsExist(t *testing.T) {
 	m := newMatrix(t)
-	owner := m.members[sandbox.RoleOwner]
+	owner := m.members[account.RoleOwner]
 	shared, token := m.makeObjects(owner, "shared", false), m.token(owner, auth.TokenRequest{})
 	for i, route := range m.API.Routes() {
-		if !strings.Contains(route.Pattern, "{") || route.Needs == auth.Public || route.Needs == sandbox.Administer || route.Needs == sandbox.WorkspacesDelete ||
+		if !strings.Contains(route.Pattern, "{") || route.Needs == auth.Public || route.Needs == account.Administer || route.Needs == account.WorkspacesDelete ||
 			everybodys[route.Pattern] || lateLookup[route.Pattern] || strings.HasSuffix(route.Pattern, "/progress") || strings.HasSuffix(route.Pattern, "/watch") {
 			continue
 		}

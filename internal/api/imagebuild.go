@@ -14,6 +14,8 @@ import (
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/build"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -141,7 +143,7 @@ func (s *Server) pushImage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.tellImage(w, r, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	return s.tellImage(w, r, func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		return s.deps.Builder.Push(ctx, caller(ctx), in.Image, in.To, progress)
 	})
 }

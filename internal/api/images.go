@@ -8,10 +8,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,21 +26,21 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.tellImage(w, r, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	return s.tellImage(w, r, func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		return s.svc.Prepare().Pull(ctx, caller(ctx), in.Image, progress)
 	})
 }
 
 // tellImage tells what work does, whose progress must not wait.
-func (s *Server) tellImage(w http.ResponseWriter, r *http.Request, work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error)) error {
-	latest := make(chan sandbox.ImageEvent, 1)
+func (s *Server) tellImage(w http.ResponseWriter, r *http.Request, work func(context.Context, func(phase.Event)) (spec.Image, error)) error {
+	latest := make(chan phase.Event, 1)
 	type result struct {
-		img sandbox.Image
+		img spec.Image
 		err error
 	}
 	ended := make(chan result, 1)
 	go func() {
-		img, err := work(r.Context(), func(e sandbox.ImageEvent) {
+		img, err := work(r.Context(), func(e phase.Event) {
 			select { // only the latest counts, and nobody waits for a slow client
 			case <-latest:
 			default:
@@ -85,7 +88,7 @@ func (s *Server) tellImage(w http.ResponseWriter, r *http.Request, work func(con
 // remover is for whom images are removed.
 func remover(ctx context.Context) image.Remover {
 	id, _ := auth.FromContext(ctx)
-	return image.Remover{Workspace: id.Workspace, Administrator: id.May(sandbox.Administer)}
+	return image.Remover{Workspace: id.Workspace, Administrator: id.May(account.Administer)}
 }
 
 type imageInput struct {

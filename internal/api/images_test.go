@@ -15,9 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -49,7 +52,7 @@ func TestPullImage(t *testing.T) {
 }
 
 // builtImage is an image NAME:v1 that a workspace has built.
-func builtImage(t testing.TB, images *image.Store, ws sandbox.WorkspaceID, name string) sandbox.Image {
+func builtImage(t testing.TB, images *image.Store, ws sandbox.WorkspaceID, name string) spec.Image {
 	t.Helper()
 	var layer bytes.Buffer
 	tw := tar.NewWriter(&layer)
@@ -94,11 +97,11 @@ func TestRemoveAndPruneImages(t *testing.T) {
 
 	// The second is in use.
 	used := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Workspace: ws, Name: "used", Tag: "latest", CreatedAt: time.Now().UTC()}
-	if err := s.Store.BeginSnapshot(t.Context(), used, 10, 1<<30, sandbox.Admission{}); err != nil {
+	if err := s.Store.BeginSnapshot(t.Context(), used, 10, 1<<30, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	grown := sandbox.SnapshotResult{BaseDigest: second.Digest, Digest: second.Digest, CreatedAt: used.CreatedAt}
-	if _, err := s.Store.FinishSnapshot(t.Context(), used.ID, grown, sandbox.Admission{}, sandbox.Event{}); err != nil {
+	if _, err := s.Store.FinishSnapshot(t.Context(), used.ID, grown, quota.Admission{}, sandbox.Event{}); err != nil {
 		t.Fatal(err)
 	}
 	prune := func(body any) wire.PrunedImages {
@@ -144,7 +147,7 @@ func TestRemoveAndPruneImages(t *testing.T) {
 // or to prune.
 func TestOnlyAdministratorsRemoveForAll(t *testing.T) {
 	m := newMatrix(t)
-	owner := m.token(m.members[sandbox.RoleOwner], auth.TokenRequest{})
+	owner := m.token(m.members[account.RoleOwner], auth.TokenRequest{})
 	var layer bytes.Buffer
 	if err := tar.NewWriter(&layer).Close(); err != nil {
 		t.Fatal(err)

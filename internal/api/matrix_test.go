@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/api/edge"
@@ -19,21 +20,21 @@ import (
 
 // holders is who has each permission, as the documentation has it; the test is
 // not made from the code's own table.
-var holders = map[sandbox.Permission][]sandbox.Role{
-	sandbox.SandboxesRead:    {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
-	sandbox.ImagesRead:       {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
-	sandbox.WorkspacesRead:   {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
-	sandbox.TokensRead:       {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
-	sandbox.TokensWrite:      {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
-	sandbox.AccountWrite:     {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
-	sandbox.AuditRead:        {sandbox.RoleOwner, sandbox.RoleAdmin},
-	auth.SignedIn:            {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
-	sandbox.SandboxesWrite:   {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember},
-	sandbox.ImagesWrite:      {sandbox.RoleOwner, sandbox.RoleAdmin},
-	sandbox.MembersWrite:     {sandbox.RoleOwner, sandbox.RoleAdmin},
-	sandbox.WorkspacesWrite:  {sandbox.RoleOwner, sandbox.RoleAdmin},
-	sandbox.WorkspacesDelete: {sandbox.RoleOwner},
-	sandbox.Administer:       {}, // no role: a property of the user
+var holders = map[account.Permission][]account.Role{
+	account.SandboxesRead:    {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
+	account.ImagesRead:       {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
+	account.WorkspacesRead:   {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
+	account.TokensRead:       {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
+	account.TokensWrite:      {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
+	account.AccountWrite:     {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
+	account.AuditRead:        {account.RoleOwner, account.RoleAdmin},
+	auth.SignedIn:            {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
+	account.SandboxesWrite:   {account.RoleOwner, account.RoleAdmin, account.RoleMember},
+	account.ImagesWrite:      {account.RoleOwner, account.RoleAdmin},
+	account.MembersWrite:     {account.RoleOwner, account.RoleAdmin},
+	account.WorkspacesWrite:  {account.RoleOwner, account.RoleAdmin},
+	account.WorkspacesDelete: {account.RoleOwner},
+	account.Administer:       {}, // no role: a property of the user
 }
 
 // publicRoutes is every route that may be used without credentials.
@@ -52,16 +53,16 @@ var publicRoutes = []string{
 type matrix struct {
 	*apitest.Server
 	own, foreign sandbox.WorkspaceID
-	members      map[sandbox.Role]auth.Identity // of own
+	members      map[account.Role]auth.Identity // of own
 	calls        int
 }
 
 func newMatrix(t *testing.T) *matrix {
-	m := &matrix{members: map[sandbox.Role]auth.Identity{}}
+	m := &matrix{members: map[account.Role]auth.Identity{}}
 	m.Server = apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) {
 		deps.Metrics = http.NotFoundHandler()
 	})
-	make := func(name string) sandbox.User {
+	make := func(name string) account.User {
 		u, _, err := m.Accounts.CreateUser(t.Context(), auth.Identity{}, auth.NewUser{Name: name})
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +71,7 @@ func newMatrix(t *testing.T) *matrix {
 	}
 	stranger := make("stranger")
 	m.foreign = stranger.Home
-	for _, role := range sandbox.Roles {
+	for _, role := range account.Roles {
 		u := make("the-" + string(role))
 		if m.own == "" {
 			m.own = u.Home // of the owner, who comes first
@@ -134,13 +135,13 @@ func (m *matrix) token(id auth.Identity, req auth.TokenRequest) string {
 func TestEveryRouteHasARule(t *testing.T) {
 	m := newMatrix(t)
 	ws, foreign := m.own, m.foreign
-	expired := m.token(m.members[sandbox.RoleOwner], auth.TokenRequest{Lifetime: time.Nanosecond})
-	full, narrowed := map[sandbox.Role]string{}, map[sandbox.Permission]string{}
-	for _, role := range sandbox.Roles {
+	expired := m.token(m.members[account.RoleOwner], auth.TokenRequest{Lifetime: time.Nanosecond})
+	full, narrowed := map[account.Role]string{}, map[account.Permission]string{}
+	for _, role := range account.Roles {
 		full[role] = m.token(m.members[role], auth.TokenRequest{})
 	}
-	for _, p := range sandbox.Permissions {
-		narrowed[p] = m.token(m.members[sandbox.RoleOwner], auth.TokenRequest{Scopes: []sandbox.Permission{p}})
+	for _, p := range account.Permissions {
+		narrowed[p] = m.token(m.members[account.RoleOwner], auth.TokenRequest{Scopes: []account.Permission{p}})
 	}
 	open := map[string]bool{}
 	for _, route := range m.API.Routes() {
@@ -170,7 +171,7 @@ func TestEveryRouteHasARule(t *testing.T) {
 			}
 			for role, token := range full {
 				let := contains(roles, role)
-				if let && route.Needs == sandbox.WorkspacesDelete {
+				if let && route.Needs == account.WorkspacesDelete {
 					continue // it needs no more than the permission, see TestWorkspaceOfOwner
 				}
 				if s := m.status(m.call(route, ws), token); let == (s == 403) || s == 401 || s >= 500 && s != 501 {
@@ -179,8 +180,8 @@ func TestEveryRouteHasARule(t *testing.T) {
 				want("foreign workspace as "+string(role), m.status(m.call(route, foreign), token), 404)
 			}
 			for scope, token := range narrowed {
-				let := contains(roles, sandbox.RoleOwner) && (route.Needs == auth.SignedIn || covers(scope, route.Needs))
-				if let && route.Needs == sandbox.WorkspacesDelete {
+				let := contains(roles, account.RoleOwner) && (route.Needs == auth.SignedIn || covers(scope, route.Needs))
+				if let && route.Needs == account.WorkspacesDelete {
 					continue
 				}
 				if s := m.status(m.call(route, ws), token); let == (s == 403) || s == 401 {
@@ -201,11 +202,11 @@ func TestEveryRouteHasARule(t *testing.T) {
 }
 
 // covers reports whether a token with the one scope has the permission.
-func covers(scope, p sandbox.Permission) bool {
+func covers(scope, p account.Permission) bool {
 	noun, verb, _ := strings.Cut(string(p), ":")
-	return scope == p || verb == "read" && (strings.HasPrefix(string(scope), noun+":") || noun == "workspaces" && scope == sandbox.MembersWrite)
+	return scope == p || verb == "read" && (strings.HasPrefix(string(scope), noun+":") || noun == "workspaces" && scope == account.MembersWrite)
 }
 
-func contains(roles []sandbox.Role, role sandbox.Role) bool {
+func contains(roles []account.Role, role account.Role) bool {
 	return strings.Contains(fmt.Sprint(roles), string(role))
 }

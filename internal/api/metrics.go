@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -23,7 +24,7 @@ func (s *Server) registerMetrics() {
 	switch s.cfg.MetricsAccess {
 	case MetricsPublic:
 	case MetricsToken:
-		rule.Needs = sandbox.Administer
+		rule.Needs = account.Administer
 	default:
 		h = edge.Handler(func(w http.ResponseWriter, r *http.Request) error {
 			if !local(r) {

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -54,7 +55,7 @@ func (s *Server) getStats(ctx context.Context, in *SandboxRef) (*body[wire.Stats
 
 func (s *Server) listImages(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Image]], error) {
 	images, err := s.svc.Images(ctx, caller(ctx))
-	return pagedOf(*in, images, err, page.Order[sandbox.Image]{Name: "images", Key: func(i sandbox.Image) string {
+	return pagedOf(*in, images, err, page.Order[spec.Image]{Name: "images", Key: func(i spec.Image) string {
 		return rank(!i.Builtin) + rank(!i.IsDefault) + i.Ref() + " " + string(i.ID)
 	}}, shownImage)
 }
@@ -67,7 +68,7 @@ func rank(later bool) string {
 	return "0"
 }
 
-func shownImage(i sandbox.Image) wire.Image {
+func shownImage(i spec.Image) wire.Image {
 	return wire.Image{
 		ID: string(i.ID), Name: i.Name, Tag: i.Tag, Ref: i.Ref(), Digest: i.Digest, Description: i.Description,
 		Builtin: i.Builtin, IsDefault: i.IsDefault, SizeBytes: i.SizeBytes, Memory: formatBytes(i.MemoryBytes),

@@ -7,8 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
-	"github.com/modbox/modbox/internal/api/openapi"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/openapi"
 )
 
 //go:generate go test -run TestTypeDescriptions ./openapi -update

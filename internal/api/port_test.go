@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/auth"
@@ -104,7 +105,7 @@ func TestLinksDoNotOutliveTheirToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, _, err := s.Auth.CreateToken(t.Context(), auth.Identity{User: user, Workspace: ws, Role: sandbox.RoleOwner}, auth.TokenRequest{Lifetime: 10 * time.Minute})
+	token, _, err := s.Auth.CreateToken(t.Context(), auth.Identity{User: user, Workspace: ws, Role: account.RoleOwner}, auth.TokenRequest{Lifetime: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func TestLinksEndWithTheirMaker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner := auth.Identity{User: user, Workspace: ws, Role: sandbox.RoleOwner}
+	owner := auth.Identity{User: user, Workspace: ws, Role: account.RoleOwner}
 	sb, err := s.Store.SandboxByName(t.Context(), ws, "n")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +140,7 @@ func TestLinksEndWithTheirMaker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.Auth.StillPermits(t.Context(), g.Maker.User, g.Maker.Token, ws, sandbox.SandboxesWrite)
+		return s.Auth.StillPermits(t.Context(), g.Maker.User, g.Maker.Token, ws, account.SandboxesWrite)
 	}
 	link := func() (l wire.PortLink) {
 		t.Helper()
@@ -172,15 +173,15 @@ func TestLinksEndWithTheirMaker(t *testing.T) {
 		t.Errorf("the link of another token: %v", err)
 	}
 	for name, check := range map[string]func() error{
-		"of nobody":            func() error { return s.Auth.StillPermits(t.Context(), "nobody", "", ws, sandbox.SandboxesWrite) },
-		"of an unknown token":  func() error { return s.Auth.StillPermits(t.Context(), user, "t", ws, sandbox.SandboxesWrite) },
-		"in another workspace": func() error { return s.Auth.StillPermits(t.Context(), user, "", "w", sandbox.SandboxesWrite) },
+		"of nobody":            func() error { return s.Auth.StillPermits(t.Context(), "nobody", "", ws, account.SandboxesWrite) },
+		"of an unknown token":  func() error { return s.Auth.StillPermits(t.Context(), user, "t", ws, account.SandboxesWrite) },
+		"in another workspace": func() error { return s.Auth.StillPermits(t.Context(), user, "", "w", account.SandboxesWrite) },
 	} {
 		if err := check(); sandbox.CodeOf(err) != sandbox.Unauthenticated {
 			t.Errorf("a link %s: %v, want unauthenticated", name, err)
 		}
 	}
-	if err := s.Auth.StillPermits(t.Context(), user, "", ws, sandbox.SandboxesWrite); err != nil {
+	if err := s.Auth.StillPermits(t.Context(), user, "", ws, account.SandboxesWrite); err != nil {
 		t.Errorf("a link of a member who had signed in: %v", err)
 	}
 }

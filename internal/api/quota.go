@@ -53,27 +53,27 @@ func (s *Server) setQuota(ctx context.Context, in *setQuotaInput) (*body[wire.Qu
 
 // quotaFields are the limits that are written as quantities.
 var quotaFields = []struct {
-	limit  sandbox.Limit
+	limit  quota.Limit
 	of     func(*wire.Quota) *string
 	value  func(*resource.Quantity) int64
 	format func(int64) string
 }{
-	{sandbox.LimitMemory, func(q *wire.Quota) *string { return &q.Memory }, (*resource.Quantity).Value, formatBytes},
-	{sandbox.LimitCPU, func(q *wire.Quota) *string { return &q.CPU }, (*resource.Quantity).MilliValue, formatMilli},
-	{sandbox.LimitDisk, func(q *wire.Quota) *string { return &q.Disk }, (*resource.Quantity).Value, formatBytes},
-	{sandbox.LimitSandboxMemory, func(q *wire.Quota) *string { return &q.SandboxMemory }, (*resource.Quantity).Value, formatBytes},
-	{sandbox.LimitSandboxCPU, func(q *wire.Quota) *string { return &q.SandboxCPU }, (*resource.Quantity).MilliValue, formatMilli},
-	{sandbox.LimitSandboxDisk, func(q *wire.Quota) *string { return &q.SandboxDisk }, (*resource.Quantity).Value, formatBytes},
+	{quota.LimitMemory, func(q *wire.Quota) *string { return &q.Memory }, (*resource.Quantity).Value, formatBytes},
+	{quota.LimitCPU, func(q *wire.Quota) *string { return &q.CPU }, (*resource.Quantity).MilliValue, formatMilli},
+	{quota.LimitDisk, func(q *wire.Quota) *string { return &q.Disk }, (*resource.Quantity).Value, formatBytes},
+	{quota.LimitSandboxMemory, func(q *wire.Quota) *string { return &q.SandboxMemory }, (*resource.Quantity).Value, formatBytes},
+	{quota.LimitSandboxCPU, func(q *wire.Quota) *string { return &q.SandboxCPU }, (*resource.Quantity).MilliValue, formatMilli},
+	{quota.LimitSandboxDisk, func(q *wire.Quota) *string { return &q.SandboxDisk }, (*resource.Quantity).Value, formatBytes},
 }
 
 // parseQuota reads a quota; what is omitted is missing in it.
-func parseQuota(in *wire.Quota) (sandbox.Quota, error) {
-	q := sandbox.Quota{}
+func parseQuota(in *wire.Quota) (quota.Limits, error) {
+	q := quota.Limits{}
 	if in.Sandboxes != nil {
-		q[sandbox.LimitSandboxes] = *in.Sandboxes
+		q[quota.LimitSandboxes] = *in.Sandboxes
 	}
 	if in.CreatesPerMinute != nil {
-		q[sandbox.LimitCreates] = *in.CreatesPerMinute
+		q[quota.LimitCreates] = *in.CreatesPerMinute
 	}
 	for _, f := range quotaFields {
 		switch text := *f.of(in); text {
@@ -92,15 +92,15 @@ func parseQuota(in *wire.Quota) (sandbox.Quota, error) {
 }
 
 // formatQuota writes the limits that q has.
-func formatQuota(q sandbox.Quota) wire.Quota {
+func formatQuota(q quota.Limits) wire.Quota {
 	var out wire.Quota
-	count := func(limit sandbox.Limit) *int64 {
+	count := func(limit quota.Limit) *int64 {
 		if n, ok := q[limit]; ok {
 			return &n
 		}
 		return nil
 	}
-	out.Sandboxes, out.CreatesPerMinute = count(sandbox.LimitSandboxes), count(sandbox.LimitCreates)
+	out.Sandboxes, out.CreatesPerMinute = count(quota.LimitSandboxes), count(quota.LimitCreates)
 	for _, f := range quotaFields {
 		if n, ok := q[f.limit]; ok {
 			*f.of(&out) = f.format(n)
@@ -110,8 +110,8 @@ func formatQuota(q sandbox.Quota) wire.Quota {
 }
 
 func quotaReport(ws sandbox.WorkspaceID, r quota.Report) wire.QuotaReport {
-	all := sandbox.Quota{}
-	for _, limit := range sandbox.Limits {
+	all := quota.Limits{}
+	for _, limit := range quota.AllLimits {
 		all[limit] = r.Limits[limit]
 	}
 	d := r.Used.Disk

@@ -8,7 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -20,7 +22,7 @@ func quotaOf(t *testing.T, s *apitest.Server, name string) (token, path string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, _, err = s.Auth.CreateToken(t.Context(), auth.Identity{User: u.ID, Workspace: u.Home, Role: sandbox.RoleOwner}, auth.TokenRequest{})
+	token, _, err = s.Auth.CreateToken(t.Context(), auth.Identity{User: u.ID, Workspace: u.Home, Role: account.RoleOwner}, auth.TokenRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,7 @@ func TestQuotaBySlug(t *testing.T) {
 	if a := doAs(s, other, "PUT", path, map[string]any{}); a.Status != http.StatusNotFound {
 		t.Errorf("PUT of a foreign quota: %d %s", a.Status, a.Body)
 	}
-	rows, err := s.Audit.Rows(t.Context(), sandbox.AuditFilter{Action: "set-quota", Limit: 1})
+	rows, err := s.Audit.Rows(t.Context(), audit.Filter{Action: "set-quota", Limit: 1})
 	if err != nil || len(rows.Items) != 1 || !strings.Contains(string(rows.Items[0].Record), `"outcome":"not_found"`) || !strings.Contains(string(rows.Items[0].Record), `"user_id"`) {
 		t.Errorf("record of a foreign quota: %v, %v", rows, err)
 	}

@@ -61,8 +61,8 @@ func (s *Server) createRegistry(ctx context.Context, in *createRegistryInput) (*
 
 func (s *Server) listRegistries(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Registry]], error) {
 	list, err := s.deps.Registries.List(ctx, caller(ctx).Workspace)
-	return pagedOf(*in, list, err, page.Order[sandbox.Registry]{
-		Name: "registries", Key: func(r sandbox.Registry) string { return page.ByTime(r.CreatedAt, string(r.ID)) },
+	return pagedOf(*in, list, err, page.Order[registry.Credential]{
+		Name: "registries", Key: func(r registry.Credential) string { return page.ByTime(r.CreatedAt, string(r.ID)) },
 	}, showRegistry)
 }
 
@@ -89,7 +89,7 @@ func (s *Server) deleteRegistry(ctx context.Context, in *registryInput) (*struct
 	return nil, s.deps.Registries.Delete(ctx, caller(ctx).Workspace, sandbox.RegistryID(in.ID))
 }
 
-func showRegistry(r sandbox.Registry) wire.Registry {
+func showRegistry(r registry.Credential) wire.Registry {
 	return wire.Registry{
 		ID: string(r.ID), Name: r.Name, Server: r.Server, Username: r.Username, Email: r.Email, Enabled: r.Enabled,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,

@@ -7,8 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/page"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func (s *Server) registerRuntimes(a huma.API) {
@@ -20,12 +20,12 @@ func (s *Server) registerRuntimes(a huma.API) {
 
 func (s *Server) listRuntimes(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Runtime]], error) {
 	list, err := s.svc.Runtimes(ctx, caller(ctx))
-	return pagedOf(*in, list, err, page.Order[sandbox.Runtime]{
-		Name: "runtimes", Key: func(r sandbox.Runtime) string { return r.Name + " " + string(r.ID) },
+	return pagedOf(*in, list, err, page.Order[spec.Runtime]{
+		Name: "runtimes", Key: func(r spec.Runtime) string { return r.Name + " " + string(r.ID) },
 	}, runtime)
 }
 
-func runtime(r sandbox.Runtime) wire.Runtime {
+func runtime(r spec.Runtime) wire.Runtime {
 	out := wire.Runtime{
 		ID: string(r.ID), Name: r.Name, Image: r.Image, Description: r.Description, IconURL: r.IconURL, Color: r.Color,
 		URL: r.URL, Tags: append([]string{}, r.Tags...), Readme: r.Readme, Built: r.Digest != "", Digest: r.Digest,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/audit"
@@ -218,5 +219,5 @@ func (m *missWriter) Write(p []byte) (int, error) { return len(p), nil }
 // caller is who makes an authenticated request.
 func caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
-	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
+	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(account.SandboxesWrite)}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/page"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 type (
@@ -87,9 +87,9 @@ func (s *Server) registerSessions(a huma.API) {
 func (s *Server) listSessions(ctx context.Context, in *PageInput) (*body[wire.Page[wire.SignInSession]], error) {
 	id, _ := auth.FromContext(ctx)
 	sessions, err := s.accounts.Sessions(ctx, id)
-	return pagedOf(*in, sessions, err, page.Order[sandbox.Session]{
-		Name: "sessions", Key: func(x sandbox.Session) string { return page.ByTime(x.CreatedAt, x.ID) }, Descending: true,
-	}, func(x sandbox.Session) wire.SignInSession {
+	return pagedOf(*in, sessions, err, page.Order[account.Session]{
+		Name: "sessions", Key: func(x account.Session) string { return page.ByTime(x.CreatedAt, x.ID) }, Descending: true,
+	}, func(x account.Session) wire.SignInSession {
 		return wire.SignInSession{
 			ID: x.ID, Method: x.Method, Address: x.Address, Current: x.ID == id.Session,
 			CreatedAt: x.CreatedAt, RefreshedAt: x.RefreshedAt, ExpiresAt: x.RefreshExpiresAt,

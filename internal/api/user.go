@@ -7,8 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // UserRef is the path parameter that names a user.
@@ -66,7 +66,7 @@ func (s *Server) listUsers(ctx context.Context, in *PageInput) (*body[wire.Page[
 func (s *Server) updateUser(ctx context.Context, in *updateUserInput) (*body[wire.User], error) {
 	u, err := s.accounts.FindUser(ctx, in.User)
 	if err == nil {
-		u, err = s.accounts.UpdateUser(ctx, u.ID, sandbox.UserUpdate{Administrator: in.Body.Administrator, Disabled: in.Body.Disabled})
+		u, err = s.accounts.UpdateUser(ctx, u.ID, account.UserUpdate{Administrator: in.Body.Administrator, Disabled: in.Body.Disabled})
 	}
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *Server) resetPassword(ctx context.Context, in *UserRef) (*body[wire.Cod
 	return reply(wire.Code{Code: code}), err
 }
 
-func user(u sandbox.User) wire.User {
+func user(u account.User) wire.User {
 	return wire.User{
 		ID: string(u.ID), Name: u.Name, Email: u.Email, Administrator: u.Administrator, WorkspaceID: string(u.Home),
 		CreatedAt: u.CreatedAt, DisabledAt: optional(u.DisabledAt),

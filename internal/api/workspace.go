@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -123,8 +124,8 @@ func (s *Server) workspaceDetail(ctx context.Context, id auth.Identity) (*body[w
 func (s *Server) listWorkspaces(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Workspace]], error) {
 	id, _ := auth.FromContext(ctx)
 	list, err := s.accounts.Workspaces(ctx, id)
-	return pagedOf(*in, list, err, page.Order[sandbox.Workspace]{
-		Name: "workspaces", Key: func(ws sandbox.Workspace) string { return ws.Name + "\x00" + string(ws.ID) },
+	return pagedOf(*in, list, err, page.Order[account.Workspace]{
+		Name: "workspaces", Key: func(ws account.Workspace) string { return ws.Name + "\x00" + string(ws.ID) },
 	}, workspace)
 }
 
@@ -135,7 +136,7 @@ func (s *Server) getWorkspace(ctx context.Context, _ *WorkspaceRef) (*body[wire.
 
 func (s *Server) updateWorkspace(ctx context.Context, in *updateWorkspaceInput) (*body[wire.WorkspaceDetail], error) {
 	id, _ := auth.FromContext(ctx)
-	if _, err := s.accounts.UpdateWorkspace(ctx, id, sandbox.WorkspaceUpdate{
+	if _, err := s.accounts.UpdateWorkspace(ctx, id, account.WorkspaceUpdate{
 		Name: in.Body.Name, Slug: in.Body.Slug, Description: in.Body.Description, URLAccess: (*sandbox.URLAccess)(in.Body.URLAccess),
 	}); err != nil {
 		return nil, err
@@ -153,7 +154,7 @@ func (s *Server) addMember(ctx context.Context, in *addMemberInput) (*body[wire.
 	if (in.Body.Email == "") == (in.Body.Name == "") {
 		return nil, sandbox.InvalidField("email", "give either email or name")
 	}
-	m, i, code, err := s.accounts.AddMember(ctx, id, cmp.Or(in.Body.Email, in.Body.Name), sandbox.Role(in.Body.Role))
+	m, i, code, err := s.accounts.AddMember(ctx, id, cmp.Or(in.Body.Email, in.Body.Name), account.Role(in.Body.Role))
 	if err != nil {
 		return nil, err
 	}
@@ -171,14 +172,14 @@ func (s *Server) addMember(ctx context.Context, in *addMemberInput) (*body[wire.
 func (s *Server) listMembers(ctx context.Context, in *workspaceListInput) (*body[wire.Page[wire.Member]], error) {
 	id, _ := auth.FromContext(ctx)
 	_, list, err := s.accounts.Workspace(ctx, id)
-	return pagedOf(in.PageInput, list, err, page.Order[sandbox.Member]{
-		Name: "members", Key: func(m sandbox.Member) string { return page.ByTime(m.CreatedAt, string(m.User)) },
+	return pagedOf(in.PageInput, list, err, page.Order[account.Member]{
+		Name: "members", Key: func(m account.Member) string { return page.ByTime(m.CreatedAt, string(m.User)) },
 	}, member)
 }
 
 func (s *Server) setRole(ctx context.Context, in *setRoleInput) (*body[wire.Member], error) {
 	id, _ := auth.FromContext(ctx)
-	m, err := s.accounts.SetRole(ctx, id, sandbox.UserID(in.User), sandbox.Role(in.Body.Role))
+	m, err := s.accounts.SetRole(ctx, id, sandbox.UserID(in.User), account.Role(in.Body.Role))
 	if err != nil {
 		return nil, err
 	}
@@ -193,8 +194,8 @@ func (s *Server) removeMember(ctx context.Context, in *memberInput) (*struct{}, 
 func (s *Server) listInvitations(ctx context.Context, in *workspaceListInput) (*body[wire.Page[wire.Invitation]], error) {
 	id, _ := auth.FromContext(ctx)
 	list, err := s.accounts.Invitations(ctx, id)
-	return pagedOf(in.PageInput, list, err, page.Order[sandbox.Invitation]{
-		Name: "invitations", Key: func(i sandbox.Invitation) string { return page.ByTime(i.CreatedAt, i.ID) }, Descending: true,
+	return pagedOf(in.PageInput, list, err, page.Order[account.Invitation]{
+		Name: "invitations", Key: func(i account.Invitation) string { return page.ByTime(i.CreatedAt, i.ID) }, Descending: true,
 	}, invitation)
 }
 
@@ -203,18 +204,18 @@ func (s *Server) withdrawInvitation(ctx context.Context, in *invitationInput) (*
 	return nil, s.accounts.WithdrawInvitation(ctx, id, in.Invitation)
 }
 
-func workspace(ws sandbox.Workspace) wire.Workspace {
+func workspace(ws account.Workspace) wire.Workspace {
 	return wire.Workspace{
 		ID: string(ws.ID), Name: ws.Name, Slug: ws.Slug, Description: ws.Description, Role: string(ws.Role),
 		CreatedBy: string(ws.CreatedBy), CreatedAt: ws.CreatedAt, UpdatedAt: ws.UpdatedAt, URLAccess: wire.URLAccess(cmp.Or(ws.URLAccess, sandbox.URLOpen)),
 	}
 }
 
-func member(m sandbox.Member) wire.Member {
+func member(m account.Member) wire.Member {
 	return wire.Member{UserID: string(m.User), Name: m.Name, Email: m.Email, Role: string(m.Role), CreatedAt: m.CreatedAt}
 }
 
-func members(list []sandbox.Member) []wire.Member {
+func members(list []account.Member) []wire.Member {
 	out := make([]wire.Member, 0, len(list))
 	for _, m := range list {
 		out = append(out, member(m))
@@ -222,6 +223,6 @@ func members(list []sandbox.Member) []wire.Member {
 	return out
 }
 
-func invitation(i sandbox.Invitation) wire.Invitation {
+func invitation(i account.Invitation) wire.Invitation {
 	return wire.Invitation{ID: i.ID, Email: i.Email, Role: string(i.Role), CreatedBy: string(i.CreatedBy), CreatedAt: i.CreatedAt, ExpiresAt: i.ExpiresAt}
 }

@@ -20,15 +20,15 @@ import (
 // hindered is a store whose methods call hooks before they work.
 type hindered struct {
 	audit.Store
-	change func(*sandbox.AuditChange) error
-	rows   func(context.Context, sandbox.AuditFilter) error
+	change func(*audit.Change) error
+	rows   func(context.Context, audit.Filter) error
 	synced atomic.Int64
 }
 
-func (s *hindered) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error) {
+func (s *hindered) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Chain, error) {
 	if s.change != nil {
 		if err := s.change(change); err != nil {
-			return sandbox.AuditChain{}, err
+			return audit.Chain{}, err
 		}
 	}
 	if change.Durable {
@@ -37,10 +37,10 @@ func (s *hindered) ChangeAudit(ctx context.Context, change *sandbox.AuditChange)
 	return s.Store.ChangeAudit(ctx, change)
 }
 
-func (s *hindered) AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
+func (s *hindered) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.Row], error) {
 	if s.rows != nil {
 		if err := s.rows(ctx, f); err != nil {
-			return page.Page[sandbox.AuditRow]{}, err
+			return page.Page[audit.Row]{}, err
 		}
 	}
 	return s.Store.AuditRows(ctx, f)
@@ -76,8 +76,8 @@ func TestNothingIsDoneBeforeItIsPutDown(t *testing.T) {
 func nothingIsDoneBefore(t *testing.T, action string, command bool) {
 	f := newFixture(t, audit.Config{})
 	var done, answered atomic.Int64
-	changes := make(chan *sandbox.AuditChange)
-	st := &hindered{change: func(c *sandbox.AuditChange) error {
+	changes := make(chan *audit.Change)
+	st := &hindered{change: func(c *audit.Change) error {
 		changes <- c // hangs until the test receives
 		changes <- c // and until the test has checked
 		return nil
@@ -123,7 +123,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	var broken atomic.Bool
 	var done atomic.Int64
-	f.hinder(&hindered{change: func(*sandbox.AuditChange) error {
+	f.hinder(&hindered{change: func(*audit.Change) error {
 		if broken.Load() {
 			return errors.New("the disk is full")
 		}
@@ -148,7 +148,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	f.log.Close()
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
-	ok := len(f.records(sandbox.AuditFilter{Action: "exec", Outcome: audit.OK}))
+	ok := len(f.records(audit.Filter{Action: "exec", Outcome: audit.OK}))
 	if r := f.verify(); r.Problem != "" || ok != int(done.Load()) {
 		t.Errorf("%+v, %d records of what was done, want %d", r, ok, done.Load())
 	}
@@ -159,7 +159,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 func TestDestroyOnAFullDisk(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	var full atomic.Bool
-	f.hinder(&hindered{change: func(*sandbox.AuditChange) error {
+	f.hinder(&hindered{change: func(*audit.Change) error {
 		if full.Load() {
 			return sandbox.NoSpace(errors.New("database or disk is full"))
 		}
@@ -176,7 +176,7 @@ func TestDestroyOnAFullDisk(t *testing.T) {
 	f.log.Close()
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
-	if n := len(f.records(sandbox.AuditFilter{Action: "delete-sandbox", Outcome: audit.OK})); n != 1 {
+	if n := len(f.records(audit.Filter{Action: "delete-sandbox", Outcome: audit.OK})); n != 1 {
 		t.Errorf("%d records of the destroy, want 1", n)
 	}
 	if r := f.verify(); r.Problem != "" {
@@ -188,7 +188,7 @@ func TestDestroyOnAFullDisk(t *testing.T) {
 func (f *fixture) hang() (release func()) {
 	f.Helper()
 	released := make(chan struct{})
-	f.hinder(&hindered{change: func(*sandbox.AuditChange) error {
+	f.hinder(&hindered{change: func(*audit.Change) error {
 		<-released
 		return nil
 	}}, audit.Config{WriteTimeout: time.Hour})
@@ -218,7 +218,7 @@ func TestManyWhileTheStoreHangs(t *testing.T) {
 	}
 	release()
 	wg.Wait()
-	ok := len(f.records(sandbox.AuditFilter{Outcome: audit.OK}))
+	ok := len(f.records(audit.Filter{Outcome: audit.OK}))
 	if r := f.verify(); r.Problem != "" || ok != many || done.Load() != many {
 		t.Errorf("%+v, %d records of %d that were done, want %d", r, ok, done.Load(), many)
 	}
@@ -292,7 +292,7 @@ func TestRecover(t *testing.T) {
 		}
 	}
 	f.log = next
-	list := f.records(sandbox.AuditFilter{Outcome: audit.Interrupted})
+	list := f.records(audit.Filter{Outcome: audit.Interrupted})
 	if len(list) != 1 || list[0].User != "ada" || strings.Join(list[0].Command, " ") != "rm -r /data" || list[0].Details["begun"] == "" || list[0].ObjectID != "one" {
 		t.Errorf("records of what was interrupted: %+v", list)
 	}
@@ -349,11 +349,11 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 			if err := f.log.Recover(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			list := f.records(sandbox.AuditFilter{Action: "exec-attach", Outcome: name})
+			list := f.records(audit.Filter{Action: "exec-attach", Outcome: name})
 			if len(list) != 1 || ends && list[0].Details["exit_code"] != "7" {
 				t.Errorf("records: %+v", list)
 			}
-			if all := f.records(sandbox.AuditFilter{Action: "exec-attach"}); len(all) > 2 {
+			if all := f.records(audit.Filter{Action: "exec-attach"}); len(all) > 2 {
 				t.Errorf("recorded more than once: %+v", all)
 			}
 		})
@@ -365,7 +365,7 @@ func TestOneWorkspaceDoesNotKeepOthersWaiting(t *testing.T) {
 		f := newFixture(t, audit.Config{})
 		f.add("exec", 3)
 		slow := make(chan struct{}, 10)
-		f.hinder(&hindered{rows: func(ctx context.Context, filter sandbox.AuditFilter) error {
+		f.hinder(&hindered{rows: func(ctx context.Context, filter audit.Filter) error {
 			if filter.Workspace != "slow" {
 				return nil
 			}
@@ -377,7 +377,7 @@ func TestOneWorkspaceDoesNotKeepOthersWaiting(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				if _, err := f.log.Rows(ctx, sandbox.AuditFilter{Workspace: "slow"}); !errors.Is(err, context.Canceled) {
+				if _, err := f.log.Rows(ctx, audit.Filter{Workspace: "slow"}); !errors.Is(err, context.Canceled) {
 					t.Errorf("of a question that nobody waits for any more: %v", err)
 				}
 			})
@@ -386,7 +386,7 @@ func TestOneWorkspaceDoesNotKeepOthersWaiting(t *testing.T) {
 		if len(slow) == 0 {
 			t.Fatal("no question is worked on")
 		}
-		if list := f.records(sandbox.AuditFilter{}); len(list) != 3 {
+		if list := f.records(audit.Filter{}); len(list) != 3 {
 			t.Errorf("others are answered with %+v", list)
 		}
 		f.verify()
@@ -403,7 +403,7 @@ func TestAVerificationEndsWithItsRequest(t *testing.T) {
 	f.add("exec", 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	verifying := make(chan struct{}, 1)
-	f.hinder(&hindered{rows: func(ctx context.Context, filter sandbox.AuditFilter) error {
+	f.hinder(&hindered{rows: func(ctx context.Context, filter audit.Filter) error {
 		if filter.Ascending && filter.Limit != 1000 {
 			verifying <- struct{}{}
 			<-ctx.Done()
@@ -417,7 +417,7 @@ func TestAVerificationEndsWithItsRequest(t *testing.T) {
 		ended <- err
 	}()
 	<-verifying
-	if list := f.records(sandbox.AuditFilter{}); len(list) != 3 {
+	if list := f.records(audit.Filter{}); len(list) != 3 {
 		t.Errorf("meanwhile questions are answered with %+v", list)
 	}
 	cancel()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -30,7 +31,7 @@ type Actor struct {
 	User           sandbox.UserID
 	Workspace      sandbox.WorkspaceID
 	Token, Session string
-	Role           sandbox.Role
+	Role           account.Role
 	Administrator  bool
 }
 
@@ -172,7 +173,7 @@ func (e *Entry) Begin(ctx context.Context) error {
 		e.intent = rand.Text()
 	}
 	r := e.record.clone()
-	it := item{begun: &sandbox.AuditIntent{ID: e.intent}, synced: !runsCommand(r.Action), nobody: r.User == "" && r.Via == "" && e.group != "", inMemory: freesSpace(r.Action)}
+	it := item{begun: &Intent{ID: e.intent}, synced: !runsCommand(r.Action), nobody: r.User == "" && r.Via == "" && e.group != "", inMemory: freesSpace(r.Action)}
 	e.mu.Unlock()
 	r.Outcome = Started
 	stamp(r, e.begun)
@@ -238,7 +239,7 @@ func (e *Entry) Fail(code sandbox.Code) {
 // stamp sets the time of the record, and the duration since begun.
 func stamp(r *Record, begun time.Time) {
 	now := time.Now()
-	r.Time, r.DurationMS = now.UTC().Format(sandbox.AuditTime), now.Sub(begun).Milliseconds()
+	r.Time, r.DurationMS = now.UTC().Format(TimeFormat), now.Sub(begun).Milliseconds()
 }
 
 // interrupt ends the operation when the server ends before it.

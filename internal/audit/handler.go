@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -14,7 +15,7 @@ type Operation struct {
 	Action string
 	// Route is the pattern, Needs the permission that it requires.
 	Route string
-	Needs sandbox.Permission
+	Needs account.Permission
 	// Fail answers a request that cannot be recorded; if nil, the answer is the bare status.
 	Fail func(http.ResponseWriter, *http.Request, error)
 }

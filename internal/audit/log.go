@@ -49,17 +49,17 @@ type Store interface {
 	// ChangeAudit adds and removes intents and adds rows, all in one transaction, and returns the
 	// state of the log after it. Nobody else adds rows meanwhile. Errors: Unavailable, wrapping
 	// sandbox.ErrNoSpace, when the disk is full.
-	ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error)
+	ChangeAudit(ctx context.Context, change *Change) (Chain, error)
 	// CutAudit removes the oldest rows, stores the hash of the last row removed, and returns the
 	// number removed.
-	CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error)
+	CutAudit(ctx context.Context, cut Cut) (int, error)
 	// AuditChain returns the state of the log.
-	AuditChain(ctx context.Context) (sandbox.AuditChain, error)
+	AuditChain(ctx context.Context) (Chain, error)
 	// AuditRows returns a page of rows, newest first unless the filter says otherwise. Errors:
 	// Invalid, naming limit.
-	AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error)
+	AuditRows(ctx context.Context, f Filter) (page.Page[Row], error)
 	// AuditIntents returns at most limit intents, in no order.
-	AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error)
+	AuditIntents(ctx context.Context, limit int) ([]Intent, error)
 }
 
 // Config has the limits of the log. Zero values mean no limit.
@@ -105,7 +105,7 @@ type Log struct {
 // item is a change to write, or an empty item whose turn tells that all items before it are
 // written.
 type item struct {
-	begun   *sandbox.AuditIntent
+	begun   *Intent
 	record  *Record
 	ended   string          // the intent that it ends
 	written chan<- struct{} // closed when it is written; nil when nobody waits

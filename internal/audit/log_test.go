@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
@@ -75,7 +76,7 @@ func (f *fixture) verify() audit.Report {
 }
 
 // records returns all records, oldest first.
-func (f *fixture) records(filter sandbox.AuditFilter) []audit.Record {
+func (f *fixture) records(filter audit.Filter) []audit.Record {
 	f.Helper()
 	filter.Ascending, filter.Limit = true, 1000
 	var list []audit.Record
@@ -130,12 +131,12 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 func TestVerifierOfRows(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	f.add("exec", 6)
-	all, err := f.log.Rows(t.Context(), sandbox.AuditFilter{Ascending: true})
+	all, err := f.log.Rows(t.Context(), audit.Filter{Ascending: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := all.Items
-	check := func(v *audit.Verifier, rows ...sandbox.AuditRow) error {
+	check := func(v *audit.Verifier, rows ...audit.Row) error {
 		for _, r := range rows {
 			if err := v.Check(r); err != nil {
 				return err
@@ -149,16 +150,16 @@ func TestVerifierOfRows(t *testing.T) {
 	if err := check(audit.FromFirst(), rows[2:]...); err != nil {
 		t.Errorf("a later part: %v", err)
 	}
-	if err := check(audit.From(sandbox.AuditPoint{Seq: 2, Hash: rows[1].Hash}), rows[2:]...); err != nil {
+	if err := check(audit.From(audit.Point{Seq: 2, Hash: rows[1].Hash}), rows[2:]...); err != nil {
 		t.Errorf("from a point: %v", err)
 	}
-	if err := check(audit.From(sandbox.AuditPoint{Seq: 2, Hash: rows[0].Hash}), rows[2:]...); err == nil {
+	if err := check(audit.From(audit.Point{Seq: 2, Hash: rows[0].Hash}), rows[2:]...); err == nil {
 		t.Error("from a point that is another")
 	}
 	first := rows[0]
 	first.Prev[0]++ // a first record has nothing before it, whatever it claims
 	first.Hash[0]++
-	for name, part := range map[string][]sandbox.AuditRow{
+	for name, part := range map[string][]audit.Row{
 		"a gap": {rows[0], rows[2]}, "out of order": {rows[1], rows[0]}, "doubled": {rows[0], rows[0]}, "another first": {first},
 	} {
 		if err := check(audit.FromFirst(), part...); err == nil {
@@ -196,7 +197,7 @@ func TestCloseWritesWhatIsQueued(t *testing.T) {
 	f.log.Close()
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
-	ok := len(f.records(sandbox.AuditFilter{Outcome: audit.OK})) // the start of slow commands is recorded also
+	ok := len(f.records(audit.Filter{Outcome: audit.OK})) // the start of slow commands is recorded also
 	if r := f.verify(); r.Problem != "" || ok != int(added.Load()) {
 		t.Errorf("%+v, %d records of ends, want %d", r, ok, added.Load())
 	}
@@ -242,7 +243,7 @@ func TestRetention(t *testing.T) {
 	if err != nil || chain.Bytes > max+2000 {
 		t.Errorf("%d bytes are kept, %v", chain.Bytes, err)
 	}
-	if cuts := f.records(sandbox.AuditFilter{Action: audit.ActionCut}); len(cuts) == 0 || cuts[0].Details["records"] == "" {
+	if cuts := f.records(audit.Filter{Action: audit.ActionCut}); len(cuts) == 0 || cuts[0].Details["records"] == "" {
 		t.Errorf("records of the cuts: %+v", cuts)
 	}
 	f.sql("UPDATE audit_chain SET anchor_hash = '" + strings.Repeat("00", 32) + "'")
@@ -278,7 +279,7 @@ func TestRetentionKeepsUpWithABusyServer(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("of %d records that are too old %d were removed", old, chain.Anchor.Seq)
 		}
-		f.records(sandbox.AuditFilter{Action: audit.ActionCut}) // waits for the writer
+		f.records(audit.Filter{Action: audit.ActionCut}) // waits for the writer
 	}
 	if r := f.verify(); r.Problem != "" {
 		t.Error(r.Problem)
@@ -304,7 +305,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	recorded, counted := map[string]int{}, map[string]int{}
-	for _, r := range f.records(sandbox.AuditFilter{}) {
+	for _, r := range f.records(audit.Filter{}) {
 		if r.Action != audit.ActionRefused {
 			recorded[r.User]++
 			continue
@@ -354,7 +355,7 @@ func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 	}))
 	serve.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "POST", "/", nil))
 	var outcomes []string
-	for _, r := range f.records(sandbox.AuditFilter{Action: "late"}) {
+	for _, r := range f.records(audit.Filter{Action: "late"}) {
 		if r.Outcome != audit.Started { // slow commands have one
 			outcomes = append(outcomes, r.Outcome)
 		}
@@ -367,7 +368,7 @@ func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 func TestRecordOfARequest(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	f.handle("exec", func(e *audit.Entry) {
-		e.By(audit.Actor{User: "u", Workspace: "w", Token: "t", Role: sandbox.RoleMember})
+		e.By(audit.Actor{User: "u", Workspace: "w", Token: "t", Role: account.RoleMember})
 		e.Object("sandbox", "id-1", "one")
 		e.Object("sandbox", "id-2", "two")
 		e.Made("snapshot", "sn", "")
@@ -377,7 +378,7 @@ func TestRecordOfARequest(t *testing.T) {
 		e.Detail("exit_code", "3")
 		e.Detail("token", "mbx_abcdefghijkmnpqrstuvwxyz23456789")
 	}, "[2001:db8::1]:99")
-	list := f.records(sandbox.AuditFilter{Workspace: "w", User: "u", Object: "one"})
+	list := f.records(audit.Filter{Workspace: "w", User: "u", Object: "one"})
 	if len(list) != 2 || list[0].Outcome != audit.Started || list[1].Outcome != audit.OK {
 		t.Fatalf("records %+v, want started and ok", list)
 	}
@@ -392,7 +393,7 @@ func TestRecordOfARequest(t *testing.T) {
 		t.Errorf("details %v", r.Details)
 	}
 	f.handle("exec", func(*audit.Entry) {})
-	if list := f.records(sandbox.AuditFilter{Object: "one"}); len(list) != 3 || list[2].ObjectID != "one" || list[2].ObjectKind != "box" {
+	if list := f.records(audit.Filter{Object: "one"}); len(list) != 3 || list[2].ObjectID != "one" || list[2].ObjectKind != "box" {
 		t.Errorf("what the path says: %+v", list)
 	}
 	var none *audit.Entry
@@ -402,7 +403,7 @@ func TestRecordOfARequest(t *testing.T) {
 		defer func() { _ = recover() }()
 		f.handle("exec", func(*audit.Entry) { panic("oops") })
 	}()
-	if list := f.records(sandbox.AuditFilter{Outcome: string(sandbox.Internal)}); len(list) != 1 {
+	if list := f.records(audit.Filter{Outcome: string(sandbox.Internal)}); len(list) != 1 {
 		t.Errorf("of a panic there are %d records", len(list))
 	}
 }

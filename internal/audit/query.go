@@ -20,7 +20,7 @@ const (
 // Rows returns a page of the log, newest first unless the filter says otherwise. It includes the
 // records of all requests answered before. Errors: Invalid, naming limit or cursor; Timeout when
 // the filter makes it read too much.
-func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
+func (l *Log) Rows(ctx context.Context, f Filter) (page.Page[Row], error) {
 	timed, cancel := context.WithTimeout(ctx, QueryTime)
 	defer cancel()
 	release, err := l.slots.acquire(timed, f.Workspace)
@@ -29,7 +29,7 @@ func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbo
 		err = l.flush(timed)
 	}
 	if err == nil {
-		var rows page.Page[sandbox.AuditRow]
+		var rows page.Page[Row]
 		if rows, err = l.store.AuditRows(timed, f); err == nil {
 			return rows, nil
 		}
@@ -37,13 +37,13 @@ func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbo
 	if timed.Err() != nil && ctx.Err() == nil {
 		err = sandbox.Wrap(sandbox.Timeout, err, "the audit log could not be searched in time; ask for less with since and until")
 	}
-	return page.Page[sandbox.AuditRow]{}, err
+	return page.Page[Row]{}, err
 }
 
 // Report is the result of a verification.
 type Report struct {
 	// Anchor is the last record that was cut off, Head the newest record.
-	Anchor, Head sandbox.AuditPoint
+	Anchor, Head Point
 	// Records is the number of verified records, all of the log unless Problem is set.
 	Records int64
 	Problem string
@@ -81,7 +81,7 @@ func (l *Log) verify(ctx context.Context) (Report, error) {
 	report := Report{Anchor: chain.Anchor, Head: chain.Head}
 	v := From(chain.Anchor)
 	last := int64(0)
-	for f := (sandbox.AuditFilter{Limit: verifyPage, Ascending: true}); ; {
+	for f := (Filter{Limit: verifyPage, Ascending: true}); ; {
 		rows, err := l.store.AuditRows(ctx, f)
 		if err != nil {
 			return Report{}, err

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Outcomes in addition to the codes of errors.
@@ -28,7 +26,7 @@ const (
 // Record is one entry of the log.
 type Record struct {
 	Seq     int64  `json:"seq" doc:"Its number, without gaps in the whole log."`
-	Time    string `json:"time" format:"date-time" doc:"When it was made."` // when the record was made, as [sandbox.AuditTime]
+	Time    string `json:"time" format:"date-time" doc:"When it was made."` // when the record was made, as [TimeFormat]
 	Action  string `json:"action" doc:"What was asked for: the operation of this document, or the name of an action of the server."`
 	Outcome string `json:"outcome" doc:"ok, started, cancelled, interrupted, failed, or the code of the error."` // OK, Started, Cancelled, Interrupted, Failed, or the code of the error
 	Status  int    `json:"status,omitempty" doc:"The HTTP status; absent when there was no request."`
@@ -62,50 +60,50 @@ type Record struct {
 }
 
 // hashOf returns the hash of the chain after a record.
-func hashOf(prev sandbox.AuditHash, record []byte) sandbox.AuditHash {
+func hashOf(prev Hash, record []byte) Hash {
 	h := sha256.New()
 	h.Write(prev[:])
 	h.Write(record)
-	return sandbox.AuditHash(h.Sum(nil))
+	return Hash(h.Sum(nil))
 }
 
 // seal chains records after head, and numbers them.
-func seal(head sandbox.AuditPoint, records []*Record) ([]sandbox.AuditRow, error) {
-	rows := make([]sandbox.AuditRow, len(records))
+func seal(head Point, records []*Record) ([]Row, error) {
+	rows := make([]Row, len(records))
 	for i, r := range records {
 		r.Seq = head.Seq + 1
 		b, err := json.Marshal(r)
 		if err != nil {
 			return nil, fmt.Errorf("encode record %d: %w", r.Seq, err)
 		}
-		rows[i] = sandbox.AuditRow{Seq: r.Seq, Record: b, Prev: head.Hash, Hash: hashOf(head.Hash, b)}
-		head = sandbox.AuditPoint{Seq: r.Seq, Hash: rows[i].Hash}
+		rows[i] = Row{Seq: r.Seq, Record: b, Prev: head.Hash, Hash: hashOf(head.Hash, b)}
+		head = Point{Seq: r.Seq, Hash: rows[i].Hash}
 	}
 	return rows, nil
 }
 
 // Verifier checks that rows form a chain, in order.
 type Verifier struct {
-	at    sandbox.AuditPoint
+	at    Point
 	begun bool
 }
 
 // From returns a Verifier of the rows after a point.
-func From(at sandbox.AuditPoint) *Verifier { return &Verifier{at: at, begun: true} }
+func From(at Point) *Verifier { return &Verifier{at: at, begun: true} }
 
 // FromFirst returns a Verifier that trusts the first row's hash of what was before it, unless it is
 // the first row of the log.
 func FromFirst() *Verifier { return &Verifier{} }
 
 // At returns the last row that was checked.
-func (v *Verifier) At() sandbox.AuditPoint { return v.at }
+func (v *Verifier) At() Point { return v.at }
 
 // Check returns an error about the next row; after an error no more rows may be checked.
-func (v *Verifier) Check(r sandbox.AuditRow) error {
+func (v *Verifier) Check(r Row) error {
 	if !v.begun {
 		v.begun = true
 		if r.Seq > 1 {
-			v.at = sandbox.AuditPoint{Seq: r.Seq - 1, Hash: r.Prev}
+			v.at = Point{Seq: r.Seq - 1, Hash: r.Prev}
 		}
 	}
 	if r.Seq != v.at.Seq+1 {
@@ -121,6 +119,6 @@ func (v *Verifier) Check(r sandbox.AuditRow) error {
 		return fmt.Errorf("record %d, or its hash, has been changed: its hash is %s, and should be %s",
 			r.Seq, hex.EncodeToString(r.Hash[:]), hex.EncodeToString(hash[:]))
 	}
-	v.at = sandbox.AuditPoint{Seq: r.Seq, Hash: r.Hash}
+	v.at = Point{Seq: r.Seq, Hash: r.Hash}
 	return nil
 }

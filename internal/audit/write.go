@@ -59,7 +59,7 @@ func (l *Log) drain() {
 func (l *Log) write(items []item) {
 	l.writing.Store(time.Now().UnixNano())
 	defer l.writing.Store(0)
-	var change sandbox.AuditChange
+	var change Change
 	var records []*Record
 	durable := false
 	for _, it := range items {
@@ -90,15 +90,15 @@ func (l *Log) write(items []item) {
 
 // change changes the log and appends records. It retries until the log is closed, and once after
 // that. It reports whether the change is written; with durable it also survives a loss of power.
-func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable bool) (sandbox.AuditChain, bool) {
+func (l *Log) change(change *Change, records []*Record, durable bool) (Chain, bool) {
 	if len(change.Begun)+len(change.Ended)+len(records) == 0 {
-		return sandbox.AuditChain{}, true
+		return Chain{}, true
 	}
-	change.Extend = func(head sandbox.AuditPoint) ([]sandbox.AuditRow, error) { return seal(head, records) }
+	change.Extend = func(head Point) ([]Row, error) { return seal(head, records) }
 	change.Durable = durable
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = retryMin, retryMax
-	var chain sandbox.AuditChain
+	var chain Chain
 	_, err := backoff.Retry(l.ctx, func() (_ struct{}, err error) {
 		chain, err = l.store.ChangeAudit(context.WithoutCancel(l.ctx), change)
 		l.full.set(errors.Is(err, sandbox.ErrNoSpace))
@@ -109,7 +109,7 @@ func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable boo
 	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
 	if err != nil {
 		l.logger.Error("audit records not written: their operations will be recorded as interrupted when the server starts again", "records", len(records), "error", err)
-		return sandbox.AuditChain{}, false
+		return Chain{}, false
 	}
 	if l.failing.Swap(false) {
 		l.logger.Info("audit log written again")
@@ -122,7 +122,7 @@ func (l *Log) add(records ...*Record) {
 	for _, r := range records {
 		stamp(r, time.Now())
 	}
-	l.change(&sandbox.AuditChange{}, records, false)
+	l.change(&Change{}, records, false)
 }
 
 // writeRefused records the counts of refusals of the past minute.
@@ -136,7 +136,7 @@ func (l *Log) Recover(ctx context.Context) error {
 		if err != nil || len(intents) == 0 {
 			return err
 		}
-		change := sandbox.AuditChange{}
+		change := Change{}
 		var records []*Record
 		for _, i := range intents {
 			r := &Record{}
@@ -150,7 +150,7 @@ func (l *Log) Recover(ctx context.Context) error {
 			records = append(records, r)
 			change.Ended = append(change.Ended, i.ID)
 		}
-		change.Extend = func(head sandbox.AuditPoint) ([]sandbox.AuditRow, error) { return seal(head, records) }
+		change.Extend = func(head Point) ([]Row, error) { return seal(head, records) }
 		if _, err := l.store.ChangeAudit(ctx, &change); err != nil {
 			return fmt.Errorf("record interrupted operations: %w", err)
 		}
@@ -172,7 +172,7 @@ func (l *Log) cut(full bool) (more bool) {
 		return true
 	}
 	defer l.whole.Unlock()
-	what := sandbox.AuditCut{MaxBytes: l.cfg.MaxBytes, Limit: cutRows}
+	what := Cut{MaxBytes: l.cfg.MaxBytes, Limit: cutRows}
 	if full {
 		what.MaxBytes -= what.MaxBytes / cutPart
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -22,17 +23,17 @@ const (
 type Users interface {
 	// CreateUser records a user and the home workspace that it owns. Errors: Exists, naming name,
 	// email or slug.
-	CreateUser(ctx context.Context, u sandbox.User, home sandbox.Workspace) error
+	CreateUser(ctx context.Context, u account.User, home account.Workspace) error
 	// User returns the user with an id. Errors: NotFound.
-	User(ctx context.Context, id sandbox.UserID) (sandbox.User, error)
+	User(ctx context.Context, id sandbox.UserID) (account.User, error)
 	// UserByLogin returns the user with a name, or with an e-mail address in lower case. Errors:
 	// NotFound.
-	UserByLogin(ctx context.Context, login string) (sandbox.User, error)
+	UserByLogin(ctx context.Context, login string) (account.User, error)
 	// Users returns at most limit users, sorted by name, whose names come after the one given.
-	Users(ctx context.Context, r page.Request) (page.Page[sandbox.User], error)
+	Users(ctx context.Context, r page.Request) (page.Page[account.User], error)
 	// UpdateUser changes a user. A new password ends all its sessions but c.KeepSession; disabling
 	// it ends all of them. Errors: NotFound; Conflict when no administrator would remain.
-	UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (sandbox.User, error)
+	UpdateUser(ctx context.Context, id sandbox.UserID, c account.UserUpdate) (account.User, error)
 	// DeleteUser removes a user with its tokens, sessions and memberships, and marks the workspaces
 	// alone, of which the user is the only member, as MarkWorkspaceDeleting does. Errors: NotFound;
 	// Conflict for the last administrator and for the last owner of another workspace.
@@ -44,13 +45,13 @@ type Workspaces interface {
 	// CreateWorkspace records a workspace and makes its creator the owner. Errors: Exists, naming
 	// slug; QuotaExceeded when the creator has already created most workspaces (0: no limit);
 	// deleted workspaces do not count.
-	CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most int) error
+	CreateWorkspace(ctx context.Context, ws account.Workspace, most int) error
 	// Workspace returns a workspace that is not being deleted. Errors: NotFound.
-	Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.Workspace, error)
+	Workspace(ctx context.Context, id sandbox.WorkspaceID) (account.Workspace, error)
 	// Workspaces returns the workspaces of a user, with its roles, sorted by name.
-	Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.Workspace, error)
+	Workspaces(ctx context.Context, user sandbox.UserID) ([]account.Workspace, error)
 	// UpdateWorkspace changes a workspace. Errors: NotFound; Exists, naming slug.
-	UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c sandbox.WorkspaceUpdate) (sandbox.Workspace, error)
+	UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c account.WorkspaceUpdate) (account.Workspace, error)
 	// MarkWorkspaceDeleting records that a workspace is being deleted: from then on it is hidden
 	// from all its users. Idempotent. Errors: NotFound; Conflict for the first workspace of the
 	// installation.
@@ -65,14 +66,14 @@ type Workspaces interface {
 // Members stores the memberships of workspaces.
 type Members interface {
 	// Members returns the members of a workspace, the earliest first.
-	Members(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Member, error)
+	Members(ctx context.Context, ws sandbox.WorkspaceID) ([]account.Member, error)
 	// Member returns a member of a workspace. Errors: NotFound.
-	Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) (sandbox.Member, error)
+	Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) (account.Member, error)
 	// AddMember makes a user a member. Errors: Exists for a member.
-	AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role, at time.Time) error
+	AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role account.Role, at time.Time) error
 	// SetRole changes the role of a member and withdraws the invitations that the member sent.
 	// Errors: NotFound; Conflict when no owner would remain.
-	SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role) error
+	SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role account.Role) error
 	// RemoveMember ends a membership, and with it the invitations that the user sent and the user's
 	// tokens for the workspace. Errors: NotFound; Conflict when no owner would remain.
 	RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, at time.Time) error
@@ -82,16 +83,16 @@ type Members interface {
 type SignIns interface {
 	// CreateSession records a session. When the user has more than 1,000, the least recently
 	// refreshed sessions end. Errors: NotFound when the user is gone or disabled.
-	CreateSession(ctx context.Context, s sandbox.Session) error
+	CreateSession(ctx context.Context, s account.Session) error
 	// RotateSession finds the session whose refresh token is old, replaces its tokens by the tokens
 	// of next, and returns the session as it was before. Reusing a refresh token that was already
-	// replaced ends the session, because the token must have been copied; sandbox.RefreshGrace is
+	// replaced ends the session, because the token must have been copied; account.RefreshGrace is
 	// the exception. Errors: NotFound for a token that is unknown, expired or replaced; for a
 	// replaced token RotateSession also returns the session that it ended.
-	RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error)
+	RotateSession(ctx context.Context, old account.TokenHash, next account.Session) (was account.Session, err error)
 	// Sessions returns the sessions of a user that have not expired, at most 1,000, the newest
 	// first.
-	Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]sandbox.Session, error)
+	Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]account.Session, error)
 	// DeleteSession ends a session of a user. Errors: NotFound.
 	DeleteSession(ctx context.Context, user sandbox.UserID, id string) error
 	// DeleteSessions ends all sessions of a user. Idempotent.
@@ -104,17 +105,17 @@ type SignIns interface {
 type Invitations interface {
 	// CreateInvitation records an invitation. It replaces an earlier invitation of the same address
 	// or user to the workspace.
-	CreateInvitation(ctx context.Context, i sandbox.Invitation) error
+	CreateInvitation(ctx context.Context, i account.Invitation) error
 	// Invitations returns the open invitations to a workspace, the newest first.
-	Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]sandbox.Invitation, error)
+	Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]account.Invitation, error)
 	// InvitationByHash returns the open invitation whose code has a hash. Errors: NotFound.
-	InvitationByHash(ctx context.Context, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error)
+	InvitationByHash(ctx context.Context, hash account.TokenHash, now time.Time) (account.Invitation, error)
 	// DeleteInvitation withdraws an invitation to a workspace. Errors: NotFound.
 	DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id string) error
 	// AcceptInvitation consumes an invitation: it creates the user u with its home workspace, or
 	// sets the password of the invited user, and makes the user a member. It returns the ID of the
 	// user. Errors: NotFound; Exists, naming name.
-	AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (sandbox.UserID, error)
+	AcceptInvitation(ctx context.Context, hash account.TokenHash, u account.User, home account.Workspace) (sandbox.UserID, error)
 }
 
 // AccountStore stores what [Accounts] manages.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -43,7 +44,7 @@ func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
 }
 
 // accounts returns the accounts of a fixture, with the user ada.
-func accounts(t *testing.T, f *fixture) (*auth.Accounts, sandbox.User) {
+func accounts(t *testing.T, f *fixture) (*auth.Accounts, account.User) {
 	t.Helper()
 	c, err := auth.NewAccounts(auth.AccountsConfig{}, f.store, f.auth, nil, slog.New(slog.DiscardHandler))
 	if err != nil {

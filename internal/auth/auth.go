@@ -14,6 +14,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -41,12 +42,12 @@ type Identity struct {
 	User      sandbox.UserID
 	Workspace sandbox.WorkspaceID // "" for a user without any
 	// Role is the role of the user in the workspace.
-	Role sandbox.Role
+	Role account.Role
 	// Administrator is whether the user administers the installation.
 	Administrator bool
 	// Scopes are the permissions that the token is limited to; empty means all permissions of the
 	// role.
-	Scopes []sandbox.Permission
+	Scopes []account.Permission
 	// WorkspaceOnly is whether the token is limited to its workspace.
 	WorkspaceOnly bool
 	// TokenID is the ID of the API token that was presented, Session the ID of the session whose
@@ -70,7 +71,7 @@ type Memberships interface {
 	// Membership returns the user's membership of the workspace with that ID, or else with that
 	// slug. Errors: NotFound when the user is not a member or is disabled, and when the workspace
 	// does not exist or is being deleted.
-	Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error)
+	Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (account.Membership, error)
 	// WorkspaceNamed returns the ID of the workspace with that ID, or else with that slug,
 	// regardless of its members. Errors: NotFound.
 	WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (sandbox.WorkspaceID, error)
@@ -80,15 +81,15 @@ type Memberships interface {
 type Sessions interface {
 	// SessionByAccess returns the session with that access token, even when it has expired. Errors:
 	// NotFound when there is none, or its user is disabled.
-	SessionByAccess(ctx context.Context, hash sandbox.TokenHash) (sandbox.Session, error)
+	SessionByAccess(ctx context.Context, hash account.TokenHash) (account.Session, error)
 	// UseSession records that the session's access token is used. Errors: NotFound when the session
 	// has another access token now.
-	UseSession(ctx context.Context, id string, access sandbox.TokenHash) error
+	UseSession(ctx context.Context, id string, access account.TokenHash) error
 	// Home returns the workspace that a user acts in when the request names none. Errors: NotFound
 	// when the user is a member of none.
 	Home(ctx context.Context, user sandbox.UserID) (sandbox.WorkspaceID, error)
 	// User returns a user. Errors: NotFound.
-	User(ctx context.Context, id sandbox.UserID) (sandbox.User, error)
+	User(ctx context.Context, id sandbox.UserID) (account.User, error)
 }
 
 // Store has the queries of an [Authenticator] to the database.
@@ -100,7 +101,7 @@ type Store interface {
 
 // credential is a valid API token, or a session represented in the same form.
 type credential struct {
-	sandbox.Token
+	account.Token
 	session string
 }
 
@@ -113,9 +114,9 @@ type place struct {
 // Authenticator checks bearer tokens. Safe for concurrent use.
 type Authenticator struct {
 	store  Store
-	cache  *otter.Cache[sandbox.TokenHash, credential]
-	byID   *otter.Cache[string, sandbox.Token]
-	places *otter.Cache[place, sandbox.Membership]
+	cache  *otter.Cache[account.TokenHash, credential]
+	byID   *otter.Cache[string, account.Token]
+	places *otter.Cache[place, account.Membership]
 	fails  *limiter
 	keys   *limiter // of wrong keys
 
@@ -126,23 +127,23 @@ type Authenticator struct {
 
 // New returns an Authenticator over the store.
 func New(store Store) (*Authenticator, error) {
-	cache, err := otter.New(&otter.Options[sandbox.TokenHash, credential]{
+	cache, err := otter.New(&otter.Options[account.TokenHash, credential]{
 		MaximumSize:      cacheSize,
-		ExpiryCalculator: otter.ExpiryWriting[sandbox.TokenHash, credential](CacheTime),
+		ExpiryCalculator: otter.ExpiryWriting[account.TokenHash, credential](CacheTime),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make token cache: %w", err)
 	}
-	byID, err := otter.New(&otter.Options[string, sandbox.Token]{
+	byID, err := otter.New(&otter.Options[string, account.Token]{
 		MaximumSize:      cacheSize,
-		ExpiryCalculator: otter.ExpiryWriting[string, sandbox.Token](CacheTime),
+		ExpiryCalculator: otter.ExpiryWriting[string, account.Token](CacheTime),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make cache of tokens by id: %w", err)
 	}
-	places, err := otter.New(&otter.Options[place, sandbox.Membership]{
+	places, err := otter.New(&otter.Options[place, account.Membership]{
 		MaximumSize:      cacheSize,
-		ExpiryCalculator: otter.ExpiryWriting[place, sandbox.Membership](CacheTime),
+		ExpiryCalculator: otter.ExpiryWriting[place, account.Membership](CacheTime),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make membership cache: %w", err)
@@ -177,7 +178,7 @@ func (a *Authenticator) forget() {
 }
 
 // forgetToken removes a token from the cache.
-func (a *Authenticator) forgetToken(hash sandbox.TokenHash) {
+func (a *Authenticator) forgetToken(hash account.TokenHash) {
 	a.drop(func() {
 		a.cache.Invalidate(hash)
 		a.byID.InvalidateAll()
@@ -293,7 +294,7 @@ func noWorkspace(ws string) error {
 
 // membership looks up a user's membership, at most once every [CacheTime]. A user without any
 // workspace (ws is "") still has an account, and may be an administrator.
-func (a *Authenticator) membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
+func (a *Authenticator) membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (account.Membership, error) {
 	p := place{user, ws}
 	if m, ok := a.places.GetIfPresent(p); ok {
 		return m, nil
@@ -306,7 +307,7 @@ func (a *Authenticator) membership(ctx context.Context, user sandbox.UserID, ws 
 	return m, err
 }
 
-func (a *Authenticator) recordedMembership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
+func (a *Authenticator) recordedMembership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (account.Membership, error) {
 	if ws != "" {
 		return a.store.Membership(ctx, user, ws)
 	}
@@ -314,7 +315,7 @@ func (a *Authenticator) recordedMembership(ctx context.Context, user sandbox.Use
 	if err == nil && !u.DisabledAt.IsZero() {
 		err = sandbox.Errorf(sandbox.NotFound, "the user is disabled")
 	}
-	return sandbox.Membership{User: user, Administrator: u.Administrator}, err
+	return account.Membership{User: user, Administrator: u.Administrator}, err
 }
 
 // bearer returns the token of the Authorization header.
@@ -370,7 +371,7 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 }
 
 // recorded returns the credential stored under a token's hash. Errors: NotFound.
-func (a *Authenticator) recorded(ctx context.Context, secret string, hash sandbox.TokenHash) (credential, error) {
+func (a *Authenticator) recorded(ctx context.Context, secret string, hash account.TokenHash) (credential, error) {
 	if formed(secret, Prefix) {
 		t, err := a.store.TokenByHash(ctx, hash)
 		return credential{Token: t}, err
@@ -390,10 +391,10 @@ func (a *Authenticator) recorded(ctx context.Context, secret string, hash sandbo
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return credential{}, err
 	}
-	return credential{Token: sandbox.Token{Hash: s.Access, User: s.User, Workspace: home, ExpiresAt: s.AccessExpiresAt}, session: s.ID}, nil
+	return credential{Token: account.Token{Hash: s.Access, User: s.User, Workspace: home, ExpiresAt: s.AccessExpiresAt}, session: s.ID}, nil
 }
 
-func good(t sandbox.Token, now time.Time) bool {
+func good(t account.Token, now time.Time) bool {
 	return t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || now.Before(t.ExpiresAt))
 }
 

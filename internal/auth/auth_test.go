@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -187,20 +188,20 @@ func TestDescriptionIsChecked(t *testing.T) {
 // memory is a token store that counts lookups, and has a fake clock.
 type memory struct {
 	store.Store
-	tokens  map[sandbox.TokenHash]sandbox.Token
+	tokens  map[account.TokenHash]account.Token
 	lookups int
 }
 
-func (m *memory) TokenByHash(_ context.Context, h sandbox.TokenHash) (sandbox.Token, error) {
+func (m *memory) TokenByHash(_ context.Context, h account.TokenHash) (account.Token, error) {
 	m.lookups++
 	if t, ok := m.tokens[h]; ok {
 		return t, nil
 	}
-	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no such token")
+	return account.Token{}, sandbox.Errorf(sandbox.NotFound, "no such token")
 }
 
-func (m *memory) Membership(_ context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
-	return sandbox.Membership{User: user, Workspace: ws, Role: sandbox.RoleMember}, nil
+func (m *memory) Membership(_ context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (account.Membership, error) {
+	return account.Membership{User: user, Workspace: ws, Role: account.RoleMember}, nil
 }
 
 func (m *memory) TouchToken(context.Context, string, time.Time) error { return nil }
@@ -208,7 +209,7 @@ func (m *memory) TouchToken(context.Context, string, time.Time) error { return n
 func TestCacheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := auth.NewSecret()
-		m := &memory{tokens: map[sandbox.TokenHash]sandbox.Token{auth.Hash(secret): {ID: "1", Hash: auth.Hash(secret), User: "u", Workspace: "w"}}}
+		m := &memory{tokens: map[account.TokenHash]account.Token{auth.Hash(secret): {ID: "1", Hash: auth.Hash(secret), User: "u", Workspace: "w"}}}
 		a, err := auth.New(m)
 		if err != nil {
 			t.Fatal(err)
@@ -288,16 +289,16 @@ func TestMux(t *testing.T) {
 		id, ok := auth.FromContext(r.Context())
 		fmt.Fprint(w, ok, " ", id.User)
 	})
-	narrowed, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Scopes: []sandbox.Permission{sandbox.SandboxesWrite}})
+	narrowed, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Scopes: []account.Permission{account.SandboxesWrite}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := f.auth.NewMux(f.log)
 	m.Handle("GET /open", auth.Rule{Needs: auth.Public}, show)
 	m.Handle("GET /signed", auth.Rule{Needs: auth.SignedIn, Fail: fail}, show)
-	m.Handle("GET /boxes", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
-	m.Handle("GET /tokens", auth.Rule{Needs: sandbox.TokensWrite, Fail: fail}, show)
-	m.Handle("GET /in/{workspace}", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
+	m.Handle("GET /boxes", auth.Rule{Needs: account.SandboxesRead, Fail: fail}, show)
+	m.Handle("GET /tokens", auth.Rule{Needs: account.TokensWrite, Fail: fail}, show)
+	m.Handle("GET /in/{workspace}", auth.Rule{Needs: account.SandboxesRead, Fail: fail}, show)
 	if err := m.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func TestMux(t *testing.T) {
 			t.Errorf("GET %s with %.8q: WWW-Authenticate %q", tc.path, tc.token, challenge)
 		}
 	}
-	for _, rule := range []auth.Rule{{}, {Needs: "boxes:read", Fail: fail}, {Needs: sandbox.SandboxesRead}} {
+	for _, rule := range []auth.Rule{{}, {Needs: "boxes:read", Fail: fail}, {Needs: account.SandboxesRead}} {
 		m := f.auth.NewMux(f.log)
 		m.Handle("GET /x", rule, show)
 		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "GET /x") {
@@ -336,7 +337,7 @@ func TestMux(t *testing.T) {
 		}
 	}
 	m = f.auth.NewMux(f.log)
-	m.Handle("POST /x", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
+	m.Handle("POST /x", auth.Rule{Needs: account.SandboxesRead, Fail: fail}, show)
 	if err := m.Err(); err == nil || !strings.Contains(err.Error(), "POST /x") {
 		t.Errorf("a route that changes something and is not recorded: %v", err)
 	}
@@ -357,14 +358,14 @@ func TestTokensAreNarrowed(t *testing.T) {
 		return f.auth.Authenticate(request("Bearer " + secret))
 	}
 	parent, err := make(f.owner, auth.TokenRequest{
-		Scopes:   []sandbox.Permission{sandbox.TokensWrite, sandbox.SandboxesWrite, sandbox.TokensWrite},
+		Scopes:   []account.Permission{account.TokensWrite, account.SandboxesWrite, account.TokensWrite},
 		Lifetime: time.Hour, WorkspaceOnly: true,
 	})
-	if err != nil || !parent.May(sandbox.SandboxesRead) || !parent.May(sandbox.TokensWrite) || parent.May(sandbox.ImagesRead) || parent.May(sandbox.Administer) {
+	if err != nil || !parent.May(account.SandboxesRead) || !parent.May(account.TokensWrite) || parent.May(account.ImagesRead) || parent.May(account.Administer) {
 		t.Fatalf("a narrowed token: %+v, %v", parent, err)
 	}
 	kept, err := make(f.owner, auth.TokenRequest{WorkspaceOnly: true})
-	if err != nil || !kept.May(sandbox.SandboxesWrite) || kept.May(sandbox.Administer) || kept.May(sandbox.AccountWrite) {
+	if err != nil || !kept.May(account.SandboxesWrite) || kept.May(account.Administer) || kept.May(account.AccountWrite) {
 		t.Errorf("a token kept to its workspace: %+v, %v", kept, err)
 	}
 	child, err := make(parent, auth.TokenRequest{Lifetime: time.Minute})
@@ -376,9 +377,9 @@ func TestTokensAreNarrowed(t *testing.T) {
 		want  sandbox.Code
 		field string
 	}{
-		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []sandbox.Permission{sandbox.SandboxesRead}}, "", ""},
-		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []sandbox.Permission{sandbox.SandboxesRead, sandbox.ImagesRead}}, sandbox.Forbidden, "scopes.1"},
-		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []sandbox.Permission{"boxes"}}, sandbox.Invalid, "scopes.0"},
+		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []account.Permission{account.SandboxesRead}}, "", ""},
+		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []account.Permission{account.SandboxesRead, account.ImagesRead}}, sandbox.Forbidden, "scopes.1"},
+		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []account.Permission{"boxes"}}, sandbox.Invalid, "scopes.0"},
 		{auth.TokenRequest{}, sandbox.Forbidden, "expires_in_seconds"},
 		{auth.TokenRequest{Lifetime: 2 * time.Hour}, sandbox.Forbidden, "expires_in_seconds"},
 	} {
@@ -391,15 +392,15 @@ func TestTokensAreNarrowed(t *testing.T) {
 }
 
 func TestRoles(t *testing.T) {
-	for p, want := range map[sandbox.Permission]string{
-		sandbox.SandboxesRead: "owner admin member viewer", sandbox.ImagesRead: "owner admin member viewer",
-		sandbox.WorkspacesRead: "owner admin member viewer", sandbox.TokensRead: "owner admin member viewer",
-		sandbox.TokensWrite: "owner admin member viewer", sandbox.AccountWrite: "owner admin member viewer",
-		sandbox.SandboxesWrite: "owner admin member", sandbox.ImagesWrite: "owner admin", sandbox.MembersWrite: "owner admin",
-		sandbox.WorkspacesWrite: "owner admin", sandbox.WorkspacesDelete: "owner", sandbox.Administer: "",
+	for p, want := range map[account.Permission]string{
+		account.SandboxesRead: "owner admin member viewer", account.ImagesRead: "owner admin member viewer",
+		account.WorkspacesRead: "owner admin member viewer", account.TokensRead: "owner admin member viewer",
+		account.TokensWrite: "owner admin member viewer", account.AccountWrite: "owner admin member viewer",
+		account.SandboxesWrite: "owner admin member", account.ImagesWrite: "owner admin", account.MembersWrite: "owner admin",
+		account.WorkspacesWrite: "owner admin", account.WorkspacesDelete: "owner", account.Administer: "",
 	} {
 		var got []string
-		for _, role := range sandbox.Roles {
+		for _, role := range account.Roles {
 			if (auth.Identity{Role: role}).May(p) {
 				got = append(got, string(role))
 			}
@@ -408,8 +409,8 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s is for %v, want %s", p, got, want)
 		}
 	}
-	for _, p := range sandbox.Permissions {
-		if (auth.Identity{Role: "boss"}).May(p) != (p == sandbox.AccountWrite) {
+	for _, p := range account.Permissions {
+		if (auth.Identity{Role: "boss"}).May(p) != (p == account.AccountWrite) {
 			t.Errorf("an unknown role and %s", p)
 		}
 	}
@@ -421,7 +422,7 @@ type slowStore struct {
 	read, answer chan struct{}
 }
 
-func (s slowStore) TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error) {
+func (s slowStore) TokenByHash(ctx context.Context, hash account.TokenHash) (account.Token, error) {
 	t, err := s.Store.TokenByHash(ctx, hash)
 	s.read <- struct{}{}
 	<-s.answer

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -15,7 +16,7 @@ import (
 // Identities maps identities at providers to users.
 type Identities interface {
 	// UserByIdentity returns the user that a provider identifies by subject. Errors: NotFound.
-	UserByIdentity(ctx context.Context, provider, subject string) (sandbox.User, error)
+	UserByIdentity(ctx context.Context, provider, subject string) (account.User, error)
 	// LinkIdentity records the user that a provider identifies by subject. Idempotent for the same
 	// user.
 	LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error
@@ -94,30 +95,30 @@ func (c *Accounts) Recognize(ctx context.Context, x External, domains []string) 
 
 // linked finds or creates the user for an identity that signs in for the first time, and links the
 // two.
-func (c *Accounts) linked(ctx context.Context, x External, allowed bool) (sandbox.User, error) {
+func (c *Accounts) linked(ctx context.Context, x External, allowed bool) (account.User, error) {
 	u, err := c.store.UserByLogin(ctx, x.Email)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		invited, err := c.store.Invited(ctx, x.Email, time.Now())
 		if err != nil {
-			return sandbox.User{}, fmt.Errorf("look up invitations: %w", err)
+			return account.User{}, fmt.Errorf("look up invitations: %w", err)
 		}
 		if !invited && !allowed {
-			return sandbox.User{}, sandbox.Errorf(sandbox.Forbidden, "there is no account for %s; ask to be invited", x.Email)
+			return account.User{}, sandbox.Errorf(sandbox.Forbidden, "there is no account for %s; ask to be invited", x.Email)
 		}
 		if u, err = c.named(ctx, x.Email); err != nil {
-			return sandbox.User{}, err
+			return account.User{}, err
 		}
 	} else if err != nil {
-		return sandbox.User{}, fmt.Errorf("look up user: %w", err)
+		return account.User{}, fmt.Errorf("look up user: %w", err)
 	}
 	if err := c.store.LinkIdentity(ctx, x.Provider, x.Subject, u.ID, time.Now().UTC()); err != nil {
-		return sandbox.User{}, fmt.Errorf("link user %s to %s: %w", u.ID, x.Provider, err)
+		return account.User{}, fmt.Errorf("link user %s to %s: %w", u.ID, x.Provider, err)
 	}
 	return u, nil
 }
 
 // named creates a user for an address, named after its local part.
-func (c *Accounts) named(ctx context.Context, email string) (sandbox.User, error) {
+func (c *Accounts) named(ctx context.Context, email string) (account.User, error) {
 	local, _, _ := strings.Cut(email, "@")
 	base := sandbox.Slug(local)
 	if base == "" {

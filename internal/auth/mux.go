@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/modbox/modbox/internal/access"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -19,7 +20,7 @@ const WorkspaceParam = "workspace"
 // requests are audited; "" when they are not.
 type Route struct {
 	Pattern string
-	Needs   sandbox.Permission
+	Needs   account.Permission
 	Action  string
 }
 
@@ -34,7 +35,7 @@ const (
 // Rule describes the checks before the handler of a route.
 type Rule struct {
 	// Needs is the required permission. A route without one keeps the server from starting.
-	Needs sandbox.Permission
+	Needs account.Permission
 	// Action is the name of the action in the audit log. Methods other than GET must have one; ""
 	// means NotRecorded for GET, and Recorded for other methods.
 	Action string
@@ -172,7 +173,7 @@ func (a *Authenticator) authorize(rule Rule, r *http.Request) (Identity, error) 
 	if err != nil {
 		return id, err
 	}
-	if id.Role == "" && rule.Administrators && id.May(sandbox.Administer) {
+	if id.Role == "" && rule.Administrators && id.May(account.Administer) {
 		return id, nil
 	}
 	return id, id.require(rule.Needs)
@@ -190,7 +191,7 @@ func (id Identity) actor() audit.Actor {
 // original error, missing.
 func (a *Authenticator) asAdministrator(r *http.Request, ws string, known Identity, missing error) (Identity, error) {
 	id, err := a.authenticate(r, "")
-	if err != nil || !id.May(sandbox.Administer) {
+	if err != nil || !id.May(account.Administer) {
 		return known, missing
 	}
 	at, err := a.store.WorkspaceNamed(r.Context(), sandbox.WorkspaceID(strings.ToLower(ws)))

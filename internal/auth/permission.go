@@ -3,43 +3,44 @@ package auth
 import (
 	"slices"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Permissions of routes in addition to the permissions of package sandbox.
 const (
 	// Public is for routes that need no credentials.
-	Public sandbox.Permission = "public"
+	Public account.Permission = "public"
 	// SignedIn is for routes that need valid credentials and nothing else.
-	SignedIn sandbox.Permission = "signed_in"
+	SignedIn account.Permission = "signed_in"
 )
 
 // granted lists what each role adds to the role before it.
 var granted = []struct {
-	role        sandbox.Role
-	permissions []sandbox.Permission
+	role        account.Role
+	permissions []account.Permission
 }{
-	{sandbox.RoleViewer, []sandbox.Permission{
-		sandbox.SandboxesRead, sandbox.ImagesRead, sandbox.WorkspacesRead, sandbox.TokensRead, sandbox.TokensWrite,
+	{account.RoleViewer, []account.Permission{
+		account.SandboxesRead, account.ImagesRead, account.WorkspacesRead, account.TokensRead, account.TokensWrite,
 	}},
-	{sandbox.RoleMember, []sandbox.Permission{sandbox.SandboxesWrite}},
-	{sandbox.RoleAdmin, []sandbox.Permission{sandbox.ImagesWrite, sandbox.MembersWrite, sandbox.WorkspacesWrite, sandbox.AuditRead}},
-	{sandbox.RoleOwner, []sandbox.Permission{sandbox.WorkspacesDelete}},
+	{account.RoleMember, []account.Permission{account.SandboxesWrite}},
+	{account.RoleAdmin, []account.Permission{account.ImagesWrite, account.MembersWrite, account.WorkspacesWrite, account.AuditRead}},
+	{account.RoleOwner, []account.Permission{account.WorkspacesDelete}},
 }
 
 // implied lists the scope that another scope includes: permission to write includes permission to
 // read.
-var implied = map[sandbox.Permission]sandbox.Permission{
-	sandbox.SandboxesWrite:   sandbox.SandboxesRead,
-	sandbox.ImagesWrite:      sandbox.ImagesRead,
-	sandbox.WorkspacesWrite:  sandbox.WorkspacesRead,
-	sandbox.WorkspacesDelete: sandbox.WorkspacesRead,
-	sandbox.MembersWrite:     sandbox.WorkspacesRead,
-	sandbox.TokensWrite:      sandbox.TokensRead,
+var implied = map[account.Permission]account.Permission{
+	account.SandboxesWrite:   account.SandboxesRead,
+	account.ImagesWrite:      account.ImagesRead,
+	account.WorkspacesWrite:  account.WorkspacesRead,
+	account.WorkspacesDelete: account.WorkspacesRead,
+	account.MembersWrite:     account.WorkspacesRead,
+	account.TokensWrite:      account.TokensRead,
 }
 
 // RoleHas reports whether the role gives the permission in its workspace.
-func RoleHas(role sandbox.Role, p sandbox.Permission) bool {
+func RoleHas(role account.Role, p account.Permission) bool {
 	for _, g := range granted {
 		if slices.Contains(g.permissions, p) {
 			return role.Valid()
@@ -54,7 +55,7 @@ func RoleHas(role sandbox.Role, p sandbox.Permission) bool {
 // May reports whether the identity has the permission where it acts: its role grants it, its
 // token's scopes include it, and, if the token is limited to a workspace, the permission does not
 // reach beyond that workspace.
-func (id Identity) May(p sandbox.Permission) bool {
+func (id Identity) May(p account.Permission) bool {
 	switch {
 	case p == Public || p == SignedIn:
 		return true
@@ -62,9 +63,9 @@ func (id Identity) May(p sandbox.Permission) bool {
 		return false
 	case id.WorkspaceOnly && beyond(p):
 		return false
-	case p == sandbox.Administer:
+	case p == account.Administer:
 		return id.Administrator
-	case p == sandbox.AccountWrite:
+	case p == account.AccountWrite:
 		return true // every user has an account, in any workspace
 	}
 	return RoleHas(id.Role, p)
@@ -72,15 +73,15 @@ func (id Identity) May(p sandbox.Permission) bool {
 
 // beyond reports whether p reaches beyond a workspace: a token that is limited to a workspace could
 // use p to get access to others.
-func beyond(p sandbox.Permission) bool { return p == sandbox.Administer || p == sandbox.AccountWrite }
+func beyond(p account.Permission) bool { return p == account.Administer || p == account.AccountWrite }
 
 // scoped reports whether scopes include p; empty scopes include everything.
-func scoped(scopes []sandbox.Permission, p sandbox.Permission) bool {
-	return len(scopes) == 0 || slices.ContainsFunc(scopes, func(s sandbox.Permission) bool { return s == p || implied[s] == p })
+func scoped(scopes []account.Permission, p account.Permission) bool {
+	return len(scopes) == 0 || slices.ContainsFunc(scopes, func(s account.Permission) bool { return s == p || implied[s] == p })
 }
 
 // require returns code Forbidden, with the reason, unless the identity may do p.
-func (id Identity) require(p sandbox.Permission) error {
+func (id Identity) require(p account.Permission) error {
 	switch {
 	case id.May(p):
 		return nil
@@ -88,7 +89,7 @@ func (id Identity) require(p sandbox.Permission) error {
 		return sandbox.Errorf(sandbox.Forbidden, "this token lacks the scope %s", p)
 	case id.WorkspaceOnly && beyond(p):
 		return sandbox.Errorf(sandbox.Forbidden, "this token is limited to its workspace, which does not allow %s", p)
-	case p == sandbox.Administer:
+	case p == account.Administer:
 		return sandbox.Errorf(sandbox.Forbidden, "only an administrator of this installation may do that")
 	case id.Role == "":
 		return sandbox.Errorf(sandbox.Forbidden, "you are not a member of any workspace; create one or ask to be added to one")

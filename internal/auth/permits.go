@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -14,7 +15,7 @@ import (
 //
 // Errors: Unauthenticated without a valid token; Forbidden when the token's user is not a member of
 // the workspace or lacks p; QuotaExceeded as in [Authenticator.Authenticate].
-func (a *Authenticator) Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (Identity, error) {
+func (a *Authenticator) Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p account.Permission) (Identity, error) {
 	id, err := a.authenticateToken(r, token, string(ws))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		err = sandbox.Errorf(sandbox.Forbidden, "the token does not reach this sandbox")
@@ -31,7 +32,7 @@ func (a *Authenticator) Permits(r *http.Request, token string, ws sandbox.Worksp
 //
 // Errors: Unauthenticated when the token has expired or was revoked, or the user is disabled or has
 // left the workspace; Forbidden when the user or token lacks p now.
-func (a *Authenticator) StillPermits(ctx context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p sandbox.Permission) error {
+func (a *Authenticator) StillPermits(ctx context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p account.Permission) error {
 	ended := sandbox.Errorf(sandbox.Unauthenticated, "the token is expired or revoked, or its user cannot use this workspace any more")
 	id := Identity{User: user, TokenID: token}
 	if token != "" {
@@ -58,7 +59,7 @@ func (a *Authenticator) StillPermits(ctx context.Context, user sandbox.UserID, t
 }
 
 // tokenByID looks up a token, at most once every [CacheTime]. Errors: NotFound.
-func (a *Authenticator) tokenByID(ctx context.Context, id string) (sandbox.Token, error) {
+func (a *Authenticator) tokenByID(ctx context.Context, id string) (account.Token, error) {
 	if t, ok := a.byID.GetIfPresent(id); ok {
 		return t, nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -96,15 +97,15 @@ func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, addre
 	return tokens, nil
 }
 
-func newTokens() (Tokens, sandbox.Session) {
+func newTokens() (Tokens, account.Session) {
 	now := time.Now().UTC()
 	t := Tokens{Access: secret(prefixAccess), Refresh: secret(prefixRefresh), ExpiresIn: AccessTime}
-	return t, sandbox.Session{Access: Hash(t.Access), AccessExpiresAt: now.Add(AccessTime), Refresh: Hash(t.Refresh), RefreshedAt: now}
+	return t, account.Session{Access: Hash(t.Access), AccessExpiresAt: now.Add(AccessTime), Refresh: Hash(t.Refresh), RefreshedAt: now}
 }
 
 // Refresh exchanges the refresh token of a session for new tokens. Using a refresh token a second
 // time ends the session, because one of its two users must have stolen it; the exception is a
-// second use within [sandbox.RefreshGrace] while the tokens of the first exchange are unused,
+// second use within [account.RefreshGrace] while the tokens of the first exchange are unused,
 // because the answer to it may have been lost.
 //
 // Errors: Unauthenticated for a token that is unknown, expired or used; QuotaExceeded instead after
@@ -116,7 +117,7 @@ func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens,
 		return Tokens{}, wrong
 	}
 	tokens, next := newTokens()
-	var was sandbox.Session
+	var was account.Session
 	err := c.attempts.addresses.lookUp(ctx, group, func() (err error) {
 		was, err = c.store.RotateSession(ctx, Hash(refresh), next)
 		return err
@@ -154,7 +155,7 @@ func (c *Accounts) Logout(ctx context.Context, id Identity) error {
 }
 
 // Sessions returns the sessions of the identity's user, the newest first: at most 1000.
-func (c *Accounts) Sessions(ctx context.Context, id Identity) ([]sandbox.Session, error) {
+func (c *Accounts) Sessions(ctx context.Context, id Identity) ([]account.Session, error) {
 	return c.store.Sessions(ctx, id.User, time.Now())
 }
 

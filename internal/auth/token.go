@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -45,7 +46,7 @@ func secret(prefix string) string {
 }
 
 // Hash returns the hash of a token text, the form in which the database has it.
-func Hash(secret string) sandbox.TokenHash { return sha256.Sum256([]byte(secret)) }
+func Hash(secret string) account.TokenHash { return sha256.Sum256([]byte(secret)) }
 
 // formed reports whether s has the form of a secret with that prefix. The check saves lookups for
 // keys of other products.
@@ -62,17 +63,17 @@ func IsBearer(s string) bool {
 // TokenStore stores tokens.
 type TokenStore interface {
 	// CreateToken records t.
-	CreateToken(ctx context.Context, t sandbox.Token) error
+	CreateToken(ctx context.Context, t account.Token) error
 	// TokenByHash returns the token with that hash, even when it is expired or revoked. Errors:
 	// NotFound.
-	TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error)
+	TokenByHash(ctx context.Context, hash account.TokenHash) (account.Token, error)
 	// TokenByID returns a token, even when it is expired or revoked. Errors: NotFound.
-	TokenByID(ctx context.Context, id string) (sandbox.Token, error)
+	TokenByID(ctx context.Context, id string) (account.Token, error)
 	// ListTokens returns the tokens of a user in a workspace, newest first, except revoked tokens.
-	ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error)
+	ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]account.Token, error)
 	// RevokeToken marks a token of that user and workspace as revoked and returns it. Idempotent.
 	// Errors: NotFound.
-	RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (sandbox.Token, error)
+	RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (account.Token, error)
 	// TouchToken records when a token was last used.
 	TouchToken(ctx context.Context, id string, at time.Time) error
 }
@@ -84,7 +85,7 @@ type TokenRequest struct {
 	// Lifetime is how long the token works; 0 means for ever.
 	Lifetime time.Duration
 	// Scopes limit the token; empty means the scopes of the creator.
-	Scopes []sandbox.Permission
+	Scopes []account.Permission
 	// WorkspaceOnly limits the token to its workspace.
 	WorkspaceOnly bool
 }
@@ -94,20 +95,20 @@ type TokenRequest struct {
 //
 // Errors: Invalid for a description that is too long or contains control characters, a negative
 // lifetime and an unknown scope; Forbidden for a scope that the identity's own token lacks.
-func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenRequest) (string, sandbox.Token, error) {
+func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenRequest) (string, account.Token, error) {
 	if err := sandbox.CheckText("description", req.Description, 0, DescriptionMax); err != nil {
-		return "", sandbox.Token{}, err
+		return "", account.Token{}, err
 	}
 	if req.Lifetime < 0 {
-		return "", sandbox.Token{}, sandbox.InvalidField("expires_in_seconds", "must not be negative")
+		return "", account.Token{}, sandbox.InvalidField("expires_in_seconds", "must not be negative")
 	}
 	scopes, err := narrow(id, req.Scopes)
 	if err != nil {
-		return "", sandbox.Token{}, err
+		return "", account.Token{}, err
 	}
 	text := NewSecret()
 	now := time.Now().UTC()
-	t := sandbox.Token{
+	t := account.Token{
 		ID:            uuid.Must(uuid.NewV7()).String(),
 		Hash:          Hash(text),
 		Workspace:     id.Workspace,
@@ -121,33 +122,33 @@ func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenR
 		t.ExpiresAt = now.Add(req.Lifetime)
 	}
 	if !id.Expires.IsZero() && (t.ExpiresAt.IsZero() || t.ExpiresAt.After(id.Expires)) {
-		return "", sandbox.Token{}, &sandbox.Error{Code: sandbox.Forbidden, Field: "expires_in_seconds",
+		return "", account.Token{}, &sandbox.Error{Code: sandbox.Forbidden, Field: "expires_in_seconds",
 			Message: "this token expires at " + id.Expires.Format(time.RFC3339) + "; a token that it creates must not expire later"}
 	}
 	if err := a.store.CreateToken(ctx, t); err != nil {
-		return "", sandbox.Token{}, fmt.Errorf("record token %s: %w", t.ID, err)
+		return "", account.Token{}, fmt.Errorf("record token %s: %w", t.ID, err)
 	}
 	audit.FromContext(ctx).Made("token", t.ID, t.Description)
 	return text, t, nil
 }
 
-// narrow returns the scopes of a token that id creates, in the order of [sandbox.Permissions] and
+// narrow returns the scopes of a token that id creates, in the order of [account.Permissions] and
 // without duplicates.
-func narrow(id Identity, asked []sandbox.Permission) ([]sandbox.Permission, error) {
+func narrow(id Identity, asked []account.Permission) ([]account.Permission, error) {
 	if len(asked) == 0 {
 		return id.Scopes, nil
 	}
 	for i, p := range asked {
 		if !p.Valid() {
-			return nil, sandbox.InvalidField(fmt.Sprintf("scopes.%d", i), "%q is not a scope; the scopes are %s", p, list(sandbox.Permissions))
+			return nil, sandbox.InvalidField(fmt.Sprintf("scopes.%d", i), "%q is not a scope; the scopes are %s", p, list(account.Permissions))
 		}
 		if !scoped(id.Scopes, p) {
 			return nil, &sandbox.Error{Code: sandbox.Forbidden, Field: fmt.Sprintf("scopes.%d", i),
 				Message: fmt.Sprintf("this token lacks the scope %s and cannot give it to another", p)}
 		}
 	}
-	var scopes []sandbox.Permission
-	for _, p := range sandbox.Permissions {
+	var scopes []account.Permission
+	for _, p := range account.Permissions {
 		if slices.Contains(asked, p) {
 			scopes = append(scopes, p)
 		}
@@ -164,7 +165,7 @@ func list[T ~string](items []T) string {
 }
 
 // ListTokens returns the valid tokens of the identity's user in its workspace, newest first.
-func (a *Authenticator) ListTokens(ctx context.Context, id Identity) ([]sandbox.Token, error) {
+func (a *Authenticator) ListTokens(ctx context.Context, id Identity) ([]account.Token, error) {
 	return a.store.ListTokens(ctx, id.Workspace, id.User)
 }
 

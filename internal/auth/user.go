@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -42,13 +43,13 @@ type NewUser struct {
 
 // CreateUser creates a user with a home workspace. Without a password it returns a code with which
 // the user chooses one. Errors: Invalid; Exists, naming the field.
-func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sandbox.User, string, error) {
+func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (account.User, string, error) {
 	u, home, err := c.newUser(ctx, n, id.group())
 	if err != nil {
-		return sandbox.User{}, "", err
+		return account.User{}, "", err
 	}
 	if err := c.store.CreateUser(ctx, u, home); err != nil {
-		return sandbox.User{}, "", err
+		return account.User{}, "", err
 	}
 	audit.FromContext(ctx).Made("user", string(u.ID), u.Name)
 	if n.Password != "" {
@@ -60,9 +61,9 @@ func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sand
 
 // newUser builds the records of a user and its home, and hashes the password in the queue of the
 // client's address group.
-func (c *Accounts) newUser(ctx context.Context, n NewUser, group string) (sandbox.User, sandbox.Workspace, error) {
-	none := func(err error) (sandbox.User, sandbox.Workspace, error) {
-		return sandbox.User{}, sandbox.Workspace{}, err
+func (c *Accounts) newUser(ctx context.Context, n NewUser, group string) (account.User, account.Workspace, error) {
+	none := func(err error) (account.User, account.Workspace, error) {
+		return account.User{}, account.Workspace{}, err
 	}
 	if err := checkUserName("name", n.Name); err != nil {
 		return none(err)
@@ -74,7 +75,7 @@ func (c *Accounts) newUser(ctx context.Context, n NewUser, group string) (sandbo
 		}
 	}
 	now := time.Now().UTC()
-	u := sandbox.User{
+	u := account.User{
 		ID: sandbox.UserID(uuid.Must(uuid.NewV7()).String()), Name: n.Name, Email: n.Email, Administrator: n.Administrator,
 		CreatedAt: now, UpdatedAt: now,
 	}
@@ -98,7 +99,7 @@ func (c *Accounts) ResetPassword(ctx context.Context, id Identity, user sandbox.
 	if _, err := c.store.User(ctx, user); err != nil {
 		return "", err
 	}
-	_, code, err := c.invite(ctx, id, sandbox.Invitation{User: user})
+	_, code, err := c.invite(ctx, id, account.Invitation{User: user})
 	return code, err
 }
 
@@ -116,7 +117,7 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 	if err := checkPassword("password", password); err != nil {
 		return Tokens{}, err
 	}
-	var i sandbox.Invitation
+	var i account.Invitation
 	err := c.attempts.addresses.lookUp(ctx, group, func() (err error) {
 		i, err = c.store.InvitationByHash(ctx, Hash(code), time.Now())
 		return err
@@ -125,8 +126,8 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 		if i.User != "" {
 			name = "x" // only new users get the name, so that any valid name will do
 		}
-		var u sandbox.User
-		var home sandbox.Workspace
+		var u account.User
+		var home account.Workspace
 		if u, home, err = c.newUser(ctx, NewUser{Name: name, Password: password}, group); err != nil {
 			return Tokens{}, err
 		}
@@ -171,17 +172,17 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 	if err != nil {
 		return fmt.Errorf("hash password: %w", err)
 	}
-	_, err = c.UpdateUser(ctx, id.User, sandbox.UserUpdate{Password: &hash, KeepSession: id.Session})
+	_, err = c.UpdateUser(ctx, id.User, account.UserUpdate{Password: &hash, KeepSession: id.Session})
 	return err
 }
 
 // Users returns a page of the users of the installation, by name. Errors: Invalid, naming limit or cursor.
-func (c *Accounts) Users(ctx context.Context, r page.Request) (page.Page[sandbox.User], error) {
+func (c *Accounts) Users(ctx context.Context, r page.Request) (page.Page[account.User], error) {
 	return c.store.Users(ctx, r)
 }
 
 // FindUser returns the user with that id, name or e-mail address. Errors: NotFound.
-func (c *Accounts) FindUser(ctx context.Context, ref string) (sandbox.User, error) {
+func (c *Accounts) FindUser(ctx context.Context, ref string) (account.User, error) {
 	u, err := c.store.User(ctx, sandbox.UserID(ref))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		u, err = c.store.UserByLogin(ctx, strings.ToLower(ref))
@@ -194,7 +195,7 @@ func (c *Accounts) FindUser(ctx context.Context, ref string) (sandbox.User, erro
 
 // UpdateUser changes a user. A disabled user can neither sign in nor use tokens; its sandboxes keep
 // running. Errors: NotFound; Conflict when no administrator would remain.
-func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u sandbox.UserUpdate) (sandbox.User, error) {
+func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u account.UserUpdate) (account.User, error) {
 	e := audit.FromContext(ctx)
 	if u.Administrator != nil {
 		e.Detail("administrator", strconv.FormatBool(*u.Administrator))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -34,18 +35,18 @@ var slugForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // CreateWorkspace creates a workspace that the identity's user owns. If slug is empty, it is
 // derived from the name. Errors: Invalid; Exists, naming slug; QuotaExceeded when the user has
 // created as many as allowed.
-func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug, description string) (sandbox.Workspace, error) {
+func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug, description string) (account.Workspace, error) {
 	ws := newWorkspace(id.User, name, slug)
-	ws.Description, ws.Role = description, sandbox.RoleOwner
+	ws.Description, ws.Role = description, account.RoleOwner
 	if err := checkWorkspace(&ws.Name, &ws.Slug, &ws.Description); err != nil {
-		return sandbox.Workspace{}, err
+		return account.Workspace{}, err
 	}
 	most := c.cfg.MaxWorkspaces
 	if id.Administrator {
 		most = 0
 	}
 	if err := c.store.CreateWorkspace(ctx, ws, most); err != nil {
-		return sandbox.Workspace{}, fmt.Errorf("record workspace %s: %w", ws.ID, err)
+		return account.Workspace{}, fmt.Errorf("record workspace %s: %w", ws.ID, err)
 	}
 	audit.FromContext(ctx).Made("workspace", string(ws.ID), ws.Slug)
 	return ws, nil
@@ -53,14 +54,14 @@ func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug,
 
 // newWorkspace returns a workspace of user; an empty slug is replaced by a unique one derived from
 // the name.
-func newWorkspace(user sandbox.UserID, name, slug string) sandbox.Workspace {
+func newWorkspace(user sandbox.UserID, name, slug string) account.Workspace {
 	now := time.Now().UTC()
 	if slug == "" {
 		var random [4]byte
 		_, _ = rand.Read(random[:]) // never fails: crypto/rand aborts the program instead
 		slug = strings.Trim(sandbox.Slug(name)+"-"+hex.EncodeToString(random[:]), "-")
 	}
-	return sandbox.Workspace{ID: sandbox.NewWorkspaceID(), Name: name, Slug: slug, CreatedBy: user, CreatedAt: now, UpdatedAt: now}
+	return account.Workspace{ID: sandbox.NewWorkspaceID(), Name: name, Slug: slug, CreatedBy: user, CreatedAt: now, UpdatedAt: now}
 }
 
 func checkWorkspace(name, slug, description *string) error {
@@ -83,24 +84,24 @@ func checkWorkspace(name, slug, description *string) error {
 
 // Workspaces returns the workspaces of the identity's user with the user's roles. A token that is
 // limited to a workspace sees only that workspace.
-func (c *Accounts) Workspaces(ctx context.Context, id Identity) ([]sandbox.Workspace, error) {
+func (c *Accounts) Workspaces(ctx context.Context, id Identity) ([]account.Workspace, error) {
 	list, err := c.store.Workspaces(ctx, id.User)
 	if err != nil || !id.WorkspaceOnly {
 		return list, err
 	}
 	for _, ws := range list {
 		if ws.ID == id.Workspace {
-			return []sandbox.Workspace{ws}, nil
+			return []account.Workspace{ws}, nil
 		}
 	}
 	return nil, nil
 }
 
 // Workspace returns the identity's workspace and its members. Errors: NotFound.
-func (c *Accounts) Workspace(ctx context.Context, id Identity) (sandbox.Workspace, []sandbox.Member, error) {
+func (c *Accounts) Workspace(ctx context.Context, id Identity) (account.Workspace, []account.Member, error) {
 	ws, err := c.store.Workspace(ctx, id.Workspace)
 	if err != nil {
-		return sandbox.Workspace{}, nil, err
+		return account.Workspace{}, nil, err
 	}
 	ws.Role = id.Role
 	members, err := c.store.Members(ctx, id.Workspace)
@@ -109,20 +110,20 @@ func (c *Accounts) Workspace(ctx context.Context, id Identity) (sandbox.Workspac
 
 // UpdateWorkspace changes the identity's workspace. Errors: Invalid; NotFound;
 // Exists, naming slug.
-func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u sandbox.WorkspaceUpdate) (sandbox.Workspace, error) {
+func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u account.WorkspaceUpdate) (account.Workspace, error) {
 	slug := u.Slug
 	if slug != nil {
 		if now, err := c.store.Workspace(ctx, id.Workspace); err != nil {
-			return sandbox.Workspace{}, err
+			return account.Workspace{}, err
 		} else if now.Slug == *slug {
 			slug = nil // unchanged; it may be older than its reservation
 		}
 	}
 	if err := checkWorkspace(u.Name, slug, u.Description); err != nil {
-		return sandbox.Workspace{}, err
+		return account.Workspace{}, err
 	}
 	if u.URLAccess != nil && !u.URLAccess.Valid() {
-		return sandbox.Workspace{}, sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
+		return account.Workspace{}, sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
 	}
 	u.At = time.Now().UTC()
 	ws, err := c.store.UpdateWorkspace(ctx, id.Workspace, u)
@@ -152,7 +153,7 @@ func (c *Accounts) DeleteWorkspace(ctx context.Context, id Identity) error {
 //
 // Errors: Invalid; Exists; Forbidden when the role is above the identity's own; NotFound for an
 // unknown name.
-func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role sandbox.Role) (*sandbox.Member, *sandbox.Invitation, string, error) {
+func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role account.Role) (*account.Member, *account.Invitation, string, error) {
 	if err := assignable(id, role); err != nil {
 		return nil, nil, "", err
 	}
@@ -165,7 +166,7 @@ func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role 
 	u, err := c.store.UserByLogin(ctx, who)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound && strings.Contains(who, "@"):
-		i, code, err := c.invite(ctx, id, sandbox.Invitation{Workspace: id.Workspace, Role: role, Email: who})
+		i, code, err := c.invite(ctx, id, account.Invitation{Workspace: id.Workspace, Role: role, Email: who})
 		return nil, i, code, err
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return nil, nil, "", &sandbox.Error{Code: sandbox.NotFound, Field: "name", Message: "there is no such user; to invite somebody, give an e-mail address"}
@@ -183,11 +184,11 @@ func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role 
 }
 
 // assignable returns an error unless the identity may give the role to members.
-func assignable(id Identity, role sandbox.Role) error {
+func assignable(id Identity, role account.Role) error {
 	if !role.Valid() {
-		return sandbox.InvalidField("role", "must be one of %s", list(sandbox.Roles))
+		return sandbox.InvalidField("role", "must be one of %s", list(account.Roles))
 	}
-	if role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
+	if role == account.RoleOwner && id.Role != account.RoleOwner {
 		return &sandbox.Error{Code: sandbox.Forbidden, Field: "role", Message: "only an owner may make somebody an owner"}
 	}
 	return nil
@@ -196,12 +197,12 @@ func assignable(id Identity, role sandbox.Role) error {
 // SetRole changes the role of a member of the identity's workspace. Errors: Invalid; NotFound;
 // Forbidden when the old or new role is owner and the identity is not an owner; Conflict when no
 // owner would remain.
-func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID, role sandbox.Role) (sandbox.Member, error) {
+func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID, role account.Role) (account.Member, error) {
 	m, err := c.store.Member(ctx, id.Workspace, user)
 	if err == nil {
 		err = assignable(id, role)
 	}
-	if err == nil && m.Role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
+	if err == nil && m.Role == account.RoleOwner && id.Role != account.RoleOwner {
 		err = sandbox.Errorf(sandbox.Forbidden, "only an owner may change the role of an owner")
 	}
 	audit.FromContext(ctx).Detail("role", string(role))
@@ -215,18 +216,18 @@ func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID
 
 // RemoveMember ends a membership in the identity's workspace, and revokes the member's tokens for
 // it. Members may always remove themselves; removing others needs the permission
-// [sandbox.MembersWrite], and removing an owner needs an owner.
+// [account.MembersWrite], and removing an owner needs an owner.
 //
 // Errors: NotFound; Forbidden; Conflict when no owner would remain.
 func (c *Accounts) RemoveMember(ctx context.Context, id Identity, user sandbox.UserID) error {
 	m, err := c.store.Member(ctx, id.Workspace, user)
 	if err == nil && user != id.User {
-		err = id.require(sandbox.MembersWrite)
+		err = id.require(account.MembersWrite)
 	}
 	if err != nil {
 		return err
 	}
-	if m.Role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
+	if m.Role == account.RoleOwner && id.Role != account.RoleOwner {
 		return sandbox.Errorf(sandbox.Forbidden, "only an owner may remove an owner")
 	}
 	err = c.store.RemoveMember(ctx, id.Workspace, user, time.Now().UTC())
@@ -235,7 +236,7 @@ func (c *Accounts) RemoveMember(ctx context.Context, id Identity, user sandbox.U
 }
 
 // invite records an invitation and returns it with its code.
-func (c *Accounts) invite(ctx context.Context, id Identity, i sandbox.Invitation) (*sandbox.Invitation, string, error) {
+func (c *Accounts) invite(ctx context.Context, id Identity, i account.Invitation) (*account.Invitation, string, error) {
 	code := secret(prefixInvitation)
 	now := time.Now().UTC()
 	i.ID, i.Hash, i.CreatedBy, i.CreatedAt, i.ExpiresAt = uuid.Must(uuid.NewV7()).String(), Hash(code), id.User, now, now.Add(InvitationTime)
@@ -247,7 +248,7 @@ func (c *Accounts) invite(ctx context.Context, id Identity, i sandbox.Invitation
 }
 
 // Invitations returns the open invitations to the identity's workspace, without their codes.
-func (c *Accounts) Invitations(ctx context.Context, id Identity) ([]sandbox.Invitation, error) {
+func (c *Accounts) Invitations(ctx context.Context, id Identity) ([]account.Invitation, error) {
 	return c.store.Invitations(ctx, id.Workspace, time.Now())
 }
 

@@ -153,7 +153,7 @@ func (k *Keeper) save(b *box.Box) error {
 		if last.After(begin) {
 			cp.CreatedAt = last
 		}
-		err = k.quotas.Record(k.ctx(), k.quotas.Admission(sb.Workspace), sb.Workspace, func(ad sandbox.Admission) error {
+		err = k.quotas.Record(k.ctx(), k.quotas.Admission(sb.Workspace), sb.Workspace, func(ad quota.Admission) error {
 			return k.saved.Records().ReplaceAutomatic(k.ctx(), cp, ad)
 		})
 	}

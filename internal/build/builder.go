@@ -13,8 +13,11 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -71,7 +74,7 @@ type Request struct {
 	// Timeout bounds the build; 0 is Config.Timeout, which is also the maximum.
 	Timeout time.Duration
 	// WaitForQuota bounds the time for which the build may wait for its quota, within its Timeout; at
-	// most [sandbox.WaitForQuotaMax].
+	// most [quota.WaitMax].
 	WaitForQuota time.Duration
 }
 
@@ -97,7 +100,7 @@ type Event struct {
 	// Output is output of a command.
 	Output []byte
 	// Progress is the progress of a pull or an export.
-	Progress sandbox.ImageEvent
+	Progress phase.Event
 	// Warning is a warning for the author of the Dockerfile.
 	Warning string
 }
@@ -169,13 +172,13 @@ func (b *Builder) UploadTimeout() time.Duration { return b.cfg.UploadTimeout }
 // Errors: a [Failure] when an instruction is at fault. Invalid, naming the field, also for an
 // unsupported Dockerfile and for a command that fails; QuotaExceeded; TooLarge; Timeout; the errors
 // of pulls and pushes.
-func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, files io.Reader, report func(Event)) (sandbox.Image, error) {
+func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, files io.Reader, report func(Event)) (spec.Image, error) {
 	if err := b.validate(&req); err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	leave, err := b.enter(ctx, c, &req)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, b.Timeout(&req))
@@ -190,22 +193,22 @@ func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, file
 // Push pushes an image that the caller's workspace has built to a registry: to another reference,
 // or with "" to the reference that is its name. Progress should return soon. Errors: as
 // [image.Store.Push]; QuotaExceeded when the workspace has too many builds and pushes in progress.
-func (b *Builder) Push(ctx context.Context, c sandbox.Caller, ref, to string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (b *Builder) Push(ctx context.Context, c sandbox.Caller, ref, to string, progress func(phase.Event)) (spec.Image, error) {
 	img, err := b.images.Built(ctx, c.Workspace, ref)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	if to == "" {
 		to = img.Ref()
 	}
 	leave, err := b.count(c.Workspace)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
-	return img, b.images.Push(ctx, sandbox.Puller{Workspace: c.Workspace}, ref, to, progress)
+	return img, b.images.Push(ctx, registry.Puller{Workspace: c.Workspace}, ref, to, progress)
 }
 
 // enter counts a build of a workspace until leave is called. Errors: QuotaExceeded.
@@ -285,27 +288,27 @@ func (b *Builder) count(ws sandbox.WorkspaceID) (leave func(), err error) {
 }
 
 // build does the work of Build.
-func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, upload io.Reader, report func(Event)) (sandbox.Image, error) {
+func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, upload io.Reader, report func(Event)) (spec.Image, error) {
 	resources, release, err := b.host.AcquireSlot(ctx, c, req.Resources, req.WaitForQuota, func(what string) {
-		report(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "waiting", Message: what}})
+		report(Event{Kind: KindProgress, Progress: phase.Event{Phase: "waiting", Message: what}})
 	})
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	defer release()
 	if req.WaitForQuota > 0 {
 		if err := b.host.CheckDisk(ctx, c); err != nil {
-			return sandbox.Image{}, err
+			return spec.Image{}, err
 		}
 	}
 	files, err := b.images.Scratch().ReadArchive(ctx, c.Workspace, &limitedReader{upload, uploadMax}, rootfs.ArchiveLimits{Bytes: contextMax, Entries: contextFiles})
 	if err != nil {
-		return sandbox.Image{}, inField("context", err)
+		return spec.Image{}, inField("context", err)
 	}
 	defer files.Close()
 	plan, err := b.plan(ctx, &req, files)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	r := &run{
 		builder: b, caller: c, req: &req, plan: plan, context: files, report: report, resources: resources,

@@ -12,6 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -36,7 +38,7 @@ type Host interface {
 	// Base returns the image of a FROM: an image that the workspace has built, one of its
 	// snapshots or a public snapshot by its full name, a runtime, or an image of a registry, which
 	// it pulls if necessary. Errors: Invalid; NotFound; the errors of a pull.
-	Base(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
+	Base(ctx context.Context, c sandbox.Caller, ref string, progress func(phase.Event)) (spec.Image, error)
 	// Run runs a RUN instruction in a box of its own, passes stdout and stderr to output, and
 	// writes the changed files to layer when the command exits with 0. Errors: Invalid or NotFound
 	// for a command that cannot be run; Unavailable when the box ended, with the reason;
@@ -69,9 +71,9 @@ func unkept() []string { return []string{"etc/hostname", "etc/hosts", "etc/resol
 // Images finds the images that builds start from.
 type Images interface {
 	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
-	Resolve(ctx context.Context, digest string) (sandbox.Image, string, error)
+	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
 	// Built returns the image that a workspace has built under a reference. Errors: NotFound.
-	Built(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
+	Built(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error)
 }
 
 // Snapshots finds snapshots. [github.com/modbox/modbox/internal/snapshot.Service] implements it.
@@ -118,7 +120,7 @@ func (h *host) CheckDiskFor(ctx context.Context, c sandbox.Caller, have sandbox.
 
 // CheckLimits implements [Host].
 func (h *host) CheckLimits(r sandbox.Resources, maxWait time.Duration) error {
-	return cmp.Or(sandbox.CheckWaitForQuota(maxWait), h.Quotas.CheckAsked(r))
+	return cmp.Or(quota.CheckWait(maxWait), h.Quotas.CheckAsked(r))
 }
 
 // AcquireSlot implements [Host].
@@ -132,23 +134,23 @@ func (h *host) AcquireSlot(ctx context.Context, c sandbox.Caller, asked sandbox.
 
 // Base implements [Host]. Only Base resolves references, because their meaning may change during a
 // build.
-func (h *host) Base(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (h *host) Base(ctx context.Context, c sandbox.Caller, ref string, progress func(phase.Event)) (spec.Image, error) {
 	if err := sandbox.CheckText("from", ref, 1, sandbox.ImageRefMax); err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	img, err := h.Images.Built(ctx, c.Workspace, ref)
 	if err == nil {
 		return img, nil
 	}
 	if sandbox.CodeOf(err) != sandbox.NotFound {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	switch sn, err := h.Snapshots.Get(ctx, c, ref); {
 	case err == nil:
 		img, _, err = h.Images.Resolve(ctx, sn.Digest)
 		return img, err
 	case sandbox.CodeOf(err) != sandbox.NotFound:
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	return h.Prepare.Base(ctx, "from", ref, c.Workspace, progress)
 }

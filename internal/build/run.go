@@ -18,8 +18,10 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -86,13 +88,13 @@ func (st *state) closeFiles() {
 }
 
 // all executes the stages and names the image.
-func (r *run) all(ctx context.Context) (sandbox.Image, error) {
+func (r *run) all(ctx context.Context) (spec.Image, error) {
 	for i := range r.plan.stages {
 		if !r.plan.needed[i] {
 			continue
 		}
 		if err := r.stage(ctx, i); err != nil {
-			return sandbox.Image{}, err
+			return spec.Image{}, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.req.Args)) {
@@ -104,24 +106,24 @@ func (r *run) all(ctx context.Context) (sandbox.Image, error) {
 }
 
 // finish makes the image of a state.
-func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
+func (r *run) finish(ctx context.Context, st *state) (spec.Image, error) {
 	if st.digest == "" {
-		return sandbox.Image{}, sandbox.InvalidField("dockerfile", "the image has no files")
+		return spec.Image{}, sandbox.InvalidField("dockerfile", "the image has no files")
 	}
 	if err := r.builder.host.CheckDisk(ctx, r.caller); err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	req := image.FinishRequest{Base: st.digest, Config: st.config, Author: st.author, Owner: r.caller.Workspace}
 	if r.req.Tag != "" {
 		var err error
 		if req.Name, req.Tag, err = reference.BuiltName(r.req.Tag); err != nil {
-			return sandbox.Image{}, err
+			return spec.Image{}, err
 		}
 	}
-	r.report(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "writing", Message: "the image"}})
+	r.report(Event{Kind: KindProgress, Progress: phase.Event{Phase: "writing", Message: "the image"}})
 	staged, err := r.builder.images.StageBuilt(ctx, req)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	defer staged.Discard()
 	done, err := staged.Publish(ctx, r.checkQuota)
@@ -129,7 +131,7 @@ func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
 	if err != nil || !r.req.Push {
 		return img, err
 	}
-	return r.builder.Push(ctx, r.caller, img.Ref(), "", func(e sandbox.ImageEvent) { r.report(Event{Kind: KindProgress, Progress: e}) })
+	return r.builder.Push(ctx, r.caller, img.Ref(), "", func(e phase.Event) { r.report(Event{Kind: KindProgress, Progress: e}) })
 }
 
 // checkQuota returns an error if the workspace may not have add bytes more for the image. Images
@@ -232,14 +234,14 @@ func (r *run) from(ctx context.Context, s *stage) (*state, error) {
 func clone(c v1.Config) v1.Config { return (&v1.ConfigFile{Config: c}).DeepCopy().Config }
 
 // image returns the image that a FROM or COPY --from names, and its configuration.
-func (r *run) image(ctx context.Context, ref string) (sandbox.Image, *v1.ConfigFile, error) {
-	latest := make(chan sandbox.ImageEvent, 1)
+func (r *run) image(ctx context.Context, ref string) (spec.Image, *v1.ConfigFile, error) {
+	latest := make(chan phase.Event, 1)
 	ended := make(chan struct{})
-	var img sandbox.Image
+	var img spec.Image
 	var err error
 	go func() {
 		defer close(ended)
-		img, err = r.builder.host.Base(ctx, r.caller, ref, func(e sandbox.ImageEvent) {
+		img, err = r.builder.host.Base(ctx, r.caller, ref, func(e phase.Event) {
 			select { // only the latest event counts, and a slow client delays nothing
 			case <-latest:
 			default:

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -60,13 +61,13 @@ type Policy struct {
 
 // Promise returns how much memory and disk all sandboxes, builds and pool boxes may be
 // promised together.
-func (m Machine) Promise(p Policy) sandbox.Promise {
+func (m Machine) Promise(p Policy) quota.Promise {
 	reserve := p.MemoryReserve
 	if reserve < 0 {
 		reserve = min(max(m.MemoryBytes/8, 256<<20), 2<<30)
 	}
 	enough := p.enough()
-	return sandbox.Promise{
+	return quota.Promise{
 		MemoryBytes: times(max(m.MemoryBytes-reserve, m.MemoryBytes/4), p.MemoryOvercommit, enough.MemoryBytes),
 		DiskBytes:   times(m.DiskBytes, p.DiskOvercommit, enough.DiskBytes),
 	}
@@ -104,21 +105,21 @@ func (p Policy) enough() sandbox.Resources {
 
 // Quota returns the default quota of a workspace: half of what may be promised, so that another
 // workspace can have as much, but always enough for 20 sandboxes of the default size and a build.
-func (m Machine) Quota(p Policy) sandbox.Quota {
+func (m Machine) Quota(p Policy) quota.Limits {
 	half, enough := m.Promise(p), p.enough()
-	q := sandbox.Quota{
+	q := quota.Limits{
 		// CPU is shared by weight: the limit bounds how many threads compete, not who wins.
-		sandbox.LimitCPU:     max(int64(m.Cores)*cpuPerCore, enough.CPUMilli),
-		sandbox.LimitCreates: int64(m.Cores) * createsPerCore,
+		quota.LimitCPU:     max(int64(m.Cores)*cpuPerCore, enough.CPUMilli),
+		quota.LimitCreates: int64(m.Cores) * createsPerCore,
 	}
 	if half.MemoryBytes > 0 {
-		q[sandbox.LimitMemory] = max(mebibytes(half.MemoryBytes/2), enough.MemoryBytes)
+		q[quota.LimitMemory] = max(mebibytes(half.MemoryBytes/2), enough.MemoryBytes)
 	}
 	if half.DiskBytes > 0 {
-		q[sandbox.LimitDisk] = max(mebibytes(half.DiskBytes/2), enough.DiskBytes)
+		q[quota.LimitDisk] = max(mebibytes(half.DiskBytes/2), enough.DiskBytes)
 	}
 	if p.MaxSandboxes > 0 {
-		q[sandbox.LimitSandboxes] = max(int64(p.MaxSandboxes)/2, min(int64(p.MaxSandboxes), sandboxesMin))
+		q[quota.LimitSandboxes] = max(int64(p.MaxSandboxes)/2, min(int64(p.MaxSandboxes), sandboxesMin))
 	}
 	return q
 }

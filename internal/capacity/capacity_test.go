@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/capacity"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,13 +24,13 @@ func TestPromise(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machine capacity.Machine
 		change  func(*capacity.Policy)
-		want    sandbox.Promise
+		want    quota.Promise
 	}{
-		"large":      {machine: capacity.Machine{MemoryBytes: 64 * gib, DiskBytes: 500 * gib}, want: sandbox.Promise{MemoryBytes: 248 * gib, DiskBytes: 2000 * gib}},
-		"small":      {machine: capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: 20 * gib}, want: sandbox.Promise{MemoryBytes: 12 * gib, DiskBytes: 80 * gib}},
-		"set":        {machine: capacity.Machine{MemoryBytes: gib / 4, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryOvercommit, p.DiskOvercommit = 4, 4 }, want: sandbox.Promise{MemoryBytes: gib / 4, DiskBytes: 4 * gib}},
+		"large":      {machine: capacity.Machine{MemoryBytes: 64 * gib, DiskBytes: 500 * gib}, want: quota.Promise{MemoryBytes: 248 * gib, DiskBytes: 2000 * gib}},
+		"small":      {machine: capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: 20 * gib}, want: quota.Promise{MemoryBytes: 12 * gib, DiskBytes: 80 * gib}},
+		"set":        {machine: capacity.Machine{MemoryBytes: gib / 4, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryOvercommit, p.DiskOvercommit = 4, 4 }, want: quota.Promise{MemoryBytes: gib / 4, DiskBytes: 4 * gib}},
 		"no limits":  {machine: capacity.Machine{MemoryBytes: gib, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryOvercommit, p.DiskOvercommit = 0, 0 }},
-		"no reserve": {machine: capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryReserve, p.MemoryOvercommit, p.DiskOvercommit = 0, 1.5, 1 }, want: sandbox.Promise{MemoryBytes: 3 * gib, DiskBytes: gib}},
+		"no reserve": {machine: capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryReserve, p.MemoryOvercommit, p.DiskOvercommit = 0, 1.5, 1 }, want: quota.Promise{MemoryBytes: 3 * gib, DiskBytes: gib}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := policy
@@ -46,20 +47,20 @@ func TestPromise(t *testing.T) {
 func TestQuotaLeavesHalfToOthersAndHasTwentySandboxes(t *testing.T) {
 	for _, tc := range []struct {
 		machine capacity.Machine
-		want    sandbox.Quota
+		want    quota.Limits
 	}{
-		{capacity.Machine{MemoryBytes: 64 * gib, DiskBytes: 500 * gib, Cores: 16}, sandbox.Quota{
-			sandbox.LimitSandboxes: 500, sandbox.LimitMemory: 124 * gib, sandbox.LimitCPU: 1_024_000, sandbox.LimitDisk: 1000 * gib, sandbox.LimitCreates: 9600,
+		{capacity.Machine{MemoryBytes: 64 * gib, DiskBytes: 500 * gib, Cores: 16}, quota.Limits{
+			quota.LimitSandboxes: 500, quota.LimitMemory: 124 * gib, quota.LimitCPU: 1_024_000, quota.LimitDisk: 1000 * gib, quota.LimitCreates: 9600,
 		}},
-		{capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: 20 * gib, Cores: 1}, sandbox.Quota{
-			sandbox.LimitSandboxes: 500, sandbox.LimitMemory: 12 * gib, sandbox.LimitCPU: 64_000, sandbox.LimitDisk: 56 * gib, sandbox.LimitCreates: 600,
+		{capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: 20 * gib, Cores: 1}, quota.Limits{
+			quota.LimitSandboxes: 500, quota.LimitMemory: 12 * gib, quota.LimitCPU: 64_000, quota.LimitDisk: 56 * gib, quota.LimitCreates: 600,
 		}},
 	} {
 		got := tc.machine.Quota(policy)
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("quota on %+v (-want +got):\n%s", tc.machine, diff)
 		}
-		used := sandbox.QuotaUse{}
+		used := quota.Use{}
 		if err := got.Admits(used, policy.Sandbox, 20); err != nil {
 			t.Errorf("20 sandboxes on %+v: %v", tc.machine, err)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,14 +17,14 @@ type Store interface {
 	// CreateCatalogueImage records an entry of a workspace. A new default replaces the former
 	// default. Errors: Exists for a name that is taken; QuotaExceeded when the workspace has limit
 	// entries.
-	CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueImage, limit int) error
+	CreateCatalogueImage(ctx context.Context, c Entry, limit int) error
 	// CatalogueImage returns an entry of a workspace. Errors: NotFound.
-	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error)
+	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (Entry, error)
 	// CatalogueImages returns the entries of a workspace, the oldest first.
-	CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.CatalogueImage, error)
+	CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]Entry, error)
 	// UpdateCatalogueImage changes an entry with change, which runs inside the transaction and
 	// whose error cancels it. Errors: NotFound; Exists for a name that is taken; change's.
-	UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*sandbox.CatalogueImage) error) (sandbox.CatalogueImage, error)
+	UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*Entry) error) (Entry, error)
 	// DeleteCatalogueImage removes an entry. Errors: NotFound.
 	DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error
 	// DisabledImages returns the built-in images that are disabled, and since when.
@@ -30,18 +32,18 @@ type Store interface {
 	// SetImageEnabled enables or disables a built-in image. Idempotent.
 	SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error
 	// Registry returns a registry credential of a workspace. Errors: NotFound.
-	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error)
+	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (registry.Credential, error)
 	// Registries returns the registry credentials of a workspace, the oldest first.
-	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
+	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]registry.Credential, error)
 }
 
 // Images looks up the images that sandboxes are made from; internal/image implements it.
 type Images interface {
 	// List returns all pulled, built and built-in images, the default image among them.
-	List(ctx context.Context) ([]sandbox.Image, error)
+	List(ctx context.Context) ([]spec.Image, error)
 	// LookupFor returns what a workspace may know about the image that ref means in it, which may
 	// require asking a registry. Errors: NotFound, Invalid.
-	LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
+	LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error)
 }
 
 // Catalogue is the image catalogues of all workspaces. Safe for concurrent use. Entries of another
@@ -58,9 +60,9 @@ func New(store Store, images Images, defaultMemory int64) *Catalogue {
 	return &Catalogue{store: store, images: images, memory: defaultMemory}
 }
 
-// Entry is an entry in the form shown to users.
-type Entry struct {
-	sandbox.CatalogueImage
+// Listing is an entry in the form shown to users.
+type Listing struct {
+	Entry
 	// RegistryName is the name of the entry's registry; "" when the entry has none or it was
 	// deleted.
 	RegistryName string
@@ -76,7 +78,7 @@ type Caller struct {
 
 // List returns the built-in images, the default first, and then the workspace's own entries, oldest
 // first; with enabledOnly only enabled entries.
-func (c *Catalogue) List(ctx context.Context, ws sandbox.WorkspaceID, enabledOnly bool) ([]Entry, error) {
+func (c *Catalogue) List(ctx context.Context, ws sandbox.WorkspaceID, enabledOnly bool) ([]Listing, error) {
 	own, err := c.store.CatalogueImages(ctx, ws)
 	if err != nil {
 		return nil, err
@@ -97,17 +99,17 @@ func (c *Catalogue) List(ctx context.Context, ws sandbox.WorkspaceID, enabledOnl
 	for _, r := range registries {
 		names[r.ID] = r.Name
 	}
-	list := make([]Entry, 0, len(builtin)+len(own))
+	list := make([]Listing, 0, len(builtin)+len(own))
 	for _, img := range append(builtin, own...) {
 		if img.Enabled || !enabledOnly {
-			list = append(list, Entry{img, names[img.Registry]})
+			list = append(list, Listing{img, names[img.Registry]})
 		}
 	}
 	return list, nil
 }
 
 // builtin returns the entries of the built-in images.
-func (c *Catalogue) builtin(ctx context.Context, ownDefault bool) ([]sandbox.CatalogueImage, error) {
+func (c *Catalogue) builtin(ctx context.Context, ownDefault bool) ([]Entry, error) {
 	images, err := c.images.List(ctx)
 	if err != nil {
 		return nil, err
@@ -116,14 +118,14 @@ func (c *Catalogue) builtin(ctx context.Context, ownDefault bool) ([]sandbox.Cat
 	if err != nil {
 		return nil, err
 	}
-	var list []sandbox.CatalogueImage
+	var list []Entry
 	for i := range images {
 		img := &images[i]
 		if !img.Builtin {
 			continue
 		}
 		at, off := disabled[img.ID]
-		e := sandbox.CatalogueImage{
+		e := Entry{
 			ID: img.ID, Name: img.Name, Image: img.Name, Tag: img.Tag, Description: img.Description,
 			Enabled: !off, IsDefault: img.IsDefault && !ownDefault, MemoryBytes: c.memoryOf(img),
 			ReadinessPort: img.ReadinessPort, TTL: img.TTL, CreatedAt: img.CreatedAt, UpdatedAt: img.UpdatedAt,
@@ -137,7 +139,7 @@ func (c *Catalogue) builtin(ctx context.Context, ownDefault bool) ([]sandbox.Cat
 }
 
 // memoryOf returns the default memory limit of an image's sandboxes.
-func (c *Catalogue) memoryOf(img *sandbox.Image) int64 {
+func (c *Catalogue) memoryOf(img *spec.Image) int64 {
 	if img.MemoryBytes != 0 {
 		return img.MemoryBytes
 	}
@@ -145,29 +147,29 @@ func (c *Catalogue) memoryOf(img *sandbox.Image) int64 {
 }
 
 // Get returns an entry. Errors: NotFound.
-func (c *Catalogue) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (Entry, error) {
+func (c *Catalogue) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (Listing, error) {
 	own, err := c.store.CatalogueImage(ctx, ws, id)
 	if err == nil {
 		return c.shown(ctx, own)
 	}
 	if sandbox.CodeOf(err) != sandbox.NotFound {
-		return Entry{}, err
+		return Listing{}, err
 	}
 	list, listErr := c.List(ctx, ws, false)
 	if listErr != nil {
-		return Entry{}, listErr
+		return Listing{}, listErr
 	}
 	for _, e := range list {
 		if e.ID == id {
 			return e, nil
 		}
 	}
-	return Entry{}, err
+	return Listing{}, err
 }
 
 // shown adds the properties that other records have.
-func (c *Catalogue) shown(ctx context.Context, own sandbox.CatalogueImage) (Entry, error) {
-	e := Entry{CatalogueImage: own}
+func (c *Catalogue) shown(ctx context.Context, own Entry) (Listing, error) {
+	e := Listing{Entry: own}
 	if own.Registry == "" {
 		return e, nil
 	}
@@ -181,21 +183,21 @@ func (c *Catalogue) shown(ctx context.Context, own sandbox.CatalogueImage) (Entr
 
 // Create creates an entry, enabled unless f disables it. Omitted fields have the image's values.
 // Errors: Invalid, naming the field; Exists, QuotaExceeded.
-func (c *Catalogue) Create(ctx context.Context, who Caller, f Fields) (Entry, error) {
+func (c *Catalogue) Create(ctx context.Context, who Caller, f Fields) (Listing, error) {
 	if f.Name == nil {
-		return Entry{}, sandbox.InvalidField("name", "must be set")
+		return Listing{}, sandbox.InvalidField("name", "must be set")
 	}
 	if f.Image == nil {
-		return Entry{}, sandbox.InvalidField("image", "must be set")
+		return Listing{}, sandbox.InvalidField("image", "must be set")
 	}
 	now := time.Now().UTC()
-	own := sandbox.CatalogueImage{ID: sandbox.NewImageID(), Workspace: who.Workspace, Enabled: true, CreatedBy: who.User, CreatedAt: now}
+	own := Entry{ID: NewID(), Workspace: who.Workspace, Enabled: true, CreatedBy: who.User, CreatedAt: now}
 	if err := c.apply(ctx, &own, f, now); err != nil {
-		return Entry{}, err
+		return Listing{}, err
 	}
 	audit.FromContext(ctx).Made("sandbox-image", string(own.ID), own.Name)
-	if err := c.store.CreateCatalogueImage(ctx, own, sandbox.CatalogueMax); err != nil {
-		return Entry{}, err
+	if err := c.store.CreateCatalogueImage(ctx, own, EntriesMax); err != nil {
+		return Listing{}, err
 	}
 	return c.shown(ctx, own)
 }
@@ -205,29 +207,29 @@ func (c *Catalogue) Create(ctx context.Context, who Caller, f Fields) (Entry, er
 // affected.
 //
 // Errors: NotFound; Forbidden for a built-in image; Invalid, naming the field; Exists.
-func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, f Fields) (Entry, error) {
-	own, err := c.store.UpdateCatalogueImage(ctx, who.Workspace, id, func(own *sandbox.CatalogueImage) error {
+func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, f Fields) (Listing, error) {
+	own, err := c.store.UpdateCatalogueImage(ctx, who.Workspace, id, func(own *Entry) error {
 		return c.apply(ctx, own, f, time.Now().UTC())
 	})
 	if err == nil {
 		return c.shown(ctx, own)
 	}
 	if sandbox.CodeOf(err) != sandbox.NotFound {
-		return Entry{}, err
+		return Listing{}, err
 	}
 	e, err := c.Get(ctx, who.Workspace, id)
 	if err != nil {
-		return Entry{}, err
+		return Listing{}, err
 	}
 	enabled := f.Enabled
 	if f.Enabled = nil; f != (Fields{}) || enabled == nil {
-		return Entry{}, sandbox.Errorf(sandbox.Forbidden, "%s comes with Modbox and cannot be changed; create an entry of your own for it", e.Ref())
+		return Listing{}, sandbox.Errorf(sandbox.Forbidden, "%s comes with Modbox and cannot be changed; create an entry of your own for it", e.Ref())
 	}
 	if !who.Administrator {
-		return Entry{}, sandbox.Errorf(sandbox.Forbidden, "%s is in every workspace: an administrator of the installation may switch it on and off", e.Ref())
+		return Listing{}, sandbox.Errorf(sandbox.Forbidden, "%s is in every workspace: an administrator of the installation may switch it on and off", e.Ref())
 	}
 	if err := c.store.SetImageEnabled(ctx, id, *enabled, who.User, time.Now().UTC()); err != nil {
-		return Entry{}, err
+		return Listing{}, err
 	}
 	return c.Get(ctx, who.Workspace, id)
 }

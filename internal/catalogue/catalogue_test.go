@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/storetest"
 )
@@ -14,10 +15,10 @@ import (
 // images knows every reference; the image big has defaults of its own.
 type images struct{}
 
-func (images) List(context.Context) ([]sandbox.Image, error) { return nil, nil }
+func (images) List(context.Context) ([]spec.Image, error) { return nil, nil }
 
-func (images) LookupFor(_ context.Context, _ sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
-	img := sandbox.Image{Name: "ghcr.io/org/app"}
+func (images) LookupFor(_ context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
+	img := spec.Image{Name: "ghcr.io/org/app"}
 	if strings.Contains(ref, "big") {
 		img.MemoryBytes, img.ReadinessPort, img.TTL = 16<<30, 3000, sandbox.TTLMin
 	}
@@ -108,14 +109,14 @@ func TestImagesOwnDefaults(t *testing.T) {
 	c, who := newCatalogue(t)
 	name, image, zero, memory := "big", "ghcr.io/org/big", int64(0), int64(300)
 	e, err := c.Create(t.Context(), who, catalogue.Fields{Name: &name, Image: &image})
-	if err != nil || e.MemoryBytes != sandbox.CatalogueMemoryMax || e.ReadinessPort != 3000 || e.TTL != sandbox.TTLMin {
+	if err != nil || e.MemoryBytes != catalogue.MemoryMax || e.ReadinessPort != 3000 || e.TTL != sandbox.TTLMin {
 		t.Errorf("Create = %+v, %v", e, err)
 	}
 	e, err = c.Update(t.Context(), who, e.ID, catalogue.Fields{ReadinessPort: &zero, TTLSeconds: &zero, MemoryMB: &memory})
 	if err != nil || e.MemoryBytes != 300<<20 || e.ReadinessPort != 0 || e.TTL != 0 {
 		t.Errorf("Update = %+v, %v", e, err)
 	}
-	if e, err = c.Update(t.Context(), who, e.ID, catalogue.Fields{MemoryMB: &zero}); err != nil || e.MemoryBytes != sandbox.CatalogueMemoryMax {
+	if e, err = c.Update(t.Context(), who, e.ID, catalogue.Fields{MemoryMB: &zero}); err != nil || e.MemoryBytes != catalogue.MemoryMax {
 		t.Errorf("Update back to the image's own = %+v, %v", e, err)
 	}
 }

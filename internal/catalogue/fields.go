@@ -29,21 +29,21 @@ type Fields struct {
 const (
 	ttlMin    = int64(sandbox.TTLMin / time.Second)
 	ttlMax    = int64(sandbox.TTLMax / time.Second)
-	memoryMin = sandbox.CatalogueMemoryMin >> 20
-	memoryMax = sandbox.CatalogueMemoryMax >> 20
+	memoryMin = MemoryMin >> 20
+	memoryMax = MemoryMax >> 20
 )
 
 // apply checks fields and writes them.
-func (c *Catalogue) apply(ctx context.Context, own *sandbox.CatalogueImage, f Fields, now time.Time) error {
+func (c *Catalogue) apply(ctx context.Context, own *Entry, f Fields, now time.Time) error {
 	if f.Name != nil {
-		if err := sandbox.CheckText("name", *f.Name, 1, sandbox.CatalogueNameMax); err != nil {
+		if err := sandbox.CheckText("name", *f.Name, 1, NameMax); err != nil {
 			return err
 		}
 		own.Name = *f.Name
 	}
 	if f.Description != nil {
-		if n := utf8.RuneCountInString(*f.Description); n > sandbox.CatalogueDescriptionMax || !utf8.ValidString(*f.Description) {
-			return sandbox.InvalidField("description", "must be text of at most %d characters", sandbox.CatalogueDescriptionMax)
+		if n := utf8.RuneCountInString(*f.Description); n > DescriptionMax || !utf8.ValidString(*f.Description) {
+			return sandbox.InvalidField("description", "must be text of at most %d characters", DescriptionMax)
 		}
 		own.Description = *f.Description
 	}
@@ -67,7 +67,7 @@ func (c *Catalogue) apply(ctx context.Context, own *sandbox.CatalogueImage, f Fi
 }
 
 // applyReference writes image and tag: a tag or digest may be a part of the image.
-func applyReference(own *sandbox.CatalogueImage, f Fields) error {
+func applyReference(own *Entry, f Fields) error {
 	if f.Image == nil && f.Tag == nil {
 		return nil
 	}
@@ -95,8 +95,8 @@ func applyReference(own *sandbox.CatalogueImage, f Fields) error {
 	} else if tag == "" {
 		tag = ociname.DefaultTag
 	}
-	if len(tag) > sandbox.CatalogueTagMax {
-		return sandbox.InvalidField("tag", "has %d characters, more than %d", len(tag), sandbox.CatalogueTagMax)
+	if len(tag) > TagMax {
+		return sandbox.InvalidField("tag", "has %d characters, more than %d", len(tag), TagMax)
 	}
 	named := own.Tag != tag && f.Image == nil
 	own.Image, own.Tag = image, tag
@@ -114,7 +114,7 @@ func applyReference(own *sandbox.CatalogueImage, f Fields) error {
 }
 
 // applyImage writes the fields that depend on the image.
-func (c *Catalogue) applyImage(ctx context.Context, own *sandbox.CatalogueImage, f Fields, fresh bool) error {
+func (c *Catalogue) applyImage(ctx context.Context, own *Entry, f Fields, fresh bool) error {
 	img, err := c.images.LookupFor(ctx, own.Workspace, own.Ref())
 	if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
 		return sandbox.InvalidField("image", "there is no image %q; name its registry, as in ghcr.io/org/app, or an image that the workspace has built", own.Ref())
@@ -123,7 +123,7 @@ func (c *Catalogue) applyImage(ctx context.Context, own *sandbox.CatalogueImage,
 		return err
 	}
 	if fresh || f.MemoryMB != nil && *f.MemoryMB == 0 {
-		own.MemoryBytes = min(max(c.memoryOf(&img), sandbox.CatalogueMemoryMin), sandbox.CatalogueMemoryMax)
+		own.MemoryBytes = min(max(c.memoryOf(&img), MemoryMin), MemoryMax)
 	}
 	if fresh {
 		own.ReadinessPort, own.TTL = img.ReadinessPort, img.TTL
@@ -152,7 +152,7 @@ func (c *Catalogue) applyImage(ctx context.Context, own *sandbox.CatalogueImage,
 }
 
 // applyNumbers writes memory, port and TTL.
-func applyNumbers(own *sandbox.CatalogueImage, f Fields) error {
+func applyNumbers(own *Entry, f Fields) error {
 	if n := f.MemoryMB; n != nil && *n != 0 {
 		if *n < memoryMin || *n > memoryMax {
 			return sandbox.InvalidField("memory_mb", "must be %d to %d", memoryMin, memoryMax)

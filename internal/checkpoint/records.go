@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -20,10 +21,10 @@ type Records interface {
 	Begun(ctx context.Context) ([]sandbox.Checkpoint, error)
 	// Create records a named checkpoint with its event. Errors: Exists; QuotaExceeded when the sandbox
 	// has limit checkpoints, or its workspace's quota is used up.
-	Create(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error
+	Create(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error
 	// ReplaceAutomatic records the automatic checkpoint of a sandbox in place of the previous. Errors:
 	// QuotaExceeded.
-	ReplaceAutomatic(ctx context.Context, c sandbox.Checkpoint, a sandbox.Admission) error
+	ReplaceAutomatic(ctx context.Context, c sandbox.Checkpoint, a quota.Admission) error
 	// SetInterval records the interval of a sandbox's automatic checkpoints, with an event.
 	SetInterval(ctx context.Context, id sandbox.ID, d time.Duration, ev sandbox.Event) error
 	// CountRestore counts that a lost sandbox goes on from its automatic checkpoint, and returns the

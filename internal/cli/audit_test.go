@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func TestAudit(t *testing.T) {
@@ -91,12 +91,12 @@ func TestAudit(t *testing.T) {
 // time; an export of some time has no gaps all the same.
 func TestAuditExportOfATime(t *testing.T) {
 	s := apitest.New(t)
-	_, err := s.Store.ChangeAudit(t.Context(), &sandbox.AuditChange{Extend: func(head sandbox.AuditPoint) (rows []sandbox.AuditRow, _ error) {
+	_, err := s.Store.ChangeAudit(t.Context(), &audit.Change{Extend: func(head audit.Point) (rows []audit.Row, _ error) {
 		for _, ms := range []int{1, 3, 2, 4, 6, 5} {
 			record := fmt.Appendf(nil, `{"seq":%d,"time":"2030-01-01T00:00:00.%06dZ","action":"x","outcome":"ok","duration_ms":0}`, head.Seq+1, ms*1000)
 			hash := sha256.Sum256(append(head.Hash[:], record...))
-			rows = append(rows, sandbox.AuditRow{Seq: head.Seq + 1, Record: record, Prev: head.Hash, Hash: hash})
-			head = sandbox.AuditPoint{Seq: head.Seq + 1, Hash: hash}
+			rows = append(rows, audit.Row{Seq: head.Seq + 1, Record: record, Prev: head.Hash, Hash: hash})
+			head = audit.Point{Seq: head.Seq + 1, Hash: hash}
 		}
 		return rows, nil
 	}})

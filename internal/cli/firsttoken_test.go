@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/cli/operator"
 	"github.com/modbox/modbox/internal/config"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 )
 
@@ -28,7 +29,7 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 	if _, err := statedir.WriteSecret(dir, statedir.TokenFile, func() (string, bool, error) { return a.Bootstrap(t.Context(), st) }); err != nil {
 		t.Fatal(err)
 	}
-	read := func() (string, sandbox.Token) {
+	read := func() (string, account.Token) {
 		t.Helper()
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -67,8 +68,8 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 	if d, err := operator.DescribeFirstToken(t.Context(), cfg); err != nil || d == nil || !d.Made.Equal(after.CreatedAt) || d.Administrators != 0 {
 		t.Errorf("doctor is told %+v, %v", d, err)
 	}
-	u := sandbox.User{ID: "ada", Name: "ada", Administrator: true, CreatedAt: time.Now()}
-	if err := st.CreateUser(t.Context(), u, sandbox.Workspace{ID: "home", Name: "ada", Slug: "ada", CreatedBy: "ada", CreatedAt: time.Now()}); err != nil {
+	u := account.User{ID: "ada", Name: "ada", Administrator: true, CreatedAt: time.Now()}
+	if err := st.CreateUser(t.Context(), u, account.Workspace{ID: "home", Name: "ada", Slug: "ada", CreatedBy: "ada", CreatedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := operator.DescribeFirstToken(t.Context(), cfg); err != nil || d == nil || d.Administrators != 1 {
@@ -94,7 +95,7 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 		t.Errorf("the token made after the removal is %+v", after)
 	}
 	for _, action := range []string{"create-token", "revoke-token"} {
-		rows, err := st.AuditRows(t.Context(), sandbox.AuditFilter{Action: action, Workspace: before.Workspace})
+		rows, err := st.AuditRows(t.Context(), audit.Filter{Action: action, Workspace: before.Workspace})
 		if err != nil || len(rows.Items) != 3 || !strings.Contains(string(rows.Items[0].Record), `"via":"local"`) {
 			t.Errorf("records of %s: %+v, %v; want 3", action, rows, err)
 		}

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -51,7 +51,7 @@ func TestTokenWithoutAToken(t *testing.T) {
 	if made.Workspace != ws || made.User != user || made.Description != "found again" || made.ExpiresAt.Sub(made.CreatedAt) != time.Hour {
 		t.Errorf("the token made is %+v", made)
 	}
-	rows, err := st.AuditRows(t.Context(), sandbox.AuditFilter{Action: "create-token", Object: made.ID, Workspace: ws})
+	rows, err := st.AuditRows(t.Context(), audit.Filter{Action: "create-token", Object: made.ID, Workspace: ws})
 	if err != nil || len(rows.Items) != 1 || !strings.Contains(string(rows.Items[0].Record), `"via":"local"`) {
 		t.Errorf("records of it: %+v, %v", rows, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -448,7 +449,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
 	_, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation)
-	if (err != nil || !sandbox.IsRegistryHost(c.Images.DefaultRegistry)) && c.Images.DefaultRegistry != "" {
+	if (err != nil || !reference.IsHost(c.Images.DefaultRegistry)) && c.Images.DefaultRegistry != "" {
 		bad("images.default_registry", "%q is not a registry such as docker.io or registry.example.com:5000", c.Images.DefaultRegistry)
 	}
 	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))

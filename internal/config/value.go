@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/reference"
 )
 
 // Duration is a time.Duration written as 30s, 10m or 1h30m; "0" is allowed.
@@ -227,7 +227,7 @@ func (r Registries) MarshalText() ([]byte, error) { return []byte(r.String()), n
 func (r *Registries) UnmarshalText(text []byte) (err error) {
 	*r, err = split(text, func(s string) (ociname.Registry, error) {
 		registry, err := ociname.NewRegistry(s, ociname.StrictValidation)
-		if err != nil || !sandbox.IsRegistryHost(s) {
+		if err != nil || !reference.IsHost(s) {
 			return registry, fmt.Errorf("%q is not a registry such as registry.example.com:5000", s)
 		}
 		return registry, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
@@ -58,7 +59,7 @@ type Sandboxes interface {
 // Images finds the image of a sandbox.
 type Images interface {
 	// Resolve returns the image of a digest. Errors: NotFound.
-	Resolve(ctx context.Context, digest string) (sandbox.Image, string, error)
+	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
 }
 
 // Config are the settings of executions.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,10 +16,10 @@ import (
 // it. The caller holds the build lock.
 //
 // Errors: those of [Store.Pull].
-func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (sandbox.Image, error) {
+func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
 	parsed, err := reference.Parse(r.Pull(), s.defaultRegistry)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	if !opts.Force {
 		if img, done, err := s.adoptFrom(ctx, r, parsed.Names); done || err != nil {
@@ -27,7 +28,7 @@ func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 	}
 	pulled, err := s.Pull(ctx, r.Pull(), PullOptions{Progress: opts.Progress})
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	img, done, err := s.adoptFrom(ctx, r, []string{pulled.Ref()})
 	if err == nil && !done {
@@ -38,10 +39,10 @@ func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 
 // adoptFrom makes the first of the names that everybody may use the recipe's
 // image; done is false when there is none.
-func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string) (img sandbox.Image, done bool, err error) {
+func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string) (img spec.Image, done bool, err error) {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
-		return sandbox.Image{}, false, err
+		return spec.Image{}, false, err
 	}
 	defer unlock()
 	for _, n := range names {
@@ -59,5 +60,5 @@ func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string)
 		ix.Add(rec)
 		return s.imageOf(&rec), true, s.index.Write(ix)
 	}
-	return sandbox.Image{}, false, nil
+	return spec.Image{}, false, nil
 }

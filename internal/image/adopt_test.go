@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -44,7 +45,7 @@ func TestPulledRecipe(t *testing.T) {
 	if err != nil || !before.Builtin || before.Digest != "" || before.Ref() != "modbox/system:latest" {
 		t.Fatalf("Lookup before it is pulled = %+v, %v", before, err)
 	}
-	img, path, err := s.Ensure(t.Context(), "modbox/system", sandbox.Puller{}, nil)
+	img, path, err := s.Ensure(t.Context(), "modbox/system", registry.Puller{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestPulledRecipe(t *testing.T) {
 
 	// It is built once; what the tag means later is had by building anew.
 	reg.Push(t, "library/system:24.04", imageOf(t, config, gzipped(t, file("version", "new", 0o644))))
-	if same, _, err := s.Ensure(t.Context(), "system", sandbox.Puller{}, nil); err != nil || same.Digest != img.Digest {
+	if same, _, err := s.Ensure(t.Context(), "system", registry.Puller{}, nil); err != nil || same.Digest != img.Digest {
 		t.Errorf("Ensure again = %s, %v, want what is here", same.Digest, err)
 	}
 	next, err := s.Build(t.Context(), recipeOf(t, s, "system"), image.BuildOptions{Force: true})
@@ -73,26 +74,26 @@ func TestPulledRecipe(t *testing.T) {
 func TestPulledRecipeWithoutRegistry(t *testing.T) {
 	dir := t.TempDir()
 	none := openPulled(t, dir, "")
-	_, _, err := none.Ensure(t.Context(), "system", sandbox.Puller{}, nil)
+	_, _, err := none.Ensure(t.Context(), "system", registry.Puller{}, nil)
 	wantCode(t, "Ensure without a registry", err, sandbox.NotFound)
 	if err == nil || !strings.Contains(err.Error(), "images.default_registry") {
 		t.Errorf("Ensure without a registry: %v, want it to name the setting", err)
 	}
 
 	reg := registrytest.New(t)
-	_, _, err = openPulled(t, dir, reg.Host).Ensure(t.Context(), "system", sandbox.Puller{}, nil)
+	_, _, err = openPulled(t, dir, reg.Host).Ensure(t.Context(), "system", registry.Puller{}, nil)
 	wantCode(t, "Ensure of what the registry has not", err, sandbox.NotFound)
 
 	// What was had by signing in is not for all.
 	ref := reg.Push(t, "library/system:24.04", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
 	reg.On(registrytest.BasicAuth("ann", "pw"))
-	signed, err := image.Open(dir, pulledFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: reg.Host, Remote: remote.Options{InsecureRegistries: loopback, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
-		return sandbox.RegistryLogin{Proof: "1@a", Username: "ann", Password: "pw"}, nil
+	signed, err := image.Open(dir, pulledFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: reg.Host, Remote: remote.Options{InsecureRegistries: loopback, Login: func(context.Context, registry.Puller, string) (registry.Login, error) {
+		return registry.Login{Proof: "1@a", Username: "ann", Password: "pw"}, nil
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := sandbox.Puller{Workspace: "ws"}
+	who := registry.Puller{Workspace: "ws"}
 	if _, err := signed.Pull(t.Context(), ref, image.PullOptions{Who: who}); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestPulledRecipeWithoutRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg.On(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
-	if img, _, err := openPulled(t, dir, reg.Host).Ensure(t.Context(), "system", sandbox.Puller{}, nil); err != nil || !img.Builtin {
+	if img, _, err := openPulled(t, dir, reg.Host).Ensure(t.Context(), "system", registry.Puller{}, nil); err != nil || !img.Builtin {
 		t.Errorf("Ensure of what is here = %+v, %v", img, err)
 	}
 }
@@ -128,7 +129,7 @@ func TestPulledRecipeFromAFile(t *testing.T) {
 	if _, err := s.Import(t.Context(), name, image.ImportOptions{Name: "docker.io/library/system:24.04"}); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := s.Ensure(t.Context(), "modbox/system", sandbox.Puller{}, nil); err != nil || got.Digest != img.Digest || !got.Builtin {
+	if got, _, err := s.Ensure(t.Context(), "modbox/system", registry.Puller{}, nil); err != nil || got.Digest != img.Digest || !got.Builtin {
 		t.Errorf("Ensure = %+v, %v, want %s", got, err, img.Digest)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/spec"
 )
 
 // BuildOptions says how to build.
@@ -34,13 +34,13 @@ type BuildOptions struct {
 // Errors: Unavailable when this host lacks a program or one fails, saying which
 // and why; Invalid when the files it made are not acceptable; for a recipe that is
 // pulled those of [Store.Pull]. On any error, including a context that ends, the store is as before.
-func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (sandbox.Image, error) {
+func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
 	before, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	rec := before.Current(r.Ref())
 	if !opts.Force && s.usable(ctx, r, rec) {
@@ -51,12 +51,12 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another build of " + r.Ref() + " is running"})
 	})
 	if err != nil {
-		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
+		return spec.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
 	}
 	defer unlock()
 	now, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	meanwhile := now.Current(r.Ref())
 	if meanwhile != nil && (rec == nil || !meanwhile.UpdatedAt.Equal(rec.UpdatedAt)) && s.usable(ctx, r, meanwhile) {
@@ -69,7 +69,7 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 	}
 	img, err := work(ctx, r, opts)
 	if err != nil {
-		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
+		return spec.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
 	}
 	opts.Progress(phase.Event{Phase: phase.Done, Message: "built"})
 	return img, nil
@@ -83,10 +83,10 @@ func (s *Store) usable(ctx context.Context, r *recipe.Recipe, rec *index.Record)
 }
 
 // build makes the image, whatever is there. The caller holds the build lock.
-func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (sandbox.Image, error) {
+func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
 	work, err := s.workDir(ctx)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	undo := cleanup.Make(func() { _ = work.Close() })
 	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
@@ -94,11 +94,11 @@ func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 
 	root, err := s.makeRootfs(ctx, r, work.Name(), opts.Progress)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	rec, err := s.keepRecipe(ctx, r, root)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	return s.imageOf(rec), nil
 }

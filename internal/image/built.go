@@ -22,6 +22,8 @@ import (
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -31,19 +33,19 @@ import (
 // which its digest names this image and no other with the same files.
 
 // Built returns the image that a workspace has built as ref. Errors: NotFound.
-func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	missing := sandbox.Errorf(sandbox.NotFound, "the workspace has built no image %.100q", ref)
 	name, tag, err := reference.BuiltName(ref)
 	if err != nil || owner == "" {
-		return sandbox.Image{}, missing
+		return spec.Image{}, missing
 	}
 	ix, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	rec := ix.Owned(owner, name+":"+tag)
 	if rec == nil {
-		return sandbox.Image{}, missing
+		return spec.Image{}, missing
 	}
 	return rec.Image(), nil
 }
@@ -80,25 +82,25 @@ func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) erro
 }
 
 // BuiltBy returns the images that a workspace has built, by name.
-func (s *Store) BuiltBy(_ context.Context, owner sandbox.WorkspaceID) ([]sandbox.Image, error) {
+func (s *Store) BuiltBy(_ context.Context, owner sandbox.WorkspaceID) ([]spec.Image, error) {
 	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
-	var list []sandbox.Image
+	var list []spec.Image
 	for i := range ix.Images {
 		if rec := &ix.Images[i]; rec.Current && owner != "" && rec.Owner == owner {
 			list = append(list, rec.Image())
 		}
 	}
-	slices.SortFunc(list, func(a, b sandbox.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
+	slices.SortFunc(list, func(a, b spec.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
 	return list, nil
 }
 
 // checkOwner refuses a digest that only others have. Errors: NotFound.
-func (s *Store) checkOwner(ix *index.Index, ref string, who sandbox.Puller) error {
+func (s *Store) checkOwner(ix *index.Index, ref string, who registry.Puller) error {
 	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
-	if err != nil || parsed.Digest == "" || who == (sandbox.Puller{}) {
+	if err != nil || parsed.Digest == "" || who == (registry.Puller{}) {
 		return nil
 	}
 	others := false
@@ -121,7 +123,7 @@ func (s *Store) checkOwner(ix *index.Index, ref string, who sandbox.Puller) erro
 // OCIConfig returns what an image, as [Store.Resolve] returned it, says about itself,
 // also when its reference has come to mean another one since. Errors: NotFound for
 // what was removed.
-func (s *Store) OCIConfig(of sandbox.Image) (*v1.ConfigFile, error) {
+func (s *Store) OCIConfig(of spec.Image) (*v1.ConfigFile, error) {
 	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
@@ -164,10 +166,10 @@ type FinishRequest struct {
 }
 
 // Finish stages an image and publishes it at once: see [Store.StageBuilt].
-func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, error) {
+func (s *Store) Finish(ctx context.Context, req FinishRequest) (spec.Image, error) {
 	staged, err := s.StageBuilt(ctx, req)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	defer staged.Discard()
 	done, err := staged.Publish(ctx, nil)
@@ -242,7 +244,7 @@ func (s *Store) builtImage(base *index.Record, req FinishRequest) (v1.Image, err
 // markConfig gives an EROFS a UUID that says how what is in it is run. So images with
 // the same files that are run in another way have different digests: who knows the
 // digest of a sandbox's image knows which of them it is.
-func markConfig(file string, config *sandbox.ImageConfig) error {
+func markConfig(file string, config *spec.Config) error {
 	all := func(list []string) []string { return append([]string{}, list...) } // none is none, however it is written
 	data, err := json.Marshal([]any{
 		"run 1", all(config.Entrypoint), all(config.Cmd), all(config.Env), config.WorkingDir, config.User, append([]uint16{}, config.ExposedPorts...),

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,7 +24,7 @@ func TestFinishSharesTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish := func(tag, user string) (sandbox.Image, string) {
+	finish := func(tag, user string) (spec.Image, string) {
 		t.Helper()
 		img, err := s.Finish(t.Context(), image.FinishRequest{Base: layer.Digest, Config: v1.Config{User: user}, Owner: "me", Name: "app", Tag: tag})
 		if err != nil {

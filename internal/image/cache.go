@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -20,23 +21,23 @@ const (
 // its root filesystem, and notes that it is in use. An image that was made more
 // than maxAge ago, unless that is 0, or whose file is damaged does not count.
 // Errors: NotFound.
-func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (sandbox.Image, string, error) {
+func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (spec.Image, string, error) {
 	none := sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
 	ix, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	rec := ix.ByCacheKey(key)
 	if rec == nil || maxAge > 0 && time.Since(rec.CreatedAt) > maxAge || s.verify(ctx, rec) != nil {
-		return sandbox.Image{}, "", none
+		return spec.Image{}, "", none
 	}
 	if time.Since(rec.UpdatedAt) > cacheTouch {
 		if err := s.touchCached(ctx, key); err != nil {
-			return sandbox.Image{}, "", err
+			return spec.Image{}, "", err
 		}
 	}
 	if err := s.leases.Note(rec.Digest); err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
 }

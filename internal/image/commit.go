@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -43,7 +44,7 @@ type CommitRequest struct {
 	// layers that each are small may add up; 0 is no limit.
 	MaxFiles int64
 	// Config is how the image is run; nil is as the base.
-	Config *sandbox.ImageConfig
+	Config *spec.Config
 	// Name and Tag make the result what name:tag means; the tag "" is "latest".
 	// Without a name it has only its digest, and Prune keeps it while it is in use
 	// or new.
@@ -68,7 +69,7 @@ type CommitRequest struct {
 // Committed is what Commit made, or found made.
 type Committed struct {
 	// Image has the digest and size of the merged root filesystem.
-	sandbox.Image
+	spec.Image
 	// Path is the absolute path of that root filesystem.
 	Path string
 	// FileCount counts the names in it.
@@ -254,7 +255,7 @@ func (s *Store) stageLayer(ctx context.Context, w *rootfs.Writer, base *index.Re
 }
 
 // configHash identifies what a request says beside base and layer.
-func configHash(config sandbox.ImageConfig, req CommitRequest) (string, error) {
+func configHash(config spec.Config, req CommitRequest) (string, error) {
 	data, err := json.Marshal([]any{config, req.Description, req.Labels})
 	if err != nil {
 		return "", fmt.Errorf("describe configuration: %w", err)

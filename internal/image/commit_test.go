@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -215,7 +216,7 @@ func TestCommitNames(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{})
 	base, err := s.Commit(t.Context(), image.CommitRequest{
 		Layer: bytes.NewReader(tarball(t, file("a", "a", 0o644))), Name: "team/app", Description: "an app",
-		Config: &sandbox.ImageConfig{Cmd: []string{"serve"}, Env: []string{"A=1"}, User: "app"},
+		Config: &spec.Config{Cmd: []string{"serve"}, Env: []string{"A=1"}, User: "app"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +239,7 @@ func TestCommitNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(images, func(i sandbox.Image) bool { return i.Name == "" }); i >= 0 {
+	if i := slices.IndexFunc(images, func(i spec.Image) bool { return i.Name == "" }); i >= 0 {
 		t.Errorf("List has %+v, which has no name", images[i])
 	}
 	if _, err := s.Commit(t.Context(), image.CommitRequest{Layer: strings.NewReader(""), Name: "Not A Name"}); fieldOf(err) != "name" {

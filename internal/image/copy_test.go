@@ -14,6 +14,8 @@ import (
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -270,7 +272,7 @@ func TestIgnore(t *testing.T) {
 func TestBuiltImagesAreTheirOwners(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
 	base := build(t, s, "test/main")
-	finish := func(owner sandbox.WorkspaceID, env string) sandbox.Image {
+	finish := func(owner sandbox.WorkspaceID, env string) spec.Image {
 		t.Helper()
 		req := image.FinishRequest{Base: base.Digest, Owner: owner, Name: "app", Tag: "v1"}
 		req.Config.Env = []string{env}
@@ -299,11 +301,11 @@ func TestBuiltImagesAreTheirOwners(t *testing.T) {
 	_, err = s.Lookup(t.Context(), "app:v1")
 	wantCode(t, "Lookup", err, sandbox.NotFound)
 	for who, want := range map[sandbox.WorkspaceID]sandbox.Code{"me": "", "they": sandbox.NotFound} {
-		if _, _, err := s.Ensure(t.Context(), mine.Digest, sandbox.Puller{Workspace: who}, nil); sandbox.CodeOf(err) != want {
+		if _, _, err := s.Ensure(t.Context(), mine.Digest, registry.Puller{Workspace: who}, nil); sandbox.CodeOf(err) != want {
 			t.Errorf("Ensure(%s) of my digest: %v, want %q", who, err, want)
 		}
 	}
-	if !s.Stale(mine.Digest, sandbox.Puller{Workspace: "they"}) {
+	if !s.Stale(mine.Digest, registry.Puller{Workspace: "they"}) {
 		t.Error("others need not ask for my digest")
 	}
 	moved := finish("me", "A=2")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -31,24 +32,24 @@ type Remover struct {
 // Errors: Invalid for what is no reference; NotFound for what is not here, or is only
 // for others; Forbidden for what only administrators may remove; Conflict for a digest
 // that several images have.
-func (s *Store) Discard(ctx context.Context, who Remover, ref string) (sandbox.Image, error) {
+func (s *Store) Discard(ctx context.Context, who Remover, ref string) (spec.Image, error) {
 	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	defer unlock()
 	rec, err := s.named(ix, who, ref, parsed)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	img := s.imageOf(rec)
 	switch {
 	case rec.Owner == "" && rec.Readers() == nil && !who.Administrator:
-		return sandbox.Image{}, notForOne(img.Ref())
+		return spec.Image{}, notForOne(img.Ref())
 	case rec.Owner == "" && rec.Readers() != nil && slices.ContainsFunc(rec.Readers(), func(ws sandbox.WorkspaceID) bool { return ws != who.Workspace }):
 		rec.Pull.Forget(who.Workspace)
 	default:

@@ -16,6 +16,8 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -24,14 +26,14 @@ type discarding struct {
 	*image.Store
 	dir    string
 	reg    *registrytest.Registry
-	logins map[sandbox.WorkspaceID]sandbox.RegistryLogin
+	logins map[sandbox.WorkspaceID]registry.Login
 	// inUse and catalogued are what the store is told.
 	inUse, catalogued []string
 }
 
 func newDiscarding(t *testing.T) *discarding {
 	t.Helper()
-	d := &discarding{dir: t.TempDir(), reg: registrytest.New(t), logins: map[sandbox.WorkspaceID]sandbox.RegistryLogin{}}
+	d := &discarding{dir: t.TempDir(), reg: registrytest.New(t), logins: map[sandbox.WorkspaceID]registry.Login{}}
 	d.open(t)
 	return d
 }
@@ -41,7 +43,7 @@ func (d *discarding) open(t *testing.T) {
 	t.Helper()
 	var err error
 	d.Store, err = image.Open(d.dir, recipeFS(), image.Options{
-		Bootstrapper: &fake{tar: small(t, "one")}, Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
+		Bootstrapper: &fake{tar: small(t, "one")}, Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who registry.Puller, _ string) (registry.Login, error) {
 			return d.logins[who.Workspace], nil
 		}}, RecheckInterval: time.Hour,
 
@@ -54,7 +56,7 @@ func (d *discarding) open(t *testing.T) {
 }
 
 // built is an image of a workspace with a file of its own.
-func (d *discarding) built(t *testing.T, owner sandbox.WorkspaceID, tag string) sandbox.Image {
+func (d *discarding) built(t *testing.T, owner sandbox.WorkspaceID, tag string) spec.Image {
 	t.Helper()
 	base, err := d.Commit(t.Context(), image.CommitRequest{Owner: owner, Layer: bytes.NewReader(tarball(t, file(tag, noise(1<<18+len(owner+sandbox.WorkspaceID(tag))), 0o644)))})
 	if err != nil {
@@ -68,9 +70,9 @@ func (d *discarding) built(t *testing.T, owner sandbox.WorkspaceID, tag string) 
 }
 
 // pulled is an image of the registry, as a workspace has it.
-func (d *discarding) pulled(t *testing.T, ref string, who sandbox.WorkspaceID) sandbox.Image {
+func (d *discarding) pulled(t *testing.T, ref string, who sandbox.WorkspaceID) spec.Image {
 	t.Helper()
-	img, _, err := d.Ensure(t.Context(), ref, sandbox.Puller{Workspace: who}, nil)
+	img, _, err := d.Ensure(t.Context(), ref, registry.Puller{Workspace: who}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +137,7 @@ func TestDiscardShared(t *testing.T) {
 	d.pulled(t, public, "me")
 	d.reg.On(registrytest.BasicAuth("ann", "pw"))
 	for i, ws := range []sandbox.WorkspaceID{"me", "they"} {
-		d.logins[ws] = sandbox.RegistryLogin{Proof: string(rune('1'+i)) + "@a", Username: "ann", Password: "pw"}
+		d.logins[ws] = registry.Login{Proof: string(rune('1'+i)) + "@a", Username: "ann", Password: "pw"}
 		d.pulled(t, private, ws)
 	}
 	build(t, d.Store, "test/main")
@@ -290,7 +292,7 @@ func TestPruneForLayers(t *testing.T) {
 }
 
 // ageEntry makes an image one that was made and used before.
-func ageEntry(t *testing.T, dir string, img sandbox.Image, by time.Duration) {
+func ageEntry(t *testing.T, dir string, img spec.Image, by time.Duration) {
 	t.Helper()
 	name := filepath.Join(dir, "index.json")
 	index, err := os.ReadFile(name)
@@ -316,7 +318,7 @@ func ageEntry(t *testing.T, dir string, img sandbox.Image, by time.Duration) {
 func TestPruneForPulled(t *testing.T) {
 	d := newDiscarding(t)
 	var refs []string
-	var images []sandbox.Image
+	var images []spec.Image
 	for i, name := range []string{"unused", "used", "catalogued", "recent", "pinned"} {
 		ref := d.reg.Push(t, name+":v1", imageOf(t, v1.Config{}, gzipped(t, file(name, noise(1<<18+i), 0o644))))
 		refs, images = append(refs, ref), append(images, d.pulled(t, ref, "me"))
@@ -415,7 +417,7 @@ func TestDeletedWorkspaceHasNoImages(t *testing.T) {
 	ref := d.reg.Push(t, "team/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("f", "x", 0o644))))
 	d.reg.On(registrytest.BasicAuth("ann", "pw"))
 	for _, ws := range []sandbox.WorkspaceID{"one", "two"} {
-		d.logins[ws] = sandbox.RegistryLogin{Proof: "1", Username: "ann", Password: "pw"}
+		d.logins[ws] = registry.Login{Proof: "1", Username: "ann", Password: "pw"}
 		d.pulled(t, ref, ws)
 	}
 	if err := d.ForgetBuilt(t.Context(), "one"); err != nil {

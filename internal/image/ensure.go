@@ -11,16 +11,18 @@ import (
 
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Lookup returns what is known about the image that ref names, as [Store.Resolve]
 // does, also of a built-in one that is not built yet, and of one that a registry
 // may have: they have no digest but the one in ref. Errors: Invalid, NotFound.
-func (s *Store) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
+func (s *Store) Lookup(ctx context.Context, ref string) (spec.Image, error) {
 	ix, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	rec, err := s.find(ctx, ix, ref)
 	if err == nil {
@@ -32,13 +34,13 @@ func (s *Store) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
 	if parsed, refErr := reference.Parse(ref, s.defaultRegistry); refErr == nil && parsed.Remote != nil {
 		return remoteImage(parsed), nil
 	}
-	return sandbox.Image{}, err
+	return spec.Image{}, err
 }
 
 // LookupFor is [Store.Lookup] for a workspace. A name that it has given to an image that
 // it built means this one. Of an image that it is not known to be allowed to have it
 // learns what it would if the image were not here; Readers says that it is.
-func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	img, err := s.Built(ctx, ws, ref)
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return img, err
@@ -49,9 +51,9 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 	}
 	ix, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
-	if rec := s.private(ix, ref, sandbox.Puller{Workspace: ws}); rec != nil {
+	if rec := s.private(ix, ref, registry.Puller{Workspace: ws}); rec != nil {
 		img.Readers = rec.Readers() // which made what the digest names
 	}
 	if img.VisibleTo(ws) {
@@ -59,10 +61,10 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 	}
 	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	if parsed.Remote == nil {
-		return sandbox.Image{}, s.unknown(ctx, ref)
+		return spec.Image{}, s.unknown(ctx, ref)
 	}
 	hidden := remoteImage(parsed)
 	hidden.Readers = img.Readers
@@ -70,8 +72,8 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 }
 
 // remoteImage returns what is known about an image that has to be pulled.
-func remoteImage(parsed reference.Reference) sandbox.Image {
-	img := sandbox.Image{Name: reference.RepositoryName(parsed.Remote), ID: reference.ImageID(reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote))}
+func remoteImage(parsed reference.Reference) spec.Image {
+	img := spec.Image{Name: reference.RepositoryName(parsed.Remote), ID: reference.ImageID(reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote))}
 	if parsed.Digest != "" {
 		img.Digest = parsed.Digest
 	} else {
@@ -90,12 +92,12 @@ func remoteImage(parsed reference.Reference) sandbox.Image {
 // itself. Progress, which may be nil, is told what happens as in [BuildOptions].
 //
 // Errors: as Resolve, [Store.Build] and [Store.Pull].
-func (s *Store) Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(phase.Event)) (sandbox.Image, string, error) {
+func (s *Store) Ensure(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, string, error) {
 	img, rootfs, err := s.Resolve(ctx, ref)
 	if err == nil {
 		moved, err := s.ask(ctx, ref, who)
 		if err != nil {
-			return sandbox.Image{}, "", err
+			return spec.Image{}, "", err
 		}
 		if !moved {
 			return img, rootfs, nil
@@ -107,19 +109,19 @@ func (s *Store) Ensure(ctx context.Context, ref string, who sandbox.Puller, prog
 		_, err = s.Update(ctx, ref, who, progress)
 	}
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	return s.Resolve(ctx, ref)
 }
 
 // Update is [Store.Pull] for somebody.
-func (s *Store) Update(ctx context.Context, ref string, who sandbox.Puller, progress func(phase.Event)) (sandbox.Image, error) {
+func (s *Store) Update(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, error) {
 	return s.Pull(ctx, ref, PullOptions{Progress: progress, Who: who})
 }
 
 // Stale reports whether what a reference means here is not simply there for
 // somebody: [Store.Ensure] asks the registry again, or whether they may have it.
-func (s *Store) Stale(ref string, who sandbox.Puller) bool {
+func (s *Store) Stale(ref string, who registry.Puller) bool {
 	ix, err := s.index.Load()
 	if err != nil {
 		return false
@@ -129,7 +131,7 @@ func (s *Store) Stale(ref string, who sandbox.Puller) bool {
 
 // ask asks the registry of an image that is here whether it has another one now,
 // when it has not been asked for long or it must say whether who may have it.
-func (s *Store) ask(ctx context.Context, ref string, who sandbox.Puller) (moved bool, err error) {
+func (s *Store) ask(ctx context.Context, ref string, who registry.Puller) (moved bool, err error) {
 	ix, err := s.index.Load()
 	if err != nil {
 		return false, err
@@ -175,7 +177,7 @@ func (s *Store) old(ix *index.Index, ref string) bool {
 // moved asks the registry whether a tag means something else than here, and
 // notes that it was asked, also in vain: not every sandbox should wait for a
 // registry that does not answer.
-func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool, error) {
+func (s *Store) moved(ctx context.Context, ref string, who registry.Puller) (bool, error) {
 	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
 		return false, err

@@ -18,6 +18,8 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -34,7 +36,7 @@ func TestEnsurePulls(t *testing.T) {
 			t.Errorf("Lookup(%s) before the pull = %+v, %v, want %s without a digest", name, known, err, ref)
 		}
 	}
-	img, path, err := s.Ensure(t.Context(), "library/app:v1", sandbox.Puller{}, nil)
+	img, path, err := s.Ensure(t.Context(), "library/app:v1", registry.Puller{}, nil)
 	if err != nil || img.Ref() != ref {
 		t.Fatalf("Ensure = %+v, %v, want %s", img, err, ref)
 	}
@@ -61,7 +63,7 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _, err := s.Ensure(t.Context(), ref, sandbox.Puller{}, nil)
+	old, _, err := s.Ensure(t.Context(), ref, registry.Puller{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,7 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 	var asked atomic.Int32
 	count := func(http.ResponseWriter, *http.Request) bool { asked.Add(1); return false }
 	reg.On(count)
-	if img, _, err := s.Ensure(t.Context(), ref, sandbox.Puller{}, nil); err != nil || img.Digest != old.Digest || asked.Load() != 0 || s.Stale(ref, sandbox.Puller{}) {
+	if img, _, err := s.Ensure(t.Context(), ref, registry.Puller{}, nil); err != nil || img.Digest != old.Digest || asked.Load() != 0 || s.Stale(ref, registry.Puller{}) {
 		t.Errorf("Ensure soon after = %s, %v with %d questions, want what is here without any", img.Digest, err, asked.Load())
 	}
 	eager, err := image.Open(dir, recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, RecheckInterval: time.Nanosecond})
@@ -77,24 +79,24 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg.On(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
-	if img, _, err := eager.Ensure(t.Context(), ref, sandbox.Puller{}, nil); err != nil || img.Digest != old.Digest {
+	if img, _, err := eager.Ensure(t.Context(), ref, registry.Puller{}, nil); err != nil || img.Digest != old.Digest {
 		t.Errorf("Ensure with a broken registry = %s, %v, want what is here", img.Digest, err)
 	}
 	reg.On(count)
-	img, _, err := eager.Ensure(t.Context(), ref, sandbox.Puller{}, nil)
+	img, _, err := eager.Ensure(t.Context(), ref, registry.Puller{}, nil)
 	if err != nil || img.Digest == old.Digest {
 		t.Errorf("Ensure after the tag moved = %s, %v, want the new one", img.Digest, err)
 	}
 	if _, path, err := eager.Resolve(t.Context(), old.Digest); err != nil || contents(t, readEROFS(t, path))["a"] != "old" {
 		t.Errorf("the image of sandboxes that run is gone: %v", err)
 	}
-	if eager.Stale(old.Digest, sandbox.Puller{}) {
+	if eager.Stale(old.Digest, registry.Puller{}) {
 		t.Error("a digest is stale, want only tags to be")
 	}
 }
 
 // age makes an image look unused for a time.
-func age(t *testing.T, dir string, img sandbox.Image, by time.Duration) {
+func age(t *testing.T, dir string, img spec.Image, by time.Duration) {
 	t.Helper()
 	then := time.Now().Add(-by)
 	if err := os.Chtimes(filepath.Join(dir, "used", strings.TrimPrefix(img.Digest, "sha256:")), then, then); err != nil {
@@ -114,7 +116,7 @@ func age(t *testing.T, dir string, img sandbox.Image, by time.Duration) {
 func TestTrim(t *testing.T) {
 	reg, dir := registrytest.New(t), t.TempDir()
 	s := pullStore(t, dir)
-	var images []sandbox.Image
+	var images []spec.Image
 	for i, name := range []string{"oldest", "needed", "referred", "newer", "fresh"} {
 		ref := reg.Push(t, name+":v1", imageOf(t, v1.Config{}, gzipped(t, file(name, noise(1<<20+i), 0o644))))
 		img, _ := pull(t, s, ref)
@@ -145,7 +147,7 @@ func TestTrim(t *testing.T) {
 		_, _, err := s.Resolve(t.Context(), images[i].Ref())
 		wantCode(t, images[i].Ref(), err, want)
 	}
-	if _, _, err := s.Ensure(t.Context(), images[0].Ref(), sandbox.Puller{}, nil); err != nil {
+	if _, _, err := s.Ensure(t.Context(), images[0].Ref(), registry.Puller{}, nil); err != nil {
 		t.Errorf("what was trimmed cannot be pulled again: %v", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -129,7 +130,7 @@ func recipeOf(t *testing.T, s *image.Store, ref string) *recipe.Recipe {
 	return r
 }
 
-func build(t *testing.T, s *image.Store, ref string) sandbox.Image {
+func build(t *testing.T, s *image.Store, ref string) spec.Image {
 	t.Helper()
 	img, err := s.Build(t.Context(), recipeOf(t, s, ref), image.BuildOptions{})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -36,7 +37,7 @@ type ImportOptions struct {
 // Errors: Invalid for another kind of file, for images without a name, for other images with the
 // name of a built-in image, and as by Pull; Unsupported and TooLarge as by Pull. The images before
 // the first that fails stay.
-func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]sandbox.Image, error) {
+func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
@@ -54,7 +55,7 @@ func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]
 	if opts.Name != "" && len(found) != 1 {
 		return nil, sandbox.InvalidField("name", "%s has %d images, a name is for one", file, len(found))
 	}
-	var images []sandbox.Image
+	var images []spec.Image
 	for i, f := range found {
 		f.Name = cmp.Or(opts.Name, f.Name)
 		opts.Progress(phase.Event{Phase: phase.Writing, Done: int64(i), Total: int64(len(found)), Message: f.Name})

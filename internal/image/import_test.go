@@ -20,6 +20,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -99,7 +100,7 @@ func TestExportAndImport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range []sandbox.Image{img, over.Image} {
+	for _, from := range []spec.Image{img, over.Image} {
 		var first, second bytes.Buffer
 		for _, w := range []io.Writer{&first, &second} {
 			if err := s.Export(t.Context(), from.Ref(), w); err != nil {

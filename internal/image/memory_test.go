@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -64,7 +65,7 @@ func TestMemoryOfImages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ref := reg.Push(t, name, imageOf(t, v1.Config{}, layerOf(t, c.tar)))
-			_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: sandbox.Puller{Workspace: "me"}})
+			_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: registry.Puller{Workspace: "me"}})
 			wantCode(t, "Pull", err, c.code)
 			if err != nil && !strings.Contains(err.Error(), "images.memory") {
 				t.Errorf("the error %q does not name the setting", err)

@@ -13,6 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,8 +25,8 @@ func fullDisk(s *image.Store, owner sandbox.WorkspaceID, bytes int64) image.Chec
 		if err != nil {
 			return err
 		}
-		q := sandbox.Quota{sandbox.LimitDisk: bytes}
-		return q.AdmitsDisk(sandbox.DiskUse{Images: images, BuildCache: left}, add)
+		q := quota.Limits{quota.LimitDisk: bytes}
+		return q.AdmitsDisk(quota.DiskUse{Images: images, BuildCache: left}, add)
 	}
 }
 
@@ -40,7 +42,7 @@ func commitWith(t *testing.T, s *image.Store, check image.Check, req image.Commi
 }
 
 // storeWithBase makes a store, of whose images those used are in use, with one to build on.
-func storeWithBase(t *testing.T, used *[]string) (dir string, s *image.Store, base sandbox.Image) {
+func storeWithBase(t *testing.T, used *[]string) (dir string, s *image.Store, base spec.Image) {
 	t.Helper()
 	dir = t.TempDir()
 	s, err := image.Open(dir, recipeFS(), image.Options{

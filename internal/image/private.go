@@ -6,6 +6,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,8 +16,8 @@ import (
 // long as a tag is not asked for again.
 
 // private returns the record of an image that not everybody may have, or nil.
-func (s *Store) private(ix *index.Index, ref string, who sandbox.Puller) *index.Record {
-	if who == (sandbox.Puller{}) {
+func (s *Store) private(ix *index.Index, ref string, who registry.Puller) *index.Record {
+	if who == (registry.Puller{}) {
 		return nil
 	}
 	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
@@ -43,7 +44,7 @@ func (s *Store) private(ix *index.Index, ref string, who sandbox.Puller) *index.
 // the registry has said so before and need not be asked for that.
 //
 // Errors: those of [Store.Pull].
-func (s *Store) askFor(ctx context.Context, rec *index.Record, who sandbox.Puller) (moved, known bool, err error) {
+func (s *Store) askFor(ctx context.Context, rec *index.Record, who registry.Puller) (moved, known bool, err error) {
 	parsed, err := reference.Parse(rec.Pull.Reference, s.defaultRegistry)
 	if err != nil {
 		return false, false, err

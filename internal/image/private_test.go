@@ -14,6 +14,8 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,17 +24,17 @@ func TestPrivateImages(t *testing.T) {
 	reg := registrytest.New(t)
 	ref := reg.Push(t, "private:v1", imageOf(t, v1.Config{User: "app"}, gzipped(t, file("secret", "s", 0o644))))
 	reg.On(registrytest.BasicAuth("ann", "pw"))
-	ours, theirs := sandbox.Puller{Workspace: "ours"}, sandbox.Puller{Workspace: "theirs"}
-	ann := sandbox.RegistryLogin{Proof: "1@a", Username: "ann", Password: "pw"}
-	logins := map[sandbox.WorkspaceID]sandbox.RegistryLogin{"ours": ann}
+	ours, theirs := registry.Puller{Workspace: "ours"}, registry.Puller{Workspace: "theirs"}
+	ann := registry.Login{Proof: "1@a", Username: "ann", Password: "pw"}
+	logins := map[sandbox.WorkspaceID]registry.Login{"ours": ann}
 	var gone error
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who registry.Puller, _ string) (registry.Login, error) {
 		return logins[who.Workspace], gone
 	}}, Bootstrapper: &fake{}, RecheckInterval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ensure := func(ref string, who sandbox.Puller) (sandbox.Image, error) {
+	ensure := func(ref string, who registry.Puller) (spec.Image, error) {
 		img, _, err := s.Ensure(t.Context(), ref, who, nil)
 		return img, err
 	}
@@ -72,7 +74,7 @@ func TestPrivateImages(t *testing.T) {
 	if err != nil && strings.ReplaceAll(err.Error(), img.Digest, "") != strings.ReplaceAll(none.Error(), "sha256:"+strings.Repeat("0", 64), "") {
 		t.Errorf("others are told %q of what is here, and %q of what is not", err, none)
 	}
-	logins["theirs"] = sandbox.RegistryLogin{Proof: "2@a", Username: "ann", Password: "wrong"}
+	logins["theirs"] = registry.Login{Proof: "2@a", Username: "ann", Password: "wrong"}
 	_, err = ensure(ref, theirs)
 	wantCode(t, "Ensure with a wrong password", err, sandbox.Forbidden)
 	asked := 0
@@ -83,23 +85,23 @@ func TestPrivateImages(t *testing.T) {
 	if _, err := ensure(ref, ours); err != nil || asked != 0 {
 		t.Errorf("Ensure again = %v, with %d requests", err, asked)
 	}
-	logins["theirs"] = sandbox.RegistryLogin{Proof: "2@b", Username: "ann", Password: "pw"}
+	logins["theirs"] = registry.Login{Proof: "2@b", Username: "ann", Password: "pw"}
 	if got, err := ensure(ref, theirs); err != nil || got.Digest != img.Digest || asked == 0 {
 		t.Errorf("Ensure with the right password = %+v, %v, with %d requests", got, err, asked)
 	}
 	gone = sandbox.Errorf(sandbox.Forbidden, "the credential was deleted")
 	_, err = ensure(ref, ours)
 	wantCode(t, "Ensure after the credential was deleted", err, sandbox.Forbidden)
-	if _, err := ensure(img.Digest, sandbox.Puller{}); err != nil {
+	if _, err := ensure(img.Digest, registry.Puller{}); err != nil {
 		t.Errorf("the server itself: %v", err)
 	}
 	gone = nil
-	logins["ours"] = sandbox.RegistryLogin{Proof: "1@b", Username: "ann", Password: "wrong"}
+	logins["ours"] = registry.Login{Proof: "1@b", Username: "ann", Password: "wrong"}
 	_, err = ensure(ref, ours)
 	wantCode(t, "Ensure after the password was changed", err, sandbox.Forbidden)
 	reg.On(nil)
 	delete(logins, "theirs")
-	if _, err := ensure(ref, sandbox.Puller{Workspace: "third"}); err != nil {
+	if _, err := ensure(ref, registry.Puller{Workspace: "third"}); err != nil {
 		t.Errorf("Ensure when the registry lets everybody: %v", err)
 	}
 	if got, err := ensure(ref, theirs); err != nil || got.Readers != nil {
@@ -132,21 +134,21 @@ func TestPrivateLayersByTheirDigest(t *testing.T) {
 	own.On(lacking)
 	closed.On(func(w http.ResponseWriter, r *http.Request) bool { return auth(w, r) || lacking(w, r) })
 	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{
-		Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
+		Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who registry.Puller, host string) (registry.Login, error) {
 			if host != closed.Host {
-				return sandbox.RegistryLogin{}, nil
+				return registry.Login{}, nil
 			}
-			return sandbox.RegistryLogin{Proof: string(who.Workspace), Username: "ann", Password: "pw"}, nil
+			return registry.Login{Proof: string(who.Workspace), Username: "ann", Password: "pw"}, nil
 		}}, Bootstrapper: &fake{},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pull(t.Context(), ref, image.PullOptions{Who: sandbox.Puller{Workspace: "a"}}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, image.PullOptions{Who: registry.Puller{Workspace: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	for name, copied := range refs {
-		_, err = s.Pull(t.Context(), copied, image.PullOptions{Who: sandbox.Puller{Workspace: "b"}})
+		_, err = s.Pull(t.Context(), copied, image.PullOptions{Who: registry.Puller{Workspace: "b"}})
 		wantCode(t, "a pull of another's layer from "+name, err, sandbox.NotFound)
 	}
 }

@@ -26,13 +26,15 @@ import (
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // PullOptions says how to pull.
 type PullOptions struct {
 	// Who the image is for: [Options.Login] signs in for them.
-	Who sandbox.Puller
+	Who registry.Puller
 	// Progress is told what happens, by one goroutine at a time; may be nil. It
 	// must return soon. In PhasePulling it counts bytes.
 	Progress func(phase.Event)
@@ -61,17 +63,17 @@ const pullLock = "pull-"
 // or kind; TooLarge; Timeout for a registry that stalls, and Unavailable for one
 // that cannot be reached, limits pulls, or sends what it should not. They carry the
 // registry's words. On any error what the store has is as before.
-func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox.Image, error) {
+func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
 	opts.Progress = phase.Serialised(opts.Progress)
 	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	if parsed.Remote == nil {
-		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "%.100q names no registry, and this server has no default one (images.default_registry)", ref)
+		return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "%.100q names no registry, and this server has no default one (images.default_registry)", ref)
 	}
 	// References are longer than names of files may be.
 	what := sha256.Sum256([]byte(reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote)))
@@ -79,13 +81,13 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another pull of " + ref + " is running"})
 	})
 	if err != nil {
-		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
+		return spec.Image{}, fmt.Errorf("pull %s: %w", ref, err)
 	}
 	defer unlock()
 	defer s.downloads.Trim()
 	rec, err := s.pull(ctx, parsed.Remote, opts)
 	if err != nil {
-		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
+		return spec.Image{}, fmt.Errorf("pull %s: %w", ref, err)
 	}
 	opts.Progress(phase.Event{Phase: phase.Done, Message: "pulled"})
 	return s.imageOf(rec), nil
@@ -172,7 +174,7 @@ func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ocin
 }
 
 // pullRecordOf returns the record of an image that was pulled as ref.
-func pullRecordOf(ref ociname.Reference, asked v1.Hash, img oci.Image, config sandbox.ImageConfig) index.Record {
+func pullRecordOf(ref ociname.Reference, asked v1.Hash, img oci.Image, config spec.Config) index.Record {
 	name, tag := reference.RepositoryName(ref), ref.Identifier()
 	if _, ok := ref.(ociname.Digest); ok {
 		tag = ""

@@ -30,10 +30,12 @@ import (
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func pull(t *testing.T, s *image.Store, ref string) (sandbox.Image, fs.FS) {
+func pull(t *testing.T, s *image.Store, ref string) (spec.Image, fs.FS) {
 	t.Helper()
 	img, err := s.Pull(t.Context(), ref, image.PullOptions{})
 	if err != nil {
@@ -67,7 +69,7 @@ func TestPull(t *testing.T) {
 	ref := reg.Push(t, "team/app:v1", img)
 
 	got, files := pull(t, s, ref)
-	wantConfig := sandbox.ImageConfig{
+	wantConfig := spec.Config{
 		Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"A=1", "B="}, WorkingDir: "/srv", User: "app:app", ExposedPorts: []uint16{80, 8080},
 	}
 	if d := cmp.Diff(wantConfig, got.Config); d != "" {
@@ -89,7 +91,7 @@ func TestPull(t *testing.T) {
 	if got := stat(t, files, "opt").Mode; got != fs.ModeDir|0o755 {
 		t.Errorf("opt = %v, want what the last layer says", got)
 	}
-	if images, err := s.List(t.Context()); err != nil || !slices.ContainsFunc(images, func(i sandbox.Image) bool { return i.Ref() == ref }) {
+	if images, err := s.List(t.Context()); err != nil || !slices.ContainsFunc(images, func(i spec.Image) bool { return i.Ref() == ref }) {
 		t.Errorf("List = %v, %v, which lacks %s", images, err, ref)
 	}
 }
@@ -182,10 +184,10 @@ func TestPullFetchesBlobsOnce(t *testing.T) {
 func TestPullAuthentication(t *testing.T) {
 	reg := registrytest.New(t)
 	ref := reg.Push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("secret", "s", 0o644))))
-	login := sandbox.RegistryLogin{}
-	who := sandbox.Puller{Workspace: "ours", Registry: "1"}
+	login := registry.Login{}
+	who := registry.Puller{Workspace: "ours", Registry: "1"}
 	open := func(t *testing.T) *image.Store {
-		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, asked sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, asked registry.Puller, registry string) (registry.Login, error) {
 			if registry != reg.Host || asked != who {
 				return login, fmt.Errorf("%v asked for the credentials of %s", asked, registry)
 			}
@@ -196,8 +198,8 @@ func TestPullAuthentication(t *testing.T) {
 		}
 		return s
 	}
-	ann := func(password string) sandbox.RegistryLogin {
-		return sandbox.RegistryLogin{Proof: "1@" + password, Username: "ann", Password: password}
+	ann := func(password string) registry.Login {
+		return registry.Login{Proof: "1@" + password, Username: "ann", Password: password}
 	}
 	for name, intercept := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"basic": registrytest.BasicAuth("ann", "pw"), "token": registrytest.TokenAuth(reg.Host, "ann", "pw"),
@@ -205,7 +207,7 @@ func TestPullAuthentication(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg.On(intercept)
 			s := open(t)
-			for _, login = range []sandbox.RegistryLogin{{}, ann("wrong")} {
+			for _, login = range []registry.Login{{}, ann("wrong")} {
 				_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: who})
 				wantCode(t, "Pull", err, sandbox.Forbidden)
 				if strings.Contains(err.Error(), "pw") {
@@ -220,8 +222,8 @@ func TestPullAuthentication(t *testing.T) {
 	}
 	t.Run("no_credentials_any_more", func(t *testing.T) {
 		gone := sandbox.Errorf(sandbox.Forbidden, "the registry credential was deleted")
-		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
-			return sandbox.RegistryLogin{}, gone
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(context.Context, registry.Puller, string) (registry.Login, error) {
+			return registry.Login{}, gone
 		}}, Bootstrapper: &fake{}})
 		if err != nil {
 			t.Fatal(err)
@@ -495,12 +497,12 @@ func TestConfigOfWhatWasResolved(t *testing.T) {
 	if moved.Digest == old.Digest {
 		t.Fatalf("what is run in another way has the same digest, %s", old.Digest)
 	}
-	for user, img := range map[string]sandbox.Image{"old": old, "new": moved} {
+	for user, img := range map[string]spec.Image{"old": old, "new": moved} {
 		if found, _, err := s.Resolve(t.Context(), img.Digest); err != nil || found.Config.User != user {
 			t.Errorf("Resolve of the digest of the %s image = %+v, %v", user, found, err)
 		}
 	}
-	for user, img := range map[string]sandbox.Image{"old": old, "new": moved} {
+	for user, img := range map[string]spec.Image{"old": old, "new": moved} {
 		if config, err := s.OCIConfig(img); err != nil || config.Config.User != user {
 			t.Errorf("OCIConfig of the %s image = %+v, %v", user, config, err)
 		}

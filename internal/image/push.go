@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,7 +19,7 @@ import (
 //
 // Errors: Invalid, naming to; NotFound for the image; Forbidden when the registry wants other
 // credentials; Timeout and Unavailable, with the words of the registry.
-func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, progress func(phase.Event)) error {
+func (s *Store) Push(ctx context.Context, who registry.Puller, ref, to string, progress func(phase.Event)) error {
 	dest, err := ociname.NewTag(to, ociname.WithDefaultRegistry(reference.Local))
 	if err != nil || !reference.WellFormed(dest) || dest.RegistryStr() == reference.Local || len(to) > sandbox.ImageRefMax {
 		return sandbox.InvalidField("to", "%.100q does not name a registry, as registry.example.com/team/app:v1 does", to)
@@ -55,6 +56,6 @@ func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, pr
 }
 
 // SignIn asks a registry whether it accepts a login: see [remote.Client.SignIn].
-func (s *Store) SignIn(ctx context.Context, host string, login sandbox.RegistryLogin) error {
+func (s *Store) SignIn(ctx context.Context, host string, login registry.Login) error {
 	return s.registries.SignIn(ctx, host, login)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -41,7 +42,7 @@ func TestBuiltinImages(t *testing.T) {
 	}
 	for _, c := range builtinImages {
 		t.Run(c.ref, func(t *testing.T) {
-			start, at := time.Now(), sandbox.ImagePhase("")
+			start, at := time.Now(), phase.Phase("")
 			img, err := store.Build(t.Context(), recipeOf(t, store, c.ref), image.BuildOptions{Progress: func(e phase.Event) {
 				if e.Phase != at {
 					t.Logf("%5.1fs %s %s", time.Since(start).Seconds(), e.Phase, e.Message)
@@ -176,7 +177,7 @@ func checkContents(t *testing.T, files fs.FS, c builtinImage) {
 }
 
 // checkBoot boots the image with gVisor and runs the commands in it.
-func checkBoot(t *testing.T, img sandbox.Image, rootfs string, commands []struct{ command, want string }) {
+func checkBoot(t *testing.T, img spec.Image, rootfs string, commands []struct{ command, want string }) {
 	gvisortest.Need(t)
 	dir := t.TempDir()
 	sandboxBin, agentBin, err := gvisortest.Binaries(dir)
@@ -219,7 +220,7 @@ func checkBoot(t *testing.T, img sandbox.Image, rootfs string, commands []struct
 }
 
 // configure tells the agent the image's configuration as soon as it listens.
-func configure(t *testing.T, agent *agentapi.Client, img sandbox.Image) {
+func configure(t *testing.T, agent *agentapi.Client, img spec.Image) {
 	t.Helper()
 	env := map[string]string{}
 	for _, e := range img.Config.Env {

@@ -3,6 +3,7 @@ package image_test
 import (
 	"testing"
 
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -12,7 +13,7 @@ func TestReferences(t *testing.T) {
 	for _, ref := range []string{"../../x", "127.0.0.1:5000/../../v2/x", "registry.example.com/x:.tag", "registry..example.com/x", "registry.example.com/X"} {
 		_, err := s.Lookup(t.Context(), ref)
 		wantCode(t, "Lookup of "+ref, err, sandbox.Invalid)
-		err = s.Push(t.Context(), sandbox.Puller{}, "app", ref, nil)
+		err = s.Push(t.Context(), registry.Puller{}, "app", ref, nil)
 		wantCode(t, "Push to "+ref, err, sandbox.Invalid)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,7 +20,7 @@ func TestResolve(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, &fake{tar: small(t, "one")})
 	main, other := build(t, s, "test/main"), build(t, s, "modbox/other")
-	for ref, want := range map[string]sandbox.Image{
+	for ref, want := range map[string]spec.Image{
 		"":                             main,
 		"test/main":                    main,
 		"test/main:latest":             main,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -16,26 +17,26 @@ import (
 
 // CachedFor is [Store.Cached] for a workspace, for which what it returns counts from
 // then on, see [Store.Owned].
-func (s *Store) CachedFor(ctx context.Context, user sandbox.WorkspaceID, key string, maxAge time.Duration) (sandbox.Image, string, error) {
+func (s *Store) CachedFor(ctx context.Context, user sandbox.WorkspaceID, key string, maxAge time.Duration) (spec.Image, string, error) {
 	img, path, err := s.Cached(ctx, key, maxAge)
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	ix, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	if rec := ix.ByCacheKey(key); rec != nil && rec.Digest == img.Digest && time.Since(rec.Users[user]) < cacheTouch {
 		return img, path, nil
 	}
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	defer unlock()
 	rec := ix.ByCacheKey(key)
 	if rec == nil || rec.Digest != img.Digest {
-		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "what was made for this is gone")
+		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "what was made for this is gone")
 	}
 	rec.Use(user, time.Now().UTC())
 	return img, path, s.index.Write(ix)

@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/rootfs"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/quota"
 )
 
 // Staged is an image whose files are complete and on the disk, outside the store. The caller
@@ -56,7 +56,7 @@ func (s *Store) publish(ctx context.Context, p *Staged, check Check) error {
 	freed := false
 	for {
 		seen, err := s.check(ctx, p, check)
-		if short := sandbox.DiskShort(err); short > 0 && !freed {
+		if short := quota.DiskShort(err); short > 0 && !freed {
 			var ferr error
 			if freed, ferr = s.MakeRoom(ctx, p.rec.Payer(), short); ferr != nil {
 				return ferr

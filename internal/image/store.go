@@ -24,6 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -183,12 +184,12 @@ func (s *Store) erofsPath(digest string) string {
 
 // List returns the built-in images, built or not, the default first, and then
 // the others, by reference. What is not built has no digest.
-func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
+func (s *Store) List(ctx context.Context) ([]spec.Image, error) {
 	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
-	var images []sandbox.Image
+	var images []spec.Image
 	for _, r := range s.recipes {
 		images = append(images, s.entry(r, ix.Current(r.Ref())))
 	}
@@ -198,12 +199,12 @@ func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
 			images = append(images, rec.Image())
 		}
 	}
-	slices.SortFunc(images[builtin:], func(a, b sandbox.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
+	slices.SortFunc(images[builtin:], func(a, b spec.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
 	return images, nil
 }
 
 // entry returns the catalogue entry of a built-in image; rec is nil when it is not built.
-func (s *Store) entry(r *recipe.Recipe, rec *index.Record) sandbox.Image {
+func (s *Store) entry(r *recipe.Recipe, rec *index.Record) spec.Image {
 	img := r.Image()
 	if rec != nil {
 		img = rec.Image()
@@ -214,7 +215,7 @@ func (s *Store) entry(r *recipe.Recipe, rec *index.Record) sandbox.Image {
 }
 
 // imageOf returns the catalogue entry of a index.Record.
-func (s *Store) imageOf(rec *index.Record) sandbox.Image {
+func (s *Store) imageOf(rec *index.Record) spec.Image {
 	if r := s.recipe(rec.Ref()); r != nil {
 		return s.entry(r, rec)
 	}
@@ -232,17 +233,17 @@ func (s *Store) recipe(ref string) *recipe.Recipe {
 
 // ByID returns the image with the id, which may be one that is not built.
 // Errors: NotFound.
-func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (sandbox.Image, error) {
+func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (spec.Image, error) {
 	images, err := s.List(ctx)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	for _, img := range images {
 		if img.ID == id {
 			return img, nil
 		}
 	}
-	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image with id %q; %s", id, known(images))
+	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image with id %q; %s", id, known(images))
 }
 
 // Recipes returns the built-in recipes, the default image's first.
@@ -275,20 +276,20 @@ func (s *Store) Recipe(ref string) (*recipe.Recipe, error) {
 //
 // Errors: Invalid for what is no reference; NotFound for an image that is not
 // here or not built, saying what to do; Unavailable when the file is damaged.
-func (s *Store) Resolve(ctx context.Context, ref string) (sandbox.Image, string, error) {
+func (s *Store) Resolve(ctx context.Context, ref string) (spec.Image, string, error) {
 	ix, err := s.index.Load()
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	rec, err := s.find(ctx, ix, ref)
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	if err := s.verify(ctx, rec); err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	if err := s.leases.Note(rec.Digest); err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
 }
@@ -348,7 +349,7 @@ func (s *Store) unknown(ctx context.Context, ref string) error {
 }
 
 // known says in a few words which images there are.
-func known(images []sandbox.Image) string {
+func known(images []spec.Image) string {
 	if len(images) == 0 {
 		return "there are none"
 	}
@@ -420,12 +421,12 @@ func (s *Store) Verify(ctx context.Context) error {
 
 // Runtimes returns the built-in images that describe themselves as runtimes,
 // built or not, the default one first and then by name.
-func (s *Store) Runtimes(ctx context.Context) ([]sandbox.Runtime, error) {
+func (s *Store) Runtimes(ctx context.Context) ([]spec.Runtime, error) {
 	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
-	var list []sandbox.Runtime
+	var list []spec.Runtime
 	for _, r := range s.recipes {
 		if r.Runtime() == nil {
 			continue

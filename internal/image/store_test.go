@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -42,10 +43,10 @@ func TestBuild(t *testing.T) {
 	if got.Digest == "" || got.SizeBytes == 0 || got.CreatedAt.IsZero() || got.UpdatedAt.IsZero() {
 		t.Errorf("Build() = %+v, want digest, size and times", got)
 	}
-	want := sandbox.Image{
+	want := spec.Image{
 		ID: got.ID, Name: "test/main", Tag: "latest", Digest: got.Digest, Description: "A test image", Builtin: true, IsDefault: true,
 		SizeBytes: got.SizeBytes, MemoryBytes: 256 << 20, ReadinessPort: 8080, TTL: time.Hour, CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
-		Config: sandbox.ImageConfig{Cmd: []string{"sleep", "1"}, Env: []string{"A=1", "B=2"}, WorkingDir: "/workspace", User: "user"},
+		Config: spec.Config{Cmd: []string{"sleep", "1"}, Env: []string{"A=1", "B=2"}, WorkingDir: "/workspace", User: "user"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("Build() (-want +got):\n%s", d)

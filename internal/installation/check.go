@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Dirs are the directories of a server, and what of them belongs to a database.
@@ -70,7 +68,7 @@ func (d Dirs) CheckRun() error {
 }
 
 // Check refuses a database that is older than what lies beside it, or another's.
-func (d Dirs) Check(db sandbox.Installation) error {
+func (d Dirs) Check(db Identity) error {
 	for _, dir := range []string{d.State, d.Run} {
 		mark, found, err := Read(dir)
 		if err != nil {

@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 
 	"github.com/modbox/modbox/internal/durable"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Name is the name of a mark in its directory.
@@ -26,9 +25,17 @@ const Name = "installation"
 // markMax bounds what is read of a mark.
 const markMax = 8 << 10
 
+// Identity identifies a database and a version of its content.
+type Identity struct {
+	// ID is 32 hexadecimal digits, made at random with the database.
+	ID string
+	// Generation only grows: of two copies of a database the newer copy has the higher.
+	Generation int64
+}
+
 // Mark is the content of a mark.
 type Mark struct {
-	sandbox.Installation
+	Identity
 	// StateDir is the state directory of the server that wrote it.
 	StateDir string
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -137,24 +138,24 @@ func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error
 }
 
 // commitSaved lays the files of a checkpoint on the root filesystem that they were written on.
-func (s *Service) commitSaved(b *entry, base, path string) (sandbox.Image, string, error) {
+func (s *Service) commitSaved(b *entry, base, path string) (spec.Image, string, error) {
 	saver, err := s.saved.Checkpointer()
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	if s.layers == nil {
-		return sandbox.Image{}, "", sandbox.Errorf(sandbox.Unsupported, "this server makes no root filesystems")
+		return spec.Image{}, "", sandbox.Errorf(sandbox.Unsupported, "this server makes no root filesystems")
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ImageTimeout)
 	defer cancel()
 	layer, err := saver.OpenLayer(path)
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	defer func() { _ = layer.Close() }() // it was only read
 	made, err := s.layers.Commit(ctx, base, layer)
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	return s.images.Resolve(ctx, made.Digest)
 }

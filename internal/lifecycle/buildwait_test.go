@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -21,7 +22,7 @@ func withHalves(t *testing.T) *env {
 	e := newEnv(t)
 	e.cfg.MaxBuilds = 4
 	e.cfg.Build = halves
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 2 << 30}
+	e.cfg.Quota = quota.Limits{quota.LimitMemory: 2 << 30}
 	return e
 }
 
@@ -32,7 +33,7 @@ func TestBuildsWaitForQuota(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a", Resources: halves})
 	s.run(lifecycle.CreateRequest{Name: "b", Resources: halves})
 	_, _, err := s.builds.AcquireSlot(t.Context(), s.caller, halves, 0, func(string) {})
-	wantRefused(t, "a build that does not wait", err, sandbox.LimitMemory)
+	wantRefused(t, "a build that does not wait", err, quota.LimitMemory)
 	var g sync.WaitGroup
 	said := make(chan string, 1)
 	built := make(chan func(), 1)
@@ -111,10 +112,10 @@ func TestBuildThatNeverFits(t *testing.T) {
 	e.cfg.Max = sandbox.Resources{MemoryBytes: 8 << 30, CPUMilli: 8000, DiskBytes: 8 << 30}
 	s := e.start()
 	_, _, err := s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 4 << 30}, time.Minute, nil)
-	if !errors.Is(err, sandbox.ErrNeverFits) {
+	if !errors.Is(err, quota.ErrNeverFits) {
 		t.Errorf("a build beyond the quota: %v, want that it never fits", err)
 	}
-	err = s.builds.CheckLimits(halves, sandbox.WaitForQuotaMax+time.Second)
+	err = s.builds.CheckLimits(halves, quota.WaitMax+time.Second)
 	var coded *sandbox.Error
 	if !errors.As(err, &coded) || coded.Code != sandbox.Invalid || coded.Field != "wait_for_quota_seconds" {
 		t.Errorf("a wait that is too long: %v, want the field named", err)
@@ -142,7 +143,7 @@ func TestWaitingBuildsEndWithTheServer(t *testing.T) {
 func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"npm": works})
 	e.cfg.Build = halves
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 1 << 30, sandbox.LimitDisk: 3 << 30}
+	e.cfg.Quota = quota.Limits{quota.LimitMemory: 1 << 30, quota.LimitDisk: 3 << 30}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a", Resources: halves})
 	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
@@ -153,7 +154,7 @@ func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 		return s.Snapshots().Assemblies().Finish(ctx, s.caller, begun.ID, snapshot.Contents{NpmPackages: []string{"x"}, WaitForQuota: patience})
 	}
 	_, err = finish(t.Context(), time.Nanosecond)
-	wantRefused(t, "a finish that does not wait for long", err, sandbox.LimitMemory)
+	wantRefused(t, "a finish that does not wait for long", err, quota.LimitMemory)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	failed := make(chan error, 1)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"strings"
 
+	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // meant is the image that a request means.
 type meant struct {
-	sandbox.Image // with the defaults that count
+	spec.Image // with the defaults that count
 	// asked is the reference by which it was found; "" when that was not by one.
 	asked string
 	// id is the image's, or that of the entry of the workspace's catalogue, and
@@ -80,21 +82,21 @@ func (s *Service) unnamedImage(ctx context.Context, c sandbox.Caller, req *Creat
 }
 
 // defaultImage returns the server's default image.
-func (s *Service) defaultImage(ctx context.Context) (sandbox.Image, error) {
+func (s *Service) defaultImage(ctx context.Context) (spec.Image, error) {
 	list, err := s.images.List(ctx)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	for _, img := range list {
 		if img.IsDefault {
 			return img, nil
 		}
 	}
-	return sandbox.Image{}, sandbox.InvalidField("image", "this server has no default image; name one")
+	return spec.Image{}, sandbox.InvalidField("image", "this server has no default image; name one")
 }
 
 // fromEntry returns the image of an entry of the catalogue, with its defaults.
-func (s *Service) fromEntry(ctx context.Context, field string, entry *sandbox.CatalogueImage, req *CreateRequest) (meant, error) {
+func (s *Service) fromEntry(ctx context.Context, field string, entry *catalogue.Entry, req *CreateRequest) (meant, error) {
 	if !entry.Enabled {
 		return meant{}, sandbox.InvalidField(field, "the image %q (%s) is disabled; enable it, or choose another", entry.Name, entry.ID)
 	}
@@ -120,7 +122,7 @@ func (m *meant) ref() string {
 
 // lookupImage returns what is known about the image that ref means in a workspace:
 // one that it has built, or else one for all. Errors: NotFound, naming ref.
-func (s *Service) lookupImage(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+func (s *Service) lookupImage(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	img, err := s.images.Built(ctx, ws, ref)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return s.images.Lookup(ctx, ref)

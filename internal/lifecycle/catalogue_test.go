@@ -11,18 +11,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/prepare"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // catalogue is the images of the tests.
 type catalogue struct {
 	mu   sync.Mutex
-	list []sandbox.Image
+	list []spec.Image
 	fail error // of Resolve from inside provisioning; guarded by mu
 	seen int   // calls of Resolve; guarded by mu
 	// ensure makes an image that is not there; guarded by mu.
-	ensure func(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) error
+	ensure func(ctx context.Context, ref string, progress func(phase.Event)) error
 	// unmade are the digests of those that are not there; guarded by mu.
 	unmade map[string]bool
 	// aged: Collect takes nothing for just made.
@@ -49,7 +52,7 @@ const (
 )
 
 func newCatalogue(dir string) *catalogue {
-	return &catalogue{dir: dir, made: map[string]string{}, list: []sandbox.Image{
+	return &catalogue{dir: dir, made: map[string]string{}, list: []spec.Image{
 		{ID: plainID, Name: "modbox/base", Tag: "latest", IsDefault: true, Digest: "sha256:1"},
 		{ID: readyID, Name: "modbox/web", Tag: "latest", Digest: "sha256:2", ReadinessPort: 8080},
 		{
@@ -59,28 +62,28 @@ func newCatalogue(dir string) *catalogue {
 	}}
 }
 
-func (c *catalogue) find(match func(*sandbox.Image) bool) (sandbox.Image, error) {
+func (c *catalogue) find(match func(*spec.Image) bool) (spec.Image, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i := slices.IndexFunc(c.list, func(img sandbox.Image) bool { return match(&img) }); i >= 0 {
+	if i := slices.IndexFunc(c.list, func(img spec.Image) bool { return match(&img) }); i >= 0 {
 		return c.list[i], nil
 	}
-	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no such image")
+	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no such image")
 }
 
-func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
+func (c *catalogue) Resolve(_ context.Context, ref string) (spec.Image, string, error) {
 	c.mu.Lock()
 	c.seen++
 	err := c.fail
 	c.mu.Unlock()
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	img, err := c.Lookup(context.Background(), ref)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unmade[img.Digest] {
-		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "it is not made")
+		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "it is not made")
 	}
 	if path, ok := c.made[img.Digest]; ok {
 		return img, path, err
@@ -88,17 +91,17 @@ func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, strin
 	return img, "/nowhere/" + img.Digest, err
 }
 
-func (c *catalogue) Lookup(_ context.Context, ref string) (sandbox.Image, error) {
-	return c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
+func (c *catalogue) Lookup(_ context.Context, ref string) (spec.Image, error) {
+	return c.find(func(img *spec.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
 }
 
-func (c *catalogue) Ensure(ctx context.Context, ref string, _ sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+func (c *catalogue) Ensure(ctx context.Context, ref string, _ registry.Puller, progress func(phase.Event)) (spec.Image, string, error) {
 	c.mu.Lock()
 	ensure := c.ensure
 	c.mu.Unlock()
 	if ensure != nil {
 		if err := ensure(ctx, ref, progress); err != nil {
-			return sandbox.Image{}, "", err
+			return spec.Image{}, "", err
 		}
 		img, err := c.Lookup(ctx, ref)
 		if err != nil {
@@ -111,8 +114,8 @@ func (c *catalogue) Ensure(ctx context.Context, ref string, _ sandbox.Puller, pr
 	return c.Resolve(ctx, ref)
 }
 
-func (c *catalogue) Built(_ context.Context, _ sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
-	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "nobody has built %q", ref)
+func (c *catalogue) Built(_ context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
+	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "nobody has built %q", ref)
 }
 
 func (c *catalogue) ForgetBuilt(_ context.Context, ws sandbox.WorkspaceID) error {
@@ -138,18 +141,18 @@ func (c *catalogue) MakeRoom(_ context.Context, _ sandbox.WorkspaceID, add int64
 	return true, nil
 }
 
-func (c *catalogue) Stale(ref string, _ sandbox.Puller) bool {
+func (c *catalogue) Stale(ref string, _ registry.Puller) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stale == ref
 }
 
-func (c *catalogue) Update(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (c *catalogue) Update(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, error) {
 	img, _, err := c.Ensure(ctx, ref, who, progress)
 	return img, err
 }
 
-func (c *catalogue) Runtimes(context.Context) ([]sandbox.Runtime, error) { return nil, nil }
+func (c *catalogue) Runtimes(context.Context) ([]spec.Runtime, error) { return nil, nil }
 
 // Commit makes an image that is found by its digest alone. The layers of the fake
 // driver hold everything, so the base does not matter.
@@ -167,16 +170,16 @@ func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (pre
 			return prepare.Layered{}, err
 		}
 		c.made[digest] = path
-		c.list = append(slices.Clone(c.list), sandbox.Image{Digest: digest, SizeBytes: int64(len(data))})
+		c.list = append(slices.Clone(c.list), spec.Image{Digest: digest, SizeBytes: int64(len(data))})
 	}
 	return prepare.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
 }
 
-func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
-	return c.find(func(img *sandbox.Image) bool { return img.ID == id })
+func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (spec.Image, error) {
+	return c.find(func(img *spec.Image) bool { return img.ID == id })
 }
 
-func (c *catalogue) List(context.Context) ([]sandbox.Image, error) {
+func (c *catalogue) List(context.Context) ([]spec.Image, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list), nil

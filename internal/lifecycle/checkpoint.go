@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -62,7 +63,7 @@ func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 			},
 		}
 		ws := b.Sandbox().Workspace
-		err = s.quotas.Record(s.ctx, s.quotas.Admission(ws), ws, func(a sandbox.Admission) error {
+		err = s.quotas.Record(s.ctx, s.quotas.Admission(ws), ws, func(a quota.Admission) error {
 			return s.saved.Records().Create(s.ctx, *cp, sandbox.CheckpointsMax, ev, a)
 		})
 	}

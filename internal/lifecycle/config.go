@@ -21,10 +21,10 @@ type Config struct {
 	MaxSandboxes int
 	// Quota is what a workspace may have unless it has a quota of its own; nil for no
 	// limits. The most of one sandbox is limited by Max as well.
-	Quota sandbox.Quota
+	Quota quota.Limits
 	// Promise is how much memory and disk all sandboxes, builds and pool boxes together
 	// may be limited to.
-	Promise sandbox.Promise
+	Promise quota.Promise
 	// MinFreeDisk is how many bytes must be free on the disk that checkpoints are kept
 	// on for anything new to be made that takes some, but sandboxes; 0 for none.
 	// SandboxFreeDisk is the same for new sandboxes, which take little at first.

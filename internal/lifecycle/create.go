@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
@@ -161,7 +162,7 @@ func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
 }
 
 // creation is what to record for a valid request.
-func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *sandbox.Image) sandbox.Creation {
+func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *spec.Image) sandbox.Creation {
 	now := time.Now().UTC()
 	sb := sandbox.Sandbox{
 		ID: cmp.Or(req.ID, sandbox.NewID()), Workspace: c.Workspace, State: sandbox.Provisioning,
@@ -188,7 +189,7 @@ func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *sandbox.Im
 }
 
 // resources returns the limits of a sandbox for which those are asked.
-func (s *Service) resources(asked sandbox.Resources, img *sandbox.Image) sandbox.Resources {
+func (s *Service) resources(asked sandbox.Resources, img *spec.Image) sandbox.Resources {
 	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
 	for _, r := range quota.Fields {
 		// A caller's wish beyond the maximum was refused; an image's is cut.

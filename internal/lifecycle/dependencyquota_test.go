@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 	"golang.org/x/sys/unix"
@@ -52,17 +53,17 @@ func (s *server) workboxes() (list []sandbox.Resources) {
 func TestInstallsCount(t *testing.T) {
 	const mib = int64(1 << 20)
 	for name, c := range map[string]struct {
-		quota       sandbox.Quota
+		quota       quota.Limits
 		memory, cpu int64 // of the box
 		disk        int64
 	}{
 		"no_quota": {nil, 2048 * mib, 2000, 16384 * mib},
 		"room": {
-			sandbox.Quota{sandbox.LimitMemory: 3000 * mib, sandbox.LimitCPU: 4000, sandbox.LimitDisk: 6000 * mib},
+			quota.Limits{quota.LimitMemory: 3000 * mib, quota.LimitCPU: 4000, quota.LimitDisk: 6000 * mib},
 			2048 * mib, 2000, (6000 - 2048) * mib,
 		},
-		"some_room": {sandbox.Quota{sandbox.LimitMemory: 1500 * mib, sandbox.LimitCPU: 2500}, 988 * mib, 1500, 16384 * mib},
-		"no_room":   {sandbox.Quota{sandbox.LimitMemory: 1024 * mib, sandbox.LimitCPU: 2000}, 512 * mib, 1000, 16384 * mib},
+		"some_room": {quota.Limits{quota.LimitMemory: 1500 * mib, quota.LimitCPU: 2500}, 988 * mib, 1500, 16384 * mib},
+		"no_room":   {quota.Limits{quota.LimitMemory: 1024 * mib, quota.LimitCPU: 2000}, 512 * mib, 1000, 16384 * mib},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wait, open := gate(t)
@@ -104,7 +105,7 @@ func TestInstallsCount(t *testing.T) {
 func TestInstallOfAKilledServer(t *testing.T) {
 	wait, _ := gate(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 2 << 30}
+	e.cfg.Quota = quota.Limits{quota.LimitMemory: 2 << 30}
 	s := e.start()
 	sb := s.create(lifecycle.CreateRequest{NpmPackages: []string{"x"}})
 	eventually(t, "npm runs", func() bool { return calls()[0] != "" })
@@ -126,7 +127,7 @@ func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"npm": wait, "apt-get": works, "apt-cache": works})
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
-	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1<<30 - 1})
+	s.setQuota(quota.Limits{quota.LimitMemory: 1<<30 - 1})
 	build := func() error {
 		begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 		if err != nil {
@@ -135,19 +136,19 @@ func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
 		_, err = s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{NpmPackages: []string{"x"}})
 		return err
 	}
-	wantRefused(t, "a build", build(), sandbox.LimitMemory)
+	wantRefused(t, "a build", build(), quota.LimitMemory)
 	_, err := s.Prepare().ValidateAptPackages(t.Context(), s.caller, "", []string{"curl"})
-	wantRefused(t, "a look at the mirrors", err, sandbox.LimitMemory)
+	wantRefused(t, "a look at the mirrors", err, quota.LimitMemory)
 	if got := calls(); got[0] != "" {
 		t.Errorf("calls %q, want none", got)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1 << 30})
+	s.setQuota(quota.Limits{quota.LimitMemory: 1 << 30})
 	if _, err := s.Prepare().ValidateAptPackages(t.Context(), s.caller, "", []string{"curl"}); err != nil {
 		t.Errorf("a look at the mirrors: %v", err)
 	}
 	var g sync.WaitGroup
 	g.Go(func() {
-		s.setQuota(sandbox.Quota{sandbox.LimitMemory: 5 << 29})
+		s.setQuota(quota.Limits{quota.LimitMemory: 5 << 29})
 		if err := build(); err != nil {
 			t.Errorf("a build: %v", err)
 		}
@@ -175,7 +176,7 @@ func TestInstallsCountForTheDisk(t *testing.T) {
 		most  int64
 		calls string
 	}{{sandboxDisk, ""}, {sandboxDisk + size - 1, "npm"}} {
-		s.setQuota(sandbox.Quota{sandbox.LimitDisk: c.most})
+		s.setQuota(quota.Limits{quota.LimitDisk: c.most})
 		sb := s.reach(string(s.create(req).ID), sandbox.Failed)
 		if sb.Cause.Code != sandbox.CauseImage || !strings.Contains(sb.Cause.Message, "quota of disk") {
 			t.Errorf("with %d of disk: %v, want the quota named", c.most, sb.Cause)
@@ -184,7 +185,7 @@ func TestInstallsCountForTheDisk(t *testing.T) {
 			t.Errorf("with %d of disk: calls %q, want %q", c.most, got, c.calls)
 		}
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitDisk: sandboxDisk + size})
+	s.setQuota(quota.Limits{quota.LimitDisk: sandboxDisk + size})
 	s.run(req)
 	if want := []sandbox.WorkspaceID{s.caller.Workspace}; !slices.Equal(e.images.cachedFor(), want) {
 		t.Errorf("it counts for %v, want %v", e.images.cachedFor(), want)

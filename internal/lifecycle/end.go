@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -214,7 +215,7 @@ func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*
 func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
 	if sb.State == sandbox.Paused && to == sandbox.Resuming {
 		var next sandbox.Sandbox
-		err := s.quotas.Record(s.ctx, s.quotas.ResumeAdmission(sb.Workspace), sb.Workspace, func(a sandbox.Admission) (err error) {
+		err := s.quotas.Record(s.ctx, s.quotas.ResumeAdmission(sb.Workspace), sb.Workspace, func(a quota.Admission) (err error) {
 			next, err = s.store.ResumeSandbox(s.ctx, sb.ID, mutate, ev, a)
 			return err
 		})

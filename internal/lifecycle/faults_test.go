@@ -12,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -90,15 +91,15 @@ type faultyStore struct {
 	faults *faults
 }
 
-func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
+func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (rec sandbox.Recorded, err error) {
 	err = s.faults.do("store.CreateSandbox", func() error {
-		rec, err = s.Store.CreateSandbox(ctx, c)
+		rec, err = s.Store.CreateSandbox(ctx, c, a)
 		return err
 	})
 	return rec, err
 }
 
-func (s *faultyStore) CreateForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) (recs []sandbox.Recorded, err error) {
+func (s *faultyStore) CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) (recs []sandbox.Recorded, err error) {
 	err = s.faults.do("store.CreateForks", func() error {
 		recs, err = s.Store.CreateForks(ctx, children, a)
 		return err
@@ -122,7 +123,7 @@ func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sa
 	return sb, err
 }
 
-func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sb sandbox.Sandbox, err error) {
+func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.Transition "+string(sandbox.Resuming), func() error {
 		sb, err = s.Store.ResumeSandbox(ctx, id, mutate, ev, a)
 		return err
@@ -206,11 +207,11 @@ func (c *faultyCheckpoints) Abandon(ctx context.Context, id sandbox.CheckpointID
 	return c.faults.do("checkpoints.Abandon", func() error { return c.Records.Abandon(ctx, id) })
 }
 
-func (c *faultyCheckpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
+func (c *faultyCheckpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error {
 	return c.faults.do("checkpoints.Create", func() error { return c.Records.Create(ctx, cp, limit, ev, a) })
 }
 
-func (c *faultyCheckpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a sandbox.Admission) error {
+func (c *faultyCheckpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a quota.Admission) error {
 	return c.faults.do("checkpoints.ReplaceAutomatic", func() error { return c.Records.ReplaceAutomatic(ctx, cp, a) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -120,7 +121,7 @@ func (f *fork) admit(ctx context.Context) error {
 		return err
 	}
 	e := quota.Request{Workspace: f.caller.Workspace, Count: f.request.Count, MaxWait: f.request.WaitForQuota}
-	return s.quotas.Admit(ctx, e, func(a sandbox.Admission) (n int, err error) {
+	return s.quotas.Admit(ctx, e, func(a quota.Admission) (n int, err error) {
 		parent := f.parent.Sandbox()
 		if err := s.forkable(f.parent, &parent); err != nil {
 			return 0, err
@@ -307,5 +308,5 @@ func (f *fork) revive(b *entry) error {
 		s.watchLater(b)
 	}
 	b.Unlock()
-	return s.recordRunning(b, &sandbox.Image{Digest: f.digest})
+	return s.recordRunning(b, &spec.Image{Digest: f.digest})
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // TestTTLBeginsWhenOneIsLetIn: no time is lost by waiting.
 func TestTTLBeginsWhenOneIsLetIn(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 1}
+	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 1}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "first"})
 	got := make(chan sandbox.Sandbox, 1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -14,14 +15,14 @@ import (
 // back to a checkpoint, also when the quota has become smaller.
 func TestGoingBackKeepsThePlace(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 2}
+	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 2}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.run(lifecycle.CreateRequest{Name: "b"})
 	if _, err := s.CreateCheckpoint(t.Context(), s.caller, "a", "c"); err != nil {
 		t.Fatal(err)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 1})
+	s.setQuota(quota.Limits{quota.LimitSandboxes: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,7 +18,7 @@ func TestInstallsReserveDiskFromEachOther(t *testing.T) {
 	wait, open := gate(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.MaxBuilds = 2
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitDisk: most}
+	e.cfg.Quota = quota.Limits{quota.LimitDisk: most}
 	s := e.start()
 	var made []sandbox.ID
 	for _, name := range []string{"x", "y"} {
@@ -35,7 +36,7 @@ func TestInstallsReserveDiskFromEachOther(t *testing.T) {
 		t.Errorf("used while they run: %+v, want %d by builds", used, disk-sandboxes)
 	}
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
-	wantRefused(t, "a sandbox beside them", err, sandbox.LimitDisk)
+	wantRefused(t, "a sandbox beside them", err, quota.LimitDisk)
 	open()
 	open()
 	for _, id := range made {
@@ -52,7 +53,7 @@ func TestInstallsWaitForDiskOfOthers(t *testing.T) {
 	wait, open := gate(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.MaxBuilds = 2
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitDisk: 18 << 30} // two sandboxes of 2 GiB, and 14 GiB for boxes
+	e.cfg.Quota = quota.Limits{quota.LimitDisk: 18 << 30} // two sandboxes of 2 GiB, and 14 GiB for boxes
 	s := e.start()
 	first := s.create(lifecycle.CreateRequest{NpmPackages: []string{"x"}})
 	eventually(t, "the first install runs", func() bool { return calls()[0] != "" })
@@ -80,7 +81,7 @@ func TestInstallsWaitForDiskOfOthers(t *testing.T) {
 func TestDiskOfInstallsOfAKilledServer(t *testing.T) {
 	wait, _ := gate(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitDisk: 8 << 30}
+	e.cfg.Quota = quota.Limits{quota.LimitDisk: 8 << 30}
 	s := e.start()
 	sb := s.create(lifecycle.CreateRequest{NpmPackages: []string{"x"}})
 	eventually(t, "npm runs", func() bool { return calls()[0] != "" })

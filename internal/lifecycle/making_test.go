@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // missing makes the image modbox/big one that is known and not there.
-func (c *catalogue) missing(ensure func(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) error) {
+func (c *catalogue) missing(ensure func(ctx context.Context, ref string, progress func(phase.Event)) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unmade, c.ensure = map[string]bool{"sha256:3": true}, ensure
@@ -23,10 +24,10 @@ func TestImageIsMadeOnDemand(t *testing.T) {
 	s := e.start()
 	entered, release := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int32
-	e.images.missing(func(ctx context.Context, _ string, progress func(sandbox.ImageEvent)) error {
+	e.images.missing(func(ctx context.Context, _ string, progress func(phase.Event)) error {
 		calls.Add(1)
-		for _, phase := range []sandbox.ImagePhase{"downloading", "downloading", "installing"} {
-			progress(sandbox.ImageEvent{Phase: phase, Message: "x"})
+		for _, p := range []phase.Phase{"downloading", "downloading", "installing"} {
+			progress(phase.Event{Phase: p, Message: "x"})
 		}
 		close(entered)
 		select {
@@ -64,8 +65,8 @@ func TestImageThatNobodyWantsAnyMoreIsNotMade(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	entered, stopped := make(chan struct{}, 2), make(chan struct{})
-	e.images.missing(func(ctx context.Context, _ string, progress func(sandbox.ImageEvent)) error {
-		progress(sandbox.ImageEvent{Phase: "downloading"})
+	e.images.missing(func(ctx context.Context, _ string, progress func(phase.Event)) error {
+		progress(phase.Event{Phase: "downloading"})
 		entered <- struct{}{}
 		<-ctx.Done()
 		close(stopped)
@@ -88,14 +89,14 @@ func TestImageThatNobodyWantsAnyMoreIsNotMade(t *testing.T) {
 		t.Errorf("cause %v, want destroyed", sb.Cause)
 	}
 	// Who comes later does not get the end of what was given up.
-	e.images.missing(func(context.Context, string, func(sandbox.ImageEvent)) error { return nil })
+	e.images.missing(func(context.Context, string, func(phase.Event)) error { return nil })
 	s.run(lifecycle.CreateRequest{Image: "modbox/big"})
 }
 
 func TestImageThatCannotBeMade(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	e.images.missing(func(context.Context, string, func(sandbox.ImageEvent)) error {
+	e.images.missing(func(context.Context, string, func(phase.Event)) error {
 		return sandbox.Errorf(sandbox.Unavailable, "mmdebstrap could not make it: no such package")
 	})
 	id := string(s.create(lifecycle.CreateRequest{Image: "modbox/big"}).ID)
@@ -109,7 +110,7 @@ func TestImageThatMayHaveMovedIsAskedForAgain(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	asked := make(chan string, 1)
-	e.images.missing(func(_ context.Context, ref string, _ func(sandbox.ImageEvent)) error {
+	e.images.missing(func(_ context.Context, ref string, _ func(phase.Event)) error {
 		asked <- ref
 		return nil
 	})

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -17,7 +18,7 @@ func TestSnapshotsThatWaitTogether(t *testing.T) {
 	s := e.start()
 	entered, release := make(chan struct{}), make(chan struct{})
 	first := sync.OnceFunc(func() { close(entered) }) // who missed the image before it was made has it made again
-	e.images.missing(func(context.Context, string, func(sandbox.ImageEvent)) error {
+	e.images.missing(func(context.Context, string, func(phase.Event)) error {
 		first()
 		<-release
 		return nil

@@ -111,7 +111,7 @@ func (m *metrics) unregister() {
 // promiseCollector tells what is promised when it is asked.
 type promiseCollector struct {
 	store quota.Store
-	most  sandbox.Promise
+	most  quota.Promise
 }
 
 var (

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +55,7 @@ func TestMetrics(t *testing.T) {
 	t.Cleanup(func() { _ = d.Close() })
 	registry := prometheus.NewPedanticRegistry()
 	deps := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler), Metrics: registry}
-	e.cfg.Promise = sandbox.Promise{MemoryBytes: 64 << 30}
+	e.cfg.Promise = quota.Promise{MemoryBytes: 64 << 30}
 	svc, err := lifecycle.New(e.cfg, deps)
 	if err != nil {
 		t.Fatal(err)

@@ -5,17 +5,20 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/prepare"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // obtainImage returns the image of a sandbox, with its packages, and the path of its root
 // filesystem. It makes the image if it is not here.
-func (s *Service) obtainImage(b *entry) (sandbox.Image, string, error) {
+func (s *Service) obtainImage(b *entry) (spec.Image, string, error) {
 	sb := b.Sandbox()
-	ref, who := sb.Image, sandbox.Puller{Workspace: sb.Workspace, Registry: sb.Registry}
+	ref, who := sb.Image, registry.Puller{Workspace: sb.Workspace, Registry: sb.Registry}
 	if sb.Snapshot != "" {
-		ref, who = sb.ImageDigest, sandbox.Puller{} // access to the snapshot was checked before
+		ref, who = sb.ImageDigest, registry.Puller{} // access to the snapshot was checked before
 	}
 	ctx := b.Context() // a task has its own timeout
 	img, rootfs, err := s.prepare.Ensure(ctx, ref, who, s.imageProgress(b, ref))
@@ -35,10 +38,10 @@ const imageEventsMax = 32
 
 // imageProgress returns a function that appends an event to a sandbox for each
 // phase in the making of its image.
-func (s *Service) imageProgress(b *entry, what string) func(sandbox.ImageEvent) {
-	var last sandbox.ImagePhase
+func (s *Service) imageProgress(b *entry, what string) func(phase.Event) {
+	var last phase.Phase
 	count := 0
-	return func(e sandbox.ImageEvent) { // one call at a time
+	return func(e phase.Event) { // one call at a time
 		if e.Phase == last || count == imageEventsMax {
 			return
 		}

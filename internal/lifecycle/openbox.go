@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 	"gvisor.dev/gvisor/pkg/cleanup"
 )
@@ -12,7 +13,7 @@ import (
 // OpenBox makes and starts a box for sb, which is never recorded, from an image's root
 // filesystem, and returns it when its agent answers. With plainTmp the files of /tmp are part of
 // the box's layer. After an error nothing of the box is left.
-func (s *Service) OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *sandbox.Image, rootfs string, plainTmp bool) (*box.Box, error) {
+func (s *Service) OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error) {
 	b := s.newBox(sb.ID)
 	s.boxes.reserve(b) // so that the sweep does not take it for an orphan
 	undo := cleanup.Make(func() { s.CloseBox(b.Box) })

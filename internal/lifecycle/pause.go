@@ -46,7 +46,7 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 	default:
 		return sandbox.Sandbox{}, sandbox.InvalidField("memory", "must be prefer, require or discard")
 	}
-	if err := sandbox.CheckWaitForQuota(req.WaitForQuota); err != nil {
+	if err := quota.CheckWait(req.WaitForQuota); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	b, err := s.stateful(ctx, c, ref)
@@ -57,7 +57,7 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 	defer stop()
 	defer context.AfterFunc(b.Context(), stop)()
 	e := quota.Request{Workspace: c.Workspace, Count: 1, Resumes: true, MaxWait: req.WaitForQuota}
-	err = s.quotas.Admit(waiting, e, func(sandbox.Admission) (int, error) {
+	err = s.quotas.Admit(waiting, e, func(quota.Admission) (int, error) {
 		return 0, b.Exclusively(ctx, box.Resume, func() error { return s.resume(b, req.Memory) })
 	})
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil { // it ended while this waited

@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -60,7 +61,7 @@ func (s *Service) makeRunning(b *entry) error {
 }
 
 // startBox makes and starts the box, or takes one of the pool, and configures its agent.
-func (s *Service) startBox(b *entry, img *sandbox.Image, rootfs string) error {
+func (s *Service) startBox(b *entry, img *spec.Image, rootfs string) error {
 	sb := b.Sandbox()
 	if done, err := s.useWarmBox(b, &sb, img); done || err != nil {
 		return err
@@ -70,7 +71,7 @@ func (s *Service) startBox(b *entry, img *sandbox.Image, rootfs string) error {
 
 // bootBox is startBox for a sandbox that gets a box of its own making. Only so
 // many are made at once; a slow readiness probe afterwards holds nobody up.
-func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *sandbox.Image, rootfs string) error {
+func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
 	select {
 	case s.slots <- struct{}{}:
 	case <-b.Context().Done():
@@ -129,7 +130,7 @@ func (s *Service) recordBox(b *entry, digest string, handle driver.Handle) error
 }
 
 // recordRunning ends provisioning, unless the sandbox's end was decided before.
-func (s *Service) recordRunning(b *entry, img *sandbox.Image) error {
+func (s *Service) recordRunning(b *entry, img *spec.Image) error {
 	b.Lock()
 	defer b.Unlock()
 	if err := b.Context().Err(); err != nil {
@@ -165,7 +166,7 @@ func hostname(sb *sandbox.Sandbox) string {
 
 // agentConfig is what the agent of a sandbox is told. Of the environment, the
 // caller's word wins over ours, and ours over the image's.
-func (s *Service) agentConfig(sb *sandbox.Sandbox, img *sandbox.Image) agentapi.Config {
+func (s *Service) agentConfig(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
 	env := make(map[string]string, len(img.Config.Env)+len(sb.Env)+3)
 	for _, kv := range img.Config.Env {
 		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -32,25 +33,25 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (page.Pa
 }
 
 // Images returns the images that the caller can make sandboxes from.
-func (s *Service) Images(ctx context.Context, c sandbox.Caller) ([]sandbox.Image, error) {
+func (s *Service) Images(ctx context.Context, c sandbox.Caller) ([]spec.Image, error) {
 	list, err := s.images.List(ctx)
-	return slices.DeleteFunc(list, func(img sandbox.Image) bool { return !img.VisibleTo(c.Workspace) }), err
+	return slices.DeleteFunc(list, func(img spec.Image) bool { return !img.VisibleTo(c.Workspace) }), err
 }
 
 // Image returns what a reference means: an image that is here, a built-in one, or
 // one that a registry may have, of which only id and name are known; so it is with
 // one that is not known to be for the caller. Errors: Invalid, NotFound.
-func (s *Service) Image(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Image, error) {
+func (s *Service) Image(ctx context.Context, c sandbox.Caller, ref string) (spec.Image, error) {
 	img, err := s.images.Lookup(ctx, ref)
 	if err != nil || img.VisibleTo(c.Workspace) {
 		return img, err
 	}
-	return sandbox.Image{ID: img.ID, Name: img.Name, Tag: img.Tag}, nil
+	return spec.Image{ID: img.ID, Name: img.Name, Tag: img.Tag}, nil
 }
 
 // Runtimes returns the images that describe themselves as runtimes, made or not,
 // the default one first.
-func (s *Service) Runtimes(ctx context.Context, _ sandbox.Caller) ([]sandbox.Runtime, error) {
+func (s *Service) Runtimes(ctx context.Context, _ sandbox.Caller) ([]spec.Runtime, error) {
 	return s.images.Runtimes(ctx)
 }
 

@@ -12,12 +12,13 @@ import (
 
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // used returns what the quota of the caller's workspace limits.
-func (s *server) used() sandbox.QuotaUse {
+func (s *server) used() quota.Use {
 	s.t.Helper()
 	q, err := s.Quotas().Report(s.t.Context(), s.caller.Workspace)
 	if err != nil {
@@ -26,7 +27,7 @@ func (s *server) used() sandbox.QuotaUse {
 	return q.Used
 }
 
-func (s *server) setQuota(q sandbox.Quota) {
+func (s *server) setQuota(q quota.Limits) {
 	s.t.Helper()
 	if _, err := s.Quotas().Set(s.t.Context(), s.caller.Workspace, q); err != nil {
 		s.t.Fatal(err)
@@ -34,7 +35,7 @@ func (s *server) setQuota(q sandbox.Quota) {
 }
 
 // wantRefused checks that err is a refusal for that limit, which says when to try again.
-func wantRefused(t *testing.T, what string, err error, limit sandbox.Limit) {
+func wantRefused(t *testing.T, what string, err error, limit quota.Limit) {
 	t.Helper()
 	var e *sandbox.Error
 	if !errors.As(err, &e) || e.Code != sandbox.QuotaExceeded || e.RetryAfter <= 0 || !strings.Contains(e.Message, "quota of "+string(limit)+" is ") {
@@ -53,7 +54,7 @@ func TestNoMoreThanTheQuotaIsLetIn(t *testing.T) {
 		s.run(lifecycle.CreateRequest{Name: name})
 		s.pause(name)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: most, sandbox.LimitMemory: (most + 1) * 512 << 20})
+	s.setQuota(quota.Limits{quota.LimitSandboxes: most, quota.LimitMemory: (most + 1) * 512 << 20})
 	var g sync.WaitGroup
 	var mu sync.Mutex
 	got, refused := 1, 0
@@ -65,7 +66,7 @@ func TestNoMoreThanTheQuotaIsLetIn(t *testing.T) {
 			return
 		}
 		refused++
-		wantRefused(t, "one too many", err, sandbox.LimitSandboxes)
+		wantRefused(t, "one too many", err, quota.LimitSandboxes)
 	}
 	for i := range 12 {
 		g.Go(func() {
@@ -104,7 +105,7 @@ func TestNoMoreThanTheQuotaIsLetIn(t *testing.T) {
 		s.create(lifecycle.CreateRequest{})
 	}
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
-	wantRefused(t, "one too many after a restart", err, sandbox.LimitSandboxes)
+	wantRefused(t, "one too many after a restart", err, quota.LimitSandboxes)
 }
 
 func TestQuotaOfResources(t *testing.T) {
@@ -112,12 +113,12 @@ func TestQuotaOfResources(t *testing.T) {
 	s := e.start()
 	half := lifecycle.CreateRequest{Resources: sandbox.Resources{MemoryBytes: 600 << 20, CPUMilli: 1500, DiskBytes: 3 << 30}}
 	s.create(half)
-	for limit, most := range map[sandbox.Limit]int64{sandbox.LimitMemory: 1 << 30, sandbox.LimitCPU: 2900, sandbox.LimitDisk: 5 << 30} {
-		s.setQuota(sandbox.Quota{limit: most})
+	for limit, most := range map[quota.Limit]int64{quota.LimitMemory: 1 << 30, quota.LimitCPU: 2900, quota.LimitDisk: 5 << 30} {
+		s.setQuota(quota.Limits{limit: most})
 		_, _, err := s.Create(t.Context(), s.caller, half)
 		wantRefused(t, "beyond "+string(limit), err, limit)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxMemory: 256 << 20, sandbox.LimitSandboxCPU: 500})
+	s.setQuota(quota.Limits{quota.LimitSandboxMemory: 256 << 20, quota.LimitSandboxCPU: 500})
 	if _, _, err := s.Create(t.Context(), s.caller, half); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "resources.memory") {
 		t.Errorf("beyond the maximum of one sandbox: %v, want code invalid about resources.memory", err)
 	}
@@ -137,7 +138,7 @@ func TestQuotaOfResources(t *testing.T) {
 	}
 	// The workspace has no more because the server would allow it.
 	s.run(lifecycle.CreateRequest{Name: "small"})
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxMemory: 128 << 20})
+	s.setQuota(quota.Limits{quota.LimitSandboxMemory: 128 << 20})
 	if _, err := s.Fork(t.Context(), s.caller, "small", lifecycle.ForkRequest{}); sandbox.CodeOf(err) != sandbox.Invalid {
 		t.Errorf("fork of a sandbox beyond the maximum: %v, want code invalid", err)
 	}
@@ -167,15 +168,15 @@ func TestDiskOfAWorkspace(t *testing.T) {
 	if again := s.used().Disk; again != d {
 		t.Errorf("disk after a restart: %+v, before %+v", again, d)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitDisk: d.Total()})
+	s.setQuota(quota.Limits{quota.LimitDisk: d.Total()})
 	_, err = s.Snapshots().Create(t.Context(), s.caller, "a", snapshot.Request{})
-	wantRefused(t, "snapshot", err, sandbox.LimitDisk)
+	wantRefused(t, "snapshot", err, quota.LimitDisk)
 	_, err = s.CreateCheckpoint(t.Context(), s.caller, "a", "")
-	wantRefused(t, "checkpoint", err, sandbox.LimitDisk)
+	wantRefused(t, "checkpoint", err, quota.LimitDisk)
 	_, err = s.Resume(t.Context(), s.caller, "a", lifecycle.ResumeRequest{})
-	wantRefused(t, "resume", err, sandbox.LimitDisk)
+	wantRefused(t, "resume", err, quota.LimitDisk)
 	_, err = s.Guest().Stat(t.Context(), s.caller, "a", "/f")
-	wantRefused(t, "call that wakes it", err, sandbox.LimitDisk)
+	wantRefused(t, "call that wakes it", err, quota.LimitDisk)
 	if names := e.saved(string(cp.Sandbox)); len(names) != 2 {
 		t.Errorf("kept of the sandbox: %v, want what it was paused with and its checkpoint", names)
 	}
@@ -190,24 +191,24 @@ func TestDiskOfAWorkspace(t *testing.T) {
 
 func TestCreatesPerMinute(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitCreates: 3}
+	e.cfg.Quota = quota.Limits{quota.LimitCreates: 3}
 	s := e.start()
 	for i := range 3 {
 		s.run(lifecycle.CreateRequest{Name: fmt.Sprint("n", i)})
 	}
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
-	wantRefused(t, "a fourth create", err, sandbox.LimitCreates)
+	wantRefused(t, "a fourth create", err, quota.LimitCreates)
 	// One that is there already needs none, and does not cost one.
 	if _, created, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{Name: "n1"}); created || err != nil {
 		t.Errorf("the same create again: created %v, %v", created, err)
 	}
 	_, err = s.Fork(t.Context(), s.caller, "n0", lifecycle.ForkRequest{})
-	wantRefused(t, "a fork", err, sandbox.LimitCreates)
+	wantRefused(t, "a fork", err, quota.LimitCreates)
 	// What was refused for another reason costs none either.
-	s.setQuota(sandbox.Quota{sandbox.LimitCreates: 4, sandbox.LimitSandboxes: 3})
+	s.setQuota(quota.Limits{quota.LimitCreates: 4, quota.LimitSandboxes: 3})
 	for range 5 {
 		_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
-		wantRefused(t, "too many", err, sandbox.LimitSandboxes)
+		wantRefused(t, "too many", err, quota.LimitSandboxes)
 	}
 }
 
@@ -215,18 +216,18 @@ func TestCreatesPerMinute(t *testing.T) {
 // room for the new one.
 func TestReplaceEndsNothingForNothing(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 1, sandbox.LimitMemory: 512 << 20, sandbox.LimitCreates: 2}
+	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 1, quota.LimitMemory: 512 << 20, quota.LimitCreates: 2}
 	s := e.start()
 	old := s.run(lifecycle.CreateRequest{Name: "a"})
 	next := lifecycle.CreateRequest{Name: "a", Replace: true, Resources: sandbox.Resources{MemoryBytes: 600 << 20}}
 	_, _, err := s.Create(t.Context(), s.caller, next)
-	wantRefused(t, "one that is too large", err, sandbox.LimitMemory)
+	wantRefused(t, "one that is too large", err, quota.LimitMemory)
 	next.Resources.MemoryBytes = 256 << 20
 	if sb := s.run(next); sb.ID == old.ID || s.used().MemoryBytes != 256<<20 {
 		t.Errorf("replaced by %+v, used %+v", sb, s.used())
 	}
 	_, _, err = s.Create(t.Context(), s.caller, next)
-	wantRefused(t, "one too many in a minute", err, sandbox.LimitCreates)
+	wantRefused(t, "one too many in a minute", err, quota.LimitCreates)
 	s.reach("a", sandbox.Running)
 }
 
@@ -255,7 +256,7 @@ func TestReplaceOnAFullServer(t *testing.T) {
 // TestResumeWithinTheDisk: what a sandbox is paused with is no reason not to resume it.
 func TestResumeWithinTheDisk(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitDisk: 2 << 30}
+	e.cfg.Quota = quota.Limits{quota.LimitDisk: 2 << 30}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a", Resources: sandbox.Resources{DiskBytes: 2 << 30}})
 	s.pause("a")
@@ -271,7 +272,7 @@ func TestResumeWithinTheDisk(t *testing.T) {
 // have left beside that goes for whatever needs the room.
 func TestBuiltImagesCount(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitDisk: 4 << 30}
+	e.cfg.Quota = quota.Limits{quota.LimitDisk: 4 << 30}
 	e.images.ownImages, e.images.ownLeft = 1<<30, 1<<30
 	s := e.start()
 	if d := s.used().Disk; d.Images != 1<<30 || d.BuildCache != 1<<30 || d.Total() != 2<<30 {
@@ -289,17 +290,17 @@ func TestBuiltImagesCount(t *testing.T) {
 		t.Errorf("a build for which something can go: %v", err)
 	}
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{Name: "c", Resources: sandbox.Resources{DiskBytes: 1 << 30}})
-	wantRefused(t, "a sandbox too large", err, sandbox.LimitDisk)
+	wantRefused(t, "a sandbox too large", err, quota.LimitDisk)
 	if d := s.used().Disk; d.BuildCache == 0 {
 		t.Errorf("used %+v: what was left went for what does not fit anyway", d)
 	}
-	wantRefused(t, "what was built", s.builds.CheckDiskFor(t.Context(), s.caller, sandbox.Resources{}, 1<<30), sandbox.LimitDisk)
+	wantRefused(t, "what was built", s.builds.CheckDiskFor(t.Context(), s.caller, sandbox.Resources{}, 1<<30), quota.LimitDisk)
 }
 
 // TestWaitingForQuota has several wait, who come in in the order they came.
 func TestWaitingForQuota(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 1}
+	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 1}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "first"})
 	const waiting = 4
@@ -341,11 +342,11 @@ func TestWaitingForQuota(t *testing.T) {
 
 func TestWaitingForQuotaEnds(t *testing.T) {
 	env := newEnv(t)
-	env.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 1}
+	env.cfg.Quota = quota.Limits{quota.LimitSandboxes: 1}
 	s := env.start()
 	s.run(lifecycle.CreateRequest{Name: "first"})
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{WaitForQuota: 10 * time.Millisecond})
-	wantRefused(t, "when its time is over", err, sandbox.LimitSandboxes)
+	wantRefused(t, "when its time is over", err, quota.LimitSandboxes)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
@@ -383,13 +384,13 @@ func TestWaitingForQuotaEnds(t *testing.T) {
 func TestRefusedCreateKeepsThePool(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.PoolSize = 1
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 1}
+	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 1}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "first"})
 	eventually(t, "a box is ready", func() bool { return len(s.Ready()) == 1 })
 	before := e.host.ids()
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
-	wantRefused(t, "one too many", err, sandbox.LimitSandboxes)
+	wantRefused(t, "one too many", err, quota.LimitSandboxes)
 	if after := e.host.ids(); !slices.Equal(before, after) || len(s.Ready()) != 1 {
 		t.Errorf("boxes %v, ready %d; before %v", after, len(s.Ready()), before)
 	}
@@ -458,9 +459,9 @@ func TestOutputCountsForTheDisk(t *testing.T) {
 	if d := s.used().Disk; d.Streams < 50000 || d.Streams > 60000 {
 		t.Errorf("streams of 50000 bytes count %d", d.Streams)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitDisk: 2<<30 + 50000})
+	s.setQuota(quota.Limits{quota.LimitDisk: 2<<30 + 50000})
 	_, err = s.CreateCheckpoint(t.Context(), s.caller, "a", "")
-	wantRefused(t, "checkpoint beside the streams", err, sandbox.LimitDisk)
+	wantRefused(t, "checkpoint beside the streams", err, quota.LimitDisk)
 }
 
 // TestUploadsCountForTheDisk: the files of a build count while they wait, and are
@@ -468,7 +469,7 @@ func TestOutputCountsForTheDisk(t *testing.T) {
 func TestUploadsCountForTheDisk(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	s.setQuota(sandbox.Quota{sandbox.LimitDisk: 1 << 20})
+	s.setQuota(quota.Limits{quota.LimitDisk: 1 << 20})
 	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	if err != nil {
 		t.Fatal(err)
@@ -487,11 +488,11 @@ func TestUploadsCountForTheDisk(t *testing.T) {
 	if err := upload(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	wantRefused(t, "upload in place of what filled the disk", upload(1), sandbox.LimitDisk)
+	wantRefused(t, "upload in place of what filled the disk", upload(1), quota.LimitDisk)
 	_, err = s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
-	wantRefused(t, "another build", err, sandbox.LimitDisk)
+	wantRefused(t, "another build", err, quota.LimitDisk)
 	_, _, err = s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
-	wantRefused(t, "create", err, sandbox.LimitDisk)
+	wantRefused(t, "create", err, quota.LimitDisk)
 	if d := s.used().Disk; d.Uploads != 1<<20 {
 		t.Errorf("after what was refused an upload counts %d", d.Uploads)
 	}

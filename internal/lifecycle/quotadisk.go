@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -23,12 +24,12 @@ type quotaDisk struct {
 }
 
 // Held returns the bytes of a workspace that are in no row.
-func (d *quotaDisk) Held(ws sandbox.WorkspaceID) sandbox.HeldDisk {
+func (d *quotaDisk) Held(ws sandbox.WorkspaceID) quota.HeldDisk {
 	images, cache, err := d.images.Owned(ws)
 	if err != nil { // nothing is built or started of a store that cannot be read
 		d.log.Error("disk use of a workspace's images not known", "workspace", ws, "error", err)
 	}
-	return sandbox.HeldDisk{Streams: d.executions.StreamBytes(ws), Uploads: d.snapshots.UploadedBytes(ws), Images: images, BuildCache: cache}
+	return quota.HeldDisk{Streams: d.executions.StreamBytes(ws), Uploads: d.snapshots.UploadedBytes(ws), Images: images, BuildCache: cache}
 }
 
 // FreeCache removes as much of the build cache of a workspace as frees so many bytes.

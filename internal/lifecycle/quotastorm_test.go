@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -33,7 +34,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 		}
 	}
 	disk := s.used().Disk.Total() + (most-1)*(2<<30) + 5000
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: most, sandbox.LimitDisk: disk})
+	s.setQuota(quota.Limits{quota.LimitSandboxes: most, quota.LimitDisk: disk})
 	// What is used is not read at one moment: the sum of the disk counts when all is quiet.
 	check := func(when string, quiet bool) {
 		t.Helper()
@@ -127,10 +128,10 @@ func TestSnapshotThatDoesNotFit(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.write("a", "/f", "x")
 	sn := s.snap("a", snapshot.Request{Name: "first"})
-	s.setQuota(sandbox.Quota{sandbox.LimitDisk: s.used().Disk.Total() + sn.SizeBytes - 1})
+	s.setQuota(quota.Limits{quota.LimitDisk: s.used().Disk.Total() + sn.SizeBytes - 1})
 	_, err := s.Snapshots().Create(t.Context(), s.caller, "a", snapshot.Request{Name: "second"})
-	wantRefused(t, "a snapshot that does not fit", err, sandbox.LimitDisk)
-	s.setQuota(sandbox.Quota{sandbox.LimitDisk: s.used().Disk.Total() + sn.SizeBytes})
+	wantRefused(t, "a snapshot that does not fit", err, quota.LimitDisk)
+	s.setQuota(quota.Limits{quota.LimitDisk: s.used().Disk.Total() + sn.SizeBytes})
 	s.snap("a", snapshot.Request{Name: "third"})
 	if d := s.used().Disk; d.Snapshots != 2*sn.SizeBytes {
 		t.Errorf("snapshots count %d, want %d", d.Snapshots, 2*sn.SizeBytes)

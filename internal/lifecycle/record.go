@@ -16,8 +16,7 @@ func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandb
 	if req.ID != "" {
 		kind = pool.Kind{} // no box of the pool has that id
 	}
-	err = s.quotas.Admit(ctx, quota.Request{Workspace: c.Workspace, Count: 1, MaxWait: req.WaitForQuota}, func(a sandbox.Admission) (int, error) {
-		creation.Admission = a
+	err = s.quotas.Admit(ctx, quota.Request{Workspace: c.Workspace, Count: 1, MaxWait: req.WaitForQuota}, func(a quota.Admission) (int, error) {
 		now := time.Now().UTC() // its ttl begins when it is let in
 		sb := &creation.Sandbox
 		sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt, creation.Event.Time = now, now, now, now
@@ -27,7 +26,7 @@ func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandb
 			creation.Replaces = &end
 			old = s.boxes.byName(c.Workspace, sb.Name)
 		}
-		b, rec, err = s.recordInPlace(ctx, creation, old, kind)
+		b, rec, err = s.recordInPlace(ctx, creation, a, old, kind)
 		if err == nil && rec.By == sandbox.MatchNone {
 			return 1, nil
 		}
@@ -37,16 +36,16 @@ func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandb
 }
 
 // recordInPlace is record for a sandbox that may end that of old, which may be nil.
-func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, old *entry, kind pool.Kind) (*entry, sandbox.Recorded, error) {
+func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, a quota.Admission, old *entry, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	if old == nil {
-		b, rec, err := s.record(ctx, creation, kind)
+		b, rec, err := s.record(ctx, creation, a, kind)
 		if rec.Dying != nil { // another had taken the name meanwhile
 			s.foundEnding(*rec.Dying)
 		}
 		return b, rec, err
 	}
 	old.Lock()
-	b, rec, err := s.record(ctx, creation, kind)
+	b, rec, err := s.record(ctx, creation, a, kind)
 	dying := rec.Dying
 	if dying != nil && dying.ID == old.ID {
 		s.seeEnding(old, *dying)
@@ -83,9 +82,9 @@ func (s *Service) seeEnding(b *entry, row sandbox.Sandbox) {
 // record writes a creation, of a sandbox that gets a warm box of its kind if the pool has
 // one. The box is non-nil when a new sandbox was recorded: it counts as being provisioned by
 // the caller, who launches or ends it.
-func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind pool.Kind) (*entry, sandbox.Recorded, error) {
+func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota.Admission, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	var warm *pool.Reservation[warmBox]
-	if creation.Admission.Refuse == nil { // a create that is refused anyway must not keep a box from others
+	if a.Refuse == nil { // a create that is refused anyway must not keep a box from others
 		warm = s.pool.Reserve(ctx, kind)
 	}
 	// The box is locked until the outcome is known: callers that find the row meanwhile wait.
@@ -99,7 +98,7 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind po
 		b.Lock()
 		s.boxes.claim(b)
 	}
-	rec, err := s.store.CreateSandbox(ctx, creation)
+	rec, err := s.store.CreateSandbox(ctx, creation, a)
 	// It is another one when a second attempt to write found that there is one by now.
 	if err == nil && rec.By == sandbox.MatchNone && rec.Sandbox.ID == b.ID {
 		defer b.Unlock()
@@ -132,7 +131,7 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind po
 
 // recordForks writes the creations of the children of a fork, as record does. The
 // boxes of those that were not recorded, because others have their names, are nil.
-func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) ([]*entry, []sandbox.Recorded, error) {
+func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) ([]*entry, []sandbox.Recorded, error) {
 	list := make([]*entry, len(children))
 	for i, c := range children {
 		list[i] = s.newBox(c.Sandbox.ID)

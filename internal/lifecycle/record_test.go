@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -43,13 +44,13 @@ func TestRefusedCreateLeavesThePool(t *testing.T) {
 	e := newEnv(t)
 	s := e.startFilled(1)
 	warm := e.host.ids()[0]
-	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1 << 20})
+	s.setQuota(quota.Limits{quota.LimitMemory: 1 << 20})
 	for range 3 {
 		if _, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 			t.Fatalf("a create beyond the quota: %v, want code quota_exceeded", err)
 		}
 	}
-	s.setQuota(sandbox.Quota{})
+	s.setQuota(quota.Limits{})
 	if sb := s.run(lifecycle.CreateRequest{Name: "job"}); sb.ID != warm || !s.fromPool("job") {
 		t.Errorf("sandbox %s, from the pool: %v; want the warm box %s", sb.ID, s.fromPool("job"), warm)
 	}

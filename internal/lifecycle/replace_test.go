@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -12,7 +13,7 @@ import (
 // who creates others gets a place between the end of the one and the other.
 func TestReplaceKeepsThePlace(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 1}
+	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 1}
 	s := e.start()
 	old := s.run(lifecycle.CreateRequest{Name: "a"})
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -34,7 +35,7 @@ func TestReplaceKeepsThePlace(t *testing.T) {
 	}()
 	<-entered // the end of the old one is decided, and it takes long
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{Name: "thief"})
-	wantRefused(t, "another in between", err, sandbox.LimitSandboxes)
+	wantRefused(t, "another in between", err, quota.LimitSandboxes)
 	next, err := s.Get(t.Context(), s.caller, "a")
 	if err != nil || next.ID == old.ID {
 		t.Errorf("of that name there is %s (%s), %v, want the new one", next.ID, next.State, err)
@@ -83,7 +84,7 @@ func TestReplaceInDoubt(t *testing.T) {
 // TestForkOfAFullQuotaSavesNothing: a fork is let in before its parent stands still.
 func TestForkOfAFullQuotaSavesNothing(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitSandboxes: 3}
+	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 3}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "parent"})
 	var mu sync.Mutex
@@ -100,7 +101,7 @@ func TestForkOfAFullQuotaSavesNothing(t *testing.T) {
 		return nil
 	}, nil)
 	_, err := s.Fork(t.Context(), s.caller, "parent", lifecycle.ForkRequest{Count: 3})
-	wantRefused(t, "one child too many", err, sandbox.LimitSandboxes)
+	wantRefused(t, "one child too many", err, quota.LimitSandboxes)
 	if used := s.used(); used.Sandboxes != 1 || saved != 0 {
 		t.Errorf("after a fork that was refused: %+v, saved %d times", used, saved)
 	}

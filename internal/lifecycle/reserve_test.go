@@ -5,7 +5,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -14,7 +16,7 @@ import (
 func TestBuildsCount(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.MaxBuilds = 2
-	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 1 << 30, sandbox.LimitCPU: 3000}
+	e.cfg.Quota = quota.Limits{quota.LimitMemory: 1 << 30, quota.LimitCPU: 3000}
 	s := e.start()
 	asked := sandbox.Resources{MemoryBytes: 600 << 20, CPUMilli: 1000}
 	_, release, err := s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil)
@@ -26,10 +28,10 @@ func TestBuildsCount(t *testing.T) {
 	}
 	half := lifecycle.CreateRequest{Name: "half", Resources: asked}
 	_, _, err = s.Create(t.Context(), s.caller, half)
-	wantRefused(t, "a sandbox beside a build", err, sandbox.LimitMemory)
+	wantRefused(t, "a sandbox beside a build", err, quota.LimitMemory)
 	for range 3 { // what is refused holds no place
 		_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil)
-		wantRefused(t, "a build beside a build", err, sandbox.LimitMemory)
+		wantRefused(t, "a build beside a build", err, quota.LimitMemory)
 	}
 	other, err := s.DependencyPlace(t.Context(), s.caller.Workspace)
 	if err != nil {
@@ -62,7 +64,7 @@ func TestBuildsLeaveSnapshotsTheirPlaces(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	entered, release := make(chan struct{}), make(chan struct{})
 	first := sync.OnceFunc(func() { close(entered) }) // who missed the image before it was made has it made again
-	e.images.missing(func(ctx context.Context, _ string, _ func(sandbox.ImageEvent)) error {
+	e.images.missing(func(ctx context.Context, _ string, _ func(phase.Event)) error {
 		first()
 		<-release
 		return nil
@@ -89,12 +91,12 @@ func TestBuildsLeaveSnapshotsTheirPlaces(t *testing.T) {
 // the workspace may have in all.
 func TestBuildsFitSmallQuotas(t *testing.T) {
 	s := newEnv(t).start()
-	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 512 << 20, sandbox.LimitCPU: 700})
+	s.setQuota(quota.Limits{quota.LimitMemory: 512 << 20, quota.LimitCPU: 700})
 	have, release, err := s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{}, 0, nil)
 	if err != nil || have.MemoryBytes != 512<<20 || have.CPUMilli != 700 {
 		t.Fatalf("a build in a small workspace has %+v, %v", have, err)
 	}
 	release()
 	_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 1 << 30}, 0, nil)
-	wantRefused(t, "a build that asks for too much", err, sandbox.LimitMemory)
+	wantRefused(t, "a build that asks for too much", err, quota.LimitMemory)
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
@@ -35,10 +37,10 @@ type Store interface {
 	// CreateSandbox records a new sandbox with its event and idempotency key,
 	// unless the key was used before or a live sandbox of the workspace has the
 	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
-	CreateSandbox(ctx context.Context, c sandbox.Creation) (sandbox.Recorded, error)
+	CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (sandbox.Recorded, error)
 	// CreateForks records the children of a fork, all whose names are free or none.
 	// Errors: QuotaExceeded unless there is room for all.
-	CreateForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) ([]sandbox.Recorded, error)
+	CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) ([]sandbox.Recorded, error)
 	// SetBox records what a provisioning sandbox is made of. Errors: NotFound,
 	// Conflict when it is not provisioning any more.
 	SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error)
@@ -48,7 +50,7 @@ type Store interface {
 
 	// ResumeSandbox moves a paused sandbox to resuming as Transition does, when there
 	// is room for it. Errors: as Transition; QuotaExceeded.
-	ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sandbox.Sandbox, error)
+	ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error)
 
 	// SandboxByID returns a sandbox in any state. Errors: NotFound.
 	SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error)
@@ -73,9 +75,9 @@ type Store interface {
 	Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
 
 	// CatalogueImage returns an entry of a workspace's image catalogue. Errors: NotFound.
-	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error)
+	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (catalogue.Entry, error)
 	// DefaultCatalogueImage returns the default entry of a workspace's image catalogue. Errors: NotFound.
-	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.CatalogueImage, error)
+	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (catalogue.Entry, error)
 
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
@@ -93,7 +95,7 @@ type Images interface {
 	prepare.Images
 	// Lookup returns what is known about the image that ref means, which may be one
 	// that has to be made first: that has no digest. Errors: NotFound, naming ref.
-	Lookup(ctx context.Context, ref string) (sandbox.Image, error)
+	Lookup(ctx context.Context, ref string) (spec.Image, error)
 	// ForgetBuilt forgets what a workspace has built. Idempotent.
 	ForgetBuilt(ctx context.Context, ws sandbox.WorkspaceID) error
 	// Owned returns the bytes on disk of the images that a workspace has built, and of
@@ -103,11 +105,11 @@ type Images interface {
 	// many bytes, and reports whether it could.
 	MakeRoom(ctx context.Context, ws sandbox.WorkspaceID, add int64) (bool, error)
 	// Runtimes returns the images that describe themselves as runtimes, the default one first.
-	Runtimes(ctx context.Context) ([]sandbox.Runtime, error)
+	Runtimes(ctx context.Context) ([]spec.Runtime, error)
 	// ByID returns the image with that id. Errors: NotFound.
-	ByID(ctx context.Context, id sandbox.ImageID) (sandbox.Image, error)
+	ByID(ctx context.Context, id sandbox.ImageID) (spec.Image, error)
 	// List returns all images; the one with IsDefault is used when a request names none.
-	List(ctx context.Context) ([]sandbox.Image, error)
+	List(ctx context.Context) ([]spec.Image, error)
 }
 
 // Layers makes, reads and removes root filesystems.

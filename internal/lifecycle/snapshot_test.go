@@ -10,9 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/prepare"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -36,7 +38,7 @@ func (c *catalogue) CommitCached(ctx context.Context, as prepare.CacheEntry, bas
 	return done, nil
 }
 
-func (c *catalogue) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, _ time.Duration) (sandbox.Image, string, error) {
+func (c *catalogue) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, _ time.Duration) (spec.Image, string, error) {
 	c.mu.Lock()
 	digest := c.cached[key]
 	if digest != "" && ws != "" {
@@ -44,7 +46,7 @@ func (c *catalogue) Cached(ctx context.Context, ws sandbox.WorkspaceID, key stri
 	}
 	c.mu.Unlock()
 	if digest == "" {
-		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
+		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
 	}
 	return c.Resolve(ctx, digest)
 }
@@ -95,7 +97,7 @@ func (c *catalogue) Collect(ctx context.Context, inUse func(context.Context) ([]
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.list = slices.DeleteFunc(slices.Clone(c.list), func(img sandbox.Image) bool {
+	c.list = slices.DeleteFunc(slices.Clone(c.list), func(img spec.Image) bool {
 		gone := c.aged && img.Name == "" && !slices.Contains(needed, img.Digest)
 		if gone {
 			freed += img.SizeBytes
@@ -109,11 +111,11 @@ func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Write
 	return d.faults.do("driver.WriteLayer", func() error { return d.Driver.(driver.Snapshotter).WriteLayer(ctx, id, w) })
 }
 
-func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error {
+func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error {
 	return s.faults.do("store.BeginSnapshot", func() error { return s.Store.BeginSnapshot(ctx, sn, most, maxBytes, a) })
 }
 
-func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.faults.do("store.FinishSnapshot", func() error {
 		sn, err = s.Store.FinishSnapshot(ctx, id, g, a, ev)
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -19,8 +20,8 @@ func TestProgressOfABuild(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	entered, release := make(chan struct{}), make(chan struct{})
-	installing := sandbox.ImageEvent{Phase: "installing", Message: "x", Done: 1, Total: 3}
-	e.images.missing(func(ctx context.Context, _ string, progress func(sandbox.ImageEvent)) error {
+	installing := phase.Event{Phase: "installing", Message: "x", Done: 1, Total: 3}
+	e.images.missing(func(ctx context.Context, _ string, progress func(phase.Event)) error {
 		progress(installing)
 		close(entered)
 		select {
@@ -58,7 +59,7 @@ func TestProgressOfABuild(t *testing.T) {
 	if at, err := s.Snapshots().Assemblies().Progress(t.Context(), s.caller, begun.ID); err != nil || at.Phase != snapshot.PhaseDone {
 		t.Errorf("when it is over: %+v, %v, want that it is done", at, err)
 	}
-	if got := phases(t, s, begun.ID, true); !slices.Equal(got, []sandbox.ImagePhase{"begun", "waiting", "installing", "writing", "done"}) {
+	if got := phases(t, s, begun.ID, true); !slices.Equal(got, []phase.Phase{"begun", "waiting", "installing", "writing", "done"}) {
 		t.Errorf("its log has the phases %v", got)
 	}
 	if _, err := s.Snapshots().Assemblies().Log(t.Context(), sandbox.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -96,7 +97,7 @@ func TestDisabledImages(t *testing.T) {
 }
 
 // phases are those in the log of a build.
-func phases(t *testing.T, s *server, id sandbox.SnapshotID, ended bool) (out []sandbox.ImagePhase) {
+func phases(t *testing.T, s *server, id sandbox.SnapshotID, ended bool) (out []phase.Phase) {
 	t.Helper()
 	log, err := s.Snapshots().Assemblies().Log(t.Context(), s.caller, id)
 	if err != nil || log.Ended != ended || log.Truncated {

@@ -39,7 +39,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if req.TTL != 0 && (req.TTL < c.ttlMin || req.TTL > sandbox.TTLMax) {
 		return sandbox.InvalidField("ttl_seconds", "must be %d to %d", int(c.ttlMin/time.Second), int(sandbox.TTLMax/time.Second))
 	}
-	if err := sandbox.CheckWaitForQuota(req.WaitForQuota); err != nil {
+	if err := quota.CheckWait(req.WaitForQuota); err != nil {
 		return err
 	}
 	if err := quota.CheckAsked(c.Max, req.Resources); err != nil {

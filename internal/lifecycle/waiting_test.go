@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -16,7 +18,7 @@ import (
 func (e *env) workspace(name string) sandbox.Caller {
 	e.t.Helper()
 	st := e.openStore()
-	ws := sandbox.Workspace{ID: sandbox.NewWorkspaceID(), Name: name, Slug: name, CreatedBy: e.caller.User, CreatedAt: time.Now()}
+	ws := account.Workspace{ID: sandbox.NewWorkspaceID(), Name: name, Slug: name, CreatedBy: e.caller.User, CreatedAt: time.Now()}
 	if err := errors.Join(st.CreateWorkspace(e.t.Context(), ws, 0), st.Close()); err != nil {
 		e.t.Fatal(err)
 	}
@@ -34,9 +36,9 @@ func TestResumesAndForksWait(t *testing.T) {
 	s.pause("asleep")
 	s.pause("other")
 	s.run(lifecycle.CreateRequest{Name: "filler"})
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 2})
+	s.setQuota(quota.Limits{quota.LimitSandboxes: 2})
 	_, err := s.Resume(t.Context(), s.caller, "asleep", lifecycle.ResumeRequest{})
-	wantRefused(t, "a resume that does not wait", err, sandbox.LimitSandboxes)
+	wantRefused(t, "a resume that does not wait", err, quota.LimitSandboxes)
 	_, err = s.Resume(t.Context(), s.caller, "asleep", lifecycle.ResumeRequest{WaitForQuota: 11 * time.Minute})
 	if sandbox.CodeOf(err) != sandbox.Invalid {
 		t.Errorf("a resume that waits for too long: %v, want code invalid", err)
@@ -74,7 +76,7 @@ func TestResumesAndForksWait(t *testing.T) {
 	if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("a call that wakes another: %v, want code quota_exceeded", err)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 3}) // which is too little for the fork
+	s.setQuota(quota.Limits{quota.LimitSandboxes: 3}) // which is too little for the fork
 	if _, err = s.Guest().Stat(t.Context(), s.caller, "other", "/"); err != nil {
 		t.Errorf("a call that wakes another, for which there is room: %v", err)
 	}
@@ -82,7 +84,7 @@ func TestResumesAndForksWait(t *testing.T) {
 	if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("a create that does not wait: %v, want code quota_exceeded", err)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 5})
+	s.setQuota(quota.Limits{quota.LimitSandboxes: 5})
 	g.Wait()
 	if used := s.used(); used.Sandboxes != 5 || s.Waiting(s.caller.Workspace) != 0 {
 		t.Errorf("used %+v, and %d wait", used, s.Waiting(s.caller.Workspace))
@@ -96,7 +98,7 @@ func TestWaitingResumeOfWhatEnds(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "asleep"})
 	s.pause("asleep")
 	s.run(lifecycle.CreateRequest{Name: "filler"})
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 1})
+	s.setQuota(quota.Limits{quota.LimitSandboxes: 1})
 	got := make(chan error, 1)
 	go func() {
 		_, err := s.Resume(t.Context(), s.caller, "asleep", lifecycle.ResumeRequest{WaitForQuota: 10 * time.Minute})
@@ -119,12 +121,12 @@ func TestWhatNeverFitsDoesNotWait(t *testing.T) {
 	if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("a fork of more than the server has: %v, want code quota_exceeded", err)
 	}
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 2, sandbox.LimitCreates: 2})
+	s.setQuota(quota.Limits{quota.LimitSandboxes: 2, quota.LimitCreates: 2})
 	_, err = s.Fork(t.Context(), s.caller, "parent", lifecycle.ForkRequest{Count: 3, WaitForQuota: 10 * time.Minute})
-	wantRefused(t, "a fork of more than the quota", err, sandbox.LimitCreates)
-	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 2})
+	wantRefused(t, "a fork of more than the quota", err, quota.LimitCreates)
+	s.setQuota(quota.Limits{quota.LimitSandboxes: 2})
 	_, err = s.Fork(t.Context(), s.caller, "parent", lifecycle.ForkRequest{Count: 3, WaitForQuota: 10 * time.Minute})
-	wantRefused(t, "a fork of more than the quota", err, sandbox.LimitSandboxes)
+	wantRefused(t, "a fork of more than the quota", err, quota.LimitSandboxes)
 }
 
 // TestFullServerTakesTurns: of several workspaces that wait for room on a full
@@ -164,7 +166,7 @@ func TestFullServerTakesTurns(t *testing.T) {
 	join(c)
 	var order []sandbox.WorkspaceID
 	for len(order) < 6 {
-		if _, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded || !errors.Is(err, sandbox.ErrServerFull) {
+		if _, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded || !errors.Is(err, quota.ErrServerFull) {
 			t.Fatalf("who does not wait: %v, want the server full", err)
 		}
 		if _, err := s.Destroy(t.Context(), owner, string(last.ID), ""); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -210,7 +211,7 @@ func (s *Service) drainPool(ctx context.Context) {
 
 // useWarmBox makes the box that a sandbox took from the pool its own, and reports
 // false when there is none or it turned out to be of no use; then nothing of it is left.
-func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *sandbox.Image) (bool, error) {
+func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bool, error) {
 	if !b.warm {
 		return false, nil
 	}
@@ -241,7 +242,7 @@ func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *sandbox.Image) 
 }
 
 // introduce connects a box that was in the pool to its network, and tells its agent who it is.
-func (s *Service) introduce(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *sandbox.Image) error {
+func (s *Service) introduce(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image) error {
 	if err := s.connect(ctx, b); err != nil {
 		return err
 	}

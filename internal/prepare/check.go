@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/workbox"
@@ -116,7 +117,7 @@ func checkVersions(s string, versions map[string][]string) PackageCheck {
 // withApt has work use a box of an image with fresh lists of Debian packages, when it
 // is the workspace's turn; "" is the server's own, which counts for nobody. Its time
 // begins then.
-func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sandbox.Image, work func(context.Context, *workbox.Box) error) error {
+func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *spec.Image, work func(context.Context, *workbox.Box) error) error {
 	release, err := s.layers.Hold(ctx, img.Digest) // a turn may be long in coming
 	if err != nil {
 		return err
@@ -148,7 +149,7 @@ func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sand
 }
 
 // lookUp returns the versions of the packages that an image's mirrors have.
-func (s *Service) lookUp(ctx context.Context, ws sandbox.WorkspaceID, img *sandbox.Image, packages []string) (map[string][]string, error) {
+func (s *Service) lookUp(ctx context.Context, ws sandbox.WorkspaceID, img *spec.Image, packages []string) (map[string][]string, error) {
 	argv := []string{"apt-cache", "madison", "--"}
 	for _, p := range packages {
 		name, _, _ := strings.Cut(p, "=")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/spool"
@@ -106,9 +108,9 @@ func (s *Service) key(digest string, d Packages) string {
 //
 // Errors: Invalid, naming the field, with the last lines of the tool that failed; QuotaExceeded;
 // Unsupported if this server cannot install packages; the errors of committing a layer.
-func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *sandbox.Image, d Packages, room Reserved, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *spec.Image, d Packages, room Reserved, progress func(phase.Event)) (spec.Image, string, error) {
 	if err := s.Offered(); err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	key := s.key(base.Digest, d)
 	if img, rootfs, err := s.layers.Cached(ctx, ws, key, s.maxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -117,25 +119,25 @@ func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *san
 	// A turn may be long in coming, and the name may mean another image by then.
 	release, err := s.layers.Hold(ctx, base.Digest)
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	defer release()
 	// Each workspace waits for its own turn: joining another's, it would stand behind
 	// all that the other one has asked for. Those who share one count for the same, so
 	// that it does not matter which of them is still there at its end.
 	task := fmt.Sprintf("dependencies %s %s %v %p", ws, key, room.Own, room.Build)
-	work := func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	work := func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		if img, _, err := s.layers.Cached(ctx, ws, key, s.maxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 			return img, err // another workspace was faster
 		}
 		if err := s.quotas.CheckDisk(ctx, ws); err != nil {
-			return sandbox.Image{}, err
+			return spec.Image{}, err
 		}
 		got := room.Build
 		if got == nil {
 			mine, err := s.quotas.ReserveInstall(ctx, ws, room.Own)
 			if err != nil {
-				return sandbox.Image{}, err
+				return spec.Image{}, err
 			}
 			defer mine.Release()
 			got = &mine
@@ -143,13 +145,13 @@ func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *san
 		done, err := s.derive(ctx, ws, key, base.Digest, got, func(ctx context.Context, w *workbox.Box) error {
 			return install(ctx, w, d, progress)
 		})
-		return sandbox.Image{Digest: done.Digest}, err
+		return spec.Image{Digest: done.Digest}, err
 	}
-	img, err := s.retryForDisk(ctx, progress, func() (sandbox.Image, error) {
+	img, err := s.retryForDisk(ctx, progress, func() (spec.Image, error) {
 		return s.share(ctx, s.installs, ws, task, progress, work)
 	})
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	return s.images.Resolve(ctx, img.Digest)
 }
@@ -165,7 +167,7 @@ type Reserved struct {
 // retryForDisk repeats an install for an hour at most while other builds reserve the disk that it
 // needs. It holds no place and nothing of the quota while it waits. Errors: the errors of install;
 // the context's.
-func (s *Service) retryForDisk(ctx context.Context, progress func(sandbox.ImageEvent), install func() (sandbox.Image, error)) (sandbox.Image, error) {
+func (s *Service) retryForDisk(ctx context.Context, progress func(phase.Event), install func() (spec.Image, error)) (spec.Image, error) {
 	over := time.NewTimer(fairsem.MaxWait)
 	defer over.Stop()
 	poll := time.NewTicker(installPoll)
@@ -176,7 +178,7 @@ func (s *Service) retryForDisk(ctx context.Context, progress func(sandbox.ImageE
 		if !errors.Is(err, quota.ErrDiskReserved) {
 			return img, err
 		}
-		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other builds of the workspace use its disk"})
+		progress(phase.Event{Phase: "waiting", Message: "other builds of the workspace use its disk"})
 		select {
 		case <-changed:
 		case <-poll.C:
@@ -212,13 +214,13 @@ var quiet = map[string]string{
 }
 
 // install installs dependencies in the box and cleans up behind the tools.
-func install(ctx context.Context, w *workbox.Box, d Packages, progress func(sandbox.ImageEvent)) error {
-	var phase sandbox.ImagePhase
-	tell := func(e sandbox.ImageEvent) {
-		phase = e.Phase
+func install(ctx context.Context, w *workbox.Box, d Packages, progress func(phase.Event)) error {
+	var current phase.Phase
+	tell := func(e phase.Event) {
+		current = e.Phase
 		progress(e)
 	}
-	w.Say = func(line string) { progress(sandbox.ImageEvent{Phase: phase, Message: line}) }
+	w.Say = func(line string) { progress(phase.Event{Phase: current, Message: line}) }
 	if len(d.APT) > 0 {
 		if err := installAPT(ctx, w, d.APT, tell); err != nil {
 			return err
@@ -247,12 +249,12 @@ func updateAPT(ctx context.Context, w *workbox.Box) error {
 	return err
 }
 
-func installAPT(ctx context.Context, w *workbox.Box, names []string, progress func(sandbox.ImageEvent)) error {
-	progress(sandbox.ImageEvent{Phase: "downloading", Message: "lists of Debian packages"})
+func installAPT(ctx context.Context, w *workbox.Box, names []string, progress func(phase.Event)) error {
+	progress(phase.Event{Phase: "downloading", Message: "lists of Debian packages"})
 	if err := updateAPT(ctx, w); err != nil {
 		return err
 	}
-	progress(sandbox.ImageEvent{Phase: "installing", Message: "Debian packages: " + strings.Join(names, " ")})
+	progress(phase.Event{Phase: "installing", Message: "Debian packages: " + strings.Join(names, " ")})
 	if err := w.Tool(ctx, "apt_packages", sandbox.Invalid, apt(append([]string{"install", "--no-install-recommends", "--"}, names...)...)); err != nil {
 		return err
 	}
@@ -266,8 +268,8 @@ func installAPT(ctx context.Context, w *workbox.Box, names []string, progress fu
 
 // installNPM installs npm packages as the image's user, with npm or, in an image
 // without it, with bun.
-func installNPM(ctx context.Context, w *workbox.Box, names []string, progress func(sandbox.ImageEvent)) error {
-	progress(sandbox.ImageEvent{Phase: "installing", Message: "npm packages: " + strings.Join(names, " ")})
+func installNPM(ctx context.Context, w *workbox.Box, names []string, progress func(phase.Event)) error {
+	progress(phase.Event{Phase: "installing", Message: "npm packages: " + strings.Join(names, " ")})
 	err := w.Tool(ctx, "npm_packages", sandbox.Invalid, agentapi.Command{
 		Argv: append([]string{"npm", "install", "--global", "--no-fund", "--no-audit", "--"}, names...), Env: quiet,
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/workbox"
 )
@@ -110,7 +111,7 @@ func (s *Service) readPackages() {
 
 // listPackages has a work box read what its mirrors have.
 func (s *Service) listPackages(ctx context.Context) (map[string][]string, error) {
-	img, _, err := s.Ensure(ctx, checkImage, sandbox.Puller{}, nil)
+	img, _, err := s.Ensure(ctx, checkImage, registry.Puller{}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,29 +3,29 @@ package prepare
 import (
 	"sync"
 
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/phase"
 )
 
 // reporter passes the events of a task to the progress function of a request: in their order, one
 // call at a time, and without a lock, so that the function may call the service.
 type reporter struct {
-	progress func(sandbox.ImageEvent) // nil for none
+	progress func(phase.Event) // nil for none
 
 	mu      sync.Mutex
-	queue   []sandbox.ImageEvent // guarded by mu
-	calling bool                 // a goroutine calls progress until the queue is empty; guarded by mu
-	stopped bool                 // guarded by mu
-	idle    *sync.Cond           // on mu; calling has become false
+	queue   []phase.Event // guarded by mu
+	calling bool          // a goroutine calls progress until the queue is empty; guarded by mu
+	stopped bool          // guarded by mu
+	idle    *sync.Cond    // on mu; calling has become false
 }
 
-func newReporter(progress func(sandbox.ImageEvent)) *reporter {
+func newReporter(progress func(phase.Event)) *reporter {
 	r := &reporter{progress: progress}
 	r.idle = sync.NewCond(&r.mu)
 	return r
 }
 
 // add queues an event. The caller calls flush when it holds no lock.
-func (r *reporter) add(e sandbox.ImageEvent) {
+func (r *reporter) add(e phase.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.progress != nil && !r.stopped {
@@ -53,7 +53,7 @@ func (r *reporter) flush() {
 }
 
 // call calls progress without the lock, which its caller holds.
-func (r *reporter) call(e sandbox.ImageEvent) {
+func (r *reporter) call(e phase.Event) {
 	r.mu.Unlock()
 	defer r.mu.Lock()
 	r.progress(e)

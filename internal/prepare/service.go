@@ -11,7 +11,10 @@ import (
 
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/workbox"
 )
@@ -20,19 +23,19 @@ import (
 type Images interface {
 	// Resolve returns the image that ref means and the absolute path of its root
 	// filesystem. Errors: NotFound, naming ref.
-	Resolve(ctx context.Context, ref string) (sandbox.Image, string, error)
+	Resolve(ctx context.Context, ref string) (spec.Image, string, error)
 	// Built returns the image that a workspace has built under a reference. Errors: NotFound.
-	Built(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
+	Built(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error)
 	// Stale reports whether the image of ref must not be used before Ensure has
 	// asked the registry for it. It answers at once.
-	Stale(ref string, who sandbox.Puller) bool
+	Stale(ref string, who registry.Puller) bool
 	// Ensure is Resolve, and makes the image when it is known and not here, which
 	// may take minutes. It reports progress, one call at a time. A private image is pulled
 	// with who's login.
-	Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error)
+	Ensure(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, string, error)
 	// Update asks the registry that ref names for the image, and pulls it when
 	// it is not here. Errors: NotFound, Forbidden, Unavailable and others, with the registry's words.
-	Update(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
+	Update(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, error)
 }
 
 // Switches knows which images are switched off.
@@ -52,7 +55,7 @@ type Layers interface {
 	// Cached returns the newest result of CommitCached with the key, unless it is older
 	// than maxAge (0 for any age). It counts for the workspace from then on as left
 	// by its builds; with "" it counts for nobody. Errors: NotFound.
-	Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, maxAge time.Duration) (sandbox.Image, string, error)
+	Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, maxAge time.Duration) (spec.Image, string, error)
 }
 
 // CacheEntry describes a root filesystem to store in the build cache.

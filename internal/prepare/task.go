@@ -7,6 +7,9 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,12 +22,12 @@ type tasks struct {
 // task makes one image for all requests that wait for it.
 type task struct {
 	done   chan struct{} // closed at its end
-	img    sandbox.Image // valid when done
+	img    spec.Image    // valid when done
 	err    error         // valid when done
 	cancel context.CancelFunc
 	// watchers are the requests that wait for it; guarded by tasks.mu.
 	watchers map[*reporter]struct{}
-	last     sandbox.ImageEvent // guarded by tasks.mu
+	last     phase.Event // guarded by tasks.mu
 }
 
 // share runs work as the task of a key, or joins the task of that key. The task takes a place of
@@ -34,27 +37,27 @@ type task struct {
 //
 // Errors: the work's; the context's; QuotaExceeded when too many of the workspace
 // wait; Unavailable when the service closes, and when the disk is nearly full.
-func (s *Service) share(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, progress func(sandbox.ImageEvent),
-	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
-) (sandbox.Image, error) {
+func (s *Service) share(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, progress func(phase.Event),
+	work func(context.Context, func(phase.Event)) (spec.Image, error),
+) (spec.Image, error) {
 	w := newReporter(progress)
 	defer w.stop()
 	m, err := s.join(places, ws, key, w, work)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	select {
 	case <-m.done:
 		return m.img, m.err
 	case <-ctx.Done():
 		s.leave(key, m, w)
-		return sandbox.Image{}, ctx.Err()
+		return spec.Image{}, ctx.Err()
 	}
 }
 
 // join makes w a watcher of the key's task, which it starts if there is none.
 func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, w *reporter,
-	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
+	work func(context.Context, func(phase.Event)) (spec.Image, error),
 ) (*task, error) {
 	defer w.flush() // after the lock is released
 	s.tasks.mu.Lock()
@@ -92,34 +95,34 @@ func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key st
 
 // run does the work when there is a place for it. The timeout begins then.
 func (s *Service) run(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, m *task,
-	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
-) (sandbox.Image, error) {
-	progress := func(e sandbox.ImageEvent) {
+	work func(context.Context, func(phase.Event)) (spec.Image, error),
+) (spec.Image, error) {
+	progress := func(e phase.Event) {
 		for _, w := range s.tasks.record(m, e) {
 			w.flush()
 		}
 	}
 	release, err := places.Acquire(ctx, ws, func() {
-		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other images are being made"})
+		progress(phase.Event{Phase: "waiting", Message: "other images are being made"})
 	})
 	if err != nil && ctx.Err() != nil {
-		return sandbox.Image{}, s.explain(ctx)
+		return spec.Image{}, s.explain(ctx)
 	}
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
 	defer cancel()
 	img, err := work(ctx, progress)
 	if err != nil && ctx.Err() != nil {
-		return sandbox.Image{}, s.explain(ctx)
+		return spec.Image{}, s.explain(ctx)
 	}
 	return img, err
 }
 
 // record makes e the last event of a task and queues it for all watchers, which it returns.
-func (x *tasks) record(m *task, e sandbox.ImageEvent) []*reporter {
+func (x *tasks) record(m *task, e phase.Event) []*reporter {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	m.last = e
@@ -155,39 +158,39 @@ func (s *Service) leave(key string, m *task, w *reporter) {
 
 // Ensure returns an image, built by the workspace, from before or made now, and
 // the path of its root filesystem, when who may have it. Progress is as for [Service.Pull].
-func (s *Service) Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+func (s *Service) Ensure(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, string, error) {
 	if built, err := s.images.Built(ctx, who.Workspace, ref); err == nil {
 		return s.images.Resolve(ctx, built.Digest)
 	} else if sandbox.CodeOf(err) != sandbox.NotFound {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	img, rootfs, err := s.images.Resolve(ctx, ref)
 	if err == nil && !s.images.Stale(ref, who) {
 		return img, rootfs, nil
 	}
-	_, err = s.share(ctx, s.pulls, who.Workspace, taskKey("image", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	_, err = s.share(ctx, s.pulls, who.Workspace, taskKey("image", ref, who), progress, func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		img, _, err := s.images.Ensure(ctx, ref, who, progress)
 		return img, err
 	})
 	if err != nil {
-		return sandbox.Image{}, "", err
+		return spec.Image{}, "", err
 	}
 	return s.images.Resolve(ctx, ref)
 }
 
 // Base is Ensure for an image that a workspace builds on, which must be enabled. Errors: as
 // [Service.Ensure]; Invalid, naming field.
-func (s *Service) Base(ctx context.Context, field, ref string, ws sandbox.WorkspaceID, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (s *Service) Base(ctx context.Context, field, ref string, ws sandbox.WorkspaceID, progress func(phase.Event)) (spec.Image, error) {
 	img, _, err := s.Ensure(ctx, ref, Puller(ws), progress)
 	if err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	return img, s.CheckEnabled(ctx, field, &img)
 }
 
 // CheckEnabled returns an error for a built-in image that an administrator has disabled. Errors:
 // Invalid, naming field.
-func (s *Service) CheckEnabled(ctx context.Context, field string, img *sandbox.Image) error {
+func (s *Service) CheckEnabled(ctx context.Context, field string, img *spec.Image) error {
 	if !img.Builtin {
 		return nil
 	}
@@ -199,10 +202,10 @@ func (s *Service) CheckEnabled(ctx context.Context, field string, img *sandbox.I
 }
 
 // Puller returns the workspace as the puller of an image.
-func Puller(ws sandbox.WorkspaceID) sandbox.Puller { return sandbox.Puller{Workspace: ws} }
+func Puller(ws sandbox.WorkspaceID) registry.Puller { return registry.Puller{Workspace: ws} }
 
 // taskKey returns the key of a task whose result only who may use.
-func taskKey(kind, ref string, who sandbox.Puller) string {
+func taskKey(kind, ref string, who registry.Puller) string {
 	return kind + " " + string(who.Workspace) + " " + string(who.Registry) + " " + ref
 }
 
@@ -212,16 +215,16 @@ func taskKey(kind, ref string, who sandbox.Puller) string {
 //
 // Errors: Invalid, naming the field; NotFound, Forbidden, Unsupported, TooLarge,
 // Timeout and Unavailable with the registry's words.
-func (s *Service) Pull(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (s *Service) Pull(ctx context.Context, c sandbox.Caller, ref string, progress func(phase.Event)) (spec.Image, error) {
 	if ref == "" {
-		return sandbox.Image{}, sandbox.InvalidField("image", "name the image to pull")
+		return spec.Image{}, sandbox.InvalidField("image", "name the image to pull")
 	}
 	if err := sandbox.CheckText("image", ref, 1, sandbox.ImageRefMax); err != nil {
-		return sandbox.Image{}, err
+		return spec.Image{}, err
 	}
 	audit.FromContext(ctx).Object("image", ref, "")
 	who := Puller(c.Workspace)
-	return s.share(ctx, s.pulls, who.Workspace, taskKey("pull", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	return s.share(ctx, s.pulls, who.Workspace, taskKey("pull", ref, who), progress, func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		return s.images.Update(ctx, ref, who, progress)
 	})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,9 +25,9 @@ func TestWaitingForATurnCostsNoTime(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			_, err = s.run(t.Context(), places, "b", &task{}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
+			_, err = s.run(t.Context(), places, "b", &task{}, func(ctx context.Context, _ func(phase.Event)) (spec.Image, error) {
 				time.Sleep(50 * time.Second)
-				return sandbox.Image{}, ctx.Err()
+				return spec.Image{}, ctx.Err()
 			})
 			done <- err
 		}()
@@ -34,9 +36,9 @@ func TestWaitingForATurnCostsNoTime(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("made within its time: %v", err)
 		}
-		_, err = s.run(t.Context(), places, "b", &task{}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		_, err = s.run(t.Context(), places, "b", &task{}, func(ctx context.Context, _ func(phase.Event)) (spec.Image, error) {
 			<-ctx.Done()
-			return sandbox.Image{}, ctx.Err()
+			return spec.Image{}, ctx.Err()
 		})
 		if sandbox.CodeOf(err) != sandbox.Timeout {
 			t.Errorf("made in more than its time: %v, want code timeout", err)
@@ -57,28 +59,28 @@ func TestProgressMayCallTheService(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	nested := func(key string) {
-		_, _ = s.share(gone, places, "a", key, func(sandbox.ImageEvent) {}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
-			return sandbox.Image{}, ctx.Err()
+		_, _ = s.share(gone, places, "a", key, func(phase.Event) {}, func(ctx context.Context, _ func(phase.Event)) (spec.Image, error) {
+			return spec.Image{}, ctx.Err()
 		})
 	}
-	var phases []sandbox.ImagePhase // written by one call at a time
+	var phases []phase.Phase // written by one call at a time
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.share(t.Context(), places, "a", "image", func(e sandbox.ImageEvent) {
+		_, err := s.share(t.Context(), places, "a", "image", func(e phase.Event) {
 			phases = append(phases, e.Phase)
 			nested("image")
 			nested("another")
-		}, func(_ context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
-			for _, phase := range []sandbox.ImagePhase{"one", "two", "three"} {
-				progress(sandbox.ImageEvent{Phase: phase})
+		}, func(_ context.Context, progress func(phase.Event)) (spec.Image, error) {
+			for _, p := range []phase.Phase{"one", "two", "three"} {
+				progress(phase.Event{Phase: p})
 			}
-			return sandbox.Image{}, nil
+			return spec.Image{}, nil
 		})
 		done <- err
 	}()
 	select {
 	case err := <-done:
-		if want := []sandbox.ImagePhase{"one", "two", "three"}; err != nil || !slices.Equal(phases, want) {
+		if want := []phase.Phase{"one", "two", "three"}; err != nil || !slices.Equal(phases, want) {
 			t.Errorf("share = %v with the phases %v, want %v", err, phases, want)
 		}
 	case <-time.After(time.Minute): // it never ends

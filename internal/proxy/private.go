@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -50,7 +51,7 @@ func (p *Proxy) admit(w *answer, r *http.Request, q *request) (done bool, err er
 		}
 		return true, p.welcome(w, r, q, rest)
 	case token != "":
-		id, err := p.tokens.Permits(r, token, q.sb.Workspace, sandbox.SandboxesWrite)
+		id, err := p.tokens.Permits(r, token, q.sb.Workspace, account.SandboxesWrite)
 		if sandbox.CodeOf(err) == sandbox.QuotaExceeded {
 			err = tooMany{err}
 		}
@@ -90,7 +91,7 @@ func (p *Proxy) checkLink(r *http.Request, q *request, kind preview.Kind, token 
 // still returns an error when the maker of the visitor's link, or the owner of its
 // token, may not use the sandbox any more.
 func (p *Proxy) still(ctx context.Context, q *request) error {
-	return p.tokens.StillPermits(ctx, q.maker.User, q.maker.Token, q.sb.Workspace, sandbox.SandboxesWrite)
+	return p.tokens.StillPermits(ctx, q.maker.User, q.maker.Token, q.sb.Workspace, account.SandboxesWrite)
 }
 
 // watch ends a request to a private port as soon as its visitor's link or token is

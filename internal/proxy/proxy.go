@@ -17,6 +17,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/modbox/modbox/internal/access"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -52,10 +53,10 @@ type Routes interface {
 type Tokens interface {
 	// Permits returns the owner of a token that came with a request, when the owner may
 	// do p in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong tokens.
-	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
+	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p account.Permission) (auth.Identity, error)
 	// StillPermits returns nil when the user may still do p in the workspace by the API
 	// token with that id, or by itself for "". Errors: Unauthenticated, Forbidden.
-	StillPermits(ctx context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p sandbox.Permission) error
+	StillPermits(ctx context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p account.Permission) error
 	// Changed returns a channel that is closed at the next change of what tokens may do.
 	Changed() <-chan struct{}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
@@ -55,10 +56,10 @@ type world struct {
 // maker is the owner of the API token, and the maker of links.
 var maker = preview.Maker{User: "u", Token: "t"}
 
-func (w *world) StillPermits(_ context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p sandbox.Permission) error {
+func (w *world) StillPermits(_ context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p account.Permission) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.gone || (preview.Maker{User: user, Token: token}) != maker || ws != userWorkspace || p != sandbox.SandboxesWrite {
+	if w.gone || (preview.Maker{User: user, Token: token}) != maker || ws != userWorkspace || p != account.SandboxesWrite {
 		return sandbox.Errorf(sandbox.Unauthenticated, "the token was revoked")
 	}
 	return nil
@@ -113,9 +114,9 @@ const (
 	userWorkspace = sandbox.WorkspaceID("w")
 )
 
-func (w *world) Permits(_ *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error) {
+func (w *world) Permits(_ *http.Request, token string, ws sandbox.WorkspaceID, p account.Permission) (auth.Identity, error) {
 	switch {
-	case token == apiToken && ws == userWorkspace && p == sandbox.SandboxesWrite:
+	case token == apiToken && ws == userWorkspace && p == account.SandboxesWrite:
 		return auth.Identity{User: maker.User, TokenID: maker.Token, Expires: w.expires}, nil
 	case token == foreignToken:
 		return auth.Identity{}, sandbox.Errorf(sandbox.Forbidden, "not yours")

@@ -27,7 +27,7 @@ type Request struct {
 //
 // Errors: record's; QuotaExceeded and Unavailable, naming the exhausted limit; the context's;
 // Unavailable when the server stops.
-func (c *Controller) Admit(ctx context.Context, r Request, record func(sandbox.Admission) (int, error)) error {
+func (c *Controller) Admit(ctx context.Context, r Request, record func(Admission) (int, error)) error {
 	err := c.admitWithDisk(ctx, r, record)
 	if r.MaxWait <= 0 || !passes(err) {
 		return err
@@ -42,7 +42,7 @@ func (c *Controller) Admit(ctx context.Context, r Request, record func(sandbox.A
 // ended to free the disk it waits for that, so that a workspace that fills the disk does not keep
 // others from creating. It waits in memory: the database sees each request once before and once
 // after.
-func (c *Controller) admitWithDisk(ctx context.Context, r Request, record func(sandbox.Admission) (int, error)) error {
+func (c *Controller) admitWithDisk(ctx context.Context, r Request, record func(Admission) (int, error)) error {
 	begin := time.Now()
 	for {
 		diskLow, err := c.try(ctx, r, nil, record)
@@ -68,9 +68,9 @@ func (c *Controller) diskSettled(waited time.Duration) (free, hopeless bool) {
 
 // try calls record once, for the waiter w or for a request that does not wait. DiskLow reports
 // that the request was refused because the disk of the server is nearly full.
-func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(sandbox.Admission) (int, error)) (diskLow bool, err error) {
+func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(Admission) (int, error)) (diskLow bool, err error) {
 	if r.Resumes {
-		_, err := record(sandbox.Admission{})
+		_, err := record(Admission{})
 		return false, err
 	}
 	limits, err := c.Limits(ctx, r.Workspace)
@@ -79,14 +79,14 @@ func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(
 	}
 	a := c.Admission(r.Workspace)
 	c.queue.order(&a, r.Workspace, w)
-	giveBack, err := c.buckets.take(r.Workspace, r.Count, limits[sandbox.LimitCreates], time.Now())
+	giveBack, err := c.buckets.take(r.Workspace, r.Count, limits[LimitCreates], time.Now())
 	if err != nil {
 		giveBack = func(int) {}
 	}
 	low := c.disk.CheckFree(c.cfg.SandboxFreeDisk)
 	a.Refuse = cmp.Or(a.Refuse, err, low)
 	fresh := 0
-	err = c.Record(ctx, a, r.Workspace, func(a sandbox.Admission) (err error) {
+	err = c.Record(ctx, a, r.Workspace, func(a Admission) (err error) {
 		fresh, err = record(a)
 		return err
 	})
@@ -95,14 +95,14 @@ func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(
 }
 
 // Admission returns what must fit into the quota together with an object of a workspace.
-func (c *Controller) Admission(ws sandbox.WorkspaceID) sandbox.Admission {
-	return sandbox.Admission{Quota: c.cfg.Quota, Held: c.disk.Held(ws), MaxLive: c.cfg.MaxSandboxes, Most: c.cfg.Promise}
+func (c *Controller) Admission(ws sandbox.WorkspaceID) Admission {
+	return Admission{Limits: c.cfg.Quota, Held: c.disk.Held(ws), MaxLive: c.cfg.MaxSandboxes, Most: c.cfg.Promise}
 }
 
 // ResumeAdmission is Admission for a sandbox that is resumed. It uses free capacity of the
 // workspace before requests that wait for more: calls that resume a sandbox do not wait, and would
 // fail for as long as a create waits.
-func (c *Controller) ResumeAdmission(ws sandbox.WorkspaceID) sandbox.Admission {
+func (c *Controller) ResumeAdmission(ws sandbox.WorkspaceID) Admission {
 	a := c.Admission(ws)
 	c.queue.takeTurns(&a, ws)
 	return a

@@ -19,8 +19,8 @@ import (
 // noStore is a store in which nothing is set and no build is recorded.
 type noStore struct{ Store }
 
-func (noStore) Quota(context.Context, sandbox.WorkspaceID) (sandbox.Quota, error) {
-	return sandbox.Quota{}, nil
+func (noStore) Quota(context.Context, sandbox.WorkspaceID) (Limits, error) {
+	return Limits{}, nil
 }
 
 // fakeDisk is a disk that may be nearly full.
@@ -31,7 +31,7 @@ type fakeDisk struct {
 
 var errLow = sandbox.Errorf(sandbox.Unavailable, "the disk is nearly full")
 
-func (*fakeDisk) Held(sandbox.WorkspaceID) sandbox.HeldDisk { return sandbox.HeldDisk{} }
+func (*fakeDisk) Held(sandbox.WorkspaceID) HeldDisk { return HeldDisk{} }
 
 func (*fakeDisk) FreeCache(context.Context, sandbox.WorkspaceID, int64) (bool, error) {
 	return false, nil
@@ -66,7 +66,7 @@ func newHost() *host {
 
 // admit asks for a sandbox of a workspace.
 func (h *host) admit(ctx context.Context, ws sandbox.WorkspaceID, name string, maxWait time.Duration) error {
-	return h.Admit(ctx, Request{Workspace: ws, Count: 1, MaxWait: maxWait}, func(a sandbox.Admission) (int, error) {
+	return h.Admit(ctx, Request{Workspace: ws, Count: 1, MaxWait: maxWait}, func(a Admission) (int, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.tries[ws]++

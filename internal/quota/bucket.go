@@ -38,7 +38,7 @@ func (s *buckets) take(ws sandbox.WorkspaceID, n int, perMinute int64, now time.
 		return func(int) {}, nil
 	}
 	if int64(n) > perMinute {
-		e := sandbox.Wrap(sandbox.QuotaExceeded, sandbox.ErrNeverFits, "the workspace's quota of %s is %d, and this alone needs %d", sandbox.LimitCreates, perMinute, n)
+		e := sandbox.Wrap(sandbox.QuotaExceeded, ErrNeverFits, "the workspace's quota of %s is %d, and this alone needs %d", LimitCreates, perMinute, n)
 		e.RetryAfter = time.Minute
 		return nil, e
 	}
@@ -55,7 +55,7 @@ func (s *buckets) take(ws sandbox.WorkspaceID, n int, perMinute int64, now time.
 		// The added microsecond makes up for rounding.
 		delay := time.Duration((float64(n)-b.tokens)/b.perMinute*float64(time.Minute)) + time.Microsecond
 		e := sandbox.Errorf(sandbox.QuotaExceeded, "the workspace's quota of %s is %d, and too few of them remain; try again in %s",
-			sandbox.LimitCreates, perMinute, delay.Round(time.Millisecond))
+			LimitCreates, perMinute, delay.Round(time.Millisecond))
 		e.RetryAfter = delay
 		return nil, e
 	}

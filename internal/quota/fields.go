@@ -8,8 +8,8 @@ import (
 
 // Field describes one field of sandbox.Resources for checks and messages.
 type Field struct {
-	Name  string        // on the wire
-	Limit sandbox.Limit // the most that one sandbox may have of it
+	Name  string // on the wire
+	Limit Limit  // the most that one sandbox may have of it
 	// Of returns where the field is in some resources.
 	Of func(*sandbox.Resources) *int64
 	// Min and Max bound what any sandbox may have.
@@ -20,9 +20,9 @@ type Field struct {
 
 // Fields are all fields of sandbox.Resources.
 var Fields = []Field{
-	{"memory", sandbox.LimitSandboxMemory, func(r *sandbox.Resources) *int64 { return &r.MemoryBytes }, sandbox.MemoryMin, math.MaxInt64, sandbox.ShowBytes},
-	{"cpu", sandbox.LimitSandboxCPU, func(r *sandbox.Resources) *int64 { return &r.CPUMilli }, sandbox.CPUMilliMin, sandbox.CPUMilliMax, sandbox.ShowMilli},
-	{"disk", sandbox.LimitSandboxDisk, func(r *sandbox.Resources) *int64 { return &r.DiskBytes }, sandbox.DiskMin, math.MaxInt64, sandbox.ShowBytes},
+	{"memory", LimitSandboxMemory, func(r *sandbox.Resources) *int64 { return &r.MemoryBytes }, sandbox.MemoryMin, math.MaxInt64, sandbox.ShowBytes},
+	{"cpu", LimitSandboxCPU, func(r *sandbox.Resources) *int64 { return &r.CPUMilli }, sandbox.CPUMilliMin, sandbox.CPUMilliMax, sandbox.ShowMilli},
+	{"disk", LimitSandboxDisk, func(r *sandbox.Resources) *int64 { return &r.DiskBytes }, sandbox.DiskMin, math.MaxInt64, sandbox.ShowBytes},
 }
 
 // CheckAsked checks resources that a caller asked for against the maximum of this server; 0 is a
@@ -45,7 +45,7 @@ func (c *Controller) CheckAsked(asked sandbox.Resources) error { return CheckAsk
 
 // CheckMax returns an error with code Invalid that names the field when resources are beyond
 // what the limits of a workspace allow one sandbox.
-func CheckMax(ws sandbox.WorkspaceID, limits sandbox.Quota, asked sandbox.Resources) error {
+func CheckMax(ws sandbox.WorkspaceID, limits Limits, asked sandbox.Resources) error {
 	most := limits.SandboxMax()
 	for _, f := range Fields {
 		if m := *f.Of(&most); m > 0 && *f.Of(&asked) > m {
@@ -56,7 +56,7 @@ func CheckMax(ws sandbox.WorkspaceID, limits sandbox.Quota, asked sandbox.Resour
 }
 
 // Cut reduces resources that no caller asked for to what the limits allow one sandbox.
-func Cut(limits sandbox.Quota, have *sandbox.Resources) {
+func Cut(limits Limits, have *sandbox.Resources) {
 	most := limits.SandboxMax()
 	for _, f := range Fields {
 		if m := *f.Of(&most); m > 0 {

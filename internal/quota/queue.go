@@ -128,7 +128,7 @@ func (q *queue) endTurn(ws sandbox.WorkspaceID) bool {
 func (q *queue) refused(ws sandbox.WorkspaceID, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if errors.Is(err, sandbox.ErrServerFull) {
+	if errors.Is(err, ErrServerFull) {
 		if !slices.Contains(q.full, ws) {
 			q.full = append(q.full, ws)
 		}
@@ -178,16 +178,16 @@ func (q *queue) isHead(ws sandbox.WorkspaceID, w *waiter) bool {
 
 // order makes an admission of w, which is nil for a request that does not wait, leave capacity for
 // the requests that come first.
-func (q *queue) order(a *sandbox.Admission, ws sandbox.WorkspaceID, w *waiter) {
+func (q *queue) order(a *Admission, ws sandbox.WorkspaceID, w *waiter) {
 	if !q.isHead(ws, w) {
-		a.Refuse = sandbox.BehindOthers()
+		a.Refuse = BehindOthers()
 	}
 	q.takeTurns(a, ws)
 }
 
 // takeTurns makes an admission leave capacity on the server for the workspaces whose turn comes
 // before the turn of ws.
-func (q *queue) takeTurns(a *sandbox.Admission, ws sandbox.WorkspaceID) {
+func (q *queue) takeTurns(a *Admission, ws sandbox.WorkspaceID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, other := range q.full {
@@ -226,5 +226,5 @@ func errStopping() error {
 // passes reports whether waiting may help against err.
 func passes(err error) bool {
 	var e *sandbox.Error
-	return errors.As(err, &e) && e.RetryAfter > 0 && !errors.Is(err, sandbox.ErrNeverFits)
+	return errors.As(err, &e) && e.RetryAfter > 0 && !errors.Is(err, ErrNeverFits)
 }

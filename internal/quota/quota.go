@@ -24,17 +24,17 @@ import (
 // Store keeps quotas and reservations. Its methods are safe for concurrent use.
 type Store interface {
 	// Quota returns what was set for a workspace. Errors: NotFound.
-	Quota(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.Quota, error)
+	Quota(ctx context.Context, ws sandbox.WorkspaceID) (Limits, error)
 	// SetQuota replaces what was set for a workspace. Errors: NotFound.
-	SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.Quota) error
+	SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q Limits) error
 	// QuotaUse returns what a workspace has of what is limited, as far as it is recorded.
-	QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.QuotaUse, error)
+	QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (Use, error)
 	// Promised returns what all sandboxes and builds are limited to together.
-	Promised(ctx context.Context) (sandbox.Promise, error)
+	Promised(ctx context.Context) (Promise, error)
 	// BeginBuild records a reservation for the boxes of a build, which run one after the other, of
 	// as much of most as fits, and returns that. Errors: QuotaExceeded when least does not fit;
 	// a.Refuse.
-	BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (sandbox.Resources, error)
+	BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a Admission) (sandbox.Resources, error)
 	// EndBuild deletes a reservation. Idempotent.
 	EndBuild(ctx context.Context, id sandbox.ID) error
 	// Builds returns the ids of all reservations.
@@ -44,7 +44,7 @@ type Store interface {
 // Disk knows what no row of the [Store] does. Its methods are safe for concurrent use.
 type Disk interface {
 	// Held returns the bytes of a workspace on the disk that are in no row.
-	Held(ws sandbox.WorkspaceID) sandbox.HeldDisk
+	Held(ws sandbox.WorkspaceID) HeldDisk
 	// FreeCache removes as much of the build cache of a workspace as frees so many bytes, and
 	// reports whether it could.
 	FreeCache(ctx context.Context, ws sandbox.WorkspaceID, bytes int64) (bool, error)
@@ -58,14 +58,14 @@ type Disk interface {
 // Config are the limits of the server.
 type Config struct {
 	// Quota is the quota of a workspace that has no other.
-	Quota sandbox.Quota
+	Quota Limits
 	// Defaults are the default resources of a sandbox, Build the default resources of a box of a
 	// build; Max is the most that a sandbox may have.
 	Defaults, Build, Max sandbox.Resources
 	// MaxSandboxes bounds the sandboxes of the server that are made or run; 0 is no limit.
 	MaxSandboxes int
 	// Promise bounds the memory and disk that are promised in all.
-	Promise sandbox.Promise
+	Promise Promise
 	// MinFreeDisk is the number of bytes that must be free for anything new on the disk but
 	// sandboxes, SandboxFreeDisk for a sandbox; 0 is no limit.
 	MinFreeDisk, SandboxFreeDisk int64
@@ -93,8 +93,8 @@ func New(cfg Config, store Store, disk Disk, log *slog.Logger) *Controller {
 // Report is the quota of a workspace and what the workspace has of it.
 type Report struct {
 	// Limits are the effective limits; Set is the part that was set for this workspace.
-	Limits, Set sandbox.Quota
-	Used        sandbox.QuotaUse
+	Limits, Set Limits
+	Used        Use
 }
 
 // quotaCountMax and quotaSizeMax are far over what any host has.
@@ -128,7 +128,7 @@ func (c *Controller) Report(ctx context.Context, ws sandbox.WorkspaceID) (Report
 // Set replaces what was set for a workspace; what q leaves open is the
 // server's default from then on. Sandboxes that are there stay, however many.
 // Errors: Invalid, naming the limit; NotFound.
-func (c *Controller) Set(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.Quota) (Report, error) {
+func (c *Controller) Set(ctx context.Context, ws sandbox.WorkspaceID, q Limits) (Report, error) {
 	if err := c.cfg.validate(q); err != nil {
 		return Report{}, err
 	}
@@ -140,10 +140,10 @@ func (c *Controller) Set(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.
 }
 
 // validate checks a quota that is to be set. Errors: Invalid, naming the limit.
-func (c *Config) validate(q sandbox.Quota) error {
-	most := map[sandbox.Limit]int64{
-		sandbox.LimitSandboxes: quotaCountMax, sandbox.LimitCreates: quotaCountMax,
-		sandbox.LimitMemory: quotaSizeMax, sandbox.LimitCPU: quotaSizeMax, sandbox.LimitDisk: quotaSizeMax,
+func (c *Config) validate(q Limits) error {
+	most := map[Limit]int64{
+		LimitSandboxes: quotaCountMax, LimitCreates: quotaCountMax,
+		LimitMemory: quotaSizeMax, LimitCPU: quotaSizeMax, LimitDisk: quotaSizeMax,
 	}
 	for limit, n := range q {
 		if high, ok := most[limit]; ok && (n < 0 || n > high) {
@@ -159,7 +159,7 @@ func (c *Config) validate(q sandbox.Quota) error {
 }
 
 // Limits returns the quota that counts for a workspace. Errors: NotFound.
-func (c *Controller) Limits(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.Quota, error) {
+func (c *Controller) Limits(ctx context.Context, ws sandbox.WorkspaceID) (Limits, error) {
 	set, err := c.store.Quota(ctx, ws)
 	if err != nil {
 		return nil, fmt.Errorf("quota of workspace %s: %w", ws, err)
@@ -170,7 +170,7 @@ func (c *Controller) Limits(ctx context.Context, ws sandbox.WorkspaceID) (sandbo
 // Record calls record, which records an object of a workspace if it fits. When record fails for
 // lack of disk, Record evicts the build cache of the workspace and retries once.
 // Errors: record's.
-func (c *Controller) Record(ctx context.Context, a sandbox.Admission, ws sandbox.WorkspaceID, record func(sandbox.Admission) error) error {
+func (c *Controller) Record(ctx context.Context, a Admission, ws sandbox.WorkspaceID, record func(Admission) error) error {
 	err := record(a)
 	if !c.freeCache(ctx, ws, err) {
 		return err
@@ -182,7 +182,7 @@ func (c *Controller) Record(ctx context.Context, a sandbox.Admission, ws sandbox
 // freeCache removes as much of the build cache of a workspace as err says is missing on the disk,
 // and reports whether that was enough.
 func (c *Controller) freeCache(ctx context.Context, ws sandbox.WorkspaceID, err error) bool {
-	short := sandbox.DiskShort(err)
+	short := DiskShort(err)
 	if short == 0 {
 		return false
 	}

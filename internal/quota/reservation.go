@@ -151,7 +151,7 @@ func (c *Controller) ReserveInstall(ctx context.Context, ws sandbox.WorkspaceID,
 	}
 	beyond, release, err := c.begin(ctx, ws, least, most, a)
 	switch {
-	case err != nil && waited && sandbox.DiskShort(err) > 0:
+	case err != nil && waited && DiskShort(err) > 0:
 		return Reservation{}, errors.Join(ErrDiskReserved, err)
 	case sandbox.CodeOf(err) == sandbox.QuotaExceeded && waited: // the server has promised all its disk
 		beyond, release, err = c.begin(ctx, ws, sandbox.Resources{}, most, a)
@@ -179,10 +179,10 @@ func (c *Controller) buildResources(ctx context.Context, ws sandbox.WorkspaceID,
 	have = c.cfg.Build
 	Cut(q.Limits, &have)
 	// No caller asked for that much: a quota that is less in all is no reason to refuse.
-	if most := q.Limits[sandbox.LimitMemory]; most > 0 {
+	if most := q.Limits[LimitMemory]; most > 0 {
 		have.MemoryBytes = min(have.MemoryBytes, max(most, sandbox.MemoryMin))
 	}
-	if most := q.Limits[sandbox.LimitCPU]; most > 0 {
+	if most := q.Limits[LimitCPU]; most > 0 {
 		have.CPUMilli = min(have.CPUMilli, max(most, sandbox.CPUMilliMin))
 	}
 	for _, f := range Fields {
@@ -190,7 +190,7 @@ func (c *Controller) buildResources(ctx context.Context, ws sandbox.WorkspaceID,
 			*f.Of(&have) = n
 		}
 	}
-	if most := q.Limits[sandbox.LimitDisk]; most > 0 { // the build cache can be evicted
+	if most := q.Limits[LimitDisk]; most > 0 { // the build cache can be evicted
 		left := most - q.Used.Disk.Total() + q.Used.Disk.Builds + q.Used.Disk.BuildCache + own.DiskBytes
 		have.DiskBytes = min(have.DiskBytes, max(left, sandbox.DiskMin))
 	}
@@ -199,7 +199,7 @@ func (c *Controller) buildResources(ctx context.Context, ws sandbox.WorkspaceID,
 
 // begin reserves as much of most as fits, and returns that. Errors: QuotaExceeded when less than
 // least fits.
-func (c *Controller) begin(ctx context.Context, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (got sandbox.Resources, release func(), err error) {
+func (c *Controller) begin(ctx context.Context, ws sandbox.WorkspaceID, least, most sandbox.Resources, a Admission) (got sandbox.Resources, release func(), err error) {
 	id := sandbox.NewID()
 	c.reserved.add(id) // first, so that EndStale spares the row
 	got, err = c.store.BeginBuild(ctx, id, ws, least, most, a)

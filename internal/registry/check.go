@@ -47,7 +47,7 @@ func newChecks(signIn SignIn) *checks {
 // Errors: Forbidden when the registry does not accept the login, Invalid when host is not a host,
 // and the same Unavailable for everything else, all after the same time; QuotaExceeded when the
 // workspace has too many checks in progress; the context's.
-func (c *checks) check(ctx context.Context, ws sandbox.WorkspaceID, host string, login sandbox.RegistryLogin) error {
+func (c *checks) check(ctx context.Context, ws sandbox.WorkspaceID, host string, login Login) error {
 	if err := c.enter(ws); err != nil {
 		return err
 	}

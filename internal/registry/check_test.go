@@ -18,7 +18,7 @@ import (
 // forgetful is a store that stores nothing.
 type forgetful struct{ registry.Store }
 
-func (forgetful) CreateRegistry(context.Context, sandbox.Registry, int) error { return nil }
+func (forgetful) CreateRegistry(context.Context, registry.Credential, int) error { return nil }
 
 func checked(t *testing.T, signIn registry.SignIn) (create func(context.Context, sandbox.WorkspaceID) error) {
 	t.Helper()
@@ -56,7 +56,7 @@ func TestFailedChecksTellNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				create := checked(t, func(ctx context.Context, _ string, _ sandbox.RegistryLogin) error {
+				create := checked(t, func(ctx context.Context, _ string, _ registry.Login) error {
 					if tc.after < 0 {
 						<-ctx.Done()
 						return ctx.Err()
@@ -90,7 +90,7 @@ func TestFailedChecksTellNothing(t *testing.T) {
 // not affected, and that a cancelled check frees its place.
 func TestChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		create := checked(t, func(context.Context, string, sandbox.RegistryLogin) error { return errors.New("no") })
+		create := checked(t, func(context.Context, string, registry.Login) error { return errors.New("no") })
 		ctx, goAway := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		for range 2 {

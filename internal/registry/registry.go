@@ -15,21 +15,23 @@ import (
 	ociname "github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
 )
 
 // Store stores credentials; internal/store implements it.
 type Store interface {
 	// CreateRegistry records a credential. Errors: Exists for a name that is taken; QuotaExceeded
 	// when the workspace has limit credentials.
-	CreateRegistry(ctx context.Context, r sandbox.Registry, limit int) error
+	CreateRegistry(ctx context.Context, r Credential, limit int) error
 	// Registry returns a credential of a workspace. Errors: NotFound.
-	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error)
+	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (Credential, error)
 	// Registries returns the credentials of a workspace, the oldest first.
-	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
+	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]Credential, error)
 	// UpdateRegistry changes a credential with change, which runs inside the transaction and whose
 	// error cancels it. Errors: NotFound; Exists for a name that is taken; change's.
-	UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (sandbox.Registry, error)
+	UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*Credential) error) (Credential, error)
 	// DeleteRegistry removes a credential. Errors: NotFound.
 	DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error
 }
@@ -37,9 +39,9 @@ type Store interface {
 // Keys encrypts passwords; internal/secret implements it.
 type Keys interface {
 	// Seal encrypts a secret so that only Unseal for the same object decrypts it.
-	Seal(plain, object string) (sandbox.Sealed, error)
+	Seal(plain, object string) (secret.Sealed, error)
 	// Unseal decrypts a secret of an object. Errors: Unavailable when its key is missing.
-	Unseal(s sandbox.Sealed, object string) (string, error)
+	Unseal(s secret.Sealed, object string) (string, error)
 }
 
 // Registries are the credentials of all workspaces. Safe for concurrent use. Registries of another
@@ -52,7 +54,7 @@ type Registries struct {
 
 // SignIn asks the registry at a host whether it accepts a login, for a bounded time; internal/image
 // implements it. Errors: Forbidden when it does not.
-type SignIn func(ctx context.Context, host string, login sandbox.RegistryLogin) error
+type SignIn func(ctx context.Context, host string, login Login) error
 
 // New returns the credentials in a store. Without signIn no registry is asked.
 func New(store Store, keys Keys, signIn SignIn, options ...Option) *Registries {
@@ -75,28 +77,28 @@ type Fields struct {
 // password when the registry does not accept it; Exists; QuotaExceeded, also when the workspace has
 // too many checks in progress; Unavailable when the registry cannot be asked. A failing check takes
 // [CheckTime].
-func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, f Fields) (sandbox.Registry, error) {
+func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, f Fields) (Credential, error) {
 	for name, value := range map[string]*string{"name": f.Name, "server": f.Server, "username": f.Username, "password": f.Password} {
 		if value == nil {
-			return sandbox.Registry{}, sandbox.InvalidField(name, "must be set")
+			return Credential{}, sandbox.InvalidField(name, "must be set")
 		}
 	}
 	now := time.Now().UTC()
-	r := sandbox.Registry{ID: sandbox.NewRegistryID(), Workspace: ws, Enabled: true, CreatedBy: user, CreatedAt: now}
+	r := Credential{ID: NewID(), Workspace: ws, Enabled: true, CreatedBy: user, CreatedAt: now}
 	if err := s.apply(&r, f, now); err != nil {
-		return sandbox.Registry{}, err
+		return Credential{}, err
 	}
 	if f.Verify {
 		if err := s.verify(ctx, &r); err != nil {
-			return sandbox.Registry{}, err
+			return Credential{}, err
 		}
 	}
 	audit.FromContext(ctx).Made("registry", string(r.ID), r.Name)
-	return r, s.store.CreateRegistry(ctx, r, sandbox.RegistriesMax)
+	return r, s.store.CreateRegistry(ctx, r, CredentialsMax)
 }
 
 // verify asks the registry whether it accepts the credential.
-func (s *Registries) verify(ctx context.Context, r *sandbox.Registry) error {
+func (s *Registries) verify(ctx context.Context, r *Credential) error {
 	if s.checks.signIn == nil {
 		return sandbox.Errorf(sandbox.Unsupported, "this server does not connect to registries")
 	}
@@ -114,7 +116,7 @@ func (s *Registries) verify(ctx context.Context, r *sandbox.Registry) error {
 
 // Update changes the fields that are not nil. Errors: NotFound, and the errors of
 // [Registries.Create].
-func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, f Fields) (sandbox.Registry, error) {
+func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, f Fields) (Credential, error) {
 	if f.Verify {
 		r, err := s.store.Registry(ctx, ws, id)
 		if err == nil {
@@ -124,19 +126,19 @@ func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sand
 			err = s.verify(ctx, &r)
 		}
 		if err != nil {
-			return sandbox.Registry{}, err
+			return Credential{}, err
 		}
 	}
-	return s.store.UpdateRegistry(ctx, ws, id, func(r *sandbox.Registry) error { return s.apply(r, f, time.Now().UTC()) })
+	return s.store.UpdateRegistry(ctx, ws, id, func(r *Credential) error { return s.apply(r, f, time.Now().UTC()) })
 }
 
 // Get returns a credential. Errors: NotFound.
-func (s *Registries) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error) {
+func (s *Registries) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (Credential, error) {
 	return s.store.Registry(ctx, ws, id)
 }
 
 // List returns the credentials of a workspace, oldest first.
-func (s *Registries) List(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error) {
+func (s *Registries) List(ctx context.Context, ws sandbox.WorkspaceID) ([]Credential, error) {
 	return s.store.Registries(ctx, ws)
 }
 
@@ -150,26 +152,26 @@ func (s *Registries) Delete(ctx context.Context, ws sandbox.WorkspaceID, id sand
 //
 // Errors: Forbidden when the named credential is gone, disabled or for another host; Unavailable
 // when its password cannot be decrypted.
-func (s *Registries) Login(ctx context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
+func (s *Registries) Login(ctx context.Context, who Puller, host string) (Login, error) {
 	r, err := s.choose(ctx, who, host)
 	if err != nil || r == nil {
-		return sandbox.RegistryLogin{}, err
+		return Login{}, err
 	}
 	return s.loginOf(r)
 }
 
 // loginOf returns the login for the registry of a credential. Errors: Unavailable.
-func (s *Registries) loginOf(r *sandbox.Registry) (sandbox.RegistryLogin, error) {
+func (s *Registries) loginOf(r *Credential) (Login, error) {
 	password, err := s.keys.Unseal(r.Password, string(r.ID))
 	if err != nil {
-		return sandbox.RegistryLogin{}, sandbox.Wrap(sandbox.Unavailable, err, "the password of registry %q (%s) cannot be decrypted: restore the server's key file, or set the password again", r.Name, r.ID)
+		return Login{}, sandbox.Wrap(sandbox.Unavailable, err, "the password of registry %q (%s) cannot be decrypted: restore the server's key file, or set the password again", r.Name, r.ID)
 	}
-	return sandbox.RegistryLogin{
+	return Login{
 		Proof: string(r.ID) + "@" + strconv.FormatInt(r.UpdatedAt.UnixNano(), 36), Username: r.Username, Password: password,
 	}, nil
 }
 
-func (s *Registries) choose(ctx context.Context, who sandbox.Puller, host string) (*sandbox.Registry, error) {
+func (s *Registries) choose(ctx context.Context, who Puller, host string) (*Credential, error) {
 	if who.Registry == "" {
 		list, err := s.store.Registries(ctx, who.Workspace)
 		for i := range list {
@@ -195,17 +197,17 @@ func (s *Registries) choose(ctx context.Context, who sandbox.Puller, host string
 }
 
 // apply checks fields and writes them.
-func (s *Registries) apply(r *sandbox.Registry, f Fields, now time.Time) (err error) {
+func (s *Registries) apply(r *Credential, f Fields, now time.Time) (err error) {
 	for _, field := range []struct {
 		name     string
 		from     *string
 		to       *string
 		min, max int
 	}{
-		{"name", f.Name, &r.Name, 1, sandbox.RegistryNameMax},
-		{"server", f.Server, &r.Server, 1, sandbox.RegistryServerMax},
-		{"username", f.Username, &r.Username, 1, sandbox.RegistryUsernameMax},
-		{"email", f.Email, &r.Email, 0, sandbox.RegistryNameMax},
+		{"name", f.Name, &r.Name, 1, NameMax},
+		{"server", f.Server, &r.Server, 1, ServerMax},
+		{"username", f.Username, &r.Username, 1, UsernameMax},
+		{"email", f.Email, &r.Email, 0, NameMax},
 	} {
 		if field.from == nil {
 			continue
@@ -256,8 +258,8 @@ func checkPassword(text string) error {
 		return sandbox.InvalidField("password", "must be text without control characters")
 	case n == 0:
 		return sandbox.InvalidField("password", "must not be empty")
-	case n > sandbox.RegistryPasswordMax:
-		return sandbox.InvalidField("password", "has %d characters, more than %d", n, sandbox.RegistryPasswordMax)
+	case n > PasswordMax:
+		return sandbox.InvalidField("password", "has %d characters, more than %d", n, PasswordMax)
 	}
 	return nil
 }
@@ -272,7 +274,7 @@ func Host(server string) (string, error) {
 	}
 	host, _, _ = strings.Cut(host, "/")
 	registry, err := ociname.NewRegistry(host, ociname.StrictValidation)
-	if err != nil || !sandbox.IsRegistryHost(host) {
+	if err != nil || !reference.IsHost(host) {
 		return "", sandbox.InvalidField("server", "%q is not a registry such as ghcr.io or registry.example.com:5000", server)
 	}
 	return registry.RegistryStr(), nil

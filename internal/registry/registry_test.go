@@ -42,7 +42,7 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	e.store, e.keys = st, keys
-	e.Registries = registry.New(st, keys, func(_ context.Context, host string, login sandbox.RegistryLogin) error {
+	e.Registries = registry.New(st, keys, func(_ context.Context, host string, login registry.Login) error {
 		e.asked = append(e.asked, host+" "+login.Username+" "+login.Password)
 		return e.answer
 	}, registry.FailAfter(0))
@@ -54,7 +54,7 @@ func fields(name, server, password string) registry.Fields {
 	return registry.Fields{Name: &name, Server: &server, Username: &user, Password: &password}
 }
 
-func (e *env) add(t *testing.T, name, server, password string) sandbox.Registry {
+func (e *env) add(t *testing.T, name, server, password string) registry.Credential {
 	t.Helper()
 	r, err := e.Create(t.Context(), e.ws, e.user, fields(name, server, password))
 	if err != nil {
@@ -73,20 +73,20 @@ func wantCode(t *testing.T, what string, err error, want sandbox.Code) {
 func TestLogin(t *testing.T) {
 	e := newEnv(t)
 	r := e.add(t, "hub", "https://docker.io/v1/", "pw-one")
-	who := sandbox.Puller{Workspace: e.ws}
+	who := registry.Puller{Workspace: e.ws}
 	login, err := e.Login(t.Context(), who, "index.docker.io")
 	if err != nil || login.Username != "ann" || login.Password != "pw-one" || login.Proof == "" {
 		t.Errorf("Login = %+v, %v", login, err)
 	}
 	for _, nobody := range []struct {
-		who  sandbox.Puller
+		who  registry.Puller
 		host string
-	}{{who, "ghcr.io"}, {sandbox.Puller{Workspace: "other"}, "index.docker.io"}} {
-		if got, err := e.Login(t.Context(), nobody.who, nobody.host); err != nil || got != (sandbox.RegistryLogin{}) {
+	}{{who, "ghcr.io"}, {registry.Puller{Workspace: "other"}, "index.docker.io"}} {
+		if got, err := e.Login(t.Context(), nobody.who, nobody.host); err != nil || got != (registry.Login{}) {
 			t.Errorf("Login(%v) = %+v, %v, want nobody", nobody, got, err)
 		}
 	}
-	named := sandbox.Puller{Workspace: e.ws, Registry: r.ID}
+	named := registry.Puller{Workspace: e.ws, Registry: r.ID}
 	_, err = e.Login(t.Context(), named, "ghcr.io")
 	wantCode(t, "another host", err, sandbox.Forbidden)
 	mine := "registry.example.com"
@@ -155,7 +155,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 func TestRotate(t *testing.T) {
 	e := newEnv(t)
 	r := e.add(t, "hub", "docker.io", "plain-password")
-	who := sandbox.Puller{Workspace: e.ws, Registry: r.ID}
+	who := registry.Puller{Workspace: e.ws, Registry: r.ID}
 	keys := map[string]bool{}
 	for range 3 {
 		got, err := e.Get(t.Context(), e.ws, r.ID)

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"path"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -86,15 +85,6 @@ func CheckMetadata(description string, metadata map[string]string) error {
 	}
 	if len(metadata) > MetadataMax || size > MetadataByteMax {
 		return InvalidField("metadata", "must hold at most %d entries and %d bytes", MetadataMax, MetadataByteMax)
-	}
-	return nil
-}
-
-// CheckWaitForQuota checks for how long a request may wait for capacity. Errors: Invalid, naming
-// the field.
-func CheckWaitForQuota(d time.Duration) error {
-	if d < 0 || d > WaitForQuotaMax {
-		return InvalidField("wait_for_quota_seconds", "must be 0 to %d", int(WaitForQuotaMax/time.Second))
 	}
 	return nil
 }

@@ -14,11 +14,14 @@ type ID string
 // WorkspaceID identifies a workspace: a UUID in its canonical text form.
 type WorkspaceID string
 
-// UserID identifies who did something. It is a plain string.
+// UserID identifies a user. It is a plain string.
 type UserID string
 
-// ImageID identifies a registered image: a UUID in its canonical text form.
+// ImageID identifies an image, or an entry of a catalogue: a UUID in its canonical text form.
 type ImageID string
+
+// RegistryID identifies a registry credential: a UUID in its canonical text form.
+type RegistryID string
 
 // NewID returns a new sandbox ID. IDs sort by the time they were made (UUIDv7).
 func NewID() ID { return ID(uuid.Must(uuid.NewV7()).String()) }

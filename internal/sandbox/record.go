@@ -27,8 +27,6 @@ type Creation struct {
 	// IdempotencyKey is the caller's; "" for none. It counts for KeyLifetime.
 	IdempotencyKey string
 	KeyLifetime    time.Duration
-	// Admission is what there must be room for it in.
-	Admission Admission
 	// Replaces, when not nil, ends the live sandbox of its name in the same transaction
 	// in which this one gets its place.
 	Replaces *Ending

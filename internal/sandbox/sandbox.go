@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"slices"
 	"time"
 )
 
@@ -131,13 +130,6 @@ func (s *Sandbox) Port() uint16 {
 	return DefaultPort
 }
 
-// Resources are a sandbox's limits. All three are always set and enforced.
-type Resources struct {
-	MemoryBytes int64
-	CPUMilli    int64 // thousandths of a core
-	DiskBytes   int64 // of its writable layer
-}
-
 // Event is something that happened to a sandbox. Events are appended, never changed.
 type Event struct {
 	Seq     int64 // grows by time within the installation
@@ -197,56 +189,6 @@ const (
 	EventSnapshotTagged     EventType = "snapshot_tagged"     // a snapshot of it got another tag, or lost it
 	EventSnapshotDeleted    EventType = "snapshot_deleted"    // a snapshot of it was deleted
 )
-
-// Image is an image that is here, or that this server can make: what sandboxes get
-// their files from. What workspaces call their images is [CatalogueImage].
-type Image struct {
-	ID   ImageID
-	Name string // e.g. "modbox/code-exec"
-	Tag  string // e.g. "latest"
-	// Digest is the content address of the root filesystem; "" when it is not built yet.
-	Digest      string
-	Description string
-	Builtin     bool // in every workspace; cannot be deleted
-	IsDefault   bool // used when a request names no image
-	SizeBytes   int64
-	Config      ImageConfig
-	MemoryBytes int64 // default memory limit
-	// ReadinessPort and TTL are defaults for sandboxes made from it; 0 means none.
-	ReadinessPort uint16
-	TTL           time.Duration
-	// Readers are the workspaces that have shown that they may have it; nil is all.
-	Readers   []WorkspaceID
-	CreatedAt time.Time
-	UpdatedAt time.Time
-}
-
-// VisibleTo reports whether a workspace may know of the image.
-func (i *Image) VisibleTo(ws WorkspaceID) bool {
-	return i.Readers == nil || slices.Contains(i.Readers, ws)
-}
-
-// Ref returns name:tag, or what there is of name@digest when it has no tag.
-func (i *Image) Ref() string {
-	switch {
-	case i.Name == "":
-		return i.Digest
-	case i.Tag == "":
-		return i.Name + "@" + i.Digest
-	}
-	return i.Name + ":" + i.Tag
-}
-
-// ImageConfig is what an image says about running it (OCI image config).
-type ImageConfig struct {
-	Entrypoint []string
-	Cmd        []string
-	Env        []string // "NAME=value"
-	WorkingDir string
-	User       string // "name", "uid", "name:group" or "uid:gid"; "" is root
-	// ExposedPorts are the TCP ports that its programs listen on, in order.
-	ExposedPorts []uint16 `json:",omitempty"`
-}
 
 // Stats is a moment's use of a sandbox.
 type Stats struct {

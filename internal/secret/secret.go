@@ -44,6 +44,12 @@ type Keys struct {
 	read []key
 }
 
+// Sealed is an encrypted secret; KeyID names its key.
+type Sealed struct {
+	KeyID string
+	Data  []byte
+}
+
 type key struct {
 	id   string
 	text string // as in the file
@@ -131,19 +137,19 @@ func (k *Keys) load() ([]key, error) {
 }
 
 // Seal encrypts a secret of an object: it can be read for that object only.
-func (k *Keys) Seal(plain, object string) (sandbox.Sealed, error) {
+func (k *Keys) Seal(plain, object string) (Sealed, error) {
 	keys, err := k.load()
 	if err != nil {
-		return sandbox.Sealed{}, err
+		return Sealed{}, err
 	}
 	nonce := make([]byte, keys[0].aead.NonceSize())
 	_, _ = rand.Read(nonce) // never fails: crypto/rand aborts the program instead
-	return sandbox.Sealed{KeyID: keys[0].id, Data: keys[0].aead.Seal(nonce, nonce, []byte(plain), []byte(object))}, nil
+	return Sealed{KeyID: keys[0].id, Data: keys[0].aead.Seal(nonce, nonce, []byte(plain), []byte(object))}, nil
 }
 
 // Unseal decrypts what Seal encrypted for the object. Errors: Unavailable when
 // the key is not there.
-func (k *Keys) Unseal(s sandbox.Sealed, object string) (string, error) {
+func (k *Keys) Unseal(s Sealed, object string) (string, error) {
 	keys, err := k.load()
 	if err != nil {
 		return "", err
@@ -176,7 +182,7 @@ func (k *Keys) Add() error {
 type Store interface {
 	// Reseal replaces everything that is encrypted by what reseal makes of it, all or
 	// nothing, and returns how many there are and which keys they need now.
-	Reseal(ctx context.Context, reseal func(s sandbox.Sealed, object string) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error)
+	Reseal(ctx context.Context, reseal func(s Sealed, object string) (Sealed, error)) (count int, keys map[string]bool, err error)
 }
 
 // Rotate encrypts all secrets in the store with a new key, or with the first key in the
@@ -188,10 +194,10 @@ func (k *Keys) Rotate(ctx context.Context, st Store) (int, error) {
 			return 0, err
 		}
 	}
-	count, used, err := st.Reseal(ctx, func(s sandbox.Sealed, object string) (sandbox.Sealed, error) {
+	count, used, err := st.Reseal(ctx, func(s Sealed, object string) (Sealed, error) {
 		plain, err := k.Unseal(s, object)
 		if err != nil {
-			return sandbox.Sealed{}, err
+			return Sealed{}, err
 		}
 		return k.Seal(plain, object)
 	})

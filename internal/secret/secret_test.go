@@ -21,7 +21,7 @@ func open(t *testing.T, path, text string) *secret.Keys {
 	return k
 }
 
-func seal(t *testing.T, k *secret.Keys, plain, object string) sandbox.Sealed {
+func seal(t *testing.T, k *secret.Keys, plain, object string) secret.Sealed {
 	t.Helper()
 	s, err := k.Seal(plain, object)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestSealedIsReadForItsObjectOnly(t *testing.T) {
 	if got, err := k.Unseal(a, "a"); err == nil {
 		t.Errorf("Unseal of changed data = %q", got)
 	}
-	if got, err := k.Unseal(sandbox.Sealed{KeyID: b.KeyID, Data: b.Data[:3]}, "a"); err == nil {
+	if got, err := k.Unseal(secret.Sealed{KeyID: b.KeyID, Data: b.Data[:3]}, "a"); err == nil {
 		t.Errorf("Unseal of cut data = %q", got)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
@@ -17,7 +18,7 @@ import (
 
 // ReadFirstToken returns the token whose secret is in the token file of the state directory dir. It
 // returns nil when the file does not exist, or st does not have the token.
-func ReadFirstToken(ctx context.Context, dir string, st *store.Store) (*sandbox.Token, error) {
+func ReadFirstToken(ctx context.Context, dir string, st *store.Store) (*account.Token, error) {
 	text, err := os.ReadFile(filepath.Join(dir, statedir.TokenFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

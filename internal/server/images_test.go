@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
@@ -35,7 +36,7 @@ func TestDigestsInUse(t *testing.T) {
 			ID: sandbox.NewID(), Workspace: ws, Name: name, HostLabel: sandbox.HostLabel(name), State: sandbox.Provisioning,
 			Image: "x", Resources: sandbox.Resources{MemoryBytes: 1, CPUMilli: 1, DiskBytes: 1}, CreatedBy: user, CreatedAt: now, UpdatedAt: now,
 		}}
-		if _, err := st.CreateSandbox(t.Context(), c); err != nil {
+		if _, err := st.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
 			t.Fatal(err)
 		}
 		return c.Sandbox.ID

@@ -78,7 +78,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 		return err
 	}
 	marks, err := withSpace(p.disk, func() (*installation.Marks, error) {
-		return installation.Write(installation.Mark{Installation: db, StateDir: cfg.StateDir}, slices.Compact([]string{cfg.StateDir, cfg.RunDir})...)
+		return installation.Write(installation.Mark{Identity: db, StateDir: cfg.StateDir}, slices.Compact([]string{cfg.StateDir, cfg.RunDir})...)
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -37,7 +38,7 @@ func (l layers) CommitCached(ctx context.Context, as prepare.CacheEntry, base st
 }
 
 // Cached implements [lifecycle.Layers].
-func (l layers) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, maxAge time.Duration) (sandbox.Image, string, error) {
+func (l layers) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, maxAge time.Duration) (spec.Image, string, error) {
 	if ws == "" {
 		return l.images.Cached(ctx, key, maxAge)
 	}

@@ -31,7 +31,6 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/statedir"
@@ -189,7 +188,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "error", err)
 	}
 	// The two need each other: pulls use the credentials, and the image store checks them.
-	registries := registry.New(p.store, p.keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
+	registries := registry.New(p.store, p.keys, func(ctx context.Context, host string, login registry.Login) error {
 		return p.images.SignIn(ctx, host, login)
 	})
 	if p.images, err = withSpace(p.disk, func() (*image.Store, error) {

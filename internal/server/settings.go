@@ -23,6 +23,7 @@ import (
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server/services"
@@ -95,11 +96,11 @@ func CapacityPolicy(cfg config.Config) capacity.Policy {
 const buildCPUMilli = 2000
 
 // DefaultQuota returns the quota of workspaces that have none of their own.
-func DefaultQuota(cfg config.Config, machine capacity.Machine) sandbox.Quota {
+func DefaultQuota(cfg config.Config, machine capacity.Machine) quota.Limits {
 	q, derived := cfg.Quota, machine.Quota(CapacityPolicy(cfg))
-	quota := sandbox.Quota{
-		sandbox.LimitSandboxes: int64(q.Sandboxes), sandbox.LimitMemory: int64(q.Memory), sandbox.LimitCPU: int64(q.CPU),
-		sandbox.LimitDisk: int64(q.Disk), sandbox.LimitCreates: int64(q.CreatesPerMinute),
+	quota := quota.Limits{
+		quota.LimitSandboxes: int64(q.Sandboxes), quota.LimitMemory: int64(q.Memory), quota.LimitCPU: int64(q.CPU),
+		quota.LimitDisk: int64(q.Disk), quota.LimitCreates: int64(q.CreatesPerMinute),
 	}
 	for limit, n := range quota {
 		if n == config.Auto {

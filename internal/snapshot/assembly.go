@@ -16,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -89,15 +90,15 @@ type assembly struct {
 	uploading sync.Mutex         // held by the upload that is under way
 
 	mu     sync.Mutex
-	files  *os.File           // nil until uploaded; guarded by mu
-	closed bool               // it takes no more files; guarded by mu
-	last   sandbox.ImageEvent // its phase; guarded by mu
-	log    assemblyLog        // guarded by mu
-	ended  time.Time          // zero until it has succeeded or failed; guarded by mu
+	files  *os.File    // nil until uploaded; guarded by mu
+	closed bool        // it takes no more files; guarded by mu
+	last   phase.Event // its phase; guarded by mu
+	log    assemblyLog // guarded by mu
+	ended  time.Time   // zero until it has succeeded or failed; guarded by mu
 }
 
 // report records the phase of the assembly.
-func (a *assembly) report(e sandbox.ImageEvent) {
+func (a *assembly) report(e phase.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last = e
@@ -106,9 +107,9 @@ func (a *assembly) report(e sandbox.ImageEvent) {
 
 // end records the result.
 func (a *assembly) end(err error) {
-	e := sandbox.ImageEvent{Phase: PhaseDone, Message: "sandboxes can be made from it"}
+	e := phase.Event{Phase: PhaseDone, Message: "sandboxes can be made from it"}
 	if err != nil {
-		e = sandbox.ImageEvent{Phase: PhaseFailed, Message: sandbox.Explain("the build failed", err)}
+		e = phase.Event{Phase: PhaseFailed, Message: sandbox.Explain("the build failed", err)}
 	}
 	a.report(e)
 	a.mu.Lock()
@@ -143,10 +144,10 @@ func (a *assembly) close() {
 
 // Progress returns the phase of an assembly of the caller: before Finish, while it runs and, until
 // an hour after its begin, after its end. Errors: NotFound.
-func (x *Assemblies) Progress(_ context.Context, c sandbox.Caller, id sandbox.SnapshotID) (sandbox.ImageEvent, error) {
+func (x *Assemblies) Progress(_ context.Context, c sandbox.Caller, id sandbox.SnapshotID) (phase.Event, error) {
 	a, err := x.known.get(c, id)
 	if err != nil {
-		return sandbox.ImageEvent{}, err
+		return phase.Event{}, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,7 +191,7 @@ func (x *Assemblies) Begin(ctx context.Context, c sandbox.Caller, req AssemblyRe
 	}
 	id, key := sandbox.NewSnapshotID(), rand.Text()
 	a := &assembly{caller: c, request: req, key: key, begun: time.Now()}
-	a.report(sandbox.ImageEvent{Phase: "begun", Message: "it waits for its files and its finish"})
+	a.report(phase.Event{Phase: "begun", Message: "it waits for its files and its finish"})
 	if err := x.known.add(id, a); err != nil {
 		return Begun{}, err
 	}
@@ -289,7 +290,7 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 	if err := sandbox.CheckEnv(contents.Env); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	if err := cmp.Or(sandbox.CheckMetadata("", contents.Metadata), sandbox.CheckWaitForQuota(contents.WaitForQuota)); err != nil {
+	if err := cmp.Or(sandbox.CheckMetadata("", contents.Metadata), quota.CheckWait(contents.WaitForQuota)); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	a, err := x.run(ctx, c, id, contents.WaitForQuota)
@@ -362,7 +363,7 @@ func (x *Assemblies) writeFiles(a *assembly, base string, into *os.File) error {
 	s := x.snapshots
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.WriteTimeout)
 	defer cancel()
-	a.report(sandbox.ImageEvent{Phase: "writing", Message: "its files"})
+	a.report(phase.Event{Phase: "writing", Message: "its files"})
 	a.mu.Lock()
 	files := a.files
 	a.mu.Unlock()

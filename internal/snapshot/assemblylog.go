@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -13,14 +14,14 @@ const logLines, logBytes = 1000, 64 << 10
 
 // The phases of an assembly that has ended.
 const (
-	PhaseDone   sandbox.ImagePhase = "done"
-	PhaseFailed sandbox.ImagePhase = "failed"
+	PhaseDone   phase.Phase = "done"
+	PhaseFailed phase.Phase = "failed"
 )
 
 // LogLine is an event of an assembly, or a line that one of its tools wrote.
 type LogLine struct {
 	Time    time.Time
-	Phase   sandbox.ImagePhase
+	Phase   phase.Phase
 	Message string
 }
 
@@ -39,7 +40,7 @@ type assemblyLog struct {
 }
 
 // add appends an event, unless only its counters differ from the last line.
-func (l *assemblyLog) add(e sandbox.ImageEvent) {
+func (l *assemblyLog) add(e phase.Event) {
 	line := LogLine{Time: time.Now().UTC(), Phase: e.Phase, Message: sandbox.OneLine(e.Message)}
 	if n := len(l.lines); n > 0 && l.lines[n-1].Phase == line.Phase && l.lines[n-1].Message == line.Message {
 		return

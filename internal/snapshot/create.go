@@ -13,6 +13,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/spool"
 	"golang.org/x/sys/unix"
@@ -157,7 +158,7 @@ func (s *Service) produceNow(sn sandbox.Snapshot, j job) (_ sandbox.Snapshot, er
 	}
 	s.making.add(sn.ID)
 	defer s.making.remove(sn.ID)
-	if err := s.quotas.Record(s.ctx, s.quotas.Admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) error {
+	if err := s.quotas.Record(s.ctx, s.quotas.Admission(sn.Workspace), sn.Workspace, func(a quota.Admission) error {
 		return s.drafts.BeginSnapshot(s.ctx, sn, s.cfg.MaxSnapshots, s.cfg.MaxBytes, a)
 	}); err != nil {
 		return sandbox.Snapshot{}, err
@@ -207,7 +208,7 @@ func (s *Service) commit(sn *sandbox.Snapshot, base string, file *os.File) (sand
 		},
 	}
 	var made sandbox.Snapshot
-	err = s.quotas.Record(s.ctx, s.quotas.Admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) (err error) {
+	err = s.quotas.Record(s.ctx, s.quotas.Admission(sn.Workspace), sn.Workspace, func(a quota.Admission) (err error) {
 		made, err = s.drafts.FinishSnapshot(s.ctx, sn.ID, result, a, ev)
 		return err
 	})

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -69,7 +70,7 @@ func (x *known) run(c sandbox.Caller, id sandbox.SnapshotID) (*assembly, error) 
 	a.mu.Lock()
 	a.closed = true // an upload that is under way must not replace the files that are being read
 	a.mu.Unlock()
-	a.report(sandbox.ImageEvent{Phase: "waiting", Message: "for its turn"})
+	a.report(phase.Event{Phase: "waiting", Message: "for its turn"})
 	return a, nil
 }
 

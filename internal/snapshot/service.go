@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -53,10 +54,10 @@ type Records interface {
 type Drafts interface {
 	// BeginSnapshot records that a snapshot is being made. Errors: QuotaExceeded when the
 	// workspace has most snapshots, they take maxBytes, or its quota is used up.
-	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error
+	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error
 	// FinishSnapshot makes a begun snapshot usable, gives it its tag and appends ev when its
 	// sandbox is known. Errors: NotFound; QuotaExceeded when it does not fit the quota.
-	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, r sandbox.SnapshotResult, a sandbox.Admission, ev sandbox.Event) (sandbox.Snapshot, error)
+	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, r sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sandbox.Snapshot, error)
 	// AbandonSnapshot deletes a begun snapshot; idempotent.
 	AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error
 	// SnapshotsBegun returns the begun snapshots.
@@ -87,7 +88,7 @@ type Layers interface {
 // Images finds root filesystems.
 type Images interface {
 	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
-	Resolve(ctx context.Context, digest string) (sandbox.Image, string, error)
+	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
 }
 
 // Sandboxes finds sandboxes and brings saved states to life. lifecycle.Service implements it.

@@ -9,19 +9,19 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // ChangeAudit adds rows and intents to the audit log and removes intents, all in one
 // transaction. Callers must not run it concurrently. It returns the state of the log
 // afterwards.
-func (s *Store) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error) {
+func (s *Store) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Chain, error) {
 	write := s.note
 	if change.Durable {
 		write = s.write
 	}
-	var chain sandbox.AuditChain
+	var chain audit.Chain
 	err := write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, i := range change.Begun {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO audit_intents (id, record) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET record = $2", i.ID, string(i.Record)); err != nil {
@@ -38,13 +38,13 @@ func (s *Store) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (s
 		return err
 	})
 	if err != nil {
-		return sandbox.AuditChain{}, fmt.Errorf("change audit log: %w", err)
+		return audit.Chain{}, fmt.Errorf("change audit log: %w", err)
 	}
 	return chain, nil
 }
 
 // extendAudit adds rows and returns the state of the log with them.
-func extendAudit(ctx context.Context, tx *sql.Tx, extend func(sandbox.AuditPoint) ([]sandbox.AuditRow, error)) (sandbox.AuditChain, error) {
+func extendAudit(ctx context.Context, tx *sql.Tx, extend func(audit.Point) ([]audit.Row, error)) (audit.Chain, error) {
 	chain, err := auditChain(ctx, tx)
 	if err != nil || extend == nil {
 		return chain, err
@@ -62,22 +62,22 @@ func extendAudit(ctx context.Context, tx *sql.Tx, extend func(sandbox.AuditPoint
 		if _, err := insert.ExecContext(ctx, r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
 			return chain, err
 		}
-		chain.Head = sandbox.AuditPoint{Seq: r.Seq, Hash: r.Hash}
+		chain.Head = audit.Point{Seq: r.Seq, Hash: r.Hash}
 		chain.Bytes += int64(len(r.Record))
 	}
 	return chain, putAuditChain(ctx, tx, &chain)
 }
 
 // AuditIntents returns at most limit of the recorded intents.
-func (s *Store) AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error) {
+func (s *Store) AuditIntents(ctx context.Context, limit int) ([]audit.Intent, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT id, record FROM audit_intents LIMIT $1", limit)
 	if err != nil {
 		return nil, fmt.Errorf("list audit intents: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
-	var list []sandbox.AuditIntent
+	var list []audit.Intent
 	for rows.Next() {
-		var i sandbox.AuditIntent
+		var i audit.Intent
 		if err := rows.Scan(&i.ID, &i.Record); err != nil {
 			return nil, fmt.Errorf("read audit intents: %w", err)
 		}
@@ -91,7 +91,7 @@ func (s *Store) AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditInt
 
 // CutAudit removes the oldest rows of the audit log and returns their number. It keeps the
 // hash of the last removed row, from which the rest of the chain is verified.
-func (s *Store) CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error) {
+func (s *Store) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
 	n := 0
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		chain, err := auditChain(ctx, tx)
@@ -114,7 +114,7 @@ func (s *Store) CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error)
 
 // moveAnchor moves the anchor of chain past the rows that exceed the limits of the log and
 // returns the number of these rows.
-func moveAnchor(ctx context.Context, tx *sql.Tx, cut sandbox.AuditCut, chain *sandbox.AuditChain) (int, error) {
+func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Chain) (int, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT seq, record, hash, time FROM audit_records ORDER BY seq LIMIT "+strconv.Itoa(cut.Limit))
 	if err != nil {
 		return 0, err
@@ -139,13 +139,13 @@ func moveAnchor(ctx context.Context, tx *sql.Tx, cut sandbox.AuditCut, chain *sa
 }
 
 // AuditChain returns the state of the audit log.
-func (s *Store) AuditChain(ctx context.Context) (sandbox.AuditChain, error) {
+func (s *Store) AuditChain(ctx context.Context) (audit.Chain, error) {
 	return auditChain(ctx, s.reader)
 }
 
 // AuditRows returns a page of the audit log, the newest first unless the filter
 // says otherwise. Errors: Invalid, naming limit or cursor.
-func (s *Store) AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
+func (s *Store) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.Row], error) {
 	var q query
 	for left, v := range map[string]string{
 		"workspace_id = ": string(f.Workspace), "user_id = ": string(f.User), "action = ": f.Action, "outcome = ": f.Outcome,
@@ -166,9 +166,9 @@ func (s *Store) AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page
 	if f.AfterSeq > 0 {
 		q.where("seq > ", f.AfterSeq)
 	}
-	list := listing[sandbox.AuditRow]{
+	list := listing[audit.Row]{
 		order: "seq desc", columns: []string{"seq"}, descending: !f.Ascending,
-		key:  func(r sandbox.AuditRow) []any { return []any{r.Seq} },
+		key:  func(r audit.Row) []any { return []any{r.Seq} },
 		read: s.queryAudit,
 	}
 	if f.Ascending {
@@ -178,15 +178,15 @@ func (s *Store) AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page
 		(SELECT anchor_hash FROM audit_chain)) FROM audit_records r`, q)
 }
 
-func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]sandbox.AuditRow, error) {
+func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]audit.Row, error) {
 	rows, err := s.reader.QueryContext(ctx, q, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list audit log: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
-	var list []sandbox.AuditRow
+	var list []audit.Row
 	for rows.Next() {
-		var r sandbox.AuditRow
+		var r audit.Row
 		var hash, prev string
 		if err := rows.Scan(&r.Seq, &r.Record, &hash, &prev); err != nil {
 			return nil, fmt.Errorf("read audit log: %w", err)
@@ -202,12 +202,12 @@ func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]sandbo
 	return list, nil
 }
 
-func auditChain(ctx context.Context, from querier) (c sandbox.AuditChain, err error) {
+func auditChain(ctx context.Context, from querier) (c audit.Chain, err error) {
 	var anchor, head string
 	err = from.QueryRowContext(ctx, "SELECT anchor_seq, anchor_hash, head_seq, head_hash, bytes FROM audit_chain").
 		Scan(&c.Anchor.Seq, &anchor, &c.Head.Seq, &head, &c.Bytes)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.AuditChain{}, nil
+		return audit.Chain{}, nil
 	}
 	if err == nil {
 		c.Anchor.Hash, err = auditHash(anchor)
@@ -216,12 +216,12 @@ func auditChain(ctx context.Context, from querier) (c sandbox.AuditChain, err er
 		c.Head.Hash, err = auditHash(head)
 	}
 	if err != nil {
-		return sandbox.AuditChain{}, fmt.Errorf("read state of audit log: %w", err)
+		return audit.Chain{}, fmt.Errorf("read state of audit log: %w", err)
 	}
 	return c, nil
 }
 
-func putAuditChain(ctx context.Context, tx *sql.Tx, c *sandbox.AuditChain) error {
+func putAuditChain(ctx context.Context, tx *sql.Tx, c *audit.Chain) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO audit_chain (id, anchor_seq, anchor_hash, head_seq, head_hash, bytes) VALUES (1, $1, $2, $3, $4, $5)
 		ON CONFLICT (id) DO UPDATE SET anchor_seq = $1, anchor_hash = $2, head_seq = $3, head_hash = $4, bytes = $5`,
 		c.Anchor.Seq, hex.EncodeToString(c.Anchor.Hash[:]), c.Head.Seq, hex.EncodeToString(c.Head.Hash[:]), c.Bytes)
@@ -229,10 +229,10 @@ func putAuditChain(ctx context.Context, tx *sql.Tx, c *sandbox.AuditChain) error
 }
 
 // auditTime is the format of a record's time. The texts sort as the times do.
-func auditTime(t time.Time) string { return t.UTC().Format(sandbox.AuditTime) }
+func auditTime(t time.Time) string { return t.UTC().Format(audit.TimeFormat) }
 
 // auditHash decodes a stored hash.
-func auditHash(s string) (h sandbox.AuditHash, err error) {
+func auditHash(s string) (h audit.Hash, err error) {
 	t, err := fromHex(s)
-	return sandbox.AuditHash(t), err
+	return audit.Hash(t), err
 }

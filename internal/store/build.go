@@ -5,22 +5,23 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // BeginBuild records a running build of a workspace and returns the resources that each of
 // its boxes may use: at most most, less if the quota has less left. Errors: QuotaExceeded
 // if the quota has less left than least; a.Refuse.
-func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (r sandbox.Resources, err error) {
+func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a quota.Admission) (r sandbox.Resources, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if a.Refuse != nil {
 			return a.Refuse
 		}
-		limits, err := effective(ctx, tx, ws, a.Quota)
+		limits, err := effective(ctx, tx, ws, a.Limits)
 		if err != nil {
 			return err
 		}
-		use, err := quotaUse(ctx, tx, ws, limits[sandbox.LimitDisk] > 0)
+		use, err := quotaUse(ctx, tx, ws, limits[quota.LimitDisk] > 0)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -16,7 +17,7 @@ const catalogueColumns = `id, workspace_id, name, image, tag, description, enabl
 // CreateCatalogueImage records an entry of a workspace's image catalogue. If the entry is
 // the default, the previous default loses that mark. Errors: Exists if the workspace has
 // an entry of the same name; QuotaExceeded if it has limit entries.
-func (s *Store) CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueImage, limit int) error {
+func (s *Store) CreateCatalogueImage(ctx context.Context, c catalogue.Entry, limit int) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM catalogue_images WHERE workspace_id = $1", c.Workspace).Scan(&count); err != nil {
@@ -41,7 +42,7 @@ func (s *Store) CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueIma
 
 // makeRoom returns code Exists if another entry has the name of c. If c is the default, it
 // removes that mark from the other entries.
-func makeRoom(ctx context.Context, tx *sql.Tx, c *sandbox.CatalogueImage) error {
+func makeRoom(ctx context.Context, tx *sql.Tx, c *catalogue.Entry) error {
 	var one int
 	err := tx.QueryRowContext(ctx, "SELECT 1 FROM catalogue_images WHERE workspace_id = $1 AND name = $2 AND id <> $3", c.Workspace, c.Name, c.ID).Scan(&one)
 	if err == nil {
@@ -63,23 +64,23 @@ func noneIsFine(err error) error {
 }
 
 // CatalogueImage returns an entry of a workspace's catalogue. Errors: NotFound.
-func (s *Store) CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error) {
+func (s *Store) CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (catalogue.Entry, error) {
 	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
 }
 
 // DefaultCatalogueImage returns a workspace's default entry. Errors: NotFound.
-func (s *Store) DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.CatalogueImage, error) {
+func (s *Store) DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (catalogue.Entry, error) {
 	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 AND is_default = 1", ws))
 }
 
 // CatalogueImages returns the entries of a workspace's catalogue, the oldest first.
-func (s *Store) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.CatalogueImage, error) {
+func (s *Store) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]catalogue.Entry, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
 		return nil, fmt.Errorf("list catalogue images: %w", err)
 	}
 	defer rows.Close()
-	list := []sandbox.CatalogueImage{}
+	list := []catalogue.Entry{}
 	for rows.Next() {
 		c, err := scanCatalogueImage(rows)
 		if err != nil {
@@ -100,7 +101,7 @@ func (s *Store) CatalogueReferences(ctx context.Context) ([]string, error) {
 
 // UpdateCatalogueImage changes an entry with change, which runs in the transaction and
 // whose error rolls it back. Errors: NotFound; Exists if another entry has the new name.
-func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*sandbox.CatalogueImage) error) (c sandbox.CatalogueImage, err error) {
+func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*catalogue.Entry) error) (c catalogue.Entry, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		c, err = scanCatalogueImage(tx.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
 		if err != nil {
@@ -119,7 +120,7 @@ func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID
 		return err
 	})
 	if err != nil {
-		return sandbox.CatalogueImage{}, fmt.Errorf("change catalogue image %s: %w", id, err)
+		return catalogue.Entry{}, fmt.Errorf("change catalogue image %s: %w", id, err)
 	}
 	return c, nil
 }
@@ -195,16 +196,16 @@ func noCatalogueImage() error {
 	return sandbox.Errorf(sandbox.NotFound, "there is no such image in the catalogue")
 }
 
-func scanCatalogueImage(row scanner) (sandbox.CatalogueImage, error) {
-	var c sandbox.CatalogueImage
+func scanCatalogueImage(row scanner) (catalogue.Entry, error) {
+	var c catalogue.Entry
 	var created, updated int64
 	err := row.Scan(&c.ID, &c.Workspace, &c.Name, &c.Image, &c.Tag, &c.Description, &c.Enabled, &c.IsDefault, &c.MemoryBytes,
 		&c.ReadinessPort, &c.TTL, &c.Registry, &c.CreatedBy, &created, &updated)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.CatalogueImage{}, noCatalogueImage()
+		return catalogue.Entry{}, noCatalogueImage()
 	}
 	if err != nil {
-		return sandbox.CatalogueImage{}, fmt.Errorf("read catalogue image: %w", err)
+		return catalogue.Entry{}, fmt.Errorf("read catalogue image: %w", err)
 	}
 	c.CreatedAt, c.UpdatedAt = fromNanos(created), fromNanos(updated)
 	return c, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/storetest"
 )
@@ -19,22 +20,22 @@ func TestCatalogueImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now().UTC()
-	entry := func(name string, isDefault bool) sandbox.CatalogueImage {
+	entry := func(name string, isDefault bool) catalogue.Entry {
 		now = now.Add(time.Second)
-		return sandbox.CatalogueImage{
-			ID: sandbox.NewImageID(), Workspace: ws, Name: name, Image: "ghcr.io/a/b", Tag: "v1", Description: "d", Enabled: true,
+		return catalogue.Entry{
+			ID: catalogue.NewID(), Workspace: ws, Name: name, Image: "ghcr.io/a/b", Tag: "v1", Description: "d", Enabled: true,
 			IsDefault: isDefault, MemoryBytes: 1 << 30, ReadinessPort: 65535, TTL: time.Hour, Registry: "r", CreatedBy: user, CreatedAt: now, UpdatedAt: now,
 		}
 	}
 	one, two := entry("one", true), entry("two", true)
-	for _, e := range []sandbox.CatalogueImage{one, two} {
+	for _, e := range []catalogue.Entry{one, two} {
 		if err := s.CreateCatalogueImage(t.Context(), e, 2); err != nil {
 			t.Fatal(err)
 		}
 	}
 	one.IsDefault = false // two took it
-	if got, err := s.CatalogueImages(t.Context(), ws); err != nil || !cmp.Equal(got, []sandbox.CatalogueImage{one, two}) {
-		t.Errorf("CatalogueImages = %v, %v", cmp.Diff(got, []sandbox.CatalogueImage{one, two}), err)
+	if got, err := s.CatalogueImages(t.Context(), ws); err != nil || !cmp.Equal(got, []catalogue.Entry{one, two}) {
+		t.Errorf("CatalogueImages = %v, %v", cmp.Diff(got, []catalogue.Entry{one, two}), err)
 	}
 	pinned := entry("pinned", false)
 	pinned.Image, pinned.Tag = "ghcr.io/a/c@sha256:1", ""

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -64,7 +65,7 @@ func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (b
 //
 // Errors: Exists if the sandbox has a checkpoint of that name; QuotaExceeded if it has
 // limit checkpoints, or if the quota of its workspace has too little disk left.
-func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
+func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error {
 	return c.write(ctx, "record checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		var all, same int
 		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2 AND name <> ''",
@@ -85,7 +86,7 @@ func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit i
 }
 
 // insertCheckpoint records cp if the quota of its workspace allows it.
-func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a sandbox.Admission) error {
+func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a quota.Admission) error {
 	var ws sandbox.WorkspaceID
 	if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", cp.Sandbox).Scan(&ws); err != nil {
 		return err
@@ -101,7 +102,7 @@ func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a 
 // ReplaceAutomatic records the automatic checkpoint of a live sandbox and deletes the
 // record of the previous automatic checkpoint. Errors: QuotaExceeded; then the previous
 // checkpoint stays.
-func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a sandbox.Admission) error {
+func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a quota.Admission) error {
 	return c.write(ctx, "record automatic checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1 AND name = ''", cp.Sandbox); err != nil {
 			return err

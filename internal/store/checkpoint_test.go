@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -56,7 +57,7 @@ func TestBegunCheckpointEndsWithItsRow(t *testing.T) {
 	wantBegun(t, c, named, saved, abandoned, other)
 
 	ev := sandbox.Event{Sandbox: sb.ID, Time: now, Type: sandbox.EventCheckpointCreated}
-	if err := c.Create(t.Context(), sandbox.Checkpoint{ID: named, Sandbox: sb.ID, Name: "n", CreatedAt: now}, 9, ev, sandbox.Admission{}); err != nil {
+	if err := c.Create(t.Context(), sandbox.Checkpoint{ID: named, Sandbox: sb.ID, Name: "n", CreatedAt: now}, 9, ev, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	wantBegun(t, c, saved, abandoned, other)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -122,7 +123,7 @@ func TestSandboxIsRecordedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
 		c := with(ws, fmt.Sprint("a", i), nil)
 		c.Event.Message = strings.Repeat("x", 1<<20)
 		c.Sandbox.Handle = []byte("of a warm box")
-		rec, err := s.CreateSandbox(t.Context(), c)
+		rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{})
 		if err != nil || rec.By != sandbox.MatchNone || rec.Sandbox.ID != c.Sandbox.ID || string(rec.Sandbox.Handle) != "of a warm box" {
 			t.Fatalf("recorded %s with handle %q, %v, want the new sandbox %s", rec.Sandbox.ID, rec.Sandbox.Handle, err, c.Sandbox.ID)
 		}

@@ -11,20 +11,21 @@ import (
 	"net/url"
 	"os"
 
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Installation returns the id of the installation that the database belongs to, and its generation.
-func (s *Store) Installation(ctx context.Context) (i sandbox.Installation, err error) {
+func (s *Store) Installation(ctx context.Context) (i installation.Identity, err error) {
 	if err := s.reader.QueryRowContext(ctx, "SELECT id, generation FROM installation").Scan(&i.ID, &i.Generation); err != nil {
-		return sandbox.Installation{}, fmt.Errorf("read installation: %w", err)
+		return installation.Identity{}, fmt.Errorf("read installation: %w", err)
 	}
 	return i, nil
 }
 
 // PeekInstallation is [Store.Installation] of a database that is not open in any process,
 // also on a full disk: it makes no file. Errors: NotFound when there is no database.
-func PeekInstallation(ctx context.Context, path string) (i sandbox.Installation, err error) {
+func PeekInstallation(ctx context.Context, path string) (i installation.Identity, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return i, sandbox.Errorf(sandbox.NotFound, "there is no database %s", path)
 	}
@@ -45,7 +46,7 @@ func PeekInstallation(ctx context.Context, path string) (i sandbox.Installation,
 // RenewInstallation assigns the database to a new installation and returns it. Files of the
 // previous installation do not belong to the database any more. It also deletes the records
 // of begun checkpoints: another database may know these checkpoints as complete.
-func (s *Store) RenewInstallation(ctx context.Context) (sandbox.Installation, error) {
+func (s *Store) RenewInstallation(ctx context.Context) (installation.Identity, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -56,15 +57,15 @@ func (s *Store) RenewInstallation(ctx context.Context) (sandbox.Installation, er
 		return err
 	})
 	if err != nil {
-		return sandbox.Installation{}, fmt.Errorf("renew installation: %w", err)
+		return installation.Identity{}, fmt.Errorf("renew installation: %w", err)
 	}
 	return s.Installation(ctx)
 }
 
 // Advance raises the generation of the database and returns it with its installation.
-func (s *Store) Advance(ctx context.Context) (sandbox.Installation, error) {
+func (s *Store) Advance(ctx context.Context) (installation.Identity, error) {
 	if err := s.write(ctx, func(context.Context, *sql.Tx) error { return nil }); err != nil {
-		return sandbox.Installation{}, fmt.Errorf("advance installation: %w", err)
+		return installation.Identity{}, fmt.Errorf("advance installation: %w", err)
 	}
 	return s.Installation(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -14,7 +15,7 @@ const invitationColumns = "id, hash, coalesce(workspace_id, ''), role, email, co
 
 // CreateInvitation records an invitation and deletes an earlier invitation of the same
 // address to the same workspace, or of the same user.
-func (s *Store) CreateInvitation(ctx context.Context, i sandbox.Invitation) error {
+func (s *Store) CreateInvitation(ctx context.Context, i account.Invitation) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM invitations WHERE coalesce(workspace_id, '') = $1 AND email = $2 AND coalesce(user_id, '') = $3`,
 			i.Workspace, i.Email, i.User); err != nil {
@@ -28,17 +29,17 @@ func (s *Store) CreateInvitation(ctx context.Context, i sandbox.Invitation) erro
 }
 
 // Invitations returns the open invitations to a workspace, newest first.
-func (s *Store) Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]sandbox.Invitation, error) {
+func (s *Store) Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]account.Invitation, error) {
 	return collect(ctx, s.reader, scanInvitation, "SELECT "+invitationColumns+` FROM invitations
 		WHERE workspace_id = $1 AND expires_at > $2 ORDER BY created_at DESC, id`, ws, nanos(now))
 }
 
 // InvitationByHash returns the open invitation whose code has the hash. Errors: NotFound.
-func (s *Store) InvitationByHash(ctx context.Context, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error) {
+func (s *Store) InvitationByHash(ctx context.Context, hash account.TokenHash, now time.Time) (account.Invitation, error) {
 	return openInvitation(ctx, s.reader, hash, now)
 }
 
-func openInvitation(ctx context.Context, q querier, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error) {
+func openInvitation(ctx context.Context, q querier, hash account.TokenHash, now time.Time) (account.Invitation, error) {
 	return scanInvitation(q.QueryRowContext(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE hash = $1 AND expires_at > $2", hexOf(hash), nanos(now)))
 }
 
@@ -56,7 +57,7 @@ func (s *Store) DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id
 // AcceptInvitation consumes an invitation. It creates the user u and its home workspace, or
 // sets the password of the invitation's existing user to the password of u, and adds the user to the
 // workspace. It returns the user's id. Errors: NotFound; Exists, naming name.
-func (s *Store) AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (id sandbox.UserID, err error) {
+func (s *Store) AcceptInvitation(ctx context.Context, hash account.TokenHash, u account.User, home account.Workspace) (id sandbox.UserID, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		i, err := openInvitation(ctx, tx, hash, u.CreatedAt)
 		if err != nil {
@@ -102,7 +103,7 @@ func (s *Store) Invited(ctx context.Context, email string, now time.Time) (bool,
 }
 
 // join deletes the invitation and makes the user a member with the invitation's role.
-func join(ctx context.Context, tx *sql.Tx, i sandbox.Invitation, user sandbox.UserID, at time.Time) error {
+func join(ctx context.Context, tx *sql.Tx, i account.Invitation, user sandbox.UserID, at time.Time) error {
 	if _, err := tx.ExecContext(ctx, "DELETE FROM invitations WHERE id = $1", i.ID); err != nil {
 		return err
 	}
@@ -120,19 +121,19 @@ func noInvitation() error {
 	return sandbox.Errorf(sandbox.NotFound, "the invitation is unknown, expired or was used")
 }
 
-func scanInvitation(row scanner) (sandbox.Invitation, error) {
-	var i sandbox.Invitation
+func scanInvitation(row scanner) (account.Invitation, error) {
+	var i account.Invitation
 	var hash string
 	var created, expires int64
 	err := row.Scan(&i.ID, &hash, &i.Workspace, &i.Role, &i.Email, &i.User, &i.CreatedBy, &created, &expires)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Invitation{}, noInvitation()
+		return account.Invitation{}, noInvitation()
 	}
 	if err == nil {
 		i.Hash, err = fromHex(hash)
 	}
 	if err != nil {
-		return sandbox.Invitation{}, fmt.Errorf("read invitation: %w", err)
+		return account.Invitation{}, fmt.Errorf("read invitation: %w", err)
 	}
 	i.CreatedAt, i.ExpiresAt = fromNanos(created), fromNanos(expires)
 	return i, nil

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/account"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -119,13 +121,13 @@ func TestPurge(t *testing.T) {
 	}
 	again := creation(ws, "other")
 	again.IdempotencyKey = "k"
-	if rec, err := s.CreateSandbox(t.Context(), again); err != nil || rec.By != sandbox.MatchKey {
+	if rec, err := s.CreateSandbox(t.Context(), again, quota.Admission{}); err != nil || rec.By != sandbox.MatchKey {
 		t.Errorf("CreateSandbox with a fresh key = by %q, %v, want by key", rec.By, err)
 	}
 	if _, err := s.Purge(t.Context(), now.Add(2*time.Hour), time.Time{}, 10); err != nil {
 		t.Fatal(err)
 	}
-	if rec, err := s.CreateSandbox(t.Context(), again); err != nil || rec.By != sandbox.MatchNone {
+	if rec, err := s.CreateSandbox(t.Context(), again, quota.Admission{}); err != nil || rec.By != sandbox.MatchNone {
 		t.Errorf("CreateSandbox with an expired key = by %q, %v, want a new one", rec.By, err)
 	}
 }
@@ -137,25 +139,25 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now().UTC()
-	first := sandbox.Token{ID: "1", Hash: sandbox.TokenHash{1}, Workspace: ws, User: user, Description: "d", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}
-	second := sandbox.Token{ID: "2", Hash: sandbox.TokenHash{2}, Workspace: ws, User: user, CreatedAt: now.Add(time.Second)}
-	for _, tok := range []sandbox.Token{first, second} {
+	first := account.Token{ID: "1", Hash: account.TokenHash{1}, Workspace: ws, User: user, Description: "d", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}
+	second := account.Token{ID: "2", Hash: account.TokenHash{2}, Workspace: ws, User: user, CreatedAt: now.Add(time.Second)}
+	for _, tok := range []account.Token{first, second} {
 		if err := s.CreateToken(t.Context(), tok); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.CreateToken(t.Context(), sandbox.Token{ID: "3", Hash: first.Hash, Workspace: ws, User: user}); err == nil {
+	if err := s.CreateToken(t.Context(), account.Token{ID: "3", Hash: first.Hash, Workspace: ws, User: user}); err == nil {
 		t.Error("two tokens with the same hash")
 	}
 	got, err := s.TokenByHash(t.Context(), first.Hash)
 	if d := cmp.Diff(first, got); err != nil || d != "" {
 		t.Errorf("TokenByHash: %v, differs (-want +got):\n%s", err, d)
 	}
-	if _, err := s.TokenByHash(t.Context(), sandbox.TokenHash{9}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.TokenByHash(t.Context(), account.TokenHash{9}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("unknown token: %v, want code not_found", err)
 	}
 	list, err := s.ListTokens(t.Context(), ws, user)
-	if d := cmp.Diff([]sandbox.Token{second, first}, list); err != nil || d != "" {
+	if d := cmp.Diff([]account.Token{second, first}, list); err != nil || d != "" {
 		t.Errorf("ListTokens: %v, differs (-want +got):\n%s", err, d)
 	}
 	for _, at := range []time.Time{now, now.Add(time.Minute)} { // the second changes nothing
@@ -172,7 +174,7 @@ func TestTokens(t *testing.T) {
 	}
 	second.LastUsedAt = now
 	list, err = s.ListTokens(t.Context(), ws, user)
-	if d := cmp.Diff([]sandbox.Token{second}, list); err != nil || d != "" {
+	if d := cmp.Diff([]account.Token{second}, list); err != nil || d != "" {
 		t.Errorf("ListTokens without the revoked: %v, differs (-want +got):\n%s", err, d)
 	}
 }
@@ -189,7 +191,7 @@ func TestEnsureDefaultsIsIdempotent(t *testing.T) {
 		want sandbox.Code
 	}{{user, ws, ""}, {"stranger", ws, sandbox.NotFound}, {user, sandbox.NewWorkspaceID(), sandbox.NotFound}} {
 		got, err := s.Membership(t.Context(), tt.user, tt.ws)
-		if sandbox.CodeOf(err) != tt.want || err == nil && (got.Role != sandbox.RoleOwner || !got.Administrator) {
+		if sandbox.CodeOf(err) != tt.want || err == nil && (got.Role != account.RoleOwner || !got.Administrator) {
 			t.Errorf("Membership(%s, %s) = %+v, %v, want code %q", tt.user, tt.ws, got, err, tt.want)
 		}
 	}

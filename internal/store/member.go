@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,7 +16,7 @@ const workspaceColumns = "w.id, w.name, w.slug, w.description, w.created_by, w.c
 // CreateWorkspace records ws with its creator as owner. Errors: Exists, naming slug;
 // QuotaExceeded if the creator has created most workspaces, unless most is 0. Workspaces
 // that the creator has left count, deleted workspaces do not.
-func (s *Store) CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most int) error {
+func (s *Store) CreateWorkspace(ctx context.Context, ws account.Workspace, most int) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if most > 0 {
 			var made int
@@ -30,7 +31,7 @@ func (s *Store) CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most 
 	})
 }
 
-func createWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.Workspace) error {
+func createWorkspace(ctx context.Context, tx *sql.Tx, ws account.Workspace) error {
 	if err := slugFree(ctx, tx, ws.Slug, ws.ID); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func createWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.Workspace) erro
 		VALUES ($1, $2, $3, $4, $5, $6, $6)`, ws.ID, ws.Name, ws.Slug, ws.Description, ws.CreatedBy, nanos(ws.CreatedAt)); err != nil {
 		return err
 	}
-	return addMember(ctx, tx, ws.ID, ws.CreatedBy, sandbox.RoleOwner, ws.CreatedAt)
+	return addMember(ctx, tx, ws.ID, ws.CreatedBy, account.RoleOwner, ws.CreatedAt)
 }
 
 func slugFree(ctx context.Context, tx *sql.Tx, slug string, ws sandbox.WorkspaceID) error {
@@ -49,13 +50,13 @@ func slugFree(ctx context.Context, tx *sql.Tx, slug string, ws sandbox.Workspace
 	return err
 }
 
-func addMember(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role, at time.Time) error {
+func addMember(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, user sandbox.UserID, role account.Role, at time.Time) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO members (workspace_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)", ws, user, role, nanos(at))
 	return err
 }
 
 // Workspace returns a workspace that is not being deleted. Errors: NotFound.
-func (s *Store) Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.Workspace, error) {
+func (s *Store) Workspace(ctx context.Context, id sandbox.WorkspaceID) (account.Workspace, error) {
 	return scanWorkspace(s.reader.QueryRowContext(ctx, "SELECT "+workspaceColumns+", '' FROM workspaces w WHERE w.id = $1 AND w.deleting_at = 0", id))
 }
 
@@ -70,7 +71,7 @@ func (s *Store) URLAccess(ctx context.Context, id sandbox.WorkspaceID) (access s
 }
 
 // Workspaces returns the workspaces of a user with its roles, by name.
-func (s *Store) Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.Workspace, error) {
+func (s *Store) Workspaces(ctx context.Context, user sandbox.UserID) ([]account.Workspace, error) {
 	return collect(ctx, s.reader, scanWorkspace, "SELECT "+workspaceColumns+`, m.role FROM members m JOIN workspaces w ON w.id = m.workspace_id
 		WHERE m.user_id = $1 AND w.deleting_at = 0 ORDER BY w.name, w.id`, user)
 }
@@ -88,7 +89,7 @@ func (s *Store) Home(ctx context.Context, user sandbox.UserID) (ws sandbox.Works
 }
 
 // UpdateWorkspace changes a workspace. Errors: NotFound; Exists, naming slug.
-func (s *Store) UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c sandbox.WorkspaceUpdate) (ws sandbox.Workspace, err error) {
+func (s *Store) UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c account.WorkspaceUpdate) (ws account.Workspace, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if c.Slug != nil {
 			if err := slugFree(ctx, tx, *c.Slug, id); err != nil {
@@ -153,19 +154,19 @@ func (s *Store) DeleteWorkspace(ctx context.Context, id sandbox.WorkspaceID) err
 }
 
 // Members returns the members of a workspace in the order in which they joined.
-func (s *Store) Members(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Member, error) {
+func (s *Store) Members(ctx context.Context, ws sandbox.WorkspaceID) ([]account.Member, error) {
 	return collect(ctx, s.reader, scanMember, `SELECT u.id, u.name, u.email, m.role, m.created_at FROM members m JOIN users u ON u.id = m.user_id
 		WHERE m.workspace_id = $1 ORDER BY m.created_at, u.id`, ws)
 }
 
 // Member returns a member of a workspace. Errors: NotFound.
-func (s *Store) Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) (sandbox.Member, error) {
+func (s *Store) Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) (account.Member, error) {
 	return scanMember(s.reader.QueryRowContext(ctx, `SELECT u.id, u.name, u.email, m.role, m.created_at FROM members m
 		JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1 AND m.user_id = $2`, ws, user))
 }
 
 // AddMember makes a user a member. Errors: Exists if it is a member already.
-func (s *Store) AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role, at time.Time) error {
+func (s *Store) AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role account.Role, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		is, err := exists(ctx, tx, "SELECT 1 FROM members WHERE workspace_id = $1 AND user_id = $2", ws, user)
 		if err == nil && is {
@@ -177,7 +178,7 @@ func (s *Store) AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sand
 
 // SetRole changes the role of a member and deletes the invitations that the member made.
 // Errors: NotFound; Conflict if the workspace would have no owner.
-func (s *Store) SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role) error {
+func (s *Store) SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role account.Role) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "UPDATE members SET role = $3 WHERE workspace_id = $1 AND user_id = $2", ws, user, role))
 		if err == nil && n == 0 {
@@ -224,29 +225,29 @@ func owned(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID) error {
 func noMember() error    { return sandbox.Errorf(sandbox.NotFound, "there is no such member") }
 func noWorkspace() error { return sandbox.Errorf(sandbox.NotFound, "there is no such workspace") }
 
-func scanWorkspace(row scanner) (sandbox.Workspace, error) {
-	var w sandbox.Workspace
+func scanWorkspace(row scanner) (account.Workspace, error) {
+	var w account.Workspace
 	var created, updated int64
 	err := row.Scan(&w.ID, &w.Name, &w.Slug, &w.Description, &w.CreatedBy, &created, &updated, &w.URLAccess, &w.Role)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Workspace{}, noWorkspace()
+		return account.Workspace{}, noWorkspace()
 	}
 	if err != nil {
-		return sandbox.Workspace{}, fmt.Errorf("read workspace: %w", err)
+		return account.Workspace{}, fmt.Errorf("read workspace: %w", err)
 	}
 	w.CreatedAt, w.UpdatedAt = fromNanos(created), fromNanos(updated)
 	return w, nil
 }
 
-func scanMember(row scanner) (sandbox.Member, error) {
-	var m sandbox.Member
+func scanMember(row scanner) (account.Member, error) {
+	var m account.Member
 	var created int64
 	err := row.Scan(&m.User, &m.Name, &m.Email, &m.Role, &created)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Member{}, noMember()
+		return account.Member{}, noMember()
 	}
 	if err != nil {
-		return sandbox.Member{}, fmt.Errorf("read member: %w", err)
+		return account.Member{}, fmt.Errorf("read member: %w", err)
 	}
 	m.CreatedAt = fromNanos(created)
 	return m, nil

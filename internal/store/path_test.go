@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -17,7 +17,7 @@ func TestDatabaseBehindSymbolicLink(t *testing.T) {
 	}
 	check := func(s *store.Store) {
 		t.Helper()
-		change := sandbox.AuditChange{Begun: []sandbox.AuditIntent{{ID: "one", Record: []byte("{}")}}}
+		change := audit.Change{Begun: []audit.Intent{{ID: "one", Record: []byte("{}")}}}
 		if _, err := s.ChangeAudit(t.Context(), &change); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -25,15 +26,15 @@ const (
 
 // Quota returns the limits that were set for a workspace. Errors: NotFound if the workspace
 // does not exist.
-func (s *Store) Quota(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.Quota, error) {
+func (s *Store) Quota(ctx context.Context, ws sandbox.WorkspaceID) (quota.Limits, error) {
 	if _, err := s.Workspace(ctx, ws); err != nil {
 		return nil, err
 	}
-	return quota(ctx, s.reader, ws)
+	return limitsOf(ctx, s.reader, ws)
 }
 
 // SetQuota replaces the limits of a workspace. Errors: NotFound.
-func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.Quota) error {
+func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q quota.Limits) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		known, err := exists(ctx, tx, "SELECT 1 FROM workspaces WHERE id = $1 AND deleting_at = 0", ws)
 		if err == nil && !known {
@@ -59,17 +60,17 @@ func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.
 }
 
 // QuotaUse returns the recorded use of a workspace's quota.
-func (s *Store) QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.QuotaUse, error) {
+func (s *Store) QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (quota.Use, error) {
 	use, err := quotaUse(ctx, s.reader, ws, true)
 	if err != nil {
-		return sandbox.QuotaUse{}, fmt.Errorf("use of workspace %s: %w", ws, err)
+		return quota.Use{}, fmt.Errorf("use of workspace %s: %w", ws, err)
 	}
 	return use, nil
 }
 
-func quota(ctx context.Context, q querier, ws sandbox.WorkspaceID) (sandbox.Quota, error) {
+func limitsOf(ctx context.Context, q querier, ws sandbox.WorkspaceID) (quota.Limits, error) {
 	type limit struct {
-		name  sandbox.Limit
+		name  quota.Limit
 		value int64
 	}
 	list, err := collect(ctx, q, func(row scanner) (v limit, err error) { return v, row.Scan(&v.name, &v.value) },
@@ -77,7 +78,7 @@ func quota(ctx context.Context, q querier, ws sandbox.WorkspaceID) (sandbox.Quot
 	if err != nil {
 		return nil, fmt.Errorf("quota of workspace %s: %w", ws, err)
 	}
-	set := sandbox.Quota{}
+	set := quota.Limits{}
 	for _, v := range list {
 		set[v.name] = v.value
 	}
@@ -85,7 +86,7 @@ func quota(ctx context.Context, q querier, ws sandbox.WorkspaceID) (sandbox.Quot
 }
 
 // quotaUse reads the use of a workspace. Unless disk is true, its use of the disk covers only sandboxes and builds.
-func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool) (use sandbox.QuotaUse, err error) {
+func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool) (use quota.Use, err error) {
 	err = q.QueryRowContext(ctx, quotaSandboxes, ws).Scan(&use.Sandboxes, &use.MemoryBytes, &use.CPUMilli, &use.Disk.Sandboxes, &use.Disk.Paused)
 	if err != nil {
 		return use, err
@@ -106,21 +107,21 @@ func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool)
 
 // admit returns an error with code QuotaExceeded unless the quota allows n more sandboxes
 // with these resources each. If gone is not nil, the resources of gone count as free.
-func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a sandbox.Admission, gone *sandbox.Sandbox) error {
+func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a quota.Admission, gone *sandbox.Sandbox) error {
 	if gone == nil {
 		gone = &sandbox.Sandbox{State: sandbox.Destroyed}
 	}
 	if a.Refuse != nil {
 		return a.Refuse
 	}
-	if err := admitToWorkspace(ctx, tx, ws, r, n, a, gone); err != nil || a.MaxLive <= 0 && a.Most == (sandbox.Promise{}) {
+	if err := admitToWorkspace(ctx, tx, ws, r, n, a, gone); err != nil || a.MaxLive <= 0 && a.Most == (quota.Promise{}) {
 		return err
 	}
 	live, promise, err := promised(ctx, tx)
 	if err != nil {
 		return err
 	}
-	var less sandbox.QuotaUse
+	var less quota.Use
 	less.Without(gone)
 	promise.MemoryBytes += less.MemoryBytes
 	promise.DiskBytes += less.Disk.Sandboxes
@@ -128,7 +129,7 @@ func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Re
 }
 
 // Promised returns the sum of the limits of all sandboxes that start or run, and of all builds.
-func (s *Store) Promised(ctx context.Context) (sandbox.Promise, error) {
+func (s *Store) Promised(ctx context.Context) (quota.Promise, error) {
 	_, p, err := promised(ctx, s.reader)
 	if err != nil {
 		return p, fmt.Errorf("sum up what is promised: %w", err)
@@ -137,25 +138,25 @@ func (s *Store) Promised(ctx context.Context) (sandbox.Promise, error) {
 }
 
 // promised is Promised, and also returns the number of these sandboxes.
-func promised(ctx context.Context, q querier) (live int, p sandbox.Promise, err error) {
+func promised(ctx context.Context, q querier) (live int, p quota.Promise, err error) {
 	err = q.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(memory_bytes), 0), coalesce(sum(disk_bytes), 0) FROM sandboxes
 		WHERE `+isLive+" AND state NOT IN ($1, $2)", sandbox.Paused, sandbox.Destroying).Scan(&live, &p.MemoryBytes, &p.DiskBytes)
 	if err != nil {
 		return 0, p, err
 	}
-	var builds sandbox.Promise
+	var builds quota.Promise
 	err = q.QueryRowContext(ctx, "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(disk_bytes), 0) FROM builds").Scan(&builds.MemoryBytes, &builds.DiskBytes)
 	p.MemoryBytes, p.DiskBytes = p.MemoryBytes+builds.MemoryBytes, p.DiskBytes+builds.DiskBytes
 	return live, p, err
 }
 
 // admitToWorkspace is admit for the quota of the workspace alone.
-func admitToWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a sandbox.Admission, gone *sandbox.Sandbox) error {
-	limits, err := effective(ctx, tx, ws, a.Quota)
+func admitToWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a quota.Admission, gone *sandbox.Sandbox) error {
+	limits, err := effective(ctx, tx, ws, a.Limits)
 	if err != nil || !limits.Counts() {
 		return err
 	}
-	use, err := quotaUse(ctx, tx, ws, limits[sandbox.LimitDisk] > 0)
+	use, err := quotaUse(ctx, tx, ws, limits[quota.LimitDisk] > 0)
 	if err != nil {
 		return err
 	}
@@ -165,9 +166,9 @@ func admitToWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r
 }
 
 // admitDisk is admit for an object of add bytes; 0 stands for a size that is not known yet.
-func admitDisk(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, add int64, a sandbox.Admission) error {
-	limits, err := effective(ctx, tx, ws, a.Quota)
-	if err != nil || limits[sandbox.LimitDisk] <= 0 {
+func admitDisk(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, add int64, a quota.Admission) error {
+	limits, err := effective(ctx, tx, ws, a.Limits)
+	if err != nil || limits[quota.LimitDisk] <= 0 {
 		return err
 	}
 	use, err := quotaUse(ctx, tx, ws, true)
@@ -179,7 +180,7 @@ func admitDisk(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, add int6
 }
 
 // effective returns the quota that applies to a workspace.
-func effective(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, base sandbox.Quota) (sandbox.Quota, error) {
-	set, err := quota(ctx, tx, ws)
+func effective(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, base quota.Limits) (quota.Limits, error) {
+	set, err := limitsOf(ctx, tx, ws)
 	return set.Over(base), err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -14,7 +15,7 @@ const registryColumns = `id, workspace_id, name, server, host, username, email, 
 
 // CreateRegistry records a registry credential. Errors: Exists if the workspace has a
 // credential of the same name; QuotaExceeded if it has limit credentials.
-func (s *Store) CreateRegistry(ctx context.Context, r sandbox.Registry, limit int) error {
+func (s *Store) CreateRegistry(ctx context.Context, r registry.Credential, limit int) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM registries WHERE workspace_id = $1", r.Workspace).Scan(&count); err != nil {
@@ -38,7 +39,7 @@ func (s *Store) CreateRegistry(ctx context.Context, r sandbox.Registry, limit in
 }
 
 // registryNameFree returns code Exists if another credential of the workspace has the name.
-func registryNameFree(ctx context.Context, tx *sql.Tx, r *sandbox.Registry) error {
+func registryNameFree(ctx context.Context, tx *sql.Tx, r *registry.Credential) error {
 	var one int
 	err := tx.QueryRowContext(ctx, "SELECT 1 FROM registries WHERE workspace_id = $1 AND name = $2 AND id <> $3", r.Workspace, r.Name, r.ID).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -51,12 +52,12 @@ func registryNameFree(ctx context.Context, tx *sql.Tx, r *sandbox.Registry) erro
 }
 
 // Registry returns a workspace's registry credential. Errors: NotFound.
-func (s *Store) Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error) {
+func (s *Store) Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (registry.Credential, error) {
 	return scanRegistry(s.reader.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
 }
 
 // Registries returns the registry credentials of a workspace, the oldest first.
-func (s *Store) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error) {
+func (s *Store) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]registry.Credential, error) {
 	list, err := queryRegistries(ctx, s.reader, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
 		return nil, fmt.Errorf("list registries: %w", err)
@@ -64,13 +65,13 @@ func (s *Store) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandb
 	return list, nil
 }
 
-func queryRegistries(ctx context.Context, q querier, query string, args ...any) ([]sandbox.Registry, error) {
+func queryRegistries(ctx context.Context, q querier, query string, args ...any) ([]registry.Credential, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	list := []sandbox.Registry{}
+	list := []registry.Credential{}
 	for rows.Next() {
 		r, err := scanRegistry(rows)
 		if err != nil {
@@ -83,7 +84,7 @@ func queryRegistries(ctx context.Context, q querier, query string, args ...any) 
 
 // UpdateRegistry changes a credential with change, which runs in the transaction and whose
 // error rolls it back. Errors: NotFound; Exists if another credential has the new name.
-func (s *Store) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (r sandbox.Registry, err error) {
+func (s *Store) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*registry.Credential) error) (r registry.Credential, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		r, err = scanRegistry(tx.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
 		if err != nil {
@@ -98,12 +99,12 @@ func (s *Store) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id s
 		return writeRegistry(ctx, tx, &r)
 	})
 	if err != nil {
-		return sandbox.Registry{}, fmt.Errorf("change registry %s: %w", id, err)
+		return registry.Credential{}, fmt.Errorf("change registry %s: %w", id, err)
 	}
 	return r, nil
 }
 
-func writeRegistry(ctx context.Context, tx *sql.Tx, r *sandbox.Registry) error {
+func writeRegistry(ctx context.Context, tx *sql.Tx, r *registry.Credential) error {
 	_, err := tx.ExecContext(ctx, `UPDATE registries SET name = $2, server = $3, host = $4, username = $5, email = $6,
 		key_id = $7, password = $8, enabled = $9, updated_at = $10 WHERE id = $1`,
 		r.ID, r.Name, r.Server, r.Host, r.Username, r.Email, r.Password.KeyID, r.Password.Data, r.Enabled, nanos(r.UpdatedAt))
@@ -130,16 +131,16 @@ func (s *Store) DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id s
 
 func noRegistry() error { return sandbox.Errorf(sandbox.NotFound, "there is no such registry") }
 
-func scanRegistry(row scanner) (sandbox.Registry, error) {
-	var r sandbox.Registry
+func scanRegistry(row scanner) (registry.Credential, error) {
+	var r registry.Credential
 	var created, updated int64
 	err := row.Scan(&r.ID, &r.Workspace, &r.Name, &r.Server, &r.Host, &r.Username, &r.Email, &r.Password.KeyID, &r.Password.Data, &r.Enabled,
 		&r.CreatedBy, &created, &updated)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Registry{}, noRegistry()
+		return registry.Credential{}, noRegistry()
 	}
 	if err != nil {
-		return sandbox.Registry{}, fmt.Errorf("read registry: %w", err)
+		return registry.Credential{}, fmt.Errorf("read registry: %w", err)
 	}
 	r.CreatedAt, r.UpdatedAt = fromNanos(created), fromNanos(updated)
 	return r, nil

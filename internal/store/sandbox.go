@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -33,7 +34,7 @@ const (
 //
 // Errors: QuotaExceeded, with nothing recorded, if the quota of the workspace or the
 // capacity of the installation is too small.
-func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
+func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (rec sandbox.Recorded, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if rec, err = s.findExisting(ctx, tx, c); err != nil {
 			return err
@@ -45,7 +46,7 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sand
 		if rec.By != sandbox.MatchNone && gone == nil {
 			return nil
 		}
-		if err := admit(ctx, tx, c.Sandbox.Workspace, c.Sandbox.Resources, 1, c.Admission, gone); err != nil {
+		if err := admit(ctx, tx, c.Sandbox.Workspace, c.Sandbox.Resources, 1, a, gone); err != nil {
 			return err
 		}
 		dying := rec.Dying
@@ -71,7 +72,7 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sand
 // sandbox has, CreateForks returns that sandbox instead.
 //
 // Errors: QuotaExceeded, with nothing recorded, unless the quota allows all new children.
-func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) (recs []sandbox.Recorded, err error) {
+func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) (recs []sandbox.Recorded, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		recs = make([]sandbox.Recorded, len(children))
 		n := 0
@@ -215,7 +216,7 @@ func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.
 // ResumeSandbox is [Store.Transition] of a paused sandbox to resuming, unless the
 // quota of its workspace or the capacity of the installation is too small: then nothing is
 // recorded. Errors: NotFound; Conflict if it is not paused; QuotaExceeded.
-func (s *Store) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sandbox.Sandbox, error) {
+func (s *Store) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
 	return s.update(ctx, id, sandbox.Paused, moved(sandbox.Resuming, mutate, ev), &ev, &a)
 }
 
@@ -241,7 +242,7 @@ func (s *Store) SetBox(ctx context.Context, id sandbox.ID, digest string, handle
 }
 
 // update changes a row that is in state from. Unless a is nil, it first checks that the quota allows the sandbox.
-func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event, a *sandbox.Admission) (sb sandbox.Sandbox, err error) {
+func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event, a *quota.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sb, err = s.sandboxByID(ctx, tx, id); err != nil {
 			return err

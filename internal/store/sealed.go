@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
 )
 
 // sealBatch is the number of rows that SealVariables encrypts in one transaction.
@@ -17,10 +17,10 @@ const sealBatch = 500
 // Keys encrypts secrets that the server must read again. Package secret implements it.
 type Keys interface {
 	// Seal encrypts a secret of an object: it can be read for that object only.
-	Seal(plain, object string) (sandbox.Sealed, error)
+	Seal(plain, object string) (secret.Sealed, error)
 	// Unseal decrypts a secret that Seal encrypted for the object. Errors: Unavailable if the
 	// key is missing.
-	Unseal(s sandbox.Sealed, object string) (string, error)
+	Unseal(s secret.Sealed, object string) (string, error)
 }
 
 // Option is a setting of a [Store].
@@ -49,19 +49,19 @@ func (s *Store) sealText(plain, column, id string) (string, error) {
 	return encodeSealed(sealed), err
 }
 
-func encodeSealed(s sandbox.Sealed) string {
+func encodeSealed(s secret.Sealed) string {
 	return sealedPrefix + s.KeyID + ":" + base64.RawStdEncoding.EncodeToString(s.Data)
 }
 
 // decodeSealed reverses encodeSealed; ok is false for a text that is not encrypted.
-func decodeSealed(text string) (s sandbox.Sealed, ok bool) {
+func decodeSealed(text string) (s secret.Sealed, ok bool) {
 	rest, ok := strings.CutPrefix(text, sealedPrefix)
 	if !ok {
-		return sandbox.Sealed{}, false
+		return secret.Sealed{}, false
 	}
 	key, data, _ := strings.Cut(rest, ":")
 	raw, err := base64.RawStdEncoding.DecodeString(data)
-	return sandbox.Sealed{KeyID: key, Data: raw}, err == nil
+	return secret.Sealed{KeyID: key, Data: raw}, err == nil
 }
 
 // unsealText reverses sealText; it returns text that is not encrypted unchanged. Errors:
@@ -176,7 +176,7 @@ func readSecrets(ctx context.Context, tx *sql.Tx, table, column, after string, l
 // Reseal replaces every encrypted value by the result of reseal, in one transaction:
 // passwords of registries, and variables of sandboxes and snapshots. It returns the number
 // of values and the keys that they need now.
-func (s *Store) Reseal(ctx context.Context, reseal func(s sandbox.Sealed, object string) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error) {
+func (s *Store) Reseal(ctx context.Context, reseal func(s secret.Sealed, object string) (secret.Sealed, error)) (count int, keys map[string]bool, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		count, keys = 0, map[string]bool{}
 		list, err := queryRegistries(ctx, tx, "SELECT "+registryColumns+" FROM registries")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 )
@@ -72,10 +73,10 @@ func TestVariablesAreEncrypted(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := with(ws, "a", map[string]string{"KEY": "plain-create"})
-	if _, err := s.CreateSandbox(t.Context(), c); err != nil {
+	if _, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
-	if rec, err := s.CreateSandbox(t.Context(), c); err != nil || rec.By != sandbox.MatchName || rec.RequestHash != c.RequestHash {
+	if rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil || rec.By != sandbox.MatchName || rec.RequestHash != c.RequestHash {
 		t.Errorf("the same again: by %q with hash %q, %v", rec.By, rec.RequestHash, err)
 	}
 	env := map[string]string{"KEY": "plain-set"}
@@ -83,7 +84,7 @@ func TestVariablesAreEncrypted(t *testing.T) {
 		t.Fatal(err)
 	}
 	sn := sandbox.Snapshot{ID: "p", Workspace: ws, Name: "n", Env: map[string]string{"KEY": "plain-snapshot"}, CreatedAt: time.Now()}
-	if err := s.BeginSnapshot(t.Context(), sn, 10, 1<<30, sandbox.Admission{}); err != nil {
+	if err := s.BeginSnapshot(t.Context(), sn, 10, 1<<30, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 { // the first key is gone after that
@@ -95,7 +96,7 @@ func TestVariablesAreEncrypted(t *testing.T) {
 	if sb, err := s.SandboxByID(t.Context(), c.Sandbox.ID); err != nil || cmp.Diff(env, sb.Env) != "" {
 		t.Errorf("variables after a restart and changes of the key: %v, %v", sb.Env, err)
 	}
-	if got, err := s.FinishSnapshot(t.Context(), sn.ID, sandbox.SnapshotResult{}, sandbox.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
+	if got, err := s.FinishSnapshot(t.Context(), sn.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
 		t.Errorf("variables of the snapshot: %v, %v", got.Env, err)
 	}
 	for _, text := range []string{"plain-create", "plain-set", "plain-snapshot", c.RequestHash} {
@@ -117,7 +118,7 @@ func TestVariablesEndWithTheSandbox(t *testing.T) {
 	}
 	for _, last := range []sandbox.State{sandbox.Destroyed, sandbox.Failed} {
 		c := with(ws, "ends-"+string(last), map[string]string{"KEY": "v"})
-		if _, err := s.CreateSandbox(t.Context(), c); err != nil {
+		if _, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Transition(t.Context(), c.Sandbox.ID, sandbox.Provisioning, sandbox.Destroying, nil, sandbox.Event{Time: time.Now()}); err != nil {
@@ -140,9 +141,9 @@ type failing struct {
 	left int
 }
 
-func (f *failing) Seal(plain, object string) (sandbox.Sealed, error) {
+func (f *failing) Seal(plain, object string) (secret.Sealed, error) {
 	if f.left--; f.left < 0 {
-		return sandbox.Sealed{}, errors.New("interrupted")
+		return secret.Sealed{}, errors.New("interrupted")
 	}
 	return f.Keys.Seal(plain, object)
 }

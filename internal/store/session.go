@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -28,7 +29,7 @@ const (
 
 // CreateSession records a sign-in. Beyond 1000 sessions of the user it ends the sessions
 // whose last refresh is the oldest. Errors: NotFound if the user is deleted or disabled.
-func (s *Store) CreateSession(ctx context.Context, x sandbox.Session) error {
+func (s *Store) CreateSession(ctx context.Context, x account.Session) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, `INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at,
 			refresh_time, ends_at, method, address, created_at, refreshed_at, used)
@@ -47,7 +48,7 @@ func (s *Store) CreateSession(ctx context.Context, x sandbox.Session) error {
 }
 
 // Sessions returns the sessions of a user that have not expired, the newest first: at most 1000.
-func (s *Store) Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]sandbox.Session, error) {
+func (s *Store) Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]account.Session, error) {
 	list, err := collect(ctx, s.reader, scanSession, "SELECT "+sessionColumns+sessionsOfEnabled+
 		"WHERE s.user_id = $1 AND s.refresh_expires_at > $2 ORDER BY s.created_at DESC, s.id DESC LIMIT $3", user, nanos(now), sessionsMax)
 	if err != nil {
@@ -58,13 +59,13 @@ func (s *Store) Sessions(ctx context.Context, user sandbox.UserID, now time.Time
 
 // SessionByAccess returns the session with that access token, also when it has
 // expired, unless its user is disabled. Errors: NotFound.
-func (s *Store) SessionByAccess(ctx context.Context, hash sandbox.TokenHash) (sandbox.Session, error) {
+func (s *Store) SessionByAccess(ctx context.Context, hash account.TokenHash) (account.Session, error) {
 	return scanSession(s.reader.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.access_hash = $1", hexOf(hash)))
 }
 
 // UseSession records a use of the session's access token. Errors: NotFound if the session
 // has another access token by now.
-func (s *Store) UseSession(ctx context.Context, id string, access sandbox.TokenHash) error {
+func (s *Store) UseSession(ctx context.Context, id string, access account.TokenHash) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "UPDATE sessions SET used = 1 WHERE id = $1 AND access_hash = $2", id, hexOf(access)))
 		if err == nil && n == 0 {
@@ -80,11 +81,11 @@ func noSession() error { return sandbox.Errorf(sandbox.NotFound, "there is no su
 // of which the second works for the session's RefreshTime, and returns the session as it
 // was before. A refresh token that was used before ends its session, because somebody has a
 // copy of it. The exception is the token before the current one, for
-// [sandbox.RefreshGrace] and until a client uses one of the tokens that replaced it.
+// [account.RefreshGrace] and until a client uses one of the tokens that replaced it.
 //
 // Errors: NotFound for a token that is unknown, expired or was used before; in the last
 // case RotateSession also returns the session that ended.
-func (s *Store) RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error) {
+func (s *Store) RotateSession(ctx context.Context, old account.TokenHash, next account.Session) (was account.Session, err error) {
 	var outcome error // an error that is to be committed
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var err error
@@ -120,10 +121,10 @@ func (s *Store) RotateSession(ctx context.Context, old sandbox.TokenHash, next s
 // spentSession returns the session of a used refresh token, and whether the token works
 // once more: it does if it is the token before the current one and the answer to its use
 // seems to be lost. Errors: NotFound.
-func spentSession(ctx context.Context, tx *sql.Tx, old sandbox.TokenHash, now time.Time) (was sandbox.Session, again bool, err error) {
+func spentSession(ctx context.Context, tx *sql.Tx, old account.TokenHash, now time.Time) (was account.Session, again bool, err error) {
 	was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+`WHERE s.id =
 		(SELECT session_id FROM spent_tokens WHERE hash = $1)`, hexOf(old)))
-	if err != nil || was.Used || now.Sub(was.RefreshedAt) > sandbox.RefreshGrace {
+	if err != nil || was.Used || now.Sub(was.RefreshedAt) > account.RefreshGrace {
 		return was, false, err
 	}
 	var newest string
@@ -133,8 +134,8 @@ func spentSession(ctx context.Context, tx *sql.Tx, old sandbox.TokenHash, now ti
 
 // spend records the session's refresh token as used, and then the presented token, which
 // may be the token before it, as the most recently used.
-func spend(ctx context.Context, tx *sql.Tx, was sandbox.Session, presented sandbox.TokenHash) error {
-	for _, hash := range []sandbox.TokenHash{was.Refresh, presented} {
+func spend(ctx context.Context, tx *sql.Tx, was account.Session, presented account.TokenHash) error {
+	for _, hash := range []account.TokenHash{was.Refresh, presented} {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM spent_tokens WHERE hash = $1", hexOf(hash)); err != nil {
 			return err
 		}
@@ -178,23 +179,23 @@ func (s *Store) DeleteExpired(ctx context.Context, now time.Time) error {
 }
 
 // hexOf returns the stored form of a hash.
-func hexOf(h sandbox.TokenHash) string { return hex.EncodeToString(h[:]) }
+func hexOf(h account.TokenHash) string { return hex.EncodeToString(h[:]) }
 
 // fromHex reverses hexOf.
-func fromHex(s string) (h sandbox.TokenHash, err error) {
+func fromHex(s string) (h account.TokenHash, err error) {
 	if n, err := hex.Decode(h[:], []byte(s)); err != nil || n != len(h) {
 		return h, errors.New("the hash is damaged")
 	}
 	return h, nil
 }
 
-func scanSession(row scanner) (sandbox.Session, error) {
-	var x sandbox.Session
+func scanSession(row scanner) (account.Session, error) {
+	var x account.Session
 	var access, refresh string
 	var accessExpires, refreshExpires, refreshTime, ends, created, refreshed int64
 	err := row.Scan(&x.ID, &x.User, &x.Home, &access, &accessExpires, &refresh, &refreshExpires, &refreshTime, &ends, &x.Method, &x.Address, &created, &refreshed, &x.Used)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Session{}, noSession()
+		return account.Session{}, noSession()
 	}
 	if err == nil {
 		x.Access, err = fromHex(access)
@@ -203,7 +204,7 @@ func scanSession(row scanner) (sandbox.Session, error) {
 		x.Refresh, err = fromHex(refresh)
 	}
 	if err != nil {
-		return sandbox.Session{}, fmt.Errorf("read session: %w", err)
+		return account.Session{}, fmt.Errorf("read session: %w", err)
 	}
 	x.AccessExpiresAt, x.RefreshExpiresAt = fromNanos(accessExpires), fromNanos(refreshExpires)
 	x.RefreshTime, x.EndsAt = time.Duration(refreshTime), fromNanos(ends)

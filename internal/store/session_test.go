@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -16,8 +17,8 @@ func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now().UTC()
-	hash := func(n byte) sandbox.TokenHash { return sandbox.TokenHash{n} }
-	x := sandbox.Session{
+	hash := func(n byte) account.TokenHash { return account.TokenHash{n} }
+	x := account.Session{
 		ID: "s", User: user, Access: hash(1), Refresh: hash(2), AccessExpiresAt: begun.Add(time.Minute),
 		RefreshTime: 30 * time.Hour, EndsAt: begun.Add(50 * time.Hour), CreatedAt: begun, RefreshedAt: begun,
 	}
@@ -25,9 +26,9 @@ func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
 	if err := s.CreateSession(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
-	refresh := func(n byte, after time.Duration) (sandbox.Session, error) {
+	refresh := func(n byte, after time.Duration) (account.Session, error) {
 		at := begun.Add(after)
-		next := sandbox.Session{Access: hash(n + 1), Refresh: hash(n + 2), AccessExpiresAt: at.Add(time.Minute), RefreshedAt: at}
+		next := account.Session{Access: hash(n + 1), Refresh: hash(n + 2), AccessExpiresAt: at.Add(time.Minute), RefreshedAt: at}
 		return s.RotateSession(t.Context(), hash(n), next)
 	}
 	for _, step := range []struct {
@@ -58,8 +59,8 @@ func TestSpentTokensAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now().UTC()
-	x := sandbox.Session{
-		ID: "s", User: user, Access: sandbox.TokenHash{1}, Refresh: sandbox.TokenHash{2}, RefreshTime: time.Hour,
+	x := account.Session{
+		ID: "s", User: user, Access: account.TokenHash{1}, Refresh: account.TokenHash{2}, RefreshTime: time.Hour,
 		RefreshExpiresAt: begun.Add(time.Hour), CreatedAt: begun, RefreshedAt: begun,
 	}
 	if err := s.CreateSession(t.Context(), x); err != nil {
@@ -74,7 +75,7 @@ func TestSpentTokensAreBounded(t *testing.T) {
 		INSERT INTO spent_tokens (hash, session_id) SELECT printf('%064x', i), 's' FROM n`); err != nil {
 		t.Fatal(err)
 	}
-	next := sandbox.Session{Access: sandbox.TokenHash{3}, Refresh: sandbox.TokenHash{4}, RefreshedAt: begun}
+	next := account.Session{Access: account.TokenHash{3}, Refresh: account.TokenHash{4}, RefreshedAt: begun}
 	if _, err := s.RotateSession(t.Context(), x.Refresh, next); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestSpentTokensAreBounded(t *testing.T) {
 // The answer to a refresh may be lost; a token that somebody has a copy of still
 // ends the session.
 func TestRefreshWhoseAnswerIsLost(t *testing.T) {
-	hash := func(n byte) sandbox.TokenHash { return sandbox.TokenHash{n} }
+	hash := func(n byte) account.TokenHash { return account.TokenHash{n} }
 	for name, c := range map[string]struct {
 		use    bool          // the access token that the first refresh brought
 		tokens []byte        // the refresh tokens that are presented; the nth brings n*10
@@ -105,7 +106,7 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 	}{
 		"again":                  {tokens: []byte{2, 2}},
 		"again_and_again":        {tokens: []byte{2, 2, 2, 30}},
-		"too_late":               {tokens: []byte{2, 2}, after: sandbox.RefreshGrace + time.Second, ends: true},
+		"too_late":               {tokens: []byte{2, 2}, after: account.RefreshGrace + time.Second, ends: true},
 		"access_token_used":      {tokens: []byte{2, 2}, use: true, ends: true},
 		"refresh_token_used":     {tokens: []byte{2, 10, 2}, ends: true},
 		"the_lost_one_turns_up":  {tokens: []byte{2, 2, 10}, ends: true},
@@ -118,13 +119,13 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := time.Now().UTC()
-			x := sandbox.Session{ID: "s", User: user, Access: hash(1), Refresh: hash(2), RefreshTime: time.Hour, RefreshExpiresAt: at.Add(time.Hour), CreatedAt: at, RefreshedAt: at}
+			x := account.Session{ID: "s", User: user, Access: hash(1), Refresh: hash(2), RefreshTime: time.Hour, RefreshExpiresAt: at.Add(time.Hour), CreatedAt: at, RefreshedAt: at}
 			if err := s.CreateSession(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
 			for i, token := range c.tokens {
 				n := byte(i+1) * 10
-				_, err := s.RotateSession(t.Context(), hash(token), sandbox.Session{Access: hash(n + 1), Refresh: hash(n), AccessExpiresAt: at, RefreshedAt: at})
+				_, err := s.RotateSession(t.Context(), hash(token), account.Session{Access: hash(n + 1), Refresh: hash(n), AccessExpiresAt: at, RefreshedAt: at})
 				last := i == len(c.tokens)-1
 				if want := last && c.ends; want != (sandbox.CodeOf(err) == sandbox.NotFound) || err != nil && !want {
 					t.Fatalf("refresh %d with %d: %v", i+1, token, err)
@@ -168,12 +169,12 @@ func TestSessionsOfAUserAreBounded(t *testing.T) {
 		SELECT 'old' || i, $1, printf('a%063d', i), $2, printf('b%063d', i), $2, 'password', '', i, i FROM n`, user, begun.Add(time.Hour).UnixNano()); err != nil {
 		t.Fatal(err)
 	}
-	other := sandbox.User{ID: "other", Name: "other", CreatedAt: begun}
-	if err := s.CreateUser(t.Context(), other, sandbox.Workspace{ID: "home", Name: "other", Slug: "other", CreatedBy: "other", CreatedAt: begun}); err != nil {
+	other := account.User{ID: "other", Name: "other", CreatedAt: begun}
+	if err := s.CreateUser(t.Context(), other, account.Workspace{ID: "home", Name: "other", Slug: "other", CreatedBy: "other", CreatedAt: begun}); err != nil {
 		t.Fatal(err)
 	}
 	for i, u := range []sandbox.UserID{"other", user} {
-		x := sandbox.Session{ID: "new of " + string(u), User: u, Access: sandbox.TokenHash{1, byte(i)}, Refresh: sandbox.TokenHash{2, byte(i)},
+		x := account.Session{ID: "new of " + string(u), User: u, Access: account.TokenHash{1, byte(i)}, Refresh: account.TokenHash{2, byte(i)},
 			RefreshExpiresAt: begun.Add(time.Hour), CreatedAt: begun, RefreshedAt: begun}
 		if err := s.CreateSession(t.Context(), x); err != nil {
 			t.Fatal(err)

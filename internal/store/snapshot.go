@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -26,7 +27,7 @@ const (
 //
 // Errors: QuotaExceeded if the workspace has most snapshots, including snapshots that are
 // being made; if its snapshots take maxBytes together; or if its disk quota is used up.
-func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error {
+func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		var size int64
@@ -68,7 +69,7 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 // that had its tag has lost the tag. If the sandbox of ev still has a row, FinishSnapshot
 // appends ev. Errors: NotFound; QuotaExceeded if the snapshot exceeds the workspace's disk
 // quota.
-func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
 		if sn, err = s.oneSnapshot(row); err != nil {

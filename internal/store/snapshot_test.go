@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -13,7 +14,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 	t.Helper()
 	sn.ID = sandbox.NewSnapshotID()
 	sn.CreatedAt = time.Now().UTC()
-	if err := s.BeginSnapshot(t.Context(), sn, 10, 1000, sandbox.Admission{}); err != nil {
+	if err := s.BeginSnapshot(t.Context(), sn, 10, 1000, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	return sn
@@ -22,7 +23,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 func finish(t *testing.T, s *store.Store, id sandbox.SnapshotID, size int64) sandbox.Snapshot {
 	t.Helper()
 	g := sandbox.SnapshotResult{BaseDigest: "sha256:b", Digest: "sha256:" + string(id), SizeBytes: size, LayerBytes: 7, FileCount: 3, CreatedAt: time.Now().UTC()}
-	sn, err := s.FinishSnapshot(t.Context(), id, g, sandbox.Admission{}, sandbox.Event{})
+	sn, err := s.FinishSnapshot(t.Context(), id, g, quota.Admission{}, sandbox.Event{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,14 +83,14 @@ func TestSnapshotLimits(t *testing.T) {
 	s, ws := openStore(t)
 	sn := begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n"})
 	next := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Workspace: ws, Name: "m"}
-	if err := s.BeginSnapshot(t.Context(), next, 1, 1000, sandbox.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	if err := s.BeginSnapshot(t.Context(), next, 1, 1000, quota.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("beyond the number: %v", err)
 	}
 	finish(t, s, sn.ID, 100)
 	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 1 {
 		t.Errorf("in use: %v, %v", digests, err)
 	}
-	if err := s.BeginSnapshot(t.Context(), next, 2, 100, sandbox.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	if err := s.BeginSnapshot(t.Context(), next, 2, 100, quota.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("beyond the size: %v", err)
 	}
 	if err := s.DeleteSnapshot(t.Context(), sn.ID, sandbox.Event{Time: time.Now()}); err != nil {
@@ -98,13 +99,13 @@ func TestSnapshotLimits(t *testing.T) {
 	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 0 {
 		t.Errorf("in use after the end: %v, %v", digests, err)
 	}
-	if err := s.BeginSnapshot(t.Context(), next, 1, 100, sandbox.Admission{}); err != nil {
+	if err := s.BeginSnapshot(t.Context(), next, 1, 100, quota.Admission{}); err != nil {
 		t.Errorf("after a deletion: %v", err)
 	}
 	if err := s.AbandonSnapshot(t.Context(), next.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, sandbox.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("an abandoned one: %v", err)
 	}
 }

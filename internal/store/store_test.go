@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
@@ -52,7 +53,7 @@ func creation(ws sandbox.WorkspaceID, name string) sandbox.Creation {
 // create records a sandbox and fails the test when that does not make a new one.
 func create(t *testing.T, s *store.Store, c sandbox.Creation) sandbox.Sandbox {
 	t.Helper()
-	rec, err := s.CreateSandbox(t.Context(), c)
+	rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{})
 	if err != nil || rec.By != sandbox.MatchNone {
 		t.Fatalf("CreateSandbox(%q) = by %q, %v, want a new one", c.Sandbox.Name, rec.By, err)
 	}
@@ -150,20 +151,21 @@ func TestCreateAnswersWhatExists(t *testing.T) {
 	tests := []struct {
 		name    string
 		mutate  func(*sandbox.Creation)
+		maxLive int
 		want    sandbox.Match
 		wantErr sandbox.Code
 	}{
-		{"SameName", func(*sandbox.Creation) {}, sandbox.MatchName, ""},
-		{"SameKey", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.IdempotencyKey = "k1" }, sandbox.MatchKey, ""},
-		{"KeyBeforeName", func(c *sandbox.Creation) { c.IdempotencyKey = "k1" }, sandbox.MatchKey, ""},
-		{"Full", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.Admission.MaxLive = 1 }, "", sandbox.QuotaExceeded},
-		{"FullButExists", func(c *sandbox.Creation) { c.Admission.MaxLive = 1 }, sandbox.MatchName, ""},
+		{"SameName", func(*sandbox.Creation) {}, 0, sandbox.MatchName, ""},
+		{"SameKey", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.IdempotencyKey = "k1" }, 0, sandbox.MatchKey, ""},
+		{"KeyBeforeName", func(c *sandbox.Creation) { c.IdempotencyKey = "k1" }, 0, sandbox.MatchKey, ""},
+		{"Full", func(c *sandbox.Creation) { c.Sandbox.Name = "other" }, 1, "", sandbox.QuotaExceeded},
+		{"FullButExists", func(*sandbox.Creation) {}, 1, sandbox.MatchName, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := creation(ws, "same")
 			tt.mutate(&c)
-			rec, err := s.CreateSandbox(t.Context(), c)
+			rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{MaxLive: tt.maxLive})
 			if sandbox.CodeOf(err) != tt.wantErr || rec.By != tt.want {
 				t.Fatalf("CreateSandbox = by %q, %v, want by %q, code %q", rec.By, err, tt.want, tt.wantErr)
 			}
@@ -177,7 +179,7 @@ func TestCreateAnswersWhatExists(t *testing.T) {
 	t.Run("KeyAfterEnd", func(t *testing.T) {
 		c := creation(ws, "same")
 		c.IdempotencyKey, c.KeyLifetime = "k1", time.Hour
-		if rec, err := s.CreateSandbox(t.Context(), c); err != nil || rec.By != sandbox.MatchKey {
+		if rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil || rec.By != sandbox.MatchKey {
 			t.Errorf("CreateSandbox = by %q, %v, want by key", rec.By, err)
 		}
 	})
@@ -301,7 +303,7 @@ func TestCanceledContextWritesNothing(t *testing.T) {
 	s, ws := openStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.CreateSandbox(ctx, creation(ws, "x")); err == nil {
+	if _, err := s.CreateSandbox(ctx, creation(ws, "x"), quota.Admission{}); err == nil {
 		t.Fatal("CreateSandbox with a dead context succeeded")
 	}
 	if _, err := s.SandboxByName(t.Context(), ws, "x"); sandbox.CodeOf(err) != sandbox.NotFound {

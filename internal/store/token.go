@@ -9,13 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const tokenColumns = "id, hash, workspace_id, user_id, description, created_at, last_used_at, expires_at, revoked_at, scopes, workspace_only"
 
 // CreateToken records t.
-func (s *Store) CreateToken(ctx context.Context, t sandbox.Token) error {
+func (s *Store) CreateToken(ctx context.Context, t account.Token) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO tokens ("+tokenColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 			t.ID, hex.EncodeToString(t.Hash[:]), t.Workspace, t.User, t.Description,
@@ -31,25 +32,25 @@ func (s *Store) CreateToken(ctx context.Context, t sandbox.Token) error {
 
 // TokenByHash returns the token with that hash, also when it is expired or
 // revoked. Errors: NotFound.
-func (s *Store) TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error) {
+func (s *Store) TokenByHash(ctx context.Context, hash account.TokenHash) (account.Token, error) {
 	row := s.reader.QueryRowContext(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE hash = $1", hex.EncodeToString(hash[:]))
 	return scanToken(row)
 }
 
 // TokenByID returns a token, also when it is expired or revoked. Errors: NotFound.
-func (s *Store) TokenByID(ctx context.Context, id string) (sandbox.Token, error) {
+func (s *Store) TokenByID(ctx context.Context, id string) (account.Token, error) {
 	return scanToken(s.reader.QueryRowContext(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE id = $1", id))
 }
 
 // ListTokens returns the tokens of a user in a workspace, newest first, without revoked tokens.
-func (s *Store) ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error) {
+func (s *Store) ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]account.Token, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT "+tokenColumns+` FROM tokens
 		WHERE workspace_id = $1 AND user_id = $2 AND revoked_at = 0 ORDER BY created_at DESC, id DESC`, ws, user)
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
-	var tokens []sandbox.Token
+	var tokens []account.Token
 	for rows.Next() {
 		t, err := scanToken(rows)
 		if err != nil {
@@ -74,7 +75,7 @@ func (s *Store) HadTokens(ctx context.Context, user sandbox.UserID) (bool, error
 
 // RevokeToken marks a token of that user and workspace as revoked and returns it. If it was
 // revoked before, the time of that revocation stays. Errors: NotFound.
-func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (t sandbox.Token, err error) {
+func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (t account.Token, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, `UPDATE tokens SET revoked_at = CASE WHEN revoked_at = 0 THEN $1 ELSE revoked_at END
 			WHERE id = $2 AND workspace_id = $3 AND user_id = $4 RETURNING `+tokenColumns, nanos(at), id, ws, user)
@@ -82,7 +83,7 @@ func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sa
 		return err
 	})
 	if err != nil {
-		return sandbox.Token{}, fmt.Errorf("revoke token: %w", err)
+		return account.Token{}, fmt.Errorf("revoke token: %w", err)
 	}
 	return t, nil
 }
@@ -100,7 +101,7 @@ func (s *Store) TouchToken(ctx context.Context, id string, at time.Time) error {
 }
 
 // joinScopes returns the stored form of scopes.
-func joinScopes(scopes []sandbox.Permission) string {
+func joinScopes(scopes []account.Permission) string {
 	texts := make([]string, len(scopes))
 	for i, s := range scopes {
 		texts[i] = string(s)
@@ -114,22 +115,22 @@ type scanner interface {
 	Scan(dest ...any) error
 }
 
-func scanToken(row scanner) (sandbox.Token, error) {
-	var t sandbox.Token
+func scanToken(row scanner) (account.Token, error) {
+	var t account.Token
 	var hash, scopes string
 	var created, used, expires, revoked int64
 	err := row.Scan(&t.ID, &hash, &t.Workspace, &t.User, &t.Description, &created, &used, &expires, &revoked, &scopes, &t.WorkspaceOnly)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "there is no such token")
+		return account.Token{}, sandbox.Errorf(sandbox.NotFound, "there is no such token")
 	}
 	if err != nil {
-		return sandbox.Token{}, fmt.Errorf("read token: %w", err)
+		return account.Token{}, fmt.Errorf("read token: %w", err)
 	}
 	if n, err := hex.Decode(t.Hash[:], []byte(hash)); err != nil || n != len(t.Hash) {
-		return sandbox.Token{}, fmt.Errorf("read token %s: its hash is damaged", t.ID)
+		return account.Token{}, fmt.Errorf("read token %s: its hash is damaged", t.ID)
 	}
 	for _, scope := range strings.Fields(scopes) {
-		t.Scopes = append(t.Scopes, sandbox.Permission(scope))
+		t.Scopes = append(t.Scopes, account.Permission(scope))
 	}
 	t.CreatedAt, t.LastUsedAt = fromNanos(created), fromNanos(used)
 	t.ExpiresAt, t.RevokedAt = fromNanos(expires), fromNanos(revoked)

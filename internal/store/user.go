@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -15,7 +16,7 @@ const userColumns = "id, name, email, administrator, password, home, created_at,
 
 // CreateUser records u and its home workspace, whose owner is u. Errors: Exists, naming
 // name, email or slug.
-func (s *Store) CreateUser(ctx context.Context, u sandbox.User, home sandbox.Workspace) error {
+func (s *Store) CreateUser(ctx context.Context, u account.User, home account.Workspace) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return createUser(ctx, tx, u, home) })
 	if err != nil {
 		return fmt.Errorf("record user %s: %w", u.Name, err)
@@ -23,7 +24,7 @@ func (s *Store) CreateUser(ctx context.Context, u sandbox.User, home sandbox.Wor
 	return nil
 }
 
-func createUser(ctx context.Context, tx *sql.Tx, u sandbox.User, home sandbox.Workspace) error {
+func createUser(ctx context.Context, tx *sql.Tx, u account.User, home account.Workspace) error {
 	for _, c := range []struct{ field, query, value string }{
 		{"name", "SELECT 1 FROM users WHERE name = $1", u.Name},
 		{"email", "SELECT 1 FROM users WHERE email = $1 AND email <> ''", u.Email},
@@ -52,18 +53,18 @@ func exists(ctx context.Context, q querier, query string, args ...any) (bool, er
 }
 
 // User returns the user with that id. Errors: NotFound.
-func (s *Store) User(ctx context.Context, id sandbox.UserID) (sandbox.User, error) {
+func (s *Store) User(ctx context.Context, id sandbox.UserID) (account.User, error) {
 	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id))
 }
 
 // UserByLogin returns the user with that name, or that e-mail address in lower
 // case. Errors: NotFound.
-func (s *Store) UserByLogin(ctx context.Context, login string) (sandbox.User, error) {
+func (s *Store) UserByLogin(ctx context.Context, login string) (account.User, error) {
 	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE name = $1 OR email = $1 AND email <> ''", login))
 }
 
 // UserByIdentity returns the user that a provider identifies by subject. Errors: NotFound.
-func (s *Store) UserByIdentity(ctx context.Context, provider, subject string) (sandbox.User, error) {
+func (s *Store) UserByIdentity(ctx context.Context, provider, subject string) (account.User, error) {
 	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+` FROM users WHERE id =
 		(SELECT user_id FROM identities WHERE provider = $1 AND subject = $2)`, provider, subject))
 }
@@ -78,10 +79,10 @@ func (s *Store) LinkIdentity(ctx context.Context, provider, subject string, user
 }
 
 // Users returns a page of the users, by name. Errors: Invalid, naming limit or cursor.
-func (s *Store) Users(ctx context.Context, r page.Request) (page.Page[sandbox.User], error) {
-	list := listing[sandbox.User]{
+func (s *Store) Users(ctx context.Context, r page.Request) (page.Page[account.User], error) {
+	list := listing[account.User]{
 		order: "name", columns: []string{"name"},
-		key:  func(u sandbox.User) []any { return []any{u.Name} },
+		key:  func(u account.User) []any { return []any{u.Name} },
 		read: collector(s.reader, scanUser),
 	}
 	return list.page(ctx, r, "SELECT "+userColumns+" FROM users", query{})
@@ -89,7 +90,7 @@ func (s *Store) Users(ctx context.Context, r page.Request) (page.Page[sandbox.Us
 
 // UpdateUser changes a user. A new password ends its sessions except c.KeepSession; disabling
 // the user ends all its sessions. Errors: NotFound; Conflict if no administrator would remain.
-func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (u sandbox.User, err error) {
+func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c account.UserUpdate) (u account.User, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if u, err = scanUser(tx.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id)); err != nil {
 			return err
@@ -201,15 +202,15 @@ func collect[T any](ctx context.Context, q querier, scan func(scanner) (T, error
 
 func noUser() error { return sandbox.Errorf(sandbox.NotFound, "there is no such user") }
 
-func scanUser(row scanner) (sandbox.User, error) {
-	var u sandbox.User
+func scanUser(row scanner) (account.User, error) {
+	var u account.User
 	var created, updated, disabled int64
 	err := row.Scan(&u.ID, &u.Name, &u.Email, &u.Administrator, &u.Password, &u.Home, &created, &updated, &disabled)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.User{}, noUser()
+		return account.User{}, noUser()
 	}
 	if err != nil {
-		return sandbox.User{}, fmt.Errorf("read user: %w", err)
+		return account.User{}, fmt.Errorf("read user: %w", err)
 	}
 	u.CreatedAt, u.UpdatedAt, u.DisabledAt = fromNanos(created), fromNanos(updated), fromNanos(disabled)
 	return u, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -37,7 +38,7 @@ func (s *Store) EnsureDefaults(ctx context.Context) (ws sandbox.WorkspaceID, use
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO members (workspace_id, user_id, role, created_at)
-			VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`, ws, user, sandbox.RoleOwner, now)
+			VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`, ws, user, account.RoleOwner, now)
 		return err
 	})
 	if err != nil {
@@ -70,18 +71,18 @@ func (s *Store) WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (id
 // Membership returns the user's membership in the workspace with that id, or else with that
 // slug. Errors: NotFound if the user is no member or is disabled, and if the workspace does
 // not exist or is being deleted.
-func (s *Store) Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
-	m := sandbox.Membership{User: user}
+func (s *Store) Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (account.Membership, error) {
+	m := account.Membership{User: user}
 	err := s.reader.QueryRowContext(ctx, `SELECT w.id, m.role, u.administrator FROM members m
 		JOIN users u ON u.id = m.user_id JOIN workspaces w ON w.id = m.workspace_id
 		WHERE `+named+` AND m.user_id = $3 AND u.disabled_at = 0 AND w.deleting_at = 0
 		ORDER BY w.id = $1 DESC LIMIT 1`, ws, isSlug(ws), user).
 		Scan(&m.Workspace, &m.Role, &m.Administrator)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Membership{}, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
+		return account.Membership{}, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
 	}
 	if err != nil {
-		return sandbox.Membership{}, fmt.Errorf("look up membership of %s: %w", user, err)
+		return account.Membership{}, fmt.Errorf("look up membership of %s: %w", user, err)
 	}
 	return m, nil
 }

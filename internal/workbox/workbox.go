@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -22,7 +23,7 @@ type Host interface {
 	// OpenBox makes and starts a box for sb, which is never recorded, from an image's root
 	// filesystem, and returns it when its agent answers. With plainTmp the files of /tmp are
 	// part of the layer. After an error no part of the box remains.
-	OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *sandbox.Image, rootfs string, plainTmp bool) (*box.Box, error)
+	OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error)
 	// CloseBox destroys a box of OpenBox. The sweep destroys what cannot be destroyed now.
 	CloseBox(b *box.Box)
 	// NetworkOffered returns an error if this server cannot give boxes a network.
@@ -32,7 +33,7 @@ type Host interface {
 // Images finds root filesystems.
 type Images interface {
 	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
-	Resolve(ctx context.Context, digest string) (sandbox.Image, string, error)
+	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
 }
 
 // Holder keeps root filesystems from being removed.
@@ -72,7 +73,7 @@ func (m *Maker) Snapshotter() (driver.Snapshotter, error) {
 type Box struct {
 	maker   *Maker
 	box     *box.Box
-	base    sandbox.Image
+	base    spec.Image
 	release func()          // of base, which must not be removed meanwhile
 	sandbox sandbox.Sandbox // never recorded
 	// Say, if set, gets every line that a tool writes.
@@ -155,7 +156,7 @@ func (w *Box) Close() {
 }
 
 // Base returns the image that the box was made from.
-func (w *Box) Base() *sandbox.Image { return &w.base }
+func (w *Box) Base() *spec.Image { return &w.base }
 
 // forgetNetwork removes the network, with the files that the agent wrote for it: the
 // image is also for sandboxes without a network.

@@ -25,6 +25,8 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/proxy"
@@ -250,7 +252,7 @@ const ImageID = "0193b1f0-0000-7000-8000-000000000001"
 // RegistryPassword is the one that registries accept when they are asked.
 const RegistryPassword = "right"
 
-func signIn(_ context.Context, host string, login sandbox.RegistryLogin) error {
+func signIn(_ context.Context, host string, login registry.Login) error {
 	if login.Password != RegistryPassword {
 		return sandbox.Errorf(sandbox.Forbidden, "%s does not accept it", host)
 	}
@@ -266,27 +268,27 @@ const (
 	PullRef  = PullName + ":v1"
 )
 
-func (images) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
+func (images) Resolve(_ context.Context, ref string) (spec.Image, string, error) {
 	img := builtin()
 	if name, tag, ok := strings.Cut(ref, ":"); ok && name == PullName {
-		return sandbox.Image{ID: sandbox.ImageID("id-of-" + tag), Name: name, Tag: tag, Digest: "sha256:" + tag}, "/nowhere/root.erofs", nil
+		return spec.Image{ID: sandbox.ImageID("id-of-" + tag), Name: name, Tag: tag, Digest: "sha256:" + tag}, "/nowhere/root.erofs", nil
 	}
 	if ref != img.Ref() && ref != img.Name && ref != img.Digest {
-		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "there is no image %q", ref)
+		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "there is no image %q", ref)
 	}
 	return img, "/nowhere/root.erofs", nil
 }
 
-func (images) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
+func (images) Lookup(ctx context.Context, ref string) (spec.Image, error) {
 	img, _, err := images{}.Resolve(ctx, ref)
 	return img, err
 }
 
-func (images) LookupFor(ctx context.Context, _ sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+func (images) LookupFor(ctx context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	return images{}.Lookup(ctx, ref)
 }
 
-func (images) Ensure(ctx context.Context, ref string, _ sandbox.Puller, _ func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+func (images) Ensure(ctx context.Context, ref string, _ registry.Puller, _ func(phase.Event)) (spec.Image, string, error) {
 	return images{}.Resolve(ctx, ref)
 }
 
@@ -296,33 +298,33 @@ func (images) Owned(sandbox.WorkspaceID) (images, left int64, err error) { retur
 
 func (images) MakeRoom(context.Context, sandbox.WorkspaceID, int64) (bool, error) { return false, nil }
 
-func (images) Built(context.Context, sandbox.WorkspaceID, string) (sandbox.Image, error) {
-	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "nothing is built here")
+func (images) Built(context.Context, sandbox.WorkspaceID, string) (spec.Image, error) {
+	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "nothing is built here")
 }
 
-func (images) Stale(string, sandbox.Puller) bool { return false }
+func (images) Stale(string, registry.Puller) bool { return false }
 
 // Update knows one image of a registry.
-func (images) Update(ctx context.Context, ref string, _ sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (images) Update(ctx context.Context, ref string, _ registry.Puller, progress func(phase.Event)) (spec.Image, error) {
 	if ref != PullRef {
-		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "the registry has no %q", ref)
+		return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "the registry has no %q", ref)
 	}
-	progress(sandbox.ImageEvent{Phase: "pulling", Done: 1, Total: 2, Message: "layers"})
-	return sandbox.Image{ID: "pulled", Name: PullName, Tag: "v1", Digest: "sha256:1"}, nil
+	progress(phase.Event{Phase: "pulling", Done: 1, Total: 2, Message: "layers"})
+	return spec.Image{ID: "pulled", Name: PullName, Tag: "v1", Digest: "sha256:1"}, nil
 }
 
-func (images) Runtimes(context.Context) ([]sandbox.Runtime, error) {
+func (images) Runtimes(context.Context) ([]spec.Runtime, error) {
 	img := builtin()
-	return []sandbox.Runtime{{
+	return []spec.Runtime{{
 		ID: img.ID, Name: "code-exec:latest", Image: img.Ref(), Description: img.Description, IconURL: "https://icons.test/x",
 		Color: "#336699", URL: "https://code.test", Tags: []string{"python"}, Readme: "Read me.", NeedsNetwork: true,
 		Requires: sandbox.Resources{MemoryBytes: 256 << 20, CPUMilli: 500}, Digest: img.Digest, SizeBytes: img.SizeBytes, CreatedAt: img.CreatedAt,
 	}}, nil
 }
 
-func (images) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
+func (images) ByID(_ context.Context, id sandbox.ImageID) (spec.Image, error) {
 	if id != ImageID {
-		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", id)
+		return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", id)
 	}
 	return builtin(), nil
 }
@@ -361,15 +363,15 @@ func (i images) CommitCached(ctx context.Context, _ prepare.CacheEntry, base str
 	return i.Commit(ctx, base, layer)
 }
 
-func (images) Cached(context.Context, sandbox.WorkspaceID, string, time.Duration) (sandbox.Image, string, error) {
-	return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing is cached")
+func (images) Cached(context.Context, sandbox.WorkspaceID, string, time.Duration) (spec.Image, string, error) {
+	return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing is cached")
 }
 
-func (images) List(context.Context) ([]sandbox.Image, error) { return []sandbox.Image{builtin()}, nil }
+func (images) List(context.Context) ([]spec.Image, error) { return []spec.Image{builtin()}, nil }
 
-func builtin() sandbox.Image {
+func builtin() spec.Image {
 	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return sandbox.Image{
+	return spec.Image{
 		ID: ImageID, Name: "modbox/code-exec", Tag: "latest", Digest: "sha256:1234", Description: "Python, Node, Bash, Go",
 		Builtin: true, IsDefault: true, SizeBytes: 1 << 20, MemoryBytes: 512 << 20, CreatedAt: made, UpdatedAt: made,
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,7 +19,7 @@ func WaitForQuota(r *http.Request) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	const most = uint64(sandbox.WaitForQuotaMax / time.Second)
+	const most = uint64(quota.WaitMax / time.Second)
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n > most {
 		return 0, sandbox.InvalidField(WaitForQuotaHeader, "must be a number of seconds, 0 to %d", most)

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -36,7 +36,7 @@ const (
 )
 
 // agentScopes are the scopes of a token without --scope: enough for programs that use sandboxes.
-var agentScopes = []string{string(sandbox.SandboxesWrite), string(sandbox.ImagesWrite)}
+var agentScopes = []string{string(account.SandboxesWrite), string(account.ImagesWrite)}
 
 func newTokenCreateCommand(env *base.Env) *cobra.Command {
 	var options client.TokenOptions
@@ -128,10 +128,10 @@ func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptio
 		}
 		req := auth.TokenRequest{Description: description, Lifetime: options.Lifetime, WorkspaceOnly: options.WorkspaceOnly}
 		for _, scope := range options.Scopes {
-			req.Scopes = append(req.Scopes, sandbox.Permission(scope))
+			req.Scopes = append(req.Scopes, account.Permission(scope))
 		}
 		var secret string
-		var t sandbox.Token
+		var t account.Token
 		err = audit.RecordLocally(ctx, st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) (err error) {
 			secret, t, err = authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, req)
 			return err

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/modbox/modbox/internal/image/phase"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Progress shows the progress of a build: a bar on a terminal, a line per phase elsewhere.
@@ -18,7 +17,7 @@ type Progress struct {
 	out  io.Writer
 	what string
 	bar  *progressbar.ProgressBar // nil without a terminal
-	last sandbox.ImagePhase
+	last phase.Phase
 }
 
 // NewProgress returns the progress of the work that what names, shown on out.
@@ -34,7 +33,7 @@ func NewProgress(out io.Writer, what string) *Progress {
 }
 
 // Event shows an event.
-func (p *Progress) Event(e sandbox.ImageEvent) {
+func (p *Progress) Event(e phase.Event) {
 	if p.bar == nil {
 		if e.Phase != p.last && e.Phase != phase.Done {
 			fmt.Fprintf(p.out, "%s: %s: %s\n", p.what, e.Phase, Clean(e.Message))

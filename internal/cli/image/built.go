@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/image"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/server"
 )
 
@@ -47,7 +47,7 @@ func BuiltImages(ctx context.Context, cfg config.Config) (map[string]bool, error
 		}
 	}
 	for _, r := range recipes {
-		built[r.Ref()] = slices.ContainsFunc(list, func(i sandbox.Image) bool { return i.Ref() == r.Ref() && i.Digest != "" })
+		built[r.Ref()] = slices.ContainsFunc(list, func(i spec.Image) bool { return i.Ref() == r.Ref() && i.Digest != "" })
 	}
 	return built, nil
 }

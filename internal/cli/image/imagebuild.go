@@ -23,7 +23,7 @@ import (
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/cli/tree"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/phase"
 )
 
 // imageBuild are the flags of a build from a Dockerfile.
@@ -234,7 +234,7 @@ what its own name says. It signs in with what "modbox registry add" was given.`,
 			}
 			show := base.NewProgress(env.Stderr, base.Clean(args[0]))
 			img, err := c.PushImage(cmd.Context(), args[0], to, func(p client.ImageProgress) {
-				show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(base.Clean(p.Phase)), Done: p.Done, Total: p.Total, Message: p.Message})
+				show.Event(phase.Event{Phase: phase.Phase(base.Clean(p.Phase)), Done: p.Done, Total: p.Total, Message: p.Message})
 			})
 			show.End()
 			if err != nil || !env.JSON {

@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/recipe"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/spec"
 )
 
 // NewImagesCommand returns the command "modbox images".
@@ -81,7 +81,7 @@ also builds runtimes (modbox runtimes) at their first use; it pulls ubuntu inste
 			if err != nil {
 				return err
 			}
-			built := []sandbox.Image{}
+			built := []spec.Image{}
 			for _, r := range recipes {
 				img, err := build(cmd.Context(), env, st, r, force)
 				if err != nil {
@@ -126,7 +126,7 @@ func chooseRecipes(st *image.Store, names []string) ([]*recipe.Recipe, error) {
 }
 
 // build builds an image and shows its progress.
-func build(ctx context.Context, env *base.Env, st *image.Store, r *recipe.Recipe, force bool) (sandbox.Image, error) {
+func build(ctx context.Context, env *base.Env, st *image.Store, r *recipe.Recipe, force bool) (spec.Image, error) {
 	began := time.Now()
 	show := base.NewProgress(env.Stderr, r.Ref())
 	img, err := st.Build(ctx, r, image.BuildOptions{Force: force, Progress: show.Event})

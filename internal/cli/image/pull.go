@@ -8,7 +8,7 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/phase"
 )
 
 func newImagesPullCommand(env *base.Env) *cobra.Command {
@@ -27,7 +27,7 @@ Creating a sandbox pulls its image by itself; this does it before.`,
 			began := time.Now()
 			show := base.NewProgress(env.Stderr, args[0])
 			img, err := c.PullImage(cmd.Context(), args[0], func(p client.ImageProgress) {
-				show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(p.Phase), Done: p.Done, Total: p.Total, Message: p.Message})
+				show.Event(phase.Event{Phase: phase.Phase(p.Phase), Done: p.Done, Total: p.Total, Message: p.Message})
 			})
 			show.End()
 			if err != nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
@@ -231,7 +230,7 @@ with --head later, which tells whether the whole log was made anew since.`,
 }
 
 // parseHead parses a head in the format of verify; nil for "".
-func parseHead(s string) (*sandbox.AuditPoint, error) {
+func parseHead(s string) (*audit.Point, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -241,10 +240,10 @@ func parseHead(s string) (*sandbox.AuditPoint, error) {
 	if err != nil || hashErr != nil || seq < 1 {
 		return nil, base.UsageError("--head: %q is not a head such as 12:5f1c…, with all 64 digits of the hash", s)
 	}
-	return &sandbox.AuditPoint{Seq: seq, Hash: hash}, nil
+	return &audit.Point{Seq: seq, Hash: hash}, nil
 }
 
-func parseAuditHash(s string) (h sandbox.AuditHash, err error) {
+func parseAuditHash(s string) (h audit.Hash, err error) {
 	if n, err := hex.Decode(h[:min(len(h), len(s)/2)], []byte(s)); err != nil || n != len(h) || len(s) != 2*len(h) {
 		return h, errors.New("not a hash")
 	}
@@ -253,7 +252,7 @@ func parseAuditHash(s string) (h sandbox.AuditHash, err error) {
 
 // verifyAudit verifies the server's log, or the file if one is given, and checks that it contains
 // the head.
-func verifyAudit(ctx context.Context, env *base.Env, file string, head *sandbox.AuditPoint) (*client.AuditReport, error) {
+func verifyAudit(ctx context.Context, env *base.Env, file string, head *audit.Point) (*client.AuditReport, error) {
 	if file != "" {
 		in := env.Stdin
 		if file != "-" {
@@ -287,7 +286,7 @@ func verifyAudit(ctx context.Context, env *base.Env, file string, head *sandbox.
 }
 
 // judgeHead sets the problem of a report if the log has another hash at the head.
-func judgeHead(report *client.AuditReport, head *sandbox.AuditPoint, found string) {
+func judgeHead(report *client.AuditReport, head *audit.Point, found string) {
 	switch {
 	case found == "":
 		report.OK, report.Problem = false, fmt.Sprintf("record %d is not in it", head.Seq)
@@ -297,7 +296,7 @@ func judgeHead(report *client.AuditReport, head *sandbox.AuditPoint, found strin
 }
 
 // verifyLines verifies the output of export.
-func verifyLines(in io.Reader, head *sandbox.AuditPoint) (*client.AuditReport, error) {
+func verifyLines(in io.Reader, head *audit.Point) (*client.AuditReport, error) {
 	report := &client.AuditReport{OK: true}
 	v := audit.FromFirst()
 	found := ""
@@ -309,7 +308,7 @@ func verifyLines(in io.Reader, head *sandbox.AuditPoint) (*client.AuditReport, e
 			report.OK, report.Problem = false, fmt.Sprintf("line %d is no record: %v", report.Records+1, err)
 			return report, nil
 		}
-		row := sandbox.AuditRow{Seq: e.Seq, Record: e.Raw}
+		row := audit.Row{Seq: e.Seq, Record: e.Raw}
 		row.Prev, _ = parseAuditHash(e.Prev) // an invalid hash also differs from the right hash
 		row.Hash, _ = parseAuditHash(e.Hash)
 		if report.Records == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/image"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
 )
@@ -86,8 +86,8 @@ func describeCapacity(cfg config.Config) (string, error) {
 	}
 	bytes := func(n int64) string { return humanize.IBytes(uint64(n)) }
 	count := func(n int64) string { return fmt.Sprint(n) }
-	promise, quota := machine.Promise(server.CapacityPolicy(cfg)), server.DefaultQuota(cfg, machine)
+	promise, limits := machine.Promise(server.CapacityPolicy(cfg)), server.DefaultQuota(cfg, machine)
 	return fmt.Sprintf("all sandboxes together are promised at most: memory %s, disk %s; a workspace may have: sandboxes %s, memory %s, cores %s, disk %s, creates a minute %s",
-		show(promise.MemoryBytes, bytes), show(promise.DiskBytes, bytes), show(quota[sandbox.LimitSandboxes], count), show(quota[sandbox.LimitMemory], bytes),
-		show(quota[sandbox.LimitCPU], func(n int64) string { return fmt.Sprint(float64(n) / 1000) }), show(quota[sandbox.LimitDisk], bytes), show(quota[sandbox.LimitCreates], count)), nil
+		show(promise.MemoryBytes, bytes), show(promise.DiskBytes, bytes), show(limits[quota.LimitSandboxes], count), show(limits[quota.LimitMemory], bytes),
+		show(limits[quota.LimitCPU], func(n int64) string { return fmt.Sprint(float64(n) / 1000) }), show(limits[quota.LimitDisk], bytes), show(limits[quota.LimitCreates], count)), nil
 }

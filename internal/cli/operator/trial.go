@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
 )
@@ -63,7 +63,7 @@ func anyRootFS(ctx context.Context, st *image.Store) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var smallest *sandbox.Image
+	var smallest *spec.Image
 	for i := range list {
 		if list[i].Digest != "" && (smallest == nil || list[i].SizeBytes < smallest.SizeBytes) {
 			smallest = &list[i]

@@ -10,7 +10,7 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/phase"
 )
 
 const (
@@ -59,9 +59,9 @@ func showMaking(ctx context.Context, c *client.Client, id string, show *base.Pro
 				return
 			}
 			last = e.Seq
-			if phase := e.Data["phase"]; e.Type == "image_building" && phase != "" {
+			if name := e.Data["phase"]; e.Type == "image_building" && name != "" {
 				total, _ := strconv.ParseInt(e.Data["total"], 10, 64) // 0 if unknown
-				show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(base.Clean(phase)), Message: e.Data["detail"], Total: total})
+				show.Event(phase.Event{Phase: phase.Phase(base.Clean(name)), Message: e.Data["detail"], Total: total})
 			}
 		}
 		show.Tick()

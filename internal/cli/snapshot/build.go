@@ -12,7 +12,7 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/image/phase"
 )
 
 func newSnapshotBuildCommand(env *base.Env) *cobra.Command {
@@ -105,7 +105,7 @@ func buildSnapshot(ctx context.Context, env *base.Env, dir string, f *snapshotBu
 	}
 	show := base.NewProgress(env.Stderr, base.Clean(cmp.Or(o.Name, o.Runtime)))
 	o.Progress = func(at client.SnapshotBuildProgress) {
-		show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(base.Clean(at.Phase)), Message: at.Detail, Done: at.Done, Total: at.Total})
+		show.Event(phase.Event{Phase: phase.Phase(base.Clean(at.Phase)), Message: at.Detail, Done: at.Done, Total: at.Total})
 	}
 	sn, unchanged, err := c.BuildSnapshot(ctx, o)
 	show.End()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/execution"
@@ -143,7 +144,7 @@ func organization(r *http.Request) (string, error) {
 
 func caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
-	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
+	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(account.SandboxesWrite)}
 }
 
 // decode reads a JSON body. It ignores unknown fields: newer clients send more of them.

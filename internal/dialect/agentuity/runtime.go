@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -32,7 +33,7 @@ type requirements struct {
 	NetworkEnabled bool `json:"networkEnabled"`
 }
 
-func runtimeOf(rt *sandbox.Runtime) runtime {
+func runtimeOf(rt *spec.Runtime) runtime {
 	return runtime{
 		ID: external(prefixRuntime, rt.ID), Name: rt.Name, Description: rt.Description,
 		IconURL: rt.IconURL, BrandColor: rt.Color, URL: rt.URL, Tags: rt.Tags, Readme: rt.Readme,
@@ -112,7 +113,7 @@ func (d *Dialect) imageWithID(ctx context.Context, list []runtime, id string) (*
 
 // runtimeOfImage describes an image that is not a runtime of the server like a runtime. Its name is
 // the familiar form of the reference, such as python:3.14.
-func runtimeOfImage(img *sandbox.Image) runtime {
+func runtimeOfImage(img *spec.Image) runtime {
 	name := strings.TrimPrefix(strings.TrimPrefix(img.Ref(), "docker.io/"), "library/")
 	return runtime{
 		ID: external(prefixRuntime, img.ID), Name: name, Description: img.Description,

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -16,7 +17,7 @@ type Tokens interface {
 	// Permits returns the user of a token that came with a request, if that user has permission p
 	// in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong
 	// tokens.
-	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
+	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p account.Permission) (auth.Identity, error)
 	// TryKey reports whether the request presents the key of an object, which right compares, and
 	// counts wrong keys. Errors: QuotaExceeded after too many wrong keys.
 	TryKey(r *http.Request, object string, right func() bool) (bool, error)
@@ -64,7 +65,7 @@ func (a *Access) authorize(r *http.Request, sb *sandbox.Sandbox) (sandbox.Caller
 	if !auth.IsBearer(token) {
 		return owner, noKey(key != "")
 	}
-	id, err := a.Tokens.Permits(r, token, sb.Workspace, sandbox.SandboxesWrite)
+	id, err := a.Tokens.Permits(r, token, sb.Workspace, account.SandboxesWrite)
 	if err != nil {
 		return owner, err
 	}

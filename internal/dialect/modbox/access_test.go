@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // TestURLAccess checks the credentials that management routes demand for settings of the sandbox
@@ -23,8 +23,8 @@ func TestURLAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner := auth.Identity{User: sb.CreatedBy, Workspace: sb.Workspace, Role: sandbox.RoleOwner}
-	narrow, _, err := v.Auth.CreateToken(t.Context(), owner, auth.TokenRequest{Scopes: []sandbox.Permission{sandbox.SandboxesRead}})
+	owner := auth.Identity{User: sb.CreatedBy, Workspace: sb.Workspace, Role: account.RoleOwner}
+	narrow, _, err := v.Auth.CreateToken(t.Context(), owner, auth.TokenRequest{Scopes: []account.Permission{account.SandboxesRead}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestURLAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, _, err := v.Auth.CreateToken(t.Context(), auth.Identity{User: other.ID, Workspace: other.Home, Role: sandbox.RoleOwner}, auth.TokenRequest{})
+	foreign, _, err := v.Auth.CreateToken(t.Context(), auth.Identity{User: other.ID, Workspace: other.Home, Role: account.RoleOwner}, auth.TokenRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -111,7 +112,7 @@ type apiToken struct {
 	ExpiresAt   *time.Time `json:"expires_at"`
 }
 
-func showToken(t sandbox.Token) apiToken {
+func showToken(t account.Token) apiToken {
 	return apiToken{
 		ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace),
 		CreatedAt: t.CreatedAt, LastUsedAt: moment(t.LastUsedAt), ExpiresAt: moment(t.ExpiresAt),
@@ -192,7 +193,7 @@ type memberDetail struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-func showWorkspace(ws sandbox.Workspace, members []sandbox.Member) workspaceDetail {
+func showWorkspace(ws account.Workspace, members []account.Member) workspaceDetail {
 	d := workspaceDetail{
 		ID: string(ws.ID), Name: ws.Name, Description: optional(ws.Description), Realm: realm, CreatedBy: string(ws.CreatedBy),
 		CreatedAt: ws.CreatedAt, UpdatedAt: ws.UpdatedAt, Slug: ws.Slug, Role: string(ws.Role), Members: make([]memberDetail, 0, len(members)),
@@ -203,7 +204,7 @@ func showWorkspace(ws sandbox.Workspace, members []sandbox.Member) workspaceDeta
 	return d
 }
 
-func showMember(m sandbox.Member) memberDetail {
+func showMember(m account.Member) memberDetail {
 	return memberDetail{UserID: string(m.User), Role: string(m.Role), Name: m.Name, Email: optional(m.Email), CreatedAt: m.CreatedAt}
 }
 
@@ -257,7 +258,7 @@ func (c *Control) updateWorkspace(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	u := sandbox.WorkspaceUpdate{Name: optional(in.str("name", false, 1, 255)), Description: optional(in.str("description", false, 0, 1000))}
+	u := account.WorkspaceUpdate{Name: optional(in.str("name", false, 1, 255)), Description: optional(in.str("description", false, 0, 1000))}
 	if err := in.err(); err != nil {
 		return err
 	}
@@ -287,7 +288,7 @@ func (c *Control) addMember(w http.ResponseWriter, r *http.Request) error {
 	if err := in.err(); err != nil {
 		return err
 	}
-	m, i, code, err := c.accounts.AddMember(r.Context(), identity(r), email, sandbox.Role(role))
+	m, i, code, err := c.accounts.AddMember(r.Context(), identity(r), email, account.Role(role))
 	if err != nil {
 		return err
 	}
@@ -312,7 +313,7 @@ func (c *Control) setRole(w http.ResponseWriter, r *http.Request) error {
 	if err := in.err(); err != nil {
 		return err
 	}
-	m, err := c.accounts.SetRole(r.Context(), identity(r), sandbox.UserID(r.PathValue("user")), sandbox.Role(role))
+	m, err := c.accounts.SetRole(r.Context(), identity(r), sandbox.UserID(r.PathValue("user")), account.Role(role))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -31,7 +32,7 @@ type imageDetail struct {
 	UpdatedAt     time.Time `json:"updated_at"`
 }
 
-func showImage(e catalogue.Entry) imageDetail {
+func showImage(e catalogue.Listing) imageDetail {
 	return imageDetail{
 		ID: string(e.ID), Name: e.Name, Image: e.Image, Tag: e.Tag, Description: optional(e.Description),
 		Enabled: e.Enabled, IsDefault: e.IsDefault, MemoryMB: e.MemoryBytes >> 20,
@@ -50,10 +51,10 @@ func unlessZero(n int64) *int64 {
 
 // imageFields reads the writable fields of an image.
 func imageFields(in *input, required bool) catalogue.Fields {
-	const memoryMin, memoryMax = sandbox.CatalogueMemoryMin >> 20, sandbox.CatalogueMemoryMax >> 20
+	const memoryMin, memoryMax = catalogue.MemoryMin >> 20, catalogue.MemoryMax >> 20
 	f := catalogue.Fields{
-		Name: in.text("name", required, 1, sandbox.CatalogueNameMax), Image: in.text("image", required, 1, sandbox.ImageRefMax),
-		Tag: in.text("tag", false, 0, sandbox.CatalogueTagMax), Description: in.text("description", false, 0, sandbox.CatalogueDescriptionMax),
+		Name: in.text("name", required, 1, catalogue.NameMax), Image: in.text("image", required, 1, sandbox.ImageRefMax),
+		Tag: in.text("tag", false, 0, catalogue.TagMax), Description: in.text("description", false, 0, catalogue.DescriptionMax),
 		MemoryMB:      in.blankable("memory_mb", memoryMin, memoryMax),
 		ReadinessPort: in.blankable("readiness_port", 1, math.MaxUint16),
 		TTLSeconds:    in.blankable("ttl_seconds", ttlMin, ttlMax),
@@ -88,7 +89,7 @@ func (in *input) blankable(field string, min, max int) *int64 {
 
 func changer(ctx context.Context) catalogue.Caller {
 	id, _ := auth.FromContext(ctx)
-	return catalogue.Caller{User: id.User, Workspace: id.Workspace, Administrator: id.May(sandbox.Administer)}
+	return catalogue.Caller{User: id.User, Workspace: id.Workspace, Administrator: id.May(account.Administer)}
 }
 
 func (c *Control) listImages(w http.ResponseWriter, r *http.Request) error {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/catalogue"
@@ -25,37 +26,37 @@ const (
 )
 
 // needs is the permission of each route; a route without one keeps the server from starting.
-var needs = map[string]sandbox.Permission{
-	"POST /sandboxes/provision":          sandbox.SandboxesWrite,
-	"POST /sandboxes/wait":               sandbox.SandboxesRead,
-	"GET /sandboxes/detail/{sandbox_id}": sandbox.SandboxesRead,
-	"GET /sandboxes":                     sandbox.SandboxesRead,
-	"POST /sandboxes/destroy":            sandbox.SandboxesWrite,
-	"GET /sandbox-images":                sandbox.ImagesRead,
-	"POST /sandbox-images":               sandbox.ImagesWrite,
-	"GET /sandbox-images/{image_id}":     sandbox.ImagesRead,
-	"PUT /sandbox-images/{image_id}":     sandbox.ImagesWrite, // for a built-in image also Administer
-	"DELETE /sandbox-images/{image_id}":  sandbox.ImagesWrite,
-	"POST /registries":                   sandbox.ImagesWrite,
-	"GET /registries":                    sandbox.ImagesRead,
-	"GET /registries/{registry_id}":      sandbox.ImagesRead,
-	"PUT /registries/{registry_id}":      sandbox.ImagesWrite,
-	"DELETE /registries/{registry_id}":   sandbox.ImagesWrite,
+var needs = map[string]account.Permission{
+	"POST /sandboxes/provision":          account.SandboxesWrite,
+	"POST /sandboxes/wait":               account.SandboxesRead,
+	"GET /sandboxes/detail/{sandbox_id}": account.SandboxesRead,
+	"GET /sandboxes":                     account.SandboxesRead,
+	"POST /sandboxes/destroy":            account.SandboxesWrite,
+	"GET /sandbox-images":                account.ImagesRead,
+	"POST /sandbox-images":               account.ImagesWrite,
+	"GET /sandbox-images/{image_id}":     account.ImagesRead,
+	"PUT /sandbox-images/{image_id}":     account.ImagesWrite, // for a built-in image also Administer
+	"DELETE /sandbox-images/{image_id}":  account.ImagesWrite,
+	"POST /registries":                   account.ImagesWrite,
+	"GET /registries":                    account.ImagesRead,
+	"GET /registries/{registry_id}":      account.ImagesRead,
+	"PUT /registries/{registry_id}":      account.ImagesWrite,
+	"DELETE /registries/{registry_id}":   account.ImagesWrite,
 
 	"POST /auth/login":                              auth.Public,
 	"POST /auth/refresh":                            auth.Public,
 	"POST /auth/logout":                             auth.SignedIn,
-	"POST /api-tokens":                              sandbox.TokensWrite,
-	"GET /api-tokens":                               sandbox.TokensRead,
-	"DELETE /api-tokens/{token}":                    sandbox.TokensWrite,
-	"POST /workspaces":                              sandbox.AccountWrite,
+	"POST /api-tokens":                              account.TokensWrite,
+	"GET /api-tokens":                               account.TokensRead,
+	"DELETE /api-tokens/{token}":                    account.TokensWrite,
+	"POST /workspaces":                              account.AccountWrite,
 	"GET /workspaces":                               auth.SignedIn,
-	"GET /workspaces/{workspace}":                   sandbox.WorkspacesRead,
-	"PUT /workspaces/{workspace}":                   sandbox.WorkspacesWrite,
-	"DELETE /workspaces/{workspace}":                sandbox.WorkspacesDelete,
-	"POST /workspaces/{workspace}/members":          sandbox.MembersWrite,
-	"PUT /workspaces/{workspace}/members/{user}":    sandbox.MembersWrite,
-	"DELETE /workspaces/{workspace}/members/{user}": sandbox.WorkspacesRead, // to leave; removing others needs more
+	"GET /workspaces/{workspace}":                   account.WorkspacesRead,
+	"PUT /workspaces/{workspace}":                   account.WorkspacesWrite,
+	"DELETE /workspaces/{workspace}":                account.WorkspacesDelete,
+	"POST /workspaces/{workspace}/members":          account.MembersWrite,
+	"PUT /workspaces/{workspace}/members/{user}":    account.MembersWrite,
+	"DELETE /workspaces/{workspace}/members/{user}": account.WorkspacesRead, // to leave; removing others needs more
 }
 
 // Control is the control plane: /sandboxes/…, /sandbox-images, /registries and accounts.
@@ -100,7 +101,7 @@ func (c *Control) Register(mux *auth.Mux) {
 
 func caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
-	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
+	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(account.SandboxesWrite)}
 }
 
 // provisioned is the answer to provision.

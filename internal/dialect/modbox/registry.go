@@ -20,7 +20,7 @@ type registryDetail struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-func showRegistry(r sandbox.Registry) registryDetail {
+func showRegistry(r registry.Credential) registryDetail {
 	return registryDetail{
 		ID: string(r.ID), Name: r.Name, Server: r.Server, Username: r.Username, Email: optional(r.Email), Enabled: r.Enabled,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
@@ -30,10 +30,10 @@ func showRegistry(r sandbox.Registry) registryDetail {
 // registryFields reads the writable fields of a registry.
 func registryFields(in *input, required bool) registry.Fields {
 	f := registry.Fields{
-		Name: in.text("name", required, 1, sandbox.RegistryNameMax), Server: in.text("server", required, 1, sandbox.RegistryServerMax),
-		Username: in.text("username", required, 1, sandbox.RegistryUsernameMax),
-		Password: in.text("password", required, 1, sandbox.RegistryPasswordMax),
-		Email:    in.text("email", false, 0, sandbox.RegistryNameMax),
+		Name: in.text("name", required, 1, registry.NameMax), Server: in.text("server", required, 1, registry.ServerMax),
+		Username: in.text("username", required, 1, registry.UsernameMax),
+		Password: in.text("password", required, 1, registry.PasswordMax),
+		Email:    in.text("email", false, 0, registry.NameMax),
 		Verify:   in.boolean("verify"),
 	}
 	if _, ok := in.raw("enabled", false); ok {

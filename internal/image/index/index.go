@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -30,22 +31,22 @@ type Record struct {
 	Tag  string `json:"tag"`
 	// Current: the reference means this digest. Other records stay for the sandboxes made from
 	// them, until they are pruned.
-	Current       bool                `json:"current"`
-	Digest        string              `json:"digest"` // of the EROFS
-	SizeBytes     int64               `json:"size_bytes"`
-	FileCount     int64               `json:"file_count,omitempty"`
-	FileTime      time.Time           `json:"file_time,omitzero"` // of the file of the root filesystem
-	Mark          []byte              `json:"mark,omitempty"`     // see rootfs
-	Manifest      archive.Ref         `json:"manifest"`           // of the OCI image
-	RecipeHash    string              `json:"recipe_hash"`
-	Description   string              `json:"description"`
-	Config        sandbox.ImageConfig `json:"config"`
-	MemoryBytes   int64               `json:"memory_bytes"`
-	ReadinessPort uint16              `json:"readiness_port"`
-	TTL           time.Duration       `json:"ttl_ns"`
-	Pull          *Pull               `json:"pull,omitempty"`   // of a pulled image
-	Commit        *Commit             `json:"commit,omitempty"` // of a committed image
-	CacheKey      string              `json:"cache_key,omitempty"`
+	Current       bool          `json:"current"`
+	Digest        string        `json:"digest"` // of the EROFS
+	SizeBytes     int64         `json:"size_bytes"`
+	FileCount     int64         `json:"file_count,omitempty"`
+	FileTime      time.Time     `json:"file_time,omitzero"` // of the file of the root filesystem
+	Mark          []byte        `json:"mark,omitempty"`     // see rootfs
+	Manifest      archive.Ref   `json:"manifest"`           // of the OCI image
+	RecipeHash    string        `json:"recipe_hash"`
+	Description   string        `json:"description"`
+	Config        spec.Config   `json:"config"`
+	MemoryBytes   int64         `json:"memory_bytes"`
+	ReadinessPort uint16        `json:"readiness_port"`
+	TTL           time.Duration `json:"ttl_ns"`
+	Pull          *Pull         `json:"pull,omitempty"`   // of a pulled image
+	Commit        *Commit       `json:"commit,omitempty"` // of a committed image
+	CacheKey      string        `json:"cache_key,omitempty"`
 	// Owner is the only workspace that may use the image; "" for all workspaces. Names are unique
 	// for each owner.
 	Owner sandbox.WorkspaceID `json:"owner,omitempty"`
@@ -95,7 +96,7 @@ func (r *Record) ModTime() time.Time {
 }
 
 // Image returns the catalogue entry.
-func (r *Record) Image() sandbox.Image {
+func (r *Record) Image() spec.Image {
 	id := r.Ref()
 	if r.Name == "" {
 		id = r.Digest
@@ -103,7 +104,7 @@ func (r *Record) Image() sandbox.Image {
 	if r.Owner != "" {
 		id = string(r.Owner) + "/" + id
 	}
-	return sandbox.Image{
+	return spec.Image{
 		ID: reference.ImageID(id), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
 		SizeBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
 		ReadinessPort: r.ReadinessPort, TTL: r.TTL, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
@@ -239,7 +240,7 @@ func (ix *Index) ByDigest(digest string, names ...string) *Record {
 
 // Entry returns the record from which an image was made, or nil. The digest is not enough: images
 // with the same files may run in different ways.
-func (ix *Index) Entry(of sandbox.Image) *Record {
+func (ix *Index) Entry(of spec.Image) *Record {
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		if img := r.Image(); img.ID == of.ID && img.Digest == of.Digest && img.UpdatedAt.Equal(of.UpdatedAt) {

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -92,8 +93,8 @@ func (i Image) CheckLayers() error {
 // RunConfig returns the parts of a configuration that say how an image is run. It omits
 // variables without a name and ports that are not TCP. Errors: Invalid for a value that cannot
 // be an argument of a program.
-func RunConfig(c *v1.Config) (sandbox.ImageConfig, error) {
-	out := sandbox.ImageConfig{Entrypoint: c.Entrypoint, Cmd: c.Cmd, User: c.User}
+func RunConfig(c *v1.Config) (spec.Config, error) {
+	out := spec.Config{Entrypoint: c.Entrypoint, Cmd: c.Cmd, User: c.User}
 	for _, e := range c.Env {
 		if name, _, ok := strings.Cut(e, "="); ok && name != "" && !strings.ContainsRune(e, 0) {
 			out.Env = append(out.Env, e)

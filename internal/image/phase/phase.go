@@ -2,27 +2,33 @@
 // are told of them.
 package phase
 
-import (
-	"sync"
+import "sync"
 
-	"github.com/modbox/modbox/internal/sandbox"
-)
+// Phase is a step of making or moving an image, in the order of the constants.
+type Phase string
 
 // The phases of builds, pulls and pushes.
 const (
-	Waiting     sandbox.ImagePhase = "waiting"     // another build of the same image runs
-	Pulling     sandbox.ImagePhase = "pulling"     // layers, from a registry
-	Pushing     sandbox.ImagePhase = "pushing"     // layers, to a registry
-	Fetching    sandbox.ImagePhase = "fetching"    // npm packages
-	Downloading sandbox.ImagePhase = "downloading" // Debian packages
-	Installing  sandbox.ImagePhase = "installing"  // Debian packages
-	Setup       sandbox.ImagePhase = "setup"       // the recipe's own script and cleaning up
-	Writing     sandbox.ImagePhase = "writing"     // the layer and the root filesystem
-	Done        sandbox.ImagePhase = "done"
+	Waiting     Phase = "waiting"     // another build of the same image runs
+	Pulling     Phase = "pulling"     // layers, from a registry
+	Pushing     Phase = "pushing"     // layers, to a registry
+	Fetching    Phase = "fetching"    // npm packages
+	Downloading Phase = "downloading" // Debian packages
+	Installing  Phase = "installing"  // Debian packages
+	Setup       Phase = "setup"       // the recipe's own script and cleaning up
+	Writing     Phase = "writing"     // the layer and the root filesystem
+	Done        Phase = "done"
 )
 
-// Event is a moment of a build, pull or push.
-type Event = sandbox.ImageEvent
+// Event reports the progress of a build, pull or push to people.
+type Event struct {
+	Phase Phase
+	// Done and Total count the subject of Message; Total is 0 when unknown, and may grow within
+	// a phase.
+	Done, Total int64
+	// Message is a short line.
+	Message string
+}
 
 // Serialised returns a function that calls progress for one goroutine at a time.
 func Serialised(progress func(Event)) func(Event) {

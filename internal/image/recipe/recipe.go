@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -47,9 +48,9 @@ const generation = "1"
 // Recipe is a checked recipe: what to install and how the image is run. It is
 // immutable and safe for concurrent use.
 type Recipe struct {
-	spec    recipeSpec    // with what it inherits
-	image   sandbox.Image // without what only a build knows
-	runtime *sandbox.Runtime
+	spec    recipeSpec // with what it inherits
+	image   spec.Image // without what only a build knows
+	runtime *spec.Runtime
 	date    time.Time
 	layers  []recipeLayer // those it inherits first
 	hash    string
@@ -162,7 +163,7 @@ func decodeYAML(dir fs.FS, name string, into any) error {
 }
 
 // Runtime returns how the image describes itself as a runtime; nil when it is none.
-func (r *Recipe) Runtime() *sandbox.Runtime { return r.runtime }
+func (r *Recipe) Runtime() *spec.Runtime { return r.runtime }
 
 // Pull returns the reference under which a registry has the image; "" for an image that is
 // made here.
@@ -185,7 +186,7 @@ func (r *Recipe) Hash() string { return r.hash }
 
 // Image returns the catalogue entry as far as the recipe determines it: without
 // digest, size and times.
-func (r *Recipe) Image() sandbox.Image { return r.image }
+func (r *Recipe) Image() spec.Image { return r.image }
 
 var (
 	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
@@ -301,10 +302,10 @@ func (r *Recipe) deriveImage() error {
 		}
 		env = append(env, k+"="+s.Config.Env[k])
 	}
-	r.image = sandbox.Image{
+	r.image = spec.Image{
 		ID: reference.ImageID(s.Name + ":" + s.Tag), Name: s.Name, Tag: s.Tag, Description: s.Description, IsDefault: s.Default,
 		MemoryBytes: memory.Value(), ReadinessPort: s.ReadinessPort, TTL: ttl,
-		Config: sandbox.ImageConfig{
+		Config: spec.Config{
 			Entrypoint: s.Config.Entrypoint, Cmd: s.Config.Cmd, Env: env,
 			WorkingDir: s.Config.WorkingDir, User: s.Config.User,
 		},

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/image/recipe"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -80,7 +81,7 @@ func TestRecipeFrom(t *testing.T) {
 		return r
 	}
 	r := child("config: {env: {B: child}}")
-	want := sandbox.ImageConfig{User: "u", WorkingDir: "/w", Env: []string{"A=parent", "B=child"}}
+	want := spec.Config{User: "u", WorkingDir: "/w", Env: []string{"A=parent", "B=child"}}
 	if diff := cmp.Diff(want, r.Image().Config); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
@@ -106,7 +107,7 @@ func TestRuntimeFile(t *testing.T) {
 		t.Fatalf("LoadAll() = %+v, %v, want a runtime", list, err)
 	}
 	got := *list[0].Runtime()
-	want := sandbox.Runtime{
+	want := spec.Runtime{
 		ID: got.ID, Name: got.Name, Image: got.Image, Description: got.Description,
 		IconURL: "https://i.test/x", Color: "#102030", URL: "https://x.test", Tags: []string{"a", "b"},
 		Requires: sandbox.Resources{MemoryBytes: 1 << 30, CPUMilli: 500}, NeedsNetwork: true, Readme: "hello",

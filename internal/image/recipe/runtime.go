@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -34,36 +35,36 @@ type runtimeSpec struct {
 var colorPattern = regexp.MustCompile(`^#[0-9A-Fa-f]{6}$`)
 
 // loadRuntime returns what runtime.yaml says about the image; nil when there is none.
-func loadRuntime(dir fs.FS, img *sandbox.Image) (*sandbox.Runtime, error) {
-	var spec runtimeSpec
-	err := decodeYAML(dir, RuntimeFile, &spec)
+func loadRuntime(dir fs.FS, img *spec.Image) (*spec.Runtime, error) {
+	var text runtimeSpec
+	err := decodeYAML(dir, RuntimeFile, &text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if spec.Color != "" && !colorPattern.MatchString(spec.Color) {
-		return nil, sandbox.InvalidField("color", "%q is not a colour like #5FA04E", spec.Color)
+	if text.Color != "" && !colorPattern.MatchString(text.Color) {
+		return nil, sandbox.InvalidField("color", "%q is not a colour like #5FA04E", text.Color)
 	}
-	for field, url := range map[string]string{"icon": spec.Icon, "url": spec.URL} {
+	for field, url := range map[string]string{"icon": text.Icon, "url": text.URL} {
 		if url != "" && !strings.HasPrefix(url, "https://") {
 			return nil, sandbox.InvalidField(field, "%q does not begin with https://", url)
 		}
 	}
-	r := &sandbox.Runtime{
+	r := &spec.Runtime{
 		ID: img.ID, Name: strings.TrimPrefix(img.Ref(), reference.BuiltinPrefix), Image: img.Ref(), Description: img.Description,
-		IconURL: spec.Icon, Color: spec.Color, URL: spec.URL, Tags: spec.Tags, Readme: spec.Readme,
-		NeedsNetwork: spec.Requires.Network,
+		IconURL: text.Icon, Color: text.Color, URL: text.URL, Tags: text.Tags, Readme: text.Readme,
+		NeedsNetwork: text.Requires.Network,
 	}
 	for _, q := range []struct {
 		field, value string
 		to           *int64
 		scale        func(resource.Quantity) int64
 	}{
-		{"requires.memory", spec.Requires.Memory, &r.Requires.MemoryBytes, func(q resource.Quantity) int64 { return q.Value() }},
-		{"requires.cpu", spec.Requires.CPU, &r.Requires.CPUMilli, func(q resource.Quantity) int64 { return q.MilliValue() }},
-		{"requires.disk", spec.Requires.Disk, &r.Requires.DiskBytes, func(q resource.Quantity) int64 { return q.Value() }},
+		{"requires.memory", text.Requires.Memory, &r.Requires.MemoryBytes, func(q resource.Quantity) int64 { return q.Value() }},
+		{"requires.cpu", text.Requires.CPU, &r.Requires.CPUMilli, func(q resource.Quantity) int64 { return q.MilliValue() }},
+		{"requires.disk", text.Requires.Disk, &r.Requires.DiskBytes, func(q resource.Quantity) int64 { return q.Value() }},
 	} {
 		if q.value == "" {
 			continue

@@ -3,7 +3,9 @@
 package reference
 
 import (
+	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
@@ -78,7 +80,7 @@ func WellFormed(ref ociname.Reference) bool {
 		return false
 	}
 	repo := ref.Context()
-	return sandbox.IsRegistryHost(repo.RegistryStr()) && repoForm.MatchString(repo.RepositoryStr())
+	return IsHost(repo.RegistryStr()) && repoForm.MatchString(repo.RepositoryStr())
 }
 
 // identified returns r with the tag or digest of a reference.
@@ -150,4 +152,21 @@ var imageNamespace = uuid.MustParse("0b2c7a3e-4f1d-5c58-9a55-6d0d1f0e7c21")
 // ImageID returns the id of a reference. It survives rebuilds and reinstallation.
 func ImageID(ref string) sandbox.ImageID {
 	return sandbox.ImageID(uuid.NewSHA1(imageNamespace, []byte(ref)).String())
+}
+
+// registryHost is the syntax of hosts in the specification of references. Libraries for
+// references accept more, such as "..".
+var registryHost = regexp.MustCompile(`^(?:[[:alnum:]]+(?:-+[[:alnum:]]+)*(?:\.[[:alnum:]]+(?:-+[[:alnum:]]+)*)*|\[([[:xdigit:]:]+)\])(?::([0-9]+))?$`)
+
+// IsHost reports whether a registry may be at a host, with a port or without.
+func IsHost(host string) bool {
+	parts := registryHost.FindStringSubmatch(host)
+	if parts == nil {
+		return false
+	}
+	if _, err := netip.ParseAddr(parts[1]); parts[1] != "" && err != nil {
+		return false
+	}
+	port, err := strconv.ParseUint(parts[2], 10, 16)
+	return parts[2] == "" || err == nil && port > 0
 }

@@ -13,6 +13,7 @@ import (
 	ociname "github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,7 +23,7 @@ const AnswerTimeout = 15 * time.Second
 
 // Login returns the credentials of a caller for a registry, named by its host and port. The zero
 // value means no credentials. The caller of the client gets an error that has a code.
-type Login func(ctx context.Context, who sandbox.Puller, registry string) (sandbox.RegistryLogin, error)
+type Login func(ctx context.Context, who registry.Puller, host string) (registry.Login, error)
 
 // Options are the settings of a [Client].
 type Options struct {
@@ -66,7 +67,7 @@ const (
 //
 // Errors: Forbidden when the registry wants other credentials; NotFound; Timeout and Unavailable,
 // with the words of the registry; the errors of [Login].
-func (c *Client) Open(ctx context.Context, repo ociname.Repository, who sandbox.Puller, action Action) (*Repository, error) {
+func (c *Client) Open(ctx context.Context, repo ociname.Repository, who registry.Puller, action Action) (*Repository, error) {
 	login, err := c.loginFor(ctx, who, repo.RegistryStr())
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (c *Client) Open(ctx context.Context, repo ociname.Repository, who sandbox.
 // Proof identifies a caller's workspace and credentials for the registry of a repository; "" for
 // a caller without credentials. The text before "/" is the workspace; see [Repository.Proof].
 // Errors: as [Login].
-func (c *Client) Proof(ctx context.Context, repo ociname.Repository, who sandbox.Puller) (string, error) {
+func (c *Client) Proof(ctx context.Context, repo ociname.Repository, who registry.Puller) (string, error) {
 	login, err := c.loginFor(ctx, who, repo.RegistryStr())
 	if err != nil {
 		return "", err
@@ -89,7 +90,7 @@ func (c *Client) Proof(ctx context.Context, repo ociname.Repository, who sandbox
 	return proofOf(who, login), nil
 }
 
-func proofOf(who sandbox.Puller, login sandbox.RegistryLogin) string {
+func proofOf(who registry.Puller, login registry.Login) string {
 	if login.Proof == "" {
 		return ""
 	}
@@ -97,18 +98,18 @@ func proofOf(who sandbox.Puller, login sandbox.RegistryLogin) string {
 }
 
 // loginFor returns the credentials of a caller. The server itself has none.
-func (c *Client) loginFor(ctx context.Context, who sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
-	if c.login == nil || who == (sandbox.Puller{}) {
-		return sandbox.RegistryLogin{}, nil
+func (c *Client) loginFor(ctx context.Context, who registry.Puller, host string) (registry.Login, error) {
+	if c.login == nil || who == (registry.Puller{}) {
+		return registry.Login{}, nil
 	}
-	return c.login(ctx, who, registry)
+	return c.login(ctx, who, host)
 }
 
 // signedIn returns a transport that sends the credentials to a registry. It changes the registry
 // to plain http if the operator listed it.
-func (c *Client) signedIn(ctx context.Context, target *ociname.Registry, login sandbox.RegistryLogin, scopes ...string) (http.RoundTripper, error) {
+func (c *Client) signedIn(ctx context.Context, target *ociname.Registry, login registry.Login, scopes ...string) (http.RoundTripper, error) {
 	auth := authn.Anonymous
-	if login != (sandbox.RegistryLogin{}) {
+	if login != (registry.Login{}) {
 		auth = &authn.Basic{Username: login.Username, Password: login.Password}
 	}
 	if c.reach.isListed(target.RegistryStr()) {
@@ -126,7 +127,7 @@ func (c *Client) signedIn(ctx context.Context, target *ociname.Registry, login s
 //
 // Errors: Invalid, naming server; Forbidden when the registry does not accept the login;
 // Unavailable.
-func (c *Client) SignIn(ctx context.Context, host string, login sandbox.RegistryLogin) error {
+func (c *Client) SignIn(ctx context.Context, host string, login registry.Login) error {
 	target, err := ociname.NewRegistry(host, ociname.StrictValidation)
 	if err != nil {
 		return sandbox.InvalidField("server", "%q is not a registry", host)
@@ -147,7 +148,7 @@ func (c *Client) SignIn(ctx context.Context, host string, login sandbox.Registry
 }
 
 // ping signs in to a registry and requests the root of its API.
-func (c *Client) ping(ctx context.Context, target *ociname.Registry, login sandbox.RegistryLogin) error {
+func (c *Client) ping(ctx context.Context, target *ociname.Registry, login registry.Login) error {
 	signedIn, err := c.signedIn(ctx, target, login)
 	if err != nil {
 		return err

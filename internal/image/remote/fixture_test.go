@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -26,7 +27,7 @@ func pull(t *testing.T, c *remote.Client, ref string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo, err := c.Open(t.Context(), parsed.Context(), sandbox.Puller{}, remote.Pull)
+	repo, err := c.Open(t.Context(), parsed.Context(), registry.Puller{}, remote.Pull)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -26,7 +27,7 @@ func TestPushToARegistryThatAnswersEarly(t *testing.T) {
 	}
 	var reported atomic.Int64
 	push := func() error {
-		repo, err := client("127.0.0.1").Open(t.Context(), dest.Context(), sandbox.Puller{}, remote.Push)
+		repo, err := client("127.0.0.1").Open(t.Context(), dest.Context(), registry.Puller{}, remote.Push)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -65,7 +66,7 @@ func TestRegistriesOfTheServersMachine(t *testing.T) {
 						}
 					}
 				}
-				refused("SignIn", c.SignIn(t.Context(), host, sandbox.RegistryLogin{}))
+				refused("SignIn", c.SignIn(t.Context(), host, registry.Login{}))
 				if strings.HasPrefix(host, "[") {
 					return // references cannot have such hosts
 				}
@@ -76,7 +77,7 @@ func TestRegistriesOfTheServersMachine(t *testing.T) {
 	}
 	t.Run("interface", func(t *testing.T) {
 		host := machineAddress(t) + ":" + secure
-		err := c.SignIn(t.Context(), host, sandbox.RegistryLogin{})
+		err := c.SignIn(t.Context(), host, registry.Login{})
 		wantCode(t, "SignIn", err, sandbox.Unavailable)
 		if !strings.Contains(err.Error(), host+" is the server's own machine") {
 			t.Errorf("the error %q does not say why", err)
@@ -159,7 +160,7 @@ func TestRegistriesThatSendElsewhere(t *testing.T) {
 func TestPrivateAddresses(t *testing.T) {
 	c := remote.New(remote.Options{PublicOnly: true})
 	for _, host := range []string{"10.0.0.5", "172.16.0.5:5000", "192.168.7.5", "100.64.0.5", "[fd00::5]"} {
-		err := c.SignIn(t.Context(), host, sandbox.RegistryLogin{})
+		err := c.SignIn(t.Context(), host, registry.Login{})
 		wantCode(t, "SignIn at "+host, err, sandbox.Unavailable)
 		if err != nil && !strings.Contains(err.Error(), "images.private_registries") {
 			t.Errorf("SignIn at %s: the error %q does not name the setting", host, err)
@@ -205,7 +206,7 @@ func TestRegistriesByProxy(t *testing.T) {
 			"\uff11\uff16\uff19.\uff12\uff15\uff14.\uff11\uff16\uff19.\uff12\uff15\uff14": "not where",
 			"[64:ff9b::7f00:1]": "own machine", "[64:ff9b:1::a9fe:a9fe]": "not where", "[2002:7f00:1::1]": "own machine", "[2002:a9fe:a9fe::]": "not where",
 		} {
-			if err := c.SignIn(t.Context(), host, sandbox.RegistryLogin{}); err == nil || !strings.Contains(err.Error(), words) {
+			if err := c.SignIn(t.Context(), host, registry.Login{}); err == nil || !strings.Contains(err.Error(), words) {
 				t.Errorf("SignIn at %s = %v, want an error with %q", host, err, words)
 			}
 		}
@@ -233,8 +234,8 @@ func TestRegistriesByProxy(t *testing.T) {
 func TestSignIn(t *testing.T) {
 	reg := registrytest.New(t)
 	c := client("127.0.0.1")
-	ann := func(password string) sandbox.RegistryLogin {
-		return sandbox.RegistryLogin{Proof: "1", Username: "ann", Password: password}
+	ann := func(password string) registry.Login {
+		return registry.Login{Proof: "1", Username: "ann", Password: password}
 	}
 	for name, intercept := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"basic": registrytest.BasicAuth("ann", "pw"), "token": registrytest.TokenAuth(reg.Host, "ann", "pw"),

@@ -1,11 +1,11 @@
-package sandbox
+package account
 
 import "slices"
 
-// Role is what a member may do in a workspace.
+// Role gives a member permissions in a workspace.
 type Role string
 
-// The roles, from the one that may do everything down to the one that may only look.
+// The roles, from owners, who may do everything, to viewers, who may only look.
 const (
 	RoleOwner  Role = "owner"
 	RoleAdmin  Role = "admin"
@@ -19,8 +19,7 @@ var Roles = []Role{RoleOwner, RoleAdmin, RoleMember, RoleViewer}
 // Valid reports whether r is one of the roles.
 func (r Role) Valid() bool { return slices.Contains(Roles, r) }
 
-// Permission is something that a caller may be allowed to do. A token that is
-// narrowed names those it keeps, as its scopes.
+// Permission allows a caller an action. A narrowed token lists its permissions as scopes.
 type Permission string
 
 // The permissions. Package auth says which role has which.
@@ -29,18 +28,18 @@ const (
 	SandboxesWrite   Permission = "sandboxes:write"
 	ImagesRead       Permission = "images:read" // and registries
 	ImagesWrite      Permission = "images:write"
-	WorkspacesRead   Permission = "workspaces:read" // with members
+	WorkspacesRead   Permission = "workspaces:read" // and members
 	WorkspacesWrite  Permission = "workspaces:write"
 	WorkspacesDelete Permission = "workspaces:delete"
 	MembersWrite     Permission = "members:write"
-	TokensRead       Permission = "tokens:read" // one's own
+	TokensRead       Permission = "tokens:read" // the caller's
 	TokensWrite      Permission = "tokens:write"
-	AuditRead        Permission = "audit:read"    // what was done in the workspace
-	AccountWrite     Permission = "account:write" // one's own password and sessions, new workspaces
+	AuditRead        Permission = "audit:read"    // the audit log of the workspace
+	AccountWrite     Permission = "account:write" // the caller's password and sessions, new workspaces
 	Administer       Permission = "admin"         // the installation: its users
 )
 
-// Permissions lists every permission; those are also the scopes of tokens.
+// Permissions lists every permission, and so every scope of tokens.
 var Permissions = []Permission{
 	SandboxesRead, SandboxesWrite, ImagesRead, ImagesWrite, WorkspacesRead, WorkspacesWrite, WorkspacesDelete,
 	MembersWrite, TokensRead, TokensWrite, AuditRead, AccountWrite, Administer,
@@ -48,12 +47,3 @@ var Permissions = []Permission{
 
 // Valid reports whether p is one of the permissions.
 func (p Permission) Valid() bool { return slices.Contains(Permissions, p) }
-
-// Membership is a user's place in a workspace.
-type Membership struct {
-	User      UserID
-	Workspace WorkspaceID
-	Role      Role
-	// Administrator is whether the user looks after the installation.
-	Administrator bool
-}

@@ -1,0 +1,83 @@
+// Package spec describes images: their names, their content, how they are run, and the defaults
+// of sandboxes made from them. It knows nothing of how images are made or stored.
+package spec
+
+import (
+	"slices"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Image is an image that this server has or can make: the source of a sandbox's files. The names
+// that workspaces give to images are in package catalogue.
+type Image struct {
+	ID   sandbox.ImageID
+	Name string // e.g. "modbox/code-exec"
+	Tag  string // e.g. "latest"
+	// Digest is the content address of the root filesystem; "" when it is not built yet.
+	Digest      string
+	Description string
+	Builtin     bool // in every workspace; cannot be deleted
+	IsDefault   bool // used when a request names no image
+	SizeBytes   int64
+	Config      Config
+	MemoryBytes int64 // default memory limit
+	// ReadinessPort and TTL are defaults for sandboxes made from it; 0 means none.
+	ReadinessPort uint16
+	TTL           time.Duration
+	// Readers are the workspaces that have proved access to it; nil is every workspace.
+	Readers   []sandbox.WorkspaceID
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// VisibleTo reports whether a workspace may know of the image.
+func (i *Image) VisibleTo(ws sandbox.WorkspaceID) bool {
+	return i.Readers == nil || slices.Contains(i.Readers, ws)
+}
+
+// Ref returns name:tag; without a tag name@digest, and without a name the digest.
+func (i *Image) Ref() string {
+	switch {
+	case i.Name == "":
+		return i.Digest
+	case i.Tag == "":
+		return i.Name + "@" + i.Digest
+	}
+	return i.Name + ":" + i.Tag
+}
+
+// Config describes how an image is run (OCI image config).
+type Config struct {
+	Entrypoint []string
+	Cmd        []string
+	Env        []string // "NAME=value"
+	WorkingDir string
+	User       string // "name", "uid", "name:group" or "uid:gid"; "" is root
+	// ExposedPorts are the TCP ports on which its programs listen, in order.
+	ExposedPorts []uint16 `json:",omitempty"`
+}
+
+// Runtime is a built-in image with a description that helps people choose.
+type Runtime struct {
+	// ID is the image's, the same on every installation.
+	ID sandbox.ImageID
+	// Name is its name in requests, such as "node:lts"; Image is the image's whole reference.
+	Name, Image string
+	Description string
+	// IconURL, Color (as "#rrggbb") and URL are the project's; empty when unknown.
+	IconURL, Color, URL string
+	Tags                []string
+	// Requires is the least that a sandbox needs; 0 is no requirement.
+	Requires sandbox.Resources
+	// NeedsNetwork says that it is of little use without a network.
+	NeedsNetwork bool
+	// Readme is Markdown.
+	Readme string
+	// Digest and SizeBytes describe its root filesystem; empty and 0 until its first use, which
+	// builds it.
+	Digest    string
+	SizeBytes int64
+	CreatedAt time.Time // of the first build; zero until then
+}
