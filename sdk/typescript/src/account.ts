@@ -1,11 +1,12 @@
 import { newError } from "./errors.js";
 import type { Credentials, UserSession } from "./credentials.js";
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
-import type { CallOptions, NewToken, SignInSession, Token, PageOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
+import type { CreateTokenOptions, NewToken, SignInSession, Token } from "./schemas.js";
 
 /** The account of the client's user, and its session. Safe for concurrent use. */
 export class Account {
@@ -39,7 +40,7 @@ export class Account {
 
   /** Lists the user's sign-ins that have not ended, the newest first. */
   sessions(options: PageOptions = {}): PagePromise<SignInSession> {
-    return pages(this.http, options, () => ({ path: "/v1/account/sessions" }), decode.signInSession);
+    return pages(this.http, options, () => ({ path: "/v1/account/sessions" }), schemas.signInSession);
   }
 
   /** Deletes one of the user's sessions; its tokens stop working at once. */
@@ -59,36 +60,21 @@ export class Account {
   }
 }
 
-/** What a token may do, and for how long: undefined is all that its maker may, for ever. */
-export interface CreateTokenOptions extends CallOptions {
-  description?: string | undefined;
-  expiresInSeconds?: number | undefined;
-  /** Such as `sandboxes:write`; docs/auth.md lists them. */
-  scopes?: readonly string[] | undefined;
-  /** Keep it out of the user's other workspaces. */
-  workspaceOnly?: boolean | undefined;
-}
-
 /** The caller's API tokens. */
 export class Tokens {
   constructor(private readonly http: HTTP) {}
 
   /** Makes a token that may do what its maker may, or less. */
   async create(options: CreateTokenOptions = {}): Promise<NewToken> {
-    const json: wire.CreateToken = {
-      description: options.description,
-      expires_in_seconds: options.expiresInSeconds,
-      scopes: options.scopes && [...options.scopes],
-      workspace_only: options.workspaceOnly,
-    };
+    const json: wire.CreateToken = schemas.encodeCreateTokenOptions(options);
     // Not repeatable: a second try would leave a token that nobody knows.
     const w = await this.http.json<wire.NewToken>({ method: "POST", path: "/v1/tokens", json, signal: options.signal, repeatable: false });
-    return decode.newToken(w);
+    return schemas.newToken(w);
   }
 
   /** Lists the tokens, newest first, without their texts. */
   list(options: PageOptions = {}): PagePromise<Token> {
-    return pages(this.http, options, () => ({ path: "/v1/tokens" }), decode.token);
+    return pages(this.http, options, () => ({ path: "/v1/tokens" }), schemas.token);
   }
 
   /** Ends a token; it stops working within seconds. */

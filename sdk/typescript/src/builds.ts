@@ -1,37 +1,12 @@
 import { fromBase64 } from "./base64.js";
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import { BuildError, newError, type ErrorCode, type ModboxError } from "./errors.js";
 import type { PullEvent } from "./images.js";
 import { newKey } from "./key.js";
 import { readLines } from "./lines.js";
-import type { CallOptions, FileContent, Resources } from "./types.js";
+import type { FileContent } from "./types.js";
 import type * as wire from "./wire.js";
-
-/** What image to build from a Dockerfile. */
-export interface BuildImageOptions extends CallOptions {
-  /** Its name, such as `app:v1` or `registry.example.com/team/app:v1`. Undefined: it is known by its digest, and kept for an hour unless something uses it. */
-  tag?: string | undefined;
-  /** The Dockerfile's text, instead of the file at `path`. */
-  dockerfile?: string | undefined;
-  /** Where the Dockerfile is among the files; default `Dockerfile`. */
-  path?: string | undefined;
-  /** Values of ARGs; they are no secrets. */
-  buildArgs?: Record<string, string> | undefined;
-  /** The stage to build, by name or number; default the last. */
-  target?: string | undefined;
-  /** Make every layer anew. */
-  noCache?: boolean | undefined;
-  /** Let RUN reach the network. */
-  network?: boolean | undefined;
-  /** Push the image to the registry that `tag` names. */
-  push?: boolean | undefined;
-  /** Limits of each RUN; default the server's for builds. */
-  resources?: Resources | undefined;
-  /** How long the build may take; default the server's limit. */
-  timeoutSeconds?: number | undefined;
-  /** Wait for room in the workspace's quota, and on the server, at most this long, up to 600, within `timeoutSeconds`. */
-  waitForQuotaSeconds?: number | undefined;
-}
+import type { BuildImageOptions } from "./schemas.js";
 
 /** What a build reports; the last one is `done`. */
 export type BuildEvent =
@@ -43,18 +18,7 @@ export type BuildEvent =
 
 /** The parts of a build as multipart/form-data. A stream is sent as it is read, everything else can be read again. */
 export function encodeBuild(files: FileContent, o: BuildImageOptions): { body: BodyInit; contentType: string } {
-  const options: wire.ImageBuild = {
-    tag: o.tag,
-    dockerfile: o.path,
-    build_args: o.buildArgs,
-    target: o.target,
-    no_cache: o.noCache,
-    network: o.network,
-    push: o.push,
-    resources: o.resources,
-    timeout_seconds: o.timeoutSeconds,
-    wait_for_quota_seconds: o.waitForQuotaSeconds,
-  };
+  const options: wire.ImageBuild = { ...schemas.encodeBuildImageOptions(o), dockerfile: o.path };
   const boundary = `modbox-${newKey()}`;
   const part = (head: string) => `--${boundary}\r\nContent-Disposition: form-data; ${head}\r\n\r\n`;
   let head = `${part('name="options"\r\nContent-Type: application/json')}${JSON.stringify(options)}\r\n`;
@@ -117,7 +81,7 @@ function decodeEvent(w: wire.ImageBuildMessage, cut: () => ModboxError): BuildEv
       return { type: "progress", phase: w.phase ?? "", done: w.done ?? 0, total: w.total || undefined, message: w.message ?? "" };
     case "done":
       if (w.image === undefined) throw cut();
-      return { type: "done", image: decode.image(w.image) };
+      return { type: "done", image: schemas.image(w.image) };
     default:
       return undefined;
   }

@@ -1,20 +1,10 @@
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
-import type { CallOptions, Sandbox, PageOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-
-/** A saved state of a sandbox, memory and files. */
-export interface Checkpoint {
-  id: string;
-  /** Unique in its sandbox. */
-  name: string;
-  sandboxId: string;
-  sizeBytes: number;
-  createdBy: string;
-  createdAt: string;
-}
+import type { Checkpoint, Sandbox } from "./schemas.js";
 
 /** The checkpoints of a sandbox; one is named by its id or name. Safe for concurrent use. */
 export class Checkpoints {
@@ -25,19 +15,19 @@ export class Checkpoints {
     const json: wire.CreateCheckpoint = { name: options.name };
     const path = sandboxPath(ref, "/checkpoints");
     const w = await this.http.json<wire.Checkpoint>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: false });
-    return decode.checkpoint(w);
+    return schemas.checkpoint(w);
   }
 
   /** Lists them, oldest first. */
   list(ref: string, options: PageOptions = {}): PagePromise<Checkpoint> {
-    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/checkpoints") }), decode.checkpoint);
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/checkpoints") }), schemas.checkpoint);
   }
 
   /** Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays. */
   async restore(ref: string, checkpoint: string, options: CallOptions = {}): Promise<Sandbox> {
     const path = `${checkpointPath(ref, checkpoint)}/restore`;
     const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: false });
-    return decode.sandbox(w);
+    return schemas.sandbox(w);
   }
 
   async delete(ref: string, checkpoint: string, options: CallOptions = {}): Promise<void> {

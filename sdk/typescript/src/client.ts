@@ -1,3 +1,4 @@
+import * as schemas from "./schemas.js";
 import { Account, Tokens } from "./account.js";
 import { Audit } from "./audit.js";
 import { Credentials, signIn, type OnSession, type UserSession } from "./credentials.js";
@@ -31,10 +32,11 @@ import { Sandboxes } from "./sandboxes.js";
 import type { WebSocketConstructor } from "./session.js";
 import { Snapshots } from "./snapshots.js";
 import { Streams } from "./streams.js";
-import type { CallOptions, Identity, ServerVersion } from "./types.js";
+import type { CallOptions } from "./types.js";
 import { Users } from "./users.js";
 import { Workspaces } from "./workspaces.js";
 import type * as wire from "./wire.js";
+import type { Identity, ServerVersion } from "./schemas.js";
 
 /** How a {@link ModboxClient} is made. */
 export interface ModboxClientOptions {
@@ -204,22 +206,13 @@ export class ModboxClient {
   /** Says who the token speaks for. */
   async whoami(options: CallOptions = {}): Promise<Identity> {
     const w = await this.http.json<wire.Whoami>({ method: "GET", path: "/v1/whoami", signal: options.signal, repeatable: true });
-    return {
-      userId: w.user_id,
-      name: w.name,
-      email: w.email || undefined,
-      workspaceId: w.workspace_id,
-      tokenId: w.token_id,
-      role: w.role,
-      administrator: w.administrator,
-      permissions: w.permissions ?? [],
-    };
+    return schemas.whoami(w);
   }
 
   /** Says what the server is. */
   async version(options: CallOptions = {}): Promise<ServerVersion> {
     const w = await this.http.json<wire.Version>({ method: "GET", path: "/v1/version", signal: options.signal, repeatable: true });
-    return { version: w.version, driver: w.driver };
+    return schemas.version(w);
   }
 }
 

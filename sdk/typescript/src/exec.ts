@@ -2,20 +2,7 @@ import { fromBase64 } from "./base64.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import { readLines } from "./lines.js";
 import type * as wire from "./wire.js";
-import type { Command, ExecEvent, ExecResult } from "./types.js";
-
-/** The part of a request that says what to run. */
-export function encodeCommand(c: Command): Partial<wire.Exec> {
-  return {
-    command: c.command === undefined ? undefined : [...c.command],
-    shell: c.shell,
-    cwd: c.cwd,
-    env: c.env,
-    user: c.user,
-    stdin: c.stdin,
-    timeout_seconds: c.timeoutSeconds,
-  };
-}
+import type { ExecEvent, ExecResult } from "./types.js";
 
 export function decodeResult<Output>(w: wire.ExecResult, output: (text: string) => Output): ExecResult<Output> {
   return {

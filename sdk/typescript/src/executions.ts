@@ -1,5 +1,5 @@
 import { toBase64 } from "./base64.js";
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import { newError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
@@ -7,65 +7,9 @@ import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import { connect, type Session } from "./session.js";
 import type { ReadStreamOptions, Streams } from "./streams.js";
-import type { CallOptions, Command, NewFile, PageOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-
-/** Where an execution is in its life. A `job` that exits with another code than 0 is `failed`, an `exec` is `completed`. */
-export type ExecutionState = "queued" | "running" | "completed" | "failed" | "timeout" | "cancelled";
-
-/** Where an execution's output is kept. */
-export interface OutputStream {
-  /** Who has it may read the output; empty when the output was not wanted. */
-  streamId: string;
-  bytes: number;
-  /** There was more than the server keeps. */
-  truncated: boolean;
-}
-
-/** A command in a sandbox that is kept after its end, with its output. */
-export interface Execution {
-  id: string;
-  sandboxId: string;
-  kind: "exec" | "job";
-  command: string[];
-  state: ExecutionState;
-  /** 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known. */
-  exitCode: number | null;
-  /** Why it failed, when not by its exit code; else undefined. */
-  error: string | undefined;
-  tty: boolean;
-  /** The sandbox ends with it. */
-  oneShot: boolean;
-  /** Somebody asked for its end. */
-  cancelling: boolean;
-  /** Where its input is written to; undefined when it reads nothing. */
-  stdinStreamId: string | undefined;
-  stdout: OutputStream;
-  stderr: OutputStream;
-  createdBy: string;
-  createdAt: string;
-  startedAt: string | null;
-  endedAt: string | null;
-  durationMs: number;
-}
-
-/** How an execution runs, beside its command. */
-export interface ExecutionOptions {
-  /** Default `exec`. */
-  kind?: "exec" | "job" | undefined;
-  /** Written before it starts. */
-  files?: readonly Omit<NewFile, "mode">[] | undefined;
-  /** Make a stream for its input, `stdinStreamId` of the answer. */
-  stdin?: boolean | undefined;
-  /** Read a stream made by {@link Streams.create}. */
-  stdinStreamId?: string | undefined;
-  /** Run it on a terminal of that size. */
-  tty?: { rows: number; cols: number } | undefined;
-  /** Make stdout and stderr one stream. */
-  combined?: boolean | undefined;
-  stdout?: "keep" | "ignore" | undefined;
-  stderr?: "keep" | "ignore" | undefined;
-}
+import type { Command, Execution, ExecutionOptions } from "./schemas.js";
 
 /** A command that is kept. Its input comes by a stream, not as text. */
 export type ExecutionCommand = Omit<Command, "stdin"> & ExecutionOptions;
@@ -101,13 +45,13 @@ export class Executions {
       timeoutMs: options.waitSeconds ? options.waitSeconds * 1_000 + waitSlackMs : undefined,
       repeatable: false,
     });
-    return decode.execution(w);
+    return schemas.execution(w);
   }
 
   /** Lists the executions of a sandbox, newest first. */
   list(ref: string, options: PageOptions & { kind?: "exec" | "job" | undefined } = {}): PagePromise<Execution> {
     const { kind } = options;
-    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/executions"), query: { kind } }), decode.execution);
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/executions"), query: { kind } }), schemas.execution);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Execution> {
@@ -142,7 +86,7 @@ export class Executions {
       signal: options.signal,
       repeatable: true,
     });
-    return decode.execution(w);
+    return schemas.execution(w);
   }
 
   /** Reads an execution's output; as {@link Streams.read}. */
@@ -171,7 +115,7 @@ export class Executions {
       timeoutMs: waitSeconds === undefined ? undefined : waitSeconds * 1_000 + waitSlackMs,
       repeatable: true,
     });
-    return decode.execution(w);
+    return schemas.execution(w);
   }
 }
 
@@ -180,21 +124,11 @@ function executionPath(id: string): string {
 }
 
 /** An execution's command as the wire has it. */
-export function encodeExecution(c: ExecutionCommand): wire.ExecutionCommand {
+export function encodeExecution({ files, tty, stdin, ...options }: ExecutionCommand): wire.ExecutionCommand {
   return {
-    kind: c.kind,
-    command: c.command === undefined ? undefined : [...c.command],
-    shell: c.shell,
-    files: c.files?.map((f) => ({ path: f.path, content: toBase64(f.content) })),
-    cwd: c.cwd,
-    env: c.env,
-    user: c.user,
-    timeout_seconds: c.timeoutSeconds,
-    stdin: c.stdin,
-    stdin_stream_id: c.stdinStreamId,
-    tty: c.tty,
-    combined: c.combined,
-    stdout: c.stdout,
-    stderr: c.stderr,
+    ...schemas.encodeCommand(options),
+    ...schemas.encodeExecutionOptions({ ...options, stdin }),
+    files: files?.map((f) => ({ path: f.path, content: toBase64(f.content) })),
+    tty,
   };
 }

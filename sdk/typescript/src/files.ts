@@ -1,24 +1,13 @@
 import { toBase64 } from "./base64.js";
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { readLines } from "./lines.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
-import type {
-  ArchiveFormat,
-  CallOptions,
-  FileContent,
-  FileEvent,
-  FileInfo,
-  PageOptions,
-  MkdirOptions,
-  NewFile,
-  UploadArchiveOptions,
-  WatchFilesOptions,
-  WriteFileOptions,
-} from "./types.js";
+import type { ArchiveFormat, CallOptions, FileContent, FileEvent, PageOptions, MkdirOptions, NewFile, UploadArchiveOptions, WatchFilesOptions, WriteFileOptions } from "./types.js";
 import type * as wire from "./wire.js";
+import type { FileInfo } from "./schemas.js";
 
 /**
  * Files of a sandbox. `ref` is the sandbox's id or name. Paths that are not
@@ -62,12 +51,12 @@ export class Files {
       // A stream can be read only once.
       repeatable: !(content instanceof ReadableStream),
     });
-    return decode.fileInfo(w);
+    return schemas.fileInfo(w);
   }
 
   /** Lists a directory, sorted by name. */
   list(ref: string, path: string, options: PageOptions = {}): PagePromise<FileInfo> {
-    return pages(this.http, options, () => ({ path: filesPath(ref, "/list"), query: { path } }), decode.fileInfo);
+    return pages(this.http, options, () => ({ path: filesPath(ref, "/list"), query: { path } }), schemas.fileInfo);
   }
 
   /** Describes a path, not following a last symlink. */
@@ -79,7 +68,7 @@ export class Files {
       signal: options.signal,
       repeatable: true,
     });
-    return decode.fileInfo(w);
+    return schemas.fileInfo(w);
   }
 
   /** Makes a directory. */
@@ -183,7 +172,7 @@ export class Files {
   /** Not repeatable: a second try could find its own work and fail. */
   private async post(path: string, json: wire.Mkdir | wire.Move, options: CallOptions): Promise<FileInfo> {
     const w = await this.http.json<wire.FileInfo>({ method: "POST", path, json, signal: options.signal, repeatable: false });
-    return decode.fileInfo(w);
+    return schemas.fileInfo(w);
   }
 }
 

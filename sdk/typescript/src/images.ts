@@ -1,10 +1,11 @@
-import { encodeBuild, readProgress, type BuildEvent, type BuildImageOptions } from "./builds.js";
-import * as decode from "./decode.js";
+import { encodeBuild, readProgress, type BuildEvent } from "./builds.js";
+import * as schemas from "./schemas.js";
 import type { HTTP, HTTPRequest } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
-import type { CallOptions, FileContent, Image, Runtime, PageOptions } from "./types.js";
+import type { CallOptions, FileContent, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
+import type { AptPackageChecks, BuildImageOptions, Image, PruneOptions, PrunedImages, Runtime, SandboxImage, SandboxImageOptions } from "./schemas.js";
 
 /** The images that sandboxes can be made from. */
 export class Images {
@@ -12,12 +13,12 @@ export class Images {
 
   /** Lists them: the built-in ones, the default one first, and then the others, by name. */
   list(options: PageOptions = {}): PagePromise<Image> {
-    return pages(this.http, options, () => ({ path: "/v1/images" }), decode.image);
+    return pages(this.http, options, () => ({ path: "/v1/images" }), schemas.image);
   }
 
   /** Lists the built-in images by their short names, with what is in them. One that is not built is built by its first use. */
   runtimes(options: PageOptions = {}): PagePromise<Runtime> {
-    return pages(this.http, options, () => ({ path: "/v1/runtimes" }), decode.runtime);
+    return pages(this.http, options, () => ({ path: "/v1/runtimes" }), schemas.runtime);
   }
 
   /** Checks whether Debian packages, written as for a create, can be installed in an image, default modbox/base. May take some seconds. */
@@ -33,7 +34,7 @@ export class Images {
       timeoutMs: 0,
       repeatable: true,
     });
-    return { valid: w.valid, invalid: w.invalid.map((i) => ({ name: i.name, reason: i.reason, versions: i.versions ?? [] })) };
+    return schemas.validatedAptPackages(w);
   }
 
   /**
@@ -74,10 +75,9 @@ export class Images {
   /** Frees the disk of what nothing uses of the workspace: images that were removed or built anew, and what builds left. */
   async prune(options: PruneOptions = {}): Promise<PrunedImages> {
     const { signal } = options;
-    const json: wire.PruneImages = { all: options.all, dry_run: options.dryRun };
+    const json: wire.PruneImages = schemas.encodePruneOptions(options);
     const w = await this.http.json<wire.PrunedImages>({ method: "POST", path: "/v1/images/prune", json, signal, timeoutMs: 0, repeatable: true });
-    const images = w.images.map((i) => ({ ref: i.ref, digest: i.digest, sizeBytes: i.size_bytes, workspaceId: i.workspace_id }));
-    return { images, freedBytes: w.freed_bytes, dryRun: w.dry_run };
+    return schemas.prunedImages(w);
   }
 
   private async *transfer(what: string, request: HTTPRequest, { signal }: CallOptions): AsyncGenerator<PullEvent, void, undefined> {
@@ -94,94 +94,25 @@ export type PullEvent =
   | { type: "progress"; phase: string; done: number; total: number | undefined; message: string }
   | { type: "done"; image: Image };
 
-/** Which images to prune. */
-export interface PruneOptions extends CallOptions {
-  /** Of all workspaces, and pulled ones that nobody uses; for administrators of the installation. */
-  all?: boolean | undefined;
-  /** Remove nothing, and say what would be. */
-  dryRun?: boolean | undefined;
-}
-
-/** What was pruned, or would be. */
-export interface PrunedImages {
-  /** `ref` is undefined without a name and for another workspace's, `workspaceId` for what no workspace has built. */
-  images: { ref: string | undefined; digest: string; sizeBytes: number; workspaceId: string | undefined }[];
-  freedBytes: number;
-  dryRun: boolean;
-}
-
-/** Which Debian packages can be installed. */
-export interface AptPackageChecks {
-  valid: string[];
-  /** With the reason, and the versions there are when only the version is wrong. */
-  invalid: { name: string; reason: string; versions: string[] }[];
-}
-
-/** An image of the workspace's catalogue: a reference with the defaults of the sandboxes that are made from it by its `id`. */
-export interface SandboxImage {
-  id: string;
-  name: string;
-  /** The reference without its tag. */
-  image: string;
-  /** Empty for an image by digest. */
-  tag: string;
-  description: string;
-  /** In every workspace. */
-  builtin: boolean;
-  enabled: boolean;
-  /** Used when a request names no image. */
-  isDefault: boolean;
-  /** Limit of its sandboxes in MiB. */
-  memoryMb: number;
-  readinessPort: number | undefined;
-  ttlSeconds: number | undefined;
-  /** What it is pulled with; undefined: whichever the workspace has for the host. */
-  registryId: string | undefined;
-  registryName: string | undefined;
-  /** Undefined for a built-in one. */
-  workspaceId: string | undefined;
-  createdAt: string;
-  updatedAt: string;
-}
-
-/** What can be said of an image of the catalogue. What is undefined is as the image has it, or stays. */
-export interface SandboxImageOptions extends CallOptions {
-  /** Default `latest`. */
-  tag?: string | undefined;
-  description?: string | undefined;
-  /** False: no sandbox may be made from it. */
-  enabled?: boolean | undefined;
-  /** Use it when a request names no image; the one that was is not any more. */
-  isDefault?: boolean | undefined;
-  /** 256 to 8192; 0 is the image's own. */
-  memoryMb?: number | undefined;
-  /** 0 is none. */
-  readinessPort?: number | undefined;
-  /** 60 to 86400; 0 is no limit. */
-  ttlSeconds?: number | undefined;
-  /** Empty: whichever the workspace has for the host. */
-  registryId?: string | undefined;
-}
-
 /** The catalogue: the built-in images and the workspace's own. Safe for concurrent use. */
 export class SandboxImages {
   constructor(private readonly http: HTTP) {}
 
   /** Adds an image; nothing is pulled yet. `image` may have the tag, or a digest instead. Never sent twice. */
   async create(name: string, image: string, options: SandboxImageOptions = {}): Promise<SandboxImage> {
-    const json: wire.CreateSandboxImage = { ...fields(options), name, image };
+    const json: wire.CreateSandboxImage = { ...schemas.encodeSandboxImageOptions(options), name, image };
     const path = "/v1/sandbox-images";
-    return sandboxImage(await this.http.json({ method: "POST", path, json, signal: options.signal, repeatable: false }));
+    return schemas.sandboxImage(await this.http.json({ method: "POST", path, json, signal: options.signal, repeatable: false }));
   }
 
   /** Lists them: the built-in ones, the server's default first, and the workspace's own, the oldest first. */
   list(options: PageOptions & { enabledOnly?: boolean | undefined } = {}): PagePromise<SandboxImage> {
     const query = { enabled_only: options.enabledOnly };
-    return pages(this.http, options, () => ({ path: "/v1/sandbox-images", query }), sandboxImage);
+    return pages(this.http, options, () => ({ path: "/v1/sandbox-images", query }), schemas.sandboxImage);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<SandboxImage> {
-    return sandboxImage(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
+    return schemas.sandboxImage(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
   /** Changes what is given; sandboxes that exist stay as they are. Of a built-in one an administrator may change `enabled`. */
@@ -189,8 +120,8 @@ export class SandboxImages {
     id: string,
     options: SandboxImageOptions & { name?: string | undefined; image?: string | undefined },
   ): Promise<SandboxImage> {
-    const json: wire.UpdateSandboxImage = { ...fields(options), name: options.name, image: options.image };
-    return sandboxImage(await this.http.json({ method: "PATCH", path: at(id), json, signal: options.signal, repeatable: true }));
+    const json: wire.UpdateSandboxImage = { ...schemas.encodeSandboxImageOptions(options), name: options.name, image: options.image };
+    return schemas.sandboxImage(await this.http.json({ method: "PATCH", path: at(id), json, signal: options.signal, repeatable: true }));
   }
 
   /** Removes one of the workspace's own; sandboxes that were made from it go on. */
@@ -201,38 +132,4 @@ export class SandboxImages {
 
 function at(id: string): string {
   return `/v1/sandbox-images/${segment(id)}`;
-}
-
-function fields(o: SandboxImageOptions): wire.UpdateSandboxImage {
-  return {
-    tag: o.tag,
-    description: o.description,
-    enabled: o.enabled,
-    is_default: o.isDefault,
-    memory_mb: o.memoryMb,
-    readiness_port: o.readinessPort,
-    ttl_seconds: o.ttlSeconds,
-    registry_id: o.registryId,
-  };
-}
-
-function sandboxImage(w: wire.SandboxImage): SandboxImage {
-  return {
-    id: w.id,
-    name: w.name,
-    image: w.image,
-    tag: w.tag,
-    description: w.description ?? "",
-    builtin: w.builtin,
-    enabled: w.enabled,
-    isDefault: w.is_default,
-    memoryMb: w.memory_mb,
-    readinessPort: w.readiness_port,
-    ttlSeconds: w.ttl_seconds,
-    registryId: w.registry_id,
-    registryName: w.registry_name,
-    workspaceId: w.workspace_id,
-    createdAt: w.created_at,
-    updatedAt: w.updated_at,
-  };
 }

@@ -37,31 +37,90 @@ export {
   type ErrorCode,
   type FieldError,
 } from "./errors.js";
-export type { Checkpoint, Checkpoints } from "./checkpoints.js";
-export type {
-  Execution,
-  ExecutionCommand,
-  ExecutionOptions,
-  Executions,
-  ExecutionState,
-  LogsOptions,
-  OutputStream,
-  StartExecutionOptions,
-} from "./executions.js";
+export type { Checkpoints } from "./checkpoints.js";
+export type { ExecutionCommand, Executions, LogsOptions, StartExecutionOptions } from "./executions.js";
 export type { Session, TerminalSize, WebSocketConstructor, WebSocketLike } from "./session.js";
-export type { PortAccess, PortLink, PortLinkOptions, Ports, PublishedPort, PublishPortOptions } from "./ports.js";
+export type { Ports } from "./ports.js";
 export type { ReadStreamOptions, Streams } from "./streams.js";
-export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotDownload, SnapshotFile, SnapshotFilesOptions, Snapshots } from "./snapshots.js";
+export type { BuiltSnapshot, ListSnapshotsOptions, SnapshotFilesOptions, Snapshots } from "./snapshots.js";
 export type { SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress } from "./snapshotbuilds.js";
 export { Page, PagePromise } from "./page.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
-export type { Audit, AuditEntry, AuditFilter, AuditRecord, AuditReport, ListAuditOptions, ListInstallationAuditOptions } from "./audit.js";
-export type { BuildEvent, BuildImageOptions } from "./builds.js";
-export type { Quota, QuotaReport } from "./quotas.js";
-export type { Account, CreateTokenOptions, Tokens } from "./account.js";
-export type { AptPackageChecks, Images, PrunedImages, PruneOptions, PullEvent, SandboxImage, SandboxImageOptions, SandboxImages } from "./images.js";
-export type { CreateRegistryOptions, Registries, Registry, UpdateRegistryOptions } from "./registries.js";
-export type { CreateUserOptions, NewUser, User, Users } from "./users.js";
-export type { AddedMember, Invitation, Member, Role, UpdateWorkspaceOptions, Workspace, WorkspaceDetail, WorkspaceOptions, Workspaces } from "./workspaces.js";
+export type { Audit, AuditFilter, ListAuditOptions, ListInstallationAuditOptions } from "./audit.js";
+export type { BuildEvent } from "./builds.js";
+export type { Account, Tokens } from "./account.js";
+export type { Images, PullEvent, SandboxImages } from "./images.js";
+export type { Registries, UpdateRegistryOptions } from "./registries.js";
+export type { Users } from "./users.js";
+export type { UpdateWorkspaceOptions, WorkspaceOptions, Workspaces } from "./workspaces.js";
+export type {
+  AddedMember,
+  AptPackageChecks,
+  AuditEntry,
+  AuditRecord,
+  AuditReport,
+  BuildImageOptions,
+  BuildSnapshotOptions,
+  Cause,
+  Checkpoint,
+  Command,
+  CreateRegistryOptions,
+  CreateSandboxOptions,
+  CreateSnapshotOptions,
+  CreateTokenOptions,
+  CreateUserOptions,
+  DiskUse,
+  Execution,
+  ExecutionOptions,
+  ExecutionState,
+  FileInfo,
+  ForkOptions,
+  Identity,
+  Image,
+  InvalidAptPackage,
+  Invitation,
+  Member,
+  NetworkOptions,
+  NewInvitation,
+  NewToken,
+  NewUser,
+  OutputStream,
+  PortAccess,
+  PortLink,
+  PortLinkOptions,
+  PrunedImage,
+  PrunedImages,
+  PruneOptions,
+  PublishedPort,
+  PublishPortOptions,
+  Quota,
+  QuotaReport,
+  QuotaUsed,
+  Registry,
+  Requirements,
+  Resources,
+  ResumeOptions,
+  Role,
+  Runtime,
+  Sandbox,
+  SandboxEvent,
+  SandboxImage,
+  SandboxImageOptions,
+  SandboxNetwork,
+  SandboxState,
+  ServerVersion,
+  SignInSession,
+  Snapshot,
+  SnapshotDownload,
+  SnapshotFile,
+  Stats,
+  Timeouts,
+  Token,
+  URLAccess,
+  Usage,
+  User,
+  Workspace,
+  WorkspaceDetail,
+} from "./schemas.js";
 export type * from "./types.js";

@@ -3,7 +3,7 @@ import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { segment } from "./path.js";
 import type { CallOptions } from "./types.js";
-import type { Role } from "./workspaces.js";
+import type { Role } from "./schemas.js";
 
 /** Where a sandbox is in its life, as the Modbox platform names it. */
 export type SandboxStatus = "provisioning" | "running" | "destroyed" | (string & {});

@@ -1,48 +1,10 @@
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import type { HTTP, HTTPRequest } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-
-/**
- * What a visitor needs to use a published port: its URL alone (`public`), or an API token or a
- * signed link as well (`private`).
- */
-export type PortAccess = "public" | "private";
-
-/** A port of a sandbox with a URL of its own, which leads to this port and to nothing else of the sandbox. */
-export interface PublishedPort {
-  /** 1 to 65535. */
-  port: number;
-  /** Stays the same until the port is removed or rotated. Empty for a caller who may only read. */
-  url: string;
-  access: PortAccess;
-  /** The time of the URL's making, in ISO 8601. */
-  createdAt: string;
-}
-
-/** A signed link to a private port. The URL and the token are secrets, and are shown only now. */
-export interface PortLink {
-  /** For a browser. */
-  url: string;
-  /** For programs, which send it in the header `X-Modbox-Token` to the port's own URL. */
-  token: string;
-  /** The time at which the link stops to work, in ISO 8601. */
-  expiresAt: string;
-}
-
-/** How to publish a port. */
-export interface PublishPortOptions extends CallOptions {
-  /** Default `public`. */
-  access?: PortAccess | undefined;
-}
-
-/** How to make a signed link. */
-export interface PortLinkOptions extends CallOptions {
-  /** The lifetime of the link, 60 to 604800 seconds (a week); default 3600, or less where the client's token expires before. */
-  expiresInSeconds?: number | undefined;
-}
+import type { PortLink, PortLinkOptions, PublishPortOptions, PublishedPort } from "./schemas.js";
 
 /**
  * The published ports of a sandbox; `ref` is its id or name. A sandbox or a port that is not there
@@ -53,7 +15,7 @@ export class Ports {
 
   /** Lists the published ports, by number. */
   list(ref: string, options: PageOptions = {}): PagePromise<PublishedPort> {
-    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/ports") }), decode.publishedPort);
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/ports") }), schemas.publishedPort);
   }
 
   /**
@@ -62,7 +24,7 @@ export class Ports {
    * and an error of code `quota_exceeded` for a 33rd port.
    */
   async publish(ref: string, port: number, options: PublishPortOptions = {}): Promise<PublishedPort> {
-    const json: wire.PublishPort = { access: options.access };
+    const json: wire.PublishPort = schemas.encodePublishPortOptions(options);
     return this.port({ method: "PUT", path: portPath(ref, port), json, signal: options.signal, repeatable: true });
   }
 
@@ -81,14 +43,14 @@ export class Ports {
    * AuthError when the link would outlive the client's own token, and a ConflictError for a public port.
    */
   async createLink(ref: string, port: number, options: PortLinkOptions = {}): Promise<PortLink> {
-    const json: wire.CreatePortLink = { expires_in_seconds: options.expiresInSeconds };
+    const json: wire.CreatePortLink = schemas.encodePortLinkOptions(options);
     const path = portPath(ref, port, "/links");
     const w = await this.http.json<wire.PortLink>({ method: "POST", path, json, signal: options.signal, repeatable: false });
-    return { url: w.url, token: w.token, expiresAt: w.expires_at };
+    return schemas.portLink(w);
   }
 
   private async port(request: HTTPRequest): Promise<PublishedPort> {
-    return decode.publishedPort(await this.http.json<wire.PublishedPort>(request));
+    return schemas.publishedPort(await this.http.json<wire.PublishedPort>(request));
   }
 }
 

@@ -1,34 +1,9 @@
+import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
-import type * as wire from "./wire.js";
-
-/** How a workspace signs in to a container registry, without the password. */
-export interface Registry {
-  id: string;
-  name: string;
-  /** Its host, such as `ghcr.io`. */
-  server: string;
-  username: string;
-  email: string | undefined;
-  /** False: images are pulled without it. */
-  enabled: boolean;
-  createdAt: string;
-  updatedAt: string;
-}
-
-/** How to sign in. */
-export interface CreateRegistryOptions extends CallOptions {
-  name: string;
-  server: string;
-  username: string;
-  password: string;
-  email?: string | undefined;
-  enabled?: boolean | undefined;
-  /** Ask the registry first whether it accepts them, and record nothing when it does not: a ValidationError names `password`. */
-  verify?: boolean | undefined;
-}
+import type { CreateRegistryOptions, Registry } from "./schemas.js";
 
 /** What to change; the password stays, too, when it is undefined. */
 export type UpdateRegistryOptions = Partial<CreateRegistryOptions>;
@@ -39,23 +14,24 @@ export class Registries {
 
   /** Adds a registry: images of its host are pulled with it from then on. Never sent twice. */
   async create(options: CreateRegistryOptions): Promise<Registry> {
-    const { signal, ...json } = options;
-    return registry(await this.http.json({ method: "POST", path: "/v1/registries", json, signal, repeatable: false }));
+    const { signal } = options;
+    const json = schemas.encodeCreateRegistryOptions(options);
+    return schemas.registry(await this.http.json({ method: "POST", path: "/v1/registries", json, signal, repeatable: false }));
   }
 
   /** Lists them, the oldest first. */
   list(options: PageOptions = {}): PagePromise<Registry> {
-    return pages(this.http, options, () => ({ path: "/v1/registries" }), registry);
+    return pages(this.http, options, () => ({ path: "/v1/registries" }), schemas.registry);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Registry> {
-    return registry(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
+    return schemas.registry(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
   /** Changes what is given. */
   async update(id: string, options: UpdateRegistryOptions): Promise<Registry> {
     const { signal, ...json } = options;
-    return registry(await this.http.json({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
+    return schemas.registry(await this.http.json({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
   }
 
   /** Removes a registry: images that need it cannot be pulled any more. */
@@ -66,17 +42,4 @@ export class Registries {
 
 function at(id: string): string {
   return `/v1/registries/${segment(id)}`;
-}
-
-function registry(w: wire.Registry): Registry {
-  return {
-    id: w.id,
-    name: w.name,
-    server: w.server,
-    username: w.username,
-    email: w.email || undefined,
-    enabled: w.enabled,
-    createdAt: w.created_at,
-    updatedAt: w.updated_at,
-  };
 }

@@ -1,9 +1,9 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { fromBase64 } from "./base64.js";
 import { Checkpoints } from "./checkpoints.js";
-import * as decode from "./decode.js";
-import { newError } from "./errors.js";
-import { decodeResult, encodeCommand, readEvents } from "./exec.js";
+import * as schemas from "./schemas.js";
+import { newError, type ErrorCode } from "./errors.js";
+import { decodeResult, readEvents } from "./exec.js";
 import { encodeExecution } from "./executions.js";
 import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
@@ -14,27 +14,9 @@ import { sandboxPath } from "./path.js";
 import { Ports } from "./ports.js";
 import { waitForRoom } from "./room.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
-import type {
-  CallOptions,
-  Command,
-  CreateSandboxOptions,
-  EventsOptions,
-  ExecEvent,
-  ExecOptions,
-  ExecResult,
-  Forked,
-  ForkOptions,
-  ListSandboxesOptions,
-  NetworkOptions,
-  ResumeOptions,
-  Sandbox,
-  SandboxEvent,
-  Stats,
-  Timeouts,
-  Usage,
-  WaitOptions,
-} from "./types.js";
+import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, WaitOptions } from "./types.js";
 import type * as wire from "./wire.js";
+import type { Command, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, Sandbox, SandboxEvent, Stats, Usage } from "./schemas.js";
 
 /** The server's own default and its slack for a command's end. */
 const defaultExecSeconds = 60;
@@ -63,25 +45,8 @@ export class Sandboxes {
    */
   async create(options: CreateSandboxOptions = {}): Promise<Sandbox> {
     const json: wire.CreateSandbox = {
-      name: options.name,
-      image: options.image,
-      image_id: options.imageId,
-      snapshot: options.snapshot,
-      env: options.env,
-      labels: options.labels,
-      ttl_seconds: options.ttlSeconds,
-      checkpoint_interval_seconds: options.checkpointIntervalSeconds,
-      resources: options.resources,
-      network: options.network && encodeNetwork(options.network),
-      url_access: options.urlAccess,
-      timeouts: options.timeouts && encodeTimeouts(options.timeouts),
-      apt_packages: options.aptPackages && [...options.aptPackages],
-      npm_packages: options.npmPackages && [...options.npmPackages],
-      description: options.description,
-      metadata: options.metadata,
+      ...schemas.encodeCreateSandboxOptions(options),
       command: options.command && encodeExecution(options.command),
-      mode: options.mode,
-      replace: options.replace,
     };
     const headers = { "idempotency-key": options.idempotencyKey ?? newKey() };
     const { signal, waitSeconds = 0, waitForQuotaSeconds = 0 } = options;
@@ -99,7 +64,7 @@ export class Sandboxes {
         repeatable: true,
       });
     });
-    return decode.sandbox(together || !waitSeconds ? made : await this.look(made.id, "running", waitSeconds, signal));
+    return schemas.sandbox(together || !waitSeconds ? made : await this.look(made.id, "running", waitSeconds, signal));
   }
 
   /**
@@ -121,7 +86,7 @@ export class Sandboxes {
 
   async get(ref: string, options: CallOptions = {}): Promise<Sandbox> {
     const w = await this.http.json<wire.Sandbox>({ method: "GET", path: sandboxPath(ref), signal: options.signal, repeatable: true });
-    return decode.sandbox(w);
+    return schemas.sandbox(w);
   }
 
   /** Lists sandboxes, newest first. */
@@ -132,13 +97,13 @@ export class Sandboxes {
       label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
       snapshot_id: options.snapshotId,
     };
-    return pages(this.http, options, () => ({ path: "/v1/sandboxes", query }), decode.sandbox);
+    return pages(this.http, options, () => ({ path: "/v1/sandboxes", query }), schemas.sandbox);
   }
 
   /** Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is. */
   async delete(ref: string, options: CallOptions = {}): Promise<Sandbox> {
     const w = await this.http.json<wire.Sandbox>({ method: "DELETE", path: sandboxPath(ref), signal: options.signal, repeatable: true });
-    return decode.sandbox(w);
+    return schemas.sandbox(w);
   }
 
   /**
@@ -152,7 +117,7 @@ export class Sandboxes {
     for (;;) {
       const seconds = Math.min(maxWaitSeconds, Math.max(1, Math.ceil((end - Date.now()) / 1_000)));
       const w = await this.look(ref, state, seconds, options.signal);
-      if (w.state === state) return decode.sandbox(w);
+      if (w.state === state) return schemas.sandbox(w);
       if (w.state === "destroyed" || w.state === "failed") {
         throw newError({ code: "ended", message: `sandbox ${ref} is ${w.state}: ${w.cause?.message ?? "no reason is known"}` });
       }
@@ -181,7 +146,7 @@ export class Sandboxes {
   async pause(ref: string, options: CallOptions = {}): Promise<Sandbox> {
     const path = sandboxPath(ref, "/pause");
     const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: true });
-    return decode.sandbox(w);
+    return schemas.sandbox(w);
   }
 
   /**
@@ -191,13 +156,13 @@ export class Sandboxes {
    * is thrown, with `discard` it is started anew in any case.
    */
   async resume(ref: string, options: ResumeOptions = {}): Promise<Sandbox> {
-    const { memory, signal } = options;
+    const { signal } = options;
     const path = sandboxPath(ref, "/resume");
     const w = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
-      const json: wire.ResumeSandbox = { memory, wait_for_quota_seconds: seconds };
+      const json: wire.ResumeSandbox = { ...schemas.encodeResumeOptions(options), wait_for_quota_seconds: seconds };
       return this.http.json<wire.Sandbox>({ method: "POST", path, json, signal, timeoutMs: 0, repeatable: true });
     });
-    return decode.sandbox(w);
+    return schemas.sandbox(w);
   }
 
   /**
@@ -205,21 +170,14 @@ export class Sandboxes {
    * Returns when each child runs or has failed, in the order of the names. Never sent twice, unless there was no room for it.
    */
   async fork(ref: string, options: ForkOptions = {}): Promise<Forked[]> {
-    const json: wire.Fork = {
-      count: options.count,
-      names: options.names && [...options.names],
-      env: options.env,
-      labels: options.labels,
-      ttl_seconds: options.ttlSeconds,
-      timeouts: options.timeouts && encodeTimeouts(options.timeouts),
-    };
+    const json: wire.Fork = schemas.encodeForkOptions(options);
     const { signal } = options;
     const path = sandboxPath(ref, "/fork");
     const w = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
       const body: wire.Fork = { ...json, wait_for_quota_seconds: seconds };
       return this.http.json<wire.ForkList>({ method: "POST", path, json: body, signal, timeoutMs: 0, repeatable: false });
     });
-    return w.forks.map(decode.forked);
+    return w.forks.map(forked);
   }
 
   /**
@@ -243,7 +201,7 @@ export class Sandboxes {
   async exec(ref: string, options: ExecOptions): Promise<ExecResult | ExecResult<Uint8Array>> {
     const bytes = options.output === "bytes";
     const json: Partial<wire.Exec> = {
-      ...encodeCommand(options),
+      ...schemas.encodeCommand(options),
       max_output_bytes: options.maxOutputBytes,
       encoding: bytes ? "base64" : undefined,
     };
@@ -267,7 +225,7 @@ export class Sandboxes {
     const response = await this.http.raw({
       method: "POST",
       path: sandboxPath(ref, "/exec/stream"),
-      json: encodeCommand(options),
+      json: schemas.encodeCommand(options),
       signal: options.signal,
       repeatable: false,
     });
@@ -284,26 +242,26 @@ export class Sandboxes {
     options: Omit<Command, "stdin"> & CallOptions & { tty?: TerminalSize | undefined; stdin?: boolean | undefined },
   ): Promise<Session> {
     const { signal, tty, stdin, ...command } = options;
-    const first = { ...encodeCommand(command), tty, stdin };
+    const first = { ...schemas.encodeCommand(command), tty, stdin };
     return connect(this.http, sandboxPath(ref, "/exec/attach"), () => this.get(ref, { signal }), signal, first);
   }
 
   /** Lists what happened to a sandbox, oldest first unless asked otherwise. */
   events(ref: string, options: EventsOptions = {}): PagePromise<SandboxEvent> {
     const query = { after_seq: options.afterSeq, order: options.order };
-    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/events"), query }), decode.event);
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/events"), query }), schemas.event);
   }
 
   /** Measures a running sandbox now. */
   async stats(ref: string, options: CallOptions = {}): Promise<Stats> {
     const w = await this.http.json<wire.Stats>({ method: "GET", path: sandboxPath(ref, "/stats"), signal: options.signal, repeatable: true });
-    return decode.stats(w);
+    return schemas.stats(w);
   }
 
   /** What a sandbox has used in all, also after its end. */
   async usage(ref: string, options: CallOptions = {}): Promise<Usage> {
     const w = await this.http.json<wire.Usage>({ method: "GET", path: sandboxPath(ref, "/usage"), signal: options.signal, repeatable: true });
-    return decode.usage(w);
+    return schemas.usage(w);
   }
 
   /**
@@ -313,7 +271,7 @@ export class Sandboxes {
   async update(ref: string, options: { checkpointIntervalSeconds?: number | undefined } & CallOptions): Promise<Sandbox> {
     const json: wire.UpdateSandbox = { checkpoint_interval_seconds: options.checkpointIntervalSeconds };
     const w = await this.http.json<wire.Sandbox>({ method: "PATCH", path: sandboxPath(ref), json, signal: options.signal, repeatable: true });
-    return decode.sandbox(w);
+    return schemas.sandbox(w);
   }
 
   /**
@@ -322,7 +280,7 @@ export class Sandboxes {
    * port that stays in it keeps its URL.
    */
   async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<Sandbox> {
-    const json: wire.ChangeNetwork = encodeNetwork(options);
+    const json: wire.ChangeNetwork = schemas.encodeNetworkOptions(options);
     const w = await this.http.json<wire.Sandbox>({
       method: "PATCH",
       path: sandboxPath(ref, "/network"),
@@ -330,14 +288,13 @@ export class Sandboxes {
       signal: options.signal,
       repeatable: true,
     });
-    return decode.sandbox(w);
+    return schemas.sandbox(w);
   }
 }
 
-function encodeTimeouts(t: Timeouts): wire.Timeouts {
-  return { idle_seconds: t.idleSeconds, on_idle: t.onIdle, paused_seconds: t.pausedSeconds, execution_seconds: t.executionSeconds };
-}
-
-function encodeNetwork(n: NetworkOptions): { enabled?: boolean; ports?: number[] } {
-  return { enabled: n.enabled, ports: n.ports && [...n.ports] };
+function forked(w: wire.ForkList["forks"][number]): Forked {
+  return {
+    sandbox: w.sandbox && schemas.sandbox(w.sandbox),
+    error: w.error && newError({ code: w.error.code as ErrorCode, message: w.error.detail }),
+  };
 }

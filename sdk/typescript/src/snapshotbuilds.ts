@@ -1,11 +1,12 @@
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import { ModboxError, newError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
 import { waitForRoom } from "./room.js";
-import type { BuildSnapshotOptions, BuiltSnapshot, Snapshot } from "./snapshots.js";
+import type { BuiltSnapshot } from "./snapshots.js";
 import type { CallOptions } from "./types.js";
 import type * as wire from "./wire.js";
+import type { BuildSnapshotOptions, Snapshot } from "./schemas.js";
 
 /** What the build of a snapshot is at. */
 export interface SnapshotBuildProgress {
@@ -47,7 +48,7 @@ export class SnapshotBuilds {
 
   async build(runtime: string, options: BuildSnapshotOptions): Promise<BuiltSnapshot> {
     const { id, snapshot } = await this.begin(runtime, options);
-    if (snapshot !== undefined) return { snapshot: decode.snapshot(snapshot), unchanged: true };
+    if (snapshot !== undefined) return { snapshot: schemas.snapshot(snapshot), unchanged: true };
     try {
       await this.upload(id!, options);
       return { snapshot: await this.finish(id!, options), unchanged: false };
@@ -59,7 +60,7 @@ export class SnapshotBuilds {
   async *stream(runtime: string, options: BuildSnapshotOptions): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
     const { id, snapshot } = await this.begin(runtime, options);
     if (snapshot !== undefined) {
-      yield { type: "done", snapshot: decode.snapshot(snapshot), unchanged: true };
+      yield { type: "done", snapshot: schemas.snapshot(snapshot), unchanged: true };
       return;
     }
     yield { type: "begun", id: id! };
@@ -138,8 +139,8 @@ export class SnapshotBuilds {
   }
 
   private async begin(runtime: string, options: BuildSnapshotOptions): Promise<wire.SnapshotBuild> {
-    const { signal, files, aptPackages, npmPackages, env, contentHash, waitForQuotaSeconds, ...names } = options;
-    const json: wire.BeginSnapshotBuild = { ...names, runtime, content_hash: contentHash };
+    const { signal } = options;
+    const json: wire.BeginSnapshotBuild = { ...schemas.encodeBuildSnapshotOptions(options), runtime };
     return this.http.json({ method: "POST", path: "/v1/snapshot-builds", json, signal, timeoutMs: 0, repeatable: false });
   }
 
@@ -155,7 +156,7 @@ export class SnapshotBuilds {
       const json: wire.FinishSnapshotBuild = { ...contents, wait_for_quota_seconds: seconds };
       return this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });
     });
-    return decode.snapshot(w);
+    return schemas.snapshot(w);
   }
 
   private async fetchLog(id: string, signal: AbortSignal | undefined): Promise<wire.SnapshotBuildLog> {
@@ -164,7 +165,7 @@ export class SnapshotBuilds {
 
   private async snapshot(id: string, signal: AbortSignal): Promise<Snapshot> {
     const path = `/v1/snapshots/${segment(id)}`;
-    return decode.snapshot(await this.http.json<wire.Snapshot>({ method: "GET", path, signal, repeatable: true }));
+    return schemas.snapshot(await this.http.json<wire.Snapshot>({ method: "GET", path, signal, repeatable: true }));
   }
 }
 

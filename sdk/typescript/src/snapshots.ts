@@ -1,73 +1,11 @@
-import * as decode from "./decode.js";
+import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import { SnapshotBuilds, type SnapshotBuildEvent, type SnapshotBuildLine, type SnapshotBuildProgress } from "./snapshotbuilds.js";
-import type { CallOptions, FileContent, FileInfo, PageOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-
-/** The saved filesystem of a sandbox, or of a build, from which sandboxes are made. */
-export interface Snapshot {
-  id: string;
-  /** Shared by the versions of something. */
-  name: string;
-  /** Undefined once another snapshot of the name took it. */
-  tag: string | undefined;
-  /** `@workspace/name:tag`. */
-  fullName: string;
-  description: string;
-  message: string;
-  metadata: Record<string, string>;
-  parentId: string | undefined;
-  /** Undefined for a build. */
-  sandboxId: string | undefined;
-  image: string;
-  baseDigest: string | undefined;
-  digest: string | undefined;
-  /** Of its root filesystem on disk. */
-  sizeBytes: number;
-  /** Of what was written beyond its base, compressed. */
-  layerBytes: number;
-  fileCount: number;
-  public: boolean;
-  contentHash: string | undefined;
-  createdBy: string | undefined;
-  createdAt: string;
-  /** Set only in lineages. */
-  deletedAt: string | undefined;
-}
-
-/** What a snapshot is called. */
-export interface CreateSnapshotOptions extends CallOptions {
-  /** Made up when it is undefined. */
-  name?: string | undefined;
-  /** Default `latest`. It leaves the snapshot of the name that had it. */
-  tag?: string | undefined;
-  description?: string | undefined;
-  message?: string | undefined;
-  metadata?: Record<string, string> | undefined;
-  /** Let every workspace read it and make sandboxes from it. */
-  public?: boolean | undefined;
-}
-
-/** What a snapshot is built of, and called. */
-export interface BuildSnapshotOptions extends CreateSnapshotOptions {
-  /** A tar.gz with names relative to `dir`. */
-  files?: FileContent | undefined;
-  /** Where the files go; default the image's working directory. */
-  dir?: string | undefined;
-  /** Debian packages to install. */
-  aptPackages?: readonly string[] | undefined;
-  /** npm packages to install globally. */
-  npmPackages?: readonly string[] | undefined;
-  /** Default environment of sandboxes made from it. */
-  env?: Record<string, string> | undefined;
-  /** Identifies everything it is made of: a snapshot that has the same is answered without any work, unless `force`. */
-  contentHash?: string | undefined;
-  force?: boolean | undefined;
-  /** Wait for room in the workspace's quota for the build's boxes at most this long, see {@link CreateSandboxOptions.waitForQuotaSeconds}. */
-  waitForQuotaSeconds?: number | undefined;
-}
+import type { BuildSnapshotOptions, CreateSnapshotOptions, Snapshot, SnapshotDownload, SnapshotFile } from "./schemas.js";
 
 /** What came of a build. */
 export interface BuiltSnapshot {
@@ -99,19 +37,6 @@ export interface SnapshotFilesOptions extends PageOptions {
   sha256?: boolean | undefined;
 }
 
-/** A name in a snapshot. */
-export interface SnapshotFile extends FileInfo {
-  /** Of a file of up to 64 MiB, when asked for. */
-  sha256: string | undefined;
-}
-
-/** Where files of a snapshot can be downloaded. */
-export interface SnapshotDownload {
-  /** Answers a tar.gz to whoever has it. */
-  url: string;
-  expiresAt: string;
-}
-
 /** Snapshots; `snapshot` is an id, `name`, `name:tag` or `@workspace/name:tag`. Safe for concurrent use. */
 export class Snapshots {
   private readonly builds: SnapshotBuilds;
@@ -122,11 +47,11 @@ export class Snapshots {
 
   /** Saves the files of a running or paused sandbox, and returns when sandboxes can be made from them. Never sent twice. */
   async create(ref: string, options: CreateSnapshotOptions = {}): Promise<Snapshot> {
-    const { signal, ...rest } = options;
-    const json: wire.CreateSnapshot = rest;
+    const { signal } = options;
+    const json: wire.CreateSnapshot = schemas.encodeCreateSnapshotOptions(options);
     const path = sandboxPath(ref, "/snapshots");
     const w = await this.http.json<wire.Snapshot>({ method: "POST", path, json, signal, timeoutMs: 0, repeatable: false });
-    return decode.snapshot(w);
+    return schemas.snapshot(w);
   }
 
   /**
@@ -164,14 +89,14 @@ export class Snapshots {
   async get(snapshot: string, options: CallOptions = {}): Promise<Snapshot> {
     const path = snapshotPath(snapshot);
     const w = await this.http.json<wire.Snapshot>({ method: "GET", path, signal: options.signal, repeatable: true });
-    return decode.snapshot(w);
+    return schemas.snapshot(w);
   }
 
   /** Lists snapshots. */
   list(options: ListSnapshotsOptions = {}): PagePromise<Snapshot> {
     const { public: everybody, sandboxId, name, tag, sort, order } = options;
     const query = { public: everybody, sandbox_id: sandboxId, name, tag, sort, order };
-    return pages(this.http, options, () => ({ path: "/v1/snapshots", query }), decode.snapshot);
+    return pages(this.http, options, () => ({ path: "/v1/snapshots", query }), schemas.snapshot);
   }
 
   /** Gives a snapshot a tag, which leaves the one of the same name that had it; null takes its tag away. */
@@ -179,7 +104,7 @@ export class Snapshots {
     const json: wire.TagSnapshot = { tag };
     const path = snapshotPath(snapshot);
     const w = await this.http.json<wire.Snapshot>({ method: "PATCH", path, json, signal: options.signal, repeatable: false });
-    return decode.snapshot(w);
+    return schemas.snapshot(w);
   }
 
   /** Deletes a snapshot; sandboxes made from it go on. */
@@ -209,17 +134,17 @@ export class Snapshots {
     const { signal, ...query } = options;
     const path = `${snapshotPath(snapshot)}/download`;
     const w = await this.http.json<wire.SnapshotDownload>({ method: "POST", path, query, signal, repeatable: false });
-    return { url: this.http.address(w.url), expiresAt: w.expires_at };
+    return { ...schemas.snapshotDownload(w), url: this.http.address(w.url) };
   }
 
   /** Lists a snapshot and those it came from, newest first, deleted ones included. */
   lineage(snapshot: string, options: PageOptions = {}): PagePromise<Snapshot> {
-    return pages(this.http, options, () => ({ path: `${snapshotPath(snapshot)}/lineage` }), decode.snapshot);
+    return pages(this.http, options, () => ({ path: `${snapshotPath(snapshot)}/lineage` }), schemas.snapshot);
   }
 }
 
 function snapshotFile(w: wire.SnapshotFile): SnapshotFile {
-  return { ...decode.fileInfo({ ...w, name: w.path.slice(w.path.lastIndexOf("/") + 1) }), sha256: w.sha256 };
+  return { ...schemas.fileInfo({ ...w, name: w.path.slice(w.path.lastIndexOf("/") + 1) }), sha256: w.sha256 };
 }
 
 function snapshotPath(snapshot: string): string {

@@ -1,36 +1,10 @@
+import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-
-/** Somebody who signs in. */
-export interface User {
-  id: string;
-  name: string;
-  email: string | undefined;
-  /** Looks after the installation. */
-  administrator: boolean;
-  /** Its own. */
-  workspaceId: string | undefined;
-  createdAt: string;
-  /** Null unless it is disabled. */
-  disabledAt: string | null;
-}
-
-/** A user just made. */
-export interface NewUser extends User {
-  /** By which it chooses its password, see `ModboxClient.acceptInvitation`; undefined when it has one. Shown only now. */
-  code: string | undefined;
-}
-
-/** What user to make. */
-export interface CreateUserOptions extends CallOptions {
-  email?: string | undefined;
-  /** Undefined: the user chooses one by the code of the answer. */
-  password?: string | undefined;
-  administrator?: boolean | undefined;
-}
+import type { CreateUserOptions, NewUser, User } from "./schemas.js";
 
 /** The users of the installation, for administrators; `user` is an id, a name or an e-mail address. Safe for concurrent use. */
 export class Users {
@@ -38,15 +12,15 @@ export class Users {
 
   /** Makes a user, with a workspace of its own. Never sent twice. */
   async create(name: string, options: CreateUserOptions = {}): Promise<NewUser> {
-    const { signal, ...rest } = options;
-    const json: wire.CreateUser = { ...rest, name };
+    const { signal } = options;
+    const json: wire.CreateUser = { ...schemas.encodeCreateUserOptions(options), name };
     const w = await this.http.json<wire.NewUser>({ method: "POST", path: "/v1/users", json, signal, repeatable: false });
-    return { ...user(w), code: w.code };
+    return schemas.newUser(w);
   }
 
   /** Lists the users, by name. */
   list(options: PageOptions = {}): PagePromise<User> {
-    return pages(this.http, options, () => ({ path: "/v1/users" }), user);
+    return pages(this.http, options, () => ({ path: "/v1/users" }), schemas.user);
   }
 
   /** Makes it an administrator or not, or disables it, which ends its sessions and stops its tokens. */
@@ -55,7 +29,7 @@ export class Users {
     options: CallOptions & { administrator?: boolean | undefined; disabled?: boolean | undefined },
   ): Promise<User> {
     const { signal, ...json } = options;
-    return user(await this.http.json({ method: "PATCH", path: at(ref), json, signal, repeatable: true }));
+    return schemas.user(await this.http.json({ method: "PATCH", path: at(ref), json, signal, repeatable: true }));
   }
 
   /** Deletes a user with its tokens, and the workspaces that it alone is in. */
@@ -72,16 +46,4 @@ export class Users {
 
 function at(ref: string, call = ""): string {
   return `/v1/users/${segment(ref)}${call}`;
-}
-
-function user(w: wire.User): User {
-  return {
-    id: w.id,
-    name: w.name,
-    email: w.email || undefined,
-    administrator: w.administrator,
-    workspaceId: w.workspace_id || undefined,
-    createdAt: w.created_at,
-    disabledAt: w.disabled_at,
-  };
 }

@@ -1,58 +1,10 @@
+import * as schemas from "./schemas.js";
 import type { HTTP, HTTPRequest } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
-import { encodeQuota, quotaReport, type Quota, type QuotaReport } from "./quotas.js";
-import type { CallOptions, URLAccess, PageOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-
-/** What a member may do in a workspace; docs/auth.md has the table. */
-export type Role = "owner" | "admin" | "member" | "viewer";
-
-/** What people share: sandboxes, images, snapshots and tokens belong to one. */
-export interface Workspace {
-  id: string;
-  name: string;
-  /** Names it in references, such as `@slug/snapshot:tag`. */
-  slug: string;
-  description: string;
-  /** The caller's. */
-  role: string;
-  /** What the management routes on the URLs of its sandboxes ask for at least. */
-  urlAccess: URLAccess;
-  createdBy: string;
-  createdAt: string;
-  updatedAt: string;
-}
-
-/** A user in a workspace. */
-export interface Member {
-  userId: string;
-  name: string;
-  email: string;
-  role: Role;
-  createdAt: string;
-}
-
-/** A workspace with its members. */
-export interface WorkspaceDetail extends Workspace {
-  members: Member[];
-}
-
-/** An open invitation to a workspace. */
-export interface Invitation {
-  id: string;
-  email: string;
-  role: string;
-  createdBy: string;
-  createdAt: string;
-  expiresAt: string;
-}
-
-/** Who was added: the member, or, for an address that is nobody's, the invitation with its code, which is shown only now. */
-export interface AddedMember {
-  member: Member | undefined;
-  invitation: (Invitation & { code: string }) | undefined;
-}
+import type { AddedMember, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail } from "./schemas.js";
 
 /** What a workspace is called. */
 export interface WorkspaceOptions extends CallOptions {
@@ -74,23 +26,23 @@ export class Workspaces {
   /** Makes a workspace that the caller owns. Never sent twice. */
   async create(name: string, options: Omit<WorkspaceOptions, "name"> = {}): Promise<WorkspaceDetail> {
     const { signal, ...rest } = options;
-    return detail(await this.send({ method: "POST", path: "/v1/workspaces", json: { ...rest, name }, signal, repeatable: false }));
+    return schemas.workspaceDetail(await this.send({ method: "POST", path: "/v1/workspaces", json: { ...rest, name }, signal, repeatable: false }));
   }
 
   /** Lists them, by name. */
   list(options: PageOptions = {}): PagePromise<Workspace> {
-    return pages(this.http, options, () => ({ path: "/v1/workspaces" }), workspace);
+    return pages(this.http, options, () => ({ path: "/v1/workspaces" }), schemas.workspace);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<WorkspaceDetail> {
-    return detail(await this.send({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
+    return schemas.workspaceDetail(await this.send({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
   /** Changes what is given. */
   async update(id: string, options: UpdateWorkspaceOptions): Promise<WorkspaceDetail> {
     const { signal, urlAccess, ...rest } = options;
     const json = { ...rest, url_access: urlAccess };
-    return detail(await this.send({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
+    return schemas.workspaceDetail(await this.send({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
   }
 
   /** Deletes a workspace with everything in it; its sandboxes end in the background. */
@@ -103,16 +55,13 @@ export class Workspaces {
     const json: wire.AddMember = { ...who, role };
     const path = at(id, "/members");
     const w = await this.send<wire.AddedMember>({ method: "POST", path, json, signal: options.signal, repeatable: false });
-    return {
-      member: w.member && member(w.member),
-      invitation: w.invitation && { ...invitation(w.invitation), code: w.invitation.code },
-    };
+    return schemas.addedMember(w);
   }
 
   /** Changes a member's role; throws a ConflictError when no owner would be left. */
   async setRole(id: string, userId: string, role: Role, options: CallOptions = {}): Promise<Member> {
     const path = at(id, `/members/${segment(userId)}`);
-    return member(await this.send({ method: "PUT", path, json: { role }, signal: options.signal, repeatable: true }));
+    return schemas.member(await this.send({ method: "PUT", path, json: { role }, signal: options.signal, repeatable: true }));
   }
 
   /** Deletes a membership; all users may delete their own. */
@@ -122,12 +71,12 @@ export class Workspaces {
 
   /** Lists the members, in the order they came. */
   members(id: string, options: PageOptions = {}): PagePromise<Member> {
-    return pages(this.http, options, () => ({ path: at(id, "/members") }), member);
+    return pages(this.http, options, () => ({ path: at(id, "/members") }), schemas.member);
   }
 
   /** Lists the open invitations, newest first. */
   invitations(id: string, options: PageOptions = {}): PagePromise<Invitation> {
-    return pages(this.http, options, () => ({ path: at(id, "/invitations") }), invitation);
+    return pages(this.http, options, () => ({ path: at(id, "/invitations") }), schemas.invitation);
   }
 
   /** Deletes an invitation: its code stops working. */
@@ -137,13 +86,13 @@ export class Workspaces {
 
   /** The workspace's quota and what is used of it. */
   async quota(id: string, options: CallOptions = {}): Promise<QuotaReport> {
-    return quotaReport(await this.send({ method: "GET", path: at(id, "/quota"), signal: options.signal, repeatable: true }));
+    return schemas.quotaReport(await this.send({ method: "GET", path: at(id, "/quota"), signal: options.signal, repeatable: true }));
   }
 
   /** Replaces what was set for the workspace. For administrators. */
   async setQuota(id: string, quota: Quota, options: CallOptions = {}): Promise<QuotaReport> {
     const path = at(id, "/quota");
-    return quotaReport(await this.send({ method: "PUT", path, json: encodeQuota(quota), signal: options.signal, repeatable: true }));
+    return schemas.quotaReport(await this.send({ method: "PUT", path, json: schemas.encodeQuota(quota), signal: options.signal, repeatable: true }));
   }
 
   private send<T>(request: HTTPRequest): Promise<T> {
@@ -157,30 +106,4 @@ export class Workspaces {
 
 function at(id: string, call = ""): string {
   return `/v1/workspaces/${segment(id)}${call}`;
-}
-
-function workspace(w: wire.Workspace): Workspace {
-  return {
-    id: w.id,
-    name: w.name,
-    slug: w.slug,
-    description: w.description ?? "",
-    role: w.role ?? "",
-    urlAccess: w.url_access,
-    createdBy: w.created_by ?? "",
-    createdAt: w.created_at,
-    updatedAt: w.updated_at,
-  };
-}
-
-function detail(w: wire.WorkspaceDetail): WorkspaceDetail {
-  return { ...workspace(w), members: w.members.map(member) };
-}
-
-function member(w: wire.Member): Member {
-  return { userId: w.user_id, name: w.name, email: w.email ?? "", role: w.role, createdAt: w.created_at };
-}
-
-function invitation(w: wire.Invitation): Invitation {
-  return { id: w.id, email: w.email, role: w.role, createdBy: w.created_by, createdAt: w.created_at, expiresAt: w.expires_at };
 }

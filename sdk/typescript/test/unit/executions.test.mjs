@@ -4,8 +4,8 @@ import { FileNotFoundError, ModboxError, NotFoundError, ProgramNotFoundError, Ti
 import { json, problem, serve, wireSandbox } from "../server.mjs";
 
 const wireExecution = (more = {}) => ({
-  id: "e", sandbox_id: "s", kind: "exec", command: ["true"], state: "running", exit_code: null, error: "", tty: false, one_shot: false,
-  cancelling: false, stdin_stream_id: "", stdout: { stream_id: "str_1", bytes: 0, truncated: false },
+  id: "e", sandbox_id: "s", kind: "exec", command: ["true"], state: "running", exit_code: null, tty: false, one_shot: false,
+  cancelling: false, stdout: { stream_id: "str_1", bytes: 0, truncated: false },
   stderr: { stream_id: "", bytes: 0, truncated: false }, created_by: "u", created_at: "2026-01-01T00:00:00Z", started_at: null,
   ended_at: null, duration_ms: 0, ...more,
 });

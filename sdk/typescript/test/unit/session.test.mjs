@@ -117,7 +117,7 @@ test("a build sends what there is, and nothing when it is unchanged", async (t) 
   assert.deepEqual(
     s.requests.map((r) => [r.method, r.path, r.body.toString()]),
     [
-      ["POST", "/v1/snapshot-builds", '{"name":"n","runtime":"base","content_hash":"h"}'],
+      ["POST", "/v1/snapshot-builds", '{"name":"n","content_hash":"h","runtime":"base"}'],
       ["PUT", "/v1/snapshot-builds/b/files", "\x01"],
       ["POST", "/v1/snapshot-builds/b/finish", '{"npm_packages":["p"],"env":{"A":"1"},"wait_for_quota_seconds":30}'],
       ["POST", "/v1/snapshot-builds", '{"runtime":"base"}'],

@@ -1,0 +1,1855 @@
+// The types of the API. Made from api/openapi.yaml by tools/schemas.mjs; run make gen.
+
+import type { ExecutionCommand } from "./executions.js";
+import type { components } from "./openapi.js";
+import type { CallOptions, FileContent, NewFile } from "./types.js";
+
+type Wire = components["schemas"];
+
+/** Where it is in its life. */
+export type SandboxState = "provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed";
+
+/** The credential for the management routes on its own URL; the workspace and the server may demand more. */
+export type URLAccess = "open" | "key";
+
+/** public: the URL suffices. private: visitors need an API token or a signed link as well. */
+export type PortAccess = "public" | "private";
+
+/** Where it is in its life; the last four are for good. */
+export type ExecutionState = "queued" | "running" | "completed" | "failed" | "timeout" | "cancelled";
+
+/** What it may do. */
+export type Role = "owner" | "admin" | "member" | "viewer";
+
+/** Limits in Kubernetes notation. */
+export interface Resources {
+  /** Memory. */
+  memory?: string | undefined;
+  /** Cores, or thousandths of a core with the suffix m. */
+  cpu?: string | undefined;
+  /** What may be written to its file system. */
+  disk?: string | undefined;
+}
+
+export function resources(w: Wire["Resources"]): Resources {
+  return {
+    memory: w.memory,
+    cpu: w.cpu,
+    disk: w.disk,
+  };
+}
+
+export function encodeResources(o: Resources): Wire["Resources"] {
+  return {
+    memory: o.memory,
+    cpu: o.cpu,
+    disk: o.disk,
+  };
+}
+
+/** The clocks of a sandbox beside its ttl. */
+export interface Timeouts {
+  /** How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds at least; 0: no limit. */
+  idleSeconds?: number | undefined;
+  /** What happens then; destroy when omitted. */
+  onIdle?: "destroy" | "pause" | undefined;
+  /** How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit. */
+  pausedSeconds?: number | undefined;
+  /** The timeout of commands that name none; 0: the server's default. */
+  executionSeconds?: number | undefined;
+}
+
+export function timeouts(w: Wire["Timeouts"]): Timeouts {
+  return {
+    idleSeconds: w.idle_seconds,
+    onIdle: w.on_idle,
+    pausedSeconds: w.paused_seconds,
+    executionSeconds: w.execution_seconds,
+  };
+}
+
+export function encodeTimeouts(o: Timeouts): Wire["Timeouts"] {
+  return {
+    idle_seconds: o.idleSeconds,
+    on_idle: o.onIdle,
+    paused_seconds: o.pausedSeconds,
+    execution_seconds: o.executionSeconds,
+  };
+}
+
+/** What a sandbox may be asked to have of a network. */
+export interface NetworkOptions {
+  /** Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses. */
+  enabled?: boolean | undefined;
+  /** Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first. */
+  ports?: readonly number[] | undefined;
+}
+
+export function encodeNetworkOptions(o: NetworkOptions): Wire["Network"] {
+  return {
+    enabled: o.enabled,
+    ports: o.ports && [...o.ports],
+  };
+}
+
+/** The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in any case. */
+export interface Quota {
+  /** Sandboxes that may run at the same time; paused ones do not count. */
+  sandboxes?: number | undefined;
+  /** Memory that the running ones may be limited to, together. */
+  memory?: string | undefined;
+  /** CPU that the running ones may be limited to, together. */
+  cpu?: string | undefined;
+  /** Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and files of builds take. */
+  disk?: string | undefined;
+  /** Sandboxes that may be made in a minute, forks included. */
+  createsPerMinute?: number | undefined;
+  /** The most memory that one sandbox may ask for. */
+  sandboxMemory?: string | undefined;
+  /** The most CPU that one sandbox may ask for. */
+  sandboxCpu?: string | undefined;
+  /** The most disk that one sandbox may ask for. */
+  sandboxDisk?: string | undefined;
+}
+
+export function quota(w: Wire["Quota"]): Quota {
+  return {
+    sandboxes: w.sandboxes,
+    memory: w.memory,
+    cpu: w.cpu,
+    disk: w.disk,
+    createsPerMinute: w.creates_per_minute,
+    sandboxMemory: w.sandbox_memory,
+    sandboxCpu: w.sandbox_cpu,
+    sandboxDisk: w.sandbox_disk,
+  };
+}
+
+export function encodeQuota(o: Quota): Wire["Quota"] {
+  return {
+    sandboxes: o.sandboxes,
+    memory: o.memory,
+    cpu: o.cpu,
+    disk: o.disk,
+    creates_per_minute: o.createsPerMinute,
+    sandbox_memory: o.sandboxMemory,
+    sandbox_cpu: o.sandboxCpu,
+    sandbox_disk: o.sandboxDisk,
+  };
+}
+
+/** Why a sandbox ended. */
+export interface Cause {
+  /** For programs. */
+  code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "disk_full" | "host_restart" | "internal";
+  /** For people. */
+  message: string;
+}
+
+export function cause(w: Wire["Cause"]): Cause {
+  return {
+    code: w.code,
+    message: w.message,
+  };
+}
+
+/** A port of a sandbox and where it is reached. */
+export interface PublishedPort {
+  /** The port in the sandbox. */
+  port: number;
+  /** The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read. */
+  url: string;
+  /** public: the URL suffices. private: visitors need an API token or a signed link as well. */
+  access: PortAccess;
+  /** When the URL was made. */
+  createdAt: string;
+}
+
+export function publishedPort(w: Wire["PublishedPort"]): PublishedPort {
+  return {
+    port: w.port,
+    url: w.url,
+    access: w.access,
+    createdAt: w.created_at,
+  };
+}
+
+/** A signed link to a private port. */
+export interface PortLink {
+  /** The link, for a browser. It is a secret. */
+  url: string;
+  /** What is signed of it; programs send it in the header X-Modbox-Token to the port's own URL. */
+  token: string;
+  /** When it stops working. */
+  expiresAt: string;
+}
+
+export function portLink(w: Wire["PortLink"]): PortLink {
+  return {
+    url: w.url,
+    token: w.token,
+    expiresAt: w.expires_at,
+  };
+}
+
+/** The network of a sandbox. */
+export interface SandboxNetwork {
+  /** Whether it reaches the internet. */
+  enabled: boolean;
+  /** The ports it publishes, in the order asked for. */
+  ports: PublishedPort[];
+}
+
+export function sandboxNetwork(w: Wire["SandboxNetwork"]): SandboxNetwork {
+  return {
+    enabled: w.enabled,
+    ports: w.ports.map(publishedPort),
+  };
+}
+
+/** One sandbox. */
+export interface Sandbox {
+  /** Its identifier. */
+  id: string;
+  /** The caller's identifier. */
+  name: string;
+  /** Where it is in its life. */
+  state: SandboxState;
+  /** The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret; share the URLs of published ports. Empty for callers who may only read. */
+  url: string;
+  /** The image reference it was made from. */
+  image: string;
+  /** The content the reference resolved to; empty until resolved. */
+  imageDigest: string;
+  /** The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot. */
+  imageId: string | undefined;
+  /** Debian packages that were installed in it. */
+  aptPackages: string[];
+  /** npm packages that were installed in it. */
+  npmPackages: string[];
+  /** Its labels. */
+  labels: Record<string, string>;
+  /** Its limits. */
+  resources: Resources;
+  /** The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080. */
+  readinessPort: number | undefined;
+  /** Its network. */
+  network: SandboxNetwork;
+  /** The credential for the management routes on its own URL; the workspace and the server may demand more. */
+  urlAccess: URLAccess;
+  /** How long it may live from created_at; 0 means no limit. */
+  ttlSeconds: number;
+  /** When its ttl ends it; null without one. */
+  deadline: string | null;
+  /** Its clocks beside the ttl. */
+  timeouts: Timeouts;
+  /** Time between its automatic checkpoints; 0: it has none. */
+  checkpointIntervalSeconds: number;
+  /** Time of its automatic checkpoint; null without one. */
+  lastCheckpointAt: string | null;
+  /** When something last used it. */
+  lastActivityAt: string | null;
+  /** When its idle timeout is over if nothing uses it before; null without one, and unless it runs. */
+  idleDeadline: string | null;
+  /** When it was paused; null unless it is paused. */
+  pausedAt: string | null;
+  /** When its paused timeout ends it; null without one, and unless it is paused. */
+  pausedDeadline: string | null;
+  /** Why its last resume started it anew with its files; absent when its memory was brought back. */
+  memoryLostReason: string | undefined;
+  /** The sandbox it was forked from; absent without one. */
+  parentId: string | undefined;
+  /** The snapshot it was made from; absent without one. */
+  snapshotId: string | undefined;
+  /** The caller's own words about it. */
+  description: string;
+  /** The caller's own entries about it. */
+  metadata: Record<string, string>;
+  /** Why it ended; null while it lives. */
+  cause: Cause | null;
+  /** The user who made it. */
+  createdBy: string;
+  /** The workspace it belongs to. */
+  workspaceId: string;
+  /** When it was asked for. */
+  createdAt: string;
+  /** When it last changed. */
+  updatedAt: string;
+  /** When it first ran; null until then. */
+  startedAt: string | null;
+  /** When it ended; null while it lives. */
+  endedAt: string | null;
+}
+
+export function sandbox(w: Wire["Sandbox"]): Sandbox {
+  return {
+    id: w.id,
+    name: w.name,
+    state: w.state,
+    url: w.url,
+    image: w.image,
+    imageDigest: w.image_digest,
+    imageId: w.image_id,
+    aptPackages: w.apt_packages ?? [],
+    npmPackages: w.npm_packages ?? [],
+    labels: w.labels,
+    resources: resources(w.resources),
+    readinessPort: w.readiness_port,
+    network: sandboxNetwork(w.network),
+    urlAccess: w.url_access,
+    ttlSeconds: w.ttl_seconds,
+    deadline: w.deadline,
+    timeouts: timeouts(w.timeouts),
+    checkpointIntervalSeconds: w.checkpoint_interval_seconds,
+    lastCheckpointAt: w.last_checkpoint_at,
+    lastActivityAt: w.last_activity_at,
+    idleDeadline: w.idle_deadline,
+    pausedAt: w.paused_at,
+    pausedDeadline: w.paused_deadline,
+    memoryLostReason: w.memory_lost_reason,
+    parentId: w.parent_id,
+    snapshotId: w.snapshot_id,
+    description: w.description ?? "",
+    metadata: w.metadata ?? {},
+    cause: w.cause && cause(w.cause),
+    createdBy: w.created_by,
+    workspaceId: w.workspace_id,
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+    startedAt: w.started_at,
+    endedAt: w.ended_at,
+  };
+}
+
+/** Describes a path in a sandbox, not following a last symlink. */
+export interface FileInfo {
+  /** Last element of the path. */
+  name: string;
+  /** Absolute path. */
+  path: string;
+  /** What it is. */
+  type: "file" | "directory" | "symlink" | "other";
+  /** Bytes. */
+  size: number;
+  /** Permission bits in octal, as for chmod. */
+  mode: string;
+  /** Owner's user id. */
+  uid: number;
+  /** Owner's group id. */
+  gid: number;
+  /** When its content last changed. */
+  modTime: string;
+  /** Where a symlink points, as written. */
+  target: string | undefined;
+}
+
+export function fileInfo(w: Wire["FileInfo"]): FileInfo {
+  return {
+    name: w.name,
+    path: w.path,
+    type: w.type,
+    size: w.size,
+    mode: w.mode,
+    uid: w.uid,
+    gid: w.gid,
+    modTime: w.mod_time,
+    target: w.target,
+  };
+}
+
+/** A name in a snapshot. */
+export interface SnapshotFile extends FileInfo {
+  /** Of what a file holds, when asked for; absent for a file of more than 64 MiB. */
+  sha256: string | undefined;
+}
+
+/** Where files of a snapshot can be downloaded. */
+export interface SnapshotDownload {
+  /** Where, relative to the server's address. Who has it needs nothing else. */
+  url: string;
+  /** Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted. */
+  expiresAt: string;
+}
+
+export function snapshotDownload(w: Wire["SnapshotDownload"]): SnapshotDownload {
+  return {
+    url: w.url,
+    expiresAt: w.expires_at,
+  };
+}
+
+/** Something that happened to a sandbox. */
+export interface SandboxEvent {
+  /** Grows with time; pass the last one as after_seq to list what happens afterwards. */
+  seq: number;
+  /** The sandbox. */
+  sandboxId: string;
+  /** When. */
+  time: string;
+  /** What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec. */
+  type: string;
+  /** What, for people. */
+  message: string;
+  /** The facts. */
+  data: Record<string, string>;
+}
+
+export function event(w: Wire["Event"]): SandboxEvent {
+  return {
+    seq: w.seq,
+    sandboxId: w.sandbox_id,
+    time: w.time,
+    type: w.type,
+    message: w.message,
+    data: w.data ?? {},
+  };
+}
+
+/** A moment's use of a sandbox. */
+export interface Stats {
+  /** When it was measured. */
+  time: string;
+  /** Memory in use. */
+  memoryBytes: number;
+  /** Its memory limit. */
+  memoryLimitBytes: number;
+  /** CPU time used since it started. */
+  cpuNanoseconds: number;
+  /** Its CPU limit in thousandths of a core. */
+  cpuLimitMillicores: number;
+  /** What it has written, as far as can be told. */
+  diskBytes: number;
+  /** Its disk limit. */
+  diskLimitBytes: number;
+  /** Processes inside. */
+  processes: number;
+  /** Proportional memory of its host processes; absent when unknown. */
+  hostPssBytes: number | undefined;
+}
+
+export function stats(w: Wire["Stats"]): Stats {
+  return {
+    time: w.time,
+    memoryBytes: w.memory_bytes,
+    memoryLimitBytes: w.memory_limit_bytes,
+    cpuNanoseconds: w.cpu_nanoseconds,
+    cpuLimitMillicores: w.cpu_limit_millicores,
+    diskBytes: w.disk_bytes,
+    diskLimitBytes: w.disk_limit_bytes,
+    processes: w.processes,
+    hostPssBytes: w.host_pss_bytes,
+  };
+}
+
+/** What a sandbox has used since it was made. */
+export interface Usage {
+  /** When it was measured last; null before it first ran. */
+  at: string | null;
+  /** How long it ran, pauses excluded. */
+  runningSeconds: number;
+  /** Processor time of all cores together. */
+  cpuSeconds: number;
+  /** Memory in use, added up over the time it ran. */
+  memoryByteSeconds: number;
+  /** Bytes it sent over its network interface. */
+  networkSentBytes: number;
+  /** Bytes it received over its network interface. */
+  networkReceivedBytes: number;
+}
+
+export function usage(w: Wire["Usage"]): Usage {
+  return {
+    at: w.at,
+    runningSeconds: w.running_seconds,
+    cpuSeconds: w.cpu_seconds,
+    memoryByteSeconds: w.memory_byte_seconds,
+    networkSentBytes: w.network_sent_bytes,
+    networkReceivedBytes: w.network_received_bytes,
+  };
+}
+
+/** An image that sandboxes can be made from. */
+export interface Image {
+  /** Its identifier. */
+  id: string;
+  /** Its name. */
+  name: string;
+  /** Its tag. */
+  tag: string;
+  /** Name and tag, as passed to create. */
+  ref: string;
+  /** Content address of its root file system; empty when it is not built yet. */
+  digest: string;
+  /** What is in it. */
+  description: string;
+  /** Comes with Modbox; in every workspace. */
+  builtin: boolean;
+  /** Used when a request names no image. */
+  isDefault: boolean;
+  /** Size of its root file system. */
+  sizeBytes: number;
+  /** Default memory limit. */
+  memory: string;
+  /** Default readiness port; absent without one. */
+  readinessPort: number | undefined;
+  /** Default ttl; 0 means no limit. */
+  ttlSeconds: number;
+  /** When it was registered. */
+  createdAt: string;
+  /** When it last changed. */
+  updatedAt: string;
+}
+
+export function image(w: Wire["Image"]): Image {
+  return {
+    id: w.id,
+    name: w.name,
+    tag: w.tag,
+    ref: w.ref,
+    digest: w.digest,
+    description: w.description,
+    builtin: w.builtin,
+    isDefault: w.is_default,
+    sizeBytes: w.size_bytes,
+    memory: w.memory,
+    readinessPort: w.readiness_port,
+    ttlSeconds: w.ttl_seconds,
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+  };
+}
+
+/** An image of a workspace's catalogue. */
+export interface SandboxImage {
+  /** Its identifier, for image_id. */
+  id: string;
+  /** What it is called. */
+  name: string;
+  /** The image reference without its tag, or with its digest. */
+  image: string;
+  /** The tag; empty for an image by digest. */
+  tag: string;
+  /** Words about it. */
+  description: string;
+  /** Comes with Modbox: it is in every workspace and cannot be deleted. */
+  builtin: boolean;
+  /** Whether sandboxes may be made from it. */
+  enabled: boolean;
+  /** Used when a request names no image. */
+  isDefault: boolean;
+  /** Memory limit of its sandboxes in MiB. */
+  memoryMb: number;
+  /** The port that must answer; absent without one: then a sandbox is ready when its agent is. */
+  readinessPort: number | undefined;
+  /** How long its sandboxes live unless they say; absent: no limit. */
+  ttlSeconds: number | undefined;
+  /** The registry it is pulled with; absent: whichever the workspace has for the host. */
+  registryId: string | undefined;
+  /** That registry's name; absent when it was deleted. */
+  registryName: string | undefined;
+  /** The workspace it belongs to; absent for a built-in one. */
+  workspaceId: string | undefined;
+  /** When it was made. */
+  createdAt: string;
+  /** When it last changed. */
+  updatedAt: string;
+}
+
+export function sandboxImage(w: Wire["SandboxImage"]): SandboxImage {
+  return {
+    id: w.id,
+    name: w.name,
+    image: w.image,
+    tag: w.tag,
+    description: w.description ?? "",
+    builtin: w.builtin,
+    enabled: w.enabled,
+    isDefault: w.is_default,
+    memoryMb: w.memory_mb,
+    readinessPort: w.readiness_port,
+    ttlSeconds: w.ttl_seconds,
+    registryId: w.registry_id,
+    registryName: w.registry_name,
+    workspaceId: w.workspace_id,
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+  };
+}
+
+/** An image that was removed. */
+export interface PrunedImage {
+  /** The name that it had; absent without one, and for one of another workspace. */
+  ref: string | undefined;
+  /** Content address of its root file system. */
+  digest: string;
+  /** Size of its root file system, which may be another image's, too, and then stays. */
+  sizeBytes: number;
+  /** The workspace that built it; absent for one that was pulled or comes with Modbox. */
+  workspaceId: string | undefined;
+}
+
+export function prunedImage(w: Wire["PrunedImage"]): PrunedImage {
+  return {
+    ref: w.ref,
+    digest: w.digest,
+    sizeBytes: w.size_bytes,
+    workspaceId: w.workspace_id,
+  };
+}
+
+/** Images that were removed, or would be. */
+export interface PrunedImages {
+  /** What was removed. */
+  images: PrunedImage[];
+  /** How much less is on the disk. With all, remains of interrupted pulls and builds count, which a dry run does not see. */
+  freedBytes: number;
+  /** Whether it only would be. */
+  dryRun: boolean;
+}
+
+export function prunedImages(w: Wire["PrunedImages"]): PrunedImages {
+  return {
+    images: w.images.map(prunedImage),
+    freedBytes: w.freed_bytes,
+    dryRun: w.dry_run,
+  };
+}
+
+/** What a sandbox of a runtime needs at least. */
+export interface Requirements {
+  /** Memory. */
+  memory: string | undefined;
+  /** CPU. */
+  cpu: string | undefined;
+  /** What it may write. */
+  disk: string | undefined;
+  /** It is of little use without a network. */
+  network: boolean;
+}
+
+export function requirements(w: Wire["Requirements"]): Requirements {
+  return {
+    memory: w.memory,
+    cpu: w.cpu,
+    disk: w.disk,
+    network: w.network,
+  };
+}
+
+/** A built-in image with what people want to know before they choose it. */
+export interface Runtime {
+  /** Identifier of its image. */
+  id: string;
+  /** Passed to create as image. */
+  name: string;
+  /** Whole reference of its image. */
+  image: string;
+  /** What is in it. */
+  description: string;
+  /** Address of the project's icon. */
+  iconUrl: string | undefined;
+  /** The project's colour. */
+  color: string | undefined;
+  /** Address of the project. */
+  url: string | undefined;
+  /** What it is good for. */
+  tags: string[];
+  /** What a sandbox needs to be of use. */
+  requirements: Requirements;
+  /** More about it, in Markdown. */
+  readme: string | undefined;
+  /** It is here. Otherwise its first use builds it, which takes a minute or so. */
+  built: boolean;
+  /** Content address of its root file system; absent when it is not built. */
+  digest: string | undefined;
+  /** Size of its root file system; 0 when it is not built. */
+  sizeBytes: number;
+  /** When it was first built; null when it is not. */
+  createdAt: string | null;
+}
+
+export function runtime(w: Wire["Runtime"]): Runtime {
+  return {
+    id: w.id,
+    name: w.name,
+    image: w.image,
+    description: w.description,
+    iconUrl: w.icon_url,
+    color: w.color,
+    url: w.url,
+    tags: w.tags,
+    requirements: requirements(w.requirements),
+    readme: w.readme,
+    built: w.built,
+    digest: w.digest,
+    sizeBytes: w.size_bytes,
+    createdAt: w.created_at,
+  };
+}
+
+/** A Debian package that cannot be installed. */
+export interface InvalidAptPackage {
+  /** The package as it was asked for. */
+  name: string;
+  /** Why not. */
+  reason: string;
+  /** The versions there are, when only the version is wrong. */
+  versions: string[];
+}
+
+export function invalidAptPackage(w: Wire["InvalidAptPackage"]): InvalidAptPackage {
+  return {
+    name: w.name,
+    reason: w.reason,
+    versions: w.versions ?? [],
+  };
+}
+
+/** Says which can be installed. */
+export interface AptPackageChecks {
+  /** Those that can. */
+  valid: string[];
+  /** Those that cannot. */
+  invalid: InvalidAptPackage[];
+}
+
+export function validatedAptPackages(w: Wire["ValidatedAptPackages"]): AptPackageChecks {
+  return {
+    valid: w.valid,
+    invalid: w.invalid.map(invalidAptPackage),
+  };
+}
+
+/** Where the output of an execution is kept. */
+export interface OutputStream {
+  /** GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted. */
+  streamId: string;
+  /** How many bytes are kept so far. */
+  bytes: number;
+  /** There were more than are kept. */
+  truncated: boolean;
+}
+
+export function outputStream(w: Wire["OutputStream"]): OutputStream {
+  return {
+    streamId: w.stream_id,
+    bytes: w.bytes,
+    truncated: w.truncated,
+  };
+}
+
+/** A command in a sandbox, kept after its end with its output. */
+export interface Execution {
+  /** Its identifier. */
+  id: string;
+  /** The sandbox it runs in. */
+  sandboxId: string;
+  /** How its end is judged. */
+  kind: "exec" | "job";
+  /** Program and arguments. */
+  command: string[];
+  /** Where it is in its life; the last four are for good. */
+  state: ExecutionState;
+  /** Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known. */
+  exitCode: number | null;
+  /** Why it failed, when not by its exit code. */
+  error: string | undefined;
+  /** It runs on a terminal. */
+  tty: boolean;
+  /** Its sandbox ends with it. */
+  oneShot: boolean;
+  /** It was asked to end. */
+  cancelling: boolean;
+  /** The stream it reads. Who has the id can write to it. */
+  stdinStreamId: string | undefined;
+  /** Its standard output. */
+  stdout: OutputStream;
+  /** Its standard error; the same stream as stdout with a terminal, or when combined. */
+  stderr: OutputStream;
+  /** The user who started it. */
+  createdBy: string;
+  /** When it was asked for. */
+  createdAt: string;
+  /** When it started; null until then. */
+  startedAt: string | null;
+  /** When it ended; null until then. */
+  endedAt: string | null;
+  /** Milliseconds from its start to its end, as measured in the sandbox. */
+  durationMs: number;
+}
+
+export function execution(w: Wire["Execution"]): Execution {
+  return {
+    id: w.id,
+    sandboxId: w.sandbox_id,
+    kind: w.kind,
+    command: w.command,
+    state: w.state,
+    exitCode: w.exit_code,
+    error: w.error,
+    tty: w.tty,
+    oneShot: w.one_shot,
+    cancelling: w.cancelling,
+    stdinStreamId: w.stdin_stream_id,
+    stdout: outputStream(w.stdout),
+    stderr: outputStream(w.stderr),
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    startedAt: w.started_at,
+    endedAt: w.ended_at,
+    durationMs: w.duration_ms,
+  };
+}
+
+/** A saved state of a sandbox. */
+export interface Checkpoint {
+  /** Its identifier. */
+  id: string;
+  /** Its name, unique among those of the sandbox. */
+  name: string;
+  /** The sandbox it is a state of. */
+  sandboxId: string;
+  /** What it takes on the server's disk. */
+  sizeBytes: number;
+  /** The user who made it. */
+  createdBy: string;
+  /** When it was made. */
+  createdAt: string;
+}
+
+export function checkpoint(w: Wire["Checkpoint"]): Checkpoint {
+  return {
+    id: w.id,
+    name: w.name,
+    sandboxId: w.sandbox_id,
+    sizeBytes: w.size_bytes,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+  };
+}
+
+/** The saved filesystem of a sandbox or of a build. */
+export interface Snapshot {
+  /** Its identifier. */
+  id: string;
+  /** Its name. */
+  name: string;
+  /** Its tag; absent when another snapshot of the name has taken it. */
+  tag: string | undefined;
+  /** How other workspaces name it when it is public. */
+  fullName: string;
+  /** The caller's own words about it. */
+  description: string;
+  /** The caller's own words about this version. */
+  message: string;
+  /** The caller's own entries about it. */
+  metadata: Record<string, string>;
+  /** The snapshot that came before it; absent without one. */
+  parentId: string | undefined;
+  /** The sandbox it was taken of; absent for a build. */
+  sandboxId: string | undefined;
+  /** Reference of the image at the bottom. */
+  image: string;
+  /** The root file system it was laid on. */
+  baseDigest: string | undefined;
+  /** Its root file system. */
+  digest: string | undefined;
+  /** What its root file system takes on disk. */
+  sizeBytes: number;
+  /** What was written beyond its base, compressed. */
+  layerBytes: number;
+  /** Names in its root file system. */
+  fileCount: number;
+  /** Every workspace may read it and make sandboxes from it. */
+  public: boolean;
+  /** What a build was made of; absent for others. */
+  contentHash: string | undefined;
+  /** The user who made it; absent for that of another workspace. */
+  createdBy: string | undefined;
+  /** When it was made. */
+  createdAt: string;
+  /** When it was deleted; only lineages have deleted ones. */
+  deletedAt: string | undefined;
+}
+
+export function snapshot(w: Wire["Snapshot"]): Snapshot {
+  return {
+    id: w.id,
+    name: w.name,
+    tag: w.tag,
+    fullName: w.full_name,
+    description: w.description ?? "",
+    message: w.message ?? "",
+    metadata: w.metadata ?? {},
+    parentId: w.parent_id,
+    sandboxId: w.sandbox_id,
+    image: w.image,
+    baseDigest: w.base_digest,
+    digest: w.digest,
+    sizeBytes: w.size_bytes,
+    layerBytes: w.layer_bytes,
+    fileCount: w.file_count,
+    public: w.public,
+    contentHash: w.content_hash,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    deletedAt: w.deleted_at,
+  };
+}
+
+/** How a workspace signs in to a registry, without the password. */
+export interface Registry {
+  /** Its identifier. */
+  id: string;
+  /** Its name. */
+  name: string;
+  /** The registry, as it was written. */
+  server: string;
+  /** Who signs in. */
+  username: string;
+  /** As it was given. */
+  email: string | undefined;
+  /** Whether it is used. */
+  enabled: boolean;
+  /** When it was made. */
+  createdAt: string;
+  /** When it last changed. */
+  updatedAt: string;
+}
+
+export function registry(w: Wire["Registry"]): Registry {
+  return {
+    id: w.id,
+    name: w.name,
+    server: w.server,
+    username: w.username,
+    email: w.email,
+    enabled: w.enabled,
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+  };
+}
+
+/** An API token, without its text. */
+export interface Token {
+  /** Its identifier. */
+  id: string;
+  /** What it is for. */
+  description: string;
+  /** The workspace its requests act in. */
+  workspaceId: string;
+  /** It keeps out of its user's other workspaces. */
+  workspaceOnly: boolean;
+  /** What it may do; all that its user may when empty. */
+  scopes: string[];
+  /** When it was made. */
+  createdAt: string;
+  /** When it was last used, within a few minutes; null when never. */
+  lastUsedAt: string | null;
+  /** When it stops working; null for never. */
+  expiresAt: string | null;
+}
+
+export function token(w: Wire["Token"]): Token {
+  return {
+    id: w.id,
+    description: w.description,
+    workspaceId: w.workspace_id,
+    workspaceOnly: w.workspace_only,
+    scopes: w.scopes,
+    createdAt: w.created_at,
+    lastUsedAt: w.last_used_at,
+    expiresAt: w.expires_at,
+  };
+}
+
+/** A token just made. */
+export interface NewToken extends Token {
+  /** The token's text. It is shown only now. */
+  token: string;
+}
+
+export function newToken(w: Wire["NewToken"]): NewToken {
+  return {
+    ...token(w),
+    token: w.token,
+  };
+}
+
+/** A sign-in that has not ended, without its tokens. */
+export interface SignInSession {
+  /** Its identifier. */
+  id: string;
+  /** How the user signed in: password, invitation, or the name of another service. */
+  method: string;
+  /** The IP address from which the user signed in. */
+  address: string;
+  /** The request was made with its access token. */
+  current: boolean;
+  /** When the user signed in. */
+  createdAt: string;
+  /** When it last got tokens; one in use gets them every 5 minutes. */
+  refreshedAt: string;
+  /** When it ends unless it is refreshed before. */
+  expiresAt: string;
+}
+
+export function signInSession(w: Wire["SignInSession"]): SignInSession {
+  return {
+    id: w.id,
+    method: w.method,
+    address: w.address,
+    current: w.current,
+    createdAt: w.created_at,
+    refreshedAt: w.refreshed_at,
+    expiresAt: w.expires_at,
+  };
+}
+
+/** Says who the caller is. */
+export interface Identity {
+  /** The user. */
+  userId: string;
+  /** What it signs in as. */
+  name: string;
+  /** Its e-mail address; empty without one. */
+  email: string | undefined;
+  /** The workspace requests act in. */
+  workspaceId: string;
+  /** The API token presented; empty for a session. */
+  tokenId: string;
+  /** The user's role in the workspace. */
+  role: string;
+  /** The user looks after the installation. */
+  administrator: boolean;
+  /** What the caller may do in the workspace. */
+  permissions: string[];
+}
+
+export function whoami(w: Wire["Whoami"]): Identity {
+  return {
+    userId: w.user_id,
+    name: w.name,
+    email: w.email || undefined,
+    workspaceId: w.workspace_id,
+    tokenId: w.token_id,
+    role: w.role,
+    administrator: w.administrator,
+    permissions: w.permissions,
+  };
+}
+
+/** Says what the server is. */
+export interface ServerVersion {
+  /** Version of the server. */
+  version: string;
+  /** What runs its sandboxes. */
+  driver: string;
+}
+
+export function version(w: Wire["Version"]): ServerVersion {
+  return {
+    version: w.version,
+    driver: w.driver,
+  };
+}
+
+/** Somebody who signs in. */
+export interface User {
+  /** Its identifier. */
+  id: string;
+  /** What it signs in as. */
+  name: string;
+  /** Its e-mail address; empty when not known. */
+  email: string | undefined;
+  /** It looks after the installation. */
+  administrator: boolean;
+  /** Its own workspace. */
+  workspaceId: string | undefined;
+  /** When it was made. */
+  createdAt: string;
+  /** When it was disabled; null when it is not. */
+  disabledAt: string | null;
+}
+
+export function user(w: Wire["User"]): User {
+  return {
+    id: w.id,
+    name: w.name,
+    email: w.email || undefined,
+    administrator: w.administrator,
+    workspaceId: w.workspace_id || undefined,
+    createdAt: w.created_at,
+    disabledAt: w.disabled_at,
+  };
+}
+
+/** A user just made. */
+export interface NewUser extends User {
+  /** By which the user chooses its password, once. It is shown only now. */
+  code: string | undefined;
+}
+
+export function newUser(w: Wire["NewUser"]): NewUser {
+  return {
+    ...user(w),
+    code: w.code,
+  };
+}
+
+/** A user of a workspace. */
+export interface Member {
+  /** The user. */
+  userId: string;
+  /** What it signs in as. */
+  name: string;
+  /** Its e-mail address, when known. */
+  email: string;
+  /** What it may do. */
+  role: Role;
+  /** When it became a member. */
+  createdAt: string;
+}
+
+export function member(w: Wire["Member"]): Member {
+  return {
+    userId: w.user_id,
+    name: w.name,
+    email: w.email ?? "",
+    role: w.role,
+    createdAt: w.created_at,
+  };
+}
+
+/** A tenant. It owns sandboxes, snapshots and what else there is. */
+export interface Workspace {
+  /** Its identifier. */
+  id: string;
+  /** What people call it. */
+  name: string;
+  /** Names it in references. */
+  slug: string;
+  /** What it is for. */
+  description: string;
+  /** The caller's role. */
+  role: Role;
+  /** The user who made it. */
+  createdBy: string;
+  /** When it was made. */
+  createdAt: string;
+  /** When it was last changed. */
+  updatedAt: string;
+  /** The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more. */
+  urlAccess: URLAccess;
+}
+
+export function workspace(w: Wire["Workspace"]): Workspace {
+  return {
+    id: w.id,
+    name: w.name,
+    slug: w.slug,
+    description: w.description,
+    role: w.role,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+    urlAccess: w.url_access,
+  };
+}
+
+/** A workspace with its members. */
+export interface WorkspaceDetail extends Workspace {
+  /** Its members, in the order they came. */
+  members: Member[];
+}
+
+export function workspaceDetail(w: Wire["WorkspaceDetail"]): WorkspaceDetail {
+  return {
+    ...workspace(w),
+    members: w.members.map(member),
+  };
+}
+
+/** An open invitation to a workspace, without its code. */
+export interface Invitation {
+  /** Its identifier. */
+  id: string;
+  /** Whom it is for. */
+  email: string;
+  /** What the member will be allowed to do. */
+  role: string;
+  /** The user who made it. */
+  createdBy: string;
+  /** When it was made. */
+  createdAt: string;
+  /** Until when it can be accepted. */
+  expiresAt: string;
+}
+
+export function invitation(w: Wire["Invitation"]): Invitation {
+  return {
+    id: w.id,
+    email: w.email,
+    role: w.role,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    expiresAt: w.expires_at,
+  };
+}
+
+/** An invitation just made. */
+export interface NewInvitation extends Invitation {
+  /** What the invited accepts it with, once. It is shown only now. */
+  code: string;
+}
+
+export function newInvitation(w: Wire["NewInvitation"]): NewInvitation {
+  return {
+    ...invitation(w),
+    code: w.code,
+  };
+}
+
+/** The result for an added member: one of the two is there. */
+export interface AddedMember {
+  /** The member, when it was a user. */
+  member: Member | undefined;
+  /** The invitation, when it was not. */
+  invitation: NewInvitation | undefined;
+}
+
+export function addedMember(w: Wire["AddedMember"]): AddedMember {
+  return {
+    member: w.member && member(w.member),
+    invitation: w.invitation && newInvitation(w.invitation),
+  };
+}
+
+/** The bytes of a workspace on the server's disk. */
+export interface DiskUse {
+  /** What sandboxes that are not paused may write: their limits. */
+  sandboxes: number;
+  /** What paused sandboxes take, with their memory. */
+  paused: number;
+  /** What checkpoints take. */
+  checkpoints: number;
+  /** What snapshots take, each with its whole root filesystem. */
+  snapshots: number;
+  /** What output and input of executions took when it was last measured, which is every minute. */
+  streams: number;
+  /** What the boxes of builds and installs that are under way may write: their limits. */
+  builds: number;
+  /** What the files of builds take that are not finished. */
+  uploads: number;
+  /** What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them. */
+  images: number;
+  /** What builds have left beside them: cached layers, images that lost their names, and installed packages that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes. */
+  buildCache: number;
+}
+
+export function diskUse(w: Wire["DiskUse"]): DiskUse {
+  return {
+    sandboxes: w.sandboxes,
+    paused: w.paused,
+    checkpoints: w.checkpoints,
+    snapshots: w.snapshots,
+    streams: w.streams,
+    builds: w.builds,
+    uploads: w.uploads,
+    images: w.images,
+    buildCache: w.build_cache,
+  };
+}
+
+/** What a workspace has of what its quota limits. */
+export interface QuotaUsed {
+  /** Sandboxes that are being made, run, or are being paused or resumed. */
+  sandboxes: number;
+  /** Their memory, and that of builds. */
+  memory: string;
+  /** Their CPU, and that of builds. */
+  cpu: string;
+  /** The sum of disk_by. */
+  disk: string;
+  /** What the disk is used for, in bytes. */
+  diskBy: DiskUse;
+}
+
+export function quotaUsed(w: Wire["QuotaUsed"]): QuotaUsed {
+  return {
+    sandboxes: w.sandboxes,
+    memory: w.memory,
+    cpu: w.cpu,
+    disk: w.disk,
+    diskBy: diskUse(w.disk_by),
+  };
+}
+
+/** What a workspace may have and what it has of it. */
+export interface QuotaReport {
+  /** The workspace. */
+  workspaceId: string;
+  /** The limits that count, all of them; 0 is none. */
+  limits: Quota;
+  /** Those of them that an administrator has set for this workspace; the others are the server's defaults. */
+  set: Quota;
+  /** What is used. */
+  used: QuotaUsed;
+}
+
+export function quotaReport(w: Wire["QuotaReport"]): QuotaReport {
+  return {
+    workspaceId: w.workspace_id,
+    limits: quota(w.limits),
+    set: quota(w.set),
+    used: quotaUsed(w.used),
+  };
+}
+
+/** What is in a record of the audit log. */
+export interface AuditRecord {
+  /** Its number, without gaps in the whole log. */
+  seq: number;
+  /** When it was made. */
+  time: string;
+  /** What was asked for: the operation of this document, or the name of an action of the server. */
+  action: string;
+  /** ok, started, cancelled, interrupted, failed, or the code of the error. */
+  outcome: string;
+  /** The HTTP status; absent when there was no request. */
+  status: number | undefined;
+  /** Milliseconds that it took. */
+  durationMs: number;
+  /** The id of the request, as in the header X-Request-Id. */
+  requestId: string | undefined;
+  /** The route of the request. */
+  route: string | undefined;
+  /** The permission that the route needs. */
+  permission: string | undefined;
+  /** The user who asked. */
+  userId: string | undefined;
+  /** The API token that was presented. */
+  tokenId: string | undefined;
+  /** The session that was presented. */
+  sessionId: string | undefined;
+  /** The user's role in the workspace. */
+  role: string | undefined;
+  /** The user acted as an administrator of the installation. */
+  administrator: boolean;
+  /** How a request without a user came, such as through a sandbox's own URL. */
+  via: string | undefined;
+  /** The IP address of the client. */
+  address: string | undefined;
+  /** The program of the client, as it calls itself. */
+  userAgent: string | undefined;
+  /** The workspace of the object. */
+  workspaceId: string | undefined;
+  /** The kind of the object. */
+  objectKind: string | undefined;
+  /** The id of the object. */
+  objectId: string | undefined;
+  /** The name of the object. */
+  objectName: string | undefined;
+  /** The program and its arguments, without secrets. */
+  command: string[];
+  /** The command had more arguments or bytes. */
+  commandTruncated: boolean;
+  /** Other facts, by name. */
+  details: Record<string, string>;
+}
+
+export function auditRecord(w: Wire["AuditRecord"]): AuditRecord {
+  return {
+    seq: w.seq,
+    time: w.time,
+    action: w.action,
+    outcome: w.outcome,
+    status: w.status,
+    durationMs: w.duration_ms,
+    requestId: w.request_id,
+    route: w.route,
+    permission: w.permission,
+    userId: w.user_id,
+    tokenId: w.token_id,
+    sessionId: w.session_id,
+    role: w.role,
+    administrator: w.administrator ?? false,
+    via: w.via,
+    address: w.address,
+    userAgent: w.user_agent,
+    workspaceId: w.workspace_id,
+    objectKind: w.object_kind,
+    objectId: w.object_id,
+    objectName: w.object_name,
+    command: w.command ?? [],
+    commandTruncated: w.command_truncated ?? false,
+    details: w.details ?? {},
+  };
+}
+
+/** A record of the audit log with its place in the chain. */
+export interface AuditEntry {
+  /** Its number, without gaps in the whole log. */
+  seq: number;
+  /** The hash of the record before, in hexadecimal; zeros before the first. */
+  prev: string;
+  /** SHA-256, in hexadecimal, over the 32 bytes of prev and the bytes of record as they are here. */
+  hash: string;
+  record: AuditRecord;
+}
+
+export function auditEntry(w: Wire["AuditEntry"]): AuditEntry {
+  return {
+    seq: w.seq,
+    prev: w.prev,
+    hash: w.hash,
+    record: auditRecord(w.record),
+  };
+}
+
+/** The answer to GET /v1/audit/verify. */
+export interface AuditReport {
+  /** Whether every record that is kept is what it was when it was made. */
+  ok: boolean;
+  /** What is wrong first; empty when nothing is. */
+  problem: string;
+  /** Records that were checked. */
+  records: number;
+  /** The newest record that retention removed; 0 when none was. */
+  anchorSeq: number;
+  /** The hash of the newest record that retention removed, in hexadecimal; zeros when none was. */
+  anchorHash: string;
+  /** The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew. */
+  headSeq: number;
+  /** The hash of the newest record, in hexadecimal. */
+  headHash: string;
+}
+
+export function auditReport(w: Wire["AuditReport"]): AuditReport {
+  return {
+    ok: w.ok,
+    problem: w.problem,
+    records: w.records,
+    anchorSeq: w.anchor_seq,
+    anchorHash: w.anchor_hash,
+    headSeq: w.head_seq,
+    headHash: w.head_hash,
+  };
+}
+
+/** A command: exactly one of `command` and `shell`. */
+export interface Command {
+  /** Program and arguments, run without a shell. */
+  command?: readonly string[] | undefined;
+  /** A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
+  shell?: string | undefined;
+  /** Working directory; the image's when omitted. */
+  cwd?: string | undefined;
+  /** Environment variables in addition to the sandbox's. */
+  env?: Record<string, string> | undefined;
+  /** User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
+  user?: string | undefined;
+  /** What the command reads from its standard input; empty when omitted. */
+  stdin?: string | undefined;
+  /** The command and its children are ended after this; 60 when omitted, 3600 at most, unless the server is set otherwise. */
+  timeoutSeconds?: number | undefined;
+}
+
+export function encodeCommand(o: Command) {
+  return {
+    command: o.command && [...o.command],
+    shell: o.shell,
+    cwd: o.cwd,
+    env: o.env,
+    user: o.user,
+    stdin: o.stdin,
+    timeout_seconds: o.timeoutSeconds,
+  };
+}
+
+/** How an execution runs, beside its command. */
+export interface ExecutionOptions {
+  /** exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0. */
+  kind?: "exec" | "job" | undefined;
+  /** Make a stream for its standard input; without one that is empty. */
+  stdin?: boolean | undefined;
+  /** A stream made before by POST /v1/streams that it reads as its standard input. */
+  stdinStreamId?: string | undefined;
+  /** One stream for stdout and stderr. */
+  combined?: boolean | undefined;
+  /** ignore keeps nothing of it; keep when omitted. */
+  stdout?: "keep" | "ignore" | undefined;
+  /** ignore keeps nothing of it; keep when omitted. */
+  stderr?: "keep" | "ignore" | undefined;
+  /** Files written before it starts. */
+  files?: readonly Omit<NewFile, "mode">[] | undefined;
+  /** Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
+  tty?: { rows: number; cols: number } | undefined;
+}
+
+export function encodeExecutionOptions(o: ExecutionOptions) {
+  return {
+    kind: o.kind,
+    stdin: o.stdin,
+    stdin_stream_id: o.stdinStreamId,
+    combined: o.combined,
+    stdout: o.stdout,
+    stderr: o.stderr,
+  };
+}
+
+/** What sandbox to make; the empty object is the default image with default limits. */
+export interface CreateSandboxOptions extends CallOptions {
+  /** Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists. */
+  name?: string | undefined;
+  /** Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server. */
+  image?: string | undefined;
+  /** ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image. */
+  imageId?: string | undefined;
+  /** Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag. */
+  snapshot?: string | undefined;
+  /** Environment variables of every process in the sandbox. They are never shown again. */
+  env?: Record<string, string> | undefined;
+  /** Up to 64 labels to find it by. */
+  labels?: Record<string, string> | undefined;
+  /** It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit. */
+  ttlSeconds?: number | undefined;
+  /** Limits; the image's or the server's defaults for what is omitted. */
+  resources?: Resources | undefined;
+  /** Clocks beside the ttl; none when omitted. */
+  timeouts?: Timeouts | undefined;
+  /** Access to the internet, and ports to publish; neither when omitted. */
+  network?: NetworkOptions | undefined;
+  /** Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to 86400. 0 or omitted: none. */
+  checkpointIntervalSeconds?: number | undefined;
+  /** Your own words about it. */
+  description?: string | undefined;
+  /** Your own entries about it, up to 64; they mean nothing to the server. */
+  metadata?: Record<string, string> | undefined;
+  /** The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key when omitted. */
+  urlAccess?: URLAccess | undefined;
+  /** oneshot: it ends with its command, with cause completed. interactive when omitted. */
+  mode?: "interactive" | "oneshot" | undefined;
+  /** End a live sandbox of the same name, whose place in the quota the new one may have. */
+  replace?: boolean | undefined;
+  /** Answer only when it runs or has ended, or after this many seconds (at most 240); 0 answers at once. */
+  waitSeconds?: number | undefined;
+  /** Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line. */
+  waitForQuotaSeconds?: number | undefined;
+  /** Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones. */
+  aptPackages?: readonly string[] | undefined;
+  /** npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64. */
+  npmPackages?: readonly string[] | undefined;
+  /** A command that starts as an execution as soon as it runs. */
+  command?: ExecutionCommand | undefined;
+  /** Makes repeated creates one within 24 hours; undefined is a new key for this call. */
+  idempotencyKey?: string | undefined;
+}
+
+export function encodeCreateSandboxOptions(o: CreateSandboxOptions) {
+  return {
+    name: o.name,
+    image: o.image,
+    image_id: o.imageId,
+    snapshot: o.snapshot,
+    env: o.env,
+    labels: o.labels,
+    ttl_seconds: o.ttlSeconds,
+    resources: o.resources && encodeResources(o.resources),
+    timeouts: o.timeouts && encodeTimeouts(o.timeouts),
+    network: o.network && encodeNetworkOptions(o.network),
+    checkpoint_interval_seconds: o.checkpointIntervalSeconds,
+    description: o.description,
+    metadata: o.metadata,
+    url_access: o.urlAccess,
+    mode: o.mode,
+    replace: o.replace,
+    apt_packages: o.aptPackages && [...o.aptPackages],
+    npm_packages: o.npmPackages && [...o.npmPackages],
+  };
+}
+
+/** What children to make; the empty object is one. */
+export interface ForkOptions extends CallOptions {
+  /** How many; 1, or as many as there are names, when omitted. */
+  count?: number | undefined;
+  /** Names of the first ones; made up for the others. */
+  names?: readonly string[] | undefined;
+  /** Environment variables in addition to the parent's. */
+  env?: Record<string, string> | undefined;
+  /** Labels in addition to the parent's. */
+  labels?: Record<string, string> | undefined;
+  /** Destroyed this long after the fork; the parent's ttl when omitted. */
+  ttlSeconds?: number | undefined;
+  /** Clocks beside the ttl; the parent's when omitted. */
+  timeouts?: Timeouts | undefined;
+  /** Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line. */
+  waitForQuotaSeconds?: number | undefined;
+}
+
+export function encodeForkOptions(o: ForkOptions) {
+  return {
+    count: o.count,
+    names: o.names && [...o.names],
+    env: o.env,
+    labels: o.labels,
+    ttl_seconds: o.ttlSeconds,
+    timeouts: o.timeouts && encodeTimeouts(o.timeouts),
+  };
+}
+
+/** How a paused sandbox is brought back. */
+export interface ResumeOptions extends CallOptions {
+  /** prefer, also when omitted: bring the memory back, and where that cannot be done start anew with the files. require: stay paused then. discard: start anew with the files in any case. */
+  memory?: "prefer" | "require" | "discard" | undefined;
+  /** Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line. */
+  waitForQuotaSeconds?: number | undefined;
+}
+
+export function encodeResumeOptions(o: ResumeOptions) {
+  return {
+    memory: o.memory,
+  };
+}
+
+/** What a snapshot is called. */
+export interface CreateSnapshotOptions extends CallOptions {
+  /** Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name. */
+  name?: string | undefined;
+  /** Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted. */
+  tag?: string | undefined;
+  /** Your own words about it. */
+  description?: string | undefined;
+  /** Your own words about this version. */
+  message?: string | undefined;
+  /** Your own entries about it, up to 64; they mean nothing to the server. */
+  metadata?: Record<string, string> | undefined;
+  /** Every workspace may read it and make sandboxes from it. */
+  public?: boolean | undefined;
+}
+
+export function encodeCreateSnapshotOptions(o: CreateSnapshotOptions) {
+  return {
+    name: o.name,
+    tag: o.tag,
+    description: o.description,
+    message: o.message,
+    metadata: o.metadata,
+    public: o.public,
+  };
+}
+
+/** What a snapshot is built of, and called. */
+export interface BuildSnapshotOptions extends CreateSnapshotOptions {
+  /** Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build. */
+  contentHash?: string | undefined;
+  /** Build although there is a snapshot of the same content. */
+  force?: boolean | undefined;
+  /** Where the files go; the image's working directory when omitted. */
+  dir?: string | undefined;
+  /** Debian packages to install. */
+  aptPackages?: readonly string[] | undefined;
+  /** npm packages to install globally. */
+  npmPackages?: readonly string[] | undefined;
+  /** Default environment variables of sandboxes made from it. They are never shown again. */
+  env?: Record<string, string> | undefined;
+  /** Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line. */
+  waitForQuotaSeconds?: number | undefined;
+  /** A tar.gz with names relative to `dir`. */
+  files?: FileContent | undefined;
+}
+
+export function encodeBuildSnapshotOptions(o: BuildSnapshotOptions) {
+  return {
+    name: o.name,
+    tag: o.tag,
+    description: o.description,
+    message: o.message,
+    metadata: o.metadata,
+    public: o.public,
+    content_hash: o.contentHash,
+    force: o.force,
+    dir: o.dir,
+  };
+}
+
+/** What image to build from a Dockerfile. */
+export interface BuildImageOptions extends CallOptions {
+  /** The image's name, as in app, app:v1 or registry.example.com/team/app:v1. Without one it is known by its digest, and kept for an hour unless something uses it. */
+  tag?: string | undefined;
+  /** Values of ARGs; they are no secrets. */
+  buildArgs?: Record<string, string> | undefined;
+  /** The stage to build, by name or number; the last when omitted. */
+  target?: string | undefined;
+  /** Make every layer anew. */
+  noCache?: boolean | undefined;
+  /** Let RUN reach the network. */
+  network?: boolean | undefined;
+  /** Push the image to the registry that tag names. */
+  push?: boolean | undefined;
+  /** Limits of each RUN; the server's for builds where omitted. */
+  resources?: Resources | undefined;
+  /** How long the build may take, the waiting included; the server's limit when omitted. */
+  timeoutSeconds?: number | undefined;
+  /** Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. */
+  waitForQuotaSeconds?: number | undefined;
+  /** The Dockerfile's text, instead of the file at `path`. */
+  dockerfile?: string | undefined;
+  /** Where the Dockerfile is among the files; default `Dockerfile`. */
+  path?: string | undefined;
+}
+
+export function encodeBuildImageOptions(o: BuildImageOptions) {
+  return {
+    tag: o.tag,
+    build_args: o.buildArgs,
+    target: o.target,
+    no_cache: o.noCache,
+    network: o.network,
+    push: o.push,
+    resources: o.resources && encodeResources(o.resources),
+    timeout_seconds: o.timeoutSeconds,
+    wait_for_quota_seconds: o.waitForQuotaSeconds,
+  };
+}
+
+/** What can be said of an image of the catalogue. What is undefined is as the image has it, or stays. */
+export interface SandboxImageOptions extends CallOptions {
+  /** The tag. */
+  tag?: string | undefined;
+  /** Your own words about it. */
+  description?: string | undefined;
+  /** false: no sandbox may be made from it. Of a built-in image only this can be changed, by an administrator of the installation. */
+  enabled?: boolean | undefined;
+  /** Use it when a request names no image. */
+  isDefault?: boolean | undefined;
+  /** Memory limit of its sandboxes in MiB, 256 to 8192; 0: the image's own, or the server's default. */
+  memoryMb?: number | undefined;
+  /** The port that must answer; 0: none. */
+  readinessPort?: number | undefined;
+  /** 60 to 86400; 0: no limit. */
+  ttlSeconds?: number | undefined;
+  /** The registry to pull it with; empty: whichever the workspace has for the host. */
+  registryId?: string | undefined;
+}
+
+export function encodeSandboxImageOptions(o: SandboxImageOptions) {
+  return {
+    tag: o.tag,
+    description: o.description,
+    enabled: o.enabled,
+    is_default: o.isDefault,
+    memory_mb: o.memoryMb,
+    readiness_port: o.readinessPort,
+    ttl_seconds: o.ttlSeconds,
+    registry_id: o.registryId,
+  };
+}
+
+/** Which images to prune. */
+export interface PruneOptions extends CallOptions {
+  /** Of all workspaces, and pulled ones that nobody uses; for administrators of the installation. */
+  all?: boolean | undefined;
+  /** Remove nothing, and say what would be. */
+  dryRun?: boolean | undefined;
+}
+
+export function encodePruneOptions(o: PruneOptions) {
+  return {
+    all: o.all,
+    dry_run: o.dryRun,
+  };
+}
+
+/** How to publish a port. */
+export interface PublishPortOptions extends CallOptions {
+  /** Who may use its URL; public when omitted. */
+  access?: PortAccess | undefined;
+}
+
+export function encodePublishPortOptions(o: PublishPortOptions) {
+  return {
+    access: o.access,
+  };
+}
+
+/** How to make a signed link. */
+export interface PortLinkOptions extends CallOptions {
+  /** How long it works, 60 to 604800 seconds; an hour when omitted. */
+  expiresInSeconds?: number | undefined;
+}
+
+export function encodePortLinkOptions(o: PortLinkOptions) {
+  return {
+    expires_in_seconds: o.expiresInSeconds,
+  };
+}
+
+/** What token to make; the empty object is one that may do all that its user may. */
+export interface CreateTokenOptions extends CallOptions {
+  /** What the token is for. */
+  description?: string | undefined;
+  /** How long it works; for ever when omitted. */
+  expiresInSeconds?: number | undefined;
+  /** What it may do; all that its user may when omitted. A token made with a narrowed one is narrowed as much at least. */
+  scopes?: readonly string[] | undefined;
+  /** Keep it out of its user's other workspaces. */
+  workspaceOnly?: boolean | undefined;
+}
+
+export function encodeCreateTokenOptions(o: CreateTokenOptions) {
+  return {
+    description: o.description,
+    expires_in_seconds: o.expiresInSeconds,
+    scopes: o.scopes && [...o.scopes],
+    workspace_only: o.workspaceOnly,
+  };
+}
+
+/** What user to make. */
+export interface CreateUserOptions extends CallOptions {
+  /** Its e-mail address, by which it may sign in as well. */
+  email?: string | undefined;
+  /** At least 8 characters. When omitted, a code is answered by which the user chooses one. */
+  password?: string | undefined;
+  /** Whether it looks after the installation. */
+  administrator?: boolean | undefined;
+}
+
+export function encodeCreateUserOptions(o: CreateUserOptions) {
+  return {
+    email: o.email,
+    password: o.password,
+    administrator: o.administrator,
+  };
+}
+
+/** How to sign in. */
+export interface CreateRegistryOptions extends CallOptions {
+  /** Unique in the workspace. */
+  name: string;
+  /** The registry, as references of its images begin. */
+  server: string;
+  /** Who signs in. */
+  username: string;
+  /** Their password or token. It is kept encrypted and never shown. */
+  password: string;
+  /** Kept and shown. */
+  email?: string | undefined;
+  /** Whether it is used; true when omitted. */
+  enabled?: boolean | undefined;
+  /** Ask the registry first whether it accepts the username and password, and record nothing when it does not. */
+  verify?: boolean | undefined;
+}
+
+export function encodeCreateRegistryOptions(o: CreateRegistryOptions) {
+  return {
+    name: o.name,
+    server: o.server,
+    username: o.username,
+    password: o.password,
+    email: o.email,
+    enabled: o.enabled,
+    verify: o.verify,
+  };
+}
