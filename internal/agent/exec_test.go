@@ -102,6 +102,16 @@ func TestExecErrors(t *testing.T) {
 	}
 }
 
+func TestCommandLineAsProgram(t *testing.T) {
+	e := start(t)
+	for program, hint := range map[string]bool{"ls -la": true, "a|b": true, "/no/such program": true, "no-such-program": false} {
+		_, err := e.Exec(t.Context(), agentapi.Command{Argv: []string{program}})
+		if code(t, err) != agentapi.CodeNoProgram || strings.Contains(err.Error(), "needs a shell") != hint {
+			t.Errorf("Exec(%q) = %v, want a hint: %v", program, err, hint)
+		}
+	}
+}
+
 func TestExecTwiceWithOneIDRunsOnce(t *testing.T) {
 	e := start(t)
 	cmd := agentapi.Command{ID: "once", Argv: []string{"sh", "-c", "echo x >> count; cat count"}}

@@ -165,7 +165,11 @@ func lookProgram(name, path, dir string) (string, error) {
 	if denied != nil {
 		return "", denied
 	}
-	return "", errorf(agentapi.CodeNoProgram, "the sandbox has no program %q", name)
+	hint := ""
+	if strings.ContainsAny(name, " \t\n|&;<>") {
+		hint = `; a command line needs a shell: ["sh", "-c", "COMMAND LINE"]`
+	}
+	return "", errorf(agentapi.CodeNoProgram, "the sandbox has no program %q%s", name, hint)
 }
 
 // pipes are the process's ends of its input and output, and the agent's ends.
