@@ -100,6 +100,7 @@ var mayImport = map[string][]string{
 	"internal/image/index": {
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec",
 	},
+	"internal/store/imagerows":    {"internal/sandbox", "internal/image/index", "internal/store"},
 	"internal/image/lease":        {"internal/image/lock"},
 	"internal/image/lock":         {},
 	"internal/image/oci":          {"internal/sandbox", "internal/image/spec"},
@@ -121,7 +122,7 @@ var mayImport = map[string][]string{
 	"internal/driver/drivertest": {"internal/driver", "internal/sandbox", "internal/agentapi"},
 
 	// A whole server for the tests of the HTTP interfaces.
-	"internal/api/apitest": {"internal/prepare",
+	"internal/api/apitest": {"internal/prepare", "internal/store/imagerows",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},

@@ -310,7 +310,10 @@ func TestRestoreOfACopyOfTheDatabase(t *testing.T) {
 
 func TestImagesOfABackup(t *testing.T) {
 	state := map[string]string{
-		"images/index.json":      `{"version":2,"images":[{"digest":"sha256:aa","manifest":{"digest":"sha256:m1"},"extra":1},{"digest":"sha256:bb","manifest":{"digest":"sha256:m2"}},{"digest":"sha256:cc","manifest":{"digest":"sha256:m3"}}]}`,
+		"images/index.json":      `{"version":3}`,
+		"images/records/a.json":  `{"version":3,"digest":"sha256:aa","manifest":{"digest":"sha256:m1"},"extra":1}`,
+		"images/records/b.json":  `{"version":3,"digest":"sha256:bb","manifest":{"digest":"sha256:m2"}}`,
+		"images/records/c.json":  `{"version":3,"digest":"sha256:cc","manifest":{"digest":"sha256:m3"}}`,
 		"images/images/aa.erofs": "a", "images/images/bb.erofs": "b",
 		"images/layout/oci-layout": "{}", "images/layout/index.json": `{"schemaVersion":2,"manifests":[{"digest":"sha256:m1"},{"digest":"sha256:m2"}]}`,
 		"images/layout/blobs/sha256/m1": `{"config":{"digest":"sha256:c1"},"layers":[{"digest":"sha256:l"}]}`, "images/layout/blobs/sha256/c1": "c",
@@ -321,11 +324,12 @@ func TestImagesOfABackup(t *testing.T) {
 		ImagesNone: nil,
 		ImagesNeeded: {
 			"images/images/aa.erofs", "images/index.json", "images/layout/blobs/sha256/c1", "images/layout/blobs/sha256/l",
-			"images/layout/blobs/sha256/m1", "images/layout/index.json", "images/layout/oci-layout",
+			"images/layout/blobs/sha256/m1", "images/layout/index.json", "images/layout/oci-layout", "images/records/a.json",
 		},
 		ImagesAll: {
 			"images/images/aa.erofs", "images/images/bb.erofs", "images/index.json", "images/layout/blobs/sha256/c1", "images/layout/blobs/sha256/c2",
 			"images/layout/blobs/sha256/l", "images/layout/blobs/sha256/m1", "images/layout/blobs/sha256/m2", "images/layout/index.json", "images/layout/oci-layout",
+			"images/records/a.json", "images/records/b.json", "images/records/c.json",
 		},
 	} {
 		dir, to, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "b")
@@ -344,11 +348,25 @@ func TestImagesOfABackup(t *testing.T) {
 		if images != ImagesNeeded {
 			continue
 		}
-		if index := got["images/index.json"]; index != `{"version":2,"images":[{"digest":"sha256:aa","manifest":{"digest":"sha256:m1"},"extra":1}]}` {
-			t.Errorf("the index is %s", index)
+		for name, want := range map[string]string{"images/index.json": state["images/index.json"], "images/records/a.json": state["images/records/a.json"]} {
+			if got[name] != want {
+				t.Errorf("%s is %s, want %s", name, got[name], want)
+			}
 		}
 		if index := got["images/layout/index.json"]; strings.Contains(index, "m2") || !strings.Contains(index, "m1") {
 			t.Errorf("the layout's index is %s", index)
+		}
+	}
+}
+
+// A server that has not taken over the index of an earlier version has rows and descriptors of no image.
+func TestBackupNeedsTheTakeoverOfImages(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{"images/images/aa.erofs": "a", "images/index.json": `{"version":2,"images":[{"digest":"sha256:aa"}]}`})
+	src := Source{StateDir: dir, Store: fakeStore{digests: []string{"sha256:aa"}}}
+	for _, images := range []Images{ImagesNeeded, ImagesAll} {
+		if _, err := Write(t.Context(), src, filepath.Join(t.TempDir(), "b"), Options{Images: images}); err == nil || !strings.Contains(err.Error(), "start the server once") {
+			t.Errorf("%s: %v, want an error that says what to do", images, err)
 		}
 	}
 }

@@ -11,60 +11,81 @@ import (
 	"strings"
 )
 
-// linkImages makes in to an image store with the images of from that have the digests. Its index
-// has their records unchanged, including fields that this version does not know.
+// descriptors is the directory, in an image store, of the descriptors of the images.
+const descriptors = "records"
+
+// format is the version of the format of image stores that this program knows.
+const format = 3
+
+// linkImages makes in to an image store with the images of from that have the digests. It has their
+// descriptors unchanged, including fields that this version does not know. The database of the
+// backup also has rows of other images: a server drops rows without a descriptor and without files.
 func linkImages(from, to string, digests []string) error {
-	var index struct {
-		Version int               `json:"version"`
-		Images  []json.RawMessage `json:"images"`
+	entries, err := os.ReadDir(filepath.Join(from, descriptors))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
 	}
-	found, err := readJSON(filepath.Join(from, "index.json"), &index)
-	if err != nil || !found || len(index.Images) == 0 {
+	if err != nil {
 		return err
 	}
 	store := imageStore{from: from, to: to}
-	for _, dir := range []string{"images", filepath.Join("layout", "blobs", "sha256")} {
+	for _, dir := range []string{"images", filepath.Join("layout", "blobs", "sha256"), descriptors} {
 		if err := os.MkdirAll(filepath.Join(to, dir), 0o700); err != nil {
 			return err
 		}
 	}
-	all := index.Images
-	index.Images = nil
-	for _, raw := range all {
-		var rec struct {
-			Digest   string `json:"digest"`
-			Manifest struct {
-				Digest string `json:"digest"`
-			} `json:"manifest"`
-		}
-		if err := json.Unmarshal(raw, &rec); err != nil {
-			return fmt.Errorf("index of the images: %w", err)
-		}
-		if !slices.Contains(digests, rec.Digest) {
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".json" {
 			continue
 		}
-		if err := store.take(rec.Digest, rec.Manifest.Digest); errors.Is(err, fs.ErrNotExist) {
-			continue // removed or damaged; its users report it
-		} else if err != nil {
+		if err := store.takeDescribed(filepath.Join(descriptors, e.Name()), digests); err != nil {
 			return err
 		}
-		index.Images = append(index.Images, raw)
 	}
-	return errors.Join(store.writeLayout(), writeJSON(filepath.Join(to, "index.json"), index))
+	return errors.Join(store.writeLayout(), store.link("index.json"))
 }
 
-// indexed returns an error when a store has root filesystems but no index: a backup would lack
-// them, or be useless.
+// takeDescribed links a descriptor, and the image that it describes, if the image has one of the digests.
+func (s *imageStore) takeDescribed(name string, digests []string) error {
+	var rec struct {
+		Digest   string `json:"digest"`
+		Manifest struct {
+			Digest string `json:"digest"`
+		} `json:"manifest"`
+	}
+	found, err := readJSON(filepath.Join(s.from, name), &rec)
+	if err != nil || !found || !slices.Contains(digests, rec.Digest) {
+		return err
+	}
+	err = s.take(rec.Digest, rec.Manifest.Digest)
+	if err == nil {
+		err = s.link(name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed or damaged; its users report it
+	}
+	return err
+}
+
+// indexed returns an error when a store has root filesystems but no index, or the index of an
+// earlier version: a backup would lack them, or be useless.
 func indexed(store string) error {
 	name := filepath.Join(store, "index.json")
-	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+	var index struct {
+		Version int `json:"version"`
+	}
+	found, err := readJSON(name, &index)
+	if err != nil {
 		return err
+	}
+	if found && index.Version < format {
+		return fmt.Errorf("image index %s is of an earlier version; start the server once, or make a backup without images", name)
 	}
 	files, err := os.ReadDir(filepath.Join(store, "images"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if len(files) > 0 {
+	if len(files) > 0 && !found {
 		return fmt.Errorf("image index %s is missing, and there are files of images beside it; put the file back, or make a backup without images", name)
 	}
 	return nil

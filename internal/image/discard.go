@@ -169,19 +169,17 @@ func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) 
 		lost = s.keepLost(ix, u, time.Now())
 	}
 	var done Pruned
-	kept := &index.Index{Version: ix.Version}
-	for i := range ix.Images {
-		r := &ix.Images[i]
+	kept := ix.Keep(func(r *index.Record) bool {
 		if !s.prunable(r, req, u.catalogued) || s.isNamed(r, u.needed) || lost[r.Digest] || s.isUsed(u, r.Digest) {
-			kept.Images = append(kept.Images, *r)
-			continue
+			return true
 		}
 		gone := PrunedImage{Workspace: r.Owner, Digest: r.Digest, SizeBytes: r.SizeBytes}
 		if img := r.Image(); img.VisibleTo(req.Workspace) {
 			gone.Ref = strings.Trim(r.Ref(), ":")
 		}
 		done.Images = append(done.Images, gone)
-	}
+		return false
+	})
 	if len(done.Images) > 0 {
 		before, err := s.size(ix)
 		if err != nil {

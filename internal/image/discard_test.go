@@ -294,18 +294,11 @@ func TestPruneForLayers(t *testing.T) {
 // ageEntry makes an image one that was made and used before.
 func ageEntry(t *testing.T, dir string, img spec.Image, by time.Duration) {
 	t.Helper()
-	name := filepath.Join(dir, "index.json")
-	index, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	before := img.UpdatedAt.Add(-by).Format(time.RFC3339Nano)
-	changed := bytes.ReplaceAll(index, []byte(`"updated_at": "`+img.UpdatedAt.Format(time.RFC3339Nano)), []byte(`"updated_at": "`+before))
-	if bytes.Equal(index, changed) {
+	if !editIndex(t, dir, func(index []byte) []byte {
+		return bytes.ReplaceAll(index, []byte(`"updated_at": "`+img.UpdatedAt.Format(time.RFC3339Nano)), []byte(`"updated_at": "`+before))
+	}) {
 		t.Fatalf("the index does not have %s", img.Digest)
-	}
-	if err := os.WriteFile(name, changed, 0o644); err != nil {
-		t.Fatal(err)
 	}
 	used := filepath.Join(dir, "used", strings.TrimPrefix(img.Digest, "sha256:"))
 	if err := os.Remove(used); err != nil && !os.IsNotExist(err) {

@@ -9,7 +9,8 @@
 //
 // A [Store] is a directory:
 //
-//	index.json        which reference is which digest, with configuration and packages
+//	index.json        the version of the format
+//	records/          a descriptor of each image: see package index
 //	images/HEX.erofs  the root filesystems, named by their sha256
 //	used/HEX          empty files: their times are the last uses of images
 //	pulls/            blobs of pulls that have not ended

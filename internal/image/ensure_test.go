@@ -103,14 +103,10 @@ func age(t *testing.T, dir string, img spec.Image, by time.Duration) {
 		t.Fatal(err)
 	}
 	// The index says when it was made; a time before that does not count.
-	data, err := os.ReadFile(filepath.Join(dir, "index.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	year := time.Now().UTC().Format("2006")
-	if err := os.WriteFile(filepath.Join(dir, "index.json"), []byte(strings.ReplaceAll(string(data), `"updated_at": "`+year, `"updated_at": "2001`)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	editIndex(t, dir, func(index []byte) []byte {
+		return bytes.ReplaceAll(index, []byte(`"updated_at": "`+year), []byte(`"updated_at": "2001`))
+	})
 }
 
 func TestTrim(t *testing.T) {

@@ -2,9 +2,6 @@ package image_test
 
 import (
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
@@ -39,15 +36,8 @@ func newLosing(t *testing.T, age time.Duration, bytes int64) *losing {
 // old has times of a kind in the index be long ago.
 func (l *losing) old(kind string) {
 	l.Helper()
-	name := filepath.Join(l.dir, "index.json")
-	data, err := os.ReadFile(name)
-	if err == nil {
-		data = regexp.MustCompile(`"`+kind+`": "\d{4}`).ReplaceAll(data, []byte(`"`+kind+`": "2001`))
-		err = errors.Join(os.WriteFile(name+".new", data, 0o600), os.Rename(name+".new", name))
-	}
-	if err != nil {
-		l.Fatal(err)
-	}
+	times := regexp.MustCompile(`"` + kind + `": "\d{4}`)
+	editIndex(l.T, l.dir, func(index []byte) []byte { return times.ReplaceAll(index, []byte(`"`+kind+`": "2001`)) })
 }
 
 func (l *losing) prune() {

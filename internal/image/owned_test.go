@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -166,10 +164,7 @@ func TestMakeRoom(t *testing.T) {
 		}
 		var gone []string
 		for _, key := range []string{"0", "1", "2"} {
-			index, err := os.ReadFile(filepath.Join(dir, "index.json")) // asking the store would be a use
-			if err != nil {
-				t.Fatal(err)
-			}
+			index := readIndex(t, dir) // asking the store would be a use
 			if !strings.Contains(string(index), fmt.Sprintf("\"cache_key\": %q", key)) {
 				gone = append(gone, key)
 			}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
@@ -184,14 +182,7 @@ func TestTrimIsFair(t *testing.T) {
 // forget has a workspace have used what it shares so long ago, whatever it is.
 func forget(t *testing.T, dir string, ws sandbox.WorkspaceID, by time.Duration) {
 	t.Helper()
-	name := filepath.Join(dir, "index.json")
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	then := fmt.Sprintf("%q: %q", ws, time.Now().Add(-by).UTC().Format(time.RFC3339))
-	data = regexp.MustCompile(fmt.Sprintf(`"%s": "[^"]*"`, ws)).ReplaceAll(data, []byte(then))
-	if err := os.WriteFile(name, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	uses := regexp.MustCompile(fmt.Sprintf(`"%s": "[^"]*"`, ws))
+	editIndex(t, dir, func(index []byte) []byte { return uses.ReplaceAll(index, []byte(then)) })
 }

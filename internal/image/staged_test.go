@@ -200,7 +200,7 @@ func TestCheckIsExact(t *testing.T) {
 // TestDiscard: an image that is not published leaves nothing.
 func TestDiscard(t *testing.T) {
 	dir, s, base := storeWithBase(t, new([]string))
-	index := readFile(t, filepath.Join(dir, "index.json"))
+	index := readIndex(t, dir)
 	p, err := s.Stage(t.Context(), image.CommitRequest{Base: base.Digest, Owner: "me", CacheKey: "a", Layer: bytes.NewReader(newFile(t))})
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestDiscard(t *testing.T) {
 	if entries, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil || len(entries) != 0 {
 		t.Errorf("the staged image left %v, %v", entries, err)
 	}
-	if after := readFile(t, filepath.Join(dir, "index.json")); !bytes.Equal(after, index) {
+	if after := readIndex(t, dir); !bytes.Equal(after, index) {
 		t.Errorf("the index changed to %s", after)
 	}
 }

@@ -40,7 +40,7 @@ type Store struct {
 	registries      *remote.Client
 	downloads       *remote.Downloads
 	layout          archive.Layout // the OCI images
-	index           *index.File
+	index           *index.Table
 	leases          *lease.Leases
 	// How much of them may be here; see Options.
 	maxDisk int64
@@ -97,6 +97,9 @@ type Options struct {
 	// Catalogued returns the references in the catalogues of all workspaces; nil is none.
 	// The store calls it without a lock.
 	Catalogued func(context.Context) ([]string, error)
+	// Rows are the index in the database of the server. Without them, or while there is no
+	// database, the descriptors in the directory are the index.
+	Rows index.Rows
 	// Memory is how many bytes the names and nodes of files may take that are being made
 	// into images, of all of them together; 0 is a sixteenth of the machine's, and 512 MiB
 	// at least.
@@ -136,14 +139,14 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	if s.recipes, err = recipe.LoadAll(recipes); err != nil {
 		return nil, fmt.Errorf("open image store %s: %w", dir, err)
 	}
-	if err := s.prepare(); err != nil {
+	if err := s.prepare(opts.Rows); err != nil {
 		return nil, fmt.Errorf("open image store %s: %w", dir, err)
 	}
 	return s, nil
 }
 
 // prepare makes the store's directories and its index, and clears away what dead builds left.
-func (s *Store) prepare() (err error) {
+func (s *Store) prepare(rows index.Rows) (err error) {
 	pulls, used := filepath.Join(s.dir, "pulls"), filepath.Join(s.dir, "used")
 	s.leases = lease.New(used, usedEvery/2)
 	if s.layout, err = archive.OpenLayout(filepath.Join(s.dir, "layout")); err != nil {
@@ -166,7 +169,9 @@ func (s *Store) prepare() (err error) {
 	if err := s.removeLocks(); err != nil {
 		return err
 	}
-	s.index, err = index.Open(ctx, filepath.Join(s.dir, "index.json"), s.lockPath("index"), s.layout, s.imagesDir())
+	s.index, err = index.Open(ctx, index.Options{
+		Dir: s.dir, Lock: s.lockPath("index"), Images: s.imagesDir(), Layout: s.layout, Rows: rows, Log: s.log,
+	})
 	return err
 }
 

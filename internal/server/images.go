@@ -10,9 +10,11 @@ import (
 	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/imagerows"
 )
 
 // OpenImages opens the image store of a state directory for a command beside the server. It creates
@@ -21,13 +23,16 @@ func OpenImages(cfg config.Config) (*image.Store, error) {
 	if err := statedir.Make(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, localImageOptions(cfg))
+	opts := localImageOptions(cfg)
+	opts.Rows = localRows{database: filepath.Join(cfg.StateDir, statedir.DatabaseFile)}
+	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, opts)
 }
 
 // ErrNoImage reports that a state directory has no image.
 var ErrNoImage = errors.New("no image is built: run modbox images build")
 
-// OpenExistingImages is [OpenImages] for a command that only reads: it does not create the store.
+// OpenExistingImages is [OpenImages] for a command that only reads: it does not create the store,
+// and reads the descriptors of the images, also while the database cannot be read.
 //
 // Errors: ErrNoImage when there is no store.
 func OpenExistingImages(cfg config.Config) (*image.Store, error) {
@@ -80,6 +85,39 @@ func digestsReleased(database string) func(context.Context) ([]string, error) {
 		defer func() { err = errors.Join(err, st.Close()) }()
 		return st.DigestsReleased(ctx)
 	}
+}
+
+// localRows are the images in the database of a server, for a command beside it. The database may
+// come into being while the command runs. The methods fail with Unsupported if the database is of
+// another version than this program.
+type localRows struct{ database string }
+
+// Images implements [index.Rows].
+func (r localRows) Images(ctx context.Context) (list []index.Record, err error) {
+	st, err := r.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return imagerows.New(st).Images(ctx)
+}
+
+// ChangeImages implements [index.Rows].
+func (r localRows) ChangeImages(ctx context.Context, put []index.Record, remove []string) (err error) {
+	st, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return imagerows.New(st).ChangeImages(ctx, put, remove)
+}
+
+func (r localRows) open(ctx context.Context) (*store.Store, error) {
+	st, err := store.OpenExisting(ctx, r.database)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, index.ErrNoRows
+	}
+	return st, err
 }
 
 // imagesInUse returns a function that lists the images that sandboxes and snapshots need:

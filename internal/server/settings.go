@@ -29,6 +29,7 @@ import (
 	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/imagerows"
 )
 
 // Conversions of the server's settings for each of its parts.
@@ -114,6 +115,7 @@ func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registri
 	opts := localImageOptions(cfg)
 	opts.Logger, opts.RecheckInterval = log, cfg.Images.RecheckInterval.Std()
 	opts.MaxDisk, opts.InUse, opts.Remote.Login = int64(cfg.Images.MaxDisk), imagesInUse(st), signIns.Login
+	opts.Rows = imagerows.New(st)
 	opts.Catalogued, opts.Released = st.CatalogueReferences, st.DigestsReleased
 	return opts
 }

@@ -270,3 +270,14 @@ func (c *change) result() error {
 	}
 	return c.err
 }
+
+// Tables are the database for a package below this one, which has tables of its own.
+type Tables struct{ Store *Store }
+
+// Write runs f in a transaction, under the rules of the package comment.
+func (t Tables) Write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
+	return t.Store.write(ctx, f)
+}
+
+// Reader is for reads outside of transactions.
+func (t Tables) Reader() *sql.DB { return t.Store.reader }

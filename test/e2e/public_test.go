@@ -1,7 +1,7 @@
 package e2e_test
 
 import (
-	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/imagerows"
 	"github.com/modbox/modbox/test/testserver"
 )
 
@@ -113,25 +116,16 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 // protected. The server must not be running.
 func age(t *testing.T, s *testserver.Server) {
 	t.Helper()
-	name := filepath.Join(s.StateDir, "images", "index.json")
-	data, err := os.ReadFile(name)
+	st, err := store.OpenExisting(t.Context(), filepath.Join(s.StateDir, statedir.DatabaseFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var index struct {
-		Version int              `json:"version"`
-		Images  []map[string]any `json:"images"`
+	rows := imagerows.New(st)
+	list, err := rows.Images(t.Context())
+	for i := range list {
+		list[i].UpdatedAt = time.Now().Add(-2 * time.Hour)
 	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		t.Fatal(err)
-	}
-	for _, rec := range index.Images {
-		rec["updated_at"] = time.Now().Add(-2 * time.Hour)
-	}
-	if data, err = json.Marshal(index); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, data, 0o600); err != nil {
+	if err := errors.Join(err, rows.ChangeImages(t.Context(), list, nil), st.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/imagerows"
 	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -162,7 +163,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 // openImages opens a store without images.
 func (s *Server) openImages() {
 	var err error
-	s.Images, err = image.Open(s.T.TempDir(), fstest.MapFS{}, image.Options{InUse: s.Store.DigestsInUse, Catalogued: s.Store.CatalogueReferences})
+	s.Images, err = image.Open(s.T.TempDir(), fstest.MapFS{}, image.Options{Rows: imagerows.New(s.Store), InUse: s.Store.DigestsInUse, Catalogued: s.Store.CatalogueReferences})
 	if err != nil {
 		s.T.Fatal(err)
 	}

@@ -1,11 +1,13 @@
-// Package index is the list of the images of a store: their names, owners, users and files. An
-// [Index] is data in memory; a [File] is the index on the disk, which several processes share.
 package index
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,14 +21,19 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Index lists the images of a store. Only the caller of [File.Lock] changes an index.
+// Index lists the images of a store. Only the caller of [Table.Lock] changes an index.
 type Index struct {
-	Version int      `json:"version"`
-	Images  []Record `json:"images"` // in the order of their builds
+	Images []Record // in the order of their builds
+
+	base    []Record // the records before the changes of the caller of [Table.Lock]
+	rewrite bool     // the directory does not have the records yet
 }
 
 // Record is an image.
 type Record struct {
+	// Position orders the records. [Table.Write] sets it.
+	Position int64 `json:"position,omitempty"`
+
 	Name string `json:"name"`
 	Tag  string `json:"tag"`
 	// Current: the reference means this digest. Other records stay for the sandboxes made from
@@ -121,6 +128,50 @@ func (r *Record) Has(digest string) bool {
 // Same reports whether two records are the same entry.
 func (r *Record) Same(other *Record) bool {
 	return r.Ref() == other.Ref() && r.Owner == other.Owner && r.CacheKey == other.CacheKey && r.Digest == other.Digest && r.Manifest == other.Manifest
+}
+
+// Key identifies a record: two records are the same entry if they have the same key. It is the name
+// of its file and the key of its row.
+func (r *Record) Key() string {
+	h := sha256.New()
+	for _, part := range []string{r.Ref(), string(r.Owner), r.CacheKey, r.Digest, r.Manifest.Digest.String(), strconv.FormatInt(r.Manifest.Size, 10), string(r.Manifest.MediaType)} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:keyBytes])
+}
+
+// keyBytes is the length of a key before its encoding.
+const keyBytes = 20
+
+// clone returns a copy whose changes do not change the record.
+func (r Record) clone() Record {
+	if r.Pull != nil {
+		pull := *r.Pull
+		pull.Proofs = maps.Clone(pull.Proofs)
+		r.Pull = &pull
+	}
+	r.Users = maps.Clone(r.Users)
+	return r
+}
+
+// clone returns an index for a caller who changes it.
+func (ix *Index) clone() *Index {
+	own := &Index{Images: make([]Record, len(ix.Images)), base: ix.Images, rewrite: ix.rewrite}
+	for i, r := range ix.Images {
+		own.Images[i] = r.clone()
+	}
+	return own
+}
+
+// Keep returns the index with the records that keep accepts; [Table.Write] removes the others.
+func (ix *Index) Keep(keep func(*Record) bool) *Index {
+	kept := &Index{base: ix.base, rewrite: ix.rewrite}
+	for i := range ix.Images {
+		if keep(&ix.Images[i]) {
+			kept.Images = append(kept.Images, ix.Images[i])
+		}
+	}
+	return kept
 }
 
 // Single reports whether the image cannot be made again: a commit made it from the files of a
@@ -297,6 +348,7 @@ func (ix *Index) PrivateOrigin(digest string, names []string) *Record {
 
 // Add makes a record the meaning of its reference. A record without a name is known by its digest.
 func (ix *Index) Add(rec Record) {
+	rec.Position = 0 // the last
 	kept := ix.Images[:0]
 	for _, r := range ix.Images {
 		if r.Ref() == rec.Ref() && r.Owner == rec.Owner && r.CacheKey == rec.CacheKey {
