@@ -24,7 +24,7 @@ func OpenImages(cfg config.Config) (*image.Store, error) {
 		return nil, err
 	}
 	opts := localImageOptions(cfg)
-	opts.Rows = localRows{database: filepath.Join(cfg.StateDir, statedir.DatabaseFile)}
+	opts.Rows = localRows{cfg.StateDir}
 	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, opts)
 }
 
@@ -87,10 +87,12 @@ func digestsReleased(database string) func(context.Context) ([]string, error) {
 	}
 }
 
-// localRows are the images in the database of a server, for a command beside it. The database may
-// come into being while the command runs. The methods fail with Unsupported if the database is of
-// another version than this program.
-type localRows struct{ database string }
+// localRows are the images in the database of a state directory, for a command beside the server.
+// The database may come into being while the command runs. If it is of another version than this
+// program, and no server runs, the next server adopts what the command makes.
+//
+// Errors: Unsupported if a server of another version runs.
+type localRows struct{ stateDir string }
 
 // Images implements [index.Rows].
 func (r localRows) Images(ctx context.Context) (list []index.Record, err error) {
@@ -113,8 +115,9 @@ func (r localRows) ChangeImages(ctx context.Context, put []index.Record, remove 
 }
 
 func (r localRows) open(ctx context.Context) (*store.Store, error) {
-	st, err := store.OpenExisting(ctx, r.database)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
+	st, err := store.OpenExisting(ctx, filepath.Join(r.stateDir, statedir.DatabaseFile))
+	code := sandbox.CodeOf(err)
+	if code == sandbox.NotFound || code == sandbox.Unsupported && statedir.RunningAddress(r.stateDir) == "" {
 		return nil, index.ErrNoRows
 	}
 	return st, err
