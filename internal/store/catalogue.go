@@ -75,20 +75,8 @@ func (s *Store) DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceI
 
 // CatalogueImages returns the entries of a workspace's catalogue, the oldest first.
 func (s *Store) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]catalogue.Entry, error) {
-	rows, err := s.reader.QueryContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 ORDER BY created_at, id", ws)
+	list, err := collect(ctx, s.reader, scanCatalogueImage, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
-		return nil, fmt.Errorf("list catalogue images: %w", err)
-	}
-	defer rows.Close()
-	list := []catalogue.Entry{}
-	for rows.Next() {
-		c, err := scanCatalogueImage(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, c)
-	}
-	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list catalogue images: %w", err)
 	}
 	return list, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/recipe"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/imagerows"
 	"github.com/modbox/modbox/internal/store/storetest"
@@ -34,7 +35,7 @@ func records(t *testing.T) []index.Record {
 	return []index.Record{{
 		Position: 1, Name: "registry.example/team/app", Tag: "v1", Current: true, Digest: "sha256:aa", SizeBytes: 2, FileCount: 3, FileTime: at(1), Mark: []byte{1, 2},
 		Manifest:   archive.Ref{Digest: hash(t, "m"), Size: 4, MediaType: types.DockerManifestSchema2},
-		RecipeHash: "r", Description: "d", Config: sandbox.ImageConfig{Cmd: []string{"sh"}, Env: []string{"A=1"}, ExposedPorts: []uint16{80}},
+		RecipeHash: "r", Description: "d", Config: spec.Config{Cmd: []string{"sh"}, Env: []string{"A=1"}, ExposedPorts: []uint16{80}},
 		MemoryBytes: 5, ReadinessPort: 65535, TTL: time.Hour,
 		Pull: &index.Pull{
 			Reference: "registry.example/team/app:v1", Asked: hash(t, "a"), CheckedAt: at(2), Private: true,
