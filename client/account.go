@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // Images lists the images that sandboxes can be made from: the built-in ones, the
@@ -26,12 +28,9 @@ type TokenOptions struct {
 // CreateToken makes a token that speaks for the caller in the same workspace.
 // Errors: Invalid, naming scopes; Forbidden for what the caller's own token lacks.
 func (c *Client) CreateToken(ctx context.Context, description string, o TokenOptions) (*NewToken, error) {
-	body := struct {
-		Description      string   `json:"description,omitempty"`
-		ExpiresInSeconds int64    `json:"expires_in_seconds,omitempty"`
-		Scopes           []string `json:"scopes,omitempty"`
-		WorkspaceOnly    bool     `json:"workspace_only,omitempty"`
-	}{description, seconds(o.Lifetime), o.Scopes, o.WorkspaceOnly}
+	body := wire.CreateToken{
+		Description: description, ExpiresInSeconds: int64(seconds(o.Lifetime)), Scopes: o.Scopes, WorkspaceOnly: o.WorkspaceOnly,
+	}
 	t := new(NewToken)
 	return result(t, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: body}, t))
 }

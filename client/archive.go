@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // File is a file to write.
@@ -22,16 +24,9 @@ type File struct {
 // directories they miss: at most 1000 with 32 MiB together. The error names the
 // file that it is about; those before it are written.
 func (c *Client) WriteFiles(ctx context.Context, ref string, files []File) error {
-	type file struct {
-		Path    string `json:"path"`
-		Content []byte `json:"content"`
-		Mode    string `json:"mode,omitempty"`
-	}
-	body := struct {
-		Files []file `json:"files"`
-	}{Files: make([]file, len(files))}
+	body := wire.WriteFiles{Files: make([]wire.NewFile, len(files))}
 	for i, f := range files {
-		body.Files[i] = file{Path: f.Path, Content: append([]byte{}, f.Content...)} // null is no content
+		body.Files[i] = wire.NewFile{Path: f.Path, Content: append([]byte{}, f.Content...)} // null is no content
 		if f.Mode != 0 {
 			body.Files[i].Mode = octal(f.Mode)
 		}

@@ -50,11 +50,10 @@ type Session struct {
 // Attach starts a command and stays connected to it over a WebSocket. The end of
 // ctx, and Close, end the session and kill a command that still runs.
 func (c *Client) Attach(ctx context.Context, ref string, cmd Command, o AttachOptions) (*Session, error) {
-	start, err := json.Marshal(struct {
-		execBody
-		TTY   *Size `json:"tty,omitempty"`
-		Stdin bool  `json:"stdin,omitempty"`
-	}{execBody: cmd.body(), TTY: o.TTY, Stdin: o.Stdin})
+	start, err := json.Marshal(wire.AttachStart{
+		Command: cmd.Argv, Shell: cmd.Shell, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, TimeoutSeconds: seconds(cmd.Timeout),
+		TTY: o.TTY, Stdin: o.Stdin,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("encode command: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/textproto"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // ImageBuildOptions say what image to build from a Dockerfile.
@@ -122,19 +124,10 @@ func (c *Client) BuildImage(ctx context.Context, o ImageBuildOptions, files io.R
 
 // writeBuild writes the parts of a build.
 func writeBuild(form *multipart.Writer, o ImageBuildOptions, files io.Reader) error {
-	options := struct {
-		Tag       string            `json:"tag,omitempty"`
-		Path      string            `json:"dockerfile,omitempty"`
-		BuildArgs map[string]string `json:"build_args,omitempty"`
-		Target    string            `json:"target,omitempty"`
-		NoCache   bool              `json:"no_cache,omitempty"`
-		Network   bool              `json:"network,omitempty"`
-		Push      bool              `json:"push,omitempty"`
-		Resources *Resources        `json:"resources,omitempty"`
-		Timeout   int               `json:"timeout_seconds,omitempty"`
-
-		WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
-	}{o.Tag, o.Path, o.BuildArgs, o.Target, o.NoCache, o.Network, o.Push, nil, int(o.Timeout / time.Second), seconds(o.WaitForQuota)}
+	options := wire.ImageBuild{
+		Tag: o.Tag, Dockerfile: o.Path, BuildArgs: o.BuildArgs, Target: o.Target, NoCache: o.NoCache, Network: o.Network, Push: o.Push,
+		TimeoutSeconds: int(o.Timeout / time.Second), WaitForQuotaSeconds: seconds(o.WaitForQuota),
+	}
 	if o.Resources != (Resources{}) {
 		options.Resources = &o.Resources
 	}
@@ -166,9 +159,6 @@ func writeBuild(form *multipart.Writer, o ImageBuildOptions, files io.Reader) er
 // [Client.PullImage]. Errors: Invalid, NotFound, Forbidden, Timeout and Unavailable,
 // with the registry's words.
 func (c *Client) PushImage(ctx context.Context, ref, to string, progress func(ImageProgress)) (*Image, error) {
-	body := struct {
-		Image string `json:"image"`
-		To    string `json:"to,omitempty"`
-	}{ref, to}
+	body := wire.ImagePush{Image: ref, To: to}
 	return c.watchImage(ctx, "push "+ref, request{method: http.MethodPost, path: "/v1/images/push", body: body}, progress)
 }

@@ -8,25 +8,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
-// execBody is Command as the wire has it.
-type execBody struct {
-	Command        []string          `json:"command,omitempty"`
-	Shell          string            `json:"shell,omitempty"`
-	Cwd            string            `json:"cwd,omitempty"`
-	Env            map[string]string `json:"env,omitempty"`
-	User           string            `json:"user,omitempty"`
-	Stdin          string            `json:"stdin,omitempty"`
-	TimeoutSeconds int64             `json:"timeout_seconds,omitempty"`
-	MaxOutputBytes int64             `json:"max_output_bytes,omitempty"`
-	Encoding       string            `json:"encoding,omitempty"`
-}
-
-func (cmd Command) body() execBody {
-	return execBody{
+// body is the command as the wire has it.
+func (cmd Command) body() wire.Exec {
+	return wire.Exec{
 		Command: cmd.Argv, Shell: cmd.Shell, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, Stdin: string(cmd.Stdin),
-		TimeoutSeconds: seconds(cmd.Timeout), MaxOutputBytes: cmd.MaxOutput,
+		TimeoutSeconds: seconds(cmd.Timeout), MaxOutputBytes: int(cmd.MaxOutput),
 	}
 }
 

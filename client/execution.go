@@ -55,37 +55,15 @@ type ExecutionOptions struct {
 }
 
 // ExecutionFile is a file written before an execution starts.
-type ExecutionFile struct {
-	Path    string `json:"path"`
-	Content []byte `json:"content"` // base64 on the wire
-}
+type ExecutionFile = wire.ExecutionFile
 
-// executionBody is a command with its options as the wire has it.
-type executionBody struct {
-	Kind           string            `json:"kind,omitempty"`
-	Command        []string          `json:"command,omitempty"`
-	Shell          string            `json:"shell,omitempty"`
-	Files          []ExecutionFile   `json:"files,omitempty"`
-	Cwd            string            `json:"cwd,omitempty"`
-	Env            map[string]string `json:"env,omitempty"`
-	User           string            `json:"user,omitempty"`
-	TimeoutSeconds int64             `json:"timeout_seconds,omitempty"`
-	Stdin          bool              `json:"stdin,omitempty"`
-	StdinStreamID  string            `json:"stdin_stream_id,omitempty"`
-	TTY            *Size             `json:"tty,omitempty"`
-	Combined       bool              `json:"combined,omitempty"`
-	Stdout         string            `json:"stdout,omitempty"`
-	Stderr         string            `json:"stderr,omitempty"`
-	WaitSeconds    int64             `json:"wait_seconds,omitempty"`
-}
-
-func (cmd Command) execution(o ExecutionOptions) executionBody {
+// execution is the command with its options as the wire has it.
+func (cmd Command) execution(o ExecutionOptions) wire.ExecutionCommand {
 	kept := map[bool]string{true: "ignore"}
-	return executionBody{
+	return wire.ExecutionCommand{
 		Kind: o.Kind, Command: cmd.Argv, Shell: cmd.Shell, Files: o.Files, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User,
 		TimeoutSeconds: seconds(cmd.Timeout), Stdin: o.Stdin, StdinStreamID: o.StdinStreamID, TTY: o.TTY, Combined: o.Combined,
 		Stdout: kept[o.IgnoreStdout], Stderr: kept[o.IgnoreStderr],
-		WaitSeconds: seconds(o.WaitUpTo),
 	}
 }
 
@@ -93,8 +71,9 @@ func (cmd Command) execution(o ExecutionOptions) executionBody {
 // and of the server; its output is kept in streams, see ReadStream. That it could
 // not be started is told by the execution, which then has failed.
 func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
+	body := wire.StartExecution{ExecutionCommand: cmd.execution(o), WaitSeconds: seconds(o.WaitUpTo)}
 	e := new(Execution)
-	return result(e, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: cmd.execution(o)}, e))
+	return result(e, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: body}, e))
 }
 
 func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }
@@ -104,7 +83,7 @@ func executionPath(id string) string { return "/v1/executions/" + url.PathEscape
 func (c *Client) Execution(ctx context.Context, id string, wait time.Duration) (*Execution, error) {
 	q := url.Values{}
 	if wait > 0 {
-		q.Set("wait_seconds", strconv.FormatInt(seconds(wait), 10))
+		q.Set("wait_seconds", strconv.Itoa(seconds(wait)))
 	}
 	e := new(Execution)
 	return result(e, c.call(ctx, request{method: http.MethodGet, path: executionPath(id), query: q, repeat: true}, e))
@@ -120,7 +99,7 @@ func (c *Client) Executions(ref, kind string) *List[Execution] {
 // seconds later; with force SIGKILL at once. It does not wait for the end.
 func (c *Client) CancelExecution(ctx context.Context, id string, force bool) (*Execution, error) {
 	e := new(Execution)
-	body := map[string]bool{"force": force}
+	body := wire.CancelExecution{Force: force}
 	return result(e, c.call(ctx, request{method: http.MethodPost, path: executionPath(id) + "/cancel", body: body, repeat: true}, e))
 }
 

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // ReadFile opens a file for reading. The caller closes it. Paths that are not
@@ -57,10 +59,7 @@ func (c *Client) ListDir(ref, path string) *List[FileInfo] {
 // Mkdir makes a directory and returns it. With parents it makes those too, and
 // one that is there is fine. Errors: Exists; NotFound; FileNotFound for a missing parent.
 func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*FileInfo, error) {
-	body := struct {
-		Path    string `json:"path"`
-		Parents bool   `json:"parents,omitempty"`
-	}{path, parents}
+	body := wire.Mkdir{Path: path, Parents: parents}
 	info := new(FileInfo)
 	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body}, info))
 }
@@ -68,11 +67,7 @@ func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*Fi
 // Move renames a path and returns it at its new place. Errors: NotFound; FileNotFound; Exists
 // when to exists and overwrite is not set.
 func (c *Client) Move(ctx context.Context, ref, from, to string, overwrite bool) (*FileInfo, error) {
-	body := struct {
-		From      string `json:"from"`
-		To        string `json:"to"`
-		Overwrite bool   `json:"overwrite,omitempty"`
-	}{from, to, overwrite}
+	body := wire.Move{From: from, To: to, Overwrite: overwrite}
 	info := new(FileInfo)
 	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body}, info))
 }

@@ -30,9 +30,7 @@ type ImageProgress struct {
 // Errors: Invalid, NotFound, Forbidden, Unsupported, TooLarge, Timeout and
 // Unavailable, with the registry's words.
 func (c *Client) PullImage(ctx context.Context, ref string, progress func(ImageProgress)) (*Image, error) {
-	body := struct {
-		Image string `json:"image"`
-	}{ref}
+	body := wire.ImagePull{Image: ref}
 	return c.watchImage(ctx, "pull "+ref, request{method: http.MethodPost, path: "/v1/images/pull", body: body, repeat: true}, progress)
 }
 

@@ -17,10 +17,7 @@ type InvalidAptPackage = wire.InvalidAptPackage
 // CreateOptions.AptPackages, can be installed in an image, "" for modbox/base. It
 // may take some seconds. Errors: Invalid; Unsupported; Unavailable.
 func (c *Client) ValidateAptPackages(ctx context.Context, image string, packages []string) (*AptPackageChecks, error) {
-	body := struct {
-		Image       string   `json:"image,omitempty"`
-		AptPackages []string `json:"apt_packages"`
-	}{image, packages}
+	body := wire.ValidateAptPackages{Image: image, AptPackages: packages}
 	checks := new(AptPackageChecks)
 	return result(checks, c.call(ctx, request{method: http.MethodPost, path: "/v1/apt-packages/validate", body: body, repeat: true}, checks))
 }

@@ -45,9 +45,7 @@ func (c *Client) Ports(ref string) *List[PublishedPort] {
 //
 // Errors: Invalid, naming port; NotFound; Ended; QuotaExceeded beyond 32 ports.
 func (c *Client) PublishPort(ctx context.Context, ref string, port uint16, access PortAccess) (*PublishedPort, error) {
-	body := struct {
-		Access PortAccess `json:"access,omitempty"`
-	}{access}
+	body := wire.PublishPort{Access: access}
 	p := new(PublishedPort)
 	return result(p, c.call(ctx, request{method: http.MethodPut, path: portPath(ref, port), body: body, repeat: true}, p))
 }
@@ -72,9 +70,7 @@ func (c *Client) RotatePort(ctx context.Context, ref string, port uint16) (*Publ
 // Errors: Invalid and Forbidden, naming expires_in_seconds, the latter when the link
 // would outlive the client's own token; NotFound; Conflict for a public port; Ended.
 func (c *Client) CreatePortLink(ctx context.Context, ref string, port uint16, lifetime time.Duration) (*PortLink, error) {
-	body := struct {
-		ExpiresInSeconds int64 `json:"expires_in_seconds,omitempty"`
-	}{seconds(lifetime)}
+	body := wire.CreatePortLink{ExpiresInSeconds: seconds(lifetime)}
 	l := new(PortLink)
 	return result(l, c.call(ctx, request{method: http.MethodPost, path: portPath(ref, port) + "/links", body: body}, l))
 }

@@ -7,36 +7,9 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
-
-// createBody is CreateOptions as the wire has it.
-type createBody struct {
-	Name       string            `json:"name,omitempty"`
-	Image      string            `json:"image,omitempty"`
-	ImageID    string            `json:"image_id,omitempty"`
-	Snapshot   string            `json:"snapshot,omitempty"`
-	Env        map[string]string `json:"env,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	TTLSeconds int64             `json:"ttl_seconds,omitempty"`
-
-	CheckpointIntervalSeconds int64 `json:"checkpoint_interval_seconds,omitempty"`
-
-	Resources   *Resources        `json:"resources,omitempty"`
-	Timeouts    *Timeouts         `json:"timeouts,omitempty"`
-	Network     *Network          `json:"network,omitempty"`
-	Description string            `json:"description,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	Command     *executionBody    `json:"command,omitempty"`
-	Mode        string            `json:"mode,omitempty"`
-	Replace     bool              `json:"replace,omitempty"`
-	WaitSeconds int64             `json:"wait_seconds,omitempty"`
-	URLAccess   URLAccess         `json:"url_access,omitempty"`
-
-	WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
-
-	AptPackages []string `json:"apt_packages,omitempty"`
-	NpmPackages []string `json:"npm_packages,omitempty"`
-}
 
 // Create makes a sandbox, or answers the live one of the same request. Without
 // WaitUpTo it answers at once, and the sandbox is usually still provisioning.
@@ -45,7 +18,7 @@ type createBody struct {
 // name; NotFound for an unknown image; QuotaExceeded, whose RetryAfter
 // says when to try again.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
-	body := createBody{
+	body := wire.CreateSandbox{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
 		TTLSeconds: seconds(o.TTL), CheckpointIntervalSeconds: seconds(o.CheckpointInterval), AptPackages: o.AptPackages, NpmPackages: o.NpmPackages,
 		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, URLAccess: o.URLAccess,
@@ -58,11 +31,13 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) 
 		body.Timeouts = &o.Timeouts
 	}
 	if o.Network.Enabled || len(o.Network.Ports) > 0 {
-		body.Network = &o.Network
+		body.Network = &wire.Network{Enabled: o.Network.Enabled}
+		for _, port := range o.Network.Ports {
+			body.Network.Ports = append(body.Network.Ports, int(port))
+		}
 	}
 	if o.Command != nil {
 		command := o.Command.execution(o.Execution)
-		command.WaitSeconds = 0
 		body.Command = &command
 	}
 	if o.OneShot {
@@ -108,9 +83,7 @@ type UpdateOptions struct {
 // Update changes settings of a sandbox. Errors: Invalid, naming the field; NotFound; Ended;
 // Unsupported.
 func (c *Client) Update(ctx context.Context, ref string, o UpdateOptions) (*Sandbox, error) {
-	var body struct {
-		CheckpointIntervalSeconds *int64 `json:"checkpoint_interval_seconds,omitempty"`
-	}
+	var body wire.UpdateSandbox
 	if o.CheckpointInterval != nil {
 		n := seconds(*o.CheckpointInterval)
 		body.CheckpointIntervalSeconds = &n
@@ -138,7 +111,7 @@ func (c *Client) Wait(ctx context.Context, ref string, want State) (*Sandbox, er
 		if deadline, ok := ctx.Deadline(); ok {
 			wait = min(wait, max(time.Until(deadline).Round(time.Second), time.Second))
 		}
-		q.Set("timeout_seconds", strconv.FormatInt(seconds(wait), 10))
+		q.Set("timeout_seconds", strconv.Itoa(seconds(wait)))
 		sb := new(Sandbox)
 		err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "wait"), query: q, repeat: true}, sb)
 		if err != nil {
@@ -172,7 +145,7 @@ func (c *Client) Stats(ctx context.Context, ref string) (*Stats, error) {
 }
 
 // seconds rounds up, so that a short time does not become none.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // result returns v, or nil when there is an error.
 func result[T any](v *T, err error) (*T, error) {

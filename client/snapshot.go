@@ -55,9 +55,7 @@ func (c *Client) Snapshots(f SnapshotFilter) *List[Snapshot] {
 // TagSnapshot gives a snapshot a tag, which leaves the one of the same name that
 // had it; "" takes its tag away. Errors: NotFound, Invalid.
 func (c *Client) TagSnapshot(ctx context.Context, ref, tag string) (*Snapshot, error) {
-	body := struct {
-		Tag *string `json:"tag"`
-	}{}
+	var body wire.TagSnapshot
 	if tag != "" {
 		body.Tag = &tag
 	}
@@ -82,27 +80,27 @@ func snapshotPath(ref string) string { return "/v1/snapshots/" + url.PathEscape(
 type SnapshotBuildOptions struct {
 	SnapshotOptions
 	// Runtime is the reference of the image to build on.
-	Runtime string `json:"runtime"`
+	Runtime string
 	// ContentHash, when set, identifies everything it is made of: a snapshot that has
 	// the same is returned without any work, unless Force.
-	ContentHash string `json:"content_hash,omitempty"`
-	Force       bool   `json:"force,omitempty"`
+	ContentHash string
+	Force       bool
 	// Dir is where the files go; "" is the image's working directory.
-	Dir string `json:"dir,omitempty"`
+	Dir string
 	// Files, when set, returns a tar.gz whose names are relative to Dir. It is called
 	// only when something is to be built.
-	Files func() (io.ReadCloser, error) `json:"-"`
+	Files func() (io.ReadCloser, error)
 	// AptPackages are Debian packages, NpmPackages those of npm to install.
-	AptPackages []string `json:"-"`
-	NpmPackages []string `json:"-"`
+	AptPackages []string
+	NpmPackages []string
 	// Env are default variables of sandboxes made from it.
-	Env map[string]string `json:"-"`
+	Env map[string]string
 	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota for the
 	// boxes of the build, in whole seconds up to 10 minutes; 0 does not wait.
-	WaitForQuota time.Duration `json:"-"`
+	WaitForQuota time.Duration
 	// Progress, when set, is told what the build is at, about once a second, by one
 	// goroutine at a time. It should return soon.
-	Progress func(SnapshotBuildProgress) `json:"-"`
+	Progress func(SnapshotBuildProgress)
 }
 
 // SnapshotBuildProgress says what a build is at.
@@ -113,13 +111,13 @@ type SnapshotBuildProgress = wire.SnapshotBuildProgress
 // Errors: Invalid, naming the field; QuotaExceeded; TooLarge. They begin with the id
 // of a build that was begun, whose log tells more.
 func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn *Snapshot, unchanged bool, err error) {
-	var begun struct {
-		ID        string    `json:"id"`
-		Unchanged bool      `json:"unchanged"`
-		Snapshot  *Snapshot `json:"snapshot"`
-	}
+	var begun wire.SnapshotBuild
 	const builds = "/v1/snapshot-builds"
-	if err := c.call(ctx, request{method: http.MethodPost, path: builds, body: o}, &begun); err != nil {
+	begin := wire.BeginSnapshotBuild{
+		Runtime: o.Runtime, Name: o.Name, Tag: o.Tag, Description: o.Description, Message: o.Message, Metadata: o.Metadata, Public: o.Public,
+		ContentHash: o.ContentHash, Force: o.Force, Dir: o.Dir,
+	}
+	if err := c.call(ctx, request{method: http.MethodPost, path: builds, body: begin}, &begun); err != nil {
 		return nil, false, err
 	}
 	if begun.Unchanged {
@@ -144,13 +142,9 @@ func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn 
 			return nil, false, err
 		}
 	}
-	body := struct {
-		AptPackages []string          `json:"apt_packages,omitempty"`
-		NpmPackages []string          `json:"npm_packages,omitempty"`
-		Env         map[string]string `json:"env,omitempty"`
-
-		WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
-	}{o.AptPackages, o.NpmPackages, o.Env, seconds(o.WaitForQuota)}
+	body := wire.FinishSnapshotBuild{
+		AptPackages: o.AptPackages, NpmPackages: o.NpmPackages, Env: o.Env, WaitForQuotaSeconds: seconds(o.WaitForQuota),
+	}
 	if o.Progress != nil {
 		watch, stop := context.WithCancel(ctx)
 		over := make(chan struct{})

@@ -39,18 +39,6 @@ type Forked struct {
 	Err     error
 }
 
-// forkBody is ForkOptions as the wire has it.
-type forkBody struct {
-	Count      int               `json:"count,omitempty"`
-	Names      []string          `json:"names,omitempty"`
-	Env        map[string]string `json:"env,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	TTLSeconds int64             `json:"ttl_seconds,omitempty"`
-	Timeouts   *Timeouts         `json:"timeouts,omitempty"`
-
-	WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
-}
-
 // Pause saves a sandbox, ends its processes and frees its memory. It returns
 // when that is done. Calls into a paused sandbox resume it. Errors: NotFound,
 // NotRunning, Ended, Unsupported, DiskFull.
@@ -88,10 +76,7 @@ type ResumeOptions struct {
 // ResumeWith is [Client.Resume] with options. Errors: Unsupported also when the
 // memory is required and cannot be brought back.
 func (c *Client) ResumeWith(ctx context.Context, ref string, o ResumeOptions) (*Sandbox, error) {
-	body := struct {
-		Memory              Memory `json:"memory,omitempty"`
-		WaitForQuotaSeconds int64  `json:"wait_for_quota_seconds,omitempty"`
-	}{o.Memory, seconds(o.WaitForQuota)}
+	body := wire.ResumeSandbox{Memory: string(o.Memory), WaitForQuotaSeconds: seconds(o.WaitForQuota)}
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "resume"), body: body, repeat: true}, sb))
 }
@@ -105,9 +90,7 @@ func (c *Client) change(ctx context.Context, path string) (*Sandbox, error) {
 // CreateCheckpoint saves the state of a running or paused sandbox under a name,
 // made up when empty. Errors: Exists, QuotaExceeded, and those of Pause.
 func (c *Client) CreateCheckpoint(ctx context.Context, ref, name string) (*Checkpoint, error) {
-	body := struct {
-		Name string `json:"name,omitempty"`
-	}{name}
+	body := wire.CreateCheckpoint{Name: name}
 	cp := new(Checkpoint)
 	return result(cp, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "checkpoints"), body: body}, cp))
 }
@@ -137,13 +120,8 @@ func checkpointPath(ref, checkpoint string, parts ...string) string {
 // paused one: all of them are let in by the quota, or none. It returns when each child
 // runs or has failed, in the order of the names. Errors: QuotaExceeded, and those of Pause.
 func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
-	var answer struct {
-		Forks []struct {
-			Sandbox *Sandbox `json:"sandbox"`
-			Error   *problem `json:"error"`
-		} `json:"forks"`
-	}
-	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: forkBody{
+	var answer wire.ForkList
+	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: wire.Fork{
 		Count: o.Count, Names: o.Names, Env: o.Env, Labels: o.Labels, TTLSeconds: seconds(o.TTL), Timeouts: o.Timeouts,
 		WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}}, &answer)
@@ -154,7 +132,7 @@ func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked,
 	for i, item := range answer.Forks {
 		children[i].Sandbox = item.Sandbox
 		if item.Error != nil {
-			children[i].Err = &Error{Code: item.Error.Code, Message: item.Error.Detail}
+			children[i].Err = &Error{Code: Code(item.Error.Code), Message: item.Error.Detail}
 		}
 	}
 	return children, nil

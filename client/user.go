@@ -54,9 +54,7 @@ func (c *Client) DeleteUser(ctx context.Context, ref string) error {
 
 // ResetPassword returns a code by which a user chooses a new password. Errors: NotFound.
 func (c *Client) ResetPassword(ctx context.Context, ref string) (string, error) {
-	var code struct {
-		Code string `json:"code"`
-	}
+	var code wire.Code
 	err := c.call(ctx, request{method: http.MethodPost, path: userPath(ref, "/reset")}, &code)
 	return code.Code, err
 }
@@ -75,14 +73,14 @@ func (c *Client) LoginProgram(ctx context.Context, name, password string) (*Sign
 
 func (c *Client) login(ctx context.Context, name, password string, program bool) (*SignIn, error) {
 	s := new(SignIn)
-	body := map[string]any{"username": name, "password": password, "program": program}
+	body := wire.Login{Username: name, Password: password, Program: program}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/login", body: body}, s))
 }
 
 // Refresh returns the next tokens of a session. Errors: Unauthenticated.
 func (c *Client) Refresh(ctx context.Context, refreshToken string) (*SignIn, error) {
 	s := new(SignIn)
-	body := map[string]string{"refresh_token": refreshToken}
+	body := wire.Refresh{RefreshToken: refreshToken}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/refresh", body: body}, s))
 }
 
@@ -108,7 +106,7 @@ func (c *Client) SignInURL(provider, redirect, state, verifier string) string {
 // for one that is unknown, expired, or was tried before.
 func (c *Client) Exchange(ctx context.Context, code, verifier string) (*SignIn, error) {
 	s := new(SignIn)
-	body := map[string]string{"code": code, "code_verifier": verifier}
+	body := wire.ExchangeCode{Code: code, CodeVerifier: verifier}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/exchange", body: body}, s))
 }
 
@@ -126,10 +124,7 @@ func (c *Client) AcceptInvitationProgram(ctx context.Context, code, name, passwo
 
 func (c *Client) acceptInvitation(ctx context.Context, code, name, password string, program bool) (*SignIn, error) {
 	s := new(SignIn)
-	body := map[string]any{"code": code, "password": password, "program": program}
-	if name != "" {
-		body["name"] = name
-	}
+	body := wire.AcceptInvitation{Code: code, Name: name, Password: password, Program: program}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/accept", body: body}, s))
 }
 
@@ -157,9 +152,6 @@ func (c *Client) DeleteSessions(ctx context.Context) error {
 // SetPassword changes the caller's password; current may be "" when it has none.
 // All its sessions end but the client's own; API tokens go on. Errors: Forbidden for a wrong one; Invalid.
 func (c *Client) SetPassword(ctx context.Context, current, password string) error {
-	body := map[string]string{"password": password}
-	if current != "" {
-		body["current_password"] = current
-	}
+	body := wire.SetPassword{Password: password, CurrentPassword: current}
 	return c.call(ctx, request{method: http.MethodPut, path: "/v1/account/password", body: body}, nil)
 }

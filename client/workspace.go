@@ -71,11 +71,11 @@ func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
 // @, to a workspace. An address that is nobody's is invited. Errors: NotFound;
 // Forbidden; Exists.
 func (c *Client) AddMember(ctx context.Context, workspace, who, role string) (*AddedMember, error) {
-	body := map[string]string{"role": role}
+	body := wire.AddMember{Role: role}
 	if strings.Contains(who, "@") {
-		body["email"] = who
+		body.Email = who
 	} else {
-		body["name"] = who
+		body.Name = who
 	}
 	m := new(AddedMember)
 	return result(m, c.call(ctx, request{method: http.MethodPost, path: workspacePath(workspace, "/members"), body: body}, m))
@@ -85,7 +85,7 @@ func (c *Client) AddMember(ctx context.Context, workspace, who, role string) (*A
 // owner would be left.
 func (c *Client) SetRole(ctx context.Context, workspace, user, role string) (*Member, error) {
 	m := new(Member)
-	body := map[string]string{"role": role}
+	body := wire.SetRole{Role: role}
 	return result(m, c.call(ctx, request{method: http.MethodPut, path: workspacePath(workspace, "/members/"+url.PathEscape(user)), body: body, repeat: true}, m))
 }
 
