@@ -92,7 +92,7 @@ WORDS = {
 }
 #: The members that repr does not show.
 SECRETS = {"PortLink.url", "PortLink.token", "NewToken.token", "NewUser.code", "NewInvitation.code"}
-#: The members of text that are empty when they are absent; ``*`` is any member.
+#: The members of text that are empty when they are absent; ``*`` is any member of the schema.
 EMPTY = {"Sandbox.description", "Snapshot.description", "Snapshot.message", "Member.email", "AuditRecord.*", "Runtime.*"}
 #: The members that older servers do not send, with what is true there.
 OLDER = {"Sandbox.url_access": "open", "Workspace.url_access": "open"}
@@ -198,7 +198,19 @@ class Generator:
         self.operations = {o["operationId"]: o for path in document["paths"].values() for o in path.values() if "operationId" in o}
         self.words = {tuple(self.schemas[s]["properties"][p]["enum"]): name for name, (s, p) in WORDS.items()}
 
+    def check_tables(self) -> None:
+        """Refuses entries of the tables that name no member: a member that was renamed could show a secret."""
+        entries = [entry.split(".") for entry in [*SECRETS, *EMPTY, *OLDER]] + [list(member) for member in WORDS.values()]
+        entries += [[schema, name] for o in OPTIONS.values() for schema in o.of[:1] for name in o.without if not self.has(o.of, name)]
+        for schema, name in entries:
+            if schema not in self.schemas or name != "*" and name not in self.schemas[schema]["properties"]:
+                raise Unknown(f"a table names {schema}.{name}, which the document does not have")
+
+    def has(self, names: Tuple[str, ...], member: str) -> bool:
+        return any(member in self.schemas[name]["properties"] for name in names)
+
     def text(self) -> str:
+        self.check_tables()
         parts = [HEADER]
         for name, (schema, prop) in WORDS.items():
             s = self.schemas[schema]["properties"][prop]

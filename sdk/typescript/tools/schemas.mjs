@@ -118,6 +118,18 @@ const options = {
   CreateRegistryOptions: { doc: "How to sign in.", of: ["CreateRegistry"], extends: ["CallOptions"] },
 };
 
+// An entry of a table that names no member would silently do nothing after a change of a name.
+const entries = [
+  ...[...empty, ...blank].map((entry) => entry.split(".")),
+  ...Object.values(words),
+  ...Object.values(options).flatMap(({ of, without = [], later = [] }) =>
+    [...without, ...later].map((name) => [of.find((schema) => name in schemas[schema].properties) ?? of[0], name]),
+  ),
+];
+for (const [schema, name] of entries) {
+  if (!(name in (schemas[schema]?.properties ?? {}))) throw new Error(`a table names ${schema}.${name}, which the document does not have`);
+}
+
 const wordTypes = new Map(Object.entries(words).map(([name, [schema, property]]) => [schemas[schema].properties[property].enum.join(), name]));
 
 const camel = (name) => name.replace(/_([a-z0-9])/g, (_, c) => c.toUpperCase());

@@ -49,6 +49,13 @@ class GeneratorTest(unittest.TestCase):
             with self.subTest(schema), self.assertRaises(schemas.Unknown):
                 list(generator(a=schema).dataclass("Cause"))
 
+    def test_a_table_that_names_no_member_is_refused(self):
+        renamed = schemas.document()
+        token = renamed["components"]["schemas"]["NewToken"]["properties"]
+        token["text"] = token.pop("token")
+        with self.assertRaisesRegex(schemas.Unknown, r"NewToken\.token"):
+            schemas.Generator(renamed).text()
+
     def test_descriptions(self):
         lines = list(generator(a={"type": "string", "description": "The reason; null without one."}).dataclass("Cause"))
         self.assertEqual(lines[2:5], ['    """Why."""', "", "    #: The reason; None without one."])
