@@ -9,24 +9,24 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// Images lists the images that sandboxes can be made from: the built-in ones, the
-// default one first, and then the others, by name.
+// Images lists the images that sandboxes can be made from: the built-in images, the default first,
+// and then the others, by name.
 func (c *Client) Images() *List[Image] { return newList[Image](c, "/v1/images", nil) }
 
-// TokenOptions narrow a token. The zero value is one that may do what its maker
-// may, for ever.
+// TokenOptions restrict a token. A token with the zero value has all permissions of its maker and
+// never expires.
 type TokenOptions struct {
-	// Lifetime is how long it works, in whole seconds; 0 is for ever.
+	// Lifetime is the time after which it expires, in whole seconds; 0 is never.
 	Lifetime time.Duration
-	// Scopes are what it may do, e.g. "sandboxes:write"; docs/auth.md lists them. None
-	// leaves it what its maker has.
+	// Scopes are its permissions, e.g. "sandboxes:write"; docs/auth.md lists them. None gives it all
+	// permissions of its maker.
 	Scopes []string
-	// WorkspaceOnly keeps it out of its user's other workspaces.
+	// WorkspaceOnly restricts it to a single workspace of its user.
 	WorkspaceOnly bool
 }
 
-// CreateToken makes a token that speaks for the caller in the same workspace.
-// Errors: Invalid, naming scopes; Forbidden for what the caller's own token lacks.
+// CreateToken makes a token of the caller in the same workspace. Errors: Invalid, naming scopes;
+// Forbidden for permissions that the caller's own token lacks.
 func (c *Client) CreateToken(ctx context.Context, description string, o TokenOptions) (*NewToken, error) {
 	body := wire.CreateToken{
 		Description: description, ExpiresInSeconds: int64(seconds(o.Lifetime)), Scopes: o.Scopes, WorkspaceOnly: o.WorkspaceOnly,
@@ -43,7 +43,7 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/tokens/" + url.PathEscape(id), repeat: true}, nil)
 }
 
-// WhoAmI returns who the token speaks for.
+// WhoAmI returns the identity of the token.
 func (c *Client) WhoAmI(ctx context.Context) (*Identity, error) {
 	id := new(Identity)
 	return result(id, c.call(ctx, request{method: http.MethodGet, path: "/v1/whoami", repeat: true}, id))

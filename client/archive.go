@@ -20,9 +20,8 @@ type File struct {
 	Mode    uint32 // permission bits of a new file; 0 is 0644
 }
 
-// WriteFiles writes files in their order, each all or nothing, with the parent
-// directories they miss: at most 1000 with 32 MiB together. The error names the
-// file that it is about; those before it are written.
+// WriteFiles writes files in their order, each all or nothing, with missing parent directories: at
+// most 1000 with 32 MiB together. The error names a file; the files before it are written.
 func (c *Client) WriteFiles(ctx context.Context, ref string, files []File) error {
 	body := wire.WriteFiles{Files: make([]wire.NewFile, len(files))}
 	for i, f := range files {
@@ -36,7 +35,7 @@ func (c *Client) WriteFiles(ctx context.Context, ref string, files []File) error
 
 func octal(mode uint32) string { return "0" + strconv.FormatUint(uint64(mode), 8) }
 
-// Format is how an archive is packed.
+// Format is the format of an archive.
 type Format string
 
 // The formats.
@@ -54,19 +53,19 @@ func archiveQuery(path string, format Format) url.Values {
 	return q
 }
 
-// UploadArchiveOptions say how an archive is unpacked.
+// UploadArchiveOptions configure the unpacking of an archive.
 type UploadArchiveOptions struct {
-	Format Format // the empty one is found out from the archive
-	// KeepLinks keeps symlinks that lead out of the directory, which are refused otherwise.
+	Format Format // if empty, the server detects it
+	// KeepLinks permits symlinks that lead out of the directory.
 	KeepLinks bool
 }
 
-// UploadArchive unpacks the archive r below a directory of the sandbox, which is
-// made when it is missing.
+// UploadArchive unpacks the archive r below a directory of the sandbox, which it makes if it is
+// missing.
 //
-// Errors: Invalid for an archive that is damaged, or hostile: with absolute
-// paths, "..", links that lead out, devices, or far more in it than its size
-// says; Conflict for a file where the archive has a directory, or the reverse; DiskFull.
+// Errors: Invalid for an archive that is damaged, or hostile: with absolute paths, "..", links that
+// lead out, devices, or an implausible compression ratio; Conflict for a file where the archive has
+// a directory, or the reverse; DiskFull.
 func (c *Client) UploadArchive(ctx context.Context, ref, path string, r io.Reader, o UploadArchiveOptions) error {
 	q := archiveQuery(path, o.Format)
 	if o.KeepLinks {
@@ -75,9 +74,9 @@ func (c *Client) UploadArchive(ctx context.Context, ref, path string, r io.Reade
 	return c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files", "archive"), query: q, stream: r}, nil)
 }
 
-// DownloadArchive opens a directory or file of the sandbox as an archive; the
-// empty format is [TarGzip]. It is packed while it is read: reading fails when it
-// cannot be completed. The caller closes it.
+// DownloadArchive opens a directory or file of the sandbox as an archive; the empty format is
+// [TarGzip]. It is packed while it is read: reading fails if it cannot be completed. The caller
+// closes it.
 func (c *Client) DownloadArchive(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet, path: sandboxPath(ref, "files", "archive"), query: archiveQuery(path, format), repeat: true,
@@ -88,7 +87,7 @@ func (c *Client) DownloadArchive(ctx context.Context, ref, path string, format F
 	return resp.Body, nil
 }
 
-// FileEventType is what happened to a file.
+// FileEventType is the type of a change of a file.
 type FileEventType string
 
 // The types. A rename is two events.
@@ -105,22 +104,21 @@ const (
 	FileLimit    FileEventType = "limit"
 )
 
-// FileEvent is something that happened to a file.
+// FileEvent is a change of a file.
 type FileEvent struct {
 	Type      FileEventType `json:"type"`
 	Path      string        `json:"path,omitempty"`
 	Directory bool          `json:"directory,omitempty"`
 }
 
-// FileWatch is a watch of files. Next is called by one goroutine at a time, Close by any.
+// FileWatch is a watch of files. One goroutine at a time may call Next; any may call Close.
 type FileWatch struct {
 	body  io.ReadCloser
 	lines *bufio.Reader
 }
 
-// WatchFiles watches a directory, or a file; recursive includes all directories
-// below, also those that come later. What happens after it has returned is told.
-// The watch ends with ctx.
+// WatchFiles watches a directory, or a file; recursive includes all directories below, and later
+// directories. The watch reports changes from the return of WatchFiles until ctx ends.
 //
 // Errors: NotFound; FileNotFound; QuotaExceeded when the sandbox has too many watches.
 func (c *Client) WatchFiles(ctx context.Context, ref, path string, recursive bool) (*FileWatch, error) {
@@ -137,8 +135,8 @@ func (c *Client) WatchFiles(ctx context.Context, ref, path string, recursive boo
 	return w, nil
 }
 
-// Next returns the next event, io.EOF after the directory is gone. Other errors
-// mean that the watch broke off.
+// Next returns the next event, or io.EOF after the directory is gone. Other errors mean that the
+// connection broke.
 func (w *FileWatch) Next() (FileEvent, error) {
 	for {
 		e, err := w.next()
@@ -154,7 +152,7 @@ func (w *FileWatch) Next() (FileEvent, error) {
 	}
 }
 
-// next returns the next line, whatever it is but an error.
+// next returns the next line, unless it is an error.
 func (w *FileWatch) next() (FileEvent, error) {
 	line, err := w.lines.ReadBytes('\n')
 	if err == io.EOF {

@@ -17,11 +17,11 @@ import (
 // Size is a terminal's size in characters.
 type Size = wire.TTYSize
 
-// AttachOptions says how a command is attached.
+// AttachOptions configure the connection to a command.
 type AttachOptions struct {
-	// TTY, when set, runs the command on a terminal of that size; stderr is then part of stdout.
+	// TTY, unless nil, runs the command on a terminal of that size; stderr is then part of stdout.
 	TTY *Size
-	// Stdin says that Write will be used; otherwise stdin is /dev/null.
+	// Stdin enables Write; otherwise stdin is /dev/null.
 	Stdin bool
 }
 
@@ -32,23 +32,23 @@ const (
 	channelStderr = 2
 )
 
-// maxMessage bounds one message from the server.
+// maxMessage bounds a message from the server.
 const maxMessage = 1 << 20
 
-// Session is a command under way with everything: stdin, terminal, signals.
-// One goroutine runs Copy; the other methods may be called from any.
+// Session is a running command with stdin, terminal and signals. One goroutine runs Copy; any may
+// call the other methods.
 type Session struct {
 	conn *websocket.Conn
 	ctx  context.Context
 	stop context.CancelFunc
 
 	mu sync.Mutex // orders Write, which uses buf
-	// buf is what is sent, so that Write does not allocate; guarded by mu.
+	// buf is the message to send, so that Write does not allocate; guarded by mu.
 	buf []byte
 }
 
-// Attach starts a command and stays connected to it over a WebSocket. The end of
-// ctx, and Close, end the session and kill a command that still runs.
+// Attach starts a command and stays connected to it over a WebSocket. The end of ctx, and Close,
+// end the session and kill a command that still runs.
 func (c *Client) Attach(ctx context.Context, ref string, cmd Command, o AttachOptions) (*Session, error) {
 	start, err := json.Marshal(wire.AttachStart{
 		Command: cmd.Argv, Shell: cmd.Shell, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, TimeoutSeconds: seconds(cmd.Timeout),
@@ -79,7 +79,7 @@ func (c *Client) dial(ctx context.Context, path string) (*websocket.Conn, error)
 	conn, resp, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header})
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the dialler keeps its beginning
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the dialler has read its beginning
 			return nil, errorFrom(resp, body)
 		}
 		return nil, fmt.Errorf("attach: %w", err)
@@ -88,8 +88,8 @@ func (c *Client) dial(ctx context.Context, path string) (*websocket.Conn, error)
 	return conn, nil
 }
 
-// Copy writes the command's output to the two writers until it ends, and returns
-// how it ended; errors as for [Stream.Copy].
+// Copy writes the command's output to the two writers until it ends, and returns its exit; errors
+// as for [Stream.Copy].
 func (s *Session) Copy(stdout, stderr io.Writer) (*Exit, error) {
 	for {
 		kind, data, err := s.conn.Read(s.ctx)
@@ -124,7 +124,7 @@ func (s *Session) Copy(stdout, stderr io.Writer) (*Exit, error) {
 	}
 }
 
-// maxWrite is how much stdin one message carries.
+// maxWrite bounds the stdin in a message.
 const maxWrite = 32 << 10
 
 // Write sends p to the command's stdin. It blocks while the command does not read.
@@ -146,7 +146,7 @@ func (s *Session) Write(p []byte) (int, error) {
 // CloseStdin tells the command that its input ends.
 func (s *Session) CloseStdin() error { return s.control(map[string]any{"type": "stdin_eof"}) }
 
-// Resize tells the command's terminal its size.
+// Resize sets the size of the command's terminal.
 func (s *Session) Resize(size Size) error {
 	return s.control(map[string]any{"type": "resize", "rows": size.Rows, "cols": size.Cols})
 }

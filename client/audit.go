@@ -16,7 +16,7 @@ type AuditEntry struct {
 	Seq    int64           `json:"seq"`
 	Prev   string          `json:"prev"` // in hexadecimal, as Hash
 	Hash   string          `json:"hash"`
-	Raw    json.RawMessage `json:"record"` // the record as it is kept
+	Raw    json.RawMessage `json:"record"` // the stored bytes of the record
 	Record AuditRecord     `json:"-"`      // the same, decoded
 }
 
@@ -29,10 +29,10 @@ func (e *AuditEntry) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(e.Raw, &e.Record)
 }
 
-// AuditRecord says who did what to which object, from where, and how it ended.
+// AuditRecord describes an action: its actor, object, origin and outcome.
 type AuditRecord struct {
 	Seq              int64             `json:"seq"`
-	Time             time.Time         `json:"time"` // when the record was made, at the end of what it is about
+	Time             time.Time         `json:"time"` // the time of the record, at the end of the action
 	Action           string            `json:"action"`
 	Outcome          string            `json:"outcome"` // "ok", "started", "cancelled", "failed", or the code of an error
 	Status           int               `json:"status"`  // of HTTP
@@ -45,7 +45,7 @@ type AuditRecord struct {
 	SessionID        string            `json:"session_id"`
 	Role             string            `json:"role"`
 	Administrator    bool              `json:"administrator"`
-	Via              string            `json:"via"` // "sandbox-url": somebody who had that
+	Via              string            `json:"via"` // "sandbox-url": a caller with the URL only
 	Address          string            `json:"address"`
 	UserAgent        string            `json:"user_agent"`
 	WorkspaceID      string            `json:"workspace_id"`
@@ -57,22 +57,22 @@ type AuditRecord struct {
 	Details          map[string]string `json:"details"`
 }
 
-// AuditOptions narrow a list of the audit log; zero values do not.
+// AuditOptions filter a list of the audit log; zero values do not.
 type AuditOptions struct {
 	Since, Until time.Time
-	User         string // an id
+	User         string // an ID
 	Object       string // an id or a name
 	Action       string // as "exec"
 	Outcome      string
 	// Ascending lists the oldest first.
 	Ascending bool
-	// AfterSeq leaves out the records up to and with this number.
+	// AfterSeq omits the records up to and including this number.
 	AfterSeq int64
 	// Workspace is an id, for InstallationAudit.
 	Workspace string
 }
 
-// AuditReport says whether the audit log is what it was.
+// AuditReport is the result of a verification of the audit log.
 type AuditReport = wire.AuditReport
 
 func (o AuditOptions) query() map[string]string {
@@ -91,15 +91,14 @@ func (o AuditOptions) query() map[string]string {
 	return q
 }
 
-// Audit lists what was done in the workspace, the newest first. For owners and
-// admins. Errors: Forbidden; Invalid, naming the field; Timeout when too much would
-// have to be searched.
+// Audit lists the records of the workspace, newest first. For owners and admins. Errors: Forbidden;
+// Invalid, naming the field; Timeout when the search would take too long.
 func (c *Client) Audit(o AuditOptions) *List[AuditEntry] {
 	o.Workspace = ""
 	return newList[AuditEntry](c, "/v1/audit", o.query())
 }
 
-// InstallationAudit is Audit for all workspaces, and what was done in none. For
+// InstallationAudit lists the records of all workspaces, and records without a workspace. For
 // administrators.
 func (c *Client) InstallationAudit(o AuditOptions) *List[AuditEntry] {
 	return newList[AuditEntry](c, "/v1/audit/installation", o.query())

@@ -14,37 +14,37 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// ImageBuildOptions say what image to build from a Dockerfile.
+// ImageBuildOptions describe an image to build from a Dockerfile.
 type ImageBuildOptions struct {
-	// Tag is the image's name, as in app, app:v1 or registry.example.com/team/app:v1;
-	// without one it is known by its digest, and kept for an hour unless something uses it.
+	// Tag is the image's name, as in app, app:v1 or registry.example.com/team/app:v1; without a name
+	// the image is known by its digest and removed after an hour unless something uses it.
 	Tag string
-	// Path of the Dockerfile in the context; "" is Dockerfile. Dockerfile, when not nil,
-	// is its content instead.
+	// Path is the path of the Dockerfile in the context; "" is Dockerfile. Dockerfile, unless nil, is
+	// its content instead.
 	Path       string
 	Dockerfile []byte
 	// BuildArgs are values of ARGs.
 	BuildArgs map[string]string
 	// Target is the stage to build, by name or number; "" is the last.
 	Target string
-	// NoCache makes every layer anew. Network lets RUN reach the network. Push pushes the
-	// image to the registry that Tag names.
+	// NoCache disables the layer cache. Network lets RUN reach the network. Push pushes the image to
+	// the registry in Tag.
 	NoCache, Network, Push bool
-	// Resources limit each RUN; the server's for builds where empty.
+	// Resources limit each RUN; empty fields are the server's default for builds.
 	Resources Resources
-	// Timeout is how long the build may take, in whole seconds; 0 is the server's limit.
+	// Timeout bounds the build, in whole seconds; 0 is the server's limit.
 	Timeout time.Duration
-	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota, in
-	// whole seconds up to 10 minutes, within Timeout; 0 does not wait.
+	// WaitForQuota bounds the time for which the server waits for the workspace's quota, in whole
+	// seconds up to 10 minutes, within Timeout; 0 does not wait.
 	WaitForQuota time.Duration
 }
 
-// ImageBuildEvent is a moment of a build.
+// ImageBuildEvent reports the progress of a build.
 type ImageBuildEvent struct {
-	// Type is "step", "output", "warning" or "progress"; others may come.
+	// Type is "step", "output", "warning" or "progress"; later servers may add types.
 	Type string `json:"type"`
-	// Step of Steps has the Instruction on Line, in Stage. One that is Cached comes
-	// after the same one without: its layer was there.
+	// Step counts the instructions from 1 to Steps. Instruction stands on Line, in Stage. An event
+	// with Cached follows the event of the same instruction if its layer was in the cache.
 	Step        int    `json:"step"`
 	Steps       int    `json:"steps"`
 	Stage       string `json:"stage"`
@@ -53,13 +53,13 @@ type ImageBuildEvent struct {
 	Cached      bool   `json:"cached"`
 	// Data is output of a command.
 	Data []byte `json:"data"`
-	// ImageProgress is that of "progress"; its Message also that of "warning".
+	// ImageProgress has the fields of "progress"; its Message is also the message of "warning".
 	ImageProgress
 }
 
-// ImageBuildError is why a build failed, when an instruction of its Dockerfile is at fault.
+// ImageBuildError is the error of a build when an instruction of its Dockerfile is at fault.
 type ImageBuildError struct {
-	// Line is where the Instruction is; ExitCode that of a command that failed.
+	// Line is the line of the Instruction; ExitCode is the exit code of a command that failed.
 	Line        int
 	Instruction string
 	ExitCode    int
@@ -71,11 +71,11 @@ func (e *ImageBuildError) Error() string { return e.Err.Error() }
 // Unwrap returns the error with its code.
 func (e *ImageBuildError) Unwrap() error { return e.Err }
 
-// BuildImage has the server build an image from a Dockerfile. Files is a tar of the
-// files to build from, plain or compressed with gzip, bzip2 or zstd. Events, which may
-// be nil, is told what happens until BuildImage returns. The build ends when ctx does.
+// BuildImage has the server build an image from a Dockerfile. Files is a tar of the files to build
+// from, plain or compressed with gzip, bzip2 or zstd. It calls events, which may be nil, with each
+// event until it returns. The build ends when ctx does.
 //
-// Errors: a [ImageBuildError] when an instruction is at fault; Invalid, NotFound, Forbidden,
+// Errors: an [ImageBuildError] when an instruction is at fault; Invalid, NotFound, Forbidden,
 // QuotaExceeded, TooLarge, Timeout, Unavailable.
 func (c *Client) BuildImage(ctx context.Context, o ImageBuildOptions, files io.Reader, events func(ImageBuildEvent)) (*Image, error) {
 	pr, pw := io.Pipe()
@@ -154,10 +154,9 @@ func writeBuild(form *multipart.Writer, o ImageBuildOptions, files io.Reader) er
 	return form.Close()
 }
 
-// PushImage has the server send an image that the workspace has built to a registry:
-// to another reference, or with "" to what its name says. Progress is as in
-// [Client.PullImage]. Errors: Invalid, NotFound, Forbidden, Timeout and Unavailable,
-// with the registry's words.
+// PushImage has the server push an image that the workspace has built to a registry: to another
+// reference, or with "" to the reference that is its name. Progress is as in [Client.PullImage].
+// Errors: Invalid, NotFound, Forbidden, Timeout and Unavailable, with the registry's message.
 func (c *Client) PushImage(ctx context.Context, ref, to string, progress func(ImageProgress)) (*Image, error) {
 	body := wire.ImagePush{Image: ref, To: to}
 	return c.watchImage(ctx, "push "+ref, request{method: http.MethodPost, path: "/v1/images/push", body: body}, progress)

@@ -15,7 +15,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Client calls one server in the name of one token. Make it with [New].
+// Client calls a server with a token. Make it with [New].
 type Client struct {
 	base      string
 	tokens    func(context.Context) (string, error)
@@ -28,16 +28,15 @@ type Client struct {
 // Option changes a client made by New.
 type Option func(*Client)
 
-// WithHTTPClient sets the client that carries the requests; the default one has
-// no overall timeout, as streams last.
+// WithHTTPClient sets the client that carries the requests; the default client has no overall
+// timeout, because streams last long.
 func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// WithWorkspace selects a workspace of the token's user; the default is its first.
+// WithWorkspace selects a workspace of the token's user; the default is the first.
 func WithWorkspace(id string) Option { return func(c *Client) { c.workspace = id } }
 
-// WithTokens has the token of each request asked for, instead of one for all: that
-// of a session changes. An error of tokens is the request's. Called at the same
-// time for requests that are made so.
+// WithTokens calls tokens for the token of each request, because the token of a session changes. A
+// request fails with the error of tokens. Concurrent requests call tokens concurrently.
 func WithTokens(tokens func(context.Context) (string, error)) Option {
 	return func(c *Client) { c.tokens = tokens }
 }
@@ -45,7 +44,7 @@ func WithTokens(tokens func(context.Context) (string, error)) Option {
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(agent string) Option { return func(c *Client) { c.userAgent = agent } }
 
-// WithAttempts sets how often a call that may be repeated is tried at most; 1 never repeats.
+// WithAttempts bounds the attempts of a call that may be repeated; 1 never repeats.
 func WithAttempts(n uint) Option { return func(c *Client) { c.attempts = max(n, 1) } }
 
 // New returns a client of the server at baseURL, e.g. "http://127.0.0.1:7070".
@@ -65,7 +64,7 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 		userAgent: "modbox-go",
 		http: &http.Client{
 			Transport: http.DefaultTransport.(*http.Transport).Clone(),
-			// A token is for the server that was named: another one, at the same host too, must not get it.
+			// The token is for the named server: another server, even on the same host, must not get it.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		attempts: 4,
@@ -76,8 +75,8 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// WithToken returns a client like this one that acts in the name of another
-// token, such as that of a [SignIn], in that one's own workspace.
+// WithToken returns a copy of the client with another token, such as the token of a [SignIn], in
+// the default workspace of that token.
 func (c *Client) WithToken(token string) *Client {
 	other := *c
 	other.workspace = ""
@@ -85,26 +84,26 @@ func (c *Client) WithToken(token string) *Client {
 	return &other
 }
 
-// maxError bounds how much of an error answer is read.
+// maxError bounds the part of an error answer that is read.
 const maxError = 64 << 10
 
-// request is one call.
+// request is a call.
 type request struct {
 	method string
 	path   string
 	query  url.Values
 	header http.Header
-	body   any       // encoded as JSON, when not nil
-	stream io.Reader // sent as it is, when not nil
+	body   any       // encoded as JSON, unless nil
+	stream io.Reader // sent unchanged, unless nil
 	repeat bool      // may be sent again
 }
 
-// sandboxPath returns the path of a sandbox's sub-resource; ref may hold any character.
+// sandboxPath returns the path of a sandbox's sub-resource; ref may contain any character.
 func sandboxPath(ref string, parts ...string) string {
 	return "/v1/sandboxes/" + url.PathEscape(ref) + strings.Join(append([]string{""}, parts...), "/")
 }
 
-// call sends r and decodes the JSON answer into out, when out is not nil.
+// call sends r and decodes the JSON answer into out, unless out is nil.
 func (c *Client) call(ctx context.Context, r request, out any) error {
 	resp, err := c.send(ctx, r)
 	if err != nil {
@@ -121,8 +120,8 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// send sends r, again if it may and must, and returns a successful answer, whose
-// body the caller closes.
+// send sends r, repeats it if necessary and permitted, and returns a successful answer, whose body
+// the caller closes.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	var body []byte
 	if r.body != nil {
@@ -185,11 +184,11 @@ func (c *Client) once(ctx context.Context, r request, body []byte) (*http.Respon
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // what could be read is enough
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // a part of the message is enough
 	return nil, errorFrom(resp, answer)
 }
 
-// header returns the headers of every request, with those of extra.
+// header returns the headers of every request, and the headers in extra.
 func (c *Client) header(ctx context.Context, extra http.Header) (http.Header, error) {
 	token, err := c.tokens(ctx)
 	if err != nil {

@@ -6,18 +6,17 @@
 //	res, err := c.Exec(ctx, sb.ID, client.Command{Argv: []string{"python3", "-c", "print(1+1)"}})
 //	fmt.Print(res.Stdout)
 //
-// A sandbox is named by its id or by its name. All methods are safe for
-// concurrent use and end with their context.
+// A sandbox is named by its id or by its name. All methods are safe for concurrent use and end with
+// their context.
 //
 // # Errors
 //
-// What the server refuses is an [*Error] with a [Code]; compare with [IsCode].
-// What never reached the server, or never came back, is another error.
+// An error answer of the server is an [*Error] with a [Code]; compare with [IsCode]. Errors of the
+// connection are other errors.
 //
 // # Retries
 //
-// Calls that may be repeated without harm (reads, deletes, creates, which carry
-// an idempotency key) are repeated a few times, with growing pauses, when the
-// connection fails or the server answers that it is unavailable. Commands,
-// uploads and moves are never repeated.
+// The client repeats calls that may be repeated without harm (reads, deletes, creates, which carry
+// an idempotency key) a few times, with growing pauses, when the connection fails or the server
+// answers that it is unavailable. It never repeats commands, uploads and moves.
 package client

@@ -42,20 +42,20 @@ var Codes = []Code{
 	TooLarge, QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
 }
 
-// Error is an answer of the server that is not a success.
+// Error is an error answer of the server.
 type Error struct {
 	Code    Code
 	Message string
-	// Fields are the inputs at fault, if single ones are.
+	// Fields are the invalid inputs, if specific inputs are invalid.
 	Fields []FieldError
 	Status int // of HTTP; 0 when the error came within a stream
-	// RetryAfter is how long the server asks to wait before the next attempt; 0 when it does not say.
+	// RetryAfter is the wait before the next attempt that the server asks for; 0 when it does not.
 	RetryAfter time.Duration
-	// RequestID finds the request in the server's log.
+	// RequestID identifies the request in the server's log.
 	RequestID string
 }
 
-// FieldError is what is wrong with one input.
+// FieldError describes an invalid input.
 type FieldError struct {
 	Location string `json:"location"`
 	Message  string `json:"message"`
@@ -87,7 +87,7 @@ type problem struct {
 	Errors []FieldError `json:"errors"`
 }
 
-// errorFrom makes an Error of an answer. body is its beginning.
+// errorFrom returns the Error of an answer. body is its beginning.
 func errorFrom(resp *http.Response, body []byte) *Error {
 	e := &Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
 	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
@@ -100,7 +100,7 @@ func errorFrom(resp *http.Response, body []byte) *Error {
 	if e.Message == "" {
 		e.Message = p.Title
 	}
-	if e.Message == "" { // not our server's words: a proxy in between
+	if e.Message == "" { // a proxy answered, not our server
 		e.Message = fmt.Sprintf("the server answered %s", resp.Status)
 	}
 	if e.Code == "" {
@@ -109,8 +109,8 @@ func errorFrom(resp *http.Response, body []byte) *Error {
 	return e
 }
 
-// codeOfStatus is for answers without a code, which come from something between
-// the client and the server.
+// codeOfStatus returns the code of an answer without a code, from a proxy between client and
+// server.
 func codeOfStatus(status int) Code {
 	switch status {
 	case http.StatusUnauthorized:

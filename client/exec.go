@@ -32,8 +32,7 @@ func (c *Client) Exec(ctx context.Context, ref string, cmd Command) (*ExecResult
 	return result(res, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "exec"), body: body}, res))
 }
 
-// Stream is a command under way whose output is read as it comes. It is not safe
-// for concurrent use.
+// Stream is a running command whose output is read as it comes. It is not safe for concurrent use.
 type Stream struct {
 	body  io.ReadCloser
 	lines *bufio.Reader
@@ -59,12 +58,12 @@ type streamLine struct {
 	Message string `json:"message"`
 }
 
-// ErrCut means that a stream broke off before the command's end was known.
+// ErrCut means that a stream broke off before the end of the command was known.
 var ErrCut = errors.New("the connection broke before the command's end was known")
 
-// Copy writes the command's output to the two writers until it ends, and returns
-// how it ended. Errors: an [*Error] that the server sent, a writer's error, or
-// [ErrCut]; the exit is never made up.
+// Copy writes the command's output to the two writers until it ends, and returns its exit. Errors:
+// an [*Error] that the server sent, a writer's error, or [ErrCut]; without the real exit Copy
+// returns an error.
 func (s *Stream) Copy(stdout, stderr io.Writer) (*Exit, error) {
 	for s.exit == nil {
 		line, err := s.lines.ReadBytes('\n')

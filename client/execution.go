@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// ExecutionState says where an execution is in its life.
+// ExecutionState is a state in the life of an execution.
 type ExecutionState = wire.ExecutionState
 
 // The states of an execution.
@@ -26,31 +26,31 @@ const (
 
 // The kinds of executions.
 const (
-	KindExec = "exec" // its exit code is its caller's matter
-	KindJob  = "job"  // it failed when its exit code is not 0
+	KindExec = "exec" // any exit code is a success
+	KindJob  = "job"  // it fails with a nonzero exit code
 )
 
-// Execution is a command in a sandbox that is kept after its end, with its output.
+// Execution is a command in a sandbox whose record and output outlive it.
 type Execution = wire.Execution
 
-// OutputStream is where an execution's output is kept.
+// OutputStream is the stream of an execution's output.
 type OutputStream = wire.OutputStream
 
-// ExecutionOptions say how an execution runs, beside its Command; of that Stdin
-// and MaxOutput do not count.
+// ExecutionOptions configure an execution, in addition to its Command, of which Stdin and MaxOutput
+// do not count.
 type ExecutionOptions struct {
 	Kind string // KindExec when empty
 	// Files are written before it starts, by path.
 	Files []ExecutionFile
-	// Stdin makes a stream for its input; StdinStreamID names one made by CreateStream.
+	// Stdin makes a stream for its input; StdinStreamID names a stream made by CreateStream.
 	Stdin         bool
 	StdinStreamID string
 	TTY           *Size
 	// Combined makes stdout and stderr one stream.
 	Combined bool
-	// IgnoreStdout and IgnoreStderr keep nothing of an output.
+	// IgnoreStdout and IgnoreStderr discard an output.
 	IgnoreStdout, IgnoreStderr bool
-	// WaitUpTo is how long to wait for its end; 0 returns as soon as it has started.
+	// WaitUpTo bounds the wait for its end; 0 returns as soon as it has started.
 	WaitUpTo time.Duration
 }
 
@@ -67,9 +67,8 @@ func (cmd Command) execution(o ExecutionOptions) wire.ExecutionCommand {
 	}
 }
 
-// StartExecution starts a command that goes on whatever becomes of this client
-// and of the server; its output is kept in streams, see ReadStream. That it could
-// not be started is told by the execution, which then has failed.
+// StartExecution starts a command that outlives this client and a restart of the server. Streams
+// store its output, see ReadStream. If the command cannot be started, the execution has failed.
 func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
 	body := wire.StartExecution{ExecutionCommand: cmd.execution(o), WaitSeconds: seconds(o.WaitUpTo)}
 	e := new(Execution)
@@ -78,8 +77,8 @@ func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o 
 
 func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }
 
-// Execution returns an execution, at once when wait is 0, else when it has ended
-// but after wait, 10 minutes at most, at the latest.
+// Execution returns an execution: at once when wait is 0, else when it has ended or after wait, at
+// most 10 minutes.
 func (c *Client) Execution(ctx context.Context, id string, wait time.Duration) (*Execution, error) {
 	q := url.Values{}
 	if wait > 0 {
@@ -89,8 +88,8 @@ func (c *Client) Execution(ctx context.Context, id string, wait time.Duration) (
 	return result(e, c.call(ctx, request{method: http.MethodGet, path: executionPath(id), query: q, repeat: true}, e))
 }
 
-// Executions lists the executions of a sandbox, of one kind unless that is empty,
-// newest first. Errors: NotFound.
+// Executions lists the executions of a sandbox, of a single kind unless kind is empty, newest
+// first. Errors: NotFound.
 func (c *Client) Executions(ref, kind string) *List[Execution] {
 	return newList[Execution](c, sandboxPath(ref, "executions"), map[string]string{"kind": kind})
 }
@@ -103,17 +102,17 @@ func (c *Client) CancelExecution(ctx context.Context, id string, force bool) (*E
 	return result(e, c.call(ctx, request{method: http.MethodPost, path: executionPath(id) + "/cancel", body: body, repeat: true}, e))
 }
 
-// StreamOptions say what of a stream is read.
+// StreamOptions select the part of a stream to read.
 type StreamOptions struct {
 	Offset     int64 // the byte to begin at
-	Follow     bool  // wait at the end for more until the stream ends
-	Timestamps bool  // put the time at which it came before every line
+	Follow     bool  // at the end wait for more until the stream ends
+	Timestamps bool  // put the time of arrival before every line
 }
 
 func streamPath(id string) string { return "/v1/streams/" + url.PathEscape(id) }
 
-// ReadStream reads a stream, while it grows and afterwards. The caller closes
-// the reader. A connection that breaks shows as a read error: go on by offset.
+// ReadStream reads a stream, while it grows and afterwards. The caller closes the reader. A broken
+// connection is a read error: continue at the offset.
 func (c *Client) ReadStream(ctx context.Context, id string, o StreamOptions) (io.ReadCloser, error) {
 	q := url.Values{}
 	if o.Offset > 0 {
@@ -132,14 +131,15 @@ func (c *Client) ReadStream(ctx context.Context, id string, o StreamOptions) (io
 	return resp.Body, nil
 }
 
-// CreateStream makes an input stream for a command that is to come, and returns its id.
+// CreateStream makes an input stream for a later command, and returns its id.
 func (c *Client) CreateStream(ctx context.Context) (string, error) {
 	var s struct{ ID string }
 	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/streams"}, &s)
 	return s.ID, err
 }
 
-// WriteStream adds what r holds to an input stream as it comes, and with end ends it.
+// WriteStream appends the content of r to an input stream as it arrives, and with end ends the
+// stream.
 func (c *Client) WriteStream(ctx context.Context, id string, r io.Reader, end bool) error {
 	q := url.Values{}
 	if !end {
@@ -148,8 +148,8 @@ func (c *Client) WriteStream(ctx context.Context, id string, r io.Reader, end bo
 	return c.call(ctx, request{method: http.MethodPut, path: streamPath(id), query: q, stream: r}, nil)
 }
 
-// AttachExecution connects to an execution, from a byte of its stdout on. It goes
-// on when the session is closed, and can be attached to again.
+// AttachExecution connects to an execution, from a byte of its stdout on. The execution goes on
+// when the session is closed, and can be attached again.
 func (c *Client) AttachExecution(ctx context.Context, ref, id string, offset int64) (*Session, error) {
 	path := sandboxPath(ref, "executions", url.PathEscape(id), "attach")
 	conn, err := c.dial(ctx, path+"?offset="+strconv.FormatInt(offset, 10))
@@ -161,9 +161,8 @@ func (c *Client) AttachExecution(ctx context.Context, ref, id string, offset int
 	return s, nil
 }
 
-// UpdateEnv sets environment variables of a sandbox, and deletes those whose
-// value is nil, for the commands that start afterwards. It returns all that
-// callers have set.
+// UpdateEnv sets environment variables of a sandbox for later commands, and deletes the variables
+// whose value is nil. It returns all variables that callers have set.
 func (c *Client) UpdateEnv(ctx context.Context, ref string, changes map[string]*string) (map[string]string, error) {
 	var env struct{ Env map[string]string }
 	err := c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "env"), body: changes, repeat: true}, &env)

@@ -56,8 +56,8 @@ func (c *Client) ListDir(ref, path string) *List[FileInfo] {
 	return newList[FileInfo](c, sandboxPath(ref, "files", "list"), map[string]string{"path": path})
 }
 
-// Mkdir makes a directory and returns it. With parents it makes those too, and
-// one that is there is fine. Errors: Exists; NotFound; FileNotFound for a missing parent.
+// Mkdir makes a directory and returns it. With parents it also makes missing parents, and accepts
+// an existing directory. Errors: Exists; NotFound; FileNotFound for a missing parent.
 func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*FileInfo, error) {
 	body := wire.Mkdir{Path: path, Parents: parents}
 	info := new(FileInfo)

@@ -12,29 +12,28 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// ImageProgress is a moment of a pull.
+// ImageProgress reports the progress of a pull.
 type ImageProgress struct {
 	// Phase is "waiting", "pulling", in which Done and Total count bytes, or "writing".
 	Phase string `json:"phase"`
-	// Done and Total count what Message is about; Total is 0 when that is not known.
+	// Done and Total count the unit in Message; Total is 0 when unknown.
 	Done    int64  `json:"done"`
 	Total   int64  `json:"total"`
 	Message string `json:"message"`
 }
 
-// PullImage has the server ask a registry for an image and pull what it lacks of
-// it. Creating a sandbox does so by itself, unless the server has the image.
-// Progress, which may be nil, is told what happens until PullImage returns. When
-// ctx ends the pull goes on only if others wait for it.
+// PullImage has the server ask a registry for an image and download its missing parts. A create
+// does so by itself if the server does not have the image. It calls progress, which may be nil,
+// until it returns. When ctx ends the pull goes on only if others wait for it.
 //
-// Errors: Invalid, NotFound, Forbidden, Unsupported, TooLarge, Timeout and
-// Unavailable, with the registry's words.
+// Errors: Invalid, NotFound, Forbidden, Unsupported, TooLarge, Timeout and Unavailable, with the
+// registry's message.
 func (c *Client) PullImage(ctx context.Context, ref string, progress func(ImageProgress)) (*Image, error) {
 	body := wire.ImagePull{Image: ref}
 	return c.watchImage(ctx, "pull "+ref, request{method: http.MethodPost, path: "/v1/images/pull", body: body, repeat: true}, progress)
 }
 
-// watchImage makes a request that is answered with progress, and at last an image.
+// watchImage sends a request whose answer is progress and finally an image.
 func (c *Client) watchImage(ctx context.Context, what string, r request, progress func(ImageProgress)) (*Image, error) {
 	resp, err := c.send(ctx, r)
 	if err != nil {
@@ -70,28 +69,28 @@ func (c *Client) watchImage(ctx context.Context, what string, r request, progres
 	}
 }
 
-// DeleteImage removes an image, named by its id or a reference: one that the workspace
-// has built, or has by signing in to a registry. Sandboxes and snapshots that were made
-// from it go on; its files stay until nothing needs them and they are pruned. It is never
-// sent twice, as the name may mean another image then.
+// DeleteImage removes an image, named by its id or a reference: an image that the workspace has
+// built, or that its credentials gave access to. Sandboxes and snapshots made from it go on; its
+// files stay until nothing needs them and they are pruned. The client never repeats the request,
+// because the name may mean another image then.
 //
-// Errors: NotFound; Forbidden for what is for all workspaces, which only administrators of
-// the installation may remove; Conflict for a digest that several images have.
+// Errors: NotFound; Forbidden for an image for all workspaces, which only administrators of the
+// installation may remove; Conflict for a digest that several images have.
 func (c *Client) DeleteImage(ctx context.Context, image string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/images/" + url.PathEscape(image)}, nil)
 }
 
-// ImagePruneOptions say which images to prune.
+// ImagePruneOptions select the images to prune.
 type ImagePruneOptions = wire.PruneImages
 
-// PrunedImages are images that were removed, or would be when DryRun is true.
+// PrunedImages are the images that were removed, or would be when DryRun is true.
 type PrunedImages = wire.PrunedImages
 
 // PrunedImage is an image that was removed.
 type PrunedImage = wire.PrunedImage
 
-// PruneImages frees the disk of what nothing uses of the workspace: images that were
-// removed or built anew, and what builds left. Errors: Forbidden for All.
+// PruneImages removes the unused images of the workspace: removed and replaced images, and cached
+// layers of builds. Errors: Forbidden for All.
 func (c *Client) PruneImages(ctx context.Context, o ImagePruneOptions) (*PrunedImages, error) {
 	p := new(PrunedImages)
 	return result(p, c.call(ctx, request{method: http.MethodPost, path: "/v1/images/prune", body: o, repeat: true}, p))

@@ -7,25 +7,24 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// Network is what a sandbox is asked to have of a network.
+// Network is the requested network of a sandbox.
 type Network struct {
 	// Enabled gives it access to the internet.
 	Enabled bool `json:"enabled,omitempty"`
-	// Ports are those it publishes, 32 at most; its URL leads to the first.
+	// Ports are the ports that it publishes, at most 32; its URL leads to the first.
 	Ports []uint16 `json:"ports,omitempty"`
 }
 
 // SandboxNetwork is the network of a sandbox.
 type SandboxNetwork = wire.SandboxNetwork
 
-// NetworkChange says what to change of a sandbox's network; nil fields stay.
+// NetworkChange changes a sandbox's network; nil fields stay.
 type NetworkChange struct {
 	Enabled *bool     `json:"enabled,omitempty"`
 	Ports   *[]uint16 `json:"ports,omitempty"`
 }
 
-// Usage is what a sandbox has used since it was made, over pauses and restarts
-// of the server.
+// Usage is the use of a sandbox since it was made, over pauses and restarts of the server.
 type Usage = wire.Usage
 
 // SetNetwork changes the network of a running or paused sandbox; switching it off
@@ -36,7 +35,7 @@ func (c *Client) SetNetwork(ctx context.Context, ref string, change NetworkChang
 	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "network"), body: change, repeat: true}, sb))
 }
 
-// Usage returns what a sandbox has used in all, also after its end. Errors: NotFound.
+// Usage returns the total use of a sandbox, also after its end. Errors: NotFound.
 func (c *Client) Usage(ctx context.Context, ref string) (*Usage, error) {
 	u := new(Usage)
 	return result(u, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "usage"), repeat: true}, u))

@@ -7,7 +7,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// AptPackageChecks says which Debian packages can be installed.
+// AptPackageChecks report which Debian packages can be installed.
 type AptPackageChecks = wire.ValidatedAptPackages
 
 // InvalidAptPackage is a Debian package that cannot be installed.

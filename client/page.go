@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// List is a list that the server answers in pages. Methods of Client that return a List make
-// no request; the methods of List do.
+// List is a list that the server answers in pages. Methods of Client that return a List make no
+// request; the methods of List do.
 //
 //	for sb, err := range c.List(client.ListOptions{}).All(ctx) { … }
 type List[T any] struct {
@@ -23,20 +23,20 @@ type List[T any] struct {
 	query  url.Values
 }
 
-// PageOptions select a page of a list; the zero value is the first one.
+// PageOptions select a page of a list; the zero value is the first page.
 type PageOptions struct {
-	Limit  int    // the most items of the page: 1 to 1000; 0 is the server's choice
+	Limit  int    // maximum number of items: 1 to 1000; 0 is the server's default
 	Cursor string // NextCursor of the page before
 }
 
 // Page is a part of a list.
 type Page[T any] struct {
 	Items []T `json:"items"`
-	// NextCursor selects the next page; "" on the last one.
+	// NextCursor selects the next page; "" on the last page.
 	NextCursor string `json:"next_cursor"`
 }
 
-// newList returns the list at path. Parameters that are "" are not sent.
+// newList returns the list at path. It omits parameters that are "".
 func newList[T any](c *Client, path string, query map[string]string) *List[T] {
 	l := &List[T]{client: c, path: path, query: url.Values{}}
 	for name, value := range query {
@@ -47,8 +47,8 @@ func newList[T any](c *Client, path string, query map[string]string) *List[T] {
 	return l
 }
 
-// Page returns one page of the list. Errors: Invalid, naming limit or cursor; the
-// errors of the method that returned the list.
+// Page returns a page of the list. Errors: Invalid, naming limit or cursor; the errors of the
+// method that returned the list.
 func (l *List[T]) Page(ctx context.Context, o PageOptions) (*Page[T], error) {
 	query := maps.Clone(l.query)
 	if o.Limit != 0 {
@@ -61,7 +61,7 @@ func (l *List[T]) Page(ctx context.Context, o PageOptions) (*Page[T], error) {
 	return result(page, l.client.call(ctx, request{method: http.MethodGet, path: l.path, query: query, repeat: true}, page))
 }
 
-// All walks over the items of all pages. It stops at the first error, which it yields.
+// All iterates over the items of all pages. It stops at the first error, which it yields.
 func (l *List[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for o := (PageOptions{Limit: l.PageSize}); ; {

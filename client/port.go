@@ -63,12 +63,11 @@ func (c *Client) RotatePort(ctx context.Context, ref string, port uint16) (*Publ
 	return result(p, c.call(ctx, request{method: http.MethodPost, path: portPath(ref, port) + "/rotate"}, p))
 }
 
-// CreatePortLink makes a link to a private port that works for a lifetime of a minute
-// to a week; 0 is an hour. The link stops working before when the client's own token is
-// revoked.
+// CreatePortLink makes a link to a private port that is valid for a minute to a week; 0 is an hour.
+// The link ends earlier if the client's own token is revoked.
 //
-// Errors: Invalid and Forbidden, naming expires_in_seconds, the latter when the link
-// would outlive the client's own token; NotFound; Conflict for a public port; Ended.
+// Errors: Invalid and Forbidden, naming expires_in_seconds, the latter when the link would outlive
+// the client's own token; NotFound; Conflict for a public port; Ended.
 func (c *Client) CreatePortLink(ctx context.Context, ref string, port uint16, lifetime time.Duration) (*PortLink, error) {
 	body := wire.CreatePortLink{ExpiresInSeconds: seconds(lifetime)}
 	l := new(PortLink)

@@ -8,26 +8,25 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// Registry is how a workspace signs in to a container registry, without the password.
+// Registry is a workspace's sign-in to a container registry, without the password.
 type Registry = wire.Registry
 
-// RegistryFields are what can be written of a registry. Of a new one Name, Server,
-// Username and Password must be set; else what is nil stays.
+// RegistryFields are the writable fields of a registry. A new registry needs Name, Server, Username
+// and Password; other nil fields stay.
 type RegistryFields = wire.UpdateRegistry
 
-// CreateRegistry adds a registry to the workspace: images of its host are pulled
-// with it from then on. Errors: Invalid, naming the field, password when the registry
-// was asked and does not accept it; Exists, QuotaExceeded; Timeout and Unavailable
-// when it cannot be asked.
+// CreateRegistry adds a registry to the workspace, for later pulls from its host. Errors: Invalid,
+// naming the field, password when the registry was asked and does not accept it; Exists,
+// QuotaExceeded; Timeout and Unavailable when it cannot be asked.
 func (c *Client) CreateRegistry(ctx context.Context, f RegistryFields) (*Registry, error) {
 	r := new(Registry)
 	return result(r, c.call(ctx, request{method: http.MethodPost, path: "/v1/registries", body: f}, r))
 }
 
-// Registries lists the registries of the workspace, the oldest first.
+// Registries lists the registries of the workspace, oldest first.
 func (c *Client) Registries() *List[Registry] { return newList[Registry](c, "/v1/registries", nil) }
 
-// Registry returns one. Errors: NotFound.
+// Registry returns a registry. Errors: NotFound.
 func (c *Client) Registry(ctx context.Context, id string) (*Registry, error) {
 	r := new(Registry)
 	return result(r, c.call(ctx, request{method: http.MethodGet, path: "/v1/registries/" + url.PathEscape(id), repeat: true}, r))

@@ -14,9 +14,8 @@ import (
 // Create makes a sandbox, or answers the live one of the same request. Without
 // WaitUpTo it answers at once, and the sandbox is usually still provisioning.
 //
-// Errors: Invalid, naming the field; Exists when a different live sandbox has the
-// name; NotFound for an unknown image; QuotaExceeded, whose RetryAfter
-// says when to try again.
+// Errors: Invalid, naming the field; Exists when a different live sandbox has the name; NotFound
+// for an unknown image; QuotaExceeded, whose RetryAfter says when to try again.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := wire.CreateSandbox{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
@@ -73,7 +72,7 @@ func (c *Client) List(o ListOptions) *List[Sandbox] {
 	return l
 }
 
-// UpdateOptions say what to change of a sandbox; nil fields stay.
+// UpdateOptions change settings of a sandbox; nil fields stay.
 type UpdateOptions struct {
 	// CheckpointInterval is the time between automatic checkpoints, 1 minute to 24 hours in
 	// whole seconds; 0 switches them off and deletes the automatic checkpoint.
@@ -92,18 +91,18 @@ func (c *Client) Update(ctx context.Context, ref string, o UpdateOptions) (*Sand
 	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref), body: body, repeat: true}, sb))
 }
 
-// Delete ends a sandbox and returns when nothing of it is left. An ended one is
-// answered as it is. Errors: NotFound.
+// Delete ends a sandbox and returns when it is completely removed. It returns an ended sandbox
+// unchanged. Errors: NotFound.
 func (c *Client) Delete(ctx context.Context, ref string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodDelete, path: sandboxPath(ref), repeat: true}, sb))
 }
 
-// waitMax is the longest wait of one request.
+// waitMax bounds the wait of a request.
 const waitMax = 10 * time.Minute
 
-// Wait returns the sandbox as soon as it is in that state, or has ended, or ctx
-// ends (with ctx's error). Look at State: an end is no error.
+// Wait returns the sandbox as soon as it has that state, or has ended, or ctx ends (with ctx's
+// error). Check State: an end is no error.
 func (c *Client) Wait(ctx context.Context, ref string, want State) (*Sandbox, error) {
 	for {
 		q := url.Values{"state": {string(want)}}
@@ -126,7 +125,7 @@ func (c *Client) Wait(ctx context.Context, ref string, want State) (*Sandbox, er
 	}
 }
 
-// Events lists what happened to a sandbox. Errors: NotFound.
+// Events lists the events of a sandbox. Errors: NotFound.
 func (c *Client) Events(ref string, o EventsOptions) *List[Event] {
 	query := map[string]string{}
 	if o.AfterSeq != 0 {

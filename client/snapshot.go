@@ -16,12 +16,13 @@ import (
 // sandboxes are made.
 type Snapshot = wire.Snapshot
 
-// SnapshotOptions say what a snapshot is called; the zero value has a name made up.
+// SnapshotOptions name a snapshot; the zero value has the server make a name up.
 type SnapshotOptions = wire.CreateSnapshot
 
-// SnapshotFilter selects snapshots; the zero value selects all of the workspace, newest first.
+// SnapshotFilter selects snapshots; the zero value selects all snapshots of the workspace, newest
+// first.
 type SnapshotFilter struct {
-	Public    bool // those of all workspaces that are public
+	Public    bool // the public snapshots of all workspaces
 	SandboxID string
 	Name, Tag string
 	Sort      string // created, name, size or files; created when empty
@@ -36,8 +37,8 @@ func (c *Client) CreateSnapshot(ctx context.Context, ref string, o SnapshotOptio
 	return result(sn, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "snapshots"), body: o}, sn))
 }
 
-// Snapshot returns the snapshot of an id, name, name:tag or @workspace/name:tag.
-// Errors: NotFound.
+// Snapshot returns the snapshot with an id, name, name:tag or @workspace/name:tag. Errors:
+// NotFound.
 func (c *Client) Snapshot(ctx context.Context, ref string) (*Snapshot, error) {
 	sn := new(Snapshot)
 	return result(sn, c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref), repeat: true}, sn))
@@ -52,8 +53,8 @@ func (c *Client) Snapshots(f SnapshotFilter) *List[Snapshot] {
 	return newList[Snapshot](c, "/v1/snapshots", query)
 }
 
-// TagSnapshot gives a snapshot a tag, which leaves the one of the same name that
-// had it; "" takes its tag away. Errors: NotFound, Invalid.
+// TagSnapshot moves a tag to a snapshot from the other snapshot of the same name; "" removes its
+// tag. Errors: NotFound, Invalid.
 func (c *Client) TagSnapshot(ctx context.Context, ref, tag string) (*Snapshot, error) {
 	var body wire.TagSnapshot
 	if tag != "" {
@@ -68,15 +69,15 @@ func (c *Client) DeleteSnapshot(ctx context.Context, ref string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: snapshotPath(ref)}, nil)
 }
 
-// Lineage lists a snapshot and its ancestors, the newest first, with deleted
-// snapshots. Errors: NotFound.
+// Lineage lists a snapshot and its ancestors, newest first, including deleted snapshots. Errors:
+// NotFound.
 func (c *Client) Lineage(ref string) *List[Snapshot] {
 	return newList[Snapshot](c, snapshotPath(ref)+"/lineage", nil)
 }
 
 func snapshotPath(ref string) string { return "/v1/snapshots/" + url.PathEscape(ref) }
 
-// SnapshotBuildOptions say what a snapshot is built of and called.
+// SnapshotBuildOptions describe a snapshot to build.
 type SnapshotBuildOptions struct {
 	SnapshotOptions
 	// Runtime is the reference of the image to build on.
@@ -103,13 +104,13 @@ type SnapshotBuildOptions struct {
 	Progress func(SnapshotBuildProgress)
 }
 
-// SnapshotBuildProgress says what a build is at.
+// SnapshotBuildProgress is the progress of a build.
 type SnapshotBuildProgress = wire.SnapshotBuildProgress
 
-// BuildSnapshot builds a snapshot from files and packages, and returns when
-// sandboxes can be made from it; unchanged says that nothing was to be done.
-// Errors: Invalid, naming the field; QuotaExceeded; TooLarge. They begin with the id
-// of a build that was begun, whose log tells more.
+// BuildSnapshot builds a snapshot from files and packages, and returns when sandboxes can be made
+// from it; unchanged reports that there was nothing to do. Errors: Invalid, naming the field;
+// QuotaExceeded; TooLarge. They begin with the id of a build that had begun, whose log has the
+// details.
 func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn *Snapshot, unchanged bool, err error) {
 	var begun wire.SnapshotBuild
 	const builds = "/v1/snapshot-builds"
@@ -159,24 +160,24 @@ func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn 
 	return sn, false, err
 }
 
-// SnapshotBuildLog is what happened in a build.
+// SnapshotBuildLog is the log of a build.
 type SnapshotBuildLog = wire.SnapshotBuildLog
 
-// SnapshotBuildLine is something that happened in a build, or a line that a tool wrote.
+// SnapshotBuildLine is a step of a build, or a line that a tool wrote.
 type SnapshotBuildLine = wire.SnapshotBuildLine
 
-// SnapshotBuildLog returns what happened in a build so far, or until its end. It is
-// known until an hour after it was begun. Errors: NotFound.
+// SnapshotBuildLog returns the log of a build so far, or until its end. It is available for an hour
+// after the beginning. Errors: NotFound.
 func (c *Client) SnapshotBuildLog(ctx context.Context, id string) (*SnapshotBuildLog, error) {
 	log := new(SnapshotBuildLog)
 	return result(log, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshot-builds/" + url.PathEscape(id) + "/log", repeat: true}, log))
 }
 
-// buildPause is how often a build is asked what it is at.
+// buildPause is the interval of asking for the progress of a build.
 const buildPause = time.Second
 
-// watchBuild reports what a build is at until ctx ends. What cannot be had is not
-// reported: whoever waits for the build learns why.
+// watchBuild reports the progress of a build until ctx ends. It ignores errors: the caller, which
+// waits for the build, gets the reason.
 func watchBuild(ctx context.Context, c *Client, path string, report func(SnapshotBuildProgress)) {
 	for {
 		select {

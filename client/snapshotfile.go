@@ -13,26 +13,26 @@ import (
 // SnapshotFile is a name in a snapshot.
 type SnapshotFile = wire.SnapshotFile
 
-// SnapshotFileFilter selects files of a snapshot; the zero value is what is in its
-// root directory.
+// SnapshotFileFilter selects files of a snapshot; the zero value selects the entries of its root
+// directory.
 type SnapshotFileFilter struct {
 	Path      string // a directory, or a file alone
 	Recursive bool   // all below
 	SHA256    bool   // with hashes; pages may be shorter then
 }
 
-// SnapshotFiles lists files of a snapshot, its image's included: a directory before
-// what is in it, else sorted by name. Errors: NotFound, Invalid, QuotaExceeded when
-// the workspace is reading too many snapshots.
+// SnapshotFiles lists files of a snapshot, including files of its image: a directory before its
+// entries, else sorted by name. Errors: NotFound, Invalid, QuotaExceeded when the workspace is
+// reading too many snapshots.
 func (c *Client) SnapshotFiles(ref string, f SnapshotFileFilter) *List[SnapshotFile] {
 	return newList[SnapshotFile](c, snapshotPath(ref)+"/files", map[string]string{
 		"path": f.Path, "recursive": flag(f.Recursive), "sha256": flag(f.SHA256),
 	})
 }
 
-// DownloadSnapshot opens a directory or file of a snapshot, its root for "", as an
-// archive; the empty format is [TarGzip], [Tar] is the other one. It is packed
-// while it is read: reading fails when it cannot be completed. The caller closes it.
+// DownloadSnapshot opens a directory or file of a snapshot, its root for "", as an archive; the
+// empty format is [TarGzip], [Tar] is the other format. It is packed while it is read: reading
+// fails if it cannot be completed. The caller closes it.
 func (c *Client) DownloadSnapshot(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet, path: snapshotPath(ref) + "/archive", query: archiveQuery(path, format), repeat: true,
@@ -43,9 +43,9 @@ func (c *Client) DownloadSnapshot(ctx context.Context, ref, path string, format 
 	return resp.Body, nil
 }
 
-// SnapshotDownload is where files of a snapshot can be downloaded.
+// SnapshotDownload is an address of files of a snapshot.
 type SnapshotDownload struct {
-	// URL answers a tar.gz to whoever has it.
+	// URL answers a tar.gz without a token; it is a secret.
 	URL       string    `json:"url"`
 	ExpiresAt time.Time `json:"expires_at"`
 }

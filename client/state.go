@@ -9,31 +9,32 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// Timeouts are the clocks of a sandbox beside its TTL, in whole seconds. Zero values mean none.
+// Timeouts are the time limits of a sandbox other than its TTL, in whole seconds. Zero values mean
+// none.
 type Timeouts = wire.Timeouts
 
 // Checkpoint is a saved state of a sandbox, memory and files.
 type Checkpoint = wire.Checkpoint
 
-// ForkOptions says what children to make; the zero value is one.
+// ForkOptions describe the children to make; the zero value is one child.
 type ForkOptions struct {
 	Count int
-	// Names of the first children; the others get one made up.
+	// Names of the first children; the server makes the other names up.
 	Names []string
 	// Env and Labels are added to the parent's.
 	Env    map[string]string
 	Labels map[string]string
 	// TTL counts from the fork; 0 is the parent's.
 	TTL time.Duration
-	// Timeouts replace the parent's when not nil.
+	// Timeouts replace the parent's unless nil.
 	Timeouts *Timeouts
-	// WaitForQuota bounds the time for which the server waits for room for all children in the
-	// workspace's quota, in whole seconds, at most 10 minutes. 0 does not wait.
+	// WaitForQuota bounds the time for which the server waits for the workspace's quota, for all
+	// children, in whole seconds, at most 10 minutes. 0 does not wait.
 	WaitForQuota time.Duration
 }
 
-// Forked is what became of one child: Err is nil when Sandbox runs. A child that
-// was recorded and then failed has both.
+// Forked is the result of a child: Err is nil when Sandbox runs. A child that was recorded and then
+// failed has both.
 type Forked struct {
 	Sandbox *Sandbox
 	Err     error
@@ -46,62 +47,61 @@ func (c *Client) Pause(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.change(ctx, sandboxPath(ref, "pause"))
 }
 
-// Memory says what a resume does about the memory of a sandbox.
+// Memory is a policy for the memory of a sandbox that is resumed.
 type Memory string
 
-// What can be done about memory.
+// The policies for memory.
 const (
-	MemoryPrefer  Memory = "prefer"  // bring it back, and where that cannot be done start anew with the files
-	MemoryRequire Memory = "require" // leave the sandbox paused where it cannot be brought back
+	MemoryPrefer  Memory = "prefer"  // restore it, or start anew with the files if that is impossible
+	MemoryRequire Memory = "require" // leave the sandbox paused if it cannot be restored
 	MemoryDiscard Memory = "discard" // start anew with the files in any case
 )
 
-// Resume brings a paused sandbox back and returns when it can be used. Where its
-// memory cannot be brought back any more it is started anew with its files, and
-// MemoryLostReason says why. Errors: NotFound, Ended, Unsupported, QuotaExceeded.
+// Resume restores a paused sandbox and returns when it can be used. If its memory cannot be
+// restored, the sandbox starts anew with its files, and MemoryLostReason gives the reason. Errors:
+// NotFound, Ended, Unsupported, QuotaExceeded.
 func (c *Client) Resume(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.ResumeWith(ctx, ref, ResumeOptions{})
 }
 
-// ResumeOptions say how a sandbox is brought back. The zero value is as [Client.Resume] does it.
+// ResumeOptions configure a resume. The zero value is [Client.Resume].
 type ResumeOptions struct {
 	// Memory is MemoryPrefer when empty.
 	Memory Memory
-	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota,
-	// in whole seconds, at most 10 minutes; the sandbox stays paused meanwhile. 0 does
-	// not wait.
+	// WaitForQuota bounds the time for which the server waits for the workspace's quota, in whole
+	// seconds, at most 10 minutes; the sandbox stays paused meanwhile. 0 does not wait.
 	WaitForQuota time.Duration
 }
 
-// ResumeWith is [Client.Resume] with options. Errors: Unsupported also when the
-// memory is required and cannot be brought back.
+// ResumeWith is [Client.Resume] with options. Errors: Unsupported also when the memory is required
+// and cannot be restored.
 func (c *Client) ResumeWith(ctx context.Context, ref string, o ResumeOptions) (*Sandbox, error) {
 	body := wire.ResumeSandbox{Memory: string(o.Memory), WaitForQuotaSeconds: seconds(o.WaitForQuota)}
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "resume"), body: body, repeat: true}, sb))
 }
 
-// change makes a call that answers the sandbox and may be repeated.
+// change makes a call that returns the sandbox and may be repeated.
 func (c *Client) change(ctx context.Context, path string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: path, repeat: true}, sb))
 }
 
-// CreateCheckpoint saves the state of a running or paused sandbox under a name,
-// made up when empty. Errors: Exists, QuotaExceeded, and those of Pause.
+// CreateCheckpoint saves the state of a running or paused sandbox under a name, which the server
+// makes up when it is empty. Errors: Exists, QuotaExceeded, and the errors of Pause.
 func (c *Client) CreateCheckpoint(ctx context.Context, ref, name string) (*Checkpoint, error) {
 	body := wire.CreateCheckpoint{Name: name}
 	cp := new(Checkpoint)
 	return result(cp, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "checkpoints"), body: body}, cp))
 }
 
-// Checkpoints lists the checkpoints of a sandbox, the oldest first. Errors: NotFound.
+// Checkpoints lists the checkpoints of a sandbox, oldest first. Errors: NotFound.
 func (c *Client) Checkpoints(ref string) *List[Checkpoint] {
 	return newList[Checkpoint](c, sandboxPath(ref, "checkpoints"), nil)
 }
 
-// RestoreCheckpoint takes a sandbox back to one of its checkpoints, named by id
-// or name, and returns when it runs. What it did since then is lost.
+// RestoreCheckpoint restores a checkpoint of a sandbox, by id or name, and returns when it runs.
+// Its later state is lost.
 func (c *Client) RestoreCheckpoint(ctx context.Context, ref, checkpoint string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: checkpointPath(ref, checkpoint, "restore")}, sb))
@@ -116,9 +116,9 @@ func checkpointPath(ref, checkpoint string, parts ...string) string {
 	return sandboxPath(ref, append([]string{"checkpoints", url.PathEscape(checkpoint)}, parts...)...)
 }
 
-// Fork makes sandboxes with the memory, processes and files of a running or
-// paused one: all of them are let in by the quota, or none. It returns when each child
-// runs or has failed, in the order of the names. Errors: QuotaExceeded, and those of Pause.
+// Fork makes sandboxes with the memory, processes and files of a running or paused sandbox: the
+// quota admits all of them, or none. It returns when each child runs or has failed, in the order of
+// the names. Errors: QuotaExceeded, and the errors of Pause.
 func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
 	var answer wire.ForkList
 	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: wire.Fork{

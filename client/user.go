@@ -10,22 +10,22 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// User is somebody who signs in.
+// User is a person who signs in.
 type User = wire.User
 
-// NewUser is a user just made.
+// NewUser is a new user.
 type NewUser = wire.NewUser
 
-// UserOptions describe a user to be made.
+// UserOptions describe a user to create.
 type UserOptions = wire.CreateUser
 
-// UserChange is what to change of a user; nil leaves it.
+// UserChange changes a user; nil fields stay.
 type UserChange = wire.UpdateUser
 
 // SignIn is the tokens of a session. New makes a client of the access token.
 type SignIn = wire.SessionTokens
 
-// SignInSession is a sign-in that has not ended, without its tokens.
+// SignInSession is an active sign-in, without its tokens.
 type SignInSession = wire.SignInSession
 
 func userPath(ref, rest string) string { return "/v1/users/" + url.PathEscape(ref) + rest }
@@ -46,8 +46,8 @@ func (c *Client) UpdateUser(ctx context.Context, ref string, change UserChange) 
 	return result(u, c.call(ctx, request{method: http.MethodPatch, path: userPath(ref, ""), body: change, repeat: true}, u))
 }
 
-// DeleteUser deletes a user with its tokens, and the workspaces it alone is in.
-// Errors: NotFound; Conflict.
+// DeleteUser deletes a user with its tokens, and the workspaces without another member. Errors:
+// NotFound; Conflict.
 func (c *Client) DeleteUser(ctx context.Context, ref string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: userPath(ref, "")}, nil)
 }
@@ -65,8 +65,8 @@ func (c *Client) Login(ctx context.Context, name, password string) (*SignIn, err
 	return c.login(ctx, name, password, false)
 }
 
-// LoginProgram is Login for a program on the user's machine: the session lasts 90 days,
-// and ends when it is not refreshed for 30.
+// LoginProgram is Login for a program on the user's machine: the session lasts 90 days, and ends
+// after 30 days without a refresh.
 func (c *Client) LoginProgram(ctx context.Context, name, password string) (*SignIn, error) {
 	return c.login(ctx, name, password, true)
 }
@@ -87,11 +87,10 @@ func (c *Client) Refresh(ctx context.Context, refreshToken string) (*SignIn, err
 // Providers lists the services that people may sign in with; the client needs no token.
 func (c *Client) Providers() *List[string] { return newList[string](c, "/v1/auth/providers", nil) }
 
-// SignInURL is where a browser begins to sign in to one of the Providers for a
-// program. It ends at redirect, http://127.0.0.1:PORT/…, with a code and the
-// state in the query; with redirect "" it shows the code. verifier is a secret of
-// the program of 43 to 128 letters and digits, new for each sign-in, by which Exchange proves
-// whose the code is.
+// SignInURL is the URL at which a browser begins to sign in to one of the Providers for a program.
+// It ends at redirect, http://127.0.0.1:PORT/…, with a code and the state in the query; with
+// redirect "" it shows the code. verifier is a secret of the program of 43 to 128 letters and
+// digits, new for each sign-in, with which Exchange proves that the code is the program's.
 func (c *Client) SignInURL(provider, redirect, state, verifier string) string {
 	sum := sha256.Sum256([]byte(verifier))
 	q := url.Values{"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"}}
@@ -102,17 +101,17 @@ func (c *Client) SignInURL(provider, redirect, state, verifier string) string {
 	return c.base + "/auth/sso/" + url.PathEscape(provider) + "?" + q.Encode()
 }
 
-// Exchange begins a session with the code of a sign-in. Errors: Unauthenticated
-// for one that is unknown, expired, or was tried before.
+// Exchange begins a session with the code of a sign-in. Errors: Unauthenticated for a code that is
+// unknown, expired, or was tried before.
 func (c *Client) Exchange(ctx context.Context, code, verifier string) (*SignIn, error) {
 	s := new(SignIn)
 	body := wire.ExchangeCode{Code: code, CodeVerifier: verifier}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/exchange", body: body}, s))
 }
 
-// AcceptInvitation uses a code up and signs in. A new user gets the name; it does
-// not matter for a code that sets the password of one. Errors: Unauthenticated
-// for a code that does not work; Exists for a name that is taken; Invalid.
+// AcceptInvitation uses a code up and signs in. A new user gets the name; a code that sets the
+// password of an existing user ignores it. Errors: Unauthenticated for an invalid code; Exists for
+// a name that is taken; Invalid.
 func (c *Client) AcceptInvitation(ctx context.Context, code, name, password string) (*SignIn, error) {
 	return c.acceptInvitation(ctx, code, name, password, false)
 }
@@ -149,8 +148,9 @@ func (c *Client) DeleteSessions(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions"}, nil)
 }
 
-// SetPassword changes the caller's password; current may be "" when it has none.
-// All its sessions end but the client's own; API tokens go on. Errors: Forbidden for a wrong one; Invalid.
+// SetPassword changes the caller's password; current may be "" if the caller has none. All its
+// sessions end but the client's own; API tokens go on. Errors: Forbidden for a wrong password;
+// Invalid.
 func (c *Client) SetPassword(ctx context.Context, current, password string) error {
 	body := wire.SetPassword{Password: password, CurrentPassword: current}
 	return c.call(ctx, request{method: http.MethodPut, path: "/v1/account/password", body: body}, nil)

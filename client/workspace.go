@@ -21,13 +21,13 @@ type Member = wire.Member
 // Invitation is an open invitation to a workspace.
 type Invitation = wire.Invitation
 
-// NewInvitation is an invitation just made.
+// NewInvitation is a new invitation.
 type NewInvitation = wire.NewInvitation
 
-// AddedMember is what became of an added member: one of the two is not nil.
+// AddedMember is the result of adding a member: one of the two fields is not nil.
 type AddedMember = wire.AddedMember
 
-// WorkspaceOptions describe a workspace. Empty ones are left as they are, or to the server.
+// WorkspaceOptions describe a workspace. Empty fields stay, or get the server's default.
 type WorkspaceOptions struct {
 	Name        string `json:"name,omitempty"`
 	Slug        string `json:"slug,omitempty"`
@@ -61,15 +61,14 @@ func (c *Client) UpdateWorkspace(ctx context.Context, id string, o WorkspaceOpti
 	return result(ws, c.call(ctx, request{method: http.MethodPatch, path: workspacePath(id, ""), body: o}, ws))
 }
 
-// DeleteWorkspace deletes a workspace with everything in it; its sandboxes end in
-// the background. Errors: NotFound; Forbidden; Conflict for the server's first one.
+// DeleteWorkspace deletes a workspace with everything in it; its sandboxes end in the background.
+// Errors: NotFound; Forbidden; Conflict for the server's first workspace.
 func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(id, "")}, nil)
 }
 
-// AddMember adds the user with that e-mail address, or that name when it has no
-// @, to a workspace. An address that is nobody's is invited. Errors: NotFound;
-// Forbidden; Exists.
+// AddMember adds the user with that e-mail address, or that name when it has no @, to a workspace.
+// An unknown address is invited. Errors: NotFound; Forbidden; Exists.
 func (c *Client) AddMember(ctx context.Context, workspace, who, role string) (*AddedMember, error) {
 	body := wire.AddMember{Role: role}
 	if strings.Contains(who, "@") {

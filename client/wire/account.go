@@ -22,7 +22,7 @@ type Token struct {
 	ExpiresAt     *time.Time `json:"expires_at" doc:"When it stops working; null for never."`
 }
 
-// NewToken is a token just made.
+// NewToken is a new token with its secret.
 type NewToken struct {
 	Token
 	Secret string `json:"token" doc:"The token's text. It is shown only now."`

@@ -12,7 +12,7 @@ type ImageBuild struct {
 	Resources      *Resources        `json:"resources,omitempty" doc:"Limits of each RUN; the server's for builds where omitted."`
 	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" doc:"How long the build may take, the waiting included; the server's limit when omitted."`
 
-	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429."`
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0: refuse the build at once, with 429."`
 }
 
 // BuildDone is the type of a build's last message, unless that is StreamError; the
@@ -34,7 +34,7 @@ type ImageBuildMessage struct {
 	Total       int64  `json:"total,omitempty" doc:"Of progress: of how much; absent when that is not known."`
 	Message     string `json:"message,omitempty" doc:"Of progress, warning and error: what happens."`
 	Code        string `json:"code,omitempty" doc:"Of error: the error's code."`
-	ExitCode    int    `json:"exit_code,omitempty" doc:"Of error: that of the command that failed."`
+	ExitCode    int    `json:"exit_code,omitempty" doc:"Of error: the exit code of the command that failed."`
 	Image       *Image `json:"image,omitempty" doc:"Of done: the image."`
 }
 

@@ -11,7 +11,7 @@ type Exec struct {
 	User           string            `json:"user,omitempty" maxLength:"256" doc:"User to run as: name, uid, name:group or uid:gid; the image's when omitted."`
 	Stdin          string            `json:"stdin,omitempty" doc:"What the command reads from its standard input; empty when omitted."`
 	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" doc:"The command and its children are ended after this; 60 when omitted, 3600 at most, unless the server is set otherwise."`
-	MaxOutputBytes int               `json:"max_output_bytes,omitempty" minimum:"0" doc:"Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. What is over is dropped, and the command goes on. Not for streams."`
+	MaxOutputBytes int               `json:"max_output_bytes,omitempty" minimum:"0" doc:"Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. Further output is dropped, and the command goes on. Not for streams."`
 	Encoding       string            `json:"encoding,omitempty" enum:"utf8,base64" doc:"How stdout and stderr are given: utf8 (default; bytes that are not UTF-8 are replaced) or base64."`
 }
 

@@ -19,7 +19,7 @@ type ExecutionCommand struct {
 	Env            map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
 	User           string            `json:"user,omitempty" maxLength:"256" doc:"User to run as: name, uid, name:group or uid:gid; the image's when omitted."`
 	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none."`
-	Stdin          bool              `json:"stdin,omitempty" doc:"Make a stream for its standard input; without one that is empty."`
+	Stdin          bool              `json:"stdin,omitempty" doc:"Make a stream for its standard input; otherwise the input is empty."`
 	StdinStreamID  string            `json:"stdin_stream_id,omitempty" maxLength:"64" doc:"A stream made before by POST /v1/streams that it reads as its standard input."`
 	TTY            *TTYSize          `json:"tty,omitempty" doc:"Run it on a terminal of this size. Its output is one stream; its input comes by attaching."`
 	Combined       bool              `json:"combined,omitempty" doc:"One stream for stdout and stderr."`
@@ -45,7 +45,7 @@ type Execution struct {
 	TTY           bool           `json:"tty" doc:"It runs on a terminal."`
 	OneShot       bool           `json:"one_shot" doc:"Its sandbox ends with it."`
 	Cancelling    bool           `json:"cancelling" doc:"It was asked to end."`
-	StdinStreamID string         `json:"stdin_stream_id,omitempty" doc:"The stream it reads. Who has the id can write to it."`
+	StdinStreamID string         `json:"stdin_stream_id,omitempty" doc:"The stream it reads. The id is a secret: it permits writing."`
 	Stdout        OutputStream   `json:"stdout" doc:"Its standard output."`
 	Stderr        OutputStream   `json:"stderr" doc:"Its standard error; the same stream as stdout with a terminal, or when combined."`
 	CreatedBy     string         `json:"created_by" doc:"The user who started it."`
@@ -55,11 +55,11 @@ type Execution struct {
 	DurationMS    int64          `json:"duration_ms" doc:"Milliseconds from its start to its end, as measured in the sandbox."`
 }
 
-// OutputStream is where the output of an execution is kept.
+// OutputStream is the stream of an execution's output.
 type OutputStream struct {
-	StreamID  string `json:"stream_id" doc:"GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted."`
-	Bytes     int64  `json:"bytes" doc:"How many bytes are kept so far."`
-	Truncated bool   `json:"truncated" doc:"There were more than are kept."`
+	StreamID  string `json:"stream_id" doc:"GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output."`
+	Bytes     int64  `json:"bytes" doc:"The number of bytes stored so far."`
+	Truncated bool   `json:"truncated" doc:"Further bytes were dropped."`
 }
 
 // CancelExecution is the body of POST /v1/executions/{execution}/cancel.
@@ -69,7 +69,7 @@ type CancelExecution struct {
 
 // Stream is an input stream for a command to come.
 type Stream struct {
-	ID string `json:"id" doc:"Write to it by PUT /v1/streams/{stream}. Who has the id can write to it."`
+	ID string `json:"id" doc:"PUT /v1/streams/{stream} writes to it. The id is a secret: it permits writing."`
 }
 
 // UpdateEnv is the body of PATCH /v1/sandboxes/{sandbox}/env.

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Network is what a sandbox may be asked to have of a network.
+// Network is the requested network of a sandbox.
 type Network struct {
 	Enabled bool  `json:"enabled,omitempty" doc:"Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses."`
 	Ports   []int `json:"ports,omitempty" nullable:"false" maxItems:"32" doc:"Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first."`
@@ -42,10 +42,10 @@ type PortLink struct {
 // ChangeNetwork is the body of PATCH /v1/sandboxes/{sandbox}/network.
 type ChangeNetwork struct {
 	Enabled *bool  `json:"enabled,omitempty" doc:"Switch its access to the internet on or off, which cuts its connections; as it is when omitted."`
-	Ports   *[]int `json:"ports,omitempty" doc:"The ports it publishes from now on; those that it published before keep their URLs and access, the URLs of others stop working. As they are when omitted."`
+	Ports   *[]int `json:"ports,omitempty" doc:"The ports it publishes from now on. A port that was published before keeps its URL and access; the URLs of removed ports stop working. Unchanged when omitted."`
 }
 
-// Usage is what a sandbox has used since it was made.
+// Usage is the use of a sandbox since it was made.
 type Usage struct {
 	At                *time.Time `json:"at" doc:"When it was measured last; null before it first ran."`
 	RunningSeconds    float64    `json:"running_seconds" doc:"How long it ran, pauses excluded."`

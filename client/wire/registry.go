@@ -7,7 +7,7 @@ type CreateRegistry struct {
 	Name     string  `json:"name" minLength:"1" maxLength:"255" doc:"Unique in the workspace." example:"ours"`
 	Server   string  `json:"server" minLength:"1" maxLength:"512" doc:"The registry, as references of its images begin." example:"ghcr.io"`
 	Username string  `json:"username" minLength:"1" maxLength:"255" doc:"Who signs in."`
-	Password string  `json:"password" minLength:"1" maxLength:"512" doc:"Their password or token. It is kept encrypted and never shown."`
+	Password string  `json:"password" minLength:"1" maxLength:"512" doc:"Their password or token. It is stored encrypted and never shown."`
 	Email    *string `json:"email,omitempty" maxLength:"255" doc:"Kept and shown."`
 	Enabled  *bool   `json:"enabled,omitempty" doc:"Whether it is used; true when omitted."`
 	Verify   bool    `json:"verify,omitempty" doc:"Ask the registry first whether it accepts the username and password, and record nothing when it does not."`

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Runtime is a built-in image with what people want to know before they choose it.
+// Runtime is a built-in image with a description for people.
 type Runtime struct {
 	ID           string       `json:"id" doc:"Identifier of its image."`
 	Name         string       `json:"name" doc:"Passed to create as image." example:"node:lts"`
@@ -20,7 +20,7 @@ type Runtime struct {
 	CreatedAt    *time.Time   `json:"created_at" doc:"When it was first built; null when it is not."`
 }
 
-// Requirements are what a sandbox of a runtime needs at least.
+// Requirements are the least resources for a useful sandbox of a runtime.
 type Requirements struct {
 	Memory  string `json:"memory,omitempty" doc:"Memory." example:"256Mi"`
 	CPU     string `json:"cpu,omitempty" doc:"CPU." example:"250m"`

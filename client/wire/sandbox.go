@@ -25,9 +25,9 @@ type CreateSandbox struct {
 	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name, whose place in the quota the new one may have."`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"600" doc:"Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once."`
 
-	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once."`
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. The sandbox is recorded only when it is admitted; after the time the answer is 429. 0: answer 429 at once."`
 
-	AptPackages []string `json:"apt_packages,omitempty" nullable:"false" doc:"Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones." example:"[\"ffmpeg\",\"curl=8.14*\"]"`
+	AptPackages []string `json:"apt_packages,omitempty" nullable:"false" doc:"Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and cached for the next sandbox with the same packages." example:"[\"ffmpeg\",\"curl=8.14*\"]"`
 	NpmPackages []string `json:"npm_packages,omitempty" nullable:"false" doc:"npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64." example:"[\"typescript@5\"]"`
 }
 
@@ -49,7 +49,7 @@ type Timeouts struct {
 // Checkpoint is a saved state of a sandbox.
 type Checkpoint struct {
 	ID        string    `json:"id" format:"uuid" doc:"Its identifier."`
-	Name      string    `json:"name" doc:"Its name, unique among those of the sandbox."`
+	Name      string    `json:"name" doc:"Its name, unique within the sandbox."`
 	SandboxID string    `json:"sandbox_id" format:"uuid" doc:"The sandbox it is a state of."`
 	SizeBytes int64     `json:"size_bytes" doc:"What it takes on the server's disk."`
 	CreatedBy string    `json:"created_by" doc:"The user who made it."`
@@ -65,27 +65,27 @@ type CreateCheckpoint struct {
 type ResumeSandbox struct {
 	Memory string `json:"memory,omitempty" enum:"prefer,require,discard" doc:"prefer, also when omitted: bring the memory back, and where that cannot be done start anew with the files. require: stay paused then. discard: start anew with the files in any case."`
 
-	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already; it stays paused meanwhile. 0: answer 429 at once."`
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue; the sandbox stays paused meanwhile. 0: answer 429 at once."`
 }
 
 // Fork is the body of POST /v1/sandboxes/{sandbox}/fork.
 type Fork struct {
 	Count      int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
-	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first ones; made up for the others."`
+	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first children; the server makes up the others."`
 	Env        map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the parent's."`
 	Labels     map[string]string `json:"labels,omitempty" doc:"Labels in addition to the parent's."`
 	TTLSeconds int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"Destroyed this long after the fork; the parent's ttl when omitted."`
 	Timeouts   *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; the parent's when omitted."`
 
-	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room for all children in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. The parent goes on meanwhile, and nothing is recorded. 0: answer 429 at once."`
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"If the quota of the workspace, or the server, is full, wait up to this long until all children fit, in the workspace's queue. The parent goes on meanwhile, and no child is recorded. 0: answer 429 at once."`
 }
 
-// ForkList is what became of each child.
+// ForkList is the results of a fork, one for each child.
 type ForkList struct {
 	Forks []ForkItem `json:"forks" nullable:"false" doc:"One for each child, in the order of the names."`
 }
 
-// ForkItem is what became of one child. One that was recorded and then failed has both fields.
+// ForkItem is the result of a child. A child that was recorded and then failed has both fields.
 type ForkItem struct {
 	Sandbox *Sandbox   `json:"sandbox,omitempty" doc:"The child."`
 	Error   *ForkError `json:"error,omitempty" doc:"Why it does not run; absent when it does."`
@@ -141,13 +141,13 @@ type UpdateSandbox struct {
 	CheckpointIntervalSeconds *int `json:"checkpoint_interval_seconds,omitempty" doc:"Time between automatic checkpoints: 60 to 86400. 0: none; its automatic checkpoint is deleted."`
 }
 
-// Cause is why a sandbox ended.
+// Cause is the reason of a sandbox's end.
 type Cause struct {
 	Code    string `json:"code" enum:"destroyed,replaced,ttl,idle,paused_ttl,completed,image,start,not_ready,oom,exited,disk_full,host_restart,internal" doc:"For programs."`
 	Message string `json:"message" doc:"For people."`
 }
 
-// Event is something that happened to a sandbox.
+// Event is an event of a sandbox.
 type Event struct {
 	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after_seq to list what happens afterwards."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
@@ -212,7 +212,7 @@ type ImageProgress struct {
 
 // PruneImages says which images to prune.
 type PruneImages struct {
-	All    bool `json:"all,omitempty" doc:"Of all workspaces, and pulled ones that nobody uses; for administrators of the installation."`
+	All    bool `json:"all,omitempty" doc:"Images of all workspaces, and unused pulled images; for administrators of the installation."`
 	DryRun bool `json:"dry_run,omitempty" doc:"Remove nothing, and say what would be."`
 }
 
@@ -227,6 +227,6 @@ type PrunedImages struct {
 type PrunedImage struct {
 	Ref         string `json:"ref,omitempty" doc:"The name that it had; absent without one, and for one of another workspace."`
 	Digest      string `json:"digest" doc:"Content address of its root file system."`
-	SizeBytes   int64  `json:"size_bytes" doc:"Size of its root file system, which may be another image's, too, and then stays."`
-	WorkspaceID string `json:"workspace_id,omitempty" doc:"The workspace that built it; absent for one that was pulled or comes with Modbox."`
+	SizeBytes   int64  `json:"size_bytes" doc:"Size of its root file system. If another image shares the file system, it stays."`
+	WorkspaceID string `json:"workspace_id,omitempty" doc:"The workspace that built it; absent for a pulled or built-in image."`
 }

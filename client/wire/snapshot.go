@@ -5,7 +5,7 @@ import "time"
 // CreateSnapshot is the body of POST /v1/sandboxes/{sandbox}/snapshots.
 type CreateSnapshot struct {
 	Name        string            `json:"name,omitempty" maxLength:"128" doc:"Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name." example:"my-agent"`
-	Tag         string            `json:"tag,omitempty" maxLength:"128" doc:"Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted." example:"v1"`
+	Tag         string            `json:"tag,omitempty" maxLength:"128" doc:"Tag of the snapshot, unique among the snapshots of a name: a new snapshot takes it over. latest when omitted." example:"v1"`
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
 	Message     string            `json:"message,omitempty" maxLength:"1024" doc:"Your own words about this version."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
@@ -31,9 +31,9 @@ type Snapshot struct {
 	FileCount   int64             `json:"file_count" doc:"Names in its root file system."`
 	Public      bool              `json:"public" doc:"Every workspace may read it and make sandboxes from it."`
 	ContentHash string            `json:"content_hash,omitempty" doc:"What a build was made of; absent for others."`
-	CreatedBy   string            `json:"created_by,omitempty" doc:"The user who made it; absent for that of another workspace."`
+	CreatedBy   string            `json:"created_by,omitempty" doc:"The user who made it; absent for a snapshot of another workspace."`
 	CreatedAt   time.Time         `json:"created_at" doc:"When it was made."`
-	DeletedAt   *time.Time        `json:"deleted_at,omitempty" doc:"When it was deleted; only lineages have deleted ones."`
+	DeletedAt   *time.Time        `json:"deleted_at,omitempty" doc:"When it was deleted; only lineages include deleted snapshots."`
 }
 
 // TagSnapshot is the body of PATCH /v1/snapshots/{snapshot}.
@@ -57,12 +57,12 @@ type BeginSnapshotBuild struct {
 
 // SnapshotBuild is a build that was begun, or the snapshot that makes it needless.
 type SnapshotBuild struct {
-	ID        string    `json:"id,omitempty" doc:"The id of the build, which becomes that of the snapshot; absent when nothing is to be built."`
+	ID        string    `json:"id,omitempty" doc:"The id of the build, and later of the snapshot; absent when there is nothing to build."`
 	Unchanged bool      `json:"unchanged" doc:"There is a snapshot of the same content."`
 	Snapshot  *Snapshot `json:"snapshot,omitempty" doc:"That snapshot."`
 }
 
-// SnapshotBuildProgress says what a build is at.
+// SnapshotBuildProgress is the progress of a build.
 type SnapshotBuildProgress struct {
 	ID     string `json:"id" doc:"The build."`
 	Phase  string `json:"phase" doc:"begun, waiting, pulling, fetching, downloading, installing, setup, writing, done or failed." example:"installing"`
@@ -71,10 +71,10 @@ type SnapshotBuildProgress struct {
 	Total  int64  `json:"total,omitempty" doc:"What done counts up to; absent when it is not known. It may grow."`
 }
 
-// SnapshotBuildLog is what happened in a build.
+// SnapshotBuildLog is the log of a build.
 type SnapshotBuildLog struct {
 	Items     []SnapshotBuildLine `json:"items" nullable:"false" doc:"In their order."`
-	Truncated bool                `json:"truncated" doc:"There were others before: the last 1000, and 64 KiB, are kept."`
+	Truncated bool                `json:"truncated" doc:"Earlier lines were dropped: the log has the last 1000 lines and 64 KiB."`
 	Ended     bool                `json:"ended" doc:"It is done or has failed, as the last line says."`
 }
 
@@ -91,5 +91,5 @@ type FinishSnapshotBuild struct {
 	NpmPackages []string          `json:"npm_packages,omitempty" maxItems:"256" nullable:"false" doc:"npm packages to install globally."`
 	Env         map[string]string `json:"env,omitempty" doc:"Default environment variables of sandboxes made from it. They are never shown again."`
 
-	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then before its turn. Until there is some, and when there is none, the build stays as it was begun."`
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0: refuse the build at once, with 429. The build reserves the resources of its boxes before it waits for a slot. While it waits, and if it is refused, it can be finished again."`
 }

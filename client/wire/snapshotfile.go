@@ -15,8 +15,8 @@ type SnapshotFile struct {
 	SHA256  string    `json:"sha256,omitempty" doc:"Of what a file holds, when asked for; absent for a file of more than 64 MiB."`
 }
 
-// SnapshotDownload is where files of a snapshot can be downloaded.
+// SnapshotDownload is an address of files of a snapshot.
 type SnapshotDownload struct {
-	URL       string    `json:"url" doc:"Where, relative to the server's address. Who has it needs nothing else." example:"/v1/downloads/3q2-7w"`
+	URL       string    `json:"url" doc:"Address of the download, relative to the server's. It is a secret: it needs no token." example:"/v1/downloads/3q2-7w"`
 	ExpiresAt time.Time `json:"expires_at" doc:"Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted."`
 }

@@ -1,6 +1,6 @@
 package wire
 
-// State says where a sandbox is in its life.
+// State is a state in the life of a sandbox.
 type State string
 
 // The states, in the order of a life.
@@ -18,7 +18,7 @@ const (
 // Ended reports whether nothing can happen to the sandbox any more.
 func (s State) Ended() bool { return s == Destroyed || s == Failed }
 
-// ExecutionState says where an execution is in its life.
+// ExecutionState is a state in the life of an execution.
 type ExecutionState string
 
 // The states of an execution.

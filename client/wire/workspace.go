@@ -73,7 +73,7 @@ type Invitation struct {
 	ExpiresAt time.Time `json:"expires_at" doc:"Until when it can be accepted."`
 }
 
-// NewInvitation is an invitation just made.
+// NewInvitation is a new invitation.
 type NewInvitation struct {
 	Invitation
 	Code string `json:"code" doc:"What the invited accepts it with, once. It is shown only now."`
@@ -90,10 +90,10 @@ type CreateUser struct {
 // UpdateUser is the body of PATCH /v1/users/{user}.
 type UpdateUser struct {
 	Administrator *bool `json:"administrator,omitempty" doc:"Whether it looks after the installation."`
-	Disabled      *bool `json:"disabled,omitempty" doc:"Whether it is kept out: it cannot sign in, and its tokens do not work."`
+	Disabled      *bool `json:"disabled,omitempty" doc:"Whether it is disabled: it cannot sign in, and its tokens do not work."`
 }
 
-// User is somebody who signs in.
+// User is a person who signs in.
 type User struct {
 	ID            string     `json:"id" doc:"Its identifier."`
 	Name          string     `json:"name" doc:"What it signs in as."`
@@ -104,7 +104,7 @@ type User struct {
 	DisabledAt    *time.Time `json:"disabled_at" doc:"When it was disabled; null when it is not."`
 }
 
-// NewUser is a user just made.
+// NewUser is a new user.
 type NewUser struct {
 	User
 	Code string `json:"code,omitempty" doc:"By which the user chooses its password, once. It is shown only now."`
@@ -147,7 +147,7 @@ type SetPassword struct {
 	Password        string `json:"password" minLength:"1" maxLength:"256" doc:"The new one, of at least 8 characters."`
 }
 
-// SignInSession is a sign-in that has not ended, without its tokens.
+// SignInSession is an active sign-in, without its tokens.
 type SignInSession struct {
 	ID          string    `json:"id" format:"uuid" doc:"Its identifier."`
 	Method      string    `json:"method" doc:"How the user signed in: password, invitation, or the name of another service."`

@@ -35,11 +35,11 @@ func (s *Server) registerAccount(a huma.API) {
 	}, s.revokeToken)
 	route(a, huma.Operation{
 		OperationID: "whoami", Method: http.MethodGet, Path: "/v1/whoami", Tags: tags,
-		Summary: "Who the caller is", Description: "The user, the workspace the request acts in, and what the caller may do there.",
+		Summary: "Identify the caller", Description: "The user, the workspace of the request, and the caller's permissions there.",
 	}, s.whoami)
 	route(a, huma.Operation{
 		OperationID: "get-version", Method: http.MethodGet, Path: "/v1/version", Tags: tags,
-		Summary: "What the server is", Description: "Its version, and what runs its sandboxes.",
+		Summary: "Describe the server", Description: "Its version, and the driver of its sandboxes.",
 	}, s.getVersion)
 }
 
@@ -97,7 +97,7 @@ func token(t account.Token) wire.Token {
 	}
 }
 
-// texts turns strings of one type into those of another; never nil.
+// texts converts strings of one type to another; never nil.
 func texts[To, From ~string](in []From) []To {
 	out := make([]To, len(in))
 	for i, s := range in {

@@ -17,7 +17,7 @@ type tokens struct {
 	Refresh string `json:"refresh_token"`
 }
 
-// as makes the server's requests those of a token, until the function returned is called.
+// as makes the server's requests use a token, until the returned function is called.
 func as(s *apitest.Server, token string) func() {
 	was := s.Token
 	s.Token = token
@@ -277,7 +277,7 @@ func TestMembers(t *testing.T) {
 	s.Want(401, "POST", "/v1/auth/accept", object{"code": added.Invitation.Code, "name": "otto", "password": "correct horse"})
 	as(s, session.Access)
 	s.Want(200, "GET", one, nil)
-	// Who invites an address has the code, and does not become whom the address is of.
+	// The maker of an invitation has its code, but cannot use it to become the invited user.
 	s.Want(401, "POST", "/v1/auth/login", object{"username": "new@example.com", "password": "correct horse"})
 
 	// A token of the workspace ends with the membership.
@@ -295,7 +295,7 @@ func TestMembers(t *testing.T) {
 	s.Want(401, "GET", "/v1/whoami", nil)
 	as(s, session.Access)
 	s.Want(404, "GET", one, nil)
-	// Whoever is removed does not come back by an invitation of his own.
+	// A removed member does not come back by an invitation of their own.
 	as(s, people["adam"])
 	s.Want(201, "POST", one+"/members", object{"email": "me@example.com", "role": "admin"}).Into(t, &added)
 	as(s, owner)
@@ -344,8 +344,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestGuessersDoNotLockOthersOut guesses at all secrets there are from the address that
-// somebody with good ones has too.
+// TestGuessersDoNotLockOthersOut guesses all kinds of secrets from the address of a user with valid
+// secrets.
 func TestGuessersDoNotLockOthersOut(t *testing.T) {
 	s := apitest.New(t)
 	s.Want(201, "POST", "/v1/users", object{"name": "ada", "password": "correct horse"})

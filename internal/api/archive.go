@@ -157,7 +157,7 @@ func (s *Server) describeArchives(a huma.API, raw func(huma.Operation, edge.Hand
 	raw(huma.Operation{
 		OperationID: "download-archive", Method: http.MethodGet, Path: path + "archive", Tags: []string{"files"},
 		Summary:     "Download a directory as an archive",
-		Description: "Names are relative to the directory; a file is alone in its archive. Symlinks are kept; devices, pipes, sockets, owners and what other filesystems hold are left out. It is packed while it is sent: the connection breaks off when that fails.",
+		Description: "Names are relative to the directory; the archive of a file has a single entry. It contains symlinks, but no devices, pipes, sockets, owners and other filesystems. It is packed while it is sent: the connection breaks off when that fails.",
 		Parameters:  []*huma.Param{at, format("tar.gz when omitted.")},
 		Responses:   map[string]*huma.Response{"200": {Description: "The archive", Content: types}},
 	}, s.downloadArchive)
@@ -181,8 +181,8 @@ func (s *Server) describeArchives(a huma.API, raw func(huma.Operation, edge.Hand
 	}, s.watchFiles)
 }
 
-const watchDescription = "Answers one JSON object a line as things happen, first `ready`: what happens from then on is told. " +
-	"What is in a new directory before that is watched is told as `created`. A rename is `moved_from` and `moved_to`. Repetitions may be told once. " +
+const watchDescription = "Answers one JSON object a line for each change, first `ready`: it reports all later changes. " +
+	"Files in a new directory from before its watch are `created`. A rename is `moved_from` and `moved_to`. Repetitions may be merged. " +
 	"`overflow` says that events were lost, `limit` that the directory at its path is not watched, and maybe others, because there are too many. " +
 	"After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. " +
 	"It ends with `ended` when the directory is gone, or with `error`."

@@ -87,9 +87,9 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 	return send(ctx, conn, session)
 }
 
-// pingPatience is what a ping has at least to be sent and answered: one that is cut
-// off while it is sent ends the connection.
-const pingPatience = 10 * time.Second
+// pingTimeout is the least time for sending a ping and its answer: a ping that is cut off while it
+// is sent ends the connection.
+const pingTimeout = 10 * time.Second
 
 // ping keeps a silent connection alive until ctx ends. A client that does not answer
 // may be busy with the output. That it is gone reading tells, or, as nothing is read while
@@ -103,7 +103,7 @@ func ping(ctx context.Context, gone context.CancelFunc, conn *websocket.Conn, ev
 			return
 		case <-tick.C:
 		}
-		answer, cancel := context.WithTimeout(ctx, max(every, pingPatience))
+		answer, cancel := context.WithTimeout(ctx, max(every, pingTimeout))
 		err := conn.Ping(answer)
 		late := answer.Err() != nil
 		cancel()
@@ -196,8 +196,8 @@ func messages(ctx context.Context, conn *websocket.Conn, stdin func([]byte) erro
 	}
 }
 
-// stdinMessage gives what follows the channel byte to stdin. What stdin does not take
-// is no error, but nothing of the message follows it: input has no holes.
+// stdinMessage gives the bytes after the channel byte to stdin. It is no error if stdin takes only
+// a part, but then the rest of the message is dropped: input has no holes.
 func stdinMessage(r io.Reader, piece []byte, stdin func([]byte) error) error {
 	n, err := io.ReadFull(r, piece[:1])
 	if n == 0 || piece[0] != wire.ChannelStdin {
@@ -206,7 +206,7 @@ func stdinMessage(r io.Reader, piece []byte, stdin func([]byte) error) error {
 	for {
 		n, err := r.Read(piece)
 		if err != nil && err != io.EOF {
-			return err // what came before the connection broke is still masked: it is no input
+			return err // the bytes before the break are still masked: they are no input
 		}
 		if n > 0 && stdin(piece[:n]) != nil || err != nil {
 			return nil

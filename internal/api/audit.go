@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// AuditFilter is what narrows a list of the audit log.
+// AuditFilter has the filters of a list of the audit log.
 type AuditFilter struct {
 	Since    time.Time `query:"since" doc:"Records made from then on (RFC 3339)."`
 	Until    time.Time `query:"until" doc:"Records made before then (RFC 3339)."`
@@ -36,13 +36,13 @@ func (s *Server) registerAudit(a huma.API) {
 	tags := []string{"audit"}
 	route(a, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
-		Summary: "What was done in the workspace", Description: "Records of the audit log, for the workspace's owners and admins. What was done before the request is in the answer.",
+		Summary: "List the audit log of the workspace", Description: "Records of the audit log, for the workspace's owners and admins. The answer includes all actions before the request.",
 	}, func(ctx context.Context, in *AuditFilter) (*body[wire.Page[auditlog.AuditEntry]], error) {
 		return s.listAudit(ctx, in, caller(ctx).Workspace)
 	})
 	route(a, huma.Operation{
 		OperationID: "list-installation-audit", Method: http.MethodGet, Path: "/v1/audit/installation", Tags: tags,
-		Summary: "What was done on the server", Description: "Records of the audit log of all workspaces and of none, such as failed sign-ins, for administrators. With order=asc and no filter it is the whole chain.",
+		Summary: "List the audit log of the server", Description: "Records of the audit log of all workspaces, and records without a workspace, such as failed sign-ins, for administrators. With order=asc and no filter it is the whole chain.",
 	}, func(ctx context.Context, in *installationAuditInput) (*body[wire.Page[auditlog.AuditEntry]], error) {
 		return s.listAudit(ctx, &in.AuditFilter, sandbox.WorkspaceID(in.Workspace))
 	})

@@ -36,15 +36,15 @@ func recordsOf(s *apitest.Server, requestID string) []audit.Record {
 	return list
 }
 
-// TestEveryChangeIsRecorded walks all routes as the matrix test does: those that
-// change something are recorded once, however it ends, and no others.
+// TestEveryChangeIsRecorded calls all routes as the matrix test does: routes that change something
+// are recorded once, whatever the outcome, and no other routes.
 func TestEveryChangeIsRecorded(t *testing.T) {
 	m := newMatrix(t)
 	member := m.token(m.members[account.RoleMember], auth.TokenRequest{})
 	reader := m.token(m.members[account.RoleOwner], auth.TokenRequest{Scopes: []account.Permission{account.TokensRead}})
 	for _, route := range m.API.Routes() {
 		if strings.HasSuffix(route.Pattern, "/") {
-			continue // what is below is recorded by itself
+			continue // the routes below record themselves
 		}
 		if !strings.HasPrefix(route.Pattern, "GET ") && route.Action == "" && !readsOnly[route.Pattern] {
 			t.Errorf("%s changes something and is not recorded", route.Pattern)
@@ -94,7 +94,7 @@ func TestEveryChangeIsRecorded(t *testing.T) {
 	}
 }
 
-// readsOnly is what has another method than GET and changes nothing.
+// readsOnly are routes that change nothing although their method is not GET.
 var readsOnly = map[string]bool{
 	"POST /v1/apt-packages/validate": true, "POST /cli/validate/apt-dependencies": true, "POST /sandboxes/wait": true,
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// BenchmarkExec compares a command through the API with the same command through
-// the lifecycle service: the difference is what the API costs.
+// BenchmarkExec compares a command through the API with the same command through the lifecycle
+// service: the difference is the cost of the API.
 func BenchmarkExec(b *testing.B) {
 	s := apitest.New(b)
 	var sb struct{ ID, CreatedBy, WorkspaceID string }

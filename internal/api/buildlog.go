@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// clientPatience is how long a client may leave what it is sent unread until it is
+	// clientTimeout is how long a client may leave what it is sent unread until it is
 	// taken for gone, and how long it may take the rest when the build is over.
-	clientPatience = time.Minute
-	// unreadMax bounds what is kept for a client that reads slowly: more than a build may
-	// tell, so that none is ever ended for it.
+	clientTimeout = time.Minute
+	// unreadMax bounds the messages for a client that reads slowly: more than the output of any build,
+	// so that it ends none.
 	unreadMax = 32 << 20
-	// unreadOverhead is what a message takes beside its text.
+	// unreadOverhead is the memory of a message in addition to its text.
 	unreadOverhead = 512
 	// outputPart is how long output becomes in one message when there is more at once.
 	outputPart = 64 << 10
 )
 
-// buildLog is what a build tells its client. The build never waits for that: what is not
-// read yet is kept. A client that takes nothing for a while ends the build.
+// buildLog sends the events of a build to its client. The build never waits for the client: unread
+// messages stay in memory. The build ends when the client reads nothing for a while.
 type buildLog struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -123,7 +123,7 @@ func (l *buildLog) tell() {
 // close waits until the client has read everything, or has had its time for it.
 func (l *buildLog) close() {
 	l.mu.Lock()
-	l.until = time.Now().Add(clientPatience)
+	l.until = time.Now().Add(clientTimeout)
 	ended := l.ended
 	l.mu.Unlock()
 	if ended == nil {
@@ -149,7 +149,7 @@ func (l *buildLog) deadline() time.Time {
 	if !l.until.IsZero() {
 		return l.until
 	}
-	return time.Now().Add(clientPatience)
+	return time.Now().Add(clientTimeout)
 }
 
 // write sends what is said, and a ping after each silence, until nothing more comes.

@@ -20,7 +20,7 @@ type sandboxImageInput struct {
 }
 
 type listSandboxImagesInput struct {
-	EnabledOnly bool `query:"enabled_only" doc:"Only those that sandboxes may be made from."`
+	EnabledOnly bool `query:"enabled_only" doc:"Only images that sandboxes may be made from."`
 	PageInput
 }
 
@@ -40,7 +40,7 @@ func (s *Server) registerCatalogue(a huma.API) {
 	}, s.createSandboxImage)
 	route(a, huma.Operation{
 		OperationID: "list-sandbox-images", Method: http.MethodGet, Path: "/v1/sandbox-images", Tags: tags,
-		Summary: "List the catalogue", Description: "The built-in images, the default one first, and then the workspace's own, the oldest first. What is on the server's disk is /v1/images.",
+		Summary: "List the catalogue", Description: "The built-in images, the default first, and then the workspace's own, oldest first. /v1/images lists the images on the server's disk.",
 	}, s.listSandboxImages)
 	route(a, huma.Operation{
 		OperationID: "get-sandbox-image", Method: http.MethodGet, Path: one, Tags: tags,
@@ -48,7 +48,7 @@ func (s *Server) registerCatalogue(a huma.API) {
 	}, s.getSandboxImage)
 	route(a, huma.Operation{
 		OperationID: "update-sandbox-image", Method: http.MethodPatch, Path: one, Tags: tags,
-		Summary: "Change an image of the catalogue", Description: "What is omitted stays. Sandboxes that exist stay as they are.",
+		Summary: "Change an image of the catalogue", Description: "Omitted fields stay. Sandboxes that exist stay as they are.",
 	}, s.updateSandboxImage)
 	route(a, huma.Operation{
 		OperationID: "delete-sandbox-image", Method: http.MethodDelete, Path: one, Tags: tags, DefaultStatus: http.StatusNoContent,
@@ -56,7 +56,7 @@ func (s *Server) registerCatalogue(a huma.API) {
 	}, s.deleteSandboxImage)
 }
 
-// changer is who changes the catalogue.
+// changer returns the caller that changes the catalogue.
 func changer(ctx context.Context) catalogue.Caller {
 	id, _ := auth.FromContext(ctx)
 	return catalogue.Caller{User: id.User, Workspace: id.Workspace, Administrator: id.May(account.Administer)}

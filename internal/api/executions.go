@@ -49,7 +49,7 @@ func (s *Server) registerExecutions(a huma.API) {
 		OperationID: "start-execution", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/executions", Tags: tags,
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: filesBodyMax,
 		Summary:     "Start a command that outlives the request",
-		Description: "The command goes on whatever becomes of the request, the client and the server; its output is kept in streams. That it could not be started is told by the execution: it has failed. Executions and their streams are kept for 24 hours after their end, also when the sandbox has ended.",
+		Description: "The command outlives the request, the client and a restart of the server; streams store its output. If the command could not be started, the execution has failed. The server retains executions and their streams for 24 hours after their end, also when the sandbox has ended.",
 	}, s.startExecution)
 	route(a, huma.Operation{
 		OperationID: "list-executions", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/executions", Tags: tags,

@@ -22,7 +22,7 @@ const (
 // PathInput names a path in a sandbox.
 type PathInput struct {
 	SandboxRef
-	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The path; one that is not absolute begins where commands run, at the image's working directory."`
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The path; a relative path begins at the working directory of commands, the image's."`
 }
 
 type removeInput struct {

@@ -57,8 +57,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 	return o
 }
 
-// kinds is what a parameter names, by what stands before it in the pattern; ""
-// is where nothing else fits.
+// kinds are the kinds of parameters, by the preceding part of the pattern; "" is the default.
 var kinds = map[string]map[string]string{
 	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "snapshot": {"": "snapshot"},
 	"execution": {"": "execution"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"},
@@ -66,7 +65,7 @@ var kinds = map[string]map[string]string{
 	"id": {"": "sandbox"},
 }
 
-// ofBuilds are routes whose snapshot is one that is being built.
+// ofBuilds are routes whose snapshot is being built.
 var ofBuilds = map[string]bool{"PUT /sandbox/snapshots/{snapshot}/upload": true, "POST /sandbox/snapshots/{snapshot}/finalize": true}
 
 // everybodys are routes whose objects belong to no workspace, or to who knows their
@@ -76,7 +75,7 @@ var everybodys = map[string]bool{"PUT /streams/{stream}": true}
 // lateLookup are routes that look their object up after the connection is taken over.
 var lateLookup = map[string]bool{"GET /v1/sandboxes/{sandbox}/exec/attach": true}
 
-// bodies are what routes take that take anything, so that they come to the object.
+// bodies are valid bodies of routes that check the body before the object.
 var bodies = map[string]string{
 	"POST /v1/sandboxes/{sandbox}/exec":             `{"command":["true"]}`,
 	"POST /v1/sandboxes/{sandbox}/exec/stream":      `{"command":["true"]}`,
@@ -119,8 +118,8 @@ var filePath = regexp.MustCompile(`\{sandbox\}/files(/list|/stat|/archive|/watch
 
 var pathParam = regexp.MustCompile(`([^/]*)/\{([^}.]*)(\.\.\.)?\}`)
 
-// foreignCall is a route whose parameters are filled in by value, which is told
-// the kind of each; false when a kind is not known.
+// foreignCall is a route with its parameters set by value, which gets the kind of each; false when
+// a kind is unknown.
 func (m *matrix) foreignCall(t *testing.T, pattern string, ws string, value func(kind string) string) *http.Request {
 	method, path, _ := strings.Cut(pattern, " ")
 	path = pathParam.ReplaceAllStringFunc(path, func(part string) string {

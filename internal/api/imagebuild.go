@@ -23,9 +23,9 @@ import (
 // the builder.
 const dockerfilePart = 1 << 20
 
-// buildImage is POST /v1/images/build: an image from a Dockerfile. What happens is told as
-// one JSON object a line, with a ping after each silence; it ends with done, or with
-// error. The build ends when the client goes away.
+// buildImage is POST /v1/images/build: an image from a Dockerfile. It answers one JSON object a
+// line for each event, with a ping after each silence, and finally done or error. The build ends
+// when the client disconnects.
 func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -44,7 +44,7 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) error {
 	_ = control.SetReadDeadline(time.Time{}) // until it is the build's turn
 	upload := &uploadReader{
 		Reader: context, control: control, within: s.deps.Builder.UploadTimeout(),
-		after: time.Now().Add(s.deps.Builder.Timeout(&req) + clientPatience), // after the build's own end
+		after: time.Now().Add(s.deps.Builder.Timeout(&req) + clientTimeout), // after the build's own end
 	}
 	out := newBuildLog(w, s.cfg.Ping, cancel)
 	defer out.close()
@@ -184,5 +184,5 @@ func (s *Server) registerImageBuilds(a huma.API, mux router) {
 }
 
 const buildDescription = "The parts come in this order: `options`, a JSON object; `dockerfile`, when it is not a file of the context; and `context`, a tar of the files to build from, plain or compressed with gzip, bzip2 or zstd. " +
-	"Answers one JSON object a line: a `step` for each instruction, and another one that is `cached` when its layer was there; `output` of commands; `progress` of what takes its time; `warning`; at last `done` with the image, or `error`, with the `line` and `exit_code` of what failed. " +
-	"After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is anything to tell has an error's status. The build ends when the connection does."
+	"Answers one JSON object a line: a `step` for each instruction, and another `step` with `cached` when its layer was in the cache; `output` of commands; `progress` of long operations; `warning`; finally `done` with the image, or `error`, with the `line` and `exit_code` of the failed instruction. " +
+	"After 15 seconds of silence comes a `ping`; skip it like any unknown type. A failure before the first object has an error's status. The build ends when the connection does."

@@ -40,7 +40,7 @@ func (busyHost) AcquireSlot(ctx context.Context, _ sandbox.Caller, r sandbox.Res
 
 func (busyHost) CheckLimits(sandbox.Resources, time.Duration) error { return nil }
 
-// TestBuildThatTakesTooLong: it is told so, and not that its client went away.
+// TestBuildThatTakesTooLong: the client gets a timeout, not the error of a disconnected client.
 func TestBuildThatTakesTooLong(t *testing.T) {
 	images, err := image.Open(t.TempDir(), fstest.MapFS{}, image.Options{})
 	if err != nil {
@@ -76,7 +76,7 @@ func TestBuildThatTakesTooLong(t *testing.T) {
 	}
 }
 
-// turnHost gives a build its place when it is told to.
+// turnHost gives a build its slot on a signal.
 type turnHost struct {
 	build.Host
 	asked, turn chan struct{}
@@ -139,8 +139,8 @@ func beginBuild(t *testing.T, s *apitest.Server, dockerfile string, files func(i
 	return s.HTTP.Do(req)
 }
 
-// TestBuildWaitsBeforeItsContext: a client is told that its build waits while most of its
-// context is still to come, which comes when it is its turn.
+// TestBuildWaitsBeforeItsContext: a client learns that its build waits while most of its context
+// has not arrived; the rest arrives once the build has a slot.
 func TestBuildWaitsBeforeItsContext(t *testing.T) {
 	host := newTurnHost()
 	s := buildOn(t, host, build.Config{})

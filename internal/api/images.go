@@ -163,10 +163,10 @@ const removeDescription = "One that the workspace has built, or has by signing i
 	"One that is for all workspaces, such as a built-in or publicly pulled one, only an administrator of the installation may remove. " +
 	"It is the name that goes: sandboxes and snapshots that were made from it go on, and its files stay until nothing needs them and they are pruned."
 
-const pruneDescription = "Of the workspace: images that were removed or built anew, those that were built without a name over an hour ago, and cached layers of builds that were not used within ten minutes. " +
+const pruneDescription = "Images of the workspace that were removed or replaced, images that were built without a name over an hour ago, and cached layers of builds that were not used within ten minutes. " +
 	"With `all`, which is for administrators of the installation, of all workspaces, and also pulled images that have a name but were not used within ten minutes and are in no catalogue. " +
-	"What a sandbox which has not ended, a checkpoint or a snapshot needs stays, and so does what was built or imported and has a name."
+	"Images that a live sandbox, a checkpoint or a snapshot needs stay, and so do built and imported images with a name."
 
 const pullDescription = "Asks the registry what the reference means now and fetches what is not here; creating a sandbox does so by itself. " +
 	"Answers one JSON object a line: any number of `progress`, in which `done` and `total` count bytes while the phase is `pulling`; at last `done` with the image, or `error`. " +
-	"After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is progress has an error's status."
+	"After 15 seconds of silence comes a `ping`; skip it like any unknown type. A failure before the first object has an error's status."

@@ -39,7 +39,7 @@ var holders = map[account.Permission][]account.Role{
 
 // publicRoutes is every route that may be used without credentials.
 var publicRoutes = []string{
-	"/v1/", // what is below has its own rules, and what is not there wants a token
+	"/v1/", // dialects below have rules of their own, and unknown routes need a token
 	"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
 	"POST /auth/login", "POST /auth/refresh",
 	"POST /v1/auth/login", "POST /v1/auth/refresh", "POST /v1/auth/accept", "POST /v1/auth/exchange", "GET /v1/auth/providers",
@@ -86,8 +86,8 @@ func newMatrix(t *testing.T) *matrix {
 // wildcard is a path parameter of a pattern.
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// call is a route with its parameters filled in. What they name does not exist,
-// and no body is right: who is let through gets another error, and nothing happens.
+// call is a route with its parameters set to objects that do not exist, and without a valid body:
+// an authorized caller gets another error, and nothing happens.
 func (m *matrix) call(route auth.Route, ws sandbox.WorkspaceID) *http.Request {
 	method, path, ok := strings.Cut(route.Pattern, " ")
 	if !ok {

@@ -18,7 +18,7 @@ const (
 	MetricsPublic   = "public"   // all
 )
 
-// registerMetrics adds GET /metrics for those who may read it.
+// registerMetrics adds GET /metrics for authorized clients.
 func (s *Server) registerMetrics() {
 	h, rule := s.deps.Metrics, auth.Rule{Needs: auth.Public, Fail: edge.Error}
 	switch s.cfg.MetricsAccess {
@@ -37,9 +37,8 @@ func (s *Server) registerMetrics() {
 	s.mux.Handle("GET /metrics", rule, h)
 }
 
-// local reports whether a request comes from this machine and was meant for it. What a
-// proxy on this machine passes on is not local: it carries the host that others use, or
-// says from whom it comes.
+// local reports whether a request comes from this machine and was meant for it. A request through a
+// proxy on this machine is not local: it has the public host, or the header of a proxy.
 func local(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {

@@ -25,7 +25,7 @@ func (s *Server) registerNetwork(a huma.API) {
 	}, s.changeNetwork)
 	route(a, huma.Operation{
 		OperationID: "get-usage", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/usage", Tags: tags,
-		Summary: "What a sandbox has used in all", Description: "Since it was made, over pauses and restarts of the server. It stays when the sandbox has ended.",
+		Summary: "Total use of a sandbox", Description: "Since it was made, over pauses and restarts of the server. It remains available after the end of the sandbox.",
 	}, s.getUsage)
 	s.registerPorts(a)
 }

@@ -91,14 +91,14 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 	raw(huma.Operation{
 		OperationID: "attach-execution", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/executions/{execution}/attach", Tags: []string{"executions"},
 		Summary:     "Attach to an execution over a WebSocket",
-		Description: "Messages are those of exec/attach, without the client's first one. The execution goes on when the client goes away, and any number may be attached.",
+		Description: "The messages are the messages of exec/attach, without the client's first message. The execution goes on when the client disconnects, and any number of clients may be attached.",
 		Parameters: []*huma.Param{
 			{Name: "execution", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The execution."},
 			query("offset", "The byte of stdout to begin at; 0 when omitted.", false),
 		},
 		Responses: map[string]*huma.Response{"101": {Description: "The WebSocket"}},
 	}, s.attachExecution)
-	path := query("path", "The path; one that is not absolute begins where commands run, at the image's working directory.", true)
+	path := query("path", "The path; a relative path begins at the working directory of commands, the image's.", true)
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	raw(huma.Operation{
 		OperationID: "read-file", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/files", Tags: []string{"files"},
@@ -127,7 +127,7 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 // served beside the others, see registerPublic.
 func (s *Server) describeStreams(a huma.API) {
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
-	id := &huma.Param{Name: "stream", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The stream. Who has the id needs no token."}
+	id := &huma.Param{Name: "stream", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The stream. Its id is a secret: it replaces a token."}
 	add := func(op huma.Operation) {
 		op.Tags, op.Security = []string{"executions"}, []map[string][]string{}
 		op.Responses["default"] = problemResponse(a)

@@ -64,7 +64,7 @@ func TestListsOfAnswersAreNeverNull(t *testing.T) {
 		}
 	}
 	walk("", v)
-	// What clients send may be null.
+	// Properties of requests may be null.
 	if diff := cmp.Diff([]string{"/components/schemas/Exec/properties/command"}, nullable); diff != "" {
 		t.Errorf("arrays that may be null (-want +got):\n%s", diff)
 	}

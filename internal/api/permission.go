@@ -155,7 +155,7 @@ func (m ruled) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Requ
 // open reports whether an operation needs no credentials.
 func open(op *huma.Operation) bool { return needs[op.Method+" "+op.Path] == auth.Public }
 
-// scope is what a narrowed token must have for the operation, for the document.
+// scope returns the scope that a restricted token needs for the operation, for the document.
 func scope(op *huma.Operation) []string {
 	if p := needs[op.Method+" "+op.Path]; p.Valid() {
 		return []string{string(p)}

@@ -15,8 +15,8 @@ import (
 // readyTime bounds all checks of one GET /readyz together.
 const readyTime = 5 * time.Second
 
-// registerPublic adds the routes that need no token. They show
-// nothing of any sandbox, but streams to those who have their ids.
+// registerPublic adds the routes that need no token. They show nothing of any sandbox, except
+// streams to clients with their ids.
 func (s *Server) registerPublic() {
 	open := func(pattern string, h http.Handler) {
 		s.mux.Handle(pattern, auth.Rule{Needs: auth.Public, Action: publicActions[pattern], Fail: edge.Error}, h)
@@ -51,8 +51,8 @@ func document(contentType string, encode func() ([]byte, error)) edge.Handler {
 	}
 }
 
-// ready says whether the server can do its work. What is wrong is in the log:
-// anybody may ask here.
+// ready reports whether the server can do its work. The reason is only in the log: anybody may ask
+// here.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 	defer cancel()

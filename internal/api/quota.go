@@ -25,7 +25,7 @@ func (s *Server) registerQuotas(a huma.API, one string, tags []string) {
 	}, s.getQuota)
 	route(a, huma.Operation{
 		OperationID: "set-quota", Method: http.MethodPut, Path: one + "/quota", Tags: tags,
-		Summary: "Set a workspace's quota", Description: "Replaces what was set before; what is omitted is the server's default from then on. What is there already stays. For administrators of the installation.",
+		Summary: "Set a workspace's quota", Description: "Replaces the limits that were set before; omitted limits are the server's default from then on. Existing objects stay. For administrators of the installation.",
 	}, s.setQuota)
 }
 

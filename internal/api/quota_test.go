@@ -110,7 +110,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// An administrator names a workspace by its slug, too, and by an id never another.
+// An administrator may also name a workspace by its slug; an id never names another workspace.
 func TestQuotaBySlug(t *testing.T) {
 	s := apitest.New(t)
 	token, path := quotaOf(t, s, "somebody")
@@ -133,7 +133,7 @@ func TestQuotaBySlug(t *testing.T) {
 	}
 	s.Want(http.StatusNotFound, "GET", "/v1/workspaces/"+ours.ID, nil)
 
-	// Whoever tries it with another's is in the log.
+	// The log shows attempts with another workspace's object.
 	other, _ := quotaOf(t, s, "else")
 	if a := doAs(s, other, "PUT", path, map[string]any{}); a.Status != http.StatusNotFound {
 		t.Errorf("PUT of a foreign quota: %d %s", a.Status, a.Body)

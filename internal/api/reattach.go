@@ -16,9 +16,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// attachExecution is GET …/executions/{execution}/attach: a connection to an execution
-// that goes on without it, for any number of clients at a time. Its messages are
-// those of attach, without the client's first one.
+// attachExecution is GET …/executions/{execution}/attach: a connection to an execution that goes on
+// without it, for any number of clients at a time. Its messages are the messages of attach, without
+// the client's first message.
 func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
 	offset, err := integer(r.URL.Query().Get("offset"))
 	if err != nil || offset < 0 {
@@ -146,7 +146,7 @@ func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *execut
 		case wire.StreamSignal:
 			_ = t.Signal(ctx, c.Signal)
 		case wire.StreamStdinEOF:
-			const endOfFile = 4 // what a terminal takes for it
+			const endOfFile = 4 // the end-of-file character of a terminal
 			if t.Execution.TTY {
 				_ = t.Write(ctx, []byte{endOfFile})
 			} else {

@@ -6,8 +6,8 @@ import (
 	"github.com/modbox/modbox/internal/auth"
 )
 
-// recorded says which routes of /v1 are in the audit log where their method does
-// not: those of others than GET are. Each is recorded under its operation's id.
+// recorded are the routes of /v1 whose presence in the audit log does not follow from their method:
+// all methods but GET are recorded. A record has the operation's id.
 var recorded = map[string]string{
 	"GET /v1/sandboxes/{sandbox}/exec/attach":                   auth.Recorded,
 	"GET /v1/sandboxes/{sandbox}/executions/{execution}/attach": auth.Recorded,

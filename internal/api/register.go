@@ -57,7 +57,7 @@ func newAPI(mux router, version string) huma.API {
 		},
 		Formats: map[string]huma.Format{
 			"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat,
-			// What curl -d says when it is not told otherwise; bodies are JSON all the same.
+			// curl -d sends this type by default; bodies are JSON all the same.
 			"application/x-www-form-urlencoded": huma.DefaultJSONFormat,
 		},
 		DefaultFormat:                "application/json",
@@ -119,8 +119,8 @@ func (b *timedBody) Read(p []byte) (int, error) {
 
 func prepare(ctx huma.Context, next func(huma.Context)) { next(&operation{humaContext: ctx}) }
 
-// problems turns huma's own errors into ours, with the status that the table
-// says. What the caller sent is not echoed: it may hold secrets.
+// problems turns huma's own errors into ours, with the status of our table. It does not repeat the
+// input: it may contain secrets.
 func problems(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {

@@ -40,7 +40,7 @@ func (s *Server) registerRegistries(a huma.API) {
 	}, s.getRegistry)
 	route(a, huma.Operation{
 		OperationID: "update-registry", Method: http.MethodPatch, Path: one, Tags: tags,
-		Summary: "Change a registry", Description: "What is omitted stays, the password too.",
+		Summary: "Change a registry", Description: "Omitted fields stay, also the password.",
 	}, s.updateRegistry)
 	route(a, huma.Operation{
 		OperationID: "delete-registry", Method: http.MethodDelete, Path: one, Tags: tags, DefaultStatus: http.StatusNoContent,

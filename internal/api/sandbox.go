@@ -17,7 +17,7 @@ import (
 // SandboxRef is the path parameter that names a sandbox. It is exported because
 // huma passes over embedded types that are not.
 type SandboxRef struct {
-	Ref string `path:"sandbox" maxLength:"255" doc:"The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones."`
+	Ref string `path:"sandbox" maxLength:"255" doc:"The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name."`
 }
 
 type createInput struct {
@@ -44,7 +44,7 @@ func (s *Server) registerSandboxes(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "create-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary:     "Create a sandbox",
-		Description: "Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before, 429 with Retry-After when the workspace's quota has no room for it.",
+		Description: "Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before, 429 with Retry-After when it exceeds the workspace's quota.",
 		Responses:   map[string]*huma.Response{"200": {Description: "It existed already", Content: jsonContent[wire.Sandbox](a)}},
 	}, s.createSandbox)
 	route(a, huma.Operation{
@@ -68,7 +68,7 @@ func (s *Server) registerSandboxes(a huma.API) {
 	})
 	route(a, huma.Operation{
 		OperationID: "delete-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
-		Summary: "Delete a sandbox", Description: "Works in every state and answers the sandbox when nothing of it is left on the server but its record. An ended sandbox is answered as it is.",
+		Summary: "Delete a sandbox", Description: "Works in every state and answers the sandbox when only its record remains on the server. An ended sandbox is answered unchanged.",
 	}, s.deleteSandbox)
 	route(a, huma.Operation{
 		OperationID: "wait-for-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/wait", Tags: tags,
@@ -187,8 +187,8 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 	return out
 }
 
-// sandboxURL is the URL for a sandbox's label or for that of a published port; "" for
-// a caller who is not shown the label.
+// sandboxURL is the URL for the label of a sandbox or of a published port; "" for a caller who must
+// not see the label.
 func (s *Server) sandboxURL(label string) string {
 	if label == "" {
 		return ""

@@ -237,7 +237,7 @@ func TestWrongRequestsNameTheField(t *testing.T) {
 	}
 }
 
-// What is called as others look, or as nothing, is called nothing anywhere.
+// Names that look like other names, or like nothing, are refused everywhere.
 func TestNamesAreSeen(t *testing.T) {
 	s := apitest.New(t)
 	running(t, s, "here")
@@ -357,7 +357,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// curl -d sends this type unless it is told otherwise.
+// curl -d sends this type by default.
 func TestBodiesAreJSONWhateverCurlSays(t *testing.T) {
 	s := apitest.New(t)
 	r := s.Request("POST", "/v1/sandboxes", map[string]any{"name": "by-curl"})

@@ -38,8 +38,8 @@ type Config struct {
 	SandboxURL func(label string) string
 	// Commands without a timeout get ExecTimeout (60 s); none may ask for more than ExecTimeoutMax (1 h).
 	ExecTimeout, ExecTimeoutMax time.Duration
-	// Of each output ExecOutput bytes (1 MiB) are kept unless the request says, and
-	// never more than ExecOutputMax (16 MiB).
+	// ExecOutput is the default limit of each output in bytes (1 MiB), and ExecOutputMax its maximum
+	// (16 MiB).
 	ExecOutput, ExecOutputMax int
 	// Ping is the longest silence of a stream (15 s).
 	Ping time.Duration
@@ -48,7 +48,7 @@ type Config struct {
 	MetricsAccess string
 }
 
-// Deps are what the API stands on. All but Metrics, Ready and Dialects must be set.
+// Deps are the dependencies of the API. All but Metrics, Ready and Dialects must be set.
 type Deps struct {
 	Service *lifecycle.Service
 	Auth    *auth.Authenticator
@@ -108,7 +108,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, guest: deps.Service.Guest(), executions: deps.Service.Executions(), auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
 	s.openapi = s.registerV1(ruled{s.v1})
 	s.v1.Name(operationIDs(s.openapi))
-	// Who is not signed in is not told which routes there are.
+	// Anonymous clients do not learn which routes exist.
 	unknown := deps.Auth.NewMux(deps.Audit)
 	unknown.Handle("/", auth.Rule{Needs: auth.SignedIn, Fail: edge.Error}, named(s.v1))
 	s.mux.Handle("/v1/", auth.Rule{Needs: auth.Public}, noteWakes(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -216,7 +216,7 @@ func (m *missWriter) Header() http.Header         { return m.header }
 func (m *missWriter) WriteHeader(status int)      { m.status = status }
 func (m *missWriter) Write(p []byte) (int, error) { return len(p), nil }
 
-// caller is who makes an authenticated request.
+// caller returns the caller of an authenticated request.
 func caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
 	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(account.SandboxesWrite)}

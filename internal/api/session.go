@@ -59,7 +59,7 @@ func (s *Server) registerSessions(a huma.API) {
 	})
 	route(a, huma.Operation{
 		OperationID: "set-password", Method: http.MethodPut, Path: "/v1/account/password", Tags: tags, DefaultStatus: http.StatusNoContent,
-		Summary: "Change one's password", Description: "Ends all sessions of the user but the one whose access token was presented; API tokens go on.",
+		Summary: "Change the caller's password", Description: "Ends all sessions of the user but the session of the presented access token; API tokens go on.",
 	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
 		id, _ := auth.FromContext(ctx)
 		return nil, s.accounts.SetPassword(ctx, id, in.Body.CurrentPassword, in.Body.Password)
@@ -77,7 +77,7 @@ func (s *Server) registerSessions(a huma.API) {
 	})
 	route(a, huma.Operation{
 		OperationID: "delete-sessions", Method: http.MethodDelete, Path: "/v1/account/sessions", Tags: tags, DefaultStatus: http.StatusNoContent,
-		Summary: "Sign out everywhere", Description: "Ends all sessions of the caller, also the one whose access token was presented. API tokens go on.",
+		Summary: "Sign out everywhere", Description: "Ends all sessions of the caller, also the session of the presented access token. API tokens go on.",
 	}, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
 		id, _ := auth.FromContext(ctx)
 		return nil, s.accounts.EndSessions(ctx, id)

@@ -24,10 +24,10 @@ type createSnapshotInput struct {
 }
 
 type listSnapshotsInput struct {
-	Public    bool   `query:"public" doc:"The public ones of all workspaces instead of the own ones."`
+	Public    bool   `query:"public" doc:"Public snapshots of all workspaces instead of the workspace's own."`
 	SandboxID string `query:"sandbox_id" maxLength:"64" doc:"Only those taken of this sandbox."`
-	Name      string `query:"name" maxLength:"128" doc:"Only those of this name."`
-	Tag       string `query:"tag" maxLength:"128" doc:"Only those that have this tag."`
+	Name      string `query:"name" maxLength:"128" doc:"Only snapshots with this name."`
+	Tag       string `query:"tag" maxLength:"128" doc:"Only snapshots with this tag."`
 	Sort      string `query:"sort" enum:"created,name,size,files" default:"created" doc:"What they are sorted by."`
 	Order     string `query:"order" enum:"asc,desc" default:"desc" doc:"The direction."`
 	PageInput
@@ -49,7 +49,7 @@ func (s *Server) registerSnapshots(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/snapshots", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary:     "Save a sandbox's files as a snapshot",
-		Description: "Of a running or paused sandbox, without memory and processes; /tmp is left out. A running one stands still for the moment in which its files are read. Answers when sandboxes can be made from it.",
+		Description: "Saves the files of a running or paused sandbox, without memory, processes and /tmp. A running sandbox is frozen while its files are read. Answers when sandboxes can be made from it.",
 	}, s.createSnapshot)
 	route(a, huma.Operation{
 		OperationID: "list-snapshots", Method: http.MethodGet, Path: snapshots, Tags: tags,
@@ -57,7 +57,7 @@ func (s *Server) registerSnapshots(a huma.API) {
 	}, s.listSnapshots)
 	route(a, huma.Operation{
 		OperationID: "get-snapshot", Method: http.MethodGet, Path: snapshots + "/{snapshot}", Tags: tags,
-		Summary: "Get a snapshot", Description: "Public ones of other workspaces too.",
+		Summary: "Get a snapshot", Description: "Also public snapshots of other workspaces.",
 	}, s.getSnapshot)
 	route(a, huma.Operation{
 		OperationID: "tag-snapshot", Method: http.MethodPatch, Path: snapshots + "/{snapshot}", Tags: tags,

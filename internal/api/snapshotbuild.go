@@ -37,7 +37,7 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 	route(a, huma.Operation{
 		OperationID: "watch-snapshot-build", Method: http.MethodGet, Path: builds + "/{build}/progress", Tags: tags,
 		Summary:     "Watch a build",
-		Description: "What a build is at that waits for its files and its finish, is being made or, until an hour after it was begun, is over.",
+		Description: "Progress of a build that waits for its files and its finish, that is being made or that, until an hour after its beginning, has ended.",
 	}, s.watchBuild)
 	route(a, huma.Operation{
 		OperationID: "get-snapshot-build-log", Method: http.MethodGet, Path: builds + "/{build}/log", Tags: tags,
@@ -47,7 +47,7 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 	upload := huma.Operation{
 		OperationID: "upload-snapshot-build", Method: http.MethodPut, Path: builds + "/{build}/files", Tags: tags,
 		Summary:     "Upload the files of a build",
-		Description: "A tar.gz whose names are relative to where the files go. It takes the place of one that was uploaded before.",
+		Description: "A tar.gz whose names are relative to the destination of the files. It replaces an earlier upload.",
 		Parameters:  []*huma.Param{{Name: "build", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The build."}},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/gzip": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}},
 		Responses:   map[string]*huma.Response{"204": {Description: "They are there"}},

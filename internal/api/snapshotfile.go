@@ -37,7 +37,7 @@ func (s *Server) registerSnapshotFiles(a huma.API, mux router) {
 	route(a, huma.Operation{
 		OperationID: "share-snapshot-archive", Method: http.MethodPost, Path: snapshot + "/download", Tags: tags,
 		Summary:     "Get an address to download files of a snapshot",
-		Description: "A tar.gz as of download-snapshot-archive, for whoever has the address, for an hour.",
+		Description: "A tar.gz as of download-snapshot-archive. The address is a secret that replaces a token, for an hour.",
 	}, s.shareSnapshot)
 	raw := func(op huma.Operation, h edge.Handler) {
 		op.Tags = tags
@@ -53,7 +53,7 @@ func (s *Server) registerSnapshotFiles(a huma.API, mux router) {
 	raw(huma.Operation{
 		OperationID: "download-snapshot-archive", Method: http.MethodGet, Path: snapshot + "/archive",
 		Summary:     "Download files of a snapshot",
-		Description: "Names are relative to the directory; a file is alone. Owners, modes, symlinks and hard links are kept; devices, pipes and sockets are left out. It is packed while it is sent: the connection breaks off when that fails.",
+		Description: "Names are relative to the directory; the archive of a file has a single entry. It contains owners, modes, symlinks and hard links, but no devices, pipes and sockets. It is packed while it is sent: the connection breaks off when that fails.",
 		Parameters: []*huma.Param{
 			{Name: "snapshot", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag."},
 			query("path", "The directory or file; the root when omitted.", false), format,

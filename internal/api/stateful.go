@@ -46,7 +46,7 @@ func (s *Server) registerStateful(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "pause-sandbox", Method: http.MethodPost, Path: sandboxes + "/pause", Tags: tags,
 		Summary:     "Pause a sandbox",
-		Description: "Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; those that did are answered with the header `Modbox-Auto-Resumed: true`, and with `Modbox-Memory-Lost: true` when it had to be started anew from its files.",
+		Description: "Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; the answer to such a call has the header `Modbox-Auto-Resumed: true`, and `Modbox-Memory-Lost: true` when the sandbox had to be started anew from its files.",
 	}, s.pauseSandbox)
 	route(a, huma.Operation{
 		OperationID: "resume-sandbox", Method: http.MethodPost, Path: sandboxes + "/resume", Tags: tags,

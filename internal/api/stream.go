@@ -112,7 +112,7 @@ func started(p agentapi.ProcessInfo) wire.StreamMessage {
 	return wire.StreamMessage{Type: wire.StreamStarted, PID: p.PID, ProcessID: p.ID, StartedAt: optional(p.StartedAt)}
 }
 
-// message translates a frame; one that has no translation has no type.
+// message translates a frame; a frame without a translation has no type.
 func message(f agentapi.Frame) wire.StreamMessage {
 	switch f.Type {
 	case agentapi.FrameStdout:

@@ -16,7 +16,7 @@ import (
 // Headers of a stream's answer.
 const (
 	streamEnded     = "Modbox-Stream-Ended"     // true when nothing will be added
-	streamTruncated = "Modbox-Stream-Truncated" // true when there was more than is kept
+	streamTruncated = "Modbox-Stream-Truncated" // true when bytes were dropped
 )
 
 // readStream is GET /v1/streams/{stream}. It needs no token: the id is the secret.

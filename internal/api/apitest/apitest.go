@@ -51,12 +51,12 @@ type Server struct {
 	Token string
 	HTTP  *http.Client
 
-	// Services are the same as those of a real server, but over the fake driver, without
-	// images of its own, and with a registry that accepts [RegistryPassword].
+	// Services are the services of a real server over the fake driver, without images, and with a
+	// registry that accepts [RegistryPassword].
 	*services.Services
 	// Service is Services.Lifecycle.
 	Service *lifecycle.Service
-	// Images are what workspaces build; it begins without any.
+	// Images are the images that workspaces build; empty at first.
 	Images *image.Store
 	API    *api.Server
 	Store  *store.Store
@@ -140,7 +140,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	t.Cleanup(func() {
 		front.Close()
 		release()
-		// Sandboxes outlive a server by design; those of a test end here.
+		// Sandboxes outlive a server by design; the sandboxes of a test end here.
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		live, err := s.Store.LiveSandboxes(ctx)
@@ -250,7 +250,7 @@ func (s *Server) Want(status int, method, path string, body any) *Answer {
 // ImageID is the id of the one image there is, "modbox/code-exec:latest".
 const ImageID = "0193b1f0-0000-7000-8000-000000000001"
 
-// RegistryPassword is the one that registries accept when they are asked.
+// RegistryPassword is the password that registries accept.
 const RegistryPassword = "right"
 
 func signIn(_ context.Context, host string, login registry.Login) error {

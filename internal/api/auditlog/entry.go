@@ -10,10 +10,10 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 )
 
-// AuditRecord is what is in a record of the audit log.
+// AuditRecord is the content of a record of the audit log.
 type AuditRecord audit.Record
 
-// KeptAuditRecord is an [AuditRecord] exactly as it is kept: its hash is over these bytes.
+// KeptAuditRecord is an [AuditRecord] in its stored bytes: its hash is over these bytes.
 type KeptAuditRecord json.RawMessage
 
 // MarshalJSON implements json.Marshaler.
@@ -25,7 +25,7 @@ func (r *KeptAuditRecord) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Schema is that of an AuditRecord; what is absent is never null.
+// Schema returns the schema of AuditRecord; absent fields are never null.
 func (KeptAuditRecord) Schema(r huma.Registry) *huma.Schema {
 	ref := r.Schema(reflect.TypeFor[AuditRecord](), true, "")
 	r.SchemaFromRef(ref.Ref).Properties["command"].Nullable = false

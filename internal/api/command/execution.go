@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// slack is what the agent may need beyond a command's timeout to report its end.
+	// slack is the time after a command's timeout in which the agent should report its end.
 	slack = 10 * time.Second
 	// killTime bounds telling the agent to kill a command nobody waits for.
 	killTime = 5 * time.Second
@@ -56,9 +56,9 @@ type Session struct {
 	exited  bool
 }
 
-// Start starts the command. When ctx ends the command is killed, and so it is
-// when the agent has not reported its end some seconds after cmd.Timeout.
-// Errors are those of in.Exec; the caller closes the session.
+// Start starts the command. It kills the command when ctx ends, and when the agent has not reported
+// its end some seconds after cmd.Timeout. Errors are the errors of in.Exec; the caller closes the
+// session.
 func Start(ctx context.Context, in Sandbox, cmd agentapi.Command) (*Session, error) {
 	s := &Session{request: ctx}
 	if cmd.Timeout > 0 {
@@ -150,7 +150,7 @@ func (s *Session) cleanup() {
 	s.release = nil
 }
 
-// Result is how a command ended and the output that was kept.
+// Result is the exit of a command and its output.
 type Result struct {
 	agentapi.Exit
 	Stdout, Stderr                   []byte
@@ -217,7 +217,7 @@ func (s *Session) Feed(stdin *strings.Reader) {
 	}
 }
 
-// freeOutput is kept of an output without being counted.
+// freeOutput is the part of an output that is not counted.
 const freeOutput = 32 << 10
 
 // kept is the beginning of an output.

@@ -47,7 +47,8 @@ func Serve(w http.ResponseWriter, r *http.Request, open Open) error {
 	return nil
 }
 
-// file is what http.ServeContent wants. Reading opens it at the place of the last seek.
+// file implements the interface for http.ServeContent. Reading opens it at the offset of the last
+// seek.
 type file struct {
 	open   Open
 	size   int64

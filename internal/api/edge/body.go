@@ -15,10 +15,10 @@ const (
 	// unpaidBody of a body is held without being counted, so that small requests work
 	// however much others hold.
 	unpaidBody = 4 << 10
-	// perByte is what a byte of a body takes while it is read and decoded: the buffer,
-	// which grows by doubling, and what is made of it.
+	// perByte is the memory of a byte of a body while it is read and decoded: the buffer, which grows
+	// by doubling, and the decoded value.
 	perByte = 3
-	// perValue is what a value of JSON takes at most beside its bytes.
+	// perValue bounds the memory of a value of JSON in addition to its bytes.
 	perValue = 256
 	// payStep is in which steps memory is counted.
 	payStep = 64 << 10
@@ -36,7 +36,7 @@ type Memory interface {
 	ReleaseFor(owner string, n int64)
 }
 
-// held is what one request's bodies are counted with.
+// held are the bytes that a request's bodies count for.
 type held struct {
 	memory Memory // nil counts nothing
 
@@ -99,9 +99,9 @@ func (h *held) free(n int64) {
 	h.want = min(h.want, h.paid)
 }
 
-// Whole returns a reader of what a handler reads as a whole, whose memory counts for the
-// request's workspace until the request ends; [Decoded] gives some of it back before.
-// Errors: QuotaExceeded when the workspace may not have as much; those of r.
+// Whole returns a reader for a body that a handler reads completely. Its memory counts for the
+// request's workspace until the request ends; [Decoded] frees a part earlier. Errors: QuotaExceeded
+// when the workspace uses too much memory; the errors of r.
 func Whole(ctx context.Context, r io.Reader) io.Reader { return whole(ctx, r, nil) }
 
 // JSON is [Whole] for JSON, of whose values no more are read than docs/limits.md says.
@@ -116,7 +116,7 @@ func whole(ctx context.Context, r io.Reader, v *values) io.Reader {
 	return w
 }
 
-// wholeReader is what Whole and JSON return.
+// wholeReader is the reader of Whole and JSON.
 type wholeReader struct {
 	io.Reader
 	ctx    context.Context

@@ -119,15 +119,15 @@ func RemoteAddr(ctx context.Context) string {
 	return ""
 }
 
-// Log logs err when it is a fault of ours; errors that the caller is told are
-// noted in the audit log alone. Every error of a handler goes through here exactly once.
+// Log logs err when it is a fault of ours; the audit log alone records errors of callers. Every
+// error of a handler goes through here exactly once.
 func Log(ctx context.Context, err error) {
 	audit.FromContext(ctx).Fail(sandbox.CodeOf(err))
 	if sandbox.CodeOf(err) != sandbox.Internal {
 		return
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return // the client went away; nobody is told anything
+		return // the client has disconnected: there is no answer
 	}
 	q, ok := ctx.Value(contextKey{}).(*request)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// WaitForQuotaHeader says, in the requests of dialects that have no field for it, how
-// many seconds a create or resume may wait for room in the quota of its workspace.
+// WaitForQuotaHeader, in requests of dialects without a field for it, is the number of seconds for
+// which a create or resume may wait for the quota of its workspace.
 const WaitForQuotaHeader = "Modbox-Wait-For-Quota"
 
 // WaitForQuota returns what a request says in [WaitForQuotaHeader]; 0 without it. Errors: Invalid, naming the header.

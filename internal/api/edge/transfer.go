@@ -194,8 +194,8 @@ func (t *transfer) disarm() {
 	}
 }
 
-// SetReadDeadline is what handlers reach through http.ResponseController; the zero
-// time gives the body back to us.
+// SetReadDeadline implements the interface of http.ResponseController; the zero time restores the
+// deadlines of this package.
 func (t *transfer) SetReadDeadline(at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,8 +203,8 @@ func (t *transfer) SetReadDeadline(at time.Time) error {
 	return t.control.SetReadDeadline(at)
 }
 
-// SetWriteDeadline is what handlers reach through http.ResponseController; the zero
-// time gives the answer back to us.
+// SetWriteDeadline implements the interface of http.ResponseController; the zero time restores the
+// deadlines of this package.
 func (t *transfer) SetWriteDeadline(at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,7 +212,7 @@ func (t *transfer) SetWriteDeadline(at time.Time) error {
 	return t.control.SetWriteDeadline(at)
 }
 
-// EnableFullDuplex is what handlers reach through http.ResponseController.
+// EnableFullDuplex implements the interface of http.ResponseController.
 func (t *transfer) EnableFullDuplex() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,8 +223,8 @@ func (t *transfer) EnableFullDuplex() error {
 // Unwrap lets http.ResponseController hand the connection over.
 func (t *transfer) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// end bounds what is left to be done when the handler has returned: the rest of the
-// body is read, and the rest of the answer written.
+// end bounds the time after the return of the handler: for reading the rest of the body, and
+// writing the rest of the answer.
 func (t *transfer) end() {
 	t.mu.Lock()
 	t.duplex, t.ownRead, t.ownWrite, t.armed = false, false, false, time.Time{}

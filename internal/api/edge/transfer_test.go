@@ -48,7 +48,7 @@ func dialled(t *testing.T, h http.Handler) net.Conn {
 	return client
 }
 
-// signedIn is what authentication tells of a request.
+// signedIn marks a request as authenticated.
 func signedIn(r *http.Request) { _ = access.FromContext(r.Context()).SignIn() }
 
 // TestErrorArrivesAfterALongBody: a signed-in client that sends all of its body before
@@ -83,8 +83,8 @@ func TestErrorArrivesAfterALongBody(t *testing.T) {
 	}
 }
 
-// TestBodiesThatNeverArrive: an answer waits for no body of strangers, and not long for
-// those of signed-in clients.
+// TestBodiesThatNeverArrive: an answer waits for no body of an anonymous client, and not long for a
+// body of a signed-in client.
 func TestBodiesThatNeverArrive(t *testing.T) {
 	for name, c := range map[string]struct {
 		known bool

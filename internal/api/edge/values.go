@@ -17,8 +17,8 @@ type values struct {
 	quoted, escape bool // inside of a string; after a backslash in it
 }
 
-// count returns how many values begin in the next piece of text, members of objects
-// twice. Errors: Invalid when there are too many, or too deep ones.
+// count returns the number of values that begin in the next piece of text, members of objects
+// twice. Errors: Invalid for too many or too deeply nested values.
 func (v *values) count(text []byte) (n int64, err error) {
 	for _, c := range text {
 		switch {

@@ -13,8 +13,8 @@ export interface paths {
         };
         get?: never;
         /**
-         * Change one's password
-         * @description Ends all sessions of the user but the one whose access token was presented; API tokens go on.
+         * Change the caller's password
+         * @description Ends all sessions of the user but the session of the presented access token; API tokens go on.
          */
         put: operations["set-password"];
         post?: never;
@@ -40,7 +40,7 @@ export interface paths {
         post?: never;
         /**
          * Sign out everywhere
-         * @description Ends all sessions of the caller, also the one whose access token was presented. API tokens go on.
+         * @description Ends all sessions of the caller, also the session of the presented access token. API tokens go on.
          */
         delete: operations["delete-sessions"];
         options?: never;
@@ -96,8 +96,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What was done in the workspace
-         * @description Records of the audit log, for the workspace's owners and admins. What was done before the request is in the answer.
+         * List the audit log of the workspace
+         * @description Records of the audit log, for the workspace's owners and admins. The answer includes all actions before the request.
          */
         get: operations["list-audit"];
         put?: never;
@@ -116,8 +116,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What was done on the server
-         * @description Records of the audit log of all workspaces and of none, such as failed sign-ins, for administrators. With order=asc and no filter it is the whole chain.
+         * List the audit log of the server
+         * @description Records of the audit log of all workspaces, and records without a workspace, such as failed sign-ins, for administrators. With order=asc and no filter it is the whole chain.
          */
         get: operations["list-installation-audit"];
         put?: never;
@@ -356,7 +356,7 @@ export interface paths {
         put?: never;
         /**
          * Build an image from a Dockerfile
-         * @description The parts come in this order: `options`, a JSON object; `dockerfile`, when it is not a file of the context; and `context`, a tar of the files to build from, plain or compressed with gzip, bzip2 or zstd. Answers one JSON object a line: a `step` for each instruction, and another one that is `cached` when its layer was there; `output` of commands; `progress` of what takes its time; `warning`; at last `done` with the image, or `error`, with the `line` and `exit_code` of what failed. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is anything to tell has an error's status. The build ends when the connection does.
+         * @description The parts come in this order: `options`, a JSON object; `dockerfile`, when it is not a file of the context; and `context`, a tar of the files to build from, plain or compressed with gzip, bzip2 or zstd. Answers one JSON object a line: a `step` for each instruction, and another `step` with `cached` when its layer was in the cache; `output` of commands; `progress` of long operations; `warning`; finally `done` with the image, or `error`, with the `line` and `exit_code` of the failed instruction. After 15 seconds of silence comes a `ping`; skip it like any unknown type. A failure before the first object has an error's status. The build ends when the connection does.
          */
         post: operations["build-image"];
         delete?: never;
@@ -376,7 +376,7 @@ export interface paths {
         put?: never;
         /**
          * Free the disk of images that nothing uses
-         * @description Of the workspace: images that were removed or built anew, those that were built without a name over an hour ago, and cached layers of builds that were not used within ten minutes. With `all`, which is for administrators of the installation, of all workspaces, and also pulled images that have a name but were not used within ten minutes and are in no catalogue. What a sandbox which has not ended, a checkpoint or a snapshot needs stays, and so does what was built or imported and has a name.
+         * @description Images of the workspace that were removed or replaced, images that were built without a name over an hour ago, and cached layers of builds that were not used within ten minutes. With `all`, which is for administrators of the installation, of all workspaces, and also pulled images that have a name but were not used within ten minutes and are in no catalogue. Images that a live sandbox, a checkpoint or a snapshot needs stay, and so do built and imported images with a name.
          */
         post: operations["prune-images"];
         delete?: never;
@@ -396,7 +396,7 @@ export interface paths {
         put?: never;
         /**
          * Pull an image from a registry
-         * @description Asks the registry what the reference means now and fetches what is not here; creating a sandbox does so by itself. Answers one JSON object a line: any number of `progress`, in which `done` and `total` count bytes while the phase is `pulling`; at last `done` with the image, or `error`. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is progress has an error's status.
+         * @description Asks the registry what the reference means now and fetches what is not here; creating a sandbox does so by itself. Answers one JSON object a line: any number of `progress`, in which `done` and `total` count bytes while the phase is `pulling`; at last `done` with the image, or `error`. After 15 seconds of silence comes a `ping`; skip it like any unknown type. A failure before the first object has an error's status.
          */
         post: operations["pull-image"];
         delete?: never;
@@ -492,7 +492,7 @@ export interface paths {
         head?: never;
         /**
          * Change a registry
-         * @description What is omitted stays, the password too.
+         * @description Omitted fields stay, also the password.
          */
         patch: operations["update-registry"];
         trace?: never;
@@ -526,7 +526,7 @@ export interface paths {
         };
         /**
          * List the catalogue
-         * @description The built-in images, the default one first, and then the workspace's own, the oldest first. What is on the server's disk is /v1/images.
+         * @description The built-in images, the default first, and then the workspace's own, oldest first. /v1/images lists the images on the server's disk.
          */
         get: operations["list-sandbox-images"];
         put?: never;
@@ -564,7 +564,7 @@ export interface paths {
         head?: never;
         /**
          * Change an image of the catalogue
-         * @description What is omitted stays. Sandboxes that exist stay as they are.
+         * @description Omitted fields stay. Sandboxes that exist stay as they are.
          */
         patch: operations["update-sandbox-image"];
         trace?: never;
@@ -584,7 +584,7 @@ export interface paths {
         put?: never;
         /**
          * Create a sandbox
-         * @description Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before, 429 with Retry-After when the workspace's quota has no room for it.
+         * @description Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before, 429 with Retry-After when it exceeds the workspace's quota.
          */
         post: operations["create-sandbox"];
         delete?: never;
@@ -609,7 +609,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a sandbox
-         * @description Works in every state and answers the sandbox when nothing of it is left on the server but its record. An ended sandbox is answered as it is.
+         * @description Works in every state and answers the sandbox when only its record remains on the server. An ended sandbox is answered unchanged.
          */
         delete: operations["delete-sandbox"];
         options?: never;
@@ -801,7 +801,7 @@ export interface paths {
         put?: never;
         /**
          * Start a command that outlives the request
-         * @description The command goes on whatever becomes of the request, the client and the server; its output is kept in streams. That it could not be started is told by the execution: it has failed. Executions and their streams are kept for 24 hours after their end, also when the sandbox has ended.
+         * @description The command outlives the request, the client and a restart of the server; streams store its output. If the command could not be started, the execution has failed. The server retains executions and their streams for 24 hours after their end, also when the sandbox has ended.
          */
         post: operations["start-execution"];
         delete?: never;
@@ -819,7 +819,7 @@ export interface paths {
         };
         /**
          * Attach to an execution over a WebSocket
-         * @description Messages are those of exec/attach, without the client's first one. The execution goes on when the client goes away, and any number may be attached.
+         * @description The messages are the messages of exec/attach, without the client's first message. The execution goes on when the client disconnects, and any number of clients may be attached.
          */
         get: operations["attach-execution"];
         put?: never;
@@ -867,7 +867,7 @@ export interface paths {
         };
         /**
          * Download a directory as an archive
-         * @description Names are relative to the directory; a file is alone in its archive. Symlinks are kept; devices, pipes, sockets, owners and what other filesystems hold are left out. It is packed while it is sent: the connection breaks off when that fails.
+         * @description Names are relative to the directory; the archive of a file has a single entry. It contains symlinks, but no devices, pipes, sockets, owners and other filesystems. It is packed while it is sent: the connection breaks off when that fails.
          */
         get: operations["download-archive"];
         /**
@@ -991,7 +991,7 @@ export interface paths {
         };
         /**
          * Watch a directory or file
-         * @description Answers one JSON object a line as things happen, first `ready`: what happens from then on is told. What is in a new directory before that is watched is told as `created`. A rename is `moved_from` and `moved_to`. Repetitions may be told once. `overflow` says that events were lost, `limit` that the directory at its path is not watched, and maybe others, because there are too many. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. It ends with `ended` when the directory is gone, or with `error`.
+         * @description Answers one JSON object a line for each change, first `ready`: it reports all later changes. Files in a new directory from before its watch are `created`. A rename is `moved_from` and `moved_to`. Repetitions may be merged. `overflow` says that events were lost, `limit` that the directory at its path is not watched, and maybe others, because there are too many. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. It ends with `ended` when the directory is gone, or with `error`.
          */
         get: operations["watch-files"];
         put?: never;
@@ -1053,7 +1053,7 @@ export interface paths {
         put?: never;
         /**
          * Pause a sandbox
-         * @description Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; those that did are answered with the header `Modbox-Auto-Resumed: true`, and with `Modbox-Memory-Lost: true` when it had to be started anew from its files.
+         * @description Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; the answer to such a call has the header `Modbox-Auto-Resumed: true`, and `Modbox-Memory-Lost: true` when the sandbox had to be started anew from its files.
          */
         post: operations["pause-sandbox"];
         delete?: never;
@@ -1177,7 +1177,7 @@ export interface paths {
         put?: never;
         /**
          * Save a sandbox's files as a snapshot
-         * @description Of a running or paused sandbox, without memory and processes; /tmp is left out. A running one stands still for the moment in which its files are read. Answers when sandboxes can be made from it.
+         * @description Saves the files of a running or paused sandbox, without memory, processes and /tmp. A running sandbox is frozen while its files are read. Answers when sandboxes can be made from it.
          */
         post: operations["create-snapshot"];
         delete?: never;
@@ -1214,8 +1214,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a sandbox has used in all
-         * @description Since it was made, over pauses and restarts of the server. It stays when the sandbox has ended.
+         * Total use of a sandbox
+         * @description Since it was made, over pauses and restarts of the server. It remains available after the end of the sandbox.
          */
         get: operations["get-usage"];
         put?: never;
@@ -1276,7 +1276,7 @@ export interface paths {
         get?: never;
         /**
          * Upload the files of a build
-         * @description A tar.gz whose names are relative to where the files go. It takes the place of one that was uploaded before.
+         * @description A tar.gz whose names are relative to the destination of the files. It replaces an earlier upload.
          */
         put: operations["upload-snapshot-build"];
         post?: never;
@@ -1335,7 +1335,7 @@ export interface paths {
         };
         /**
          * Watch a build
-         * @description What a build is at that waits for its files and its finish, is being made or, until an hour after it was begun, is over.
+         * @description Progress of a build that waits for its files and its finish, that is being made or that, until an hour after its beginning, has ended.
          */
         get: operations["watch-snapshot-build"];
         put?: never;
@@ -1375,7 +1375,7 @@ export interface paths {
         };
         /**
          * Get a snapshot
-         * @description Public ones of other workspaces too.
+         * @description Also public snapshots of other workspaces.
          */
         get: operations["get-snapshot"];
         put?: never;
@@ -1400,7 +1400,7 @@ export interface paths {
         };
         /**
          * Download files of a snapshot
-         * @description Names are relative to the directory; a file is alone. Owners, modes, symlinks and hard links are kept; devices, pipes and sockets are left out. It is packed while it is sent: the connection breaks off when that fails.
+         * @description Names are relative to the directory; the archive of a file has a single entry. It contains owners, modes, symlinks and hard links, but no devices, pipes and sockets. It is packed while it is sent: the connection breaks off when that fails.
          */
         get: operations["download-snapshot-archive"];
         put?: never;
@@ -1422,7 +1422,7 @@ export interface paths {
         put?: never;
         /**
          * Get an address to download files of a snapshot
-         * @description A tar.gz as of download-snapshot-archive, for whoever has the address, for an hour.
+         * @description A tar.gz as of download-snapshot-archive. The address is a secret that replaces a token, for an hour.
          */
         post: operations["share-snapshot-archive"];
         delete?: never;
@@ -1635,8 +1635,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What the server is
-         * @description Its version, and what runs its sandboxes.
+         * Describe the server
+         * @description Its version, and the driver of its sandboxes.
          */
         get: operations["get-version"];
         put?: never;
@@ -1655,8 +1655,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who the caller is
-         * @description The user, the workspace the request acts in, and what the caller may do there.
+         * Identify the caller
+         * @description The user, the workspace of the request, and the caller's permissions there.
          */
         get: operations["whoami"];
         put?: never;
@@ -1821,7 +1821,7 @@ export interface paths {
         get: operations["get-quota"];
         /**
          * Set a workspace's quota
-         * @description Replaces what was set before; what is omitted is the server's default from then on. What is there already stays. For administrators of the installation.
+         * @description Replaces the limits that were set before; omitted limits are the server's default from then on. Existing objects stay. For administrators of the installation.
          */
         put: operations["set-quota"];
         post?: never;
@@ -1951,7 +1951,7 @@ export interface components {
         };
         /** @description The answer to GET /v1/audit/verify. */
         AuditReport: {
-            /** @description Whether every record that is kept is what it was when it was made. */
+            /** @description Whether every stored record is unchanged. */
             ok: boolean;
             /** @description What is wrong first; empty when nothing is. */
             problem: string;
@@ -1969,7 +1969,7 @@ export interface components {
             anchor_hash: string;
             /**
              * Format: int64
-             * @description The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew.
+             * @description The newest record. A copy of its hash elsewhere proves later that the log was not rewritten.
              */
             head_seq: number;
             /** @description The hash of the newest record, in hexadecimal. */
@@ -2022,7 +2022,7 @@ export interface components {
         ChangeNetwork: {
             /** @description Switch its access to the internet on or off, which cuts its connections; as it is when omitted. */
             enabled?: boolean;
-            /** @description The ports it publishes from now on; those that it published before keep their URLs and access, the URLs of others stop working. As they are when omitted. */
+            /** @description The ports it publishes from now on. A port that was published before keeps its URL and access; the URLs of removed ports stop working. Unchanged when omitted. */
             ports?: number[];
         };
         /** @description A saved state of a sandbox. */
@@ -2032,7 +2032,7 @@ export interface components {
              * @description Its identifier.
              */
             id: string;
-            /** @description Its name, unique among those of the sandbox. */
+            /** @description Its name, unique within the sandbox. */
             name: string;
             /**
              * Format: uuid
@@ -2093,7 +2093,7 @@ export interface components {
             server: string;
             /** @description Who signs in. */
             username: string;
-            /** @description Their password or token. It is kept encrypted and never shown. */
+            /** @description Their password or token. It is stored encrypted and never shown. */
             password: string;
             /** @description Kept and shown. */
             email?: string;
@@ -2172,11 +2172,11 @@ export interface components {
             wait_seconds?: number;
             /**
              * Format: int64
-             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once.
+             * @description If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. The sandbox is recorded only when it is admitted; after the time the answer is 429. 0: answer 429 at once.
              */
             wait_for_quota_seconds?: number;
             /**
-             * @description Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones.
+             * @description Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and cached for the next sandbox with the same packages.
              * @example [
              *       "ffmpeg",
              *       "curl=8.14*"
@@ -2240,7 +2240,7 @@ export interface components {
              */
             name?: string;
             /**
-             * @description Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted.
+             * @description Tag of the snapshot, unique among the snapshots of a name: a new snapshot takes it over. latest when omitted.
              * @example v1
              */
             tag?: string;
@@ -2338,7 +2338,7 @@ export interface components {
             images: number;
             /**
              * Format: int64
-             * @description What builds have left beside them: cached layers, images that lost their names, and installed packages that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes.
+             * @description Build cache: cached layers, images that lost their names, and installed packages that the workspace has used. It is removed when the space is needed, the oldest first, except images in use or used within ten minutes.
              */
             build_cache: number;
         };
@@ -2424,7 +2424,7 @@ export interface components {
             timeout_seconds?: number;
             /**
              * Format: int64
-             * @description Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. What is over is dropped, and the command goes on. Not for streams.
+             * @description Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. Further output is dropped, and the command goes on. Not for streams.
              */
             max_output_bytes?: number;
             /**
@@ -2498,7 +2498,7 @@ export interface components {
             one_shot: boolean;
             /** @description It was asked to end. */
             cancelling: boolean;
-            /** @description The stream it reads. Who has the id can write to it. */
+            /** @description The stream it reads. The id is a secret: it permits writing. */
             stdin_stream_id?: string;
             /** @description Its standard output. */
             stdout: components["schemas"]["OutputStream"];
@@ -2559,7 +2559,7 @@ export interface components {
              * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
              */
             timeout_seconds?: number;
-            /** @description Make a stream for its standard input; without one that is empty. */
+            /** @description Make a stream for its standard input; otherwise the input is empty. */
             stdin?: boolean;
             /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
             stdin_stream_id?: string;
@@ -2679,7 +2679,7 @@ export interface components {
             };
             /**
              * Format: int64
-             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then before its turn. Until there is some, and when there is none, the build stays as it was begun.
+             * @description If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0: refuse the build at once, with 429. The build reserves the resources of its boxes before it waits for a slot. While it waits, and if it is refused, it can be finished again.
              */
             wait_for_quota_seconds?: number;
         };
@@ -2690,7 +2690,7 @@ export interface components {
              * @description How many; 1, or as many as there are names, when omitted.
              */
             count?: number;
-            /** @description Names of the first ones; made up for the others. */
+            /** @description Names of the first children; the server makes up the others. */
             names?: string[];
             /** @description Environment variables in addition to the parent's. */
             env?: {
@@ -2709,7 +2709,7 @@ export interface components {
             timeouts?: components["schemas"]["Timeouts"];
             /**
              * Format: int64
-             * @description Where there is no room for all children in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. The parent goes on meanwhile, and nothing is recorded. 0: answer 429 at once.
+             * @description If the quota of the workspace, or the server, is full, wait up to this long until all children fit, in the workspace's queue. The parent goes on meanwhile, and no child is recorded. 0: answer 429 at once.
              */
             wait_for_quota_seconds?: number;
         };
@@ -2820,7 +2820,7 @@ export interface components {
             timeout_seconds?: number;
             /**
              * Format: int64
-             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429.
+             * @description If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0: refuse the build at once, with 429.
              */
             wait_for_quota_seconds?: number;
         };
@@ -2872,7 +2872,7 @@ export interface components {
             code?: string;
             /**
              * Format: int64
-             * @description Of error: that of the command that failed.
+             * @description Of error: the exit code of the command that failed.
              */
             exit_code?: number;
             /** @description Of done: the image. */
@@ -3135,14 +3135,14 @@ export interface components {
         };
         /** @description Where the output of an execution is kept. */
         OutputStream: {
-            /** @description GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted. */
+            /** @description GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output. */
             stream_id: string;
             /**
              * Format: int64
-             * @description How many bytes are kept so far.
+             * @description The number of bytes stored so far.
              */
             bytes: number;
-            /** @description There were more than are kept. */
+            /** @description Further bytes were dropped. */
             truncated: boolean;
         };
         /** @description A signed link to a private port. */
@@ -3196,7 +3196,7 @@ export interface components {
         };
         /** @description Says which images to prune. */
         PruneImages: {
-            /** @description Of all workspaces, and pulled ones that nobody uses; for administrators of the installation. */
+            /** @description Images of all workspaces, and unused pulled images; for administrators of the installation. */
             all?: boolean;
             /** @description Remove nothing, and say what would be. */
             dry_run?: boolean;
@@ -3209,10 +3209,10 @@ export interface components {
             digest: string;
             /**
              * Format: int64
-             * @description Size of its root file system, which may be another image's, too, and then stays.
+             * @description Size of its root file system. If another image shares the file system, it stays.
              */
             size_bytes: number;
-            /** @description The workspace that built it; absent for one that was pulled or comes with Modbox. */
+            /** @description The workspace that built it; absent for a pulled or built-in image. */
             workspace_id?: string;
         };
         /** @description Images that were removed, or would be. */
@@ -3265,22 +3265,22 @@ export interface components {
         Quota: {
             /**
              * Format: int64
-             * @description Sandboxes that may run at the same time; paused ones do not count.
+             * @description Sandboxes that may run at the same time; paused sandboxes do not count.
              * @example 20
              */
             sandboxes?: number;
             /**
-             * @description Memory that the running ones may be limited to, together.
+             * @description Sum of the memory limits of running sandboxes.
              * @example 16Gi
              */
             memory?: string;
             /**
-             * @description CPU that the running ones may be limited to, together.
+             * @description Sum of the CPU limits of running sandboxes.
              * @example 8
              */
             cpu?: string;
             /**
-             * @description Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and files of builds take.
+             * @description Disk: the disk limits of running sandboxes, and the disk use of paused sandboxes, checkpoints, snapshots, output of executions and files of builds.
              * @example 200Gi
              */
             disk?: string;
@@ -3328,12 +3328,12 @@ export interface components {
              */
             sandboxes: number;
             /**
-             * @description Their memory, and that of builds.
+             * @description Memory of sandboxes and builds.
              * @example 2Gi
              */
             memory: string;
             /**
-             * @description Their CPU, and that of builds.
+             * @description CPU of sandboxes and builds.
              * @example 1500m
              */
             cpu: string;
@@ -3431,7 +3431,7 @@ export interface components {
             memory?: "prefer" | "require" | "discard";
             /**
              * Format: int64
-             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already; it stays paused meanwhile. 0: answer 429 at once.
+             * @description If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue; the sandbox stays paused meanwhile. 0: answer 429 at once.
              */
             wait_for_quota_seconds?: number;
         };
@@ -3801,7 +3801,7 @@ export interface components {
             public: boolean;
             /** @description What a build was made of; absent for others. */
             content_hash?: string;
-            /** @description The user who made it; absent for that of another workspace. */
+            /** @description The user who made it; absent for a snapshot of another workspace. */
             created_by?: string;
             /**
              * Format: date-time
@@ -3810,13 +3810,13 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When it was deleted; only lineages have deleted ones.
+             * @description When it was deleted; only lineages include deleted snapshots.
              */
             deleted_at?: string;
         };
         /** @description A build that was begun, or the snapshot that makes it needless. */
         SnapshotBuild: {
-            /** @description The id of the build, which becomes that of the snapshot; absent when nothing is to be built. */
+            /** @description The id of the build, and later of the snapshot; absent when there is nothing to build. */
             id?: string;
             /** @description There is a snapshot of the same content. */
             unchanged: boolean;
@@ -3842,7 +3842,7 @@ export interface components {
         SnapshotBuildLog: {
             /** @description In their order. */
             items: components["schemas"]["SnapshotBuildLine"][];
-            /** @description There were others before: the last 1000, and 64 KiB, are kept. */
+            /** @description Earlier lines were dropped: the log has the last 1000 lines and 64 KiB. */
             truncated: boolean;
             /** @description It is done or has failed, as the last line says. */
             ended: boolean;
@@ -3872,7 +3872,7 @@ export interface components {
         /** @description Where files of a snapshot can be downloaded. */
         SnapshotDownload: {
             /**
-             * @description Where, relative to the server's address. Who has it needs nothing else.
+             * @description Address of the download, relative to the server's. It is a secret: it needs no token.
              * @example /v1/downloads/3q2-7w
              */
             url: string;
@@ -3965,7 +3965,7 @@ export interface components {
              * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
              */
             timeout_seconds?: number;
-            /** @description Make a stream for its standard input; without one that is empty. */
+            /** @description Make a stream for its standard input; otherwise the input is empty. */
             stdin?: boolean;
             /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
             stdin_stream_id?: string;
@@ -4039,7 +4039,7 @@ export interface components {
         };
         /** @description An input stream for a command to come. */
         Stream: {
-            /** @description Write to it by PUT /v1/streams/{stream}. Who has the id can write to it. */
+            /** @description PUT /v1/streams/{stream} writes to it. The id is a secret: it permits writing. */
             id: string;
         };
         /** @description One line of an exec stream, or one text message of an attach WebSocket from the server. */
@@ -4230,7 +4230,7 @@ export interface components {
         UpdateUser: {
             /** @description Whether it looks after the installation. */
             administrator?: boolean;
-            /** @description Whether it is kept out: it cannot sign in, and its tokens do not work. */
+            /** @description Whether it is disabled: it cannot sign in, and its tokens do not work. */
             disabled?: boolean;
         };
         /** @description The body of PATCH /v1/workspaces/{workspace}. */
@@ -5513,7 +5513,7 @@ export interface operations {
     "list-sandbox-images": {
         parameters: {
             query?: {
-                /** @description Only those that sandboxes may be made from. */
+                /** @description Only images that sandboxes may be made from. */
                 enabled_only?: boolean;
                 /** @description Items on a page at most. */
                 limit?: number;
@@ -5792,7 +5792,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -5827,7 +5827,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -5862,7 +5862,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -5906,7 +5906,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -5941,7 +5941,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -5980,7 +5980,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
                 /** @description The checkpoint: its id or its name, percent-encoded. */
                 checkpoint: string;
@@ -6015,7 +6015,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
                 /** @description The checkpoint: its id or its name, percent-encoded. */
                 checkpoint: string;
@@ -6052,7 +6052,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6102,7 +6102,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6137,7 +6137,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6255,7 +6255,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6290,7 +6290,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6362,7 +6362,7 @@ export interface operations {
     "read-file": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
             };
             header?: {
@@ -6409,7 +6409,7 @@ export interface operations {
     "write-file": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
                 /** @description Permission bits in octal; a new file has 0644 without, an existing one keeps its own. */
                 mode?: string;
@@ -6457,7 +6457,7 @@ export interface operations {
     "delete-file": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
                 /** @description Remove a directory with everything in it. */
                 recursive?: boolean;
@@ -6467,7 +6467,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6495,7 +6495,7 @@ export interface operations {
     "download-archive": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
                 /** @description How it is packed; tar.gz when omitted. */
                 format?: "tar.gz" | "zip" | "tar";
@@ -6537,7 +6537,7 @@ export interface operations {
     "upload-archive": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
                 /** @description How it is packed; found out from its first bytes when omitted. */
                 format?: "tar.gz" | "zip" | "tar";
@@ -6588,7 +6588,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6622,7 +6622,7 @@ export interface operations {
     "list-files": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
                 /** @description Items on a page at most. */
                 limit?: number;
@@ -6634,7 +6634,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6669,7 +6669,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6708,7 +6708,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6742,7 +6742,7 @@ export interface operations {
     "stat-file": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
             };
             header?: {
@@ -6750,7 +6750,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6780,7 +6780,7 @@ export interface operations {
     "watch-files": {
         parameters: {
             query: {
-                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                /** @description The path; a relative path begins at the working directory of commands, the image's. */
                 path: string;
                 /** @description Watch all directories below too: true or false. */
                 recursive?: string;
@@ -6825,7 +6825,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6864,7 +6864,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6903,7 +6903,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6943,7 +6943,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -6978,7 +6978,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
@@ -7019,7 +7019,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
@@ -7054,7 +7054,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
@@ -7095,7 +7095,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
@@ -7132,7 +7132,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -7171,7 +7171,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -7210,7 +7210,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -7245,7 +7245,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -7285,7 +7285,7 @@ export interface operations {
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
                 sandbox: string;
             };
             cookie?: never;
@@ -7506,13 +7506,13 @@ export interface operations {
     "list-snapshots": {
         parameters: {
             query?: {
-                /** @description The public ones of all workspaces instead of the own ones. */
+                /** @description Public snapshots of all workspaces instead of the workspace's own. */
                 public?: boolean;
                 /** @description Only those taken of this sandbox. */
                 sandbox_id?: string;
-                /** @description Only those of this name. */
+                /** @description Only snapshots with this name. */
                 name?: string;
-                /** @description Only those that have this tag. */
+                /** @description Only snapshots with this tag. */
                 tag?: string;
                 /** @description What they are sorted by. */
                 sort?: "created" | "name" | "size" | "files";
@@ -7867,7 +7867,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description The stream. Who has the id needs no token. */
+                /** @description The stream. Its id is a secret: it replaces a token. */
                 stream: string;
             };
             cookie?: never;
@@ -7911,7 +7911,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description The stream. Who has the id needs no token. */
+                /** @description The stream. Its id is a secret: it replaces a token. */
                 stream: string;
             };
             cookie?: never;

@@ -221,7 +221,7 @@ class SnapshotFile(FileInfo):
 class SnapshotDownload:
     """Where files of a snapshot can be downloaded."""
 
-    #: Where, relative to the server's address. Who has it needs nothing else.
+    #: Address of the download, relative to the server's. It is a secret: it needs no token.
     url: str = ""
     #: Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted.
     expires_at: datetime = _required(parse_time)
@@ -369,9 +369,9 @@ class PrunedImage:
     ref: Optional[str] = None
     #: Content address of its root file system.
     digest: str = ""
-    #: Size of its root file system, which may be another image's, too, and then stays.
+    #: Size of its root file system. If another image shares the file system, it stays.
     size_bytes: int = 0
-    #: The workspace that built it; absent for one that was pulled or comes with Modbox.
+    #: The workspace that built it; absent for a pulled or built-in image.
     workspace_id: Optional[str] = None
 
 
@@ -462,11 +462,11 @@ class AptPackageChecks:
 class OutputStream:
     """Where the output of an execution is kept."""
 
-    #: GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted.
+    #: GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output.
     stream_id: str = ""
-    #: How many bytes are kept so far.
+    #: The number of bytes stored so far.
     bytes: int = 0
-    #: There were more than are kept.
+    #: Further bytes were dropped.
     truncated: bool = False
 
 
@@ -495,7 +495,7 @@ class Execution:
     one_shot: bool = False
     #: It was asked to end.
     cancelling: bool = False
-    #: The stream it reads. Who has the id can write to it.
+    #: The stream it reads. The id is a secret: it permits writing.
     stdin_stream_id: Optional[str] = None
     #: Its standard output.
     stdout: OutputStream = _by(_object(OutputStream), default=OutputStream())
@@ -519,7 +519,7 @@ class Checkpoint:
 
     #: Its identifier.
     id: str = _required()
-    #: Its name, unique among those of the sandbox.
+    #: Its name, unique within the sandbox.
     name: str = ""
     #: The sandbox it is a state of.
     sandbox_id: str = _required()
@@ -569,11 +569,11 @@ class Snapshot:
     public: bool = False
     #: What a build was made of; absent for others.
     content_hash: Optional[str] = None
-    #: The user who made it; absent for that of another workspace.
+    #: The user who made it; absent for a snapshot of another workspace.
     created_by: Optional[str] = None
     #: When it was made.
     created_at: datetime = _required(parse_time)
-    #: When it was deleted; only lineages have deleted ones.
+    #: When it was deleted; only lineages include deleted snapshots.
     deleted_at: Optional[datetime] = _optional_time()
 
 
@@ -801,14 +801,14 @@ class Quota:
     any case.
     """
 
-    #: Sandboxes that may run at the same time; paused ones do not count.
+    #: Sandboxes that may run at the same time; paused sandboxes do not count.
     sandboxes: Optional[int] = None
-    #: Memory that the running ones may be limited to, together.
+    #: Sum of the memory limits of running sandboxes.
     memory: Optional[str] = None
-    #: CPU that the running ones may be limited to, together.
+    #: Sum of the CPU limits of running sandboxes.
     cpu: Optional[str] = None
-    #: Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and
-    #: files of builds take.
+    #: Disk: the disk limits of running sandboxes, and the disk use of paused sandboxes, checkpoints, snapshots,
+    #: output of executions and files of builds.
     disk: Optional[str] = None
     #: Sandboxes that may be made in a minute, forks included.
     creates_per_minute: Optional[int] = None
@@ -841,9 +841,8 @@ class DiskUse:
     #: What the images take that the workspace has built: their root filesystems, and their layers as a registry gets
     #: them.
     images: int = 0
-    #: What builds have left beside them: cached layers, images that lost their names, and installed packages that it
-    #: has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten
-    #: minutes.
+    #: Build cache: cached layers, images that lost their names, and installed packages that the workspace has used.
+    #: It is removed when the space is needed, the oldest first, except images in use or used within ten minutes.
     build_cache: int = 0
 
 
@@ -853,9 +852,9 @@ class QuotaUsed:
 
     #: Sandboxes that are being made, run, or are being paused or resumed.
     sandboxes: int = 0
-    #: Their memory, and that of builds.
+    #: Memory of sandboxes and builds.
     memory: str = ""
-    #: Their CPU, and that of builds.
+    #: CPU of sandboxes and builds.
     cpu: str = ""
     #: The sum of disk_by.
     disk: str = ""
@@ -948,7 +947,7 @@ class AuditEntry:
 class AuditReport:
     """The answer to GET /v1/audit/verify."""
 
-    #: Whether every record that is kept is what it was when it was made.
+    #: Whether every stored record is unchanged.
     ok: bool = False
     #: What is wrong first; empty when nothing is.
     problem: str = ""
@@ -958,7 +957,7 @@ class AuditReport:
     anchor_seq: int = 0
     #: The hash of the newest record that retention removed, in hexadecimal; zeros when none was.
     anchor_hash: str = ""
-    #: The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew.
+    #: The newest record. A copy of its hash elsewhere proves later that the log was not rewritten.
     head_seq: int = 0
     #: The hash of the newest record, in hexadecimal.
     head_hash: str = ""
@@ -984,7 +983,7 @@ class ExecutionCommand(TypedDict, total=False):
     user: Optional[str]
     #: It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
     timeout_seconds: Optional[int]
-    #: Make a stream for its standard input; without one that is empty.
+    #: Make a stream for its standard input; otherwise the input is empty.
     stdin: Optional[bool]
     #: A stream made before by POST /v1/streams that it reads as its standard input.
     stdin_stream_id: Optional[str]
@@ -1044,12 +1043,11 @@ class CreateOptions(TypedDict, total=False):
     replace: Optional[bool]
     #: Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once.
     wait_seconds: Optional[int]
-    #: Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind
-    #: those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0:
-    #: answer 429 at once.
+    #: If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. The
+    #: sandbox is recorded only when it is admitted; after the time the answer is 429. 0: answer 429 at once.
     wait_for_quota_seconds: Optional[int]
     #: Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed
-    #: before it runs and kept for the next sandbox with the same ones.
+    #: before it runs and cached for the next sandbox with the same packages.
     apt_packages: Optional[Sequence[str]]
     #: npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64.
     npm_packages: Optional[Sequence[str]]
@@ -1098,9 +1096,9 @@ class BuildOptions(TypedDict, total=False):
     npm_packages: Optional[Sequence[str]]
     #: Default environment variables of sandboxes made from it. They are never shown again.
     env: Optional[Mapping[str, str]]
-    #: Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind
-    #: those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then
-    #: before its turn. Until there is some, and when there is none, the build stays as it was begun.
+    #: If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0:
+    #: refuse the build at once, with 429. The build reserves the resources of its boxes before it waits for a slot.
+    #: While it waits, and if it is refused, it can be finished again.
     wait_for_quota_seconds: Optional[int]
     #: As for a snapshot of a sandbox.
     name: Optional[str]
@@ -1147,8 +1145,8 @@ class BuildImageOptions(TypedDict, total=False):
     resources: Optional[Resources]
     #: How long the build may take, the waiting included; the server's limit when omitted.
     timeout_seconds: Optional[int]
-    #: Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind
-    #: those of the workspace that wait already. 0: refuse the build at once, with 429.
+    #: If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0:
+    #: refuse the build at once, with 429.
     wait_for_quota_seconds: Optional[int]
     #: Where the Dockerfile is among the files; ``Dockerfile`` when left out.
     path: Optional[str]
@@ -1157,13 +1155,13 @@ class BuildImageOptions(TypedDict, total=False):
 class SnapshotFilter(TypedDict, total=False):
     """Which snapshots to list; nothing is all of the workspace, newest first."""
 
-    #: The public ones of all workspaces instead of the own ones.
+    #: Public snapshots of all workspaces instead of the workspace's own.
     public: Optional[bool]
     #: Only those taken of this sandbox.
     sandbox_id: Optional[str]
-    #: Only those of this name.
+    #: Only snapshots with this name.
     name: Optional[str]
-    #: Only those that have this tag.
+    #: Only snapshots with this tag.
     tag: Optional[str]
     #: What they are sorted by.
     sort: Optional[Literal["created", "name", "size", "files"]]
