@@ -18,8 +18,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// holders is who has each permission, as the documentation has it; the test is
-// not made from the code's own table.
+// holders are the roles with each permission, as in the documentation; the test must not use the
+// code's own table.
 var holders = map[account.Permission][]account.Role{
 	account.SandboxesRead:    {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},
 	account.ImagesRead:       {account.RoleOwner, account.RoleAdmin, account.RoleMember, account.RoleViewer},

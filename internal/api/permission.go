@@ -10,10 +10,10 @@ import (
 	"github.com/modbox/modbox/internal/auth"
 )
 
-// needs is the permission of each route of /v1. One without makes the server
-// refuse to start: whoever adds a route decides here who may use it. A GET that
-// runs something or lets something in needs the permission to write; so does reading
-// files, among which are the sandbox's own address and keys (/proc/PID/environ).
+// needs is the permission of each route of /v1. A route without one makes the server refuse to
+// start, so that every new route has a permission. A GET that runs something or gives access needs
+// the permission to write; so does reading files, among which are the sandbox's own address and
+// keys (/proc/PID/environ).
 var needs = map[string]account.Permission{
 	"GET /v1/executions/{execution}":                                account.SandboxesRead,
 	"POST /v1/executions/{execution}/cancel":                        account.SandboxesWrite,

@@ -10,12 +10,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// adopt makes what a registry has under the recipe's reference the recipe's image,
-// as the registry configures it: what is here under that reference, unless opts
-// says otherwise, else what is pulled without signing in, as all workspaces get
-// it. The caller holds the build lock.
+// adopt makes the image under the recipe's reference in a registry the recipe's image, with its
+// configuration in the registry: the image that the store has under that reference, unless opts ask
+// for a newer image, or else an image pulled without credentials, as all workspaces get it. The
+// caller holds the build lock.
 //
-// Errors: those of [Store.Pull].
+// Errors: the errors of [Store.Pull].
 func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
 	parsed, err := reference.Parse(r.Pull(), s.defaultRegistry)
 	if err != nil {
@@ -37,8 +37,8 @@ func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 	return img, err
 }
 
-// adoptFrom makes the first of the names that everybody may use the recipe's
-// image; done is false when there is none.
+// adoptFrom makes the first of the names that is free for all workspaces the recipe's image; done
+// is false when there is none.
 func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string) (img spec.Image, done bool, err error) {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestPulledRecipe(t *testing.T) {
 		t.Errorf("the image has %q", got)
 	}
 
-	// It is built once; what the tag means later is had by building anew.
+	// It is built once; a new build gets the later meaning of the tag.
 	reg.Push(t, "library/system:24.04", imageOf(t, config, gzipped(t, file("version", "new", 0o644))))
 	if same, _, err := s.Ensure(t.Context(), "system", registry.Puller{}, nil); err != nil || same.Digest != img.Digest {
 		t.Errorf("Ensure again = %s, %v, want what is here", same.Digest, err)
@@ -84,7 +84,7 @@ func TestPulledRecipeWithoutRegistry(t *testing.T) {
 	_, _, err = openPulled(t, dir, reg.Host).Ensure(t.Context(), "system", registry.Puller{}, nil)
 	wantCode(t, "Ensure of what the registry has not", err, sandbox.NotFound)
 
-	// What was had by signing in is not for all.
+	// An image pulled with credentials is not for all.
 	ref := reg.Push(t, "library/system:24.04", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
 	reg.On(registrytest.BasicAuth("ann", "pw"))
 	signed, err := image.Open(dir, pulledFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: reg.Host, Remote: remote.Options{InsecureRegistries: loopback, Login: func(context.Context, registry.Puller, string) (registry.Login, error) {
@@ -94,13 +94,13 @@ func TestPulledRecipeWithoutRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	who := registry.Puller{Workspace: "ws"}
-	if _, err := signed.Pull(t.Context(), ref, image.PullOptions{Who: who}); err != nil {
+	if _, err := signed.Pull(t.Context(), ref, image.PullOptions{Puller: who}); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = signed.Ensure(t.Context(), "system", who, nil)
 	wantCode(t, "Ensure of an image that one workspace may have", err, sandbox.Forbidden)
 
-	// What everybody may use is taken, without asking any registry.
+	// An image for all workspaces is used without asking any registry.
 	reg.On(nil)
 	if _, err := signed.Pull(t.Context(), ref, image.PullOptions{}); err != nil {
 		t.Fatal(err)

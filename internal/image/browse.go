@@ -10,8 +10,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// openRootfs opens the root filesystem with a digest. Errors: NotFound; Unavailable for a
-// damaged one.
+// openRootfs opens the root filesystem with a digest. Errors: NotFound; Unavailable for a damaged
+// file.
 func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfs.Reader, error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -57,9 +57,9 @@ func (s *Store) Archive(ctx context.Context, digest, name string, compress bool)
 	return archive, nil
 }
 
-// OpenFiles returns the files of the root filesystem with a digest; "" is an empty one.
-// Their memory counts for a workspace. Errors: NotFound; Unavailable for a damaged one, and
-// when other images use the memory; TooLarge.
+// OpenFiles returns the files of the root filesystem with a digest; "" is an empty root filesystem.
+// Their memory counts for a workspace. Errors: NotFound; Unavailable for a damaged file, and when
+// other images use the memory; TooLarge.
 func (s *Store) OpenFiles(ctx context.Context, owner sandbox.WorkspaceID, digest string) (*rootfs.Files, error) {
 	rec, err := s.commitBase(ctx, digest)
 	if err != nil {

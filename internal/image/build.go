@@ -17,23 +17,22 @@ import (
 	"github.com/modbox/modbox/internal/image/spec"
 )
 
-// BuildOptions says how to build.
+// BuildOptions configure a build.
 type BuildOptions struct {
-	// Force builds even when the recipe's image is there, to get newer packages.
+	// Force builds even when the recipe's image exists, to get newer packages.
 	Force bool
-	// Progress is told what happens, by one goroutine at a time; may be nil. It
-	// must return soon.
+	// Progress receives the events of the build, from one goroutine at a time; may be nil. It must
+	// return soon.
 	Progress func(phase.Event)
 }
 
-// Build makes the image of a recipe and makes it what the recipe's reference
-// means. When that image is there and undamaged, it returns it at once. Builds of
-// one reference at the same time, in this process and others, share one build:
-// the later wait and return its image.
+// Build makes the image of a recipe the image of the recipe's reference. If an undamaged image
+// exists, it returns that at once. Concurrent builds of a reference, in this process and others,
+// share a build: the later callers wait and return its image.
 //
-// Errors: Unavailable when this host lacks a program or one fails, saying which
-// and why; Invalid when the files it made are not acceptable; for a recipe that is
-// pulled those of [Store.Pull]. On any error, including a context that ends, the store is as before.
+// Errors: Unavailable when this host lacks a program or a program fails, with its name and the
+// reason; Invalid when the resulting files are not acceptable; for a recipe that is pulled, the
+// errors of [Store.Pull]. After an error, also when a context ends, the store is unchanged.
 func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
@@ -75,21 +74,20 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 	return img, nil
 }
 
-// usable reports whether rec is an undamaged build of the recipe. It reads the
-// file only when its size or time make it suspect; what Resolve finds damaged
-// it sets aside.
+// usable reports whether rec is an undamaged build of the recipe. It reads the file only when its
+// size or time is suspicious; Resolve moves a damaged file aside.
 func (s *Store) usable(ctx context.Context, r *recipe.Recipe, rec *index.Record) bool {
 	return rec != nil && rec.RecipeHash == r.Hash() && (untouched(s.erofsPath(rec.Digest), rec) || s.verify(ctx, rec) == nil)
 }
 
-// build makes the image, whatever is there. The caller holds the build lock.
+// build makes the image even if one exists. The caller holds the build lock.
 func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
 	work, err := s.workDir(ctx)
 	if err != nil {
 		return spec.Image{}, err
 	}
 	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 
 	root, err := s.makeRootfs(ctx, r, work.Name(), opts.Progress)
@@ -103,7 +101,7 @@ func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 	return s.imageOf(rec), nil
 }
 
-// makeRootfs runs the bootstrapper and writes what it makes, both at a time.
+// makeRootfs runs the bootstrapper and writes its output at the same time.
 func (s *Store) makeRootfs(ctx context.Context, r *recipe.Recipe, dir string, progress func(phase.Event)) (*made, error) {
 	scratch := filepath.Join(dir, "bootstrap")
 	if err := os.Mkdir(scratch, 0o755); err != nil {

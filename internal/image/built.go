@@ -27,10 +27,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Built images belong to the workspace that built them: nobody else is told of them
-// or gets them, and their names are the workspace's own, so that two may have an
-// app:latest. The root filesystem carries a mark of owner and configuration, by
-// which its digest names this image and no other with the same files.
+// Only the workspace that built an image can see and use it, and the names are the workspace's own,
+// so that two workspaces may each have an app:latest. The root filesystem carries a mark of owner
+// and configuration, so that its digest identifies this image and no other image with the same
+// files.
 
 // Built returns the image that a workspace has built as ref. Errors: NotFound.
 func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) (spec.Image, error) {
@@ -50,9 +50,8 @@ func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) 
 	return rec.Image(), nil
 }
 
-// ForgetBuilt takes away the names of all that a workspace has built, and what was
-// cached for it, or had by signing in, and for nobody else, when the workspace is
-// deleted. Idempotent.
+// ForgetBuilt removes the names of all images that a workspace has built, its cached layers, and
+// the images that only its credentials gave access to: the workspace is being deleted. Idempotent.
 func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) error {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
@@ -97,7 +96,7 @@ func (s *Store) BuiltBy(_ context.Context, owner sandbox.WorkspaceID) ([]spec.Im
 	return list, nil
 }
 
-// checkOwner refuses a digest that only others have. Errors: NotFound.
+// checkOwner returns NotFound for a digest that only other workspaces have.
 func (s *Store) checkOwner(ix *index.Index, ref string, who registry.Puller) error {
 	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
 	if err != nil || parsed.Digest == "" || who == (registry.Puller{}) {
@@ -120,9 +119,8 @@ func (s *Store) checkOwner(ix *index.Index, ref string, who registry.Puller) err
 	return sandbox.Errorf(sandbox.NotFound, "there is no image %.100q", ref)
 }
 
-// OCIConfig returns what an image, as [Store.Resolve] returned it, says about itself,
-// also when its reference has come to mean another one since. Errors: NotFound for
-// what was removed.
+// OCIConfig returns the OCI configuration of an image that [Store.Resolve] returned, even if its
+// reference has come to name another image since. Errors: NotFound for a removed image.
 func (s *Store) OCIConfig(of spec.Image) (*v1.ConfigFile, error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -143,7 +141,7 @@ func (s *Store) OCIConfig(of spec.Image) (*v1.ConfigFile, error) {
 	return config.DeepCopy(), nil
 }
 
-// ociImage returns the OCI image of a index.Record.
+// ociImage returns the OCI image of a record.
 func (s *Store) ociImage(rec *index.Record) (v1.Image, error) {
 	img, err := s.layout.Image(rec.Manifest.Digest)
 	if err != nil {
@@ -152,15 +150,15 @@ func (s *Store) ociImage(rec *index.Record) (v1.Image, error) {
 	return img, nil
 }
 
-// FinishRequest says what a built image is.
+// FinishRequest describes a built image.
 type FinishRequest struct {
 	// Base is the digest of its root filesystem, in the store already.
 	Base string
-	// Config is how it is run, whole.
+	// Config is its complete OCI configuration.
 	Config v1.Config
 	Author string
-	// Owner is the workspace that has it, under the name and tag; without a name it is
-	// there by its digest only, as long as something uses it.
+	// Owner is the workspace that has it, under the name and tag; an image without a name has only its
+	// digest, and exists as long as something uses it.
 	Owner     sandbox.WorkspaceID
 	Name, Tag string
 }
@@ -176,10 +174,10 @@ func (s *Store) Finish(ctx context.Context, req FinishRequest) (spec.Image, erro
 	return done.Image, err
 }
 
-// StageBuilt prepares an image for a workspace: the files of a root filesystem, run as requested.
-// [Staged.Publish] takes the name from the image that has it.
+// StageBuilt prepares an image for a workspace: the files of a root filesystem with a
+// configuration. [Staged.Publish] moves the name from the image that has it.
 //
-// Errors: NotFound for the base; Invalid for a configuration with which no program can run.
+// Errors: NotFound for the base; Invalid for a configuration that no program can run with.
 func (s *Store) StageBuilt(ctx context.Context, req FinishRequest) (*Staged, error) {
 	base, err := s.commitBase(ctx, req.Base)
 	if err != nil {
@@ -241,11 +239,11 @@ func (s *Store) builtImage(base *index.Record, req FinishRequest) (v1.Image, err
 	return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), config)
 }
 
-// markConfig gives an EROFS a UUID that says how what is in it is run. So images with
-// the same files that are run in another way have different digests: who knows the
-// digest of a sandbox's image knows which of them it is.
+// markConfig gives an EROFS a UUID that identifies the configuration. So images with the same files
+// and different configurations have different digests: the digest of a sandbox's image identifies
+// the image.
 func markConfig(file string, config *spec.Config) error {
-	all := func(list []string) []string { return append([]string{}, list...) } // none is none, however it is written
+	all := func(list []string) []string { return append([]string{}, list...) } // nil and an empty list are the same
 	data, err := json.Marshal([]any{
 		"run 1", all(config.Entrypoint), all(config.Cmd), all(config.Env), config.WorkingDir, config.User, append([]uint16{}, config.ExposedPorts...),
 	})

@@ -9,18 +9,15 @@ import (
 )
 
 const (
-	// cacheGrace is how long what was made with a CacheKey is kept since it was last
-	// asked for.
+	// cacheGrace is the time after its last use for which an image with a CacheKey stays.
 	cacheGrace = 14 * 24 * time.Hour
-	// cacheTouch is how exactly that time is known: writing it for each use would
-	// make uses slow.
+	// cacheTouch is the precision of that time: writing it for each use would make uses slow.
 	cacheTouch = 6 * time.Hour
 )
 
-// Cached returns the newest image that Commit made with the key and the path of
-// its root filesystem, and notes that it is in use. An image that was made more
-// than maxAge ago, unless that is 0, or whose file is damaged does not count.
-// Errors: NotFound.
+// Cached returns the newest image that Commit made with the key and the path of its root
+// filesystem, and marks it as used. It ignores images older than maxAge, unless that is 0, and
+// damaged images. Errors: NotFound.
 func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (spec.Image, string, error) {
 	none := sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
 	ix, err := s.index.Load()
@@ -42,7 +39,7 @@ func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (s
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
 }
 
-// touchCached notes that what has the key is in use.
+// touchCached marks the image with the key as used.
 func (s *Store) touchCached(ctx context.Context, key string) error {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
@@ -51,7 +48,7 @@ func (s *Store) touchCached(ctx context.Context, key string) error {
 	defer unlock()
 	rec := ix.ByCacheKey(key)
 	if rec == nil {
-		return sandbox.Errorf(sandbox.NotFound, "what was made for this is gone")
+		return sandbox.Errorf(sandbox.NotFound, "the cached image was removed")
 	}
 	rec.FileTime, rec.UpdatedAt = rec.ModTime(), time.Now().UTC()
 	return s.index.Write(ix)

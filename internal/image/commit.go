@@ -25,48 +25,46 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// CommitRequest says what to make of a base and a layer.
+// CommitRequest describes an image made of a base and a layer.
 type CommitRequest struct {
-	// Base is the digest of a root filesystem in the store; "" is an empty one.
+	// Base is the digest of a root filesystem in the store; "" is an empty root filesystem.
 	Base string
-	// Layer is an uncompressed OCI layer: a tar whose whiteouts, as OCI or as
-	// overlay file systems write them, take away what the base has. It may be hostile.
-	// It is read to its end.
+	// Layer is an uncompressed OCI layer: a tar whose whiteouts, in the format of OCI or of overlay
+	// file systems, remove files of the base. It may be hostile. It is read to its end.
 	Layer io.Reader
-	// Without are clean names of files that are left out of the layer, and so are
-	// signs that they are gone.
+	// Without are clean names of files that are not taken from the layer, and neither are their
+	// whiteouts.
 	Without []string
-	// MaxBytes bounds the layer, and the sizes of its files together; 0 is 64 GiB.
+	// MaxBytes bounds the layer, and the total size of its files; 0 is 64 GiB.
 	MaxBytes int64
 	// MaxEntries bounds the number of the layer's entries; 0 is 2 million.
 	MaxEntries int
-	// MaxFiles bounds the entries of the layer together with the names in the base:
-	// layers that each are small may add up; 0 is no limit.
+	// MaxFiles bounds the entries of the layer together with the names in the base, because many small
+	// layers add up; 0 is no limit.
 	MaxFiles int64
-	// Config is how the image is run; nil is as the base.
+	// Config is the configuration; nil is the configuration of the base.
 	Config *spec.Config
-	// Name and Tag make the result what name:tag means; the tag "" is "latest".
-	// Without a name it has only its digest, and Prune keeps it while it is in use
-	// or new.
+	// Name and Tag become the reference of the result; the tag "" is "latest". Without a name it has
+	// only its digest, and Prune keeps it while it is in use or new.
 	Name, Tag   string
 	Description string
-	// Labels are added to those of the base, in the OCI image.
+	// Labels are added to the labels of the base, in the OCI image.
 	Labels map[string]string
-	// CreatedBy is what the OCI image's history says of the layer.
+	// CreatedBy describes the layer in the OCI image's history.
 	CreatedBy string
-	// Owner is whose alone the result is; "" for everybody's.
+	// Owner is the only workspace that may use the result; "" is for all workspaces.
 	Owner sandbox.WorkspaceID
-	// CacheKey, for a result without a name, is what [Store.Cached] finds it by.
+	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
-	// Volatile: the host need not have its root filesystem any more after a power failure,
-	// which saves much of the time. It is looked at before it is used.
+	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.
+	// The file is checked before its use.
 	Volatile bool
-	// User, for a result with a CacheKey that is everybody's, is the workspace for which
-	// it counts as by [Store.CachedFor].
+	// User, for a result with a CacheKey and without an owner, is the workspace that it counts for, as
+	// by [Store.CachedFor].
 	User sandbox.WorkspaceID
 }
 
-// Committed is what Commit made, or found made.
+// Committed is the result of Commit.
 type Committed struct {
 	// Image has the digest and size of the merged root filesystem.
 	spec.Image
@@ -74,15 +72,15 @@ type Committed struct {
 	Path string
 	// FileCount counts the names in it.
 	FileCount int64
-	// LayerDigest and LayerBytes are of the compressed layer in the store's OCI
-	// layout, DiffID of what it holds, ManifestDigest of the OCI image.
+	// LayerDigest and LayerBytes describe the compressed layer in the store's OCI layout, DiffID its
+	// uncompressed content, ManifestDigest the OCI image.
 	LayerDigest    string
 	LayerBytes     int64
 	DiffID         string
 	ManifestDigest string
 }
 
-// Bounds on commits that set none.
+// Default bounds of commits.
 const (
 	commitMaxBytes   = 64 << 30
 	commitMaxEntries = 2_000_000
@@ -98,13 +96,13 @@ func (s *Store) Commit(ctx context.Context, req CommitRequest) (Committed, error
 	return staged.Publish(ctx, nil)
 }
 
-// Stage lays one layer over a base and writes the merged root filesystem. [Staged.Publish] makes it
-// an image of the store, with an OCI image that has the layers of the base and this one. The same
+// Stage applies a layer to a base and writes the merged root filesystem. [Staged.Publish] makes it
+// an image of the store, with an OCI image that has the layers of the base and this layer. The same
 // layer over the same base gives the same digest; if the store has that image already, with the
 // same configuration, Publish returns it.
 //
-// Errors: NotFound for an unknown base; Invalid for a layer that is malformed or hostile, naming the
-// entry, and for a name that is none; TooLarge for a layer beyond the limits; Unavailable for a
+// Errors: NotFound for an unknown base; Invalid for a layer that is malformed or hostile, naming
+// the entry, and for an invalid name; TooLarge for a layer beyond the limits; Unavailable for a
 // damaged base. After a crash the next Open removes the files. Safe for concurrent use.
 func (s *Store) Stage(ctx context.Context, req CommitRequest) (*Staged, error) {
 	if req.Name != "" {
@@ -167,7 +165,7 @@ func (s *Store) stage(ctx context.Context, base *index.Record, req CommitRequest
 	if base != nil {
 		if room := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && room < int64(entries) {
 			if room <= 0 {
-				return nil, sandbox.Errorf(sandbox.TooLarge, "what it is laid on has %d files, and no more than %d may be there", base.FileCount, req.MaxFiles)
+				return nil, sandbox.Errorf(sandbox.TooLarge, "the base has %d files, and an image may have at most %d", base.FileCount, req.MaxFiles)
 			}
 			entries = int(room)
 		}
@@ -254,7 +252,7 @@ func (s *Store) stageLayer(ctx context.Context, w *rootfs.Writer, base *index.Re
 	return staged, s.complete(ctx, staged.root, &rec)
 }
 
-// configHash identifies what a request says beside base and layer.
+// configHash identifies the parts of a request other than base and layer.
 func configHash(config spec.Config, req CommitRequest) (string, error) {
 	data, err := json.Marshal([]any{config, req.Description, req.Labels})
 	if err != nil {
@@ -263,8 +261,8 @@ func configHash(config spec.Config, req CommitRequest) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(data)), nil
 }
 
-// commitDone returns the record of the same commit with the same name when it is
-// there and intact, and marks that it was wanted again.
+// commitDone returns the record of the same commit with the same name if it exists and is intact,
+// and marks it as requested again.
 func (s *Store) commitDone(ctx context.Context, rec *index.Record) (*index.Record, error) {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {

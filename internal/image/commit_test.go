@@ -78,7 +78,7 @@ func TestCommitMerges(t *testing.T) {
 	untouched := map[string]string{"etc": "/", "etc/a": "a", "etc/b": "b", "etc/d": "/", "etc/d/x": "x", "lib": "-> usr/lib", "same": "same"}
 	for name, c := range map[string]struct {
 		layer []entry
-		want  map[string]string // what differs; "" is gone
+		want  map[string]string // the differing files; "" is a removed file
 	}{
 		"nothing":               {nil, nil},
 		"new_and_changed":       {[]entry{file("etc/a", "A", 0o644), file("etc/new", "n", 0o644)}, map[string]string{"etc/a": "A", "etc/new": "n"}},

@@ -12,26 +12,26 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What users remove is theirs alone, or is for all workspaces and then a matter of
-// administrators. What several workspaces have by signing in, each of them can only
-// have no more. In any case it is a name that goes: what was made from the image goes
-// on, and its files stay until nothing needs them and they are pruned.
+// Users remove images of their own workspace; administrators also images for all workspaces. If
+// several workspaces got an image with credentials, a workspace can only remove its own access. A
+// removal removes a name: sandboxes and snapshots made from the image stay, and its files stay
+// until nothing needs them and they are pruned.
 
-// Remover is for whom images are removed.
+// Remover is the workspace that an image is removed for.
 type Remover struct {
 	Workspace sandbox.WorkspaceID
-	// Administrator may remove what is for all workspaces.
+	// Administrator may remove images for all workspaces.
 	Administrator bool
 }
 
-// Discard makes an image mean nothing to a workspace: one that it has built or had by
-// signing in; or to all of them, when an administrator removes one that is for all. Ref
-// is the image's id, or a reference as for [Store.Resolve]. It returns what was
-// removed. After a crash all of it is done or nothing.
+// Discard removes the name of an image for a workspace: an image that it has built or that its
+// credentials gave access to; or for all workspaces, when an administrator removes an image for
+// all. Ref is the image's id, or a reference as for [Store.Resolve]. It returns the removed image.
+// After a crash all of it is done or nothing.
 //
-// Errors: Invalid for what is no reference; NotFound for what is not here, or is only
-// for others; Forbidden for what only administrators may remove; Conflict for a digest
-// that several images have.
+// Errors: Invalid for an invalid reference; NotFound for an image that the store does not have, or
+// only for others; Forbidden for an image that only administrators may remove; Conflict for a
+// digest that several images have.
 func (s *Store) Discard(ctx context.Context, who Remover, ref string) (spec.Image, error) {
 	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
@@ -62,8 +62,8 @@ func notForOne(ref string) error {
 	return sandbox.Errorf(sandbox.Forbidden, "the image %.200s is for all workspaces; an administrator of the installation can remove it", ref)
 }
 
-// named returns the record with a name that a workspace means by an id or a
-// reference; its own come first, and those of others are not there.
+// named returns the record that an id or a reference names for a workspace; its own images take
+// precedence, and images of other workspaces do not exist for it.
 func (s *Store) named(ix *index.Index, who Remover, ref string, parsed reference.Reference) (*index.Record, error) {
 	var digests []*index.Record
 	for i := range ix.Images {
@@ -94,7 +94,7 @@ func (s *Store) named(ix *index.Index, who Remover, ref string, parsed reference
 			return rec, nil
 		}
 	}
-	for _, r := range s.recipes { // one that is not built
+	for _, r := range s.recipes { // an image that is not built
 		if img := r.Image(); string(img.ID) == ref || slices.Contains(parsed.Names, img.Ref()) {
 			if !who.Administrator {
 				return nil, notForOne(img.Ref())
@@ -105,7 +105,7 @@ func (s *Store) named(ix *index.Index, who Remover, ref string, parsed reference
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no image %.100q", ref)
 }
 
-// tagged returns the record that a workspace means by a name with a tag, or nil.
+// tagged returns the record of a name with a tag for a workspace, or nil.
 func (s *Store) tagged(ix *index.Index, who Remover, ref string, parsed reference.Reference) *index.Record {
 	if name, tag, err := reference.BuiltName(ref); err == nil && who.Workspace != "" {
 		if rec := ix.Owned(who.Workspace, name+":"+tag); rec != nil {
@@ -122,42 +122,41 @@ func (s *Store) tagged(ix *index.Index, who Remover, ref string, parsed referenc
 	return nil
 }
 
-// PruneRequest says what to prune.
+// PruneRequest describes what to prune.
 type PruneRequest struct {
-	// Workspace is whose images are pruned.
+	// Workspace is the workspace whose images are pruned.
 	Workspace sandbox.WorkspaceID
-	// All prunes the images of all workspaces, and pulled ones which have a name but
-	// were not used within ten minutes and are in no catalogue: they can be pulled again.
+	// All prunes the images of all workspaces, and pulled images that have a name but were not used
+	// within ten minutes and are in no catalogue: they can be pulled again.
 	All bool
-	// Lost removes what is lost, too: see [Store.Lost].
+	// Lost also removes lost images: see [Store.Lost].
 	Lost bool
 	// DryRun removes nothing.
 	DryRun bool
 }
 
-// Pruned is what was removed, or would be.
+// Pruned are the images that were removed, or would be.
 type Pruned struct {
 	Images []PrunedImage
-	// FreedBytes is how much less is on the disk.
+	// FreedBytes is the disk space that was freed.
 	FreedBytes int64
 }
 
 // PrunedImage is an image that was removed.
 type PrunedImage struct {
-	// Ref is the name that it had; "" for what had none, and for that of others.
+	// Ref is the name that it had; "" for an image without a name, and for images of other workspaces.
 	Ref string
-	// Workspace had it for itself; "" for what was everybody's or had by signing in.
+	// Workspace is its owner; "" for an image for all workspaces or with several readers.
 	Workspace sandbox.WorkspaceID
 	Digest    string
-	SizeBytes int64 // of its root filesystem, which others may share
+	SizeBytes int64 // of its root filesystem, which other images may share
 }
 
-// PruneFor removes what nothing uses of a workspace, or of all: images that lost their
-// names, those that were made without one over an hour ago, and cached layers of builds
-// that were not used within ten minutes. What has a name and was built or imported
-// stays, and so does what [Options.InUse] returns, what is held, and what is lost. After a crash the
-// store has the images or not, and the next PruneFor of all or [Store.Prune] removes files
-// that are left of them.
+// PruneFor removes the unused images of a workspace, or of all: images that lost their names,
+// images that were made without a name over an hour ago, and cached layers of builds that were not
+// used within ten minutes. Built and imported images with a name stay, and so do images in
+// [Options.InUse], images in use and lost images. After a crash the store has the images or not,
+// and the next PruneFor of all or [Store.Prune] removes remaining files.
 func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) {
 	u, ix, unlock, err := s.lockForRemoval(ctx, lists{inUse: s.inUse, released: s.released, catalogued: s.catalogued})
 	if err != nil {
@@ -203,7 +202,7 @@ func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) 
 	return done, err
 }
 
-// prunable reports whether a request is about a index.Record that may go when nothing uses it.
+// prunable reports whether a request covers a record, which may be removed when nothing uses it.
 func (s *Store) prunable(r *index.Record, req PruneRequest, catalogued []string) bool {
 	mine := r.Owner == req.Workspace
 	if r.Owner == "" {

@@ -27,7 +27,7 @@ type discarding struct {
 	dir    string
 	reg    *registrytest.Registry
 	logins map[sandbox.WorkspaceID]registry.Login
-	// inUse and catalogued are what the store is told.
+	// inUse and catalogued are the lists that the store gets.
 	inUse, catalogued []string
 }
 
@@ -291,7 +291,7 @@ func TestPruneForLayers(t *testing.T) {
 	}
 }
 
-// ageEntry makes an image one that was made and used before.
+// ageEntry makes the creation and the last use of an image earlier.
 func ageEntry(t *testing.T, dir string, img spec.Image, by time.Duration) {
 	t.Helper()
 	before := img.UpdatedAt.Add(-by).Format(time.RFC3339Nano)
@@ -306,8 +306,8 @@ func ageEntry(t *testing.T, dir string, img spec.Image, by time.Duration) {
 	}
 }
 
-// TestPruneForPulled: an administrator's prune takes pulled images that nothing uses and no
-// catalogue has; those that were imported, built-in or used lately stay.
+// TestPruneForPulled: an administrator's prune removes pulled images that nothing uses and no
+// catalogue has; imported, built-in and recently used images stay.
 func TestPruneForPulled(t *testing.T) {
 	d := newDiscarding(t)
 	var refs []string
@@ -403,8 +403,8 @@ func TestPruneForAfterACrash(t *testing.T) {
 	}
 }
 
-// TestDeletedWorkspaceHasNoImages: what a workspace had by signing in is not kept for it
-// once it is deleted, and goes with the last one that has it.
+// TestDeletedWorkspaceHasNoImages: the access of a deleted workspace to private images ends, and an
+// image is removed with the last workspace that has access.
 func TestDeletedWorkspaceHasNoImages(t *testing.T) {
 	d := newDiscarding(t)
 	ref := d.reg.Push(t, "team/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("f", "x", 0o644))))

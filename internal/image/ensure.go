@@ -16,9 +16,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Lookup returns what is known about the image that ref names, as [Store.Resolve]
-// does, also of a built-in one that is not built yet, and of one that a registry
-// may have: they have no digest but the one in ref. Errors: Invalid, NotFound.
+// Lookup returns the known facts about the image that ref names, as [Store.Resolve] does, also for
+// a built-in image that is not built yet, and for an image that a registry may have: without a
+// digest but the digest in ref. Errors: Invalid, NotFound.
 func (s *Store) Lookup(ctx context.Context, ref string) (spec.Image, error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -37,9 +37,9 @@ func (s *Store) Lookup(ctx context.Context, ref string) (spec.Image, error) {
 	return spec.Image{}, err
 }
 
-// LookupFor is [Store.Lookup] for a workspace. A name that it has given to an image that
-// it built means this one. Of an image that it is not known to be allowed to have it
-// learns what it would if the image were not here; Readers says that it is.
+// LookupFor is [Store.Lookup] for a workspace. A name of an image that the workspace has built
+// means that image. For an image that the workspace is not known to be allowed to use, it returns
+// the same as if the store did not have the image; Readers reports this.
 func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	img, err := s.Built(ctx, ws, ref)
 	if sandbox.CodeOf(err) != sandbox.NotFound {
@@ -54,7 +54,7 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 		return spec.Image{}, err
 	}
 	if rec := s.private(ix, ref, registry.Puller{Workspace: ws}); rec != nil {
-		img.Readers = rec.Readers() // which made what the digest names
+		img.Readers = rec.Readers() // of the record that the digest names
 	}
 	if img.VisibleTo(ws) {
 		return img, nil
@@ -71,7 +71,7 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 	return hidden, nil
 }
 
-// remoteImage returns what is known about an image that has to be pulled.
+// remoteImage returns the known facts about an image that has to be pulled.
 func remoteImage(parsed reference.Reference) spec.Image {
 	img := spec.Image{Name: reference.RepositoryName(parsed.Remote), ID: reference.ImageID(reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote))}
 	if parsed.Digest != "" {
@@ -82,14 +82,13 @@ func remoteImage(parsed reference.Reference) spec.Image {
 	return img
 }
 
-// Ensure makes sure that the image that ref names is here, which may take
-// minutes, and returns it like [Store.Resolve]. A built-in image is built when it
-// is not; an older build of it than this program's recipe is good enough. Others
-// are pulled; when a tag's registry was not asked for longer than
-// [Options.RecheckInterval], it is asked whether the tag has moved, and what is
-// here is good enough when it cannot be. What was had by signing in only is for
-// those alone who have it from the registry, too, unless who is zero: the server
-// itself. Progress, which may be nil, is told what happens as in [BuildOptions].
+// Ensure makes sure that the store has the image that ref names, which may take minutes, and
+// returns it like [Store.Resolve]. It builds a built-in image that is not built; an older build
+// than this program's recipe is good enough. It pulls other images; when the registry was not asked
+// about a tag for longer than [Options.RecheckInterval], Ensure asks whether the tag has moved, and
+// uses the present image if it gets no answer. Images pulled with credentials are only for
+// workspaces that the registry also permits, unless who is zero: the server itself. Progress, which
+// may be nil, receives events as in [BuildOptions].
 //
 // Errors: as Resolve, [Store.Build] and [Store.Pull].
 func (s *Store) Ensure(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, string, error) {
@@ -114,13 +113,13 @@ func (s *Store) Ensure(ctx context.Context, ref string, who registry.Puller, pro
 	return s.Resolve(ctx, ref)
 }
 
-// Update is [Store.Pull] for somebody.
+// Update is [Store.Pull] for a workspace.
 func (s *Store) Update(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, error) {
-	return s.Pull(ctx, ref, PullOptions{Progress: progress, Who: who})
+	return s.Pull(ctx, ref, PullOptions{Progress: progress, Puller: who})
 }
 
-// Stale reports whether what a reference means here is not simply there for
-// somebody: [Store.Ensure] asks the registry again, or whether they may have it.
+// Stale reports whether [Store.Ensure] would ask the registry about a reference: whether its tag
+// has moved, or whether the workspace may use the image.
 func (s *Store) Stale(ref string, who registry.Puller) bool {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -129,8 +128,8 @@ func (s *Store) Stale(ref string, who registry.Puller) bool {
 	return s.checkOwner(ix, ref, who) != nil || s.private(ix, ref, who) != nil || s.old(ix, ref)
 }
 
-// ask asks the registry of an image that is here whether it has another one now,
-// when it has not been asked for long or it must say whether who may have it.
+// ask asks the registry of a stored image whether the reference means another image now, if it was
+// not asked for long or must authorize the workspace.
 func (s *Store) ask(ctx context.Context, ref string, who registry.Puller) (moved bool, err error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -157,7 +156,7 @@ func (s *Store) ask(ctx context.Context, ref string, who registry.Puller) (moved
 	return moved && err == nil, ctx.Err()
 }
 
-// old reports whether the registry was not asked for a tag for too long.
+// old reports whether the registry was last asked about a tag too long ago.
 func (s *Store) old(ix *index.Index, ref string) bool {
 	if s.recheck == 0 {
 		return false
@@ -174,9 +173,8 @@ func (s *Store) old(ix *index.Index, ref string) bool {
 	return false
 }
 
-// moved asks the registry whether a tag means something else than here, and
-// notes that it was asked, also in vain: not every sandbox should wait for a
-// registry that does not answer.
+// moved asks the registry whether a tag means another image now, and records the attempt even if it
+// fails: not every sandbox should wait for a registry that does not answer.
 func (s *Store) moved(ctx context.Context, ref string, who registry.Puller) (bool, error) {
 	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
@@ -204,8 +202,8 @@ func (s *Store) moved(ctx context.Context, ref string, who registry.Puller) (boo
 	return false, s.noteCheck(ctx, parsed.Remote, &proof)
 }
 
-// noteCheck writes down that a registry is being asked for a reference, or, with a
-// proof, that it still means the same and who was told so.
+// noteCheck records that a registry is being asked about a reference, or, with a proof, that the
+// reference still means the same and which workspace was authorized.
 func (s *Store) noteCheck(ctx context.Context, ref ociname.Reference, proof *string) error {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {

@@ -31,9 +31,9 @@ func (s *Store) fetch(ctx context.Context, repo *remote.Repository, blob v1.Desc
 	return d.Complete(ctx, to, progress)
 }
 
-// linkFetched makes the path to another name of a blob that is here and that the callers of the
-// repository may have. The end of a pull moves its blobs from the downloads to the layout, so the
-// layout comes second.
+// linkFetched makes the path to another name of a blob that the store has and that the callers of
+// the repository may have. The end of a pull moves its blobs from the downloads to the layout, so
+// the layout comes second.
 func (s *Store) linkFetched(repo *remote.Repository, blob v1.Descriptor, to string) (bool, error) {
 	linked, err := s.downloads.Link(repo, blob, to)
 	if linked || err != nil {

@@ -60,7 +60,7 @@ func (s *Store) removeLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// modTime returns when a file was changed.
+// modTime returns the time at which a file was changed.
 func modTime(name string) (time.Time, error) {
 	info, err := os.Stat(name)
 	if err != nil {

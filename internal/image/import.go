@@ -21,7 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// ImportOptions says how to import.
+// ImportOptions configure an import.
 type ImportOptions struct {
 	// Name is the name of a single image, as NAME:TAG; "" takes the name in the file.
 	Name string

@@ -39,7 +39,7 @@ func exported(t *testing.T, s *image.Store, ref string) string {
 	return file
 }
 
-// bootstrapped is what a recipe builds here.
+// bootstrapped returns the build of a recipe here.
 func bootstrapped(t *testing.T) *fake {
 	return &fake{tar: tarball(t, dir("bin", 0o755), file("bin/app", "app", 0o4755), dir("cache", 0o755), file("cache/x", "x", 0o644),
 		dir("usr", 0o755), dir("usr/share", 0o755), dir("usr/share/modbox", 0o755),

@@ -110,7 +110,7 @@ func (s *Store) install(ctx context.Context, p *Staged, seen *index.Generation) 
 	}
 	if same := ix.ByDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
 		rec.FileTime, rec.Mark = same.ModTime(), same.Mark
-		if !root.volatile { // it may be there of one that was
+		if !root.volatile { // a file of the same digest may be volatile
 			if err := durable.Sync(s.erofsPath(rec.Digest)); err != nil {
 				return err
 			}

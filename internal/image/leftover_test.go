@@ -32,7 +32,7 @@ func filesIn(t *testing.T, dir, prefix string) (names []string) {
 	return names
 }
 
-// Whoever asks for images leaves no file for each that they ask for.
+// Requests for many images leave no lock files.
 func TestPullsLeaveNoLocks(t *testing.T) {
 	dir := t.TempDir()
 	reg, s := registrytest.New(t), pullStore(t, dir)
@@ -59,7 +59,7 @@ func TestPullsLeaveNoLocks(t *testing.T) {
 	}
 }
 
-// What pulls that failed have fetched is bounded; what somebody fetches stays.
+// The blobs of failed pulls are bounded; the blobs of a pull in progress stay.
 func TestFailedPullsFillNoDisk(t *testing.T) {
 	dir := t.TempDir()
 	reg := registrytest.New(t)

@@ -16,10 +16,10 @@ type LostImage struct {
 	At        time.Time `json:"at"` // when it was found
 }
 
-// Lost returns the root filesystems that are lost, the oldest first: Commit made them for
-// a snapshot or a sandbox, the database does not need them, and it has no record that it
-// gave them up. It may be the wrong database, so they stay for a while, within bounds. When
-// a database needs a root filesystem again, that is lost no more.
+// Lost returns the lost root filesystems, oldest first: Commit made them for a snapshot or a
+// sandbox, the database does not need them, and it has no record that it gave them up. It may be
+// the wrong database, so they stay for a while, within bounds. A root filesystem that a database
+// needs again is no longer lost.
 func (s *Store) Lost(context.Context) ([]LostImage, error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Store) Lost(context.Context) ([]LostImage, error) {
 	return list, nil
 }
 
-// RemoveLost removes a root filesystem that is lost, by its digest. Errors: NotFound.
+// RemoveLost removes a lost root filesystem by its digest. Errors: NotFound.
 func (s *Store) RemoveLost(ctx context.Context, digest string) error {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {

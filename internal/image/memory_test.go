@@ -65,7 +65,7 @@ func TestMemoryOfImages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ref := reg.Push(t, name, imageOf(t, v1.Config{}, layerOf(t, c.tar)))
-			_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: registry.Puller{Workspace: "me"}})
+			_, err := s.Pull(t.Context(), ref, image.PullOptions{Puller: registry.Puller{Workspace: "me"}})
 			wantCode(t, "Pull", err, c.code)
 			if err != nil && !strings.Contains(err.Error(), "images.memory") {
 				t.Errorf("the error %q does not name the setting", err)
@@ -101,7 +101,7 @@ func TestMemoryIsShared(t *testing.T) {
 		}()
 		go func() {
 			data := emptyFiles(t, 20_000, "")
-			_, _ = pw.Write(data[:len(data)-2048]) // what fails has its error from the reader
+			_, _ = pw.Write(data[:len(data)-2048]) // the error comes from the reader
 			held <- struct{}{}
 			<-ctx.Done()
 			_ = pw.CloseWithError(ctx.Err())

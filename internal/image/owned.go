@@ -11,10 +11,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Owned returns the bytes that a workspace's builds take on disk: the images that have a
-// name, and what was left beside them, which is cached layers, images that lost their
-// names, and what it has by [Store.CachedFor], whoever else uses that. They are root
-// filesystems, and the compressed layers that no image of others needs.
+// Owned returns the disk space of a workspace's builds: of the images with a name, and of the
+// cache, which is cached layers, images that lost their names, and the images that
+// [Store.CachedFor] returned to the workspace, even if other workspaces use them. It counts root
+// filesystems, and the compressed layers that no image of other workspaces needs.
 func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error) {
 	for {
 		ix, err := s.index.Load()
@@ -27,11 +27,11 @@ func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error)
 		}
 		if now, lerr := s.index.Load(); lerr != nil || now == ix {
 			return 0, 0, err
-		} // else what it names was removed meanwhile
+		} // otherwise the image was removed meanwhile
 	}
 }
 
-// owned is what Owned returns.
+// owned is the result of Owned.
 type owned struct{ images, left int64 }
 
 // ownedNow is ownedIn for the index that was loaded last.
@@ -56,19 +56,19 @@ func (s *Store) ownedNow(ix *index.Index, owner sandbox.WorkspaceID) (have owned
 	return have, nil
 }
 
-// ownedCache is what Owned returned for an index.
+// ownedCache is the result of Owned for an index.
 type ownedCache struct {
 	of *index.Index
 	by map[sandbox.WorkspaceID]owned
 }
 
-// ownedIn returns what an index says that an owner has.
+// ownedIn returns the disk space of an owner according to an index.
 func (s *Store) ownedIn(ix *index.Index, owner sandbox.WorkspaceID) (owned, error) {
 	mine := func(r index.Record) bool { return r.CountsFor(owner) }
 	if !slices.ContainsFunc(ix.Images, mine) {
 		return owned{}, nil
 	}
-	seen := map[string]bool{} // digests that are counted, or not the owner's
+	seen := map[string]bool{} // digests that are counted, or belong to others
 	count := func(count func(*index.Record) bool) (n int64, err error) {
 		for i := range ix.Images {
 			r := &ix.Images[i]
@@ -105,10 +105,10 @@ type blobSize struct {
 	size   int64
 }
 
-// layersKnown bounds what is remembered of manifests.
+// layersKnown bounds the manifests in memory.
 const layersKnown = 10_000
 
-// layersOf returns the layers of a index.Record's OCI image.
+// layersOf returns the layers of a record's OCI image.
 func (s *Store) layersOf(r *index.Record) ([]blobSize, error) {
 	s.mu.Lock()
 	layers, known := s.layers[r.Manifest.Digest]
@@ -123,7 +123,7 @@ func (s *Store) layersOf(r *index.Record) ([]blobSize, error) {
 	for _, l := range manifest.Layers {
 		layers = append(layers, blobSize{l.Digest.String(), l.Size})
 	}
-	layers = slices.Clip(layers) // what is appended to it is not written into it
+	layers = slices.Clip(layers) // so that append copies it
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.layers) >= layersKnown {
@@ -133,7 +133,7 @@ func (s *Store) layersOf(r *index.Record) ([]blobSize, error) {
 	return layers, nil
 }
 
-// manifestOf returns the manifest of a index.Record's OCI image.
+// manifestOf returns the manifest of a record's OCI image.
 func (s *Store) manifestOf(r *index.Record) (*v1.Manifest, error) {
 	manifest, err := s.layout.Manifest(r.Manifest.Digest)
 	if err != nil {
@@ -142,9 +142,9 @@ func (s *Store) manifestOf(r *index.Record) (*v1.Manifest, error) {
 	return manifest, nil
 }
 
-// TrimLeft is Trim for what counts as left by the builds of a workspace. What others use,
-// too, stays and counts for them alone. It returns the bytes of it that stay, which are more
-// than maxBytes only when the rest is in use or new.
+// TrimLeft is Trim for the build cache of a workspace. Images that other workspaces also use stay
+// and count for these alone. It returns the bytes of the cache that stay, which are more than
+// maxBytes only when the rest is in use or new.
 func (s *Store) TrimLeft(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64) (left int64, err error) {
 	return s.trimLeft(ctx, owner, maxBytes, false)
 }
@@ -181,9 +181,9 @@ func (s *Store) trimLeft(ctx context.Context, owner sandbox.WorkspaceID, maxByte
 	return have.left, err
 }
 
-// MakeRoom removes what the builds of a workspace have left, what was not used for
-// longest first, until add bytes more are free, and reports whether they are. When all
-// of it that may go is too little, it stays.
+// MakeRoom removes images of a workspace's build cache, least recently used first, until add bytes
+// more are free, and reports whether they are. It removes nothing if the whole removable cache is
+// too small.
 func (s *Store) MakeRoom(ctx context.Context, owner sandbox.WorkspaceID, add int64) (bool, error) {
 	_, before, err := s.Owned(owner)
 	if err != nil || before < add || s.inUse == nil {

@@ -52,8 +52,8 @@ func storeWithBase(t *testing.T, used *[]string) (dir string, s *image.Store, ba
 	return dir, s, build(t, s, "test/main")
 }
 
-// TestOwned: what builds make counts for who builds, each file once and nothing of others;
-// what does not fit is not kept, after what was left by builds made room.
+// TestOwned: the images of a workspace's builds count for the workspace, each file once, and no
+// files of others; an image that does not fit after the removal of the build cache is refused.
 func TestOwned(t *testing.T) {
 	dir, s, base := storeWithBase(t, new([]string))
 	owned := func() [2]int64 {
@@ -91,7 +91,7 @@ func TestOwned(t *testing.T) {
 		t.Errorf("others have %d, %d, %v", images, left, err)
 	}
 
-	// What is new makes room for nothing.
+	// Images in use or new are not removed for it.
 	before := owned()
 	if _, err := commit("bb", fullDisk(s, "me", before[0]+before[1]+10)); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("a commit on a full disk: %v", err)

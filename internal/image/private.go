@@ -10,12 +10,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// An image that was had by signing in is here for all workspaces, and must be used
-// by those only whom the registry gives it, too. Who has shown that is recorded by
-// workspace and credential; it counts until another password is set, and for as
-// long as a tag is not asked for again.
+// The store has an image that was pulled with credentials once, for all workspaces, but a workspace
+// may use it only after the registry has authorized it. The store records the authorizations by
+// workspace and credential; an authorization ends when the credential gets another password, or
+// when a tag has to be checked again.
 
-// private returns the record of an image that not everybody may have, or nil.
+// private returns the record of an image that not all workspaces may use, or nil.
 func (s *Store) private(ix *index.Index, ref string, who registry.Puller) *index.Record {
 	if who == (registry.Puller{}) {
 		return nil
@@ -25,7 +25,7 @@ func (s *Store) private(ix *index.Index, ref string, who registry.Puller) *index
 		return nil
 	}
 	if parsed.Digest != "" && ix.IsOwn(parsed.Digest, who.Workspace) {
-		return nil // who built it had what it is made of
+		return nil // the builder was authorized for the base image
 	}
 	var rec *index.Record
 	if parsed.Digest != "" {
@@ -40,10 +40,10 @@ func (s *Store) private(ix *index.Index, ref string, who registry.Puller) *index
 	return rec
 }
 
-// askFor makes sure that somebody may have a private image. Known is false when
-// the registry has said so before and need not be asked for that.
+// askFor checks that a workspace may use a private image. Known is true if the registry has
+// authorized it before and need not be asked.
 //
-// Errors: those of [Store.Pull].
+// Errors: the errors of [Store.Pull].
 func (s *Store) askFor(ctx context.Context, rec *index.Record, who registry.Puller) (moved, known bool, err error) {
 	parsed, err := reference.Parse(rec.Pull.Reference, s.defaultRegistry)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Store) askFor(ctx context.Context, rec *index.Record, who registry.Pull
 	case err == nil:
 		return moved, true, nil
 	case proven && (code == sandbox.Unavailable || code == sandbox.Timeout || ctx.Err() != nil):
-		return false, true, nil // as with other images: what is here is good enough
+		return false, true, nil // as with other images, the present image is good enough
 	default:
 		return false, false, err
 	}

@@ -144,11 +144,11 @@ func TestPrivateLayersByTheirDigest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pull(t.Context(), ref, image.PullOptions{Who: registry.Puller{Workspace: "a"}}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, image.PullOptions{Puller: registry.Puller{Workspace: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	for name, copied := range refs {
-		_, err = s.Pull(t.Context(), copied, image.PullOptions{Who: registry.Puller{Workspace: "b"}})
+		_, err = s.Pull(t.Context(), copied, image.PullOptions{Puller: registry.Puller{Workspace: "b"}})
 		wantCode(t, "a pull of another's layer from "+name, err, sandbox.NotFound)
 	}
 }

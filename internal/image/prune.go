@@ -15,8 +15,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Remove makes a reference mean nothing. The files stay until [Store.Prune]; a
-// built-in image can be built again. Errors: Invalid; NotFound when it is not built.
+// Remove removes a reference. The files stay until [Store.Prune]; a built-in image can be built
+// again. Errors: Invalid; NotFound when it is not built.
 func (s *Store) Remove(ctx context.Context, ref string) error {
 	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
@@ -37,8 +37,8 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 }
 
 // Prune deletes images without a reference: older builds, removed images, images that Commit made
-// without a name over an hour ago, or with a CacheKey that nobody asked for in two weeks, and files
-// that a crash left without an entry. It keeps held images, and lost images for a while (see
+// without a name over an hour ago, or with a CacheKey that was not requested for two weeks, and
+// files without an entry after a crash. It keeps images in use, and lost images for a while (see
 // [Store.Lost]). inUse returns the digests that something still needs (a sandbox, a snapshot).
 // Prune calls it without a lock, perhaps several times, and returns its error before it deletes
 // anything. Prune returns the bytes freed.
@@ -63,8 +63,8 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 	return freed + parts, err
 }
 
-// sweep writes the index and deletes the files that it does not name. The caller
-// holds the index's lock.
+// sweep writes the index and deletes the files that it does not name. The caller holds the index's
+// lock.
 func (s *Store) sweep(ix *index.Index) (freed int64, err error) {
 	blobs, err := s.liveBlobs(ix)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Store) sweep(ix *index.Index) (freed int64, err error) {
 	return freed, nil
 }
 
-// pruneGrace is how long what Commit made without a name is kept before anything
-// says that it is in use, and what an unfinished pull has fetched.
+// pruneGrace is the time for which an image that Commit made without a name stays until something
+// uses it, and the time for which the blobs of an unfinished pull stay.
 const pruneGrace = time.Hour
 
 // fresh reports whether something may be about to use the record.
@@ -119,7 +119,7 @@ func (s *Store) liveBlobs(ix *index.Index) (map[string]bool, error) {
 	return live, nil
 }
 
-// deleteOthers deletes the files of a directory that keep does not want.
+// deleteOthers deletes the files of a directory for which keep returns false.
 func deleteOthers(dir string, keep func(name string) bool) (freed int64, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -31,16 +31,16 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// PullOptions says how to pull.
+// PullOptions configure a pull.
 type PullOptions struct {
-	// Who the image is for: [Options.Login] signs in for them.
-	Who registry.Puller
-	// Progress is told what happens, by one goroutine at a time; may be nil. It
-	// must return soon. In PhasePulling it counts bytes.
+	// Puller is the workspace that the image is for: [Options.Login] returns its credentials.
+	Puller registry.Puller
+	// Progress receives events, from one goroutine at a time; may be nil. It must return soon. In
+	// PhasePulling it counts bytes.
 	Progress func(phase.Event)
 }
 
-// Bounds on what is pulled.
+// Bounds on pulls.
 const (
 	pullEntries   = 5_000_000
 	pullParallel  = 3
@@ -50,19 +50,17 @@ const (
 // pullLock begins the names of the locks of references that are being pulled.
 const pullLock = "pull-"
 
-// Pull makes the image that a registry has under a reference one of the store,
-// and what the reference means: the host's platform out of an index, every layer
-// checked against its digests. A tag is always asked for; what is here already is
-// not fetched again. Pulls of one reference at the same time, in this process
-// and others, share one; what several images of one repository have in common is
-// fetched once; and what a pull that ended early has fetched is used by the next.
+// Pull adds the image under a reference in a registry to the store and to the reference: the image
+// for the host's platform if it is an index, every layer checked against its digests. Pull always
+// asks about a tag; it does not download blobs again that the store has. Concurrent pulls of a
+// reference, in this process and others, share a pull; images of a repository share their common
+// blobs; and a pull continues the downloads of a pull that ended early.
 //
-// Errors: Invalid for what is no reference, and for an image whose layers are
-// malformed or hostile; NotFound when no registry has it; Forbidden when the
-// registry wants other credentials; Unsupported for an image of another platform
-// or kind; TooLarge; Timeout for a registry that stalls, and Unavailable for one
-// that cannot be reached, limits pulls, or sends what it should not. They carry the
-// registry's words. On any error what the store has is as before.
+// Errors: Invalid for an invalid reference, and for an image whose layers are malformed or hostile;
+// NotFound when no registry has it; Forbidden when the registry wants other credentials;
+// Unsupported for an image of another platform or kind; TooLarge; Timeout for a registry that
+// stalls, and Unavailable for a registry that cannot be reached, limits pulls, or sends invalid
+// answers. They include the message of the registry. On any error the store is unchanged.
 func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
@@ -95,7 +93,7 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (spec.Im
 
 // pull does the work of Pull. The caller holds the lock of the reference.
 func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*index.Record, error) {
-	repo, err := s.registries.Open(ctx, ref.Context(), opts.Who, remote.Pull)
+	repo, err := s.registries.Open(ctx, ref.Context(), opts.Puller, remote.Pull)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +112,8 @@ func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOption
 	return s.pullImage(ctx, repo, ref, target.Digest(), img, opts)
 }
 
-// pulled returns the record of a reference that means the digest already and is
-// intact, and notes that it was looked at, by whom.
+// pulled returns the record of a reference that means the digest already and is intact, and records
+// the check and the workspace.
 func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash, proof string) (*index.Record, error) {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
@@ -132,8 +130,8 @@ func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Has
 	return &done, s.index.Write(ix)
 }
 
-// pullImage downloads and unpacks an image and adds it to the store. The reference meant the digest
-// asked, of an index perhaps.
+// pullImage downloads and unpacks an image and adds it to the store. asked is the digest of the
+// reference, perhaps of an index.
 func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ociname.Reference, asked v1.Hash, img oci.Image, opts PullOptions) (*index.Record, error) {
 	most, err := s.freeFor(img.Manifest)
 	if err != nil {
@@ -157,7 +155,7 @@ func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ocin
 	if err != nil {
 		return nil, err
 	}
-	root, err := s.fetchLayers(ctx, repo, img, opts.Who.Workspace, most, work.Name(), opts.Progress)
+	root, err := s.fetchLayers(ctx, repo, img, opts.Puller.Workspace, most, work.Name(), opts.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +226,7 @@ func (s *Store) freeFor(m *v1.Manifest) (int64, error) {
 	}
 	free := int64(st.Bavail)*st.Bsize - s.minFree
 	if missing > free {
-		e := sandbox.Errorf(sandbox.Unavailable, "the server's disk has no room for the image: it lacks %s of its layers, and %s may be used", showMiB(missing), showMiB(max(0, free)))
+		e := sandbox.Errorf(sandbox.Unavailable, "the server's disk has not enough space for the image: its missing layers have %s, and %s may be used", showMiB(missing), showMiB(max(0, free)))
 		e.RetryAfter = fullDiskRetry
 		return 0, e
 	}
@@ -242,7 +240,7 @@ func (s *Store) freeFor(m *v1.Manifest) (int64, error) {
 func showMiB(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
 
 // fetchLayers downloads all layers, some of them in parallel, and applies each as soon as it and
-// the layers below it are there.
+// the layers below it are complete.
 func (s *Store) fetchLayers(ctx context.Context, repo *remote.Repository, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, progress func(phase.Event)) (*made, error) {
 	var mu sync.Mutex
 	var done, total int64
@@ -278,7 +276,7 @@ func (s *Store) fetchLayers(ctx context.Context, repo *remote.Repository, img oc
 	return root, group.Wait()
 }
 
-// unpack applies the layers of an image as they become ready, most bytes of them at most, and
+// unpack applies the layers of an image as they become complete, at most most bytes of them, and
 // writes the root filesystem. Its memory counts for the owner.
 func (s *Store) unpack(ctx context.Context, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, ready []chan struct{}, progress func(phase.Event)) (*made, error) {
 	u, err := rootfs.NewUnpacker(ctx, s.scratch, owner, dir, rootfs.Limits{Bytes: most, Entries: pullEntries})

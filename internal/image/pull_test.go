@@ -208,14 +208,14 @@ func TestPullAuthentication(t *testing.T) {
 			reg.On(intercept)
 			s := open(t)
 			for _, login = range []registry.Login{{}, ann("wrong")} {
-				_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: who})
+				_, err := s.Pull(t.Context(), ref, image.PullOptions{Puller: who})
 				wantCode(t, "Pull", err, sandbox.Forbidden)
 				if strings.Contains(err.Error(), "pw") {
 					t.Errorf("the error tells the password: %v", err)
 				}
 			}
 			login = ann("pw")
-			if _, err := s.Pull(t.Context(), ref, image.PullOptions{Who: who}); err != nil {
+			if _, err := s.Pull(t.Context(), ref, image.PullOptions{Puller: who}); err != nil {
 				t.Errorf("Pull with the right password: %v", err)
 			}
 		})
@@ -228,7 +228,7 @@ func TestPullAuthentication(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Pull(t.Context(), ref, image.PullOptions{Who: who})
+		_, err = s.Pull(t.Context(), ref, image.PullOptions{Puller: who})
 		wantCode(t, "Pull", err, sandbox.Forbidden)
 	})
 }
@@ -329,9 +329,9 @@ func TestPullRefusesImages(t *testing.T) {
 	}
 }
 
-// TestPullNeedsRoom: what there is no room for is refused before it is fetched, and
-// what turns out to be more than there is room for while it is unpacked.
-func TestPullNeedsRoom(t *testing.T) {
+// TestPullNeedsSpace: an image that does not fit is refused before its download, and while it is
+// unpacked if it turns out to be too large.
+func TestPullNeedsSpace(t *testing.T) {
 	reg := registrytest.New(t)
 	inUse := func(context.Context) ([]string, error) { return nil, nil }
 	big := reg.Push(t, "big", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)), gzipped(t, file("b", noise(1<<20), 0o644))))
@@ -344,7 +344,7 @@ func TestPullNeedsRoom(t *testing.T) {
 		fetched bool
 	}{
 		"budget":   {big, image.Options{MaxDisk: 3 << 19, InUse: inUse}, sandbox.TooLarge, "images.max_disk", false},
-		"free":     {big, image.Options{MinFree: 1 << 60}, sandbox.Unavailable, "no room", false},
+		"free":     {big, image.Options{MinFree: 1 << 60}, sandbox.Unavailable, "not enough space", false},
 		"unpacked": {bomb, image.Options{MaxDisk: 3 << 19, InUse: inUse}, sandbox.TooLarge, "its layers have more than", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -378,9 +378,9 @@ func TestPullWaitsAndContinues(t *testing.T) {
 	const abort, hang = 1 << 20, 2 << 20
 	var mu sync.Mutex
 	refusals := 2
-	var asked []int // from where the rest was asked for
-	// The first answers are refusals, then one breaks off, one hangs, and the rest is
-	// had from where it ended. A machine that stalls may make it ask more often.
+	var asked []int // The first answers are refusals, then an answer breaks off, another hangs, and the rest continues from there. A machine that stalls may make it ask more often.
+	// The first answers are refusals, then an answer breaks off, another hangs, and the rest continues
+	// from there. A machine that stalls may make it ask more often.
 	reg.On(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, blob) {
 			return false
@@ -458,7 +458,7 @@ func TestPullStalls(t *testing.T) {
 	}
 }
 
-// message is what the caller of the API reads of an error.
+// message returns the public message of an error.
 func message(err error) string {
 	var e *sandbox.Error
 	if !errors.As(err, &e) {

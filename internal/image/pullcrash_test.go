@@ -20,7 +20,7 @@ import (
 
 // TestPullAfterACrash: a puller that was killed leaves blobs, which the next one uses.
 func TestPullAfterACrash(t *testing.T) {
-	if dir := os.Getenv("MODBOX_TEST_PULL_DIR"); dir != "" { // we are the one that is killed
+	if dir := os.Getenv("MODBOX_TEST_PULL_DIR"); dir != "" { // this is the process to kill
 		_, err := pullStore(t, dir).Pull(t.Context(), os.Getenv("MODBOX_TEST_PULL_REF"), image.PullOptions{})
 		t.Fatalf("the pull ended: %v", err)
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/modbox/modbox/internal/image/reference"
 )
 
-// Images that something needs must not be removed. The lists of them come from functions of the
-// owner of the store, such as [Options.InUse], which may take locks, open databases and call the
-// store. So the store calls them before it takes the lock of its index. Images that came into use
-// since are known by their leases.
+// Images that something needs must not be removed. Functions of the owner of the store, such as
+// [Options.InUse], list them; these may take locks, open databases and call the store. So the store
+// calls them before it takes the lock of its index. The leases tell which images came into use
+// since then.
 
 // uses are the reasons to keep images.
 type uses struct {
 	at         time.Time // before the first list was made
-	needed     []string  // digests, and references that are being turned into digests
+	needed     []string  // digests, and references that are being resolved
 	released   []string  // see [Options.Released]
 	catalogued []string  // see [Options.Catalogued]
 }
@@ -62,12 +62,12 @@ func (s *Store) lockForRemoval(ctx context.Context, l lists) (u uses, ix *index.
 	return u, ix, unlock, err
 }
 
-// isUsed reports whether a digest is held, or was used since the lists were made.
+// isUsed reports whether a digest is in use, or was used since the lists were made.
 func (s *Store) isUsed(u uses, digest string) bool {
 	return s.leases.Since(digest, u.at) || s.leases.Held(digest)
 }
 
-// isNamed reports whether a list names a index.Record by a digest or a reference.
+// isNamed reports whether a list names a record by a digest or a reference.
 func (s *Store) isNamed(r *index.Record, list []string) bool {
 	return slices.ContainsFunc(list, func(name string) bool {
 		if r.Has(name) || r.Name != "" && r.Ref() == name {

@@ -11,12 +11,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What everybody may use and was made with a CacheKey, such as installed dependencies,
-// is there once, and counts as left by builds for every workspace that has used it, until
-// that one needs the room for something else. It goes when it counts for nobody any more.
+// An image without an owner and with a CacheKey, such as installed dependencies, exists once, and
+// counts as build cache for every workspace that has used it, until the workspace needs the space
+// for something else. It is removed when it counts for no workspace any more.
 
-// CachedFor is [Store.Cached] for a workspace, for which what it returns counts from
-// then on, see [Store.Owned].
+// CachedFor is [Store.Cached] for a workspace; its result counts for the workspace from then on,
+// see [Store.Owned].
 func (s *Store) CachedFor(ctx context.Context, user sandbox.WorkspaceID, key string, maxAge time.Duration) (spec.Image, string, error) {
 	img, path, err := s.Cached(ctx, key, maxAge)
 	if err != nil {
@@ -36,15 +36,15 @@ func (s *Store) CachedFor(ctx context.Context, user sandbox.WorkspaceID, key str
 	defer unlock()
 	rec := ix.ByCacheKey(key)
 	if rec == nil || rec.Digest != img.Digest {
-		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "what was made for this is gone")
+		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "the cached image was removed")
 	}
 	rec.Use(user, time.Now().UTC())
 	return img, path, s.index.Write(ix)
 }
 
-// leftBy returns the records that need not count for a workspace any more, in the order
-// in which they should not. What others use, too, it can leave to them, also when it is
-// in use; what it has alone is removable, or stays.
+// leftBy returns the records of a workspace's build cache that need not count for it any more, in
+// the order of their removal. The workspace can drop images that other workspaces also use even
+// while they are in use; its other images are removable, or stay.
 func (s *Store) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []index.Record {
 	var list []index.Record
 	for _, r := range s.removable(ix, u) {
@@ -67,9 +67,9 @@ func (s *Store) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []ind
 	return list
 }
 
-// fairly returns what may be removed in the order in which it should: first what
-// workspaces have left beyond an equal part of the room, one part being for what is
-// nobody's. So nobody's dependencies, or builds, keep those of others out.
+// fairly returns the removable records in the order of their removal: first the caches of
+// workspaces beyond an equal part of maxBytes; images without an owner have a part of their own. So
+// no workspace's cache displaces the caches of others.
 func (s *Store) fairly(ix *index.Index, removable []index.Record, maxBytes int64) ([]index.Record, error) {
 	left := map[sandbox.WorkspaceID]int64{}
 	for i := range ix.Images {

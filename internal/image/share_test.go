@@ -33,8 +33,8 @@ func shareStore(t *testing.T, o image.Options) (s *image.Store, dir string, inst
 	}
 }
 
-// TestSharedCounts: what several use is there once, counts for each of them until it
-// makes room for something of that one, and goes with the last of them.
+// TestSharedCounts: an image that several workspaces use exists once, counts for each of them until
+// the workspace needs the space, and is removed with the last of them.
 func TestSharedCounts(t *testing.T) {
 	s, dir, install := shareStore(t, image.Options{})
 	left := func(ws sandbox.WorkspaceID) int64 {
@@ -65,7 +65,7 @@ func TestSharedCounts(t *testing.T) {
 		t.Errorf("both count %d and %d, want %d", got, others, size)
 	}
 
-	// What is new needs room, which nothing makes that was used now.
+	// A new image needs space, and images in use now are not removed for it.
 	if _, err := install("me", "bb", fullDisk(s, "me", size+10)); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("on a full disk: %v", err)
 	}

@@ -30,12 +30,12 @@ type Staged struct {
 type Check func(ctx context.Context, add int64) error
 
 // Publish makes a staged image part of the store, once check, which may be nil, accepts the bytes
-// that the image adds for its workspace. If check refuses because the disk of the workspace is full,
-// Publish removes images that the builds of the workspace left, and calls check again once. It calls
+// that the image adds for its workspace. If check refuses because the disk of the workspace is
+// full, Publish removes images of the workspace's build cache, and calls check again once. It calls
 // check without a lock, and again if the store changed before the image was part of it.
 //
-// Errors: of check, and of the file system. On any error the store is as before, except for the
-// images that it removed.
+// Errors: the errors of check, and of the file system. On any error the store is unchanged, except
+// for the removed images.
 func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
 	if !p.done {
 		if err := p.store.publish(ctx, p, check); err != nil {
@@ -48,7 +48,7 @@ func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
 // Discard removes the files of an image that was not published.
 func (p *Staged) Discard() { p.undo.Clean() }
 
-// errChanged says that the index is not the index for which check accepted the image.
+// errChanged reports that the index is not the index for which check accepted the image.
 var errChanged = errors.New("the store has changed")
 
 // publish does the work of [Staged.Publish].

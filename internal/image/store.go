@@ -42,7 +42,7 @@ type Store struct {
 	layout          archive.Layout // the OCI images
 	index           *index.Table
 	leases          *lease.Leases
-	// How much of them may be here; see Options.
+	// The bounds of the store; see Options.
 	maxDisk int64
 	minFree int64
 	inUse   func(context.Context) ([]string, error)
@@ -52,7 +52,7 @@ type Store struct {
 	lostBytes int64
 	// catalogued is Options.Catalogued.
 	catalogued func(context.Context) ([]string, error)
-	recipes    []*recipe.Recipe // the built-in ones, the default first
+	recipes    []*recipe.Recipe // the built-in recipes, the default first
 	scratch    *rootfs.Scratch
 
 	mu       sync.Mutex
@@ -63,35 +63,34 @@ type Store struct {
 	verifying singleflight.Group // by digest
 }
 
-// Options are what a [Store] may be given beyond its directory and recipes.
+// Options are the optional parameters of a [Store].
 type Options struct {
-	// Bootstrapper makes the files of images; nil is [Debian] as the host has it.
+	// Bootstrapper makes the files of images; nil is [Debian] with the host's programs.
 	Bootstrapper recipe.Bootstrapper
-	// Logger is told what happens in the background; nil is silence.
+	// Logger logs the work in the background; nil is silence.
 	Logger *slog.Logger
-	// DefaultRegistry is where names without a registry are looked for when they
-	// are not here, such as "docker.io"; "" is nowhere.
+	// DefaultRegistry is the registry of names without a registry that the store does not have, such
+	// as "docker.io"; "" is none.
 	DefaultRegistry string
-	// Remote says how to reach registries and how to sign in to them.
+	// Remote configures how to reach registries and how to sign in to them.
 	Remote remote.Options
-	// RecheckInterval is how long a tag is taken to mean what it meant when the
-	// registry was asked last; 0 is for ever.
+	// RecheckInterval is the time after which the registry of a tag is asked again; 0 is never.
 	RecheckInterval time.Duration
-	// MaxDisk bounds the store: what is too much is trimmed whenever an image was
-	// added, see [Store.Trim]; 0 is no limit.
+	// MaxDisk bounds the store: the store trims itself after each addition, see [Store.Trim]; 0 is no
+	// limit.
 	MaxDisk int64
-	// MinFree is how many bytes must stay free on the disk of the store: no image is
-	// pulled for which there is no room beside them.
+	// MinFree is the number of bytes that must stay free on the disk of the store: a pull that would
+	// leave less is refused.
 	MinFree int64
 	// InUse returns the images that Trim, TrimLeft and PruneFor must keep; needed with MaxDisk.
-	// Without it TrimLeft removes nothing, and PruneFor fails. The store calls it without a
-	// lock, and finds images that come into use since by [Store.Hold] and [Store.Resolve].
+	// Without it TrimLeft removes nothing, and PruneFor fails. The store calls it without a lock, and
+	// learns of images that come into use since by [Store.Hold] and [Store.Resolve].
 	InUse func(context.Context) ([]string, error)
-	// Released returns the digests of root filesystems that the database had and gave up:
-	// Commit made them without a name, and nothing needs them. Others are lost, see
+	// Released returns the digests of root filesystems that the database had and gave up: Commit made
+	// them without a name, and nothing needs them. Root filesystems in neither list are lost, see
 	// [Store.Lost]. Without it none are. The store calls it without a lock.
 	Released func(context.Context) ([]string, error)
-	// LostAge and LostBytes bound what is lost; 0 is no limit.
+	// LostAge and LostBytes bound the lost images; 0 is no limit.
 	LostAge   time.Duration
 	LostBytes int64
 	// Catalogued returns the references in the catalogues of all workspaces; nil is none.
@@ -110,11 +109,11 @@ type Options struct {
 // [Options.MaxDisk].
 const partsMax, partsShare = 16 << 30, 8
 
-// Open returns the store in dir, which it creates when it is missing. Each
-// directory of recipes is the recipe of a built-in image (images.FS has ours).
-// It removes what interrupted builds left and reads no image: see [Store.Verify].
+// Open returns the store in dir, which it creates when it is missing. Each directory of recipes is
+// the recipe of a built-in image (images.FS has ours). It removes the files of interrupted builds
+// and reads no image: see [Store.Verify].
 //
-// Errors: Invalid for a recipe that is not right; otherwise the file system's.
+// Errors: Invalid for an invalid recipe; otherwise the file system's.
 func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -157,7 +156,7 @@ func (s *Store) prepare(rows index.Rows) (err error) {
 			return err
 		}
 	}
-	ctx := context.Background() // locks that are held for moments only
+	ctx := context.Background() // the locks are short
 	if err := s.removeLeftovers(ctx); err != nil {
 		return err
 	}
@@ -182,13 +181,13 @@ func (s *Store) lockPath(what string) string {
 	return filepath.Join(s.dir, "locks", strings.NewReplacer("/", "_", ":", "_", "@", "_").Replace(what)+".lock")
 }
 
-// erofsPath returns where the root filesystem of a digest is.
+// erofsPath returns the path of the root filesystem with a digest.
 func (s *Store) erofsPath(digest string) string {
 	return filepath.Join(s.imagesDir(), strings.TrimPrefix(digest, "sha256:")+".erofs")
 }
 
-// List returns the built-in images, built or not, the default first, and then
-// the others, by reference. What is not built has no digest.
+// List returns the built-in images, built or not, the default first, and then the others, by
+// reference. An image that is not built has no digest.
 func (s *Store) List(ctx context.Context) ([]spec.Image, error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -208,7 +207,7 @@ func (s *Store) List(ctx context.Context) ([]spec.Image, error) {
 	return images, nil
 }
 
-// entry returns the catalogue entry of a built-in image; rec is nil when it is not built.
+// entry returns the description of a built-in image; rec is nil when it is not built.
 func (s *Store) entry(r *recipe.Recipe, rec *index.Record) spec.Image {
 	img := r.Image()
 	if rec != nil {
@@ -219,7 +218,7 @@ func (s *Store) entry(r *recipe.Recipe, rec *index.Record) spec.Image {
 	return img
 }
 
-// imageOf returns the catalogue entry of a index.Record.
+// imageOf returns the description of a record's image.
 func (s *Store) imageOf(rec *index.Record) spec.Image {
 	if r := s.recipe(rec.Ref()); r != nil {
 		return s.entry(r, rec)
@@ -236,8 +235,7 @@ func (s *Store) recipe(ref string) *recipe.Recipe {
 	return nil
 }
 
-// ByID returns the image with the id, which may be one that is not built.
-// Errors: NotFound.
+// ByID returns the image with the id, which need not be built. Errors: NotFound.
 func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (spec.Image, error) {
 	images, err := s.List(ctx)
 	if err != nil {
@@ -251,7 +249,7 @@ func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (spec.Image, error
 	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image with id %q; %s", id, known(images))
 }
 
-// Recipes returns the built-in recipes, the default image's first.
+// Recipes returns the built-in recipes, the recipe of the default image first.
 func (s *Store) Recipes() []*recipe.Recipe { return slices.Clone(s.recipes) }
 
 // Recipe returns the built-in recipe that a reference names, written as for
@@ -273,14 +271,13 @@ func (s *Store) Recipe(ref string) (*recipe.Recipe, error) {
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no recipe for %q; there are %s", ref, strings.Join(names, ", "))
 }
 
-// Resolve returns the image that ref names and the absolute path of its root
-// filesystem.
-// It accepts name, name:tag, both without "modbox/", name@digest, and a digest
-// alone; "" is the default image. The file is checked against its digest the
-// first time this Store sees it, which takes about a second per gigabyte.
+// Resolve returns the image that ref names and the absolute path of its root filesystem. It accepts
+// name, name:tag, both without "modbox/", name@digest, and a digest alone; "" is the default image.
+// The first time this Store sees a file, it checks the file against its digest, which takes about a
+// second per gigabyte.
 //
-// Errors: Invalid for what is no reference; NotFound for an image that is not
-// here or not built, saying what to do; Unavailable when the file is damaged.
+// Errors: Invalid for an invalid reference; NotFound for an image that is missing or not built,
+// with advice; Unavailable when the file is damaged.
 func (s *Store) Resolve(ctx context.Context, ref string) (spec.Image, string, error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -299,8 +296,8 @@ func (s *Store) Resolve(ctx context.Context, ref string) (spec.Image, string, er
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
 }
 
-// Packages returns what is installed in the image that ref names, as in
-// [Store.Resolve]. Errors: Invalid, NotFound.
+// Packages returns the packages in the image that ref names, as in [Store.Resolve]. Errors:
+// Invalid, NotFound.
 func (s *Store) Packages(ctx context.Context, ref string) ([]recipe.Package, error) {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -344,7 +341,7 @@ func (s *Store) find(ctx context.Context, ix *index.Index, ref string) (*index.R
 	return nil, s.unknown(ctx, ref)
 }
 
-// unknown returns the error of a reference that means nothing.
+// unknown returns the error for a reference that names no image.
 func (s *Store) unknown(ctx context.Context, ref string) error {
 	images, err := s.List(ctx)
 	if err != nil {
@@ -353,7 +350,7 @@ func (s *Store) unknown(ctx context.Context, ref string) error {
 	return sandbox.Errorf(sandbox.NotFound, "there is no image %q; %s", ref, known(images))
 }
 
-// known says in a few words which images there are.
+// known lists the available images for a message.
 func known(images []spec.Image) string {
 	if len(images) == 0 {
 		return "there are none"
@@ -361,7 +358,7 @@ func known(images []spec.Image) string {
 	var names []string
 	for _, img := range images {
 		if img.Readers != nil {
-			continue // not everybody should hear of it
+			continue // not for all workspaces
 		}
 		n := img.Ref()
 		if img.Digest == "" {
@@ -372,8 +369,8 @@ func known(images []spec.Image) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// verify checks the record's file against its digest, once per Store. A file that
-// is not what it should be is set aside, so that nothing takes it for good.
+// verify checks the record's file against its digest, once per Store. It moves a damaged file
+// aside, so that nothing uses it.
 func (s *Store) verify(ctx context.Context, rec *index.Record) error {
 	name := s.erofsPath(rec.Digest)
 	s.mu.Lock()
@@ -383,7 +380,7 @@ func (s *Store) verify(ctx context.Context, rec *index.Record) error {
 		return nil
 	}
 	_, err, _ := s.verifying.Do(rec.Digest, func() (any, error) {
-		// Shared by all who wait, so it is not cut short for one of them.
+		// All waiters share the result, so the context of none of them ends the work.
 		digest, _, err := rootfs.Digest(context.WithoutCancel(ctx), name, rec.Mark)
 		if err == nil && digest != rec.Digest {
 			err = errors.Join(fmt.Errorf("%s has digest %s", name, digest), os.Rename(name, name+".damaged"))
@@ -399,16 +396,16 @@ func (s *Store) verify(ctx context.Context, rec *index.Record) error {
 	return nil
 }
 
-// untouched reports whether the record's file has the size and time it was
-// written with. That is no proof, but finds every ordinary accident at no cost.
+// untouched reports whether the record's file has the size and time with which it was written. That
+// is no proof, but finds every ordinary accident at no cost.
 func untouched(name string, rec *index.Record) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.ModTime())
 }
 
-// Verify checks every root filesystem against its digest, so that the first
-// Resolve of each is quick. It returns one error with code Unavailable per
-// damaged image, joined; the others can be used.
+// Verify checks every root filesystem against its digest, so that the first Resolve of each is
+// quick. It returns an error with code Unavailable for each damaged image, joined; the others can
+// be used.
 func (s *Store) Verify(ctx context.Context) error {
 	ix, err := s.index.Load()
 	if err != nil {
@@ -424,8 +421,8 @@ func (s *Store) Verify(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Runtimes returns the built-in images that describe themselves as runtimes,
-// built or not, the default one first and then by name.
+// Runtimes returns the built-in images that describe themselves as runtimes, built or not, the
+// default first and then by name.
 func (s *Store) Runtimes(ctx context.Context) ([]spec.Runtime, error) {
 	ix, err := s.index.Load()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // about to start from it. Files record the last use to half of that.
 const usedEvery = 10 * time.Minute
 
-// Hold keeps an image from being removed, by any process, until release or the end of this process.
-// The release counts as a use. Errors: NotFound.
+// Hold protects an image from removal by any process until release or the end of this process. The
+// release counts as a use. Errors: NotFound.
 func (s *Store) Hold(ctx context.Context, digest string) (release func(), err error) {
 	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
@@ -48,13 +48,12 @@ func (s *Store) lastUse(r *index.Record) time.Time {
 	return r.UpdatedAt
 }
 
-// Trim removes images until the store has at most maxBytes: first images that workspaces left
-// beyond their part, then the others, and built-in images last; of each kind the images whose last
-// use is the longest ago come first. It keeps the images that inUse returns (digests, and
-// references that are being turned into digests), held images, and images that were made or used
-// within ten minutes, so the store may stay larger. Removed images can be pulled or built again. It
-// returns the removed images and the bytes freed. It calls inUse without a lock, and returns its
-// error before it removes anything.
+// Trim removes images until the store has at most maxBytes: first images that workspaces have
+// beyond their part, then the others, and built-in images last; of each kind least recently used
+// first. It keeps the images that inUse returns (digests, and references that are being resolved),
+// images in use, and images that were made or used within ten minutes, so the store may stay
+// larger. Removed images can be pulled or built again. It returns the removed images and the bytes
+// freed. It calls inUse without a lock, and returns its error before it removes anything.
 func (s *Store) Trim(ctx context.Context, maxBytes int64, inUse func(context.Context) ([]string, error)) (removed []string, freed int64, err error) {
 	if over, err := s.isOver(ctx, maxBytes); err != nil || !over {
 		return nil, 0, err
@@ -102,8 +101,8 @@ func (s *Store) removable(ix *index.Index, u uses) []index.Record {
 	var list []index.Record
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		// An image that was built from files of a user cannot be made again. Nor can the root
-		// filesystem of a snapshot: Prune finds out which of them may be removed.
+		// An image built from files of a user cannot be made again. Nor can the root filesystem of a
+		// snapshot: Prune determines which of them may be removed.
 		if r.Owner != "" && r.Current || s.released != nil && r.Single() || time.Since(s.lastUse(r)) < usedEvery || s.isNamed(r, u.needed) || s.isUsed(u, r.Digest) {
 			continue
 		}

@@ -49,8 +49,8 @@ func (s *Service) saveActivity(ctx context.Context, lag time.Duration) {
 	}
 }
 
-// recallActivity takes over what the server before recorded. What it did not get
-// around to record counts: a sandbox is rather idle for too long than ended too early.
+// recallActivity takes over the activity that the previous server recorded. Unrecorded activity is
+// estimated in favour of the sandbox: it should rather be idle for too long than end too early.
 func (b *entry) recallActivity(now time.Time) {
 	sb := b.View().Sandbox
 	last := sb.LastActivityAt

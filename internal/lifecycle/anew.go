@@ -42,7 +42,7 @@ func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 	if lost == "" {
 		handle, err := s.bringBack(b, path)
 		if useless(err) && b.Context().Err() == nil {
-			// What looks like damage may be a box that something else ended.
+			// An apparent damage may be a box that something else ended.
 			if derr := s.destroyNow(b); derr != nil {
 				return revived{}, fmt.Errorf("%w; then: %w", err, derr)
 			}
@@ -88,9 +88,9 @@ type muteError struct{ err error }
 func (e *muteError) Error() string { return e.err.Error() }
 func (e *muteError) Unwrap() error { return e.err }
 
-// late waits until a sandbox that was started anew is ready, or for as long as it
-// may take. One that is not ready then runs nevertheless, so that its files can
-// be reached; one that has ended meanwhile is an error.
+// late waits until a sandbox that was started anew is ready, up to the time limit. A sandbox that
+// is not ready then runs nevertheless, so that its files can be reached; a sandbox that has ended
+// meanwhile is an error.
 func (s *Service) late(b *entry) (bool, error) {
 	err := s.probe(b)
 	if err == nil {

@@ -111,7 +111,7 @@ func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
 	if data := s.readFile("p", "/a"); data != "old" {
 		t.Errorf("the file holds %q", data)
 	}
-	// And to one whose memory cannot be brought back.
+	// And into a sandbox whose memory cannot be restored.
 	e.host.SetFaults(fake.Faults{CanRestore: otherBuild})
 	sb, err = s.RestoreCheckpoint(t.Context(), e.caller, "p", "c")
 	if err != nil || sb.MemoryLost == "" {
@@ -148,7 +148,7 @@ func TestResumeFromFilesThatFails(t *testing.T) {
 	}
 }
 
-// What cannot be restored is not stopped.
+// A sandbox that could not be restored is not stopped.
 func TestPauseThatCouldNotBeResumedIsRefused(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
@@ -247,8 +247,8 @@ func TestResumeFromFilesThatIsNotReadyRuns(t *testing.T) {
 	wantReady(t, s, "false")
 }
 
-// What was saved before there were digests may be damaged so that its agent does not
-// answer: that ends with the files too, and not with trying again for ever.
+// A checkpoint from before there were digests may be damaged so that its agent does not answer: the
+// resume then starts the sandbox anew from the files, and does not retry for ever.
 func TestResumeOfWhatDoesNotAnswerFallsBack(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.StartTimeout = 200 * time.Millisecond

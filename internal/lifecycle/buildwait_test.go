@@ -16,7 +16,7 @@ import (
 // halves are the resources of which two fill the workspace of [withHalves].
 var halves = sandbox.Resources{MemoryBytes: 1 << 30, CPUMilli: 1000, DiskBytes: 1 << 30}
 
-// withHalves is a workspace with room for two builds or sandboxes.
+// withHalves returns a workspace whose quota fits two builds or sandboxes.
 func withHalves(t *testing.T) *env {
 	t.Helper()
 	e := newEnv(t)
@@ -122,7 +122,7 @@ func TestBuildThatNeverFits(t *testing.T) {
 	}
 }
 
-// TestWaitingBuildsEndWithTheServer: they are told that it stops.
+// TestWaitingBuildsEndWithTheServer: their error says that the server stops.
 func TestWaitingBuildsEndWithTheServer(t *testing.T) {
 	s := withHalves(t).start()
 	s.run(lifecycle.CreateRequest{Name: "a", Resources: sandbox.Resources{MemoryBytes: 2 << 30}})
@@ -138,8 +138,8 @@ func TestWaitingBuildsEndWithTheServer(t *testing.T) {
 	}
 }
 
-// TestSnapshotBuildsWaitForQuota: the finish waits, and the build stays begun when there is
-// no room, or nobody waits any more; all its boxes share what it waited for.
+// TestSnapshotBuildsWaitForQuota: the finish waits, and the build stays begun when the quota has no
+// capacity, or nobody waits any more; all its boxes share the reservation.
 func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"npm": works})
 	e.cfg.Build = halves

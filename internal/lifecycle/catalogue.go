@@ -14,16 +14,14 @@ type meant struct {
 	spec.Image // with the defaults that count
 	// asked is the reference by which it was found; "" when that was not by one.
 	asked string
-	// id is the image's, or that of the entry of the workspace's catalogue, and
-	// registry the credential that this names.
+	// id is the id of the image or of the entry in the workspace's catalogue, and registry the
+	// credential of the entry.
 	id       sandbox.ImageID
 	registry sandbox.RegistryID
 }
 
-// imageFor returns the image that a request means.
-//
-// Errors: Invalid, naming the field, for one that is unknown or disabled, and for
-// more memory than its entry in the catalogue lets a sandbox have.
+// imageFor returns the image of a request. Errors: Invalid, naming the field, for an unknown or
+// disabled image, and for more memory than its entry in the catalogue permits.
 func (s *Service) imageFor(ctx context.Context, c sandbox.Caller, req *CreateRequest) (meant, error) {
 	field := "image"
 	var img meant
@@ -120,8 +118,8 @@ func (m *meant) ref() string {
 	return m.Ref()
 }
 
-// lookupImage returns what is known about the image that ref means in a workspace:
-// one that it has built, or else one for all. Errors: NotFound, naming ref.
+// lookupImage returns the known facts about the image of a reference in a workspace: an image that
+// it has built, or else an image for all. Errors: NotFound, naming ref.
 func (s *Service) lookupImage(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	img, err := s.images.Built(ctx, ws, ref)
 	if sandbox.CodeOf(err) == sandbox.NotFound {

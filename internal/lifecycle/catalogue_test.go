@@ -26,11 +26,12 @@ type catalogue struct {
 	seen int   // calls of Resolve; guarded by mu
 	// ensure makes an image that is not there; guarded by mu.
 	ensure func(ctx context.Context, ref string, progress func(phase.Event)) error
-	// unmade are the digests of those that are not there; guarded by mu.
+	// unmade are the digests of missing images; guarded by mu.
 	unmade map[string]bool
 	// aged: Collect takes nothing for just made.
 	aged bool
-	// ownImages and ownLeft are what every workspace has built; guarded by mu.
+	// ownImages and ownLeft are the bytes of the images and of the build cache of every workspace;
+	// guarded by mu.
 	ownImages, ownLeft int64
 	dir                string
 	made               map[string]string // paths of what Commit made, by digest; guarded by mu

@@ -126,11 +126,10 @@ func (s *Service) Checkpoints(ctx context.Context, c sandbox.Caller, ref string)
 	return slices.DeleteFunc(list, func(c sandbox.Checkpoint) bool { return c.Automatic() }), err
 }
 
-// RestoreCheckpoint takes a running or paused sandbox back to one of its
-// checkpoints, named by id or name, and has it running when it returns: the same
-// id and URL, memory and files as they were. What it did since then is lost; the
-// checkpoint stays. When the state cannot be brought back at this moment, the
-// sandbox is left paused with it.
+// RestoreCheckpoint restores a checkpoint of a running or paused sandbox, by id or name, and
+// returns when the sandbox runs: with the same id and URL, and memory and files as they were. Its
+// later state is lost; the checkpoint stays. If the state cannot be restored at this moment, the
+// sandbox stays paused with it.
 //
 // Errors: as [Service.Resume], and NotFound for the checkpoint.
 func (s *Service) RestoreCheckpoint(ctx context.Context, c sandbox.Caller, ref, checkpoint string) (sandbox.Sandbox, error) {

@@ -15,19 +15,20 @@ type Config struct {
 	// Defaults are the resources of a sandbox when neither its request nor its
 	// image says; 512 MiB of memory, one core and 2 GiB of disk.
 	Defaults sandbox.Resources
-	// Max is what one sandbox may ask for; 8 GiB of memory, eight cores and 64 GiB of disk.
+	// Max bounds the resources that a sandbox may ask for; 8 GiB of memory, eight cores and 64 GiB of
+	// disk.
 	Max sandbox.Resources
 	// MaxSandboxes is how many sandboxes may be provisioning or running at once; 0 means no limit.
 	MaxSandboxes int
-	// Quota is what a workspace may have unless it has a quota of its own; nil for no
-	// limits. The most of one sandbox is limited by Max as well.
+	// Quota is the default quota of a workspace; nil for no limits. Max also limits the resources of a
+	// single sandbox.
 	Quota quota.Limits
 	// Promise is how much memory and disk all sandboxes, builds and pool boxes together
 	// may be limited to.
 	Promise quota.Promise
-	// MinFreeDisk is how many bytes must be free on the disk that checkpoints are kept
-	// on for anything new to be made that takes some, but sandboxes; 0 for none.
-	// SandboxFreeDisk is the same for new sandboxes, which take little at first.
+	// MinFreeDisk is the number of bytes that must be free on the disk of the checkpoints before
+	// anything new but a sandbox may take space; 0 for none. SandboxFreeDisk is the same for new
+	// sandboxes, which take little at first.
 	MinFreeDisk, SandboxFreeDisk int64
 	// MaxProcesses is how many processes and threads one sandbox may have; 4096.
 	MaxProcesses int
@@ -37,8 +38,8 @@ type Config struct {
 	// dependencies, and how many are built from Dockerfiles; 2. Each of the latter two
 	// may take a box beyond MaxSandboxes.
 	MaxBuilds int
-	// PoolSize is how many started boxes are kept ready for sandboxes to come; 0 for
-	// none. They come on top of MaxSandboxes, whatever resources they are limited to.
+	// PoolSize is the number of started boxes that wait for sandboxes; 0 for none. They do not count
+	// for MaxSandboxes, whatever their resources.
 	PoolSize int
 	// Build are the limits of a box in which an image is made; 2 GiB of memory, two
 	// cores and 16 GiB of disk, within Max.
@@ -58,27 +59,28 @@ type Config struct {
 	ReadinessTimeout time.Duration
 	// SweepInterval is how often stuck and orphaned things are looked for; 5 s.
 	SweepInterval time.Duration
-	// Retention is how long ended sandboxes and their events are kept; 30 days. Negative means for ever.
+	// Retention is the time for which ended sandboxes and their events stay; 30 days. Negative means
+	// for ever.
 	Retention time.Duration
-	// StreamMaxBytes is how much is kept of each output of an execution; 64 MiB.
+	// StreamMaxBytes bounds each output of an execution; 64 MiB.
 	StreamMaxBytes int64
 	// StreamTotalBytes is how much the streams of all executions may take, about;
 	// of more the executions that ended first are forgotten; 64 GiB.
 	StreamTotalBytes int64
-	// StreamRetention is how long an execution and its output are kept after its end; 24 hours.
+	// StreamRetention is the time for which an execution and its output stay after its end; 24 hours.
 	StreamRetention time.Duration
-	// KeptExecutions is how many ended executions of one sandbox are kept, the newest; 1000.
+	// KeptExecutions bounds the ended executions of a sandbox; the newest stay; 1000.
 	KeptExecutions int
 	// SandboxURL returns the URL for a host label, told to the sandbox as
 	// MODBOX_SANDBOX_URL; nil for none.
 	SandboxURL func(label string) string
 
-	// NetworkCA holds certificates (PEM) that sandboxes with network trust beside
-	// those of their images; nil for none.
+	// NetworkCA holds certificates (PEM) that sandboxes with network trust in addition to the
+	// certificates in their images; nil for none.
 	NetworkCA []byte
 
-	// CheckpointDir is where saved sandboxes are kept, an absolute path; without it
-	// nothing can be paused, checkpointed or forked.
+	// CheckpointDir is the directory of saved sandboxes, an absolute path; without it nothing can be
+	// paused, checkpointed or forked.
 	CheckpointDir string
 	// MaxCheckpointBytes is how much the named checkpoints of one sandbox may take; 64 GiB.
 	MaxCheckpointBytes int64
@@ -88,8 +90,8 @@ type Config struct {
 	// much they may take; 1000 and 256 GiB.
 	MaxSnapshots     int
 	MaxSnapshotBytes int64
-	// SpoolDir is where files under way are kept; "" is the system's directory for
-	// temporary files.
+	// SpoolDir is the directory of unnamed temporary files; "" is the system's directory for temporary
+	// files.
 	SpoolDir string
 
 	// ttlMin is the shortest ttl, idleMin the shortest idle and paused timeout a

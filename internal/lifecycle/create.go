@@ -16,17 +16,16 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Create records a sandbox and returns it at once, in state provisioning; work
-// goes on in the background whatever happens to ctx. With created false it
-// answers the sandbox that the same request, or the same idempotency key, made
-// before. With Replace a live one of the same name ends in the moment in which the
-// new one is recorded, which may have its place in the quota. Create answers when
-// nothing is left of that one, and of any other of the name whose end was decided;
-// when ctx ends first, at once.
+// Create records a sandbox and returns it at once, in state provisioning; the work goes on in the
+// background after the end of ctx. With created false it returns the sandbox that the same request,
+// or the same idempotency key, made before. With Replace a live sandbox of the same name ends in
+// the transaction that records the new sandbox, which may take its place in the quota. Create
+// returns after the complete end of that sandbox, and of any other of the name that is being
+// destroyed; when ctx ends first, at once.
 //
-// Errors: Invalid, naming the field; Exists when a live sandbox of that name came
-// from another request; Conflict when the idempotency key did; QuotaExceeded;
-// Unsupported for a power this server lacks; Unavailable; the context's error.
+// Errors: Invalid, naming the field; Exists when a live sandbox of that name came from another
+// request; Conflict when the idempotency key did; QuotaExceeded; Unsupported for a capability that
+// this server lacks; Unavailable; the context's error.
 func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
 	defer func() {
 		if err == nil {
@@ -89,8 +88,8 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 	}
 }
 
-// awaitEnd returns when nothing is left of a sandbox that is being destroyed, which
-// may be nil, or when ctx ends.
+// awaitEnd returns after the complete end of a sandbox that is being destroyed, which may be nil,
+// or when ctx ends.
 func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 	if dying == nil {
 		return
@@ -130,8 +129,7 @@ func (s *Service) offers(req *CreateRequest) error {
 	return nil
 }
 
-// creationFor is what to record for a valid request, once it is known what the
-// sandbox is made from.
+// creationFor returns the record of a valid request, after it has found the image or snapshot.
 func (s *Service) creationFor(ctx context.Context, c sandbox.Caller, req *CreateRequest) (sandbox.Creation, error) {
 	if req.Snapshot != "" {
 		return s.fromSnapshot(ctx, c, req)
@@ -161,7 +159,7 @@ func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
 	return s.prepare.Installed(ctx, sb.ImageDigest, d)
 }
 
-// creation is what to record for a valid request.
+// creation returns the record of a valid request.
 func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *spec.Image) sandbox.Creation {
 	now := time.Now().UTC()
 	sb := sandbox.Sandbox{

@@ -103,8 +103,8 @@ func TestDependenciesAreInstalledOnce(t *testing.T) {
 	})
 }
 
-// TestDependenciesWaitWithTheirBase: what they are to be installed in is not removed while
-// they wait for their turn, and neither is what came of it before a row names it.
+// TestDependenciesWaitWithTheirBase: the base image is not removed while the installation waits for
+// its turn, and neither is the result before a row names it.
 func TestDependenciesWaitWithTheirBase(t *testing.T) {
 	e, _ := withTools(t, map[string]string{"apt-get": works, "find": works})
 	e.cfg.MaxBuilds = 1
@@ -245,7 +245,7 @@ func TestBaseIsHeldWhileItIsBuiltOn(t *testing.T) {
 		return nil
 	}, nil)
 	s.run(lifecycle.CreateRequest{AptPackages: []string{"zip"}})
-	if got := during.Load(); got != 2 { // who waits for them, and the box
+	if got := during.Load(); got != 2 { // the sandbox that waits, and the box
 		t.Errorf("while dependencies were installed %d held their base, want 2", got)
 	}
 	eventually(t, "the base is let go", func() bool { return e.images.holders("sha256:1") == 0 })

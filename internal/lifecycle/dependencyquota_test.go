@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gate makes a script wait at a place that the test opens.
-func gate(t *testing.T) (script string, open func()) {
+// barrier makes a script wait until the test opens the barrier.
+func barrier(t *testing.T) (script string, open func()) {
 	t.Helper()
 	fifo := filepath.Join(t.TempDir(), "gate")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -66,7 +66,7 @@ func TestInstallsCount(t *testing.T) {
 		"no_room":   {quota.Limits{quota.LimitMemory: 1024 * mib, quota.LimitCPU: 2000}, 512 * mib, 1000, 16384 * mib},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wait, open := gate(t)
+			wait, open := barrier(t)
 			e, calls := withTools(t, map[string]string{"npm": wait})
 			s := e.start()
 			s.run(lifecycle.CreateRequest{}) // 512 MiB, a core and 2 GiB of disk, as the other
@@ -103,7 +103,7 @@ func TestInstallsCount(t *testing.T) {
 
 // TestInstallOfAKilledServer counts no more for the next one.
 func TestInstallOfAKilledServer(t *testing.T) {
-	wait, _ := gate(t)
+	wait, _ := barrier(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.Quota = quota.Limits{quota.LimitMemory: 2 << 30}
 	s := e.start()
@@ -120,10 +120,10 @@ func TestInstallOfAKilledServer(t *testing.T) {
 	}
 }
 
-// TestInstallsThatNoSandboxWaitsFor are refused when too little is left, with a time to
+// TestInstallsThatNoSandboxWaitsFor: they are refused when the quota has too little, with a time to
 // try again.
 func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
-	wait, open := gate(t)
+	wait, open := barrier(t)
 	e, calls := withTools(t, map[string]string{"npm": wait, "apt-get": works, "apt-cache": works})
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
@@ -164,8 +164,8 @@ func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
 	}
 }
 
-// TestInstallsCountForTheDisk: what was installed counts for every workspace that uses it,
-// and is not kept where there is no room.
+// TestInstallsCountForTheDisk: an installation counts for every workspace that uses it, and is
+// refused when the disk quota does not fit it.
 func TestInstallsCountForTheDisk(t *testing.T) {
 	const sandboxDisk, size = int64(2 << 30), int64(300 << 20)
 	e, calls := withTools(t, map[string]string{"npm": works})

@@ -12,9 +12,9 @@ import (
 // emptyPage is how much of a workspace is looked at at a time.
 const emptyPage = 100
 
-// Empty destroys the sandboxes of a workspace, deletes its snapshots and forgets the
-// images that it has built, for a workspace that is being deleted. What has ended is kept its time. Idempotent;
-// after an error it is called again.
+// Empty destroys the sandboxes of a workspace, deletes its snapshots and forgets the images that it
+// has built, for a workspace that is being deleted. Ended sandboxes stay for their retention time.
+// Idempotent; after an error it is called again.
 func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 	c := sandbox.Caller{Workspace: ws}
 	for {

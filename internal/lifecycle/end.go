@@ -13,13 +13,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Destroy ends a sandbox with the given cause ("" is [sandbox.CauseDestroyed])
-// and returns it when nothing of it is left. It works in every state and is
-// idempotent: a sandbox that has ended, or whose end was decided, keeps its
-// cause. When ctx ends first, the sandbox is returned as it then is together
-// with an error of code Timeout, and the work goes on.
-//
-// Errors: NotFound, Timeout, Unavailable.
+// Destroy ends a sandbox with the given cause ("" is [sandbox.CauseDestroyed]) and returns it when
+// everything of it is freed. It works in every state and is idempotent: a sandbox that has ended,
+// or whose end was decided, keeps its cause. When ctx ends first, Destroy returns the present
+// sandbox with an error of code Timeout, and the work goes on. Errors: NotFound, Timeout,
+// Unavailable.
 func (s *Service) Destroy(ctx context.Context, c sandbox.Caller, ref string, cause sandbox.CauseCode) (sandbox.Sandbox, error) {
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, err
@@ -57,7 +55,7 @@ func (s *Service) end(b *entry, cause sandbox.Cause) error {
 	if sb.State == sandbox.Destroying || sb.State.Ended() {
 		return nil
 	}
-	if evicted := b.evicted.Load(); evicted != nil { // what came of that does not count
+	if evicted := b.evicted.Load(); evicted != nil { // the result does not count
 		cause = *evicted
 	}
 	record := ending(cause)
@@ -108,7 +106,7 @@ func (s *Service) ending(b *entry, next sandbox.Sandbox) {
 	s.destroyLater(b)
 }
 
-// endOrLog is end for those who have nobody to tell.
+// endOrLog is end for callers that cannot return an error.
 func (s *Service) endOrLog(b *entry, cause sandbox.Cause) {
 	if err := s.endAnyway(b, cause); err != nil && s.ctx.Err() == nil {
 		s.log.Error("end of sandbox not recorded, trying again soon", "sandbox", b.ID, "cause", cause.Code, "error", err)
@@ -171,7 +169,7 @@ func (s *Service) destroy(b *entry) {
 	b.Set(ended)
 }
 
-// recordEnd moves a sandbox of which nothing is left to its final state.
+// recordEnd moves a sandbox without resources to its final state.
 func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 	now := time.Now().UTC()
 	to := sb.Cause.Code.Final()
@@ -190,10 +188,9 @@ func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 	return ended, err
 }
 
-// transition records a move of sb, which is what the service last knew of it. A
-// write may have had its effect although the store reported an error: when the
-// row turns out to be elsewhere, the move is made from there, and one that was
-// made already counts.
+// transition records a move of sb, the service's latest view of it. A write may have had its effect
+// although the store reported an error: if the row has another state, transition moves it from
+// there, and a move that was made already counts.
 func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
 	next, err := s.step(&sb, to, mutate, ev)
 	if sandbox.CodeOf(err) != sandbox.Conflict {
@@ -211,7 +208,7 @@ func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*
 	return s.step(&row, to, mutate, ev)
 }
 
-// step records one move. What it leaves room for, others may wait for.
+// step records a move. Waiting requests may use the capacity that it frees.
 func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
 	if sb.State == sandbox.Paused && to == sandbox.Resuming {
 		var next sandbox.Sandbox

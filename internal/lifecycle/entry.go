@@ -23,7 +23,8 @@ type entry struct {
 	published []*portURL
 	evicted   atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk; nil unless it is
 
-	// envMu orders changes of the environment with what the agent is told; taken before the box's lock.
+	// envMu orders changes of the environment with the agent's configuration; taken before the box's
+	// lock.
 	envMu sync.Mutex
 
 	// The box's lock guards these fields.

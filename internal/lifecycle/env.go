@@ -10,13 +10,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// UpdateEnv sets and, where the value is nil, deletes environment variables of a
-// sandbox, for the commands that start afterwards, and returns all that are set.
-// A paused sandbox is resumed. Variables of the image and the automatic ones
-// (MODBOX_SANDBOX_ID, …) are not among them: setting one hides it, deleting it
-// brings it back.
-//
-// Errors: Invalid, naming the field; those of every call into a sandbox.
+// UpdateEnv sets and, where the value is nil, deletes environment variables of a sandbox, for later
+// commands, and returns all that are set. It resumes a paused sandbox. It does not change variables
+// of the image and automatic variables (MODBOX_SANDBOX_ID, …): setting such a name hides the
+// variable, deleting it shows it again. Errors: Invalid, naming the field; the errors of every call
+// into a sandbox.
 func (s *Service) UpdateEnv(ctx context.Context, c sandbox.Caller, ref string, changes map[string]*string) (map[string]string, error) {
 	used, err := s.guest.Use(ctx, c, ref)
 	if err != nil {

@@ -34,13 +34,13 @@ type env struct {
 	caller sandbox.Caller
 	cfg    lifecycle.Config
 	images *catalogue
-	// network is what servers have; nil for none.
+	// network is the network of the servers; nil for none.
 	network lifecycle.Network
 	// isolated has the driver claim that what runs in its boxes cannot reach the host.
 	isolated bool
 }
 
-// saved returns the names of what is kept of a sandbox, or of forks, on the host.
+// saved returns the names of the saved states of a sandbox, or of forks, on the host.
 func (e *env) saved(owner string) []string {
 	e.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(e.cfg.CheckpointDir, owner))

@@ -25,8 +25,8 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// fail returns a failure whose public message is what happened and, when err has
-// a public message, that too.
+// fail returns a failure. Its public message is what, followed by the public message of err, if it
+// has one.
 func fail(code sandbox.CauseCode, err error, what string) *failure {
 	return &failure{cause: sandbox.Cause{Code: code, Message: sandbox.Explain(what, err)}, err: err}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// BoxDisk is what one box takes on the disk of the state directory.
+// BoxDisk is the disk use of a box in the state directory.
 type BoxDisk struct {
 	ID    sandbox.ID
 	Bytes int64
@@ -17,8 +17,8 @@ type BoxDisk struct {
 	Ending bool
 }
 
-// DiskUse returns what every box takes on the disk, those of builds and of the pool
-// included, as far as the driver can tell.
+// DiskUse returns the disk use of every box, including boxes of builds and of the pool, as far as
+// the driver can measure it.
 func (s *Service) DiskUse() ([]BoxDisk, error) {
 	m, ok := s.driver.(driver.DiskMeter)
 	if !ok {

@@ -292,7 +292,7 @@ func TestUpdateEnv(t *testing.T) {
 	}
 }
 
-// Of the executions of a sandbox the newest are kept, and all that go on.
+// The newest executions of a sandbox stay, and all running executions.
 func TestOldExecutionsAreForgotten(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.KeptExecutions = 2

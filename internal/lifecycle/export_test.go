@@ -37,7 +37,7 @@ func (s *Service) SaveAutomatically(id sandbox.ID) { s.automatic.Save(s.ctx, id)
 // Sweep looks for what is stuck or orphaned now.
 func (s *Service) Sweep() { s.sweep() }
 
-// Purge forgets what was kept for long enough now.
+// Purge removes everything whose retention time has passed.
 func (s *Service) Purge() { s.purge() }
 
 // Ready returns the resources of the boxes in the pool, in no order.
@@ -57,7 +57,7 @@ func (s *Service) PlanPool() {
 	s.fillPool()
 }
 
-// Waiting returns how many creates of a workspace wait for room.
+// Waiting returns the number of waiting creates of a workspace.
 func (s *Service) Waiting(ws sandbox.WorkspaceID) int {
 	return s.quotas.Waiting(ws)
 }

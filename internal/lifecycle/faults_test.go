@@ -21,7 +21,7 @@ import (
 // fail or wait, or make the server as good as dead.
 type faults struct {
 	mu    sync.Mutex
-	calls []string // what was called so far; guarded by mu
+	calls []string // the calls so far; guarded by mu
 	// before, when set, is asked before every call that changes something; its
 	// error is the call's, which then has no effect. after is asked behind it; its
 	// error hides the effect from the server. Guarded by mu.

@@ -106,7 +106,7 @@ type fork struct {
 	request ForkRequest
 
 	results []ForkResult
-	boxes   []*entry // of the children; nil for those whose names others have
+	boxes   []*entry // of the children; nil for a child whose name another sandbox has
 
 	saved  chan struct{} // closed when the parent is saved, or could not be
 	path   string        // of what they are made from; valid when saved
@@ -114,7 +114,7 @@ type fork struct {
 	err    error         // why the parent could not be saved; valid when saved
 }
 
-// admit records the children, each as being made, when there is room for all.
+// admit records the children, each as provisioning, when the quota fits all of them.
 func (f *fork) admit(ctx context.Context) error {
 	s := f.service
 	if err := f.parent.Settled(ctx); err != nil {
@@ -153,7 +153,7 @@ func (f *fork) admit(ctx context.Context) error {
 // before it is saved.
 func (s *Service) forkable(b *entry, sb *sandbox.Sandbox) error {
 	switch sb.State {
-	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // what is under way ends first
+	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // the operation in progress ends first
 		return nil
 	case sandbox.Paused:
 		if _, err := s.saved.Restorable(s.saved.Path(b.ID, sb.Saved), sandbox.MemoryRequire); err != nil {
@@ -216,8 +216,8 @@ func (f *fork) save(count int) error {
 	})
 }
 
-// await returns what became of a child. What makes it has times of its own, which begin
-// when it is its turn: until then it needs what was saved.
+// await returns the result of a child. The work on a child has time limits of its own, which begin
+// when it has a slot: until then it needs the saved state.
 func (f *fork) await(b *entry) ForkResult {
 	v := b.View()
 	for ; !reached(v.Sandbox.State, sandbox.Running); v = b.View() {
@@ -234,7 +234,7 @@ func (f *fork) await(b *entry) ForkResult {
 	return ForkResult{Sandbox: sb}
 }
 
-// creation is what to record for a child.
+// creation returns the record of a child.
 func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error) {
 	now := time.Now().UTC()
 	req := &f.request
@@ -279,8 +279,8 @@ func merged(base, over map[string]string) map[string]string {
 	return m
 }
 
-// revive takes the steps from a child's row to a running sandbox, once the parent is
-// saved. What was made so far is left to the destroyer when it fails.
+// revive takes the steps from a child's row to a running sandbox, once the parent is saved. After a
+// failure the destroyer frees its resources.
 func (f *fork) revive(b *entry) error {
 	s := f.service
 	select {
@@ -289,7 +289,7 @@ func (f *fork) revive(b *entry) error {
 		return b.Context().Err()
 	}
 	if f.err != nil {
-		return fail(sandbox.CauseStart, f.err, "what it was to be forked from could not be saved")
+		return fail(sandbox.CauseStart, f.err, "its parent could not be saved")
 	}
 	if b.Sandbox().ImageDigest != f.digest { // the parent went back to a checkpoint meanwhile
 		if err := s.recordBox(b, f.digest, nil); err != nil {

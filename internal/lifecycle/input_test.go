@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// ownMemory is what the calls to one sandbox may hold whatever others hold.
+	// ownMemory is the memory that the calls to a sandbox may always use.
 	ownMemory = 4 << 20
-	// inputCost is what a command with input holds before it gets any: a whole window,
-	// two frames, and what every input has.
+	// inputCost is the memory of a command with input before any input: a whole window, two frames,
+	// and the fixed cost of every input.
 	inputCost = agentapi.StreamWindow + 2*agentapi.MaxFrame + 160<<10
 )
 
@@ -51,8 +51,8 @@ func (s *server) given(data []byte) *guest.Command {
 	return c
 }
 
-// TestInputsShareMemory: what was written to commands is kept, to be sent again, only
-// as long as there is memory for it. All of it gets through in any case.
+// TestInputsShareMemory: the server retains input, to send it again, only as long as there is
+// memory for it. All input arrives in any case.
 func TestInputsShareMemory(t *testing.T) {
 	const shared = 16 << 20
 	e := newEnv(t)

@@ -15,7 +15,7 @@ import (
 func TestInstallsReserveDiskFromEachOther(t *testing.T) {
 	// Two sandboxes of 2 GiB, a box with what it has beyond them at most, and 4 GiB.
 	const mib, sandboxes, most = int64(1 << 20), int64(4096 << 20), int64((4096 + 14336 + 4096) << 20)
-	wait, open := gate(t)
+	wait, open := barrier(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.MaxBuilds = 2
 	e.cfg.Quota = quota.Limits{quota.LimitDisk: most}
@@ -50,7 +50,7 @@ func TestInstallsReserveDiskFromEachOther(t *testing.T) {
 // TestInstallsWaitForDiskOfOthers: a sandbox whose packages find no disk because of another
 // install is not refused, and does not fail: its install begins when the other one is over.
 func TestInstallsWaitForDiskOfOthers(t *testing.T) {
-	wait, open := gate(t)
+	wait, open := barrier(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.MaxBuilds = 2
 	e.cfg.Quota = quota.Limits{quota.LimitDisk: 18 << 30} // two sandboxes of 2 GiB, and 14 GiB for boxes
@@ -79,7 +79,7 @@ func TestInstallsWaitForDiskOfOthers(t *testing.T) {
 
 // TestDiskOfInstallsOfAKilledServer is nobody's after a restart.
 func TestDiskOfInstallsOfAKilledServer(t *testing.T) {
-	wait, _ := gate(t)
+	wait, _ := barrier(t)
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.Quota = quota.Limits{quota.LimitDisk: 8 << 30}
 	s := e.start()

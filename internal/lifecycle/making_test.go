@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// missing makes the image modbox/big one that is known and not there.
+// missing makes the image modbox/big known but missing.
 func (c *catalogue) missing(ensure func(ctx context.Context, ref string, progress func(phase.Event)) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +40,7 @@ func TestImageIsMadeOnDemand(t *testing.T) {
 	first := s.create(lifecycle.CreateRequest{Image: "modbox/big"})
 	<-entered
 	second := s.create(lifecycle.CreateRequest{Image: "modbox/big"})
-	// Who waits for an image holds nobody up.
+	// A sandbox that waits for an image delays no other.
 	s.run(lifecycle.CreateRequest{})
 	eventually(t, "the second sandbox waits for the image, too", func() bool {
 		return len(s.eventTypes(string(second.ID))) == 2
@@ -88,7 +88,7 @@ func TestImageThatNobodyWantsAnyMoreIsNotMade(t *testing.T) {
 	if sb := s.reach(string(two.ID), sandbox.Destroyed); sb.Cause.Code != sandbox.CauseDestroyed {
 		t.Errorf("cause %v, want destroyed", sb.Cause)
 	}
-	// Who comes later does not get the end of what was given up.
+	// A later request does not get the error of an abandoned task.
 	e.images.missing(func(context.Context, string, func(phase.Event)) error { return nil })
 	s.run(lifecycle.CreateRequest{Image: "modbox/big"})
 }

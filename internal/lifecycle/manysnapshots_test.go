@@ -10,14 +10,14 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
-// TestSnapshotsThatWaitTogether: those that were asked for while there was room are
-// looked at again when it is their turn, of which there are two.
+// TestSnapshotsThatWaitTogether: snapshots that were requested while the disk had space are checked
+// again when they get one of the two slots.
 func TestSnapshotsThatWaitTogether(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.MaxSnapshotBytes = 1
 	s := e.start()
 	entered, release := make(chan struct{}), make(chan struct{})
-	first := sync.OnceFunc(func() { close(entered) }) // who missed the image before it was made has it made again
+	first := sync.OnceFunc(func() { close(entered) }) // a sandbox that finds no image has it made again
 	e.images.missing(func(context.Context, string, func(phase.Event)) error {
 		first()
 		<-release

@@ -115,8 +115,8 @@ type promiseCollector struct {
 }
 
 var (
-	promisedDesc    = prometheus.NewDesc("modbox_promised_bytes", "What all running sandboxes and builds are limited to together.", []string{"resource"}, nil)
-	promisedMaxDesc = prometheus.NewDesc("modbox_promised_max_bytes", "What that may be at most (capacity.*); 0 for no limit.", []string{"resource"}, nil)
+	promisedDesc    = prometheus.NewDesc("modbox_promised_bytes", "Sum of the limits of all running sandboxes and builds.", []string{"resource"}, nil)
+	promisedMaxDesc = prometheus.NewDesc("modbox_promised_max_bytes", "Maximum of modbox_promised_bytes (capacity.*); 0 for no limit.", []string{"resource"}, nil)
 )
 
 // Describe implements [prometheus.Collector].

@@ -63,13 +63,10 @@ func (s *Service) networker() (driver.Networker, error) {
 	return n, nil
 }
 
-// SetNetwork changes the network of a running or paused sandbox; that of a paused
-// one gets its interface when it is resumed. Switching it off cuts every
-// connection. It returns the sandbox as it is then.
-//
-// Errors: Invalid, naming the field; NotFound; NotRunning while it is
-// provisioning; Ended; Unsupported; Unavailable when it could not be connected
-// now: that is tried again.
+// SetNetwork changes the network of a running or paused sandbox; a paused sandbox gets its
+// interface when it is resumed. Switching it off cuts every connection. It returns the changed
+// sandbox. Errors: Invalid, naming the field; NotFound; NotRunning while it is provisioning; Ended;
+// Unsupported; Unavailable when it could not be connected now: the server tries again.
 func (s *Service) SetNetwork(ctx context.Context, c sandbox.Caller, ref string, change NetworkChange) (sandbox.Sandbox, error) {
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, err
@@ -175,9 +172,8 @@ func (s *Service) reconnect(b *entry) error {
 	return s.tellAgent(ctx, b)
 }
 
-// reconnectLater gives a box that a server before left its interface, and tells
-// its agent in the background, which may take its time. What does not work is
-// mended by the sweep.
+// reconnectLater gives a box of a previous server its interface, and configures its agent in the
+// background, which may take long. The sweep repeats failed attempts.
 func (s *Service) reconnectLater(ctx context.Context, b *entry) {
 	if !b.Sandbox().Network.Enabled {
 		return
@@ -234,8 +230,8 @@ func (s *Service) plug(ctx context.Context, b *entry) error {
 	return nil
 }
 
-// unplug takes the interface of a running box away. Whatever the box thinks of
-// it, nothing leads out any more.
+// unplug removes the interface of a running box, so that nothing leaves the box any more, even if
+// it is hostile.
 func (s *Service) unplug(b *entry) error {
 	b.Link.Disconnect(false)
 	n, err := s.networker()
@@ -250,7 +246,7 @@ func (s *Service) unplug(b *entry) error {
 	return nil
 }
 
-// agentNetwork is what the agent of a sandbox is told about its network; nil for none.
+// agentNetwork returns the network configuration for the agent of a sandbox; nil for none.
 func (s *Service) agentNetwork(sb *sandbox.Sandbox) *agentapi.Network {
 	if !sb.Network.Enabled || s.network == nil {
 		return nil

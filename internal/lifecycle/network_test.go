@@ -308,8 +308,8 @@ func TestServerWithoutNetwork(t *testing.T) {
 	}
 }
 
-// A network that cannot be had ends a sandbox that is being made, and is tried
-// again for one that runs.
+// A network that is not available ends a sandbox that is being made, and is tried again for a
+// running sandbox.
 func TestNetworkFails(t *testing.T) {
 	e, n := withNetwork(t)
 	e.cfg.SweepInterval = 10 * time.Millisecond
@@ -401,7 +401,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// What the server did not get around to record before it was killed is made up for.
+// The next server estimates the usage that a killed server has not recorded.
 func TestUsageOfAYoungSandboxSurvivesAKill(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()

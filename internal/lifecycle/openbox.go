@@ -10,9 +10,9 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
-// OpenBox makes and starts a box for sb, which is never recorded, from an image's root
-// filesystem, and returns it when its agent answers. With plainTmp the files of /tmp are part of
-// the box's layer. After an error nothing of the box is left.
+// OpenBox makes and starts a box for sb, which is never recorded, from an image's root filesystem,
+// and returns it when its agent answers. With plainTmp the files of /tmp are part of the box's
+// layer. After an error the box is destroyed.
 func (s *Service) OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error) {
 	b := s.newBox(sb.ID)
 	s.boxes.reserve(b) // so that the sweep does not take it for an orphan

@@ -29,17 +29,14 @@ func (s *Service) Pause(ctx context.Context, c sandbox.Caller, ref string) (sand
 	return b.Sandbox(), err
 }
 
-// Resume brings a paused sandbox back: its processes go on where they were. Where
-// its memory cannot be brought back any more, because the server runs another
-// gVisor or another kind of processor by now, or what was saved is damaged, memory
-// says what happens; MemoryLost of the sandbox says what did. It returns when the
-// sandbox can be used, and at once when it runs. When it cannot be brought back it
-// stays paused and nothing is lost. Who asks while another resume is under way
-// gets what comes of that.
+// Resume resumes a paused sandbox: its processes go on where they were. If its memory cannot be
+// restored any more, because the server runs another gVisor or another kind of processor, or the
+// checkpoint is damaged, memory determines what happens; MemoryLost of the sandbox reports it.
+// Resume returns when the sandbox can be used, and at once when it runs. If it cannot be restored,
+// it stays paused and nothing is lost. Concurrent callers get the result of the same resume.
 //
-// Errors: NotFound; NotRunning; Ended; Invalid, naming the field; Unsupported, saying
-// why, when what was saved cannot be brought back; QuotaExceeded; Unavailable; the
-// context's error.
+// Errors: NotFound; NotRunning; Ended; Invalid, naming the field; Unsupported, with the reason,
+// when the checkpoint cannot be restored; QuotaExceeded; Unavailable; the context's error.
 func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req ResumeRequest) (sandbox.Sandbox, error) {
 	switch req.Memory {
 	case "", sandbox.MemoryPrefer, sandbox.MemoryRequire, sandbox.MemoryDiscard:
@@ -86,7 +83,7 @@ func (s *Service) stateful(ctx context.Context, c sandbox.Caller, ref string) (*
 	return b, nil
 }
 
-// pause takes the flight's box from running to paused.
+// pause takes the box of the operation from running to paused.
 func (s *Service) pause(b *entry, why string) error {
 	sb := b.Sandbox()
 	switch sb.State {
@@ -117,7 +114,7 @@ func (s *Service) pause(b *entry, why string) error {
 	return nil
 }
 
-// save writes a checkpoint of a started box. Layer is left out when there is no room for it.
+// save writes a checkpoint of a started box, without a layer when the disk has no space for it.
 func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) error {
 	saver, err := s.saved.Checkpointer()
 	if err != nil {
@@ -125,7 +122,7 @@ func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) err
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), saveTimeout)
 	defer cancel()
-	// What it may take is what it uses now: memory grows no more, the box stands still.
+	// The estimate is the present use: the box is frozen, so its memory does not grow.
 	stats, err := s.driver.Stats(ctx, b.ID)
 	if err != nil {
 		return fmt.Errorf("measure sandbox %s: %w", b.ID, err)
@@ -137,7 +134,7 @@ func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) err
 	if err := s.saved.MakeOwner(path); err != nil {
 		return err
 	}
-	b.Transfers.Wait(ctx, s.cfg.transferPatience) // no new ones begin while the box is taken
+	b.Transfers.Wait(ctx, s.cfg.transferPatience) // no calls begin while the box is taken
 	end := b.BeginSave()
 	err = saver.Checkpoint(ctx, b.ID, path, opts)
 	b.Agent.Reset() // its connections do not outlive a checkpoint
@@ -167,7 +164,7 @@ func (s *Service) pauseFailed(b *entry, reason error) error {
 	return reason
 }
 
-// recordPaused records that a box is saved and removes what is left of it.
+// recordPaused records that a box is saved and frees its resources.
 func (s *Service) recordPaused(b *entry, message string, data map[string]string) error {
 	now := time.Now().UTC()
 	size, err := s.saved.Size(s.saved.Path(b.ID, b.Sandbox().Saved))

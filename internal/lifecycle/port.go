@@ -27,7 +27,7 @@ func (u *portURL) is(p sandbox.PublishedPort) bool {
 	return u.port.Port == p.Port && u.port.Label == p.Label && u.port.Access == p.Access
 }
 
-// publish makes the labels in the index those of the ports that b publishes.
+// publish replaces the labels of b in the index by the labels of its published ports.
 func (x *boxes) publish(b *entry) {
 	ports := b.View().Sandbox.Published
 	x.mu.Lock()
@@ -35,8 +35,8 @@ func (x *boxes) publish(b *entry) {
 	x.publishLocked(b, ports)
 }
 
-// publishLocked makes the labels of b in the index those of ports. Whoever uses one
-// that goes, or that is private from now on, is cut off.
+// publishLocked replaces the labels of b in the index by the labels of ports. It cuts off the users
+// of a label that disappears or becomes private.
 //
 // Preconditions: x.mu is held.
 func (x *boxes) publishLocked(b *entry, ports []sandbox.PublishedPort) {
@@ -57,7 +57,7 @@ func (x *boxes) publishLocked(b *entry, ports []sandbox.PublishedPort) {
 	for _, old := range b.published {
 		if !slices.Contains(list, old) {
 			delete(x.ports, old.port.Label)
-			old.cancel() // what waits for that runs elsewhere
+			old.cancel() // the functions that wait for the context run elsewhere
 		}
 	}
 	for _, u := range list {
@@ -72,11 +72,10 @@ func (x *boxes) byPortLabel(label string) *portURL {
 	return x.ports[label]
 }
 
-// ByPortLabel returns the sandbox that publishes a port with that label, and the
-// port; ctx ends when the label stops leading there, or the port's access changes. It
-// is made for being called with every request to a port's URL, and asks memory only:
-// whoever guesses labels costs next to nothing. Errors: NotFound, also when the
-// sandbox has ended.
+// ByPortLabel returns the sandbox that publishes a port with that label, and the port; ctx ends
+// when the label does not lead there any more, or the port's access changes. Every request to a
+// port's URL calls it, so it reads memory only: guesses of labels cost next to nothing. Errors:
+// NotFound, also when the sandbox has ended.
 func (s *Service) ByPortLabel(label string) (sb sandbox.Sandbox, port sandbox.PublishedPort, ctx context.Context, err error) {
 	u := s.boxes.byPortLabel(label)
 	if u == nil {

@@ -59,7 +59,7 @@ func TestPortsHaveLabelsOfTheirOwn(t *testing.T) {
 		t.Error("the label of the sandbox leads to a port")
 	}
 
-	// What does not change keeps its label, and whoever uses it.
+	// An unchanged port keeps its label and its connections.
 	_, _, ctx80 := s.portURL(first[0].Label)
 	_, _, ctx81 := s.portURL(first[1].Label)
 	s.pause("s")

@@ -37,8 +37,8 @@ func (s *Service) provision(b *entry, makeRunning func(*entry) error) {
 	s.endOrLog(b, cause)
 }
 
-// makeRunning takes the steps from a row to a running sandbox. What it made so
-// far is left to the destroyer when it fails.
+// makeRunning takes the steps from a row to a running sandbox. After a failure the destroyer frees
+// its resources.
 func (s *Service) makeRunning(b *entry) error {
 	img, rootfs, err := s.obtainImage(b)
 	if err != nil {
@@ -164,8 +164,8 @@ func hostname(sb *sandbox.Sandbox) string {
 	return "sandbox"
 }
 
-// agentConfig is what the agent of a sandbox is told. Of the environment, the
-// caller's word wins over ours, and ours over the image's.
+// agentConfig returns the configuration for the agent of a sandbox. In the environment, the
+// caller's variables take precedence over ours, and ours over the image's.
 func (s *Service) agentConfig(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
 	env := make(map[string]string, len(img.Config.Env)+len(sb.Env)+3)
 	for _, kv := range img.Config.Env {
@@ -189,8 +189,8 @@ func (s *Service) agentConfig(sb *sandbox.Sandbox, img *spec.Image) agentapi.Con
 	}
 }
 
-// configure calls the agent until it answers or ctx ends. Configuring is
-// idempotent, so it serves as the question whether the agent is there, too.
+// configure calls the agent until it answers or ctx ends. Configuring is idempotent, so it also
+// serves to find out whether the agent has started.
 func (s *Service) configure(ctx context.Context, b *entry, cfg agentapi.Config) error {
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
@@ -220,7 +220,7 @@ func (s *Service) probe(b *entry) error {
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ReadinessTimeout)
 	defer cancel()
-	// What answers is hostile: bounded headers, no redirects, the body is not read.
+	// The server in the sandbox is hostile: bounded headers, no redirects, the body is not read.
 	client := &http.Client{
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

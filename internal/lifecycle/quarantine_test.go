@@ -108,7 +108,7 @@ func TestCheckpointThatALiveSandboxDoesNotHaveIsQuarantined(t *testing.T) {
 	e.wantQuarantined(string(sb.ID) + "/" + string(cp.ID))
 }
 
-// What rows gave up is removed although a crash kept its files, and so is what is not whole.
+// Discarded states are removed although a crash left their files, and so are incomplete states.
 func TestWhatRowsGaveUpIsNotQuarantined(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()

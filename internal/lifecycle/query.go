@@ -12,8 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Get returns the sandbox that ref means: an id, or a name, of which the live
-// sandbox is meant and else the one that was made last. Errors: NotFound.
+// Get returns the sandbox with an id or a name: the live sandbox of the name, or else the newest.
+// Errors: NotFound.
 func (s *Service) Get(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
 	_, sb, err := s.find(ctx, c, ref)
 	return c.Shown(sb), err
@@ -38,9 +38,9 @@ func (s *Service) Images(ctx context.Context, c sandbox.Caller) ([]spec.Image, e
 	return slices.DeleteFunc(list, func(img spec.Image) bool { return !img.VisibleTo(c.Workspace) }), err
 }
 
-// Image returns what a reference means: an image that is here, a built-in one, or
-// one that a registry may have, of which only id and name are known; so it is with
-// one that is not known to be for the caller. Errors: Invalid, NotFound.
+// Image returns the image of a reference: a stored image, a built-in image, or an image that a
+// registry may have, with only its id and name; the same for an image that the caller is not known
+// to be allowed to use. Errors: Invalid, NotFound.
 func (s *Service) Image(ctx context.Context, c sandbox.Caller, ref string) (spec.Image, error) {
 	img, err := s.images.Lookup(ctx, ref)
 	if err != nil || img.VisibleTo(c.Workspace) {
@@ -155,8 +155,8 @@ func (s *Service) FindID(ctx context.Context, id sandbox.ID) (*box.Box, sandbox.
 	return b.Box, sb, err
 }
 
-// Wake resumes a paused sandbox, with its memory if possible, and returns when it runs. Many
-// callers at once wait for the same resume. Errors: those of [Service.Resume]; Ended.
+// Wake resumes a paused sandbox, with its memory if possible, and returns when it runs. Concurrent
+// callers wait for the same resume. Errors: the errors of [Service.Resume]; Ended.
 func (s *Service) Wake(ctx context.Context, b *box.Box) error {
 	return b.Exclusively(ctx, box.Resume, func() error {
 		e := s.boxes.byID(b.ID)
@@ -185,7 +185,7 @@ func (s *Service) findRef(ctx context.Context, c sandbox.Caller, ref string) (*e
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return nil, sandbox.Sandbox{}, err
 		}
-		// A name may look like an id, too.
+		// A name may also look like an id.
 	}
 	if b := s.boxes.byName(c.Workspace, ref); b != nil {
 		return b.live()

@@ -101,7 +101,7 @@ func TestNoMoreThanTheQuotaIsLetIn(t *testing.T) {
 	if used := s.used(); used.Disk.Paused != before.Disk.Paused || used.Sandboxes > most {
 		t.Errorf("after a restart: %+v, before %+v", used, before)
 	}
-	for used := s.used(); used.Sandboxes < most; used = s.used() { // those that were being made have ended
+	for used := s.used(); used.Sandboxes < most; used = s.used() { // the sandboxes that were being made have ended
 		s.create(lifecycle.CreateRequest{})
 	}
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
@@ -126,7 +126,7 @@ func TestQuotaOfResources(t *testing.T) {
 	if _, _, err := s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "resources.cpu") {
 		t.Errorf("a build beyond the maximum of one sandbox: %v, want code invalid about resources.cpu", err)
 	}
-	// What nobody asked for is cut.
+	// Default resources are cut to the quota.
 	have, release, err := s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 128 << 20}, 0, nil)
 	if err != nil || have.MemoryBytes != 128<<20 || have.CPUMilli != 500 || have.DiskBytes == 0 {
 		t.Errorf("a build within the maximum of one sandbox has %+v, %v", have, err)
@@ -204,7 +204,7 @@ func TestCreatesPerMinute(t *testing.T) {
 	}
 	_, err = s.Fork(t.Context(), s.caller, "n0", lifecycle.ForkRequest{})
 	wantRefused(t, "a fork", err, quota.LimitCreates)
-	// What was refused for another reason costs none either.
+	// A create that is refused for another reason takes no token either.
 	s.setQuota(quota.Limits{quota.LimitCreates: 4, quota.LimitSandboxes: 3})
 	for range 5 {
 		_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
@@ -212,8 +212,8 @@ func TestCreatesPerMinute(t *testing.T) {
 	}
 }
 
-// TestReplaceEndsNothingForNothing: the old sandbox stays when there would be no
-// room for the new one.
+// TestReplaceEndsNothingForNothing: the old sandbox stays if the new sandbox would exceed the
+// quota.
 func TestReplaceEndsNothingForNothing(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.Quota = quota.Limits{quota.LimitSandboxes: 1, quota.LimitMemory: 512 << 20, quota.LimitCreates: 2}
@@ -231,8 +231,8 @@ func TestReplaceEndsNothingForNothing(t *testing.T) {
 	s.reach("a", sandbox.Running)
 }
 
-// TestReplaceOnAFullServer: one that is paused makes no room in the server, one
-// that runs does.
+// TestReplaceOnAFullServer: a paused sandbox frees no capacity of the server, a running sandbox
+// does.
 func TestReplaceOnAFullServer(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.MaxSandboxes = 2
@@ -268,8 +268,8 @@ func TestResumeWithinTheDisk(t *testing.T) {
 	}
 }
 
-// TestBuiltImagesCount: what a workspace has built counts for its disk, and what its builds
-// have left beside that goes for whatever needs the room.
+// TestBuiltImagesCount: the built images of a workspace count for its disk, and its build cache is
+// removed when the space is needed.
 func TestBuiltImagesCount(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.Quota = quota.Limits{quota.LimitDisk: 4 << 30}
@@ -464,8 +464,8 @@ func TestOutputCountsForTheDisk(t *testing.T) {
 	wantRefused(t, "checkpoint beside the streams", err, quota.LimitDisk)
 }
 
-// TestUploadsCountForTheDisk: the files of a build count while they wait, and are
-// refused as soon as there is no room for them.
+// TestUploadsCountForTheDisk: the files of a build count while they wait, and are refused when the
+// disk quota is used up.
 func TestUploadsCountForTheDisk(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()

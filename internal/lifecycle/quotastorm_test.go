@@ -35,7 +35,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 	}
 	disk := s.used().Disk.Total() + (most-1)*(2<<30) + 5000
 	s.setQuota(quota.Limits{quota.LimitSandboxes: most, quota.LimitDisk: disk})
-	// What is used is not read at one moment: the sum of the disk counts when all is quiet.
+	// The use is not read at a single moment: the sum of the disk counts when all is quiet.
 	check := func(when string, quiet bool) {
 		t.Helper()
 		if used := s.used(); used.Sandboxes > most || quiet && used.Disk.Total() > disk {
@@ -120,8 +120,8 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 	}
 }
 
-// TestSnapshotThatDoesNotFit is known to be too large when it is made, and then
-// nothing is left of it.
+// TestSnapshotThatDoesNotFit: the size of a snapshot is known when it is made; if it is too large,
+// its files are removed.
 func TestSnapshotThatDoesNotFit(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()

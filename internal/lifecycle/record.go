@@ -9,9 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// recordIn is record for a sandbox that waits for room as the request says. With
-// Replace the live sandbox of its name ends when there is room for the new one in
-// its place, and not before.
+// recordIn is record for a sandbox that may wait for admission. With Replace the live sandbox of
+// its name ends when the quota fits the new sandbox in its place, and not before.
 func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandbox.Creation, req *CreateRequest, kind pool.Kind) (b *entry, rec sandbox.Recorded, err error) {
 	if req.ID != "" {
 		kind = pool.Kind{} // no box of the pool has that id
@@ -35,7 +34,7 @@ func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandb
 	return b, rec, err
 }
 
-// recordInPlace is record for a sandbox that may end that of old, which may be nil.
+// recordInPlace is record for a sandbox that may replace old, which may be nil.
 func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, a quota.Admission, old *entry, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	if old == nil {
 		b, rec, err := s.record(ctx, creation, a, kind)
@@ -129,8 +128,8 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota
 	return nil, rec, err
 }
 
-// recordForks writes the creations of the children of a fork, as record does. The
-// boxes of those that were not recorded, because others have their names, are nil.
+// recordForks writes the creations of the children of a fork, as record does. The box of a child is
+// nil if another sandbox has its name.
 func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) ([]*entry, []sandbox.Recorded, error) {
 	list := make([]*entry, len(children))
 	for i, c := range children {

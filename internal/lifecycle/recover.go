@@ -52,7 +52,7 @@ func (s *Service) recoverBox(ctx context.Context, b *entry) {
 		b.Lock()
 		defer b.Unlock()
 		s.destroyLater(b)
-	case late != "" && late != sandbox.CauseIdle: // what is idle is looked at when it can be asked
+	case late != "" && late != sandbox.CauseIdle: // an idle sandbox is examined once it answers
 		s.endOrLog(b, timeoutCause(late, &sb))
 	case sb.State == sandbox.Provisioning:
 		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server was restarted while the sandbox was being started"})

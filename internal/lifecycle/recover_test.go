@@ -39,8 +39,8 @@ func TestCallsOfALife(t *testing.T) {
 // TestCrashAtEveryStep kills the server right before and right after each call
 // that changes something, starts the next one, and looks at what it makes of it.
 func TestCrashAtEveryStep(t *testing.T) {
-	// What is recorded when the server dies behind the n-th call of life, and what
-	// the next server makes of it. n is 0 for before the first.
+	// The recorded state when the server dies after the n-th call of life, and the state that the next
+	// server makes of it. n is 0 for before the first call.
 	after := []struct {
 		state sandbox.State // "" for no row
 		cause sandbox.CauseCode
@@ -68,7 +68,7 @@ func crashAt(t *testing.T, call string, before bool, state sandbox.State, cause 
 	e := newEnv(t)
 	s := e.start()
 	died := make(chan struct{})
-	tell := sync.OnceFunc(func() { close(died) }) // what fails may be tried again before the server is gone
+	tell := sync.OnceFunc(func() { close(died) }) // the server may retry a failed call before it ends
 	die := func(_ int, c string) error {
 		if c == call {
 			s.driver.faults.die()
@@ -122,7 +122,7 @@ func crashAt(t *testing.T, call string, before bool, state sandbox.State, cause 
 	if d := cmp.Diff(want, e.host.ids(), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("boxes on the host differ (-want +got):\n%s", d)
 	}
-	// Whatever happened, the name is usable and the next life is a normal one.
+	// After any crash the name is usable and the next life is normal.
 	if state == sandbox.Running {
 		s.destroy("job")
 	}
@@ -142,8 +142,8 @@ func usable(t *testing.T, s *server, ref string) {
 	}
 }
 
-// checkEvents fails the test unless a sandbox's events are those of a life that
-// came to state: each change once, in order, whatever crashed in between.
+// checkEvents fails the test unless a sandbox's events are the events of a life that reached state:
+// each change once, in order, whatever crashed in between.
 func checkEvents(t *testing.T, got []sandbox.EventType, state sandbox.State) {
 	t.Helper()
 	last := map[sandbox.State]sandbox.EventType{
@@ -176,7 +176,7 @@ func TestRecoverySortsOutWhatIsGone(t *testing.T) {
 		}
 	}
 	usable(t, s, "stays")
-	// The watcher is back, too.
+	// The watcher also works again.
 	e.host.End(stays.ID, driver.Exit{Cause: sandbox.CauseOOM})
 	if sb := s.reach("stays", sandbox.Failed); sb.Cause.Code != sandbox.CauseOOM {
 		t.Errorf("cause %v, want oom", sb.Cause)
@@ -325,8 +325,8 @@ func TestSweepRepeatsAnEndThatWasNotRecorded(t *testing.T) {
 	})
 }
 
-// TestStorm has many callers create, use and destroy the same few names while
-// boxes die and the server is killed now and then, and then looks for what is left.
+// TestStorm has many callers create, use and destroy the same few names while boxes die and the
+// server is killed now and then, and then looks for leaks.
 func TestStorm(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.SweepInterval = 5 * time.Millisecond

@@ -29,7 +29,7 @@ func TestBuildsCount(t *testing.T) {
 	half := lifecycle.CreateRequest{Name: "half", Resources: asked}
 	_, _, err = s.Create(t.Context(), s.caller, half)
 	wantRefused(t, "a sandbox beside a build", err, quota.LimitMemory)
-	for range 3 { // what is refused holds no place
+	for range 3 { // a refused create holds no place
 		_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil)
 		wantRefused(t, "a build beside a build", err, quota.LimitMemory)
 	}
@@ -37,7 +37,7 @@ func TestBuildsCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other() // what runs in a Dockerfile may take longer than a sandbox waits for what it needs
+	other() // a command of a Dockerfile may take longer than a sandbox waits for its image
 	s.Sweep()
 	if used := s.used(); used.MemoryBytes != 600<<20 {
 		t.Errorf("used by a build that is under way, after a sweep: %+v", used)
@@ -63,7 +63,7 @@ func TestBuildsLeaveSnapshotsTheirPlaces(t *testing.T) {
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	entered, release := make(chan struct{}), make(chan struct{})
-	first := sync.OnceFunc(func() { close(entered) }) // who missed the image before it was made has it made again
+	first := sync.OnceFunc(func() { close(entered) }) // a sandbox that finds no image has it made again
 	e.images.missing(func(ctx context.Context, _ string, _ func(phase.Event)) error {
 		first()
 		<-release

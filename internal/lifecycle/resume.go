@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// resume takes the flight's box from paused to running.
+// resume takes the box of the operation from paused to running.
 func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	sb := b.Sandbox()
 	switch sb.State {
@@ -31,9 +31,9 @@ func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	return s.resumeFrom(b, sb.Saved, sb.ImageDigest, memory)
 }
 
-// resumeFrom brings a box that is paused, or was abandoned, back from one of its
-// checkpoints, which lies on the root filesystem of digest and is then consumed.
-// What it was paused with is gone once this is recorded.
+// resumeFrom resumes a box that is paused, or was abandoned, from one of its checkpoints, which is
+// based on the root filesystem of digest and is then consumed. The state that it was paused with is
+// removed once this is recorded.
 func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string, memory sandbox.MemoryPolicy) error {
 	begin := time.Now()
 	lost, err := s.saved.Restorable(s.saved.Path(b.ID, from), memory)

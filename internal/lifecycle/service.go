@@ -38,8 +38,8 @@ type Store interface {
 	// unless the key was used before or a live sandbox of the workspace has the
 	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
 	CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (sandbox.Recorded, error)
-	// CreateForks records the children of a fork, all whose names are free or none.
-	// Errors: QuotaExceeded unless there is room for all.
+	// CreateForks records the children of a fork whose names are free. Errors: QuotaExceeded unless
+	// the quota fits all of them.
 	CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) ([]sandbox.Recorded, error)
 	// SetBox records what a provisioning sandbox is made of. Errors: NotFound,
 	// Conflict when it is not provisioning any more.
@@ -48,8 +48,8 @@ type Store interface {
 	// mutate makes, and appends ev. Errors: NotFound, Conflict when it is not in state from.
 	Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error)
 
-	// ResumeSandbox moves a paused sandbox to resuming as Transition does, when there
-	// is room for it. Errors: as Transition; QuotaExceeded.
+	// ResumeSandbox moves a paused sandbox to resuming as Transition does, if the quota fits it.
+	// Errors: as Transition; QuotaExceeded.
 	ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error)
 
 	// SandboxByID returns a sandbox in any state. Errors: NotFound.
@@ -93,8 +93,8 @@ type Store interface {
 // Images knows the images that sandboxes are made from.
 type Images interface {
 	prepare.Images
-	// Lookup returns what is known about the image that ref means, which may be one
-	// that has to be made first: that has no digest. Errors: NotFound, naming ref.
+	// Lookup returns the known facts about the image of a reference; an image that has to be made
+	// first has no digest. Errors: NotFound, naming ref.
 	Lookup(ctx context.Context, ref string) (spec.Image, error)
 	// ForgetBuilt forgets what a workspace has built. Idempotent.
 	ForgetBuilt(ctx context.Context, ws sandbox.WorkspaceID) error
@@ -118,8 +118,8 @@ type Layers interface {
 	snapshot.Layers
 }
 
-// Deps are what the service stands on; all but Network, Streams, Layers and Metrics must be set. The service
-// uses them until Close and does not close them.
+// Deps are the dependencies of the service; all but Network, Streams, Layers and Metrics must be
+// set. The service uses them until Close and does not close them.
 type Deps struct {
 	Store Store
 	// Checkpoints records the saved states of sandboxes, Snapshots and Drafts record snapshots, and
@@ -147,10 +147,9 @@ type Deps struct {
 	Metrics prometheus.Registerer
 }
 
-// Service makes every state change of a sandbox. All methods may be called
-// concurrently, between Start and Close; before and after, those that change
-// something answer Unavailable. Errors carry codes of package sandbox; another
-// workspace's sandbox is NotFound, like one that does not exist.
+// Service makes every state change of a sandbox. All methods may be called concurrently, between
+// Start and Close; before and after, methods that change something return Unavailable. Errors carry
+// codes of package sandbox; another workspace's sandbox is NotFound, as if it did not exist.
 type Service struct {
 	cfg     Config
 	store   Store
@@ -182,8 +181,8 @@ type Service struct {
 	ctx  context.Context   // of work
 }
 
-// Memory returns what bounds the memory of calls into sandboxes, by workspace. What else
-// requests make this process hold is to be counted there as well.
+// Memory returns the budget for the memory of calls into sandboxes, by workspace. Other memory that
+// requests use in this process counts there as well.
 func (s *Service) Memory() *agentapi.Memory { return s.calls }
 
 // Guest returns the calls into running sandboxes.
@@ -294,10 +293,10 @@ func (s *Service) Snapshots() *snapshot.Service { return s.snapshots }
 // Prepare returns the service that makes root filesystems: pulls, and installs of packages.
 func (s *Service) Prepare() *prepare.Service { return s.prepare }
 
-// Start takes over the sandboxes of the server that ran before (see the package
-// comment) and begins the background work. It returns when every running sandbox
-// can be used again; ending those that were lost goes on in the background. When
-// it fails, or ctx ends, the service is as good as closed.
+// Start takes over the sandboxes of the previous server (see the package comment) and begins the
+// background work. It returns when every running sandbox can be used again; the end of lost
+// sandboxes goes on in the background. When it fails, or ctx ends, the service is as good as
+// closed.
 func (s *Service) Start(ctx context.Context) error {
 	if !s.work.Start() {
 		return errors.New("lifecycle: started twice")
@@ -315,7 +314,7 @@ func (s *Service) Start(ctx context.Context) error {
 		return err
 	}
 	if err := s.saved.Tidy(s.driver, s.quarantine); err != nil {
-		s.log.Error("what earlier servers kept for sandboxes is not removed", "error", err)
+		s.log.Error("files of earlier servers not removed", "error", err)
 	}
 	s.work.Go(s.sweepLoop)
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })

@@ -202,7 +202,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("deleted snapshot: %v", err)
 	}
 	s.pause(string(child.ID))
-	s.resume(string(child.ID)) // what it was made from is deleted
+	s.resume(string(child.ID)) // its source is deleted
 }
 
 // TestSnapshotIsCollectedWhenNothingNeedsIt deletes a snapshot that a sandbox was

@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
-// Files of a root filesystem are what was asked for.
+// Files returns the requested path as the only file.
 func (c *catalogue) Files(_ context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
 	return sandbox.SnapshotFilePage{Files: []sandbox.SnapshotFile{{Path: digest + " " + q.Path}}}, nil
 }

@@ -162,7 +162,7 @@ func TestCallsResumeOnce(t *testing.T) {
 			} else if _, err := s.Guest().Stat(ctx, e.caller, "p", "/tmp/a"); err != nil {
 				t.Errorf("Stat: %v", err)
 			}
-			_ = wakes.Resumed() // those that came late found it running
+			_ = wakes.Resumed() // late callers found it running
 		})
 	}
 	wg.Wait()
@@ -234,7 +234,7 @@ func TestResumeThatFailsLosesNothing(t *testing.T) {
 		"Agent":      {fake.Faults{Dial: fake.Fail(sandbox.Errorf(sandbox.Unavailable, "gone"))}, sandbox.Unavailable},
 	} {
 		if name == "Agent" {
-			again(time.Second) // one that never answers is waited for so long
+			again(time.Second) // the longest wait for an agent that never answers
 		}
 		e.host.SetFaults(tc.faults)
 		if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryRequire}); sandbox.CodeOf(err) != tc.code {
@@ -312,7 +312,7 @@ func TestUseKeepsASandboxFromIdling(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	// A command that runs counts, too: the clock starts again whenever it is found.
+	// A running command also counts: the clock starts again whenever a sweep finds it.
 	before, err := s.Get(t.Context(), e.caller, ref)
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +381,7 @@ func TestCheckpoints(t *testing.T) {
 	}
 }
 
-// What a driver keeps for checkpoints is removed when there are none that need it.
+// The files of a driver for checkpoints are removed when no checkpoint needs them.
 func TestStartTidiesForTheCheckpointsThereAre(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()

@@ -151,7 +151,7 @@ func (s *Service) destroyOrphan(id sandbox.ID) {
 	s.metrics.orphans.Inc()
 }
 
-// purge forgets what is kept long enough.
+// purge removes everything whose retention time has passed.
 func (s *Service) purge() {
 	now := time.Now()
 	var before time.Time

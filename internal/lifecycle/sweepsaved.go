@@ -80,7 +80,7 @@ func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 // sweepName removes what no row has from the checkpoint store, or moves it into quarantine when it
 // is whole, was not discarded, and there is a reason.
 func (s *Service) sweepName(owner sandbox.ID, id sandbox.CheckpointID, reason string) error {
-	_, saved := sandbox.ParseID(string(id)) // what is being made has other names
+	_, saved := sandbox.ParseID(string(id)) // unfinished states have other names
 	if reason == "" || !saved || !s.saved.IsComplete(owner, id) {
 		return s.saved.Remove(owner, id)
 	}

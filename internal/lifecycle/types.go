@@ -44,7 +44,7 @@ type CreateRequest struct {
 	Timeouts sandbox.Timeouts `json:",omitzero"`
 	// CheckpointInterval is the time between automatic checkpoints; 0 means none.
 	CheckpointInterval time.Duration `json:",omitempty"`
-	// Description and Metadata are kept and shown, and mean nothing to the server.
+	// Description and Metadata are stored and shown, without a meaning to the server.
 	Description string            `json:",omitempty"`
 	Metadata    map[string]string `json:",omitempty"`
 	// Command, when set, is started as an execution as soon as the sandbox runs; with
@@ -57,9 +57,9 @@ type CreateRequest struct {
 	// Replace ends a live sandbox of the same name, whose place in the quota the new
 	// one may have.
 	Replace bool
-	// WaitForQuota is how long the request may wait for room in the quota of the
-	// workspace, and on the server, behind those of the workspace that wait already.
-	// Nothing is recorded meanwhile.
+	// WaitForQuota bounds the time for which the request may wait for the quota of the workspace, and
+	// the capacity of the server, in the workspace's queue. The sandbox is recorded only when it is
+	// admitted.
 	WaitForQuota time.Duration
 	// IdempotencyKey, when set, makes a repeated create within 24 hours answer the
 	// sandbox of the first one, even after its end; the same key with another
@@ -80,21 +80,22 @@ type ForkRequest struct {
 	TTL time.Duration
 	// Timeouts replace the parent's when not nil.
 	Timeouts *sandbox.Timeouts
-	// WaitForQuota is how long the request may wait for room for all children, as that
-	// of a [CreateRequest]. The parent goes on meanwhile.
+	// WaitForQuota bounds the time for which the request may wait for capacity for all children, as in
+	// a [CreateRequest]. The parent goes on meanwhile.
 	WaitForQuota time.Duration
 }
 
 // ResumeRequest says how a paused sandbox is brought back.
 type ResumeRequest struct {
-	// Memory is what happens when its memory cannot be brought back.
+	// Memory is the policy if its memory cannot be restored.
 	Memory sandbox.MemoryPolicy
-	// WaitForQuota is how long the request may wait for room, as that of a [CreateRequest].
+	// WaitForQuota bounds the time for which the request may wait for capacity, as in a
+	// [CreateRequest].
 	WaitForQuota time.Duration
 }
 
-// ForkResult is what became of one child: Err is nil when Sandbox runs. A child
-// that was recorded and then failed has both.
+// ForkResult is the result of a child: Err is nil when Sandbox runs. A child that was recorded and
+// then failed has both.
 type ForkResult struct {
 	Sandbox sandbox.Sandbox
 	Err     error

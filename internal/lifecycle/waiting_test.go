@@ -25,8 +25,8 @@ func (e *env) workspace(name string) sandbox.Caller {
 	return sandbox.Caller{User: e.caller.User, Workspace: ws.ID}
 }
 
-// TestResumesAndForksWait: they come in behind those that wait already. Nobody who wants
-// something new passes them, and a call that wakes another sandbox only where there is room.
+// TestResumesAndForksWait: they join the end of the queue. No new request passes them, and a call
+// that wakes another sandbox only uses free capacity.
 func TestResumesAndForksWait(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
@@ -91,7 +91,7 @@ func TestResumesAndForksWait(t *testing.T) {
 	}
 }
 
-// TestWaitingResumeOfWhatEnds is told that its sandbox has ended.
+// TestWaitingResumeOfWhatEnds: the error says that the sandbox has ended.
 func TestWaitingResumeOfWhatEnds(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
@@ -129,9 +129,8 @@ func TestWhatNeverFitsDoesNotWait(t *testing.T) {
 	wantRefused(t, "a fork of more than the quota", err, quota.LimitSandboxes)
 }
 
-// TestFullServerTakesTurns: of several workspaces that wait for room on a full
-// server none gets two places before each has got one, and nobody who does not
-// wait gets any.
+// TestFullServerTakesTurns: of several workspaces that wait on a full server none gets two places
+// before each has got one, and no request that does not wait gets any.
 func TestFullServerTakesTurns(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.MaxSandboxes = 1
@@ -175,7 +174,7 @@ func TestFullServerTakesTurns(t *testing.T) {
 		next := <-in
 		owner, last = next.who, next.sb
 		order = append(order, owner.Workspace)
-		// The next of that workspace has found the server full, too.
+		// The next request of that workspace also found the server full.
 		eventually(t, "its next one waits", func() bool {
 			return s.Waiting(owner.Workspace) == 0 || slices.Contains(s.WaitingForServer(), owner.Workspace)
 		})

@@ -24,10 +24,9 @@ const (
 	poolPatience = time.Second
 )
 
-// warmBox is what the service knows of a box in the pool. Its agent answers, and nothing was
-// ever run in it but its image's "true". It is in the index of boxes without a view, so
-// that nobody can find it and the sweep leaves it alone; it has no row, so that
-// the next server's sweep destroys it.
+// warmBox is a box in the pool. Its agent answers, and nothing was ever run in it but its image's
+// "true". It is in the index of boxes without a view, so that nobody can find it and the sweep
+// ignores it; it has no row, so that the next server's sweep destroys it.
 type warmBox struct {
 	box    *entry
 	handle driver.Handle
@@ -73,7 +72,7 @@ func (s *Service) planPool() {
 func (s *Service) fillPool() {
 	for {
 		t, ok := s.pool.Missing()
-		if !ok || !s.calm() || !s.roomForWarmBox(t) {
+		if !ok || !s.calm() || !s.fitsWarmBox(t) {
 			return
 		}
 		sp, err := s.makeWarmBox(t)
@@ -90,15 +89,15 @@ func (s *Service) fillPool() {
 	}
 }
 
-// roomForWarmBox reports whether the pool may have one more box: it has only what is left
-// of the disk, and of what may be promised.
-func (s *Service) roomForWarmBox(t pool.Kind) bool {
+// fitsWarmBox reports whether the pool may have another box: the pool may only use free disk, and
+// capacity that is not promised.
+func (s *Service) fitsWarmBox(t pool.Kind) bool {
 	if s.saved.CheckFree(s.cfg.MinFreeDisk) != nil {
 		return false
 	}
 	promised, err := s.store.Promised(s.ctx)
 	if err != nil {
-		s.logSweep("look for room for the pool", err)
+		s.logSweep("check the capacity for the pool", err)
 		return false
 	}
 	for kind, n := range s.pool.Ready() {
@@ -124,7 +123,7 @@ func (s *Service) calm() bool {
 	}
 }
 
-// makeWarmBox makes a box that is ready for a sandbox. On an error nothing of it is left.
+// makeWarmBox makes a box that is ready for a sandbox. After an error the box is destroyed.
 func (s *Service) makeWarmBox(t pool.Kind) (*pool.Box[warmBox], error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.StartTimeout)
 	defer cancel()
@@ -177,15 +176,15 @@ func (s *Service) warmUp(ctx context.Context, b *entry) error {
 // watchWarmBox gives a box up that ends while it is in the pool. The next plan
 // makes another; at once, boxes that cannot live would be made without end.
 func (s *Service) watchWarmBox(ctx context.Context, sp *pool.Box[warmBox]) {
-	_, _ = s.driver.Wait(ctx, sp.Value.box.ID) // an error, too, means that it is of no use
+	_, _ = s.driver.Wait(ctx, sp.Value.box.ID) // an error also makes it useless
 	if ctx.Err() == nil && s.pool.Remove(sp) {
 		s.log.Warn("a box of the pool has ended", "box", sp.Value.box.ID)
 		s.discard(sp)
 	}
 }
 
-// discard destroys a box that is in the pool no more. What is left of it after
-// an error is an orphan, which the sweep destroys.
+// discard destroys a box that is no longer in the pool. If that fails, the box is an orphan, which
+// the sweep destroys.
 func (s *Service) discard(sp *pool.Box[warmBox]) {
 	sp.Value.stop()
 	b := sp.Value.box
@@ -209,8 +208,8 @@ func (s *Service) drainPool(ctx context.Context) {
 	}
 }
 
-// useWarmBox makes the box that a sandbox took from the pool its own, and reports
-// false when there is none or it turned out to be of no use; then nothing of it is left.
+// useWarmBox assigns the box that a sandbox took from the pool to the sandbox, and reports false
+// when there is none or it turned out to be useless; then the box is destroyed.
 func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bool, error) {
 	if !b.warm {
 		return false, nil

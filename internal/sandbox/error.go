@@ -13,7 +13,7 @@ type Code string
 // The codes.
 const (
 	Invalid          Code = "invalid"           // the request is malformed or out of range; Field names where
-	Unauthenticated  Code = "unauthenticated"   // no token, or one that is unknown, expired or revoked
+	Unauthenticated  Code = "unauthenticated"   // no token, or an unknown, expired or revoked token
 	Forbidden        Code = "forbidden"         // the token is good but may not do this
 	NotFound         Code = "not_found"         // no such object, or it is another workspace's
 	FileNotFound     Code = "file_not_found"    // no such file or directory in the sandbox or snapshot
@@ -83,7 +83,7 @@ func Wrap(code Code, err error, format string, args ...any) *Error {
 
 // ErrNoSpace is wrapped by errors of code [Unavailable] which say that a file system of
 // the server is full.
-var ErrNoSpace = errors.New("no space is left on the server's disk")
+var ErrNoSpace = errors.New("the server's disk has no space")
 
 // noSpaceRetry is how long a caller should wait for space on the server's disk.
 const noSpaceRetry = 10 * time.Second

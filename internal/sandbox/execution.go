@@ -79,7 +79,7 @@ func (s ExecutionState) Ended() bool { return s != ExecutionQueued && s != Execu
 // Cancel says how far an execution was asked to end.
 type Cancel string
 
-// What can be asked for.
+// The requests to cancel.
 const (
 	CancelNone  Cancel = ""
 	CancelTerm  Cancel = "term"  // SIGTERM, and SIGKILL after a grace time
@@ -94,8 +94,8 @@ type Execution struct {
 	Kind      ExecutionKind
 	Argv      []string
 	State     ExecutionState
-	// ExitCode is what the command exited with, 128+signal when a signal ended it;
-	// nil as long as that is not known, for ever when it cannot be known.
+	// ExitCode is the exit code of the command, 128+signal when a signal ended it; nil while it is
+	// unknown, which may be for ever.
 	ExitCode *int
 	// Error is one sentence about why it failed other than by its exit code.
 	Error string
@@ -103,7 +103,7 @@ type Execution struct {
 	TTY bool
 	// OneShot says that its sandbox ends with it.
 	OneShot bool
-	// Cancel is what was asked for so far.
+	// Cancel is the strongest request to cancel so far.
 	Cancel Cancel
 
 	// Stdin is the stream it reads from; "" for none.
@@ -124,7 +124,7 @@ type StreamRef struct {
 	ID StreamID
 	// Off says that the caller did not want it: it holds nothing.
 	Off bool
-	// Bytes is how many are kept; Truncated says that there were more.
+	// Bytes is the number of stored bytes; Truncated reports that further bytes were dropped.
 	Bytes     int64
 	Truncated bool
 }
@@ -135,7 +135,7 @@ func (e *Execution) TimedOut() bool { return e.State == ExecutionTimeout }
 // StreamInfo describes a stream at a moment.
 type StreamInfo struct {
 	ID StreamID
-	// Bytes is how many are kept; Truncated says that there were more.
+	// Bytes is the number of stored bytes; Truncated reports that further bytes were dropped.
 	Bytes     int64
 	Truncated bool
 	// Ended says that nothing will be added.

@@ -14,8 +14,8 @@ type Network struct {
 	Ports []uint16
 }
 
-// Usage is what a sandbox has used since it was made: over pauses, restarts of
-// the server, and after its end.
+// Usage is the use of a sandbox since it was made: over pauses, restarts of the server, and after
+// its end.
 type Usage struct {
 	// At is when it was measured; zero when it never was.
 	At time.Time
@@ -23,7 +23,7 @@ type Usage struct {
 	Running, CPU time.Duration
 	// MemoryByteSeconds is its memory in use, added up over the time it ran.
 	MemoryByteSeconds int64
-	// SentBytes and ReceivedBytes are what went over its network interface, as IP packets.
+	// SentBytes and ReceivedBytes are the bytes of IP packets over its network interface.
 	SentBytes, ReceivedBytes int64
 	// BoxCPU is how much of CPU was measured of the box it has now: a restarted
 	// server goes on counting from there.

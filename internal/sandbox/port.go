@@ -55,8 +55,8 @@ func PortLabel(port uint16) string {
 // host label of a sandbox.
 func IsPortLabel(label string) bool { return portLabel.MatchString(label) }
 
-// Publish makes ports those that the sandbox publishes: ports that it published
-// before keep their label and access, the others get a label and are public.
+// Publish sets the published ports: a port that was published before keeps its label and access,
+// other ports get a label and are public.
 func (s *Sandbox) Publish(ports []uint16, now time.Time) {
 	s.Network.Ports, s.Published = nil, publish(s.Published, ports, now)
 	for _, p := range s.Published {

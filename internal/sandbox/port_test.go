@@ -11,8 +11,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestPortLabels has no label of a port be taken for that of a sandbox, whatever the
-// sandbox is called, and the other way round.
+// TestPortLabels: no label of a port can be the label of a sandbox, whatever the sandbox is called,
+// and vice versa.
 func TestPortLabels(t *testing.T) {
 	seen := map[string]bool{}
 	for i := range 1000 {

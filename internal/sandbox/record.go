@@ -10,7 +10,7 @@ type Filter struct {
 	Name string
 	// Labels must all be present with these values.
 	Labels map[string]string
-	// Snapshot, when set, is what they were made from.
+	// Snapshot, when set, selects the sandboxes made from it.
 	Snapshot SnapshotID
 	// Limit is the page size, 1 to 1000; 0 means 100.
 	Limit int
@@ -18,7 +18,7 @@ type Filter struct {
 	Cursor string
 }
 
-// Creation is what is recorded, as a whole or not at all, when a sandbox is accepted.
+// Creation is the record of an accepted sandbox, written as a whole or not at all.
 type Creation struct {
 	// Sandbox is the row, in state [Provisioning].
 	Sandbox Sandbox
@@ -42,14 +42,14 @@ type Ending struct {
 
 // Recorded is the answer to a [Creation].
 type Recorded struct {
-	// Sandbox is the new one, or the one that was there before.
+	// Sandbox is the new sandbox, or the existing sandbox.
 	Sandbox Sandbox
-	// RequestHash is that of the request that made Sandbox.
+	// RequestHash is the hash of the request that made Sandbox.
 	RequestHash string
 	// By says how an existing sandbox was found.
 	By Match
-	// Dying, unless nil, is the sandbox of the same name that is being destroyed, also
-	// one that is replaced by Sandbox.
+	// Dying, unless nil, is the sandbox of the same name that is being destroyed, possibly because
+	// Sandbox replaces it.
 	Dying *Sandbox
 }
 

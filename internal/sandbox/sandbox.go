@@ -46,9 +46,9 @@ type Sandbox struct {
 	// ImageDigest the content it resolved to ("" until resolved).
 	Image       string
 	ImageDigest string
-	// ImageID is the image's, or that of the catalogue's entry that was asked for;
-	// "" when it was made from a snapshot. Registry is the credential to pull it
-	// with; "" is whichever the workspace has for the reference's host.
+	// ImageID is the id of the image, or of the requested entry of the catalogue; "" for a sandbox
+	// made from a snapshot. Registry is the credential to pull it with; "" is any credential of the
+	// workspace for the reference's host.
 	ImageID   ImageID
 	Registry  RegistryID
 	Env       map[string]string
@@ -73,8 +73,8 @@ type Sandbox struct {
 	Metadata    map[string]string
 	// Parent is the sandbox it was forked from; "" for none.
 	Parent ID
-	// Snapshot is what it was made from; "" for an image. ImageDigest is set from the
-	// beginning then.
+	// Snapshot is the snapshot it was made from; "" for an image. ImageDigest is then set from the
+	// beginning.
 	Snapshot SnapshotID
 	// AptPackages are Debian packages and NpmPackages npm packages that were installed
 	// before it was made, as the caller wrote them.
@@ -82,7 +82,7 @@ type Sandbox struct {
 	// Saved is the state it is restored from, while it is pausing, paused or
 	// resuming; "" otherwise.
 	Saved CheckpointID
-	// SavedBytes is what that takes on disk, while it is paused; 0 when not known.
+	// SavedBytes is the disk space of the saved state, while it is paused; 0 when unknown.
 	SavedBytes int64
 	// PausedAt is when it was paused; zero unless it is paused or resuming.
 	PausedAt time.Time

@@ -40,19 +40,18 @@ type Snapshot struct {
 	Description string
 	Message     string
 	Metadata    map[string]string
-	// Parent is the snapshot that came before it: the last one taken of the same
-	// sandbox, else the one that was made from; of a build the one that held its name
-	// and tag. "" for none.
+	// Parent is the previous snapshot: the last snapshot of the same sandbox, or else the snapshot
+	// that the sandbox was made from; for a build the snapshot that had its name and tag. "" for none.
 	Parent SnapshotID
-	// Sandbox is what it was taken of; "" for a build.
+	// Sandbox is the source of the snapshot; "" for a build.
 	Sandbox ID
 	// Image is the reference of the image at the bottom, BaseDigest the root
 	// filesystem it was laid on, Digest the root filesystem that came out.
 	Image      string
 	BaseDigest string
 	Digest     string
-	// SizeBytes is what the root filesystem takes on disk, FileCount the names in it,
-	// LayerBytes what was written beyond the base takes, compressed.
+	// SizeBytes is the disk space of the root filesystem, FileCount the number of names in it,
+	// LayerBytes the compressed size of the changes to the base.
 	SizeBytes  int64
 	LayerBytes int64
 	FileCount  int64

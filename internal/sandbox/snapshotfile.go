@@ -32,7 +32,7 @@ type SnapshotFile struct {
 // SnapshotFileQuery says which names are asked for: those below a directory, or
 // a file alone.
 type SnapshotFileQuery struct {
-	// Path is that of the directory or file; "" is the root.
+	// Path is the path of the directory or file; "" is the root.
 	Path string
 	// Recursive: not only what is in the directory, but all below.
 	Recursive bool

@@ -19,9 +19,9 @@ const (
 	Resuming State = "resuming"
 	// Destroying: its end is decided and recorded; resources are being freed.
 	Destroying State = "destroying"
-	// Destroyed: ended as asked (by call, ttl or idle); nothing of it is left on the host.
+	// Destroyed: ended as requested (by call, ttl or idle); it uses nothing on the host.
 	Destroyed State = "destroyed"
-	// Failed: ended by an error; nothing of it is left on the host. The cause says why.
+	// Failed: ended by an error; it uses nothing on the host. The cause has the reason.
 	Failed State = "failed"
 )
 

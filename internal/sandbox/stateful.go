@@ -34,7 +34,7 @@ type Timeouts struct {
 // OnIdle says what happens to a sandbox that was idle for too long. The values appear on the wire.
 type OnIdle string
 
-// What can happen to an idle sandbox.
+// The actions on an idle sandbox.
 const (
 	OnIdleDestroy OnIdle = "destroy"
 	OnIdlePause   OnIdle = "pause"
@@ -44,7 +44,7 @@ const (
 // resumed. The values appear on the wire.
 type MemoryPolicy string
 
-// What can be done about memory.
+// The policies for memory.
 const (
 	// MemoryPrefer, also when empty, brings it back; where that cannot be done any
 	// more, the sandbox is started anew with its files.

@@ -7,11 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// CheckText accepts least to most characters that people see as they are: with one at
-// least that shows, unless there are none, and without those that control a terminal, end
-// a line, or change the order in which the others are read. So no two names look the same
-// because of them, and what is said about one is not taken for something else.
-// Errors: Invalid, naming the field.
+// CheckText accepts least to most characters that people see unchanged: at least one visible
+// character, unless the text is empty, and no characters that control a terminal, end a line, or
+// change the reading order of others. So no two different names look the same because of such
+// characters. Errors: Invalid, naming the field.
 func CheckText(field, text string, least, most int) error {
 	n := utf8.RuneCountInString(text)
 	switch {

@@ -58,7 +58,7 @@ type Record struct {
 	// for each owner.
 	Owner sandbox.WorkspaceID `json:"owner,omitempty"`
 	// Users are the workspaces that have used an image for all workspaces with a CacheKey, and the
-	// approximate time. It counts for each of them as left by its builds.
+	// approximate time. The image counts as build cache of each of them.
 	Users map[sandbox.WorkspaceID]time.Time `json:"users,omitempty"`
 	// LostAt is the time at which a prune found that no database knows the image.
 	LostAt    time.Time        `json:"lost_at,omitzero"`
@@ -67,7 +67,7 @@ type Record struct {
 	Packages  []recipe.Package `json:"packages"`
 }
 
-// Pull says where a pulled image comes from.
+// Pull is the origin of a pulled image.
 type Pull struct {
 	Reference string    `json:"reference"` // registry/repository:tag or registry/repository@digest
 	Asked     v1.Hash   `json:"asked"`     // the digest that the reference named then: of an index or a manifest
@@ -78,7 +78,7 @@ type Pull struct {
 	Proofs  map[string]time.Time `json:"proofs,omitempty"`
 }
 
-// Commit says which layer a commit added to which base.
+// Commit names the base and the layer of a commit.
 type Commit struct {
 	Base       string      `json:"base"`    // digest of a root filesystem, or ""
 	DiffID     v1.Hash     `json:"diff_id"` // of the layer
@@ -267,9 +267,9 @@ func (ix *Index) Owned(owner sandbox.WorkspaceID, ref string) *Record {
 	return nil
 }
 
-// ByDigest returns the newest record of a digest, with one of the names if there are any, or nil.
-// Records for all workspaces come first, and among them images of the operator, such as built-in
-// images: a pulled image may have the same files and run in another way.
+// ByDigest returns the newest record of a digest, preferably with one of the names, or nil. Records
+// for all workspaces come first, and among them images of the operator, such as built-in images: a
+// pulled image may have the same files and another configuration.
 func (ix *Index) ByDigest(digest string, names ...string) *Record {
 	var pulled, own *Record
 	for i := len(ix.Images) - 1; i >= 0; i-- {
@@ -290,7 +290,7 @@ func (ix *Index) ByDigest(digest string, names ...string) *Record {
 }
 
 // Entry returns the record from which an image was made, or nil. The digest is not enough: images
-// with the same files may run in different ways.
+// with the same files may have different configurations.
 func (ix *Index) Entry(of spec.Image) *Record {
 	for i := range ix.Images {
 		r := &ix.Images[i]
@@ -374,7 +374,7 @@ func (ix *Index) Adds(rec *Record, layerBytes int64) int64 {
 	return n + layerBytes
 }
 
-// Replaced records that the file of a digest is another one now: the file of rec.
+// Replaced records that a digest has another file now: the file of rec.
 func (ix *Index) Replaced(rec *Record) {
 	for i := range ix.Images {
 		if r := &ix.Images[i]; r.Digest == rec.Digest {

@@ -1,5 +1,4 @@
-// Package phase has the steps in which images are made and moved, and what clients
-// are told of them.
+// Package phase has the phases of making and moving images, and the events that clients receive.
 package phase
 
 import "sync"
@@ -30,7 +29,7 @@ type Event struct {
 	Message string
 }
 
-// Serialised returns a function that calls progress for one goroutine at a time.
+// Serialised returns a function that calls progress from one goroutine at a time.
 func Serialised(progress func(Event)) func(Event) {
 	var mu sync.Mutex
 	return func(e Event) {

@@ -1,8 +1,8 @@
 // Package recipe reads the recipes of built-in images and makes their files.
 //
-// A [Recipe] is a directory with a recipe.yaml, which says what is in an image and how
-// the image is run. A [Bootstrapper], in general [Debian], writes the files that it asks
-// for as one tar stream; [Recipe.Write] makes a root filesystem of it.
+// A [Recipe] is a directory with a recipe.yaml, which lists the content of an image and its
+// configuration. A [Bootstrapper], in general [Debian], writes the files as one tar stream;
+// [Recipe.Write] makes a root filesystem of it.
 package recipe
 
 import (
@@ -41,28 +41,28 @@ const (
 	buildDir = "build" // given to the setup script as $BUILD, not part of the image
 )
 
-// generation is part of every recipe's hash. It changes when this package
-// changes what it makes from a recipe, so that cached images are built anew.
+// generation is part of every recipe's hash. It changes when this package makes another result of a
+// recipe, so that cached images are built anew.
 const generation = "1"
 
-// Recipe is a checked recipe: what to install and how the image is run. It is
-// immutable and safe for concurrent use.
+// Recipe is a checked recipe: the packages and the configuration of an image. It is immutable and
+// safe for concurrent use.
 type Recipe struct {
 	spec    recipeSpec // with what it inherits
-	image   spec.Image // without what only a build knows
+	image   spec.Image // without the fields that a build sets
 	runtime *spec.Runtime
 	date    time.Time
-	layers  []recipeLayer // those it inherits first
+	layers  []recipeLayer // the inherited layers first
 	hash    string
 }
 
-// recipeLayer is what one recipe directory contributes.
+// recipeLayer is the contribution of a recipe directory.
 type recipeLayer struct {
 	dir   fs.FS
 	setup string // path of its script in dir; "" for none
 }
 
-// recipeSpec is recipe.yaml as written.
+// recipeSpec is the content of recipe.yaml.
 type recipeSpec struct {
 	Name          string       `yaml:"name"`
 	Tag           string       `yaml:"tag"`
@@ -88,14 +88,14 @@ type debianSpec struct {
 	ExcludeFiles []string `yaml:"exclude_files"`
 }
 
-// npmSpec takes files out of an npm package.
+// npmSpec selects files of an npm package.
 type npmSpec struct {
 	Package   string `yaml:"package"`
 	Version   string `yaml:"version"`
 	Integrity string `yaml:"integrity"` // "sha512-" and base64, as npm writes it
 	Arch      string `yaml:"arch"`      // Debian architecture; empty for all
-	// Files maps a path in the package to one in the image: a file to a file, a
-	// directory to a directory, "" is the whole package.
+	// Files maps paths in the package to paths in the image: a file to a file, a directory to a
+	// directory, "" is the whole package.
 	Files   map[string]string `yaml:"files"`
 	Exclude []string          `yaml:"exclude"` // paths in the package
 }
@@ -117,9 +117,8 @@ func (d *yamlDuration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Load reads the recipe in dir, whose "from" may name one of the recipes
-// known. An error has code Invalid and names the field, NotFound for a "from"
-// that is not known, or is the file system's.
+// Load reads the recipe in dir, whose "from" may name a recipe in known. An error has code Invalid
+// and names the field, NotFound for an unknown "from", or is the file system's.
 func Load(dir fs.FS, known ...*Recipe) (*Recipe, error) {
 	r := &Recipe{}
 	if err := decodeYAML(dir, File, &r.spec); err != nil {
@@ -162,18 +161,17 @@ func decodeYAML(dir fs.FS, name string, into any) error {
 	return nil
 }
 
-// Runtime returns how the image describes itself as a runtime; nil when it is none.
+// Runtime returns the description of the image as a runtime; nil when it is none.
 func (r *Recipe) Runtime() *spec.Runtime { return r.runtime }
 
-// Pull returns the reference under which a registry has the image; "" for an image that is
-// made here.
+// Pull returns the reference of the image in a registry; "" for an image that is made here.
 func (r *Recipe) Pull() string { return r.spec.Pull }
 
-// Default reports whether the image is used for sandboxes that name none.
+// Default reports whether the image is for sandboxes that name none.
 func (r *Recipe) Default() bool { return r.spec.Default }
 
-// OnDemand reports whether the image is built when it is first used, and not
-// with the other built-in ones.
+// OnDemand reports whether the image is built at its first use, and not with the other built-in
+// images.
 func (r *Recipe) OnDemand() bool { return r.spec.OnDemand }
 
 // Ref returns name:tag.
@@ -184,8 +182,8 @@ func (r *Recipe) Ref() string { return r.image.Ref() }
 // not part of it.
 func (r *Recipe) Hash() string { return r.hash }
 
-// Image returns the catalogue entry as far as the recipe determines it: without
-// digest, size and times.
+// Image returns the description of the image as far as the recipe determines it: without digest,
+// size and times.
 func (r *Recipe) Image() spec.Image { return r.image }
 
 var (
@@ -196,8 +194,8 @@ var (
 	excludePath = regexp.MustCompile(`^/[A-Za-z0-9/*?._+-]+$`)
 )
 
-// check validates the spec, completes it with what the recipe inherits, and
-// derives the image and date from it.
+// check validates the spec, completes it with the inherited fields, and derives the image and date
+// from it.
 func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 	s := &r.spec
 	if parent != nil {
@@ -245,7 +243,7 @@ func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 	return r.deriveImage()
 }
 
-// checkPulled is check for a recipe of what a registry has.
+// checkPulled is check for a recipe of an image in a registry.
 func (r *Recipe) checkPulled() error {
 	s := &r.spec
 	if _, err := ociname.ParseReference(s.Pull, ociname.WithDefaultRegistry(reference.Local)); err != nil {
@@ -313,8 +311,8 @@ func (r *Recipe) deriveImage() error {
 	return nil
 }
 
-// hashFiles hashes the recipe's files, each with its path and length, in order,
-// and what it inherits. The runtime's words are not part of the image.
+// hashFiles hashes the recipe's files, each with its path and length, in order, and the inherited
+// recipes. The description of the runtime is not part of the image.
 func hashFiles(dir fs.FS, parent *Recipe) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "modbox recipe %s\n%s\n%q\n", generation, runtime.GOARCH, finishScript)
@@ -339,8 +337,8 @@ func hashFiles(dir fs.FS, parent *Recipe) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// inherit completes s with what it leaves out of a parent. Lists are added to;
-// what says how the image is used, such as its readiness port, is not inherited.
+// inherit completes s with fields of a parent. Lists are concatenated; fields about the use of the
+// image, such as its readiness port, are not inherited.
 func (s *recipeSpec) inherit(parent *recipeSpec) {
 	s.Date = cmp.Or(s.Date, parent.Date)
 	s.Memory = cmp.Or(s.Memory, parent.Memory)

@@ -17,7 +17,7 @@ import (
 // describes and is not part of the image: changing it builds nothing anew.
 const RuntimeFile = "runtime.yaml"
 
-// runtimeSpec is runtime.yaml as written.
+// runtimeSpec is the content of runtime.yaml.
 type runtimeSpec struct {
 	Icon     string   `yaml:"icon"`
 	Color    string   `yaml:"color"`
@@ -34,7 +34,7 @@ type runtimeSpec struct {
 
 var colorPattern = regexp.MustCompile(`^#[0-9A-Fa-f]{6}$`)
 
-// loadRuntime returns what runtime.yaml says about the image; nil when there is none.
+// loadRuntime returns the description in runtime.yaml; nil without one.
 func loadRuntime(dir fs.FS, img *spec.Image) (*spec.Runtime, error) {
 	var text runtimeSpec
 	err := decodeYAML(dir, RuntimeFile, &text)

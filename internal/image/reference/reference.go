@@ -1,5 +1,5 @@
-// Package reference parses and writes the names of images: those of this server, those of
-// registries, and the names that workspaces give to images that they build.
+// Package reference parses and writes the names of images: names of this server, of registries, and
+// names that workspaces give to images that they build.
 package reference
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// BuiltinPrefix begins the names of the built-in images; it may be left out.
+// BuiltinPrefix begins the names of the built-in images; it is optional in references.
 const BuiltinPrefix = "modbox/"
 
 // Local stands for the registry in references without a registry.
 const Local = "modbox.invalid"
 
-// dockerHub is how the registry library writes docker.io.
+// dockerHub is the name of docker.io in the registry library.
 const dockerHub = "index.docker.io"
 
 // Reference is a parsed reference.
@@ -54,7 +54,7 @@ func Parse(ref, defaultRegistry string) (Reference, error) {
 		if !strings.Contains(repository, "/") {
 			out.Names = append(out.Names, BuiltinPrefix+repository)
 		}
-		// No registry is asked for names of built-in images.
+		// Names of built-in images are not for registries.
 		if defaultRegistry == "" || strings.HasPrefix(repository, BuiltinPrefix) {
 			return out.identified(parsed), nil
 		}
@@ -125,19 +125,18 @@ func BuiltName(ref string) (name, tag string, err error) {
 		name = RepositoryName(parsed)
 	}
 	if strings.HasPrefix(name, BuiltinPrefix) {
-		return "", "", sandbox.InvalidField("tag", "names that begin with %s are those of built-in images", BuiltinPrefix)
+		return "", "", sandbox.InvalidField("tag", "names that begin with %s are reserved for built-in images", BuiltinPrefix)
 	}
 	return name, parsed.TagStr(), nil
 }
 
-// NamesRegistry reports whether a name, as [BuiltName] returns it, says in which
-// registry it is.
+// NamesRegistry reports whether a name, as [BuiltName] returns it, includes a registry.
 func NamesRegistry(name string) bool {
 	repo, err := ociname.NewRepository(name, ociname.WithDefaultRegistry(Local))
 	return err == nil && repo.RegistryStr() != Local
 }
 
-// CheckLocal refuses what cannot be the name and tag of an image of this store.
+// CheckLocal refuses an invalid name or tag of an image of this store.
 func CheckLocal(repository, tag string) error {
 	parsed, err := ociname.NewTag(repository+":"+tag, ociname.WithDefaultRegistry(Local))
 	if err != nil || parsed.RegistryStr() != Local || parsed.RepositoryStr() != repository {

@@ -94,13 +94,13 @@ export function encodeNetworkOptions(o: NetworkOptions): Wire["Network"] {
 
 /** The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in any case. */
 export interface Quota {
-  /** Sandboxes that may run at the same time; paused ones do not count. */
+  /** Sandboxes that may run at the same time; paused sandboxes do not count. */
   sandboxes?: number | undefined;
-  /** Memory that the running ones may be limited to, together. */
+  /** Sum of the memory limits of running sandboxes. */
   memory?: string | undefined;
-  /** CPU that the running ones may be limited to, together. */
+  /** Sum of the CPU limits of running sandboxes. */
   cpu?: string | undefined;
-  /** Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and files of builds take. */
+  /** Disk: the disk limits of running sandboxes, and the disk use of paused sandboxes, checkpoints, snapshots, output of executions and files of builds. */
   disk?: string | undefined;
   /** Sandboxes that may be made in a minute, forks included. */
   createsPerMinute?: number | undefined;
@@ -365,7 +365,7 @@ export interface SnapshotFile extends FileInfo {
 
 /** Where files of a snapshot can be downloaded. */
 export interface SnapshotDownload {
-  /** Where, relative to the server's address. Who has it needs nothing else. */
+  /** Address of the download, relative to the server's. It is a secret: it needs no token. */
   url: string;
   /** Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted. */
   expiresAt: string;
@@ -582,9 +582,9 @@ export interface PrunedImage {
   ref: string | undefined;
   /** Content address of its root file system. */
   digest: string;
-  /** Size of its root file system, which may be another image's, too, and then stays. */
+  /** Size of its root file system. If another image shares the file system, it stays. */
   sizeBytes: number;
-  /** The workspace that built it; absent for one that was pulled or comes with Modbox. */
+  /** The workspace that built it; absent for a pulled or built-in image. */
   workspaceId: string | undefined;
 }
 
@@ -722,11 +722,11 @@ export function validatedAptPackages(w: Wire["ValidatedAptPackages"]): AptPackag
 
 /** Where the output of an execution is kept. */
 export interface OutputStream {
-  /** GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted. */
+  /** GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output. */
   streamId: string;
-  /** How many bytes are kept so far. */
+  /** The number of bytes stored so far. */
   bytes: number;
-  /** There were more than are kept. */
+  /** Further bytes were dropped. */
   truncated: boolean;
 }
 
@@ -760,7 +760,7 @@ export interface Execution {
   oneShot: boolean;
   /** It was asked to end. */
   cancelling: boolean;
-  /** The stream it reads. Who has the id can write to it. */
+  /** The stream it reads. The id is a secret: it permits writing. */
   stdinStreamId: string | undefined;
   /** Its standard output. */
   stdout: OutputStream;
@@ -805,7 +805,7 @@ export function execution(w: Wire["Execution"]): Execution {
 export interface Checkpoint {
   /** Its identifier. */
   id: string;
-  /** Its name, unique among those of the sandbox. */
+  /** Its name, unique within the sandbox. */
   name: string;
   /** The sandbox it is a state of. */
   sandboxId: string;
@@ -864,11 +864,11 @@ export interface Snapshot {
   public: boolean;
   /** What a build was made of; absent for others. */
   contentHash: string | undefined;
-  /** The user who made it; absent for that of another workspace. */
+  /** The user who made it; absent for a snapshot of another workspace. */
   createdBy: string | undefined;
   /** When it was made. */
   createdAt: string;
-  /** When it was deleted; only lineages have deleted ones. */
+  /** When it was deleted; only lineages include deleted snapshots. */
   deletedAt: string | undefined;
 }
 
@@ -1243,7 +1243,7 @@ export interface DiskUse {
   uploads: number;
   /** What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them. */
   images: number;
-  /** What builds have left beside them: cached layers, images that lost their names, and installed packages that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes. */
+  /** Build cache: cached layers, images that lost their names, and installed packages that the workspace has used. It is removed when the space is needed, the oldest first, except images in use or used within ten minutes. */
   buildCache: number;
 }
 
@@ -1265,9 +1265,9 @@ export function diskUse(w: Wire["DiskUse"]): DiskUse {
 export interface QuotaUsed {
   /** Sandboxes that are being made, run, or are being paused or resumed. */
   sandboxes: number;
-  /** Their memory, and that of builds. */
+  /** Memory of sandboxes and builds. */
   memory: string;
-  /** Their CPU, and that of builds. */
+  /** CPU of sandboxes and builds. */
   cpu: string;
   /** The sum of disk_by. */
   disk: string;
@@ -1409,7 +1409,7 @@ export function auditEntry(w: Wire["AuditEntry"]): AuditEntry {
 
 /** The answer to GET /v1/audit/verify. */
 export interface AuditReport {
-  /** Whether every record that is kept is what it was when it was made. */
+  /** Whether every stored record is unchanged. */
   ok: boolean;
   /** What is wrong first; empty when nothing is. */
   problem: string;
@@ -1419,7 +1419,7 @@ export interface AuditReport {
   anchorSeq: number;
   /** The hash of the newest record that retention removed, in hexadecimal; zeros when none was. */
   anchorHash: string;
-  /** The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew. */
+  /** The newest record. A copy of its hash elsewhere proves later that the log was not rewritten. */
   headSeq: number;
   /** The hash of the newest record, in hexadecimal. */
   headHash: string;
@@ -1471,7 +1471,7 @@ export function encodeCommand(o: Command) {
 export interface ExecutionOptions {
   /** exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0. */
   kind?: "exec" | "job" | undefined;
-  /** Make a stream for its standard input; without one that is empty. */
+  /** Make a stream for its standard input; otherwise the input is empty. */
   stdin?: boolean | undefined;
   /** A stream made before by POST /v1/streams that it reads as its standard input. */
   stdinStreamId?: string | undefined;
@@ -1536,7 +1536,7 @@ export interface CreateSandboxOptions extends CallOptions {
   waitSeconds?: number | undefined;
   /** Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line. */
   waitForQuotaSeconds?: number | undefined;
-  /** Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones. */
+  /** Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and cached for the next sandbox with the same packages. */
   aptPackages?: readonly string[] | undefined;
   /** npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64. */
   npmPackages?: readonly string[] | undefined;
@@ -1573,7 +1573,7 @@ export function encodeCreateSandboxOptions(o: CreateSandboxOptions) {
 export interface ForkOptions extends CallOptions {
   /** How many; 1, or as many as there are names, when omitted. */
   count?: number | undefined;
-  /** Names of the first ones; made up for the others. */
+  /** Names of the first children; the server makes up the others. */
   names?: readonly string[] | undefined;
   /** Environment variables in addition to the parent's. */
   env?: Record<string, string> | undefined;
@@ -1616,7 +1616,7 @@ export function encodeResumeOptions(o: ResumeOptions) {
 export interface CreateSnapshotOptions extends CallOptions {
   /** Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name. */
   name?: string | undefined;
-  /** Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted. */
+  /** Tag of the snapshot, unique among the snapshots of a name: a new snapshot takes it over. latest when omitted. */
   tag?: string | undefined;
   /** Your own words about it. */
   description?: string | undefined;
@@ -1691,7 +1691,7 @@ export interface BuildImageOptions extends CallOptions {
   resources?: Resources | undefined;
   /** How long the build may take, the waiting included; the server's limit when omitted. */
   timeoutSeconds?: number | undefined;
-  /** Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. */
+  /** If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0: refuse the build at once, with 429. */
   waitForQuotaSeconds?: number | undefined;
   /** The Dockerfile's text, instead of the file at `path`. */
   dockerfile?: string | undefined;
@@ -1748,7 +1748,7 @@ export function encodeSandboxImageOptions(o: SandboxImageOptions) {
 
 /** Which images to prune. */
 export interface PruneOptions extends CallOptions {
-  /** Of all workspaces, and pulled ones that nobody uses; for administrators of the installation. */
+  /** Images of all workspaces, and unused pulled images; for administrators of the installation. */
   all?: boolean | undefined;
   /** Remove nothing, and say what would be. */
   dryRun?: boolean | undefined;
@@ -1832,7 +1832,7 @@ export interface CreateRegistryOptions extends CallOptions {
   server: string;
   /** Who signs in. */
   username: string;
-  /** Their password or token. It is kept encrypted and never shown. */
+  /** Their password or token. It is stored encrypted and never shown. */
   password: string;
   /** Kept and shown. */
   email?: string | undefined;
