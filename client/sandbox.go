@@ -11,8 +11,8 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// Create makes a sandbox, or answers the live one of the same request. Without
-// WaitUpTo it answers at once, and the sandbox is usually still provisioning.
+// Create makes a sandbox, or returns the live sandbox of the same request. Without WaitUpTo it
+// returns at once, and the sandbox is usually still provisioning.
 //
 // Errors: Invalid, naming the field; Exists when a different live sandbox has the name; NotFound
 // for an unknown image; QuotaExceeded, whose RetryAfter says when to try again.
@@ -143,7 +143,7 @@ func (c *Client) Stats(ctx context.Context, ref string) (*Stats, error) {
 	return result(st, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "stats"), repeat: true}, st))
 }
 
-// seconds rounds up, so that a short time does not become none.
+// seconds rounds up, so that a short time does not become 0.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // result returns v, or nil when there is an error.

@@ -82,24 +82,24 @@ type SnapshotBuildOptions struct {
 	SnapshotOptions
 	// Runtime is the reference of the image to build on.
 	Runtime string
-	// ContentHash, when set, identifies everything it is made of: a snapshot that has
-	// the same is returned without any work, unless Force.
+	// ContentHash, unless empty, identifies its complete content: a snapshot with the same hash is
+	// returned without any work, unless Force.
 	ContentHash string
 	Force       bool
-	// Dir is where the files go; "" is the image's working directory.
+	// Dir is the destination of the files; "" is the image's working directory.
 	Dir string
-	// Files, when set, returns a tar.gz whose names are relative to Dir. It is called
-	// only when something is to be built.
+	// Files, unless nil, returns a tar.gz with names relative to Dir. It is called only if the
+	// snapshot has to be built.
 	Files func() (io.ReadCloser, error)
-	// AptPackages are Debian packages, NpmPackages those of npm to install.
+	// AptPackages and NpmPackages are the Debian and npm packages to install.
 	AptPackages []string
 	NpmPackages []string
 	// Env are default variables of sandboxes made from it.
 	Env map[string]string
-	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota for the
-	// boxes of the build, in whole seconds up to 10 minutes; 0 does not wait.
+	// WaitForQuota bounds the time for which the server waits for the workspace's quota, for the boxes
+	// of the build, in whole seconds up to 10 minutes; 0 does not wait.
 	WaitForQuota time.Duration
-	// Progress, when set, is told what the build is at, about once a second, by one
+	// Progress, unless nil, is called with the progress of the build, about once a second, from one
 	// goroutine at a time. It should return soon.
 	Progress func(SnapshotBuildProgress)
 }

@@ -40,9 +40,8 @@ type Forked struct {
 	Err     error
 }
 
-// Pause saves a sandbox, ends its processes and frees its memory. It returns
-// when that is done. Calls into a paused sandbox resume it. Errors: NotFound,
-// NotRunning, Ended, Unsupported, DiskFull.
+// Pause saves a sandbox, ends its processes and frees its memory, and returns after that. Calls
+// into a paused sandbox resume it. Errors: NotFound, NotRunning, Ended, Unsupported, DiskFull.
 func (c *Client) Pause(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.change(ctx, sandboxPath(ref, "pause"))
 }

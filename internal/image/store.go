@@ -99,9 +99,8 @@ type Options struct {
 	// Rows are the index in the database of the server. Without them, or while there is no
 	// database, the descriptors in the directory are the index.
 	Rows index.Rows
-	// Memory is how many bytes the names and nodes of files may take that are being made
-	// into images, of all of them together; 0 is a sixteenth of the machine's, and 512 MiB
-	// at least.
+	// Memory bounds the memory for the names and nodes of files of all images in progress; 0 is a
+	// sixteenth of the machine's, and 512 MiB at least.
 	Memory int64
 }
 
@@ -144,7 +143,8 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// prepare makes the store's directories and its index, and clears away what dead builds left.
+// prepare makes the store's directories and its index, and removes the files of builds whose
+// process has ended.
 func (s *Store) prepare(rows index.Rows) (err error) {
 	pulls, used := filepath.Join(s.dir, "pulls"), filepath.Join(s.dir, "used")
 	s.leases = lease.New(used, usedEvery/2)

@@ -14,10 +14,10 @@
 // start of a server, the descriptors are the index. A change writes the descriptors first, then the
 // rows in one transaction, and removes descriptors last. Where both exist, the rows count.
 //
-// [Open] makes the rows complete: it adds a row for a descriptor that has none, whoever wrote it, and
-// a descriptor for a row that has none. So a new database, an older copy of the database, and a
-// directory from elsewhere lose no image. It drops a row without a descriptor whose files are not
-// there: an older database has such rows of images that were removed since.
+// [Open] makes the rows complete: it adds a row for a descriptor without a row, whichever program
+// wrote it, and a descriptor for a row without a descriptor. So a new database, an older copy of the
+// database, and a directory from elsewhere lose no image. It drops a row without a descriptor whose
+// files are missing: an older database has such rows of images that were removed since.
 //
 // # The index before
 //
