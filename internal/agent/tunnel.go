@@ -33,19 +33,15 @@ func grown(buf []byte, n int) []byte {
 	return make([]byte, largeBuffer)
 }
 
-// tunnel connects the stream to a port on the loopback interface.
+// tunnel connects the stream to a port on the loopback interface, or to a Unix socket.
 func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
-	port, err := strconv.ParseUint(r.FormValue("port"), 10, 16)
-	if err != nil || port == 0 {
-		return invalid("%q is not a port", r.FormValue("port"))
-	}
 	select {
 	case a.tunnels <- struct{}{}:
 		defer func() { <-a.tunnels }()
 	default:
 		return errorf(agentapi.CodeTooMany, "%d connections to this sandbox's ports are already open", maxTunnels)
 	}
-	conn, err := dialLoopback(r.Context(), uint16(port))
+	conn, err := dialServer(r)
 	if err != nil {
 		return err
 	}
@@ -75,14 +71,30 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// dialServer connects to the port or the Unix socket that a request names.
+func dialServer(r *http.Request) (net.Conn, error) {
+	if path := r.FormValue("socket"); path != "" {
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(r.Context(), "unix", path)
+		if err != nil {
+			return nil, errorf(agentapi.CodePortClosed, "nothing listens on the socket %s in the sandbox", path)
+		}
+		return conn, nil
+	}
+	port, err := strconv.ParseUint(r.FormValue("port"), 10, 16)
+	if err != nil || port == 0 {
+		return nil, invalid("%q is not a port", r.FormValue("port"))
+	}
+	return dialLoopback(r.Context(), uint16(port))
+}
+
 // dialLoopback connects to a port, by IPv4 and else by IPv6.
-func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
+func dialLoopback(ctx context.Context, port uint16) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
 	var firstErr error
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 		if err == nil {
-			return conn.(*net.TCPConn), nil
+			return conn, nil
 		}
 		if firstErr == nil {
 			firstErr = err
@@ -104,7 +116,7 @@ func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
 
 // upload copies the request's body to the server and then closes that direction. A server that
 // stops reading is not an error: it may still send an answer.
-func upload(conn *net.TCPConn, body io.Reader) error {
+func upload(conn net.Conn, body io.Reader) error {
 	buf := make([]byte, smallBuffer)
 	for {
 		n, err := body.Read(buf)
@@ -115,7 +127,7 @@ func upload(conn *net.TCPConn, body io.Reader) error {
 			buf = grown(buf, n)
 		}
 		if err == io.EOF {
-			conn.CloseWrite()
+			conn.(interface{ CloseWrite() error }).CloseWrite() // TCP and Unix connections have it
 			return nil
 		}
 		if err != nil {
@@ -137,7 +149,7 @@ func discardRest(body io.Reader, buf []byte) error {
 }
 
 // download copies what the server sends into frames, and reports when the server closed its side.
-func download(w io.Writer, flusher *http.ResponseController, conn *net.TCPConn) error {
+func download(w io.Writer, flusher *http.ResponseController, conn net.Conn) error {
 	buf := make([]byte, smallBuffer)
 	for {
 		n, err := conn.Read(buf[agentapi.FrameHeader:])

@@ -18,9 +18,18 @@ import (
 //
 // Errors of the agent: CodePortClosed when nothing listens there, CodeTooMany.
 func (c *Client) Tunnel(ctx context.Context, port uint16) (net.Conn, error) {
+	return c.tunnel(ctx, url.Values{"port": {number(port)}}, port)
+}
+
+// TunnelSocket connects to a Unix socket in the sandbox. It is otherwise like Tunnel.
+func (c *Client) TunnelSocket(ctx context.Context, path string) (net.Conn, error) {
+	return c.tunnel(ctx, url.Values{"socket": {path}}, 0)
+}
+
+func (c *Client) tunnel(ctx context.Context, query url.Values, port uint16) (net.Conn, error) {
 	var upper net.Conn
 	r := request{
-		method: http.MethodPost, path: "/tunnel", query: url.Values{"port": {number(port)}}, size: -1, again: true,
+		method: http.MethodPost, path: "/tunnel", query: query, size: -1, again: true,
 		body: func() io.ReadCloser {
 			var upload net.Conn
 			upper, upload = net.Pipe()

@@ -124,8 +124,8 @@ func (s *Server) watchFiles(w http.ResponseWriter, r *http.Request) error {
 	defer watch.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	out := talk(w, s.cfg.Ping)
-	defer out.stop()
+	out := edge.Talk(w, s.cfg.Ping)
+	defer out.Stop()
 	for {
 		e, err := watch.Next()
 		m := wire.FileEvent{Type: string(e.Type), Path: e.Path, Directory: e.Dir}
@@ -136,7 +136,7 @@ func (s *Server) watchFiles(w http.ResponseWriter, r *http.Request) error {
 			p := edge.Problem(r.Context(), err)
 			m = wire.FileEvent{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail}
 		}
-		if out.send(m) != nil || err != nil {
+		if out.Send(m) != nil || err != nil {
 			return nil
 		}
 	}

@@ -68,20 +68,25 @@ func stdinOf(e wire.Exec) *strings.Reader {
 
 // command translates a request; its timeout is always set.
 func (s *Server) command(ctx context.Context, ref string, e wire.Exec) (agentapi.Command, error) {
-	cmd := agentapi.Command{Cwd: e.Cwd, User: e.User, Env: e.Env, Timeout: seconds(e.TimeoutSeconds)}
-	if cmd.Timeout == 0 {
-		sb, err := s.svc.Get(ctx, caller(ctx), ref)
-		if err != nil {
-			return cmd, err
-		}
-		cmd.Timeout = cmp.Or(min(sb.Timeouts.Execution, s.cfg.ExecTimeoutMax), s.cfg.ExecTimeout)
+	cmd := agentapi.Command{Cwd: e.Cwd, User: e.User, Env: e.Env}
+	var err error
+	if cmd.Timeout, err = timeout(ctx, s, ref, seconds(e.TimeoutSeconds)); err != nil {
+		return cmd, err
 	}
-	if cmd.Timeout > s.cfg.ExecTimeoutMax {
-		return cmd, sandbox.InvalidField("timeout_seconds", "must be at most %d", int(s.cfg.ExecTimeoutMax/time.Second))
-	}
-	argv, err := argvOf(e.Command, e.Shell)
-	cmd.Argv = argv
+	cmd.Argv, err = argvOf(e.Command, e.Shell)
 	return cmd, err
+}
+
+// timeout returns the timeout of a command or code in a sandbox; requested is 0 if the request has none.
+func timeout(ctx context.Context, s *Server, ref string, requested time.Duration) (time.Duration, error) {
+	if requested == 0 {
+		sb, err := s.svc.Get(ctx, caller(ctx), ref)
+		return cmp.Or(min(sb.Timeouts.Execution, s.cfg.ExecTimeoutMax), s.cfg.ExecTimeout), err
+	}
+	if requested > s.cfg.ExecTimeoutMax {
+		return 0, sandbox.InvalidField("timeout_seconds", "must be at most %d", int(s.cfg.ExecTimeoutMax/time.Second))
+	}
+	return requested, nil
 }
 
 // argvOf returns the program and arguments for a request's command or shell. Exactly one is given.

@@ -49,18 +49,18 @@ func (s *Server) tellImage(w http.ResponseWriter, r *http.Request, work func(con
 		})
 		ended <- result{img, err}
 	}()
-	var out *talker
+	var out *edge.Talker
 	say := func(m wire.ImageProgress) bool {
 		if out == nil {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			w.WriteHeader(http.StatusOK)
-			out = talk(w, s.cfg.Ping)
+			out = edge.Talk(w, s.cfg.Ping)
 		}
-		return out.send(m) == nil
+		return out.Send(m) == nil
 	}
 	defer func() {
 		if out != nil {
-			out.stop()
+			out.Stop()
 		}
 	}()
 	for {

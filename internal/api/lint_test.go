@@ -44,7 +44,7 @@ type property struct {
 // The names in paths, one per noun, and what property names look like.
 var (
 	pathNames = []string{
-		"build", "checkpoint", "execution", "image", "invitation", "key", "port", "registry", "sandbox", "sandbox_image", "session",
+		"build", "checkpoint", "context", "execution", "image", "invitation", "key", "port", "registry", "sandbox", "sandbox_image", "session",
 		"snapshot", "stream", "token", "user", "workspace",
 	}
 	// otherNames are names that properties do not have, with the names to use.

@@ -83,6 +83,15 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 		}}},
 	}, s.streamExec)
 	raw(huma.Operation{
+		OperationID: "run-code-stream", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/code/stream", Tags: []string{"code"},
+		Summary:     "Run code in a context and stream its output",
+		Description: "Takes the body of code. Answers one JSON object a line as things happen: `started`, then `stdout`, `stderr`, `result` and `error`, at last `end`; or `failure` when how the code ended is not known. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. When the client goes away the code is interrupted.",
+		RequestBody: &huma.RequestBody{Required: true, Content: jsonContent[wire.RunCode](a)},
+		Responses: map[string]*huma.Response{"200": {Description: "The stream", Content: map[string]*huma.MediaType{
+			"application/x-ndjson": {Schema: schemaOf[wire.CodeEvent](a)},
+		}}},
+	}, registerCode(a, s))
+	raw(huma.Operation{
 		OperationID: "exec-attach", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/exec/attach", Tags: []string{"exec"},
 		Summary:     "Run a command over a WebSocket",
 		Description: attachDescription,

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
@@ -45,9 +43,9 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 	audit.FromContext(r.Context()).Start()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	out := talk(w, s.cfg.Ping)
-	defer out.stop()
-	if out.send(started(session.Info())) != nil {
+	out := edge.Talk(w, s.cfg.Ping)
+	defer out.Stop()
+	if out.Send(started(session.Info())) != nil {
 		return nil // the client is gone; closing the session kills the command
 	}
 	for {
@@ -60,52 +58,10 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 			p := edge.Problem(r.Context(), err)
 			m = wire.StreamMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail}
 		}
-		if m.Type != "" && out.send(m) != nil || err != nil {
+		if m.Type != "" && out.Send(m) != nil || err != nil {
 			return nil
 		}
 	}
-}
-
-// talker sends the messages of a stream. After each silence it sends a ping:
-// much of what lies between takes a silent connection for a dead one.
-type talker struct {
-	every time.Duration
-
-	mu      sync.Mutex
-	w       http.ResponseWriter // guarded by mu
-	silence *time.Timer         // guarded by mu
-	stopped bool                // guarded by mu
-}
-
-func talk(w http.ResponseWriter, every time.Duration) *talker {
-	t := &talker{every: every, w: w}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.silence = time.AfterFunc(every, func() {
-		_ = t.send(wire.StreamMessage{Type: wire.StreamPing}) // a client that is gone ends the request
-	})
-	return t
-}
-
-func (t *talker) send(m any) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stopped {
-		return nil
-	}
-	t.silence.Reset(t.every)
-	if err := json.NewEncoder(t.w).Encode(m); err != nil {
-		return err
-	}
-	return http.NewResponseController(t.w).Flush()
-}
-
-// stop ends the pings; nothing is written after it.
-func (t *talker) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stopped = true
-	t.silence.Stop()
 }
 
 func started(p agentapi.ProcessInfo) wire.StreamMessage {

@@ -145,7 +145,7 @@ func (e *Entry) Code(script string) { e.note(func(*Record) { e.script = script }
 // that call then stores the first intent.
 func runsCommand(action string) bool {
 	switch action {
-	case "exec", "exec-stream", "exec-attach", "start-execution":
+	case "exec", "exec-stream", "exec-attach", "start-execution", "run-code", "run-code-stream":
 		return true
 	}
 	return false

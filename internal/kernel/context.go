@@ -179,21 +179,14 @@ func watch(r *run, k kernel) (over func()) {
 		case <-r.stop:
 		}
 		k.interrupt()
-		again := time.NewTimer(interruptGrace / 5) // code may catch the first
+		// Interrupting again could interrupt the next run instead.
 		kill := time.NewTimer(interruptGrace)
-		defer again.Stop()
 		defer kill.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-again.C:
-				k.interrupt()
-			case <-kill.C:
-				k.kill()
-				<-done
-				return
-			}
+		select {
+		case <-done:
+		case <-kill.C:
+			k.kill()
+			<-done
 		}
 	}()
 	return func() {

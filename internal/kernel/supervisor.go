@@ -48,7 +48,7 @@ func (s *Supervisor) Close() {
 var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func notFound(id string) error {
-	return &kernelapi.Error{Code: kernelapi.CodeNotFound, Message: fmt.Sprintf("context %q does not exist", id)}
+	return &kernelapi.Error{Code: kernelapi.CodeNotFound, Message: fmt.Sprintf("context %q does not exist in the sandbox", id)}
 }
 
 // open returns the context of spec's ID, and makes it if it does not exist. It returns when the

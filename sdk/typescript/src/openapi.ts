@@ -682,6 +682,127 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{sandbox}/code": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run code in a context
+         * @description Runs code in an interpreter that keeps its state between calls, and answers its output, its values in all formats that it gives them, and its error. Code that fails is a successful request. Code in the same context runs one after the other. When the client goes away the code is interrupted.
+         */
+        post: operations["run-code"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/code/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run code in a context and stream its output
+         * @description Takes the body of code. Answers one JSON object a line as things happen: `started`, then `stdout`, `stderr`, `result` and `error`, at last `end`; or `failure` when how the code ended is not known. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. When the client goes away the code is interrupted.
+         */
+        post: operations["run-code-stream"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/contexts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List a sandbox's contexts
+         * @description The oldest first.
+         */
+        get: operations["list-contexts"];
+        put?: never;
+        /**
+         * Make a context
+         * @description Starts an interpreter with a state of its own. A sandbox has at most 32 contexts. They are part of the sandbox: a pause, a resume and a fork keep their state.
+         */
+        post: operations["create-context"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/contexts/{context}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** End a context and its interpreter */
+        delete: operations["delete-context"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/contexts/{context}/interrupt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Interrupt the code that runs in a context
+         * @description The context keeps its state. Code that has not ended 5 seconds later loses its interpreter.
+         */
+        post: operations["interrupt-context"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/contexts/{context}/restart": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start the interpreter of a context again
+         * @description Its state is lost, and so is code that runs or waits in it.
+         */
+        post: operations["restart-context"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{sandbox}/env": {
         parameters: {
             query?: never;
@@ -2063,6 +2184,123 @@ export interface components {
             /** @description By which the user chooses its password, once. It is shown only now. */
             code: string;
         };
+        CodeError: {
+            /** @description The error's type, such as ZeroDivisionError. In Bash ExitStatus. */
+            name: string;
+            /** @description The error's message. In Bash the exit status. */
+            value: string;
+            /** @description The traceback; lines may have escape sequences for colours. */
+            traceback: string[];
+        };
+        CodeEvent: {
+            /**
+             * @description started comes first; end or failure comes last; a ping, in between, only says that the code is still there.
+             * @enum {string}
+             */
+            type: "started" | "stdout" | "stderr" | "result" | "error" | "end" | "failure" | "ping";
+            /** @description started: the context. */
+            context_id?: string;
+            /** @description started: the state of earlier code is lost. */
+            restarted?: boolean;
+            /** @description stdout, stderr: the text. */
+            text?: string;
+            /** @description result: the value. */
+            result?: components["schemas"]["CodeOutput"];
+            /** @description result: it replaces the earlier value with the same display_id. */
+            update?: boolean;
+            /** @description error: the code's error. */
+            error?: components["schemas"]["CodeError"];
+            /** @description end: how the code ended. */
+            status?: string;
+            /**
+             * Format: int64
+             * @description end: the number of the execution in its interpreter.
+             */
+            execution_count?: number;
+            /**
+             * Format: int64
+             * @description end: milliseconds from start to end.
+             */
+            duration_ms?: number;
+            /** @description end: output was dropped. */
+            truncated?: boolean;
+            /** @description failure: the error's code. How the code ended is not known. */
+            code?: string;
+            /** @description failure: what happened. */
+            message?: string;
+        };
+        CodeOutput: {
+            /** @description It is the value of the last expression; the code displayed all other values. */
+            main: boolean;
+            /** @description The value by MIME type: text/plain, text/html, text/markdown, text/latex, image/svg+xml as text; image/png, image/jpeg, application/pdf as text in base64; application/json and other JSON types as JSON. application/vnd.modbox.chart+json has the data of a chart, application/vnd.modbox.dataframe+json the rows of a data frame. */
+            data: {
+                [key: string]: unknown;
+            };
+            /** @description Names a value that the code may replace later. */
+            display_id?: string;
+            /** @description MIME types without their values, which are too large. */
+            omitted?: string[];
+        };
+        CodeResult: {
+            /** @description The context in which the code ran. */
+            context_id: string;
+            /** @description The context's interpreter had ended and was started again: the state of earlier code is lost. */
+            restarted: boolean;
+            /**
+             * @description error: the code ended with an error; lost: its interpreter ended.
+             * @enum {string}
+             */
+            status: "ok" | "error" | "interrupted" | "timed_out" | "lost";
+            /**
+             * Format: int64
+             * @description The number of the execution in its interpreter; 0 if it has none, as in Bash.
+             */
+            execution_count: number;
+            /**
+             * Format: int64
+             * @description Milliseconds from its start to its end.
+             */
+            duration_ms: number;
+            /** @description Standard output. */
+            stdout: string;
+            /** @description Standard error. */
+            stderr: string;
+            /** @description The value of the last expression, and all values that the code displayed, in their order. */
+            results: components["schemas"]["CodeOutput"][];
+            /** @description The code's error; null if it has none. */
+            error: components["schemas"]["CodeError"];
+            /** @description There was more output than a run may have (16 MiB); the rest was dropped. */
+            truncated: boolean;
+        };
+        Context: {
+            /** @description The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids. */
+            id: string;
+            /** @description The language. */
+            language: string;
+            /** @description The directory in which the interpreter was started. */
+            cwd: string;
+            /**
+             * @description busy while code runs; ended if the interpreter ended by itself: the next run starts it again, without its state.
+             * @enum {string}
+             */
+            state: "idle" | "busy" | "ended";
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * Format: int64
+             * @description How often its interpreter was started again.
+             */
+            restarts: number;
+        };
+        ContextPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["Context"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
+        };
         /** @description The body of POST /v1/sandboxes/{sandbox}/checkpoints. */
         CreateCheckpoint: {
             /**
@@ -2070,6 +2308,16 @@ export interface components {
              * @example before-upgrade
              */
             name?: string;
+        };
+        CreateContext: {
+            /** @description python (default), javascript, typescript, bash or r. */
+            language?: string;
+            /** @description Working directory; the image's when omitted. */
+            cwd?: string;
+            /** @description Environment variables in addition to the sandbox's. */
+            env?: {
+                [key: string]: string;
+            };
         };
         /** @description The body of POST /v1/sandboxes/{sandbox}/ports/{port}/links. */
         CreatePortLink: {
@@ -3434,6 +3682,25 @@ export interface components {
              * @description If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue; the sandbox stays paused meanwhile. 0: answer 429 at once.
              */
             wait_for_quota_seconds?: number;
+        };
+        RunCode: {
+            /**
+             * @description The code.
+             * @example import math; math.pi
+             */
+            code: string;
+            /**
+             * @description python (default), javascript, typescript, bash or r. The code runs in the default context of the language, which its first run makes. Not with context_id.
+             * @example python
+             */
+            language?: string;
+            /** @description The context in which the code runs. The default context of a language has the language as its id. */
+            context_id?: string;
+            /**
+             * Format: int64
+             * @description The code is interrupted after this; as for exec when omitted. Code that does not end then loses its interpreter, and the context its state. Waiting for earlier code in the context does not count.
+             */
+            timeout_seconds?: number;
         };
         /** @description A built-in image with what people want to know before they choose it. */
         Runtime: {
@@ -6031,6 +6298,270 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "run-code": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunCode"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CodeResult"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "run-code-stream": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunCode"];
+            };
+        };
+        responses: {
+            /** @description The stream */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["CodeEvent"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-contexts": {
+        parameters: {
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-context": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateContext"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Context"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-context": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+                /** @description The context. */
+                context: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "interrupt-context": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+                /** @description The context. */
+                context: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "restart-context": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+                /** @description The context. */
+                context: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Context"];
                 };
             };
             /** @description An error */

@@ -1,0 +1,85 @@
+package wire
+
+import "time"
+
+// RunCode is the body of the routes that run code.
+type RunCode struct {
+	Code           string `json:"code" maxLength:"1048576" doc:"The code." example:"import math; math.pi"`
+	Language       string `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash or r. The code runs in the default context of the language, which its first run makes. Not with context_id." example:"python"`
+	ContextID      string `json:"context_id,omitempty" maxLength:"64" doc:"The context in which the code runs. The default context of a language has the language as its id."`
+	TimeoutSeconds int    `json:"timeout_seconds,omitempty" minimum:"0" doc:"The code is interrupted after this; as for exec when omitted. Code that does not end then loses its interpreter, and the context its state. Waiting for earlier code in the context does not count."`
+}
+
+// CodeResult is how code ended, with its output.
+type CodeResult struct {
+	ContextID      string       `json:"context_id" doc:"The context in which the code ran."`
+	Restarted      bool         `json:"restarted" doc:"The context's interpreter had ended and was started again: the state of earlier code is lost."`
+	Status         string       `json:"status" enum:"ok,error,interrupted,timed_out,lost" doc:"error: the code ended with an error; lost: its interpreter ended."`
+	ExecutionCount int          `json:"execution_count" doc:"The number of the execution in its interpreter; 0 if it has none, as in Bash."`
+	DurationMS     int64        `json:"duration_ms" doc:"Milliseconds from its start to its end."`
+	Stdout         string       `json:"stdout" doc:"Standard output."`
+	Stderr         string       `json:"stderr" doc:"Standard error."`
+	Results        []CodeOutput `json:"results" nullable:"false" doc:"The value of the last expression, and all values that the code displayed, in their order."`
+	Error          *CodeError   `json:"error" doc:"The code's error; null if it has none."`
+	Truncated      bool         `json:"truncated" doc:"There was more output than a run may have (16 MiB); the rest was dropped."`
+}
+
+// CodeOutput is a value in one or more formats.
+type CodeOutput struct {
+	Main      bool           `json:"main" doc:"It is the value of the last expression; the code displayed all other values."`
+	Data      map[string]any `json:"data" doc:"The value by MIME type: text/plain, text/html, text/markdown, text/latex, image/svg+xml as text; image/png, image/jpeg, application/pdf as text in base64; application/json and other JSON types as JSON. application/vnd.modbox.chart+json has the data of a chart, application/vnd.modbox.dataframe+json the rows of a data frame."`
+	DisplayID string         `json:"display_id,omitempty" doc:"Names a value that the code may replace later."`
+	Omitted   []string       `json:"omitted,omitempty" nullable:"false" doc:"MIME types without their values, which are too large."`
+}
+
+// CodeError is an error of code.
+type CodeError struct {
+	Name      string   `json:"name" doc:"The error's type, such as ZeroDivisionError. In Bash ExitStatus."`
+	Value     string   `json:"value" doc:"The error's message. In Bash the exit status."`
+	Traceback []string `json:"traceback" nullable:"false" doc:"The traceback; lines may have escape sequences for colours."`
+}
+
+// The types of code events.
+const (
+	CodeStarted = "started"
+	CodeStdout  = "stdout"
+	CodeStderr  = "stderr"
+	CodeValue   = "result"
+	CodeFailed  = "error"
+	CodeEnd     = "end"
+	CodeFailure = "failure"
+)
+
+// CodeEvent is one line of the stream of code under way.
+type CodeEvent struct {
+	Type           string      `json:"type" enum:"started,stdout,stderr,result,error,end,failure,ping" doc:"started comes first; end or failure comes last; a ping, in between, only says that the code is still there."`
+	ContextID      string      `json:"context_id,omitempty" doc:"started: the context."`
+	Restarted      bool        `json:"restarted,omitempty" doc:"started: the state of earlier code is lost."`
+	Text           string      `json:"text,omitempty" doc:"stdout, stderr: the text."`
+	Result         *CodeOutput `json:"result,omitempty" doc:"result: the value."`
+	Update         bool        `json:"update,omitempty" doc:"result: it replaces the earlier value with the same display_id."`
+	Error          *CodeError  `json:"error,omitempty" doc:"error: the code's error."`
+	Status         string      `json:"status,omitempty" doc:"end: how the code ended."`
+	ExecutionCount int         `json:"execution_count,omitempty" doc:"end: the number of the execution in its interpreter."`
+	DurationMS     *int64      `json:"duration_ms,omitempty" doc:"end: milliseconds from start to end."`
+	Truncated      bool        `json:"truncated,omitempty" doc:"end: output was dropped."`
+	Code           string      `json:"code,omitempty" doc:"failure: the error's code. How the code ended is not known."`
+	Message        string      `json:"message,omitempty" doc:"failure: what happened."`
+}
+
+// CreateContext is the body for making a context.
+type CreateContext struct {
+	Language string            `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash or r."`
+	Cwd      string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
+	Env      map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
+}
+
+// Context is an interpreter that keeps its state between runs of code.
+type Context struct {
+	ID        string    `json:"id" doc:"The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids."`
+	Language  string    `json:"language" doc:"The language."`
+	Cwd       string    `json:"cwd" doc:"The directory in which the interpreter was started."`
+	State     string    `json:"state" enum:"idle,busy,ended" doc:"busy while code runs; ended if the interpreter ended by itself: the next run starts it again, without its state."`
+	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
+	Restarts  int       `json:"restarts" doc:"How often its interpreter was started again."`
+}

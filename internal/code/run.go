@@ -1,0 +1,232 @@
+package code
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/kernelapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// freeLine is the length from which the line of an event counts as memory.
+	freeLine = 64 << 10
+	// maxLine bounds the line of an event.
+	maxLine = kernelapi.MaxEvent + 1<<10
+	// maxLines bounds the lines of a run together: each event that a run always has may come in addition.
+	maxLines = kernelapi.MaxEvents + 4<<20
+	// timeoutSlack bounds the time of a run beyond its timeout: runs before it in its context, the start
+	// of an interpreter, an interpreter that must be killed.
+	timeoutSlack = time.Hour
+	// interruptTimeout bounds the interruption of a run whose caller is gone.
+	interruptTimeout = 5 * time.Second
+)
+
+// Run is code that runs for one caller. It continues when the sandbox is saved for a checkpoint or
+// a fork. One goroutine at a time uses it.
+type Run struct {
+	target *target
+	ctx    context.Context
+	cancel context.CancelFunc
+	id     string
+	spec   kernelapi.Run
+
+	body  io.ReadCloser // of the answer under way, or nil
+	lines *bufio.Reader
+	seq   int   // of the last event
+	bytes int   // of all events
+	held  int64 // bytes that are counted as memory
+	ended bool
+}
+
+// Start starts code in a running sandbox. ctx bounds the run. Errors: as for every call into a
+// sandbox; Invalid; NotFound for the context; QuotaExceeded if too many runs wait for it;
+// Unsupported if the language is not installed.
+func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, spec kernelapi.Run) (*Run, error) {
+	if spec.Context != "" && !validID.MatchString(spec.Context) {
+		return nil, noContext(spec.Context)
+	}
+	t, err := s.open(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{target: t, id: rand.Text(), spec: spec}
+	r.ctx, r.cancel = context.WithTimeoutCause(ctx, spec.Timeout+timeoutSlack,
+		sandbox.Errorf(sandbox.Timeout, "the supervisor of interpreters did not report the end of the code in time"))
+	name := spec.Language
+	if spec.Context != "" {
+		name = spec.Context
+	}
+	if err := audit.FromContext(ctx).Command(ctx, []string{name, spec.Code}, t.talk.Env()); err != nil {
+		r.release()
+		return nil, err
+	}
+	for {
+		err := r.connect(true)
+		if err == nil {
+			return r, nil
+		}
+		if err := t.again(err); err != nil {
+			r.release()
+			if errors.Is(err, errNotRunning) {
+				err = errAnswer
+			}
+			return nil, err
+		}
+	}
+}
+
+// connect starts the run, or reads its events from where it broke off.
+func (r *Run) connect(start bool) error {
+	resp, err := r.target.send(r.ctx, start, http.MethodPost, fmt.Sprintf("/runs/%s?after=%d", r.id, r.seq), r.spec)
+	if err != nil {
+		return err
+	}
+	r.body, r.lines = resp.Body, bufio.NewReaderSize(resp.Body, freeLine)
+	return nil
+}
+
+// Next returns the next event: one Started first, one End last, then io.EOF. Any other error says
+// why it is not known how the run ended. Errors: Unavailable when the sandbox was paused or taken
+// back to a checkpoint; Ended; AgentUnreachable; QuotaExceeded when there is no memory for the event.
+func (r *Run) Next() (kernelapi.Event, error) {
+	if r.ended {
+		return kernelapi.Event{}, io.EOF
+	}
+	for {
+		ev, err := r.read()
+		if err == nil {
+			r.ended = ev.Type == kernelapi.End
+			return ev, nil
+		}
+		if r.ctx.Err() != nil {
+			return ev, context.Cause(r.ctx)
+		}
+		if sandbox.CodeOf(err) == sandbox.QuotaExceeded {
+			return ev, err
+		}
+		if err := r.target.again(err); err != nil {
+			return ev, err
+		}
+		r.body.Close()
+		for {
+			err := r.connect(false)
+			if err == nil {
+				break
+			}
+			if err := r.target.again(err); err != nil {
+				return ev, err
+			}
+		}
+	}
+}
+
+// read reads the next event.
+func (r *Run) read() (kernelapi.Event, error) {
+	var ev kernelapi.Event
+	line, err := r.line()
+	if err != nil {
+		return ev, err
+	}
+	if r.bytes += len(line); r.bytes > maxLines || json.Unmarshal(line, &ev) != nil || !r.valid(&ev) {
+		return ev, errAnswer
+	}
+	r.seq = ev.Seq
+	return ev, nil
+}
+
+var (
+	types    = []kernelapi.EventType{kernelapi.Stdout, kernelapi.Stderr, kernelapi.Result, kernelapi.Failure, kernelapi.End}
+	statuses = []kernelapi.Status{kernelapi.OK, kernelapi.Failed, kernelapi.Interrupted, kernelapi.TimedOut, kernelapi.Lost}
+)
+
+// valid reports whether ev can be the next event.
+func (r *Run) valid(ev *kernelapi.Event) bool {
+	switch {
+	case ev.Seq != r.seq+1, (ev.Type == kernelapi.Started) != (ev.Seq == 1):
+		return false
+	case ev.Type == kernelapi.Started:
+		return validID.MatchString(ev.Context)
+	case ev.Type == kernelapi.End:
+		return slices.Contains(statuses, ev.Status) && ev.Duration >= 0 && ev.ExecutionCount >= 0
+	default:
+		return slices.Contains(types, ev.Type)
+	}
+}
+
+// line reads a line of at most maxLine bytes; the memory of a long one is counted.
+func (r *Run) line() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.lines.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		if err == nil && line == nil {
+			return part, nil
+		}
+		if len(line)+len(part) > maxLine {
+			return nil, errAnswer
+		}
+		if err := r.hold(int64(len(line) + len(part))); err != nil {
+			return nil, err
+		}
+		if line = append(line, part...); err == nil {
+			return line, nil
+		}
+	}
+}
+
+// hold counts memory for lines of a length.
+func (r *Run) hold(length int64) error {
+	if length <= r.held {
+		return nil
+	}
+	more := max(length, 2*r.held) - r.held
+	if err := r.target.talk.Hold(more); err != nil {
+		return err
+	}
+	r.held += more
+	return nil
+}
+
+// Keep counts bytes of events that the caller keeps, until Close. Errors: QuotaExceeded.
+func (r *Run) Keep(bytes int64) error {
+	if err := r.target.talk.Hold(bytes); err != nil {
+		return err
+	}
+	r.held += bytes
+	return nil
+}
+
+// Close ends the run, which is interrupted unless its end was read.
+func (r *Run) Close() {
+	if r.body != nil {
+		r.body.Close()
+	}
+	if !r.ended {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), interruptTimeout)
+		_ = r.target.once(ctx, false, http.MethodDelete, "/runs/"+r.id, nil, nil) // without an answer the run ends for lack of readers
+		cancel()
+	}
+	r.release()
+}
+
+func (r *Run) release() {
+	r.cancel()
+	r.target.talk.Release(r.held)
+	r.held = 0
+	r.target.talk.End()
+}

@@ -1,0 +1,57 @@
+package guest
+
+import (
+	"context"
+	"net"
+
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Dialogue is a call into a sandbox that consists of requests to a server on a Unix socket in it,
+// which can be repeated. It counts as activity until End. One goroutine at a time uses it.
+type Dialogue struct {
+	call    *call
+	release func()
+}
+
+// Talk begins a dialogue with a running sandbox, and resumes a paused sandbox. Errors: as for
+// [Calls.Use].
+func (g *Calls) Talk(ctx context.Context, c sandbox.Caller, ref string) (*Dialogue, error) {
+	b, err := g.Use(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &Dialogue{call: newCall(ctx, b), release: b.Activity.Begin()}, nil
+}
+
+// Env returns the sandbox's environment variables.
+func (d *Dialogue) Env() map[string]string { return d.call.box.View().Sandbox.Env }
+
+// Dial connects to the socket. The connection breaks when the sandbox is saved. Errors: PortClosed
+// if nothing listens there; Invalid if the agent is too old; errors for Again.
+func (d *Dialogue) Dial(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := d.call.box.Agent.TunnelSocket(ctx, path)
+	if err != nil {
+		if coded := box.AgentError(err); sandbox.CodeOf(coded) == sandbox.PortClosed || sandbox.CodeOf(coded) == sandbox.Invalid {
+			return nil, coded
+		}
+		return nil, err
+	}
+	return d.call.conn(conn, true), nil
+}
+
+// Again returns nil if a request that failed with reason can be repeated because a save broke its
+// connection, and otherwise the error for the caller.
+func (d *Dialogue) Again(reason error) error { return d.call.again(reason) }
+
+// Hold counts bytes of an answer that the caller holds, until Release. Errors: QuotaExceeded.
+func (d *Dialogue) Hold(bytes int64) error {
+	return box.AgentError(d.call.box.Agent.Reserve(bytes, true))
+}
+
+// Release is the inverse of Hold.
+func (d *Dialogue) Release(bytes int64) { d.call.box.Agent.Release(bytes) }
+
+// End ends the dialogue, once.
+func (d *Dialogue) End() { d.release() }
