@@ -1,5 +1,6 @@
 def _modbox_setup():
-    import fcntl, os, struct, sys, termios, time
+    import fcntl, struct, sys, termios, time
+    from IPython import get_ipython
     shell = get_ipython()
 
     def flush():
