@@ -54,7 +54,7 @@ func (s *Server) getStats(ctx context.Context, in *SandboxRef) (*body[wire.Stats
 }
 
 func (s *Server) listImages(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Image]], error) {
-	images, err := s.svc.Images(ctx, caller(ctx))
+	images, err := s.deps.Catalogue.Images(ctx, caller(ctx).Workspace)
 	return pagedOf(*in, images, err, page.Order[spec.Image]{Name: "images", Key: func(i spec.Image) string {
 		return rank(!i.Builtin) + rank(!i.IsDefault) + i.Ref() + " " + string(i.ID)
 	}}, shownImage)

@@ -19,7 +19,7 @@ func (s *Server) registerRuntimes(a huma.API) {
 }
 
 func (s *Server) listRuntimes(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Runtime]], error) {
-	list, err := s.svc.Runtimes(ctx, caller(ctx))
+	list, err := s.deps.Catalogue.Runtimes(ctx)
 	return pagedOf(*in, list, err, page.Order[spec.Runtime]{
 		Name: "runtimes", Key: func(r spec.Runtime) string { return r.Name + " " + string(r.ID) },
 	}, runtime)

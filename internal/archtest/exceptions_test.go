@@ -7,7 +7,7 @@ var (
 		"internal/agent":         51,
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
-		"internal/lifecycle":     58,
+		"internal/lifecycle":     55,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.
@@ -18,15 +18,14 @@ var (
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               124,
-		"internal/lifecycle.Service":         183,
+		"internal/lifecycle.Service":         168,
 		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.
 	largeInterfaces = exceptions{
 		"internal/auth.AccountStore": 33,
 		"internal/auth.Store":        12,
-		"internal/lifecycle.Images":  12,
-		"internal/lifecycle.Store":   36,
+		"internal/lifecycle.Store":   34,
 	}
 	// undocumentedMethods are the interface methods of a package that have no comment.
 	undocumentedMethods = exceptions{}

@@ -22,6 +22,8 @@ type Store interface {
 	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (Entry, error)
 	// CatalogueImages returns the entries of a workspace, the oldest first.
 	CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]Entry, error)
+	// DefaultCatalogueImage returns the default entry of a workspace. Errors: NotFound.
+	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (Entry, error)
 	// UpdateCatalogueImage changes an entry with change, which runs inside the transaction and
 	// whose error cancels it. Errors: NotFound; Exists for a name that is taken; change's.
 	UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*Entry) error) (Entry, error)
@@ -44,6 +46,15 @@ type Images interface {
 	// LookupFor returns what a workspace may know about the image that ref means in it, which may
 	// require asking a registry. Errors: NotFound, Invalid.
 	LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error)
+	// Lookup returns the image that ref means, without asking a registry. An image that has to
+	// be built or pulled first has no digest. Errors: NotFound, naming ref.
+	Lookup(ctx context.Context, ref string) (spec.Image, error)
+	// Built returns the image that a workspace has built under a reference. Errors: NotFound.
+	Built(ctx context.Context, ws sandbox.WorkspaceID, ref string) (spec.Image, error)
+	// ByID returns the image with that id. Errors: NotFound.
+	ByID(ctx context.Context, id sandbox.ImageID) (spec.Image, error)
+	// Runtimes returns the images that describe themselves as runtimes, the default runtime first.
+	Runtimes(ctx context.Context) ([]spec.Runtime, error)
 }
 
 // Catalogue is the image catalogues of all workspaces. Safe for concurrent use. Entries of another

@@ -15,7 +15,9 @@ import (
 // images knows every reference; the image big has defaults of its own.
 type images struct{}
 
-func (images) List(context.Context) ([]spec.Image, error) { return nil, nil }
+func (images) List(context.Context) ([]spec.Image, error) {
+	return []spec.Image{{ID: "server default", Name: "base", Tag: "v1", IsDefault: true}}, nil
+}
 
 func (images) LookupFor(_ context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	img := spec.Image{Name: "ghcr.io/org/app"}
@@ -24,6 +26,36 @@ func (images) LookupFor(_ context.Context, _ sandbox.WorkspaceID, ref string) (s
 	}
 	return img, nil
 }
+
+func (images) Lookup(_ context.Context, ref string) (spec.Image, error) {
+	if ref == "unknown" {
+		return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image %q", ref)
+	}
+	name, tag, tagged := strings.Cut(ref, ":")
+	if !tagged {
+		tag = "v1"
+	}
+	return spec.Image{ID: "of all", Name: name, Tag: tag, MemoryBytes: 1 << 30}, nil
+}
+
+func (images) Built(_ context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
+	if ref != "own" {
+		return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "nothing is built")
+	}
+	return spec.Image{ID: "built", Name: ref, Tag: "v1"}, nil
+}
+
+func (images) ByID(_ context.Context, id sandbox.ImageID) (spec.Image, error) {
+	switch id {
+	case "seen":
+		return spec.Image{ID: id, Name: "seen", Tag: "v1"}, nil
+	case "private":
+		return spec.Image{ID: id, Name: "private", Readers: []sandbox.WorkspaceID{"another"}}, nil
+	}
+	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", id)
+}
+
+func (images) Runtimes(context.Context) ([]spec.Runtime, error) { return nil, nil }
 
 func newCatalogue(t *testing.T) (*catalogue.Catalogue, catalogue.Caller) {
 	t.Helper()

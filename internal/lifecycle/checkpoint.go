@@ -205,7 +205,7 @@ func (s *Service) abandon(b *entry, from sandbox.CheckpointID, digest string) er
 	if err := s.destroyNow(b); err != nil {
 		return err // settled later, the same way
 	}
-	if err := s.recordUsage(b); err != nil {
+	if err := s.usage.Record(s.ctx, b.Box); err != nil {
 		s.log.Error("usage of a sandbox not recorded, trying again soon", "sandbox", b.ID, "error", err)
 	}
 	b.Agent.Reset()

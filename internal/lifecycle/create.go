@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
@@ -134,12 +135,15 @@ func (s *Service) creationFor(ctx context.Context, c sandbox.Caller, req *Create
 	if req.Snapshot != "" {
 		return s.fromSnapshot(ctx, c, req)
 	}
-	img, err := s.imageFor(ctx, c, req)
+	img, err := s.catalogue.Choose(ctx, c.Workspace, catalogue.Wanted{ID: req.ImageID, Ref: req.Image, MemoryBytes: req.Resources.MemoryBytes})
 	if err != nil {
 		return sandbox.Creation{}, err
 	}
+	if err := s.prepare.CheckEnabled(ctx, img.Field, &img.Image); err != nil {
+		return sandbox.Creation{}, err
+	}
 	creation := s.creation(c, req, &img.Image)
-	creation.Sandbox.Image, creation.Sandbox.ImageID, creation.Sandbox.Registry = img.ref(), img.id, img.registry
+	creation.Sandbox.Image, creation.Sandbox.ImageID, creation.Sandbox.Registry = img.Reference(), img.ImageID, img.Registry
 	creation.Event.Data["image"] = creation.Sandbox.Image
 	if !img.VisibleTo(c.Workspace) {
 		creation.Sandbox.ImageDigest = "" // not told before the registry lets the workspace have it

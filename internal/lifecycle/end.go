@@ -139,7 +139,8 @@ func (s *Service) destroyLater(b *entry) {
 func (s *Service) destroy(b *entry) {
 	b.Work.Wait()
 	_ = b.Agent.Close() // does not fail
-	s.letGo(b)
+	b.Link.Disconnect(false)
+	s.usage.Finish(s.ctx, b.Box)
 	err := s.persist("destroy box", b, func() error {
 		ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
 		defer cancel()
@@ -151,7 +152,7 @@ func (s *Service) destroy(b *entry) {
 	if s.persist("remove checkpoints", b, func() error { return s.saved.RemoveAll(b.ID) }) != nil {
 		return
 	}
-	if s.persist("record usage", b, func() error { return s.recordUsage(b) }) != nil {
+	if s.persist("record usage", b, func() error { return s.usage.Record(s.ctx, b.Box) }) != nil {
 		return
 	}
 	var ended sandbox.Sandbox

@@ -169,3 +169,13 @@ func (x *boxes) all() []*entry {
 	}
 	return list
 }
+
+// allBoxes is all, without the state that only this package uses.
+func (x *boxes) allBoxes() []*box.Box {
+	list := x.all()
+	out := make([]*box.Box, len(list))
+	for i, b := range list {
+		out[i] = b.Box
+	}
+	return out
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/build"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
@@ -33,7 +34,7 @@ type env struct {
 	dbPath string
 	caller sandbox.Caller
 	cfg    lifecycle.Config
-	images *catalogue
+	images *images
 	// network is the network of the servers; nil for none.
 	network lifecycle.Network
 	// isolated has the driver claim that what runs in its boxes cannot reach the host.
@@ -66,7 +67,7 @@ func newEnvHere(t *testing.T) *env {
 	t.Helper()
 	e := &env{
 		t: t, host: newHost(t), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
-		images: newCatalogue(t.TempDir()),
+		images: newImages(t.TempDir()),
 		// The sweep is called by the tests that are about it.
 		cfg: lifecycle.Config{SweepInterval: time.Hour, CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}.ShortTTL(time.Millisecond),
 	}
@@ -150,7 +151,7 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
-		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger, Network: e.network,
+		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Catalogue: catalogue.New(s.store, e.images, 0), Layers: e.images, Logger: logger, Network: e.network,
 	})
 	if err != nil {
 		e.t.Fatal(err)

@@ -1,9 +1,11 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -99,4 +101,22 @@ func (s *Service) pauseIdle(b *entry) {
 		s.log.Warn("idle sandbox could not be paused", "sandbox", b.ID, "error", err)
 		b.Activity.At(time.Now()) // the next attempt is in one idle timeout from now
 	}
+}
+
+// working asks the agent whether a command runs in the sandbox. The image's own command does not
+// count: it runs as long as the sandbox.
+func (s *Service) working(b *entry) bool {
+	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
+	defer cancel()
+	list, err := b.Agent.Processes(ctx)
+	if err != nil {
+		s.log.Warn("cannot ask an idle sandbox whether it works", "sandbox", b.ID, "error", err)
+		return false
+	}
+	for _, p := range list {
+		if p.Exit == nil && p.ID != agentapi.MainID {
+			return true
+		}
+	}
+	return false
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // missing makes the image modbox/big known but missing.
-func (c *catalogue) missing(ensure func(ctx context.Context, ref string, progress func(phase.Event)) error) {
+func (c *images) missing(ensure func(ctx context.Context, ref string, progress func(phase.Event)) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unmade, c.ensure = map[string]bool{"sha256:3": true}, ensure

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -54,7 +55,7 @@ func TestMetrics(t *testing.T) {
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
 	registry := prometheus.NewPedanticRegistry()
-	deps := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler), Metrics: registry}
+	deps := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry}
 	e.cfg.Promise = quota.Promise{MemoryBytes: 64 << 30}
 	svc, err := lifecycle.New(e.cfg, deps)
 	if err != nil {
@@ -116,7 +117,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 	t.Cleanup(func() { _ = st.Close() })
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
-	good := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler)}
+	good := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler)}
 	for name, tt := range map[string]struct {
 		cfg  lifecycle.Config
 		deps lifecycle.Deps

@@ -182,8 +182,9 @@ func (s *Service) recordPaused(b *entry, message string, data map[string]string)
 
 // clear removes a box of which nothing is needed any more.
 func (s *Service) clear(b *entry) error {
-	s.letGo(b)
-	if err := s.recordUsage(b); err != nil {
+	b.Link.Disconnect(false)
+	s.usage.Finish(s.ctx, b.Box)
+	if err := s.usage.Record(s.ctx, b.Box); err != nil {
 		s.log.Error("usage of a paused sandbox not recorded, trying again soon", "sandbox", b.ID, "error", err)
 	}
 	b.Agent.Reset()
@@ -252,7 +253,8 @@ func (s *Service) settle(b *entry) error {
 }
 
 func (s *Service) destroyNow(b *entry) error {
-	s.letGo(b)
+	b.Link.Disconnect(false)
+	s.usage.Finish(s.ctx, b.Box)
 	ctx, cancel := context.WithTimeout(b.Context(), destroyTimeout)
 	defer cancel()
 	return s.driver.Destroy(ctx, b.ID)

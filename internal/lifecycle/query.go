@@ -7,7 +7,6 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
-	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -32,27 +31,13 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (page.Pa
 	return p, err
 }
 
-// Images returns the images that the caller can make sandboxes from.
-func (s *Service) Images(ctx context.Context, c sandbox.Caller) ([]spec.Image, error) {
-	list, err := s.images.List(ctx)
-	return slices.DeleteFunc(list, func(img spec.Image) bool { return !img.VisibleTo(c.Workspace) }), err
-}
-
-// Image returns the image of a reference: a stored image, a built-in image, or an image that a
-// registry may have, with only its id and name; the same for an image that the caller is not known
-// to be allowed to use. Errors: Invalid, NotFound.
-func (s *Service) Image(ctx context.Context, c sandbox.Caller, ref string) (spec.Image, error) {
-	img, err := s.images.Lookup(ctx, ref)
-	if err != nil || img.VisibleTo(c.Workspace) {
-		return img, err
+// Usage returns the usage of a sandbox since it was made, up to now, or to its end. Errors: NotFound.
+func (s *Service) Usage(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Usage, error) {
+	b, sb, err := s.Find(ctx, c, ref)
+	if err != nil {
+		return sandbox.Usage{}, err
 	}
-	return spec.Image{ID: img.ID, Name: img.Name, Tag: img.Tag}, nil
-}
-
-// Runtimes returns the images that describe themselves as runtimes, made or not,
-// the default one first.
-func (s *Service) Runtimes(ctx context.Context, _ sandbox.Caller) ([]spec.Runtime, error) {
-	return s.images.Runtimes(ctx)
+	return s.usage.Of(ctx, sb.ID, b)
 }
 
 // ByLabel returns the sandbox with that host label, and false when none of the label

@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/usage"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -44,7 +45,7 @@ func (s *Service) recover(ctx context.Context) error {
 
 // recoverBox makes one sandbox usable again, or sees to its end.
 func (s *Service) recoverBox(ctx context.Context, b *entry) {
-	s.recallUsage(ctx, b)
+	s.usage.Recall(ctx, b.Box)
 	sb := b.Sandbox()
 	late := due(&sb, time.Now())
 	switch {
@@ -63,7 +64,7 @@ func (s *Service) recoverBox(ctx context.Context, b *entry) {
 		b.Lock()
 		defer b.Unlock()
 		if b.Context().Err() == nil {
-			b.recallActivity(time.Now())
+			usage.RecallActivity(b.Box, time.Now())
 			s.armTimer(b)
 		}
 	}
@@ -89,7 +90,7 @@ func (s *Service) readopt(ctx context.Context, b *entry) {
 	s.reconnectLater(ctx, b)
 	b.Lock()
 	defer b.Unlock()
-	b.recallActivity(time.Now())
+	usage.RecallActivity(b.Box, time.Now())
 	s.armTimer(b)
 	s.watchLater(b)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/stream"
+	"github.com/modbox/modbox/internal/usage"
 	"github.com/modbox/modbox/internal/workbox"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -34,6 +35,7 @@ import (
 type Store interface {
 	quota.Store
 	execution.Store
+	usage.Store
 	// CreateSandbox records a new sandbox with its event and idempotency key,
 	// unless the key was used before or a live sandbox of the workspace has the
 	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
@@ -63,22 +65,10 @@ type Store interface {
 	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
 	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (page.Page[sandbox.Sandbox], error)
 
-	// NoteActivity records when sandboxes were last used.
-	NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error
 	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
 	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
 	// SetNetwork replaces the network of a live sandbox and the ports it publishes, with an event. Errors: NotFound, Ended.
 	SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sandbox.Sandbox, error)
-	// NoteUsage records the usage of sandboxes so far.
-	NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error
-	// Usage returns the recorded usage of a sandbox. Errors: NotFound.
-	Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
-
-	// CatalogueImage returns an entry of a workspace's image catalogue. Errors: NotFound.
-	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (catalogue.Entry, error)
-	// DefaultCatalogueImage returns the default entry of a workspace's image catalogue. Errors: NotFound.
-	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (catalogue.Entry, error)
-
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
 	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
@@ -93,9 +83,6 @@ type Store interface {
 // Images knows the images that sandboxes are made from.
 type Images interface {
 	prepare.Images
-	// Lookup returns the known facts about the image of a reference; an image that has to be made
-	// first has no digest. Errors: NotFound, naming ref.
-	Lookup(ctx context.Context, ref string) (spec.Image, error)
 	// ForgetBuilt forgets what a workspace has built. Idempotent.
 	ForgetBuilt(ctx context.Context, ws sandbox.WorkspaceID) error
 	// Owned returns the bytes on disk of the images that a workspace has built, and of
@@ -104,12 +91,15 @@ type Images interface {
 	// MakeRoom removes of what the builds of a workspace have left as much as frees so
 	// many bytes, and reports whether it could.
 	MakeRoom(ctx context.Context, ws sandbox.WorkspaceID, add int64) (bool, error)
-	// Runtimes returns the images that describe themselves as runtimes, the default one first.
-	Runtimes(ctx context.Context) ([]spec.Runtime, error)
-	// ByID returns the image with that id. Errors: NotFound.
-	ByID(ctx context.Context, id sandbox.ImageID) (spec.Image, error)
-	// List returns all images; the one with IsDefault is used when a request names none.
-	List(ctx context.Context) ([]spec.Image, error)
+}
+
+// Catalogue chooses images for sandboxes.
+type Catalogue interface {
+	// Choose returns the image that a request of a workspace names. Errors: Invalid, naming the
+	// field.
+	Choose(ctx context.Context, ws sandbox.WorkspaceID, want catalogue.Wanted) (catalogue.Choice, error)
+	// DefaultImage returns the default image of the server. Errors: Invalid if there is none.
+	DefaultImage(ctx context.Context) (spec.Image, error)
 }
 
 // Layers makes, reads and removes root filesystems.
@@ -131,7 +121,9 @@ type Deps struct {
 
 	Driver driver.Driver
 	Images Images
-	Logger *slog.Logger
+	// Catalogue chooses the images of sandboxes.
+	Catalogue Catalogue
+	Logger    *slog.Logger
 	// Network makes the other side of sandboxes' interfaces; without it, or a driver
 	// that plugs them in, no sandbox has a network.
 	Network Network
@@ -151,18 +143,21 @@ type Deps struct {
 // Start and Close; before and after, methods that change something return Unavailable. Errors carry
 // codes of package sandbox; another workspace's sandbox is NotFound, as if it did not exist.
 type Service struct {
-	cfg     Config
-	store   Store
-	driver  driver.Driver
-	images  Images
-	network Network // nil for none
-	log     *slog.Logger
-	metrics *metrics
+	cfg    Config
+	store  Store
+	driver driver.Driver
+	images Images
+	// catalogue chooses the images of sandboxes.
+	catalogue Catalogue
+	network   Network // nil for none
+	log       *slog.Logger
+	metrics   *metrics
 
 	guest      *guest.Calls
 	executions *execution.Service
 	quotas     *quota.Controller
 	disk       *quotaDisk
+	usage      *usage.Recorder
 
 	boxes      *boxes
 	pool       *pool.Pool[warmBox]
@@ -205,11 +200,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if deps.Store == nil || deps.Checkpoints == nil || deps.Snapshots == nil || deps.Drafts == nil || deps.Switches == nil || deps.Driver == nil || deps.Images == nil || deps.Logger == nil {
-		return nil, errors.New("lifecycle: the parts of the store, driver, images and logger must all be given")
+	if deps.Store == nil || deps.Checkpoints == nil || deps.Snapshots == nil || deps.Drafts == nil || deps.Switches == nil || deps.Driver == nil || deps.Images == nil || deps.Catalogue == nil || deps.Logger == nil {
+		return nil, errors.New("lifecycle: the parts of the store, driver, images, catalogue and logger must all be given")
 	}
 	s := &Service{
-		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
+		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, catalogue: deps.Catalogue, network: deps.Network, log: deps.Logger,
 		layers: deps.Layers, quarantine: deps.Quarantine,
 		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax),
@@ -228,6 +223,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Quota: cfg.Quota, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise,
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
 	}, s.store, s.disk, s.log)
+	s.usage = usage.New(s.store, s.driver, s.log)
 	s.executions = execution.New(execution.Config{
 		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, Kept: cfg.KeptExecutions,
 		AgentPatience: cfg.agentPatience,
@@ -332,8 +328,8 @@ func (s *Service) Close(ctx context.Context) error {
 	was := s.work.Stop()
 	s.quotas.StopWaiting()
 	if was {
-		s.saveActivity(ctx, 0)
-		s.saveUsage(ctx, 0, 0)
+		s.usage.SaveActivity(ctx, s.boxes.allBoxes(), 0)
+		s.usage.Save(ctx, s.boxes.allBoxes(), 0, 0)
 	}
 	s.work.Cancel()
 	for _, b := range s.boxes.all() {

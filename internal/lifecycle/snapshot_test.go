@@ -20,7 +20,7 @@ import (
 )
 
 // CommitCached is Commit for what is found again by key.
-func (c *catalogue) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
+func (c *images) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
 	if err := as.Room(ctx, max(1, c.layerBytes)); err != nil {
 		return prepare.Layered{}, err
 	}
@@ -38,7 +38,7 @@ func (c *catalogue) CommitCached(ctx context.Context, as prepare.CacheEntry, bas
 	return done, nil
 }
 
-func (c *catalogue) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, _ time.Duration) (spec.Image, string, error) {
+func (c *images) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, _ time.Duration) (spec.Image, string, error) {
 	c.mu.Lock()
 	digest := c.cached[key]
 	if digest != "" && ws != "" {
@@ -52,14 +52,14 @@ func (c *catalogue) Cached(ctx context.Context, ws sandbox.WorkspaceID, key stri
 }
 
 // cachedFor returns the workspaces that had what is cached.
-func (c *catalogue) cachedFor() []sandbox.WorkspaceID {
+func (c *images) cachedFor() []sandbox.WorkspaceID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.payers)
 }
 
 // Hold counts.
-func (c *catalogue) Hold(_ context.Context, digest string) (func(), error) {
+func (c *images) Hold(_ context.Context, digest string) (func(), error) {
 	count := func(by int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -73,14 +73,14 @@ func (c *catalogue) Hold(_ context.Context, digest string) (func(), error) {
 }
 
 // holders returns how many hold a digest.
-func (c *catalogue) holders(digest string) int {
+func (c *images) holders(digest string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held[digest]
 }
 
 // holding returns how many hold something.
-func (c *catalogue) holding() (n int) {
+func (c *images) holding() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, holders := range c.held {
@@ -90,7 +90,7 @@ func (c *catalogue) holding() (n int) {
 }
 
 // Collect removes what has no name and is not in use, once that is aged.
-func (c *catalogue) Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error) {
+func (c *images) Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error) {
 	needed, err := inUse(ctx)
 	if err != nil {
 		return 0, err

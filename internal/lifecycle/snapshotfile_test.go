@@ -13,12 +13,12 @@ import (
 )
 
 // Files returns the requested path as the only file.
-func (c *catalogue) Files(_ context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
+func (c *images) Files(_ context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
 	return sandbox.SnapshotFilePage{Files: []sandbox.SnapshotFile{{Path: digest + " " + q.Path}}}, nil
 }
 
 // Archive is, packed or not, what was asked for.
-func (c *catalogue) Archive(_ context.Context, digest, path string, compress bool) (io.ReadCloser, error) {
+func (c *images) Archive(_ context.Context, digest, path string, compress bool) (io.ReadCloser, error) {
 	if compress {
 		path += ".gz"
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/usage"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -38,8 +39,8 @@ func (s *Service) sweep() {
 	if err := s.quotas.EndStale(s.ctx); err != nil {
 		s.logSweep("delete reservations of builds that are over", err)
 	}
-	s.saveActivity(s.ctx, activityInterval)
-	s.saveUsage(s.ctx, usageInterval, usageLag)
+	s.usage.SaveActivity(s.ctx, s.boxes.allBoxes(), usage.ActivityLag)
+	s.usage.Save(s.ctx, s.boxes.allBoxes(), usage.Interval, usage.Lag)
 }
 
 // sweepBoxes finds sandboxes whose next step nobody takes.

@@ -54,7 +54,7 @@ func (s *Service) poolLoop() {
 func (s *Service) planPool() {
 	var standing *pool.Kind
 	// Without a default image there is only what was asked for.
-	if img, err := s.defaultImage(s.ctx); err == nil && img.Digest != "" {
+	if img, err := s.catalogue.DefaultImage(s.ctx); err == nil && img.Digest != "" {
 		standing = &pool.Kind{Digest: img.Digest, Resources: s.resources(sandbox.Resources{}, &img)}
 	}
 	s.pool.Plan(time.Now(), standing)

@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -41,6 +42,7 @@ type Dialect struct {
 	svc        *lifecycle.Service
 	guest      *guest.Calls
 	executions *execution.Service
+	catalogue  *catalogue.Catalogue
 	urls       URLs
 
 	mu       sync.Mutex
@@ -48,8 +50,8 @@ type Dialect struct {
 }
 
 // New returns the dialect.
-func New(svc *lifecycle.Service, urls URLs) *Dialect {
-	return &Dialect{svc: svc, guest: svc.Guest(), executions: svc.Executions(), urls: urls, starting: map[sandbox.ID]bool{}}
+func New(svc *lifecycle.Service, images *catalogue.Catalogue, urls URLs) *Dialect {
+	return &Dialect{svc: svc, guest: svc.Guest(), executions: svc.Executions(), catalogue: images, urls: urls, starting: map[sandbox.ID]bool{}}
 }
 
 type handler func(w http.ResponseWriter, r *http.Request) error

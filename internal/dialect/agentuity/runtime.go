@@ -44,7 +44,7 @@ func runtimeOf(rt *spec.Runtime) runtime {
 
 // available returns all runtimes, built or not.
 func (d *Dialect) available(ctx context.Context) ([]runtime, error) {
-	list, err := d.svc.Runtimes(ctx, caller(ctx))
+	list, err := d.catalogue.Runtimes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 	if id != "" {
 		return d.imageWithID(ctx, list, id)
 	}
-	img, err := d.svc.Image(ctx, caller(ctx), name)
+	img, err := d.catalogue.Image(ctx, caller(ctx).Workspace, name)
 	switch code := sandbox.CodeOf(err); {
 	case code == sandbox.NotFound:
 		return nil, sandbox.InvalidField("runtime", "there is no such runtime, and this server asks no registry for a name without one; there are %s", names(list))
@@ -99,7 +99,7 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 // imageWithID returns the runtime with an ID that is not a runtime of the server: a pulled image,
 // whose ID an earlier answer contained.
 func (d *Dialect) imageWithID(ctx context.Context, list []runtime, id string) (*runtime, error) {
-	images, err := d.svc.Images(ctx, caller(ctx))
+	images, err := d.catalogue.Images(ctx, caller(ctx).Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func names(list []runtime) string {
 }
 
 func (d *Dialect) defaultRuntime(ctx context.Context, list []runtime) (*runtime, error) {
-	images, err := d.svc.Images(ctx, caller(ctx))
+	images, err := d.catalogue.Images(ctx, caller(ctx).Workspace)
 	if err != nil {
 		return nil, err
 	}

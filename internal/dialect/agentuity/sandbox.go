@@ -180,7 +180,7 @@ func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.
 	if rt := ofImage(list, sn.Image); rt != nil {
 		return rt, sn.ID, nil
 	}
-	if img, err := d.svc.Image(ctx, caller(ctx), sn.Image); err == nil {
+	if img, err := d.catalogue.Image(ctx, caller(ctx).Workspace, sn.Image); err == nil {
 		rt := runtimeOfImage(&img)
 		return &rt, sn.ID, nil
 	}

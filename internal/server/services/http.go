@@ -21,7 +21,7 @@ func (s *Services) API() api.Deps {
 		Builder: s.Builder, Audit: s.Audit, SSO: s.SSO, Links: s.Links, Logger: s.ports.Logger, Driver: s.ports.Driver.Capabilities().Name,
 		Dialects: []api.Dialect{
 			modbox.NewControl(s.Lifecycle, s.Auth, s.Accounts, s.Registries, s.Catalogue, s.urls.Sandbox),
-			agentuity.New(s.Lifecycle, s.urls),
+			agentuity.New(s.Lifecycle, s.Catalogue, s.urls),
 		},
 	}
 }

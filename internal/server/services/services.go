@@ -104,7 +104,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	}
 	s.closers = append(s.closers, s.Auth.Close)
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
-		Streams: ports.Streams, Store: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store, Driver: ports.Driver, Images: ports.Images, Layers: ports.Layers, Network: ports.Network,
+		Streams: ports.Streams, Store: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store, Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Network: ports.Network,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
 	})
 	if err != nil {

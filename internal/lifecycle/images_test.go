@@ -18,8 +18,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// catalogue is the images of the tests.
-type catalogue struct {
+// images are the images of the tests.
+type images struct {
 	mu   sync.Mutex
 	list []spec.Image
 	fail error // of Resolve from inside provisioning; guarded by mu
@@ -52,8 +52,8 @@ const (
 	readyID = sandbox.ImageID("00000000-0000-0000-0000-000000000002")
 )
 
-func newCatalogue(dir string) *catalogue {
-	return &catalogue{dir: dir, made: map[string]string{}, list: []spec.Image{
+func newImages(dir string) *images {
+	return &images{dir: dir, made: map[string]string{}, list: []spec.Image{
 		{ID: plainID, Name: "modbox/base", Tag: "latest", IsDefault: true, Digest: "sha256:1"},
 		{ID: readyID, Name: "modbox/web", Tag: "latest", Digest: "sha256:2", ReadinessPort: 8080},
 		{
@@ -63,7 +63,7 @@ func newCatalogue(dir string) *catalogue {
 	}}
 }
 
-func (c *catalogue) find(match func(*spec.Image) bool) (spec.Image, error) {
+func (c *images) find(match func(*spec.Image) bool) (spec.Image, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if i := slices.IndexFunc(c.list, func(img spec.Image) bool { return match(&img) }); i >= 0 {
@@ -72,7 +72,7 @@ func (c *catalogue) find(match func(*spec.Image) bool) (spec.Image, error) {
 	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no such image")
 }
 
-func (c *catalogue) Resolve(_ context.Context, ref string) (spec.Image, string, error) {
+func (c *images) Resolve(_ context.Context, ref string) (spec.Image, string, error) {
 	c.mu.Lock()
 	c.seen++
 	err := c.fail
@@ -92,11 +92,11 @@ func (c *catalogue) Resolve(_ context.Context, ref string) (spec.Image, string, 
 	return img, "/nowhere/" + img.Digest, err
 }
 
-func (c *catalogue) Lookup(_ context.Context, ref string) (spec.Image, error) {
+func (c *images) Lookup(_ context.Context, ref string) (spec.Image, error) {
 	return c.find(func(img *spec.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
 }
 
-func (c *catalogue) Ensure(ctx context.Context, ref string, _ registry.Puller, progress func(phase.Event)) (spec.Image, string, error) {
+func (c *images) Ensure(ctx context.Context, ref string, _ registry.Puller, progress func(phase.Event)) (spec.Image, string, error) {
 	c.mu.Lock()
 	ensure := c.ensure
 	c.mu.Unlock()
@@ -115,24 +115,24 @@ func (c *catalogue) Ensure(ctx context.Context, ref string, _ registry.Puller, p
 	return c.Resolve(ctx, ref)
 }
 
-func (c *catalogue) Built(_ context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
+func (c *images) Built(_ context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
 	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "nobody has built %q", ref)
 }
 
-func (c *catalogue) ForgetBuilt(_ context.Context, ws sandbox.WorkspaceID) error {
+func (c *images) ForgetBuilt(_ context.Context, ws sandbox.WorkspaceID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgotten = ws
 	return nil
 }
 
-func (c *catalogue) Owned(sandbox.WorkspaceID) (images, left int64, err error) {
+func (c *images) Owned(sandbox.WorkspaceID) (images, left int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ownImages, c.ownLeft, nil
 }
 
-func (c *catalogue) MakeRoom(_ context.Context, _ sandbox.WorkspaceID, add int64) (bool, error) {
+func (c *images) MakeRoom(_ context.Context, _ sandbox.WorkspaceID, add int64) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ownLeft < add {
@@ -142,22 +142,22 @@ func (c *catalogue) MakeRoom(_ context.Context, _ sandbox.WorkspaceID, add int64
 	return true, nil
 }
 
-func (c *catalogue) Stale(ref string, _ registry.Puller) bool {
+func (c *images) Stale(ref string, _ registry.Puller) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stale == ref
 }
 
-func (c *catalogue) Update(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, error) {
+func (c *images) Update(ctx context.Context, ref string, who registry.Puller, progress func(phase.Event)) (spec.Image, error) {
 	img, _, err := c.Ensure(ctx, ref, who, progress)
 	return img, err
 }
 
-func (c *catalogue) Runtimes(context.Context) ([]spec.Runtime, error) { return nil, nil }
+func (c *images) Runtimes(context.Context) ([]spec.Runtime, error) { return nil, nil }
 
 // Commit makes an image that is found by its digest alone. The layers of the fake
 // driver hold everything, so the base does not matter.
-func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (prepare.Layered, error) {
+func (c *images) Commit(_ context.Context, base string, layer io.Reader) (prepare.Layered, error) {
 	data, err := io.ReadAll(layer)
 	if err != nil {
 		return prepare.Layered{}, err
@@ -176,11 +176,15 @@ func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (pre
 	return prepare.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
 }
 
-func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (spec.Image, error) {
+func (c *images) ByID(_ context.Context, id sandbox.ImageID) (spec.Image, error) {
 	return c.find(func(img *spec.Image) bool { return img.ID == id })
 }
 
-func (c *catalogue) List(context.Context) ([]spec.Image, error) {
+func (c *images) LookupFor(ctx context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
+	return c.Lookup(ctx, ref)
+}
+
+func (c *images) List(context.Context) ([]spec.Image, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list), nil
