@@ -33,7 +33,7 @@ type PageOptions struct {
 type Page[T any] struct {
 	Items []T `json:"items"`
 	// NextCursor selects the next page; "" on the last page.
-	NextCursor string `json:"next_cursor"`
+	NextCursor string `json:"next_cursor,omitempty"`
 }
 
 // newList returns the list at path. It omits parameters that are "".

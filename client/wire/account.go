@@ -18,8 +18,8 @@ type Token struct {
 	WorkspaceOnly bool       `json:"workspace_only" doc:"It keeps out of its user's other workspaces."`
 	Scopes        []string   `json:"scopes" nullable:"false" doc:"What it may do; all that its user may when empty."`
 	CreatedAt     time.Time  `json:"created_at" doc:"When it was made."`
-	LastUsedAt    *time.Time `json:"last_used_at" doc:"When it was last used, within a few minutes; null when never."`
-	ExpiresAt     *time.Time `json:"expires_at" doc:"When it stops working; null for never."`
+	LastUsedAt    *time.Time `json:"last_used_at,omitempty" doc:"When it was last used, within a few minutes; absent when never."`
+	ExpiresAt     *time.Time `json:"expires_at,omitempty" doc:"When it stops working; absent for never."`
 }
 
 // NewToken is a new token with its secret.

@@ -40,7 +40,7 @@ type Execution struct {
 	Kind          string         `json:"kind" enum:"exec,job" doc:"How its end is judged."`
 	Command       []string       `json:"command" nullable:"false" doc:"Program and arguments."`
 	State         ExecutionState `json:"state" enum:"queued,running,completed,failed,timeout,cancelled" doc:"Where it is in its life; the last four are for good."`
-	ExitCode      *int           `json:"exit_code" doc:"Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known."`
+	ExitCode      *int           `json:"exit_code,omitempty" doc:"Its exit code, 128 + signal when a signal ended it; absent as long as it is not known, for good when it cannot be known."`
 	Error         string         `json:"error,omitempty" doc:"Why it failed, when not by its exit code."`
 	TTY           bool           `json:"tty" doc:"It runs on a terminal."`
 	OneShot       bool           `json:"one_shot" doc:"Its sandbox ends with it."`
@@ -50,8 +50,8 @@ type Execution struct {
 	Stderr        OutputStream   `json:"stderr" doc:"Its standard error; the same stream as stdout with a terminal, or when combined."`
 	CreatedBy     string         `json:"created_by" doc:"The user who started it."`
 	CreatedAt     time.Time      `json:"created_at" doc:"When it was asked for."`
-	StartedAt     *time.Time     `json:"started_at" doc:"When it started; null until then."`
-	EndedAt       *time.Time     `json:"ended_at" doc:"When it ended; null until then."`
+	StartedAt     *time.Time     `json:"started_at,omitempty" doc:"When it started; absent until then."`
+	EndedAt       *time.Time     `json:"ended_at,omitempty" doc:"When it ended; absent until then."`
 	DurationMS    int64          `json:"duration_ms" doc:"Milliseconds from its start to its end, as measured in the sandbox."`
 }
 

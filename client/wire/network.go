@@ -47,7 +47,7 @@ type ChangeNetwork struct {
 
 // Usage is the use of a sandbox since it was made.
 type Usage struct {
-	At                *time.Time `json:"at" doc:"When it was measured last; null before it first ran."`
+	At                *time.Time `json:"at,omitempty" doc:"When it was measured last; absent before it first ran."`
 	RunningSeconds    float64    `json:"running_seconds" doc:"How long it ran, pauses excluded."`
 	CPUSeconds        float64    `json:"cpu_seconds" doc:"Processor time of all cores together."`
 	MemoryByteSeconds int64      `json:"memory_byte_seconds" doc:"Memory in use, added up over the time it ran."`

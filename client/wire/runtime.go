@@ -17,7 +17,7 @@ type Runtime struct {
 	Built        bool         `json:"built" doc:"It is here. Otherwise its first use builds it, which takes a minute or so."`
 	Digest       string       `json:"digest,omitempty" doc:"Content address of its root file system; absent when it is not built."`
 	SizeBytes    int64        `json:"size_bytes" doc:"Size of its root file system; 0 when it is not built."`
-	CreatedAt    *time.Time   `json:"created_at" doc:"When it was first built; null when it is not."`
+	CreatedAt    *time.Time   `json:"created_at,omitempty" doc:"When it was first built; absent when it is not."`
 }
 
 // Requirements are the least resources for a useful sandbox of a runtime.

@@ -114,26 +114,26 @@ type Sandbox struct {
 	Network                   SandboxNetwork    `json:"network" doc:"Its network."`
 	URLAccess                 URLAccess         `json:"url_access" enum:"open,key" doc:"The credential for the management routes on its own URL; the workspace and the server may demand more."`
 	TTLSeconds                int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
-	Deadline                  *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
+	Deadline                  *time.Time        `json:"deadline,omitempty" doc:"When its ttl ends it; absent without one."`
 	Timeouts                  Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`
 	CheckpointIntervalSeconds int64             `json:"checkpoint_interval_seconds" doc:"Time between its automatic checkpoints; 0: it has none."`
-	LastCheckpointAt          *time.Time        `json:"last_checkpoint_at" doc:"Time of its automatic checkpoint; null without one."`
-	LastActivity              *time.Time        `json:"last_activity_at" doc:"When something last used it."`
-	IdleDeadline              *time.Time        `json:"idle_deadline" doc:"When its idle timeout is over if nothing uses it before; null without one, and unless it runs."`
-	PausedAt                  *time.Time        `json:"paused_at" doc:"When it was paused; null unless it is paused."`
-	PausedUntil               *time.Time        `json:"paused_deadline" doc:"When its paused timeout ends it; null without one, and unless it is paused."`
+	LastCheckpointAt          *time.Time        `json:"last_checkpoint_at,omitempty" doc:"Time of its automatic checkpoint; absent without one."`
+	LastActivity              *time.Time        `json:"last_activity_at,omitempty" doc:"When something last used it."`
+	IdleDeadline              *time.Time        `json:"idle_deadline,omitempty" doc:"When its idle timeout is over if nothing uses it before; absent without one, and unless it runs."`
+	PausedAt                  *time.Time        `json:"paused_at,omitempty" doc:"When it was paused; absent unless it is paused."`
+	PausedUntil               *time.Time        `json:"paused_deadline,omitempty" doc:"When its paused timeout ends it; absent without one, and unless it is paused."`
 	MemoryLostReason          string            `json:"memory_lost_reason,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`
 	Parent                    string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`
 	SnapshotID                string            `json:"snapshot_id,omitempty" doc:"The snapshot it was made from; absent without one."`
 	Description               string            `json:"description,omitempty" doc:"The caller's own words about it."`
 	Metadata                  map[string]string `json:"metadata,omitempty" doc:"The caller's own entries about it."`
-	Cause                     *Cause            `json:"cause" doc:"Why it ended; null while it lives."`
+	Cause                     *Cause            `json:"cause,omitempty" doc:"Why it ended; absent while it lives."`
 	CreatedBy                 string            `json:"created_by" doc:"The user who made it."`
 	WorkspaceID               string            `json:"workspace_id" doc:"The workspace it belongs to."`
 	CreatedAt                 time.Time         `json:"created_at" doc:"When it was asked for."`
 	UpdatedAt                 time.Time         `json:"updated_at" doc:"When it last changed."`
-	StartedAt                 *time.Time        `json:"started_at" doc:"When it first ran; null until then."`
-	EndedAt                   *time.Time        `json:"ended_at" doc:"When it ended; null while it lives."`
+	StartedAt                 *time.Time        `json:"started_at,omitempty" doc:"When it first ran; absent until then."`
+	EndedAt                   *time.Time        `json:"ended_at,omitempty" doc:"When it ended; absent while it lives."`
 }
 
 // UpdateSandbox changes settings of a sandbox; omitted fields stay.

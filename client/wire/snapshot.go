@@ -73,7 +73,7 @@ type SnapshotBuildProgress struct {
 
 // SnapshotBuildLog is the log of a build.
 type SnapshotBuildLog struct {
-	Items     []SnapshotBuildLine `json:"items" nullable:"false" doc:"In their order."`
+	Lines     []SnapshotBuildLine `json:"lines" nullable:"false" doc:"In their order."`
 	Truncated bool                `json:"truncated" doc:"Earlier lines were dropped: the log has the last 1000 lines and 64 KiB."`
 	Ended     bool                `json:"ended" doc:"It is done or has failed, as the last line says."`
 }

@@ -101,7 +101,7 @@ type User struct {
 	Administrator bool       `json:"administrator" doc:"It looks after the installation."`
 	WorkspaceID   string     `json:"workspace_id" doc:"Its own workspace."`
 	CreatedAt     time.Time  `json:"created_at" doc:"When it was made."`
-	DisabledAt    *time.Time `json:"disabled_at" doc:"When it was disabled; null when it is not."`
+	DisabledAt    *time.Time `json:"disabled_at,omitempty" doc:"When it was disabled; absent when it is not."`
 }
 
 // NewUser is a new user.

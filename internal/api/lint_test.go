@@ -22,23 +22,65 @@ type document struct {
 type operation struct {
 	OperationID string `yaml:"operationId"`
 	Summary     string
-	Parameters  []struct{ Name, In, Description string }
-	Responses   map[string]struct {
+	Parameters  []struct {
+		Name, In, Description string
+		Schema                schema
+	}
+	Responses map[string]struct {
 		Content map[string]struct{ Schema schema }
 	}
 }
 
+// schema is a schema or a property of one. Only a property that is a reference needs no description of its own.
 type schema struct {
-	Ref        string `yaml:"$ref"`
-	Properties map[string]property
-	Required   []string
+	Ref         string `yaml:"$ref"`
+	Type        any    // a string, or a list of them
+	Description string
+	Properties  map[string]schema
+	Required    []string
+	Items       *schema
+	AnyOf       []schema   `yaml:"anyOf"`
+	Values      additional `yaml:"additionalProperties"`
 }
 
-// property is a property of a schema. Only a reference needs no description of its own.
-type property struct {
-	Ref         string `yaml:"$ref"`
-	Type        any
-	Description string
+// additional is the schema of the values of a map, or nothing for false and true.
+type additional struct{ schema *schema }
+
+func (a *additional) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	a.schema = new(schema)
+	return n.Decode(a.schema)
+}
+
+// is reports whether values may be of one of the types.
+func (s schema) is(types ...string) bool {
+	permitted, ok := s.Type.([]any)
+	if !ok {
+		permitted = []any{s.Type}
+	}
+	return slices.ContainsFunc(permitted, func(t any) bool { name, _ := t.(string); return slices.Contains(types, name) }) ||
+		slices.ContainsFunc(s.AnyOf, func(s schema) bool { return s.is(types...) })
+}
+
+// collect adds the schemas to which s refers to found.
+func (s schema) collect(schemas map[string]schema, found map[string]bool) {
+	if name := s.Ref[strings.LastIndex(s.Ref, "/")+1:]; name != "" && !found[name] {
+		found[name] = true
+		schemas[name].collect(schemas, found)
+	}
+	for _, p := range s.Properties {
+		p.collect(schemas, found)
+	}
+	for _, a := range s.AnyOf {
+		a.collect(schemas, found)
+	}
+	for _, inner := range []*schema{s.Items, s.Values.schema} {
+		if inner != nil {
+			inner.collect(schemas, found)
+		}
+	}
 }
 
 // The names in paths, one per noun, and what property names look like.
@@ -54,6 +96,22 @@ var (
 	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	buildPath = regexp.MustCompile(`^/v1/builds|/builds`)
 	pathName  = regexp.MustCompile(`\{([^}]*)\}`)
+	// numberWithoutUnit finds schema and property in a report of checkUnit.
+	numberWithoutUnit = regexp.MustCompile(`^schema (\w+): the name of the number (\w+) `)
+	// units are the ends of names of numbers, except for those in unitless, which count, identify or order something.
+	units    = regexp.MustCompile(`_(seconds|ms|nanoseconds|bytes|byte_seconds|millicores|per_minute)$`)
+	unitless = []string{
+		"after_seq", "anchor_seq", "builds", "cols", "count", "errors_omitted", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
+		"pid", "port", "ports", "processes", "readiness_port", "records", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
+	}
+	// otherUnits are numbers whose names do not say their unit yet. The list only shrinks.
+	otherUnits = []string{
+		"CreateSandboxImage.memory_mb", "DiskUse.build_cache", "DiskUse.checkpoints", "DiskUse.images", "DiskUse.paused",
+		"DiskUse.snapshots", "DiskUse.streams", "DiskUse.uploads", "FileInfo.size", "ImageBuildMessage.done", "ImageBuildMessage.total",
+		"ImageProgress.done", "ImageProgress.total", "OutputStream.bytes", "SandboxImage.memory_mb", "SessionTokens.expires_in",
+		"SessionTokens.refresh_expires_in", "SnapshotBuildProgress.done", "SnapshotBuildProgress.total", "SnapshotFile.size",
+		"UpdateSandboxImage.memory_mb",
+	}
 )
 
 // lint returns which rules of docs/api.md a document breaks.
@@ -66,6 +124,7 @@ func lint(text []byte) (broken []string, err error) {
 	if found := canceled.Find(text); found != nil {
 		report("%s has two l in the rest of the document", found)
 	}
+	answers := map[string]bool{} // the schemas that are in answers
 	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 		for _, m := range pathName.FindAllStringSubmatch(path, -1) {
 			if !slices.Contains(pathNames, m[1]) {
@@ -81,6 +140,11 @@ func lint(text []byte) (broken []string, err error) {
 				report("%s: operationId, summary or the answer for errors is missing", at)
 			}
 			checkParameters(at, op, report)
+			for _, answer := range op.Responses {
+				for _, content := range answer.Content {
+					content.Schema.collect(d.Components.Schemas, answers)
+				}
+			}
 			checkDelete(at, method, op, report)
 			checkList(at, method, op, d.Components.Schemas, report)
 		}
@@ -97,12 +161,14 @@ func lint(text []byte) (broken []string, err error) {
 			if instead := otherNames[property]; instead != "" {
 				report("schema %s: the name of %s is %s", name, property, instead)
 			}
+			if answers[name] && is.is("null") {
+				report("schema %s: %s may be null; a property without a value is absent from answers", name, property)
+			}
+			checkUnit("schema "+name, property, is, report)
 		}
 		if _, ok := s.Properties["items"]; ok && strings.HasSuffix(name, "Page") {
-			for _, property := range []string{"items", "next_cursor"} {
-				if !slices.Contains(s.Required, property) {
-					report("schema %s: %s is not always there", name, property)
-				}
+			if !slices.Contains(s.Required, "items") || slices.Contains(s.Required, "next_cursor") {
+				report("schema %s: items is in all pages, and next_cursor in all but the last", name)
 			}
 		}
 	}
@@ -130,8 +196,20 @@ func checkDelete(at, method string, op operation, report func(string, ...any)) {
 	}
 }
 
+// checkUnit checks that the name of a number, or of a list or map of numbers, ends with its unit.
+func checkUnit(at, name string, s schema, report func(string, ...any)) {
+	number := s.is("integer", "number")
+	for _, inner := range []*schema{s.Items, s.Values.schema} {
+		number = number || inner != nil && inner.is("integer", "number")
+	}
+	if number && !units.MatchString(name) && !slices.Contains(unitless, name) {
+		report("%s: the name of the number %s does not end with its unit, such as _seconds or _bytes", at, name)
+	}
+}
+
 func checkParameters(at string, op operation, report func(string, ...any)) {
 	for _, p := range op.Parameters {
+		checkUnit(at, p.Name, p.Schema, report)
 		if p.Description == "" {
 			report("%s: the parameter %s has no description", at, p.Name)
 		}
@@ -179,10 +257,17 @@ func TestTheDocumentKeepsTheRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	excepted := map[string]bool{}
 	for _, b := range broken {
-		// A log is no list: it has an end of its own.
-		if !strings.Contains(b, "/snapshot-builds/{build}/log") {
-			t.Error(b)
+		if m := numberWithoutUnit.FindStringSubmatch(b); m != nil && slices.Contains(otherUnits, m[1]+"."+m[2]) {
+			excepted[m[1]+"."+m[2]] = true
+			continue
+		}
+		t.Error(b)
+	}
+	for _, name := range otherUnits {
+		if !excepted[name] {
+			t.Errorf("%s says its unit; take it from the list otherUnits", name)
 		}
 	}
 }
@@ -206,7 +291,8 @@ paths:
         default: {content: {application/problem+json: {schema: {$ref: "#/components/schemas/Problem"}}}}
 components:
   schemas:
-    ThingPage: {required: [items, next_cursor], properties: {items: {description: d}, next_cursor: {description: d}}}
+    ThingPage: {required: [items], properties: {items: {description: d}, next_cursor: {description: d}}}
+    Thing: {properties: {note: {type: [string, 'null'], description: d}}}
 `
 	if broken, err := lint([]byte(good)); err != nil || len(broken) != 0 {
 		t.Fatalf("the good document: %v, %v", broken, err)
@@ -222,7 +308,14 @@ components:
 		"camel_case_parameter": {"{name: limit", "{name: pageSize, in: query, description: d}, {name: limit"},
 		"items":                {"{items: {description: d}, next_cursor: {description: d}}", "{things: {description: d}, next_cursor: {description: d}}"},
 		"next_cursor":          {"{items: {description: d}, next_cursor: {description: d}}", "{items: {description: d}, next: {description: d}}"},
-		"optional_cursor":      {"[items, next_cursor]", "[items]"},
+		"required_cursor":      {"[items]", "[items, next_cursor]"},
+		"optional_items":       {"[items]", "[]"},
+		"null":                 {"next_cursor: {", "next_cursor: {type: [string, 'null'], "},
+		"null_of_a_reference":  {"next_cursor: {", "next_cursor: {anyOf: [{$ref: x}, {type: 'null'}], "},
+		"null_below_a_list":    {"{items: {description: d}, next", "{items: {type: array, items: {$ref: '#/components/schemas/Thing'}, description: d}, next"},
+		"number_without_unit":  {"{items: {description: d}, next", "{items: {description: d}, size: {type: integer, description: d}, next"},
+		"map_without_unit":     {"{items: {description: d}, next", "{items: {description: d}, sizes: {additionalProperties: {type: number}, description: d}, next"},
+		"parameter_no_unit":    {"{name: limit", "{name: wait, in: query, description: d, schema: {type: integer}}, {name: limit"},
 		"dependencies":         {"{items: {description: d}, next", "{items: {description: d}, dependencies: {description: d}, next"},
 		"packages":             {"{items: {description: d}, next", "{items: {description: d}, packages: {description: d}, next"},
 		"remove":               {"operationId: delete-thing", "operationId: remove-thing"},

@@ -48,11 +48,6 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 	openapi.Describe(schemas)
-	// Huma cannot say that a reference may be null.
-	cause := schemas["Sandbox"].Properties["cause"]
-	schemas["Sandbox"].Properties["cause"] = &huma.Schema{
-		Description: cause.Description, AnyOf: []*huma.Schema{{Ref: cause.Ref}, {Type: "null"}},
-	}
 	return a.OpenAPI()
 }
 

@@ -95,9 +95,9 @@ func (s *Server) buildLog(ctx context.Context, in *buildInput) (*body[wire.Snaps
 	if err != nil {
 		return nil, err
 	}
-	out := wire.SnapshotBuildLog{Items: make([]wire.SnapshotBuildLine, len(log.Lines)), Truncated: log.Truncated, Ended: log.Ended}
+	out := wire.SnapshotBuildLog{Lines: make([]wire.SnapshotBuildLine, len(log.Lines)), Truncated: log.Truncated, Ended: log.Ended}
 	for i, l := range log.Lines {
-		out.Items[i] = wire.SnapshotBuildLine{Time: l.Time, Phase: string(l.Phase), Message: l.Message}
+		out.Lines[i] = wire.SnapshotBuildLine{Time: l.Time, Phase: string(l.Phase), Message: l.Message}
 	}
 	return reply(out), nil
 }

@@ -39,7 +39,7 @@ func TestBuildRoutes(t *testing.T) {
 	s.Want(200, "GET", "/v1/snapshot-builds/"+b.ID+"/progress", nil).Into(t, &at)
 	var log wire.SnapshotBuildLog
 	s.Want(200, "GET", "/v1/snapshot-builds/"+b.ID+"/log", nil).Into(t, &log)
-	if last := log.Items[len(log.Items)-1]; at.Phase != "done" || !log.Ended || last.Phase != "done" || last.Message != at.Detail || log.Items[0].Phase != "begun" {
+	if last := log.Lines[len(log.Lines)-1]; at.Phase != "done" || !log.Ended || last.Phase != "done" || last.Message != at.Detail || log.Lines[0].Phase != "begun" {
 		t.Errorf("what a build that is over is at: %+v, its log %+v", at, log)
 	}
 	problem(t, s.Want(404, "GET", "/v1/snapshot-builds/none/progress", nil))

@@ -144,7 +144,7 @@ with its id, as does what "modbox snapshot build" prints, which is the snapshot'
 			if env.JSON {
 				return env.PrintJSON(log)
 			}
-			for _, l := range log.Items {
+			for _, l := range log.Lines {
 				if _, err := fmt.Fprintf(env.Stdout, "%s %-11s %s\n", l.Time.Local().Format(time.TimeOnly), l.Phase, l.Message); err != nil {
 					return err
 				}

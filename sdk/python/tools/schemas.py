@@ -345,7 +345,7 @@ def literal(words: List[str]) -> str:
 
 
 def comment(text: str, indent: str = "    ") -> List[str]:
-    text = re.sub(r"\bnull\b", "None", text)
+    text = re.sub(r"\b(null|absent)\b", "None", text)
     return [f"{indent}#: {line}" for line in textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False)]
 
 

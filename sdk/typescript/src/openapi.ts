@@ -2002,8 +2002,8 @@ export interface components {
         AuditEntryPage: {
             /** @description The items of the page. */
             items: components["schemas"]["AuditEntry"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description What is in a record of the audit log. */
         AuditRecord: {
@@ -2176,8 +2176,8 @@ export interface components {
         CheckpointPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Checkpoint"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description A one-time code. */
         Code: {
@@ -2629,8 +2629,8 @@ export interface components {
         EventPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Event"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST /v1/auth/exchange. */
         ExchangeCode: {
@@ -2735,9 +2735,9 @@ export interface components {
             state: "queued" | "running" | "completed" | "failed" | "timeout" | "cancelled";
             /**
              * Format: int64
-             * @description Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known.
+             * @description Its exit code, 128 + signal when a signal ended it; absent as long as it is not known, for good when it cannot be known.
              */
-            exit_code: number | null;
+            exit_code?: number;
             /** @description Why it failed, when not by its exit code. */
             error?: string;
             /** @description It runs on a terminal. */
@@ -2761,14 +2761,14 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When it started; null until then.
+             * @description When it started; absent until then.
              */
-            started_at: string | null;
+            started_at?: string;
             /**
              * Format: date-time
-             * @description When it ended; null until then.
+             * @description When it ended; absent until then.
              */
-            ended_at: string | null;
+            ended_at?: string;
             /**
              * Format: int64
              * @description Milliseconds from its start to its end, as measured in the sandbox.
@@ -2839,8 +2839,8 @@ export interface components {
         ExecutionPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Execution"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         FieldError: {
             /**
@@ -2912,8 +2912,8 @@ export interface components {
         FileInfoPage: {
             /** @description The items of the page. */
             items: components["schemas"]["FileInfo"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST /v1/snapshot-builds/{build}/finish. */
         FinishSnapshotBuild: {
@@ -3129,8 +3129,8 @@ export interface components {
         ImagePage: {
             /** @description The items of the page. */
             items: components["schemas"]["Image"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description A message about a pull. */
         ImageProgress: {
@@ -3215,8 +3215,8 @@ export interface components {
         InvitationPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Invitation"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST /v1/auth/login. */
         Login: {
@@ -3249,8 +3249,8 @@ export interface components {
         MemberPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Member"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST …/files/mkdir. */
         Mkdir: {
@@ -3345,14 +3345,14 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When it was last used, within a few minutes; null when never.
+             * @description When it was last used, within a few minutes; absent when never.
              */
-            last_used_at: string | null;
+            last_used_at?: string;
             /**
              * Format: date-time
-             * @description When it stops working; null for never.
+             * @description When it stops working; absent for never.
              */
-            expires_at: string | null;
+            expires_at?: string;
             /** @description The token's text. It is shown only now. */
             token: string;
         };
@@ -3375,9 +3375,9 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When it was disabled; null when it is not.
+             * @description When it was disabled; absent when it is not.
              */
-            disabled_at: string | null;
+            disabled_at?: string;
             /** @description By which the user chooses its password, once. It is shown only now. */
             code?: string;
         };
@@ -3506,8 +3506,8 @@ export interface components {
         PublishedPortPage: {
             /** @description The items of the page. */
             items: components["schemas"]["PublishedPort"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in any case. */
         Quota: {
@@ -3629,8 +3629,8 @@ export interface components {
         RegistryPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Registry"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description What a sandbox of a runtime needs at least. */
         Requirements: {
@@ -3744,15 +3744,15 @@ export interface components {
             size_bytes: number;
             /**
              * Format: date-time
-             * @description When it was first built; null when it is not.
+             * @description When it was first built; absent when it is not.
              */
-            created_at: string | null;
+            created_at?: string;
         };
         RuntimePage: {
             /** @description The items of the page. */
             items: components["schemas"]["Runtime"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description One sandbox. */
         Sandbox: {
@@ -3805,9 +3805,9 @@ export interface components {
             ttl_seconds: number;
             /**
              * Format: date-time
-             * @description When its ttl ends it; null without one.
+             * @description When its ttl ends it; absent without one.
              */
-            deadline: string | null;
+            deadline?: string;
             /** @description Its clocks beside the ttl. */
             timeouts: components["schemas"]["Timeouts"];
             /**
@@ -3817,29 +3817,29 @@ export interface components {
             checkpoint_interval_seconds: number;
             /**
              * Format: date-time
-             * @description Time of its automatic checkpoint; null without one.
+             * @description Time of its automatic checkpoint; absent without one.
              */
-            last_checkpoint_at: string | null;
+            last_checkpoint_at?: string;
             /**
              * Format: date-time
              * @description When something last used it.
              */
-            last_activity_at: string | null;
+            last_activity_at?: string;
             /**
              * Format: date-time
-             * @description When its idle timeout is over if nothing uses it before; null without one, and unless it runs.
+             * @description When its idle timeout is over if nothing uses it before; absent without one, and unless it runs.
              */
-            idle_deadline: string | null;
+            idle_deadline?: string;
             /**
              * Format: date-time
-             * @description When it was paused; null unless it is paused.
+             * @description When it was paused; absent unless it is paused.
              */
-            paused_at: string | null;
+            paused_at?: string;
             /**
              * Format: date-time
-             * @description When its paused timeout ends it; null without one, and unless it is paused.
+             * @description When its paused timeout ends it; absent without one, and unless it is paused.
              */
-            paused_deadline: string | null;
+            paused_deadline?: string;
             /** @description Why its last resume started it anew with its files; absent when its memory was brought back. */
             memory_lost_reason?: string;
             /** @description The sandbox it was forked from; absent without one. */
@@ -3852,8 +3852,8 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
-            /** @description Why it ended; null while it lives. */
-            cause: components["schemas"]["Cause"] | null;
+            /** @description Why it ended; absent while it lives. */
+            cause?: components["schemas"]["Cause"];
             /** @description The user who made it. */
             created_by: string;
             /** @description The workspace it belongs to. */
@@ -3870,14 +3870,14 @@ export interface components {
             updated_at: string;
             /**
              * Format: date-time
-             * @description When it first ran; null until then.
+             * @description When it first ran; absent until then.
              */
-            started_at: string | null;
+            started_at?: string;
             /**
              * Format: date-time
-             * @description When it ended; null while it lives.
+             * @description When it ended; absent while it lives.
              */
-            ended_at: string | null;
+            ended_at?: string;
         };
         /** @description An image of a workspace's catalogue. */
         SandboxImage: {
@@ -3932,8 +3932,8 @@ export interface components {
         SandboxImagePage: {
             /** @description The items of the page. */
             items: components["schemas"]["SandboxImage"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The network of a sandbox. */
         SandboxNetwork: {
@@ -3945,8 +3945,8 @@ export interface components {
         SandboxPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Sandbox"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The pair of tokens that a session has. */
         SessionTokens: {
@@ -4012,8 +4012,8 @@ export interface components {
         SignInSessionPage: {
             /** @description The items of the page. */
             items: components["schemas"]["SignInSession"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The saved filesystem of a sandbox or of a build. */
         Snapshot: {
@@ -4108,7 +4108,7 @@ export interface components {
         /** @description What happened in a build. */
         SnapshotBuildLog: {
             /** @description In their order. */
-            items: components["schemas"]["SnapshotBuildLine"][];
+            lines: components["schemas"]["SnapshotBuildLine"][];
             /** @description Earlier lines were dropped: the log has the last 1000 lines and 64 KiB. */
             truncated: boolean;
             /** @description It is done or has failed, as the last line says. */
@@ -4191,14 +4191,14 @@ export interface components {
         SnapshotFilePage: {
             /** @description The items of the page. */
             items: components["schemas"]["SnapshotFile"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         SnapshotPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Snapshot"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST /v1/sandboxes/{sandbox}/executions. Exactly one of Command and Shell is given. */
         StartExecution: {
@@ -4355,8 +4355,8 @@ export interface components {
         StringPage: {
             /** @description The items of the page. */
             items: string[];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description A terminal's size in characters. */
         TTYSize: {
@@ -4421,20 +4421,20 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When it was last used, within a few minutes; null when never.
+             * @description When it was last used, within a few minutes; absent when never.
              */
-            last_used_at: string | null;
+            last_used_at?: string;
             /**
              * Format: date-time
-             * @description When it stops working; null for never.
+             * @description When it stops working; absent for never.
              */
-            expires_at: string | null;
+            expires_at?: string;
         };
         TokenPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Token"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of PATCH /v1/registries/{registry}: what is omitted stays. */
         UpdateRegistry: {
@@ -4518,9 +4518,9 @@ export interface components {
         Usage: {
             /**
              * Format: date-time
-             * @description When it was measured last; null before it first ran.
+             * @description When it was measured last; absent before it first ran.
              */
-            at: string | null;
+            at?: string;
             /**
              * Format: double
              * @description How long it ran, pauses excluded.
@@ -4566,15 +4566,15 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When it was disabled; null when it is not.
+             * @description When it was disabled; absent when it is not.
              */
-            disabled_at: string | null;
+            disabled_at?: string;
         };
         UserPage: {
             /** @description The items of the page. */
             items: components["schemas"]["User"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST /v1/apt-packages/validate. */
         ValidateAptPackages: {
@@ -4701,8 +4701,8 @@ export interface components {
         WorkspacePage: {
             /** @description The items of the page. */
             items: components["schemas"]["Workspace"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST …/files/batch. */
         WriteFiles: {

@@ -239,22 +239,22 @@ export interface Sandbox {
   urlAccess: URLAccess;
   /** How long it may live from created_at; 0 means no limit. */
   ttlSeconds: number;
-  /** When its ttl ends it; null without one. */
-  deadline: string | null;
+  /** When its ttl ends it; absent without one. */
+  deadline: string | undefined;
   /** Its clocks beside the ttl. */
   timeouts: Timeouts;
   /** Time between its automatic checkpoints; 0: it has none. */
   checkpointIntervalSeconds: number;
-  /** Time of its automatic checkpoint; null without one. */
-  lastCheckpointAt: string | null;
+  /** Time of its automatic checkpoint; absent without one. */
+  lastCheckpointAt: string | undefined;
   /** When something last used it. */
-  lastActivityAt: string | null;
-  /** When its idle timeout is over if nothing uses it before; null without one, and unless it runs. */
-  idleDeadline: string | null;
-  /** When it was paused; null unless it is paused. */
-  pausedAt: string | null;
-  /** When its paused timeout ends it; null without one, and unless it is paused. */
-  pausedDeadline: string | null;
+  lastActivityAt: string | undefined;
+  /** When its idle timeout is over if nothing uses it before; absent without one, and unless it runs. */
+  idleDeadline: string | undefined;
+  /** When it was paused; absent unless it is paused. */
+  pausedAt: string | undefined;
+  /** When its paused timeout ends it; absent without one, and unless it is paused. */
+  pausedDeadline: string | undefined;
   /** Why its last resume started it anew with its files; absent when its memory was brought back. */
   memoryLostReason: string | undefined;
   /** The sandbox it was forked from; absent without one. */
@@ -265,8 +265,8 @@ export interface Sandbox {
   description: string;
   /** The caller's own entries about it. */
   metadata: Record<string, string>;
-  /** Why it ended; null while it lives. */
-  cause: Cause | null;
+  /** Why it ended; absent while it lives. */
+  cause: Cause | undefined;
   /** The user who made it. */
   createdBy: string;
   /** The workspace it belongs to. */
@@ -275,10 +275,10 @@ export interface Sandbox {
   createdAt: string;
   /** When it last changed. */
   updatedAt: string;
-  /** When it first ran; null until then. */
-  startedAt: string | null;
-  /** When it ended; null while it lives. */
-  endedAt: string | null;
+  /** When it first ran; absent until then. */
+  startedAt: string | undefined;
+  /** When it ended; absent while it lives. */
+  endedAt: string | undefined;
 }
 
 export function sandbox(w: Wire["Sandbox"]): Sandbox {
@@ -443,8 +443,8 @@ export function stats(w: Wire["Stats"]): Stats {
 
 /** What a sandbox has used since it was made. */
 export interface Usage {
-  /** When it was measured last; null before it first ran. */
-  at: string | null;
+  /** When it was measured last; absent before it first ran. */
+  at: string | undefined;
   /** How long it ran, pauses excluded. */
   runningSeconds: number;
   /** Processor time of all cores together. */
@@ -664,8 +664,8 @@ export interface Runtime {
   digest: string | undefined;
   /** Size of its root file system; 0 when it is not built. */
   sizeBytes: number;
-  /** When it was first built; null when it is not. */
-  createdAt: string | null;
+  /** When it was first built; absent when it is not. */
+  createdAt: string | undefined;
 }
 
 export function runtime(w: Wire["Runtime"]): Runtime {
@@ -750,8 +750,8 @@ export interface Execution {
   command: string[];
   /** Where it is in its life; the last four are for good. */
   state: ExecutionState;
-  /** Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known. */
-  exitCode: number | null;
+  /** Its exit code, 128 + signal when a signal ended it; absent as long as it is not known, for good when it cannot be known. */
+  exitCode: number | undefined;
   /** Why it failed, when not by its exit code. */
   error: string | undefined;
   /** It runs on a terminal. */
@@ -770,10 +770,10 @@ export interface Execution {
   createdBy: string;
   /** When it was asked for. */
   createdAt: string;
-  /** When it started; null until then. */
-  startedAt: string | null;
-  /** When it ended; null until then. */
-  endedAt: string | null;
+  /** When it started; absent until then. */
+  startedAt: string | undefined;
+  /** When it ended; absent until then. */
+  endedAt: string | undefined;
   /** Milliseconds from its start to its end, as measured in the sandbox. */
   durationMs: number;
 }
@@ -944,10 +944,10 @@ export interface Token {
   scopes: string[];
   /** When it was made. */
   createdAt: string;
-  /** When it was last used, within a few minutes; null when never. */
-  lastUsedAt: string | null;
-  /** When it stops working; null for never. */
-  expiresAt: string | null;
+  /** When it was last used, within a few minutes; absent when never. */
+  lastUsedAt: string | undefined;
+  /** When it stops working; absent for never. */
+  expiresAt: string | undefined;
 }
 
 export function token(w: Wire["Token"]): Token {
@@ -1068,8 +1068,8 @@ export interface User {
   workspaceId: string | undefined;
   /** When it was made. */
   createdAt: string;
-  /** When it was disabled; null when it is not. */
-  disabledAt: string | null;
+  /** When it was disabled; absent when it is not. */
+  disabledAt: string | undefined;
 }
 
 export function user(w: Wire["User"]): User {

@@ -183,9 +183,9 @@ class Teller {
   lines(log: wire.SnapshotBuildLog): SnapshotBuildLine[] {
     const { last } = this;
     // The last of them only are kept: where the one is that was told last may have changed.
-    let next = log.items.length;
-    while (next > 0 && !(last && same(last, log.items[next - 1]!))) next--;
-    const fresh = log.items.slice(next);
+    let next = log.lines.length;
+    while (next > 0 && !(last && same(last, log.lines[next - 1]!))) next--;
+    const fresh = log.lines.slice(next);
     this.last = fresh.at(-1) ?? last;
     return fresh.map((l, i) => ({ time: l.time, phase: l.phase, message: l.message, truncated: log.truncated && next + i === 0 }));
   }

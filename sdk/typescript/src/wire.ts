@@ -7,7 +7,7 @@ type Schemas = components["schemas"];
 /** A part of a list. */
 export interface Page<T> {
   items: T[];
-  next_cursor: string | null;
+  next_cursor?: string;
 }
 
 export type CreateSandbox = Schemas["CreateSandbox"];

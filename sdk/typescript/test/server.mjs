@@ -55,18 +55,11 @@ export function wireSandbox(more = {}) {
     ttl_seconds: 60,
     deadline: "2026-01-01T00:01:00Z",
     timeouts: {},
-    last_activity_at: null,
-    idle_deadline: null,
-    paused_at: null,
-    paused_deadline: null,
     network: { enabled: false, ports: [] },
-    cause: null,
     created_by: "u",
     workspace_id: "w",
     created_at: "2026-01-01T00:00:00Z",
     updated_at: "2026-01-01T00:00:00Z",
-    started_at: null,
-    ended_at: null,
     ...more,
   };
 }

@@ -124,7 +124,7 @@ class Sandbox:
     image: str = ""
     #: The content the reference resolved to; empty until resolved.
     image_digest: str = ""
-    #: The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot.
+    #: The id of the image, or of the catalogue's entry that was asked for; None when it was made from a snapshot.
     image_id: Optional[str] = None
     #: Debian packages that were installed in it.
     apt_packages: List[str] = field(default_factory=list)
@@ -159,11 +159,11 @@ class Sandbox:
     paused_at: Optional[datetime] = _optional_time()
     #: When its paused timeout ends it; None without one, and unless it is paused.
     paused_deadline: Optional[datetime] = _optional_time()
-    #: Why its last resume started it anew with its files; absent when its memory was brought back.
+    #: Why its last resume started it anew with its files; None when its memory was brought back.
     memory_lost_reason: Optional[str] = None
-    #: The sandbox it was forked from; absent without one.
+    #: The sandbox it was forked from; None without one.
     parent_id: Optional[str] = None
-    #: The snapshot it was made from; absent without one.
+    #: The snapshot it was made from; None without one.
     snapshot_id: Optional[str] = None
     #: The caller's own words about it.
     description: str = ""
@@ -213,7 +213,7 @@ class FileInfo:
 class SnapshotFile(FileInfo):
     """A name in a snapshot."""
 
-    #: Of what a file holds, when asked for; absent for a file of more than 64 MiB.
+    #: Of what a file holds, when asked for; None for a file of more than 64 MiB.
     sha256: Optional[str] = None
 
 
@@ -267,7 +267,7 @@ class Stats:
     disk_limit_bytes: int = 0
     #: Processes inside.
     processes: int = 0
-    #: Proportional memory of its host processes; absent when unknown.
+    #: Proportional memory of its host processes; None when unknown.
     host_pss_bytes: Optional[int] = None
 
 
@@ -313,7 +313,7 @@ class Image:
     size_bytes: int = 0
     #: Default memory limit.
     memory: str = ""
-    #: Default readiness port; absent without one.
+    #: Default readiness port; None without one.
     readiness_port: Optional[int] = None
     #: Default ttl; 0 means no limit.
     ttl_seconds: int = 0
@@ -345,15 +345,15 @@ class SandboxImage:
     is_default: bool = False
     #: Memory limit of its sandboxes in MiB.
     memory_mb: int = 0
-    #: The port that must answer; absent without one: then a sandbox is ready when its agent is.
+    #: The port that must answer; None without one: then a sandbox is ready when its agent is.
     readiness_port: Optional[int] = None
-    #: How long its sandboxes live unless they say; absent: no limit.
+    #: How long its sandboxes live unless they say; None: no limit.
     ttl_seconds: Optional[int] = None
-    #: The registry it is pulled with; absent: whichever the workspace has for the host.
+    #: The registry it is pulled with; None: whichever the workspace has for the host.
     registry_id: Optional[str] = None
-    #: That registry's name; absent when it was deleted.
+    #: That registry's name; None when it was deleted.
     registry_name: Optional[str] = None
-    #: The workspace it belongs to; absent for a built-in one.
+    #: The workspace it belongs to; None for a built-in one.
     workspace_id: Optional[str] = None
     #: When it was made.
     created_at: datetime = _required(parse_time)
@@ -365,13 +365,13 @@ class SandboxImage:
 class PrunedImage:
     """An image that was removed."""
 
-    #: The name that it had; absent without one, and for one of another workspace.
+    #: The name that it had; None without one, and for one of another workspace.
     ref: Optional[str] = None
     #: Content address of its root file system.
     digest: str = ""
     #: Size of its root file system. If another image shares the file system, it stays.
     size_bytes: int = 0
-    #: The workspace that built it; absent for a pulled or built-in image.
+    #: The workspace that built it; None for a pulled or built-in image.
     workspace_id: Optional[str] = None
 
 
@@ -428,7 +428,7 @@ class Runtime:
     readme: str = ""
     #: It is here. Otherwise its first use builds it, which takes a minute or so.
     built: bool = False
-    #: Content address of its root file system; absent when it is not built.
+    #: Content address of its root file system; None when it is not built.
     digest: str = ""
     #: Size of its root file system; 0 when it is not built.
     size_bytes: int = 0
@@ -539,7 +539,7 @@ class Snapshot:
     id: str = _required()
     #: Its name.
     name: str = ""
-    #: Its tag; absent when another snapshot of the name has taken it.
+    #: Its tag; None when another snapshot of the name has taken it.
     tag: Optional[str] = None
     #: How other workspaces name it when it is public.
     full_name: str = ""
@@ -549,9 +549,9 @@ class Snapshot:
     message: str = ""
     #: The caller's own entries about it.
     metadata: Dict[str, str] = field(default_factory=dict)
-    #: The snapshot that came before it; absent without one.
+    #: The snapshot that came before it; None without one.
     parent_id: Optional[str] = None
-    #: The sandbox it was taken of; absent for a build.
+    #: The sandbox it was taken of; None for a build.
     sandbox_id: Optional[str] = None
     #: Reference of the image at the bottom.
     image: str = ""
@@ -567,9 +567,9 @@ class Snapshot:
     file_count: int = 0
     #: Every workspace may read it and make sandboxes from it.
     public: bool = False
-    #: What a build was made of; absent for others.
+    #: What a build was made of; None for others.
     content_hash: Optional[str] = None
-    #: The user who made it; absent for a snapshot of another workspace.
+    #: The user who made it; None for a snapshot of another workspace.
     created_by: Optional[str] = None
     #: When it was made.
     created_at: datetime = _required(parse_time)
@@ -888,7 +888,7 @@ class AuditRecord:
     action: str = ""
     #: ok, started, cancelled, interrupted, failed, or the code of the error.
     outcome: str = ""
-    #: The HTTP status; absent when there was no request.
+    #: The HTTP status; None when there was no request.
     status: Optional[int] = None
     #: Milliseconds that it took.
     duration_ms: int = 0

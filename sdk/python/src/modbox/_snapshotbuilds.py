@@ -135,7 +135,7 @@ class Teller:
         self._lost: Optional[ModboxError] = None
 
     def lines(self, log: Dict[str, Any]) -> List[SnapshotBuildLine]:
-        items: List[Mapping[str, Any]] = log["items"]
+        items: List[Mapping[str, Any]] = log["lines"]
         # The last of them only are kept: where the one is that was told last may have changed. No line is like the
         # one before, and times are in nanoseconds.
         begin = len(items)

@@ -53,7 +53,7 @@ class Building:
             self.finishing.wait()  # which it may overtake
             send_json(handler, {"id": "b", **look["progress"]})
         elif seen.path == "/v1/snapshot-builds/b/log":
-            send_json(handler, {"items": look["log"], "truncated": False, "ended": look["progress"]["phase"] == "done"})
+            send_json(handler, {"lines": look["log"], "truncated": False, "ended": look["progress"]["phase"] == "done"})
             self._looked += 1
             if self._looked >= len(self._looks):
                 self._enough.set()
@@ -222,11 +222,11 @@ class SnapshotBuildsTest(unittest.TestCase):
             return [line(n) for n in numbers]
 
         answers = [
-            {"items": logs(0, 1), "truncated": False, "ended": False},
+            {"lines": logs(0, 1), "truncated": False, "ended": False},
             None,  # a connection that breaks is taken up again where it was
-            {"items": logs(1, 2, 3), "truncated": True, "ended": False},  # overlaps
-            {"items": logs(9, 10), "truncated": True, "ended": False},  # what was between is gone
-            {"items": [*logs(9, 10), line(11, "failed")], "truncated": True, "ended": True},
+            {"lines": logs(1, 2, 3), "truncated": True, "ended": False},  # overlaps
+            {"lines": logs(9, 10), "truncated": True, "ended": False},  # what was between is gone
+            {"lines": [*logs(9, 10), line(11, "failed")], "truncated": True, "ended": True},
         ]
 
         def answer(seen, handler, n):
@@ -247,7 +247,7 @@ class SnapshotBuildsTest(unittest.TestCase):
         def answer(seen, handler, n):
             if "/none/" in seen.path:
                 return send_problem(handler, 404, "not_found")
-            log = {"items": [line(5)], "truncated": True, "ended": False}
+            log = {"lines": [line(5)], "truncated": True, "ended": False}
             send_json(handler, log if seen.path.endswith("/log") else {"id": "b", "phase": "pulling", "done": 3})
 
         url = Server(self, answer).url

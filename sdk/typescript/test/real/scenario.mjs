@@ -66,7 +66,8 @@ export async function runStep(owner, step, saved, clients) {
 }
 
 function match(got, want, where) {
-  if (want === null || typeof want !== "object") return assert.deepEqual(got, want, where + explain(got, want));
+  if (want === null) return assert(got === null || got === undefined, where + explain(got, want));
+  if (typeof want !== "object") return assert.deepEqual(got, want, where + explain(got, want));
   if (Array.isArray(want)) {
     assert(Array.isArray(got) && got.length === want.length, where + explain(got, want));
     return want.forEach((w, i) => match(got[i], w, `${where}[${i}]`));

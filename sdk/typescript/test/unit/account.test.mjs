@@ -149,10 +149,10 @@ test("the account's calls", async (t) => {
 });
 
 test("users are walked over", async (t) => {
-  const one = (name) => ({ id: name, name, email: "", administrator: false, workspace_id: "w", created_at: "t", disabled_at: null });
+  const one = (name) => ({ id: name, name, email: "", administrator: false, workspace_id: "w", created_at: "t" });
   const s = await serve(t, (req, res) => {
     const first = req.query.get("cursor") === null;
-    json(res, first ? { items: [one("a"), one("b")], next_cursor: "n" } : { items: [one("c")], next_cursor: null });
+    json(res, first ? { items: [one("a"), one("b")], next_cursor: "n" } : { items: [one("c")] });
   });
   const names = [];
   for await (const user of s.client().users.list()) names.push(user.name);

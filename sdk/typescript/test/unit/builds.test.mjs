@@ -100,7 +100,7 @@ test("the audit log is walked over, both ways", async (t) => {
   const s = await serve(t, (req, res) => {
     const seqs = req.query.get("order") === "asc" ? [1, 2, 3] : [3, 2, 1];
     const at = Number(req.query.get("cursor") ?? 0);
-    json(res, { items: seqs.slice(at, at + 2).map(entry), next_cursor: at + 2 < 3 ? String(at + 2) : null });
+    json(res, { items: seqs.slice(at, at + 2).map(entry), next_cursor: at + 2 < 3 ? String(at + 2) : undefined });
   });
   const { audit } = s.client();
   const entries = await collect(audit.list({ since: new Date(0), action: "exec" }));

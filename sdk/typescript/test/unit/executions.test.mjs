@@ -4,10 +4,10 @@ import { FileNotFoundError, ModboxError, NotFoundError, ProgramNotFoundError, Ti
 import { json, problem, serve, wireSandbox } from "../server.mjs";
 
 const wireExecution = (more = {}) => ({
-  id: "e", sandbox_id: "s", kind: "exec", command: ["true"], state: "running", exit_code: null, tty: false, one_shot: false,
+  id: "e", sandbox_id: "s", kind: "exec", command: ["true"], state: "running", tty: false, one_shot: false,
   cancelling: false, stdout: { stream_id: "str_1", bytes: 0, truncated: false },
-  stderr: { stream_id: "", bytes: 0, truncated: false }, created_by: "u", created_at: "2026-01-01T00:00:00Z", started_at: null,
-  ended_at: null, duration_ms: 0, ...more,
+  stderr: { stream_id: "", bytes: 0, truncated: false }, created_by: "u", created_at: "2026-01-01T00:00:00Z",
+  duration_ms: 0, ...more,
 });
 
 /** Answers a stream's bytes from the offset on, but breaks off after `limit` of them. */
@@ -33,7 +33,7 @@ test("start sends the wire's names and is never sent twice", async (t) => {
   assert.deepEqual(s.requests[0].json(), {
     command: ["cat"], kind: "job", files: [{ path: "/a", content: "aGk=" }], timeout_seconds: 5, stdin: true, tty: { rows: 24, cols: 80 }, wait_seconds: 9,
   });
-  assert.deepEqual([e.stdinStreamId, e.error, e.exitCode, e.stdout.streamId], [undefined, undefined, null, "str_1"]);
+  assert.deepEqual([e.stdinStreamId, e.error, e.exitCode, e.stdout.streamId], [undefined, undefined, undefined, "str_1"]);
   await assert.rejects(executions.start("a", { shell: "x" }), { code: "connection" });
   assert.equal(s.requests.length, 2);
 });
@@ -102,7 +102,7 @@ test("a list is a page when it is awaited, and all items when it is iterated ove
   const s = await serve(t, (r, res) => {
     const first = Number(r.query.get("cursor") ?? 0);
     const next = first + Number(r.query.get("limit"));
-    json(res, { items: events.slice(first, next), next_cursor: next < events.length ? String(next) : null });
+    json(res, { items: events.slice(first, next), next_cursor: next < events.length ? String(next) : undefined });
   });
   const seqs = (list) => list.map((e) => e.seq);
   const { sandboxes } = s.client();

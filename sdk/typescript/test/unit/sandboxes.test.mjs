@@ -13,7 +13,7 @@ test("create sends the wire's names and decodes the answer", async (t) => {
     name: "a", image: "modbox/code-exec", env: { A: "1" }, labels: { some_key: "v" }, ttl_seconds: 60,
     resources: { memory: "512Mi" }, replace: true, wait_seconds: 30,
   });
-  assert.deepEqual([sb.workspaceId, sb.readinessPort, sb.labels, sb.endedAt], ["w", 3000, { some_key: "v" }, null]);
+  assert.deepEqual([sb.workspaceId, sb.readinessPort, sb.labels, sb.endedAt], ["w", 3000, { some_key: "v" }, undefined]);
 });
 
 test("create repeats itself with one idempotency key, and another call has another", async (t) => {
@@ -182,7 +182,7 @@ test("files: the other calls", async (t) => {
 test("events, stats, images, tokens, whoami, version", async (t) => {
   const answers = {
     "/v1/sandboxes/a/events": { items: [{ seq: 2, sandbox_id: "i", time: "t", type: "exec", message: "m", data: { exit_code: "0" } }] },
-    "/v1/sandboxes/a/usage": { at: null, cpu_seconds: 1.5, network_sent_bytes: 7 },
+    "/v1/sandboxes/a/usage": { cpu_seconds: 1.5, network_sent_bytes: 7 },
     "/v1/sandboxes/a/stats": { time: "t", memory_bytes: 5, host_pss_bytes: 6 },
     "/v1/images": { items: [{ id: "i", ref: "modbox/base:latest", is_default: false, ttl_seconds: 0 }] },
     "/v1/runtimes": { items: [{ id: "i", name: "node:lts", tags: ["node"], built: true, size_bytes: 7, requirements: { memory: "1Gi", network: false } }] },
@@ -196,7 +196,7 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
   assert.equal(s.requests[0].query.toString(), "after_seq=1&order=desc");
   assert.equal((await client.sandboxes.stats("a")).hostPssBytes, 6);
   const usage = await client.sandboxes.usage("a");
-  assert.deepEqual([usage.at, usage.cpuSeconds, usage.networkSentBytes], [null, 1.5, 7]);
+  assert.deepEqual([usage.at, usage.cpuSeconds, usage.networkSentBytes], [undefined, 1.5, 7]);
   assert.equal((await client.images.list()).items[0].ref, "modbox/base:latest");
   assert.equal((await client.tokens.create({ description: "ci", expiresInSeconds: 60 })).token, "mbx_new");
   assert.deepEqual(s.requests[4].json(), { description: "ci", expires_in_seconds: 60 });

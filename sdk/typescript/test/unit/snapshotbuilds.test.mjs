@@ -34,7 +34,7 @@ async function building(t, looks, finish) {
     }
     if (r.path.endsWith("/log")) {
       const { log, truncated = false } = looks[Math.min(looked, looks.length - 1)];
-      json(res, { items: log, truncated, ended: log.at(-1).phase === "done" });
+      json(res, { lines: log, truncated, ended: log.at(-1).phase === "done" });
       if (++looked >= looks.length) seen();
       return;
     }
@@ -166,10 +166,10 @@ test("leaving a build, or aborting it, ends its requests", async (t) => {
 test("a log is followed until it ends, though its beginning is lost", async (t) => {
   const window = (from, to) => Array.from({ length: to - from }, (_, i) => line(from + i));
   const logs = [
-    { items: window(0, 2), truncated: false, ended: false },
-    { items: window(1, 4), truncated: true, ended: false }, // overlaps
-    { items: window(9, 11), truncated: true, ended: false }, // what was between is gone
-    { items: [...window(9, 11), line(11, "failed")], truncated: true, ended: true },
+    { lines: window(0, 2), truncated: false, ended: false },
+    { lines: window(1, 4), truncated: true, ended: false }, // overlaps
+    { lines: window(9, 11), truncated: true, ended: false }, // what was between is gone
+    { lines: [...window(9, 11), line(11, "failed")], truncated: true, ended: true },
   ];
   // A connection that breaks is taken up again where it was.
   const s = await serve(t, (_, res, n) => (n === 1 ? res.destroy() : json(res, logs[n === 0 ? 0 : n - 1])));
@@ -185,7 +185,7 @@ test("a log is followed until it ends, though its beginning is lost", async (t) 
 test("a log is read as it is, and a build looked at", async (t) => {
   const s = await serve(t, (r, res) => {
     if (r.path.includes("/none/")) return problem(res, 404, "not_found");
-    json(res, r.path.endsWith("/log") ? { items: [line(5)], truncated: true, ended: false } : { id: "b", phase: "pulling", done: 3 });
+    json(res, r.path.endsWith("/log") ? { lines: [line(5)], truncated: true, ended: false } : { id: "b", phase: "pulling", done: 3 });
   });
   const { snapshots } = s.client();
   assert.deepEqual(await collect(snapshots.buildLog("b")), [{ ...line(5), truncated: true }]);
