@@ -2005,7 +2005,7 @@ export interface components {
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
-        /** @description What is in a record of the audit log. */
+        /** @description The content of a record of the audit log. */
         AuditRecord: {
             /**
              * Format: int64
@@ -2129,7 +2129,7 @@ export interface components {
             /** @description Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed. */
             force?: boolean;
         };
-        /** @description Why a sandbox ended. */
+        /** @description The reason of a sandbox's end. */
         Cause: {
             /**
              * @description For programs.
@@ -2184,6 +2184,7 @@ export interface components {
             /** @description By which the user chooses its password, once. It is shown only now. */
             code: string;
         };
+        /** @description An error of code. */
         CodeError: {
             /** @description The error's type, such as ZeroDivisionError. In Bash ExitStatus. */
             name: string;
@@ -2192,6 +2193,7 @@ export interface components {
             /** @description The traceback; lines may have escape sequences for colours. */
             traceback: string[];
         };
+        /** @description One line of the stream of code under way. */
         CodeEvent: {
             /**
              * @description started comes first; end or failure comes last; a ping, in between, only says that the code is still there.
@@ -2229,6 +2231,7 @@ export interface components {
             /** @description failure: what happened. */
             message?: string;
         };
+        /** @description A value in one or more formats. */
         CodeOutput: {
             /** @description It is the value of the last expression; the code displayed all other values. */
             main: boolean;
@@ -2241,6 +2244,7 @@ export interface components {
             /** @description MIME types without their values, which are too large. */
             omitted?: string[];
         };
+        /** @description How code ended, with its output. */
         CodeResult: {
             /** @description The context in which the code ran. */
             context_id: string;
@@ -2272,6 +2276,7 @@ export interface components {
             /** @description There was more output than a run may have (16 MiB); the rest was dropped. */
             truncated: boolean;
         };
+        /** @description An interpreter that keeps its state between runs of code. */
         Context: {
             /** @description The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids. */
             id: string;
@@ -2298,8 +2303,8 @@ export interface components {
         ContextPage: {
             /** @description The items of the page. */
             items: components["schemas"]["Context"][];
-            /** @description Pass it as cursor for the next page; null on the last one. */
-            next_cursor: string | null;
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST /v1/sandboxes/{sandbox}/checkpoints. */
         CreateCheckpoint: {
@@ -2309,6 +2314,7 @@ export interface components {
              */
             name?: string;
         };
+        /** @description The body for making a context. */
         CreateContext: {
             /** @description python (default), javascript, typescript, bash or r. */
             language?: string;
@@ -2597,7 +2603,7 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /** @description Something that happened to a sandbox. */
+        /** @description An event of a sandbox. */
         Event: {
             /**
              * Format: int64
@@ -2968,14 +2974,14 @@ export interface components {
             /** @description For people. */
             detail: string;
         };
-        /** @description What became of one child. One that was recorded and then failed has both fields. */
+        /** @description The result of a child. A child that was recorded and then failed has both fields. */
         ForkItem: {
             /** @description The child. */
             sandbox?: components["schemas"]["Sandbox"];
             /** @description Why it does not run; absent when it does. */
             error?: components["schemas"]["ForkError"];
         };
-        /** @description What became of each child. */
+        /** @description The results of a fork, one for each child. */
         ForkList: {
             /** @description One for each child, in the order of the names. */
             forks: components["schemas"]["ForkItem"][];
@@ -3275,7 +3281,7 @@ export interface components {
             /** @description Replace what is at to. */
             overwrite?: boolean;
         };
-        /** @description What a sandbox may be asked to have of a network. */
+        /** @description The requested network of a sandbox. */
         Network: {
             /** @description Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses. */
             enabled?: boolean;
@@ -3297,7 +3303,7 @@ export interface components {
              */
             mode?: string;
         };
-        /** @description An invitation just made. */
+        /** @description A new invitation. */
         NewInvitation: {
             /**
              * Format: uuid
@@ -3323,7 +3329,7 @@ export interface components {
             /** @description What the invited accepts it with, once. It is shown only now. */
             code: string;
         };
-        /** @description A token just made. */
+        /** @description A new token with its secret. */
         NewToken: {
             /**
              * Format: uuid
@@ -3356,7 +3362,7 @@ export interface components {
             /** @description The token's text. It is shown only now. */
             token: string;
         };
-        /** @description A user just made. */
+        /** @description A new user. */
         NewUser: {
             /** @description Its identifier. */
             id: string;
@@ -3381,7 +3387,7 @@ export interface components {
             /** @description By which the user chooses its password, once. It is shown only now. */
             code?: string;
         };
-        /** @description Where the output of an execution is kept. */
+        /** @description The stream of an execution's output. */
         OutputStream: {
             /** @description GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output. */
             stream_id: string;
@@ -3509,7 +3515,7 @@ export interface components {
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
-        /** @description The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in any case. */
+        /** @description The limits of a workspace. A limit of 0 is none, except for the limits of a single sandbox, which the server limits in any case. */
         Quota: {
             /**
              * Format: int64
@@ -3554,7 +3560,7 @@ export interface components {
              */
             sandbox_disk?: string;
         };
-        /** @description What a workspace may have and what it has of it. */
+        /** @description The quota of a workspace and its use. */
         QuotaReport: {
             /**
              * Format: uuid
@@ -3568,7 +3574,7 @@ export interface components {
             /** @description What is used. */
             used: components["schemas"]["QuotaUsed"];
         };
-        /** @description What a workspace has of what its quota limits. */
+        /** @description The part of a quota that a workspace uses. */
         QuotaUsed: {
             /**
              * Format: int64
@@ -3632,7 +3638,7 @@ export interface components {
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
-        /** @description What a sandbox of a runtime needs at least. */
+        /** @description The least resources for a useful sandbox of a runtime. */
         Requirements: {
             /**
              * @description Memory.
@@ -3683,6 +3689,7 @@ export interface components {
              */
             wait_for_quota_seconds?: number;
         };
+        /** @description The body of the routes that run code. */
         RunCode: {
             /**
              * @description The code.
@@ -3702,7 +3709,7 @@ export interface components {
              */
             timeout_seconds?: number;
         };
-        /** @description A built-in image with what people want to know before they choose it. */
+        /** @description A built-in image with a description for people. */
         Runtime: {
             /** @description Identifier of its image. */
             id: string;
@@ -3980,7 +3987,7 @@ export interface components {
              */
             role: "owner" | "admin" | "member" | "viewer";
         };
-        /** @description A sign-in that has not ended, without its tokens. */
+        /** @description An active sign-in, without its tokens. */
         SignInSession: {
             /**
              * Format: uuid
@@ -4105,7 +4112,7 @@ export interface components {
             /** @description What happened, or a line that a tool wrote. */
             message: string;
         };
-        /** @description What happened in a build. */
+        /** @description The log of a build. */
         SnapshotBuildLog: {
             /** @description In their order. */
             lines: components["schemas"]["SnapshotBuildLine"][];
@@ -4114,7 +4121,7 @@ export interface components {
             /** @description It is done or has failed, as the last line says. */
             ended: boolean;
         };
-        /** @description Says what a build is at. */
+        /** @description The progress of a build. */
         SnapshotBuildProgress: {
             /** @description The build. */
             id: string;
@@ -4136,7 +4143,7 @@ export interface components {
              */
             total?: number;
         };
-        /** @description Where files of a snapshot can be downloaded. */
+        /** @description An address of files of a snapshot. */
         SnapshotDownload: {
             /**
              * @description Address of the download, relative to the server's. It is a secret: it needs no token.
@@ -4514,7 +4521,7 @@ export interface components {
              */
             url_access?: "open" | "key";
         };
-        /** @description What a sandbox has used since it was made. */
+        /** @description The use of a sandbox since it was made. */
         Usage: {
             /**
              * Format: date-time
@@ -4547,7 +4554,7 @@ export interface components {
              */
             network_received_bytes: number;
         };
-        /** @description Somebody who signs in. */
+        /** @description A person who signs in. */
         User: {
             /** @description Its identifier. */
             id: string;

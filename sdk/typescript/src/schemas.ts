@@ -77,7 +77,7 @@ export function encodeTimeouts(o: Timeouts): Wire["Timeouts"] {
   };
 }
 
-/** What a sandbox may be asked to have of a network. */
+/** The requested network of a sandbox. */
 export interface NetworkOptions {
   /** Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses. */
   enabled?: boolean | undefined;
@@ -92,7 +92,7 @@ export function encodeNetworkOptions(o: NetworkOptions): Wire["Network"] {
   };
 }
 
-/** The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in any case. */
+/** The limits of a workspace. A limit of 0 is none, except for the limits of a single sandbox, which the server limits in any case. */
 export interface Quota {
   /** Sandboxes that may run at the same time; paused sandboxes do not count. */
   sandboxes?: number | undefined;
@@ -138,7 +138,7 @@ export function encodeQuota(o: Quota): Wire["Quota"] {
   };
 }
 
-/** Why a sandbox ended. */
+/** The reason of a sandbox's end. */
 export interface Cause {
   /** For programs. */
   code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "disk_full" | "host_restart" | "internal";
@@ -363,7 +363,7 @@ export interface SnapshotFile extends FileInfo {
   sha256: string | undefined;
 }
 
-/** Where files of a snapshot can be downloaded. */
+/** An address of files of a snapshot. */
 export interface SnapshotDownload {
   /** Address of the download, relative to the server's. It is a secret: it needs no token. */
   url: string;
@@ -378,7 +378,7 @@ export function snapshotDownload(w: Wire["SnapshotDownload"]): SnapshotDownload 
   };
 }
 
-/** Something that happened to a sandbox. */
+/** An event of a sandbox. */
 export interface SandboxEvent {
   /** Grows with time; pass the last one as after_seq to list what happens afterwards. */
   seq: number;
@@ -441,7 +441,7 @@ export function stats(w: Wire["Stats"]): Stats {
   };
 }
 
-/** What a sandbox has used since it was made. */
+/** The use of a sandbox since it was made. */
 export interface Usage {
   /** When it was measured last; absent before it first ran. */
   at: string | undefined;
@@ -615,7 +615,7 @@ export function prunedImages(w: Wire["PrunedImages"]): PrunedImages {
   };
 }
 
-/** What a sandbox of a runtime needs at least. */
+/** The least resources for a useful sandbox of a runtime. */
 export interface Requirements {
   /** Memory. */
   memory: string | undefined;
@@ -636,7 +636,7 @@ export function requirements(w: Wire["Requirements"]): Requirements {
   };
 }
 
-/** A built-in image with what people want to know before they choose it. */
+/** A built-in image with a description for people. */
 export interface Runtime {
   /** Identifier of its image. */
   id: string;
@@ -720,7 +720,7 @@ export function validatedAptPackages(w: Wire["ValidatedAptPackages"]): AptPackag
   };
 }
 
-/** Where the output of an execution is kept. */
+/** The stream of an execution's output. */
 export interface OutputStream {
   /** GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output. */
   streamId: string;
@@ -963,7 +963,7 @@ export function token(w: Wire["Token"]): Token {
   };
 }
 
-/** A token just made. */
+/** A new token with its secret. */
 export interface NewToken extends Token {
   /** The token's text. It is shown only now. */
   token: string;
@@ -976,7 +976,7 @@ export function newToken(w: Wire["NewToken"]): NewToken {
   };
 }
 
-/** A sign-in that has not ended, without its tokens. */
+/** An active sign-in, without its tokens. */
 export interface SignInSession {
   /** Its identifier. */
   id: string;
@@ -1054,7 +1054,7 @@ export function version(w: Wire["Version"]): ServerVersion {
   };
 }
 
-/** Somebody who signs in. */
+/** A person who signs in. */
 export interface User {
   /** Its identifier. */
   id: string;
@@ -1084,7 +1084,7 @@ export function user(w: Wire["User"]): User {
   };
 }
 
-/** A user just made. */
+/** A new user. */
 export interface NewUser extends User {
   /** By which the user chooses its password, once. It is shown only now. */
   code: string | undefined;
@@ -1197,7 +1197,7 @@ export function invitation(w: Wire["Invitation"]): Invitation {
   };
 }
 
-/** An invitation just made. */
+/** A new invitation. */
 export interface NewInvitation extends Invitation {
   /** What the invited accepts it with, once. It is shown only now. */
   code: string;
@@ -1261,7 +1261,7 @@ export function diskUse(w: Wire["DiskUse"]): DiskUse {
   };
 }
 
-/** What a workspace has of what its quota limits. */
+/** The part of a quota that a workspace uses. */
 export interface QuotaUsed {
   /** Sandboxes that are being made, run, or are being paused or resumed. */
   sandboxes: number;
@@ -1285,7 +1285,7 @@ export function quotaUsed(w: Wire["QuotaUsed"]): QuotaUsed {
   };
 }
 
-/** What a workspace may have and what it has of it. */
+/** The quota of a workspace and its use. */
 export interface QuotaReport {
   /** The workspace. */
   workspaceId: string;
@@ -1306,7 +1306,7 @@ export function quotaReport(w: Wire["QuotaReport"]): QuotaReport {
   };
 }
 
-/** What is in a record of the audit log. */
+/** The content of a record of the audit log. */
 export interface AuditRecord {
   /** Its number, without gaps in the whole log. */
   seq: number;

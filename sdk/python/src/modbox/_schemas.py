@@ -23,7 +23,7 @@ Role = Literal["owner", "admin", "member", "viewer"]
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a sandbox ended."""
+    """The reason of a sandbox's end."""
 
     #: For programs.
     code: Literal["destroyed", "replaced", "ttl", "idle", "paused_ttl", "completed", "image", "start", "not_ready", "oom", "exited", "disk_full", "host_restart", "internal"] = _required()
@@ -87,7 +87,7 @@ class PortLink:
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """What a sandbox may be asked to have of a network."""
+    """The requested network of a sandbox."""
 
     #: Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata
     #: addresses.
@@ -219,7 +219,7 @@ class SnapshotFile(FileInfo):
 
 @dataclass(frozen=True)
 class SnapshotDownload:
-    """Where files of a snapshot can be downloaded."""
+    """An address of files of a snapshot."""
 
     #: Address of the download, relative to the server's. It is a secret: it needs no token.
     url: str = ""
@@ -229,7 +229,7 @@ class SnapshotDownload:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a sandbox."""
+    """An event of a sandbox."""
 
     #: Grows with time; pass the last one as after_seq to list what happens afterwards.
     seq: int = 0
@@ -273,7 +273,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a sandbox has used since it was made."""
+    """The use of a sandbox since it was made."""
 
     #: When it was measured last; None before it first ran.
     at: Optional[datetime] = _optional_time()
@@ -390,7 +390,7 @@ class PrunedImages:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a sandbox of a runtime needs at least."""
+    """The least resources for a useful sandbox of a runtime."""
 
     #: Memory.
     memory: Optional[str] = None
@@ -404,7 +404,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A built-in image with what people want to know before they choose it."""
+    """A built-in image with a description for people."""
 
     #: Identifier of its image.
     id: str = ""
@@ -460,7 +460,7 @@ class AptPackageChecks:
 
 @dataclass(frozen=True)
 class OutputStream:
-    """Where the output of an execution is kept."""
+    """The stream of an execution's output."""
 
     #: GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output.
     stream_id: str = ""
@@ -623,7 +623,7 @@ class Token:
 
 @dataclass(frozen=True)
 class NewToken(Token):
-    """A token just made."""
+    """A new token with its secret."""
 
     #: The token's text. It is shown only now.
     token: str = field(default="", repr=False)
@@ -631,7 +631,7 @@ class NewToken(Token):
 
 @dataclass(frozen=True)
 class SignInSession:
-    """A sign-in that has not ended, without its tokens."""
+    """An active sign-in, without its tokens."""
 
     #: Its identifier.
     id: str = _required()
@@ -683,7 +683,7 @@ class ServerVersion:
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who signs in."""
+    """A person who signs in."""
 
     #: Its identifier.
     id: str = ""
@@ -703,7 +703,7 @@ class User:
 
 @dataclass(frozen=True)
 class NewUser(User):
-    """A user just made."""
+    """A new user."""
 
     #: By which the user chooses its password, once. It is shown only now.
     code: Optional[str] = field(default=None, repr=False)
@@ -779,7 +779,7 @@ class Invitation:
 
 @dataclass(frozen=True)
 class NewInvitation(Invitation):
-    """An invitation just made."""
+    """A new invitation."""
 
     #: What the invited accepts it with, once. It is shown only now.
     code: str = field(default="", repr=False)
@@ -797,8 +797,8 @@ class AddedMember:
 
 @dataclass(frozen=True)
 class Quota:
-    """The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in
-    any case.
+    """The limits of a workspace. A limit of 0 is none, except for the limits of a single sandbox, which the server
+    limits in any case.
     """
 
     #: Sandboxes that may run at the same time; paused sandboxes do not count.
@@ -848,7 +848,7 @@ class DiskUse:
 
 @dataclass(frozen=True)
 class QuotaUsed:
-    """What a workspace has of what its quota limits."""
+    """The part of a quota that a workspace uses."""
 
     #: Sandboxes that are being made, run, or are being paused or resumed.
     sandboxes: int = 0
@@ -864,7 +864,7 @@ class QuotaUsed:
 
 @dataclass(frozen=True)
 class QuotaReport:
-    """What a workspace may have and what it has of it."""
+    """The quota of a workspace and its use."""
 
     #: The workspace.
     workspace_id: str = _required()
@@ -878,7 +878,7 @@ class QuotaReport:
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """What is in a record of the audit log."""
+    """The content of a record of the audit log."""
 
     #: Its number, without gaps in the whole log.
     seq: int = 0
