@@ -101,8 +101,8 @@ var (
 	// units are the ends of names of numbers, except for those in unitless, which count, identify or order something.
 	units    = regexp.MustCompile(`_(seconds|ms|nanoseconds|bytes|byte_seconds|millicores|per_minute)$`)
 	unitless = []string{
-		"after_seq", "anchor_seq", "builds", "cols", "count", "errors_omitted", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
-		"pid", "port", "ports", "processes", "readiness_port", "records", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
+		"after_seq", "anchor_seq", "builds", "cols", "count", "errors_omitted", "execution_count", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
+		"pid", "port", "ports", "processes", "readiness_port", "records", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
 	}
 	// otherUnits are numbers whose names do not say their unit yet. The list only shrinks.
 	otherUnits = []string{
