@@ -27,7 +27,7 @@ type CodeResult struct {
 // CodeOutput is a value in one or more formats.
 type CodeOutput struct {
 	Main      bool           `json:"main" doc:"It is the value of the last expression; the code displayed all other values."`
-	Data      map[string]any `json:"data" doc:"The value by MIME type: text/plain, text/html, text/markdown, text/latex, image/svg+xml as text; image/png, image/jpeg, application/pdf as text in base64; application/json and other JSON types as JSON. application/vnd.modbox.chart+json has the data of a chart, application/vnd.modbox.dataframe+json the rows of a data frame."`
+	Data      map[string]any `json:"data" doc:"The value by MIME type: text/plain, text/html, text/markdown, text/latex, image/svg+xml as text; image/png, image/jpeg, application/pdf as text in base64; application/json and other JSON types as JSON."`
 	DisplayID string         `json:"display_id,omitempty" doc:"Names a value that the code may replace later."`
 	Omitted   []string       `json:"omitted,omitempty" nullable:"false" doc:"MIME types without their values, which are too large."`
 }

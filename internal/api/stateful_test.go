@@ -25,6 +25,7 @@ func TestPauseResumeAndWake(t *testing.T) {
 	if sb.IdleDeadline == nil || sb.LastActivity == nil || sb.PausedAt != nil || sb.Description != "mine" || sb.Metadata["k"] != "v" {
 		t.Errorf("sandbox %+v", sb)
 	}
+	sb = wire.Sandbox{} // absent properties keep the value before
 	s.Want(200, "POST", "/v1/sandboxes/p/pause", nil).Into(t, &sb)
 	if sb.State != "paused" || sb.PausedAt == nil || sb.PausedUntil == nil || sb.IdleDeadline != nil {
 		t.Errorf("paused: %+v", sb)

@@ -8,8 +8,12 @@ import (
 	"github.com/modbox/modbox/internal/kernelapi"
 )
 
-// interruptGrace is how long code that was interrupted may go on before its interpreter is killed.
-const interruptGrace = 5 * time.Second
+const (
+	// interruptGrace is how long code that was interrupted may go on before its interpreter is killed.
+	interruptGrace = 5 * time.Second
+	// interruptInterval is the time between interrupts of code that goes on.
+	interruptInterval = time.Second
+)
 
 // interpreterContext is a context: an interpreter and the runs that wait for it.
 type interpreterContext struct {
@@ -143,6 +147,9 @@ func (c *interpreterContext) execute(r *queued) {
 	over := watch(r.run, k)
 	out, err := k.execute(r.code, r.emit)
 	over()
+	if err == nil && r.stopped() != "" {
+		k.settle()
+	}
 	end := kernelapi.Event{Type: kernelapi.End, Status: kernelapi.OK, ExecutionCount: out.count, Duration: time.Since(begun)}
 	switch cause := r.stopped(); {
 	case err != nil:
@@ -178,20 +185,33 @@ func watch(r *run, k kernel) (over func()) {
 			r.interrupt(kernelapi.TimedOut)
 		case <-r.stop:
 		}
-		k.interrupt()
-		// Interrupting again could interrupt the next run instead.
-		kill := time.NewTimer(interruptGrace)
-		defer kill.Stop()
-		select {
-		case <-done:
-		case <-kill.C:
-			k.kill()
-			<-done
-		}
+		interruptUntil(done, k)
 	}()
 	return func() {
 		close(done)
 		<-left
+	}
+}
+
+// interruptUntil interrupts what executes until done is closed, and kills the interpreter if that
+// takes too long. A program that is just being started can miss an interrupt.
+func interruptUntil(done <-chan struct{}, k kernel) {
+	kill := time.NewTimer(interruptGrace)
+	defer kill.Stop()
+	again := time.NewTicker(interruptInterval)
+	defer again.Stop()
+	k.interrupt(false)
+	for {
+		select {
+		case <-done:
+			return
+		case <-again.C:
+			k.interrupt(true)
+		case <-kill.C:
+			k.kill()
+			<-done
+			return
+		}
 	}
 }
 

@@ -249,6 +249,16 @@ func (k *jupyter) run(code string, silent bool, emit func(kernelapi.Event)) (out
 	return k.current.outcome, nil
 }
 
+// interrupt implements kernel. A second interrupt could reach the kernel while it reports the first.
+func (k *jupyter) interrupt(again bool) {
+	if !again {
+		k.signalInterrupt()
+	}
+}
+
+// settle implements kernel. A kernel ignores interrupts while nothing executes.
+func (k *jupyter) settle() {}
+
 // forget drops what arrives from now on.
 func (k *jupyter) forget() {
 	k.mu.Lock()

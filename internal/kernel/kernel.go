@@ -7,8 +7,12 @@ type kernel interface {
 	// execute executes code and returns when it has ended and emit has all its events. An error
 	// says that the interpreter ended. One goroutine at a time calls it.
 	execute(code string, emit func(kernelapi.Event)) (outcome, error)
-	// interrupt interrupts the code that executes, if it lets itself be interrupted.
-	interrupt()
+	// interrupt interrupts the code that executes, if it lets itself be interrupted. again says that
+	// an earlier call did not end it.
+	interrupt(again bool)
+	// settle returns when no interrupt that was sent can reach what executes next. It is called
+	// after an execution that was interrupted.
+	settle()
 	// kill ends the interpreter and its processes.
 	kill()
 	// hasEnded reports whether the interpreter has ended.

@@ -231,7 +231,7 @@ func TestInterrupt(t *testing.T) {
 		{"bash", "v=7", "echo go; sleep 1000; echo on", "echo $v", "7\n"},
 		{"bash", "v=8", "echo go; while :; do :; done", "echo $v", "8\n"},
 		{"javascript", "let v = 7", "console.log('go'); while (true);", "console.log(v)", "7\n"},
-		{"javascript", "v = 8", "console.log('go'); await new Promise(() => {})", "console.log(v)", "8\n"},
+		{"javascript", "v = 8", "setTimeout(() => console.log('go'), 50); await new Promise(() => {})", "console.log(v)", "8\n"},
 		{"javascript", "v = 9", "console.log('go'); require('child_process').execSync('sleep 1000')", "console.log(v)", "9\n"},
 	} {
 		s.begin(kernelapi.Run{Language: tc.language, Code: tc.set}).rest()

@@ -7,6 +7,7 @@ const path = require('node:path');
 const { pathToFileURL } = require('node:url');
 const { createRequire } = require('node:module');
 const { Session } = require('node:inspector');
+const { Writable } = require('node:stream');
 
 const session = new Session();
 session.connect();
@@ -15,6 +16,42 @@ const reply = (message) => {
   let data = Buffer.from(JSON.stringify(message) + '\n');
   while (data.length > 0) data = data.subarray(fs.writeSync(4, data));
 };
+
+// Output is written at once, without the state of a stream: an interrupt ends code anywhere, and a
+// stream that is in the middle of a write would stay there.
+const wait = new Int32Array(new SharedArrayBuffer(4));
+const direct = (fd) => {
+  const write = (data) => {
+    for (let rest = data; rest.length > 0; ) {
+      try {
+        rest = rest.subarray(fs.writeSync(fd, rest));
+      } catch (err) {
+        if (err.code !== 'EAGAIN') return;
+        Atomics.wait(wait, 0, 0, 1);
+      }
+    }
+  };
+  const stream = new Writable({
+    write(chunk, encoding, done) {
+      write(chunk);
+      done();
+    },
+  });
+  stream.fd = fd;
+  stream.write = (chunk, encoding, done) => {
+    write(typeof chunk === 'string' ? Buffer.from(chunk, typeof encoding === 'string' ? encoding : 'utf8') : Buffer.from(chunk));
+    const callback = typeof encoding === 'function' ? encoding : done;
+    if (callback) process.nextTick(callback);
+    return true;
+  };
+  return stream;
+};
+const { Console } = console;
+for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
+  Object.defineProperty(process, name, { value: direct(fd), configurable: true, enumerable: true, writable: true });
+}
+globalThis.console = new Console(process.stdout, process.stderr);
+console.Console = Console;
 
 // Code is evaluated as in a directory, as in "node -e".
 const userRequire = createRequire(path.join(process.cwd(), '[code].js'));
@@ -176,12 +213,33 @@ session.on('Runtime.executionContextCreated', ({ params }) => {
 });
 session.post('Runtime.enable');
 
+// A SIGINT that arrives when a script ends is kept for the next script with breakOnSigint.
+const idle = new vm.Script('for (const end = Date.now() + 10; Date.now() < end; );');
+const settle = () => {
+  // Other signals are handled at the end of a turn of the event loop.
+  setImmediate(() =>
+    setImmediate(() => {
+      for (let quiet = false; !quiet; ) {
+        try {
+          idle.runInThisContext({ breakOnSigint: true });
+          quiet = true;
+        } catch {}
+      }
+      reply({ settled: true });
+    }),
+  );
+};
+
 let rest = '';
 const requests = fs.createReadStream(null, { fd: 3, encoding: 'utf8' });
 requests.on('data', (data) => {
   const lines = (rest + data).split('\n');
   rest = lines.pop();
-  for (const line of lines) execute(JSON.parse(line).code);
+  for (const line of lines) {
+    const request = JSON.parse(line);
+    if (request.settle) settle();
+    else execute(request.code);
+  }
 });
 requests.on('end', () => process.exit(0));
 process.argv.splice(1);

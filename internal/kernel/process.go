@@ -168,8 +168,8 @@ func (p *process) drain() {
 	}
 }
 
-// interrupt sends SIGINT to the process and to what it runs in the foreground.
-func (p *process) interrupt() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT) }
+// signalInterrupt sends SIGINT to the process and to what it runs in the foreground.
+func (p *process) signalInterrupt() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT) }
 
 // kill ends the process and its process group.
 func (p *process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }

@@ -22,6 +22,7 @@ type bash struct {
 	*process
 	commands *os.File      // its stdin
 	status   *bufio.Reader // has a line with the exit status after each command
+	statuses *os.File      // the pipe that status reads
 	code     string        // the name of the file with the code to execute
 }
 
@@ -41,7 +42,7 @@ func startBash(argv []string, dir string, spec *kernelapi.ContextSpec) (*bash, e
 		return nil, err
 	}
 	defer stdin.Close()
-	b := &bash{commands: commands, status: bufio.NewReader(read), code: filepath.Join(dir, "bash-"+randomText()[:12])}
+	b := &bash{commands: commands, status: bufio.NewReader(read), statuses: read, code: filepath.Join(dir, "bash-"+randomText()[:12])}
 	if b.process, err = startProcess(argv, spec, []string{"PS1="}, stdin, write); err != nil {
 		read.Close()
 		commands.Close()
@@ -80,7 +81,7 @@ func (b *bash) execute(code string, emit func(kernelapi.Event)) (outcome, error)
 	b.attach(emit)
 	defer b.attach(nil)
 	// A command that SIGINT interrupts ends its line, and the next line is executed nevertheless.
-	status, err := b.command("\\builtin eval \"$(<" + b.code + ")\" </dev/null\n\\builtin printf '%s\\n' \"$?\" >&250\n")
+	status, err := b.command("\\builtin eval \"$(<" + b.code + ")\" </dev/null\n\\builtin echo $? >&250\n")
 	if err != nil {
 		return outcome{}, err
 	}
@@ -89,6 +90,48 @@ func (b *bash) execute(code string, emit func(kernelapi.Event)) (outcome, error)
 		emit(kernelapi.Event{Type: kernelapi.Failure, Name: "ExitStatus", Value: strconv.Itoa(status)})
 	}
 	return outcome{failed: status != 0}, nil
+}
+
+// interrupt implements kernel.
+func (b *bash) interrupt(bool) { b.signalInterrupt() }
+
+const (
+	settleTries = 20
+	settleTime  = 250 * time.Millisecond // of each try
+)
+
+// settle implements kernel. An interrupt makes bash drop what it has read of a line, so it gets a
+// line until it has executed one. The line has no quotes, because the rest of one would open them.
+// An interrupt at the end of a command can also leave bash in the next command of the same code,
+// which another interrupt ends.
+func (b *bash) settle() {
+	defer b.statuses.SetReadDeadline(time.Time{})
+	for try := range settleTries {
+		if try > 0 {
+			b.signalInterrupt()
+		}
+		mark := "settled-" + strconv.Itoa(try)
+		if _, err := b.commands.WriteString("\n\\builtin echo " + mark + " >&250\n"); err != nil {
+			return // it has ended
+		}
+		if err := b.statuses.SetReadDeadline(time.Now().Add(settleTime)); err != nil {
+			return
+		}
+		for {
+			line, err := b.status.ReadString('\n')
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return
+			}
+			if strings.TrimSpace(line) == mark {
+				b.drain() // complaints about the rest of a line
+				return
+			}
+		}
+	}
+	b.kill()
 }
 
 //go:embed node.js
@@ -105,10 +148,11 @@ type node struct {
 // nodeReply is an event of the harness, or the end of an execution.
 type nodeReply struct {
 	kernelapi.Event
-	Ready  bool `json:"ready"`
-	Done   bool `json:"done"`
-	Failed bool `json:"failed"`
-	Count  int  `json:"count"`
+	Ready   bool `json:"ready"`
+	Settled bool `json:"settled"`
+	Done    bool `json:"done"`
+	Failed  bool `json:"failed"`
+	Count   int  `json:"count"`
 }
 
 func startNode(program, dir string, spec *kernelapi.ContextSpec) (*node, error) {
@@ -206,6 +250,24 @@ func (n *node) execute(code string, emit func(kernelapi.Event)) (outcome, error)
 		case r.Type == kernelapi.Result, r.Type == kernelapi.Failure:
 			n.drain() // output before it
 			emit(r.Event)
+		}
+	}
+}
+
+// interrupt implements kernel.
+func (n *node) interrupt(bool) { n.signalInterrupt() }
+
+// settle implements kernel. Node.js handles a signal in its event loop, as the request to settle,
+// and the harness answers that after the loop's next turn.
+func (n *node) settle() {
+	slow := time.AfterFunc(settleTries*settleTime, n.kill)
+	defer slow.Stop()
+	if _, err := n.requests.WriteString("{\"settle\":true}\n"); err != nil {
+		return // it has ended
+	}
+	for {
+		if r, err := n.next(); err != nil || r.Settled {
+			return
 		}
 	}
 }

@@ -2235,7 +2235,7 @@ export interface components {
         CodeOutput: {
             /** @description It is the value of the last expression; the code displayed all other values. */
             main: boolean;
-            /** @description The value by MIME type: text/plain, text/html, text/markdown, text/latex, image/svg+xml as text; image/png, image/jpeg, application/pdf as text in base64; application/json and other JSON types as JSON. application/vnd.modbox.chart+json has the data of a chart, application/vnd.modbox.dataframe+json the rows of a data frame. */
+            /** @description The value by MIME type: text/plain, text/html, text/markdown, text/latex, image/svg+xml as text; image/png, image/jpeg, application/pdf as text in base64; application/json and other JSON types as JSON. */
             data: {
                 [key: string]: unknown;
             };
