@@ -78,7 +78,7 @@ const startTimeout = 30 * time.Second
 // start starts the supervisor as the sandbox's user.
 func (t *target) start(ctx context.Context) error {
 	cmd, err := t.service.guest.Exec(audit.WithEntry(ctx, nil), t.caller, t.ref, agentapi.Command{Argv: starter, Timeout: startTimeout})
-	if sandbox.CodeOf(err) == sandbox.NotFound {
+	if sandbox.CodeOf(err) == sandbox.ProgramNotFound {
 		return sandbox.Wrap(sandbox.Unavailable, err, "the supervisor of interpreters does not exist in the sandbox")
 	}
 	if err != nil {
