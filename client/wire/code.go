@@ -20,7 +20,7 @@ type CodeResult struct {
 	Stdout         string       `json:"stdout" doc:"Standard output."`
 	Stderr         string       `json:"stderr" doc:"Standard error."`
 	Results        []CodeOutput `json:"results" nullable:"false" doc:"The value of the last expression, and all values that the code displayed, in their order."`
-	Error          *CodeError   `json:"error" doc:"The code's error; null if it has none."`
+	Error          *CodeError   `json:"error,omitempty" doc:"The code's error, if it has one."`
 	Truncated      bool         `json:"truncated" doc:"There was more output than a run may have (16 MiB); the rest was dropped."`
 }
 

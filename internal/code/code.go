@@ -26,7 +26,7 @@ import (
 )
 
 // maxAnswer bounds an answer that is not the events of a run.
-const maxAnswer = 1 << 20
+const maxAnswer = 256 << 10
 
 // starter is the command that starts the supervisor in a sandbox.
 var starter = []string{"/.modbox/agent", "kernels"}
@@ -232,7 +232,7 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, ref string, spec
 
 // List returns the contexts of a running sandbox, by creation.
 func (s *Service) List(ctx context.Context, c sandbox.Caller, ref string) ([]kernelapi.Context, error) {
-	var all []kernelapi.Context
+	var all kernelapi.Contexts
 	err := s.do(ctx, c, ref, func(ctx context.Context, t *target) error {
 		return t.call(ctx, false, http.MethodGet, "/contexts", nil, &all)
 	})
@@ -241,9 +241,6 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller, ref string) ([]ker
 	}
 	if err != nil {
 		return nil, err
-	}
-	if len(all) > kernelapi.MaxContexts {
-		return nil, errAnswer
 	}
 	for i := range all {
 		if err := check(&all[i]); err != nil {

@@ -20,6 +20,8 @@ import (
 const (
 	// freeLine is the length from which the line of an event counts as memory.
 	freeLine = 64 << 10
+	// perByte is the memory of a byte of a line: the line, its event, and the answer made of that.
+	perByte = 3
 	// maxLine bounds the line of an event.
 	maxLine = kernelapi.MaxEvent + 1<<10
 	// maxLines bounds the lines of a run together: each event that a run always has may come in addition.
@@ -44,7 +46,8 @@ type Run struct {
 	lines *bufio.Reader
 	seq   int   // of the last event
 	bytes int   // of all events
-	held  int64 // bytes that are counted as memory
+	held  int64 // bytes that are counted as memory of the longest line
+	kept  int64 // bytes that the caller keeps
 	ended bool
 }
 
@@ -180,7 +183,7 @@ func (r *Run) line() ([]byte, error) {
 		if len(line)+len(part) > maxLine {
 			return nil, errAnswer
 		}
-		if err := r.hold(int64(len(line) + len(part))); err != nil {
+		if err := r.hold(perByte * int64(len(line)+len(part))); err != nil {
 			return nil, err
 		}
 		if line = append(line, part...); err == nil {
@@ -207,7 +210,7 @@ func (r *Run) Keep(bytes int64) error {
 	if err := r.target.talk.Hold(bytes); err != nil {
 		return err
 	}
-	r.held += bytes
+	r.kept += bytes
 	return nil
 }
 
@@ -226,7 +229,7 @@ func (r *Run) Close() {
 
 func (r *Run) release() {
 	r.cancel()
-	r.target.talk.Release(r.held)
-	r.held = 0
+	r.target.talk.Release(r.held + r.kept)
+	r.held, r.kept = 0, 0
 	r.target.talk.End()
 }

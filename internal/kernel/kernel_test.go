@@ -357,7 +357,7 @@ func TestBounds(t *testing.T) {
 			t.Fatal("the run has no result")
 		}
 		if ev.Type == kernelapi.Result {
-			if diff := cmp.Diff([]string{"text/html"}, ev.Omitted); diff != "" || string(ev.Data["text/plain"]) != `"small"` {
+			if diff := cmp.Diff(kernelapi.Lines{"text/html"}, ev.Omitted); diff != "" || string(ev.Data["text/plain"]) != `"small"` {
 				t.Errorf("omitted (-want +got):\n%s\ndata %v", diff, ev.Data)
 			}
 			break

@@ -72,7 +72,7 @@ func (r *run) emit(ev kernelapi.Event) {
 		fit(&ev)
 	case kernelapi.Failure:
 		ev.Name, ev.Value = shorten(ev.Name, 1<<10), shorten(ev.Value, maxText)
-		ev.Traceback = ev.Traceback[:min(len(ev.Traceback), 1<<10)]
+		ev.Traceback = ev.Traceback[:min(len(ev.Traceback), kernelapi.MaxLines)]
 		left := maxText
 		for i, line := range ev.Traceback {
 			ev.Traceback[i] = shorten(line, left)
@@ -102,7 +102,7 @@ func fit(ev *kernelapi.Event) {
 	const most = kernelapi.MaxEvent - 64<<10
 	names := slices.SortedFunc(maps.Keys(ev.Data), func(a, b string) int { return cmp.Compare(len(ev.Data[b]), len(ev.Data[a])) })
 	for _, name := range names {
-		if total <= most {
+		if total <= most && len(ev.Data) <= kernelapi.MaxFormats {
 			break
 		}
 		total -= len(name) + len(ev.Data[name])

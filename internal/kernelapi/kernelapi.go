@@ -15,7 +15,6 @@
 package kernelapi
 
 import (
-	"encoding/json"
 	"time"
 )
 
@@ -123,16 +122,16 @@ type Event struct {
 	// The following are of Result. Data has the value by MIME type: strings for text, base64 for
 	// images and PDF, any JSON for types that end in "json". Omitted has the MIME types that were
 	// too large. A result with Update replaces the earlier result with the same DisplayID.
-	Data      map[string]json.RawMessage `json:"data,omitempty"`
-	Main      bool                       `json:"main,omitempty"`
-	DisplayID string                     `json:"display_id,omitempty"`
-	Update    bool                       `json:"update,omitempty"`
-	Omitted   []string                   `json:"omitted,omitempty"`
+	Data      Formats `json:"data,omitempty"`
+	Main      bool    `json:"main,omitempty"`
+	DisplayID string  `json:"display_id,omitempty"`
+	Update    bool    `json:"update,omitempty"`
+	Omitted   Lines   `json:"omitted,omitempty"`
 
 	// The following are of Failure.
-	Name      string   `json:"name,omitempty"`
-	Value     string   `json:"value,omitempty"`
-	Traceback []string `json:"traceback,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Value     string `json:"value,omitempty"`
+	Traceback Lines  `json:"traceback,omitempty"`
 
 	// The following are of End. Truncated is whether events were dropped.
 	Status         Status        `json:"status,omitempty"`

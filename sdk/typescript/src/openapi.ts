@@ -2271,8 +2271,8 @@ export interface components {
             stderr: string;
             /** @description The value of the last expression, and all values that the code displayed, in their order. */
             results: components["schemas"]["CodeOutput"][];
-            /** @description The code's error; null if it has none. */
-            error: components["schemas"]["CodeError"];
+            /** @description The code's error, if it has one. */
+            error?: components["schemas"]["CodeError"];
             /** @description There was more output than a run may have (16 MiB); the rest was dropped. */
             truncated: boolean;
         };
