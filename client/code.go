@@ -16,7 +16,7 @@ import (
 type (
 	// Context is an interpreter that keeps its state between runs of code.
 	Context = wire.Context
-	// CodeResult is how code ended, with its output.
+	// CodeResult is the result of a run: its status, output, values and error.
 	CodeResult = wire.CodeResult
 	// CodeOutput is a value in one or more formats.
 	CodeOutput = wire.CodeOutput

@@ -36,8 +36,8 @@ type Execution = wire.Execution
 // OutputStream is the stream of an execution's output.
 type OutputStream = wire.OutputStream
 
-// ExecutionOptions configure an execution, in addition to its Command, of which Stdin and MaxOutput
-// do not count.
+// ExecutionOptions configure an execution in addition to its Command. An execution ignores the
+// command's Stdin and MaxOutput.
 type ExecutionOptions struct {
 	Kind string // KindExec when empty
 	// Files are written before it starts, by path.

@@ -10,7 +10,7 @@ type RunCode struct {
 	TimeoutSeconds int    `json:"timeout_seconds,omitempty" minimum:"0" doc:"The code is interrupted after this; as for exec when omitted. Code that does not end then loses its interpreter, and the context its state. Waiting for earlier code in the context does not count."`
 }
 
-// CodeResult is how code ended, with its output.
+// CodeResult is the result of a run: its status, output, values and error.
 type CodeResult struct {
 	ContextID      string       `json:"context_id" doc:"The context in which the code ran."`
 	Restarted      bool         `json:"restarted" doc:"The context's interpreter had ended and was started again: the state of earlier code is lost."`

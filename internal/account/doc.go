@@ -1,3 +1,3 @@
-// Package account defines accounts: users, their sessions and tokens, and the workspaces of which
-// they are members. It stores nothing and checks no rights; see packages store and auth.
+// Package account defines users, their sessions and tokens, workspaces and their members. Package
+// store stores them, and package auth checks permissions.
 package account

@@ -44,8 +44,8 @@ type Session struct {
 	Used             bool // whether the present tokens were used
 }
 
-// RefreshGrace is how long the previous refresh token works while its successors are unused: the
-// answer that carried them may have been lost.
+// RefreshGrace is the time during which a refresh token still works after its use, unless the client
+// has used the new tokens: the client may not have received them.
 const RefreshGrace = 5 * time.Minute
 
 // RefreshExpiry returns when a refresh token expires that the session gets at the given time.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// clientTimeout is how long a client may leave what it is sent unread until it is
-	// taken for gone, and how long it may take the rest when the build is over.
+	// clientTimeout bounds how long a write to a client may block, and how long the client may
+	// take to read the remaining messages after the build's end. Then the server disconnects it.
 	clientTimeout = time.Minute
 	// unreadMax bounds the messages for a client that reads slowly: more than the output of any build,
 	// so that it ends none.

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// LongAfter is how long a command runs before its start is recorded.
+	// LongAfter is the running time after which the log records that a command has started.
 	LongAfter = time.Second
 
 	idMax        = 256 // bytes of an ID or a name

@@ -20,7 +20,7 @@ var typeDescriptions = map[string]string{
 	"CodeError":             "An error of code.",
 	"CodeEvent":             "One line of the stream of code under way.",
 	"CodeOutput":            "A value in one or more formats.",
-	"CodeResult":            "How code ended, with its output.",
+	"CodeResult":            "The result of a run: its status, output, values and error.",
 	"Context":               "An interpreter that keeps its state between runs of code.",
 	"CreateCheckpoint":      "The body of POST /v1/sandboxes/{sandbox}/checkpoints.",
 	"CreateContext":         "The body for making a context.",

@@ -2244,7 +2244,7 @@ export interface components {
             /** @description MIME types without their values, which are too large. */
             omitted?: string[];
         };
-        /** @description How code ended, with its output. */
+        /** @description The result of a run: its status, output, values and error. */
         CodeResult: {
             /** @description The context in which the code ran. */
             context_id: string;
