@@ -51,7 +51,7 @@ func newExecution(b *box.Box, e sandbox.Execution, req *Request) *execution {
 
 func (x *execution) view() *executionView { return x.current.Load() }
 
-// set makes e current and wakes who waits for a change.
+// set replaces the recorded execution with e and wakes waiters.
 func (x *execution) set(e sandbox.Execution) {
 	if old := x.current.Swap(&executionView{Execution: e, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
@@ -59,8 +59,8 @@ func (x *execution) set(e sandbox.Execution) {
 	x.box.Changes.Send()
 }
 
-// dropRequest forgets what the execution was started with: it is not started again, and
-// files can be large. It is called by the goroutine that works on the execution.
+// dropRequest releases the request, whose files can be large, because the execution is not started
+// again. Only the goroutine of the execution calls it.
 func (x *execution) dropRequest() {
 	x.request = nil
 	x.box.Agent.Release(x.held)
@@ -85,7 +85,8 @@ func (x *liveExecutions) remove(id sandbox.ExecutionID) {
 	delete(x.ids, id)
 }
 
-// ForgetTyped drops what was typed in a sandbox that is taken back to a checkpoint.
+// ForgetTyped discards terminal input that the sandbox has not read, because the sandbox returns to
+// a checkpoint.
 func (s *Service) ForgetTyped(b *box.Box) {
 	x := &s.live
 	x.mu.RLock()
@@ -103,13 +104,12 @@ func (x *liveExecutions) byID(id sandbox.ExecutionID) *execution {
 	return x.ids[id]
 }
 
-// Start records a command, starts it, and returns it as soon as it runs
-// or has ended; a paused sandbox is resumed for it. That the command could not
-// be started is no error but what the execution says. The command goes on
-// whatever happens to ctx.
+// Start records a command, starts it, and returns when it runs or has ended. It resumes a paused
+// sandbox. If the command cannot be started, Start returns an execution with that result, not an
+// error. The command continues when ctx ends.
 //
-// Errors: Invalid, naming the field; QuotaExceeded; the errors of every call into a
-// sandbox, see guest.Calls.Exec; DiskFull; Unsupported when the server keeps no streams.
+// Errors: Invalid, naming the field; QuotaExceeded; the errors of guest.Calls.Exec for reaching the
+// sandbox; DiskFull; Unsupported if the server stores no streams.
 func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, req Request) (sandbox.Execution, error) {
 	if !s.work.Running() {
 		return sandbox.Execution{}, box.ErrClosed
@@ -135,8 +135,8 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, req R
 	return s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State != sandbox.ExecutionQueued })
 }
 
-// queue records an execution with its streams. The caller has noted its command in
-// the audit log, and has it executed.
+// queue records an execution and its streams. The caller has written the command to the audit log,
+// and starts the goroutine that executes it.
 func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *Request, oneShot bool) (*execution, error) {
 	if s.streams == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
@@ -189,9 +189,9 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 	return x, nil
 }
 
-// StartFirst records the command that a sandbox is made for, and starts it when the sandbox
-// runs; if oneShot, the sandbox ends with it. If the command cannot be recorded, StartFirst ends
-// the sandbox. Errors: QuotaExceeded, DiskFull, Unsupported; the audit log's.
+// StartFirst records the command of a new sandbox, and starts it when the sandbox runs. With
+// oneShot the sandbox ends with the command. If the command cannot be recorded, StartFirst ends the
+// sandbox. Errors: QuotaExceeded, DiskFull, Unsupported; errors of the audit log.
 func (s *Service) StartFirst(ctx context.Context, c sandbox.Caller, b *box.Box, req *Request, oneShot bool) error {
 	err := audit.FromContext(ctx).Command(ctx, req.argv(bash), b.View().Sandbox.Env, req.Env)
 	var x *execution
@@ -220,7 +220,7 @@ func (s *Service) makeOutputs(e *sandbox.Execution) error {
 	return nil
 }
 
-// outputs returns the outputs of an execution, each once.
+// outputs returns the output streams of an execution, without duplicates.
 func outputs(e *sandbox.Execution) []*sandbox.StreamRef {
 	if e.Stderr.ID == e.Stdout.ID {
 		return []*sandbox.StreamRef{&e.Stdout}
@@ -228,7 +228,7 @@ func outputs(e *sandbox.Execution) []*sandbox.StreamRef {
 	return []*sandbox.StreamRef{&e.Stdout, &e.Stderr}
 }
 
-// await returns the execution once ok says so, or as it is when ctx ends.
+// await returns the execution as soon as ok accepts it, or in its present state when ctx ends.
 func (s *Service) await(ctx context.Context, x *execution, ok func(*sandbox.Execution) bool) (sandbox.Execution, error) {
 	for {
 		v := x.view()
@@ -245,7 +245,7 @@ func (s *Service) await(ctx context.Context, x *execution, ok func(*sandbox.Exec
 	}
 }
 
-// measured adds what is known about the outputs of an execution that goes on.
+// measured adds the present sizes of the outputs to a running execution.
 func (s *Service) measured(e sandbox.Execution) sandbox.Execution {
 	if e.State.Ended() || s.streams == nil {
 		return e
@@ -263,8 +263,8 @@ func (s *Service) Get(ctx context.Context, c sandbox.Caller, id sandbox.Executio
 	return s.Wait(ctx, c, id, 0)
 }
 
-// Wait returns an execution as soon as it has ended, or as it is after
-// timeout or when ctx ends. Errors: NotFound; Unavailable when the server closes.
+// Wait returns an execution when it has ended, or in its present state after timeout or when ctx
+// ends. Errors: NotFound; Unavailable when the server closes.
 func (s *Service) Wait(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil || x == nil {
@@ -279,7 +279,7 @@ func (s *Service) Wait(ctx context.Context, c sandbox.Caller, id sandbox.Executi
 	return c.ShownExecution(e), err
 }
 
-// findExecution returns an execution, with what works on it unless it has ended.
+// findExecution returns an execution, and its live part unless it has ended.
 func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (*execution, sandbox.Execution, error) {
 	x := s.live.byID(id)
 	if x != nil {
@@ -294,9 +294,8 @@ func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbo
 	return nil, e, err
 }
 
-// List returns the executions of a sandbox, also after its end, of one
-// kind unless that is empty, newest first. Errors: NotFound; Invalid, naming limit or
-// cursor.
+// List returns the executions of a sandbox, newest first, also after the sandbox ended. A kind
+// selects the executions of that kind. Errors: NotFound; Invalid, naming limit or cursor.
 func (s *Service) List(ctx context.Context, c sandbox.Caller, ref string, kind sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error) {
 	_, sb, err := s.sandboxes.Find(ctx, c, ref)
 	if err != nil {
@@ -309,10 +308,10 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller, ref string, kind s
 	return p, err
 }
 
-// Cancel asks an execution to end, by SIGTERM and after 5 s by SIGKILL,
-// with force by SIGKILL at once, to all its processes. It returns at once, with
-// the execution as it then is; an ended execution stays as it is. It does not
-// resume a paused sandbox: the execution ends when that is resumed.
+// Cancel ends an execution: it sends SIGTERM, and SIGKILL 5 s later; with force it sends SIGKILL to
+// all processes at once. It returns the execution in its present state without waiting, and an
+// ended execution unchanged. It does not resume a paused sandbox: the execution ends when the
+// sandbox resumes.
 //
 // Errors: NotFound; Unavailable.
 func (s *Service) Cancel(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, force bool) (sandbox.Execution, error) {
@@ -341,7 +340,7 @@ func (s *Service) Cancel(ctx context.Context, c sandbox.Caller, id sandbox.Execu
 	return s.measured(x.view().Execution), nil
 }
 
-// signalCancel ends the process of an execution as it was asked to.
+// signalCancel sends the signal of a cancel to the execution's process.
 func (s *Service) signalCancel(x *execution) {
 	ctx, cancel := context.WithTimeout(x.box.Context(), callTimeout)
 	defer cancel()
@@ -360,8 +359,8 @@ func (s *Service) signalCancel(x *execution) {
 	s.log.Info("execution could not be signalled", "sandbox", e.Sandbox, "execution", e.ID, "error", err)
 }
 
-// change records a change of an execution that has not ended. Errors: Conflict
-// when it has; the store's.
+// change records a change of an execution that has not ended. Errors: Conflict if it has ended;
+// errors of the store.
 func (s *Service) change(ctx context.Context, x *execution, mutate func(*sandbox.Execution)) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -30,7 +30,7 @@ const (
 	idleConnections = 20
 )
 
-// pump carries the output of one execution from the agent into its streams.
+// pump copies the output of an execution from the agent into the execution's streams.
 type pump struct {
 	service *Service
 	x       *execution
@@ -38,7 +38,7 @@ type pump struct {
 	stderr  *stream.Writer // the same as stdout when combined
 }
 
-// execute works on an execution until it has ended or the service closes.
+// execute runs an execution until it has ended or the service closes.
 func (s *Service) execute(x *execution) {
 	defer x.dropRequest()
 	if x.typed != nil {
@@ -67,10 +67,10 @@ func (s *Service) execute(x *execution) {
 	}
 }
 
-// errNotStarted says that an execution was canceled before it started.
+// errNotStarted means that the execution was canceled before it started.
 var errNotStarted = errors.New("canceled before it started")
 
-// judge notes how an execution's process ended.
+// judge records how an execution's process ended.
 func judge(e *sandbox.Execution, exit *agentapi.Exit) {
 	code := exit.Code
 	e.ExitCode, e.Duration = &code, exit.Duration
@@ -86,7 +86,7 @@ func judge(e *sandbox.Execution, exit *agentapi.Exit) {
 	}
 }
 
-// publicMessage returns what may be told about an error.
+// publicMessage returns the part of an error that callers may see.
 func publicMessage(err error) string {
 	var public *sandbox.Error
 	if errors.As(box.AgentError(err), &public) && public.Code != sandbox.Internal {
@@ -95,7 +95,7 @@ func publicMessage(err error) string {
 	return "a fault of the server; its log says more"
 }
 
-// fail ends an execution of which nothing can be known.
+// fail ends an execution whose result is unknown.
 func (s *Service) fail(x *execution, message string) {
 	e := x.view().Execution
 	for _, ref := range outputs(&e) {
@@ -106,8 +106,8 @@ func (s *Service) fail(x *execution, message string) {
 	s.finish(x, nil, func(e *sandbox.Execution) { e.State, e.Error = sandbox.ExecutionFailed, message })
 }
 
-// finish ends an execution: its streams, then its record, then its sandbox when
-// that was made for it.
+// finish ends an execution: first its streams, then its record, then its sandbox if the sandbox was
+// created for it.
 func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
 	id := x.view().ID
 	if p != nil {
@@ -182,7 +182,7 @@ func (p *pump) each(f func(*stream.Writer) error) {
 func (p *pump) close() { p.each((*stream.Writer).Close) }
 func (p *pump) end()   { p.each((*stream.Writer).End) }
 
-// offset is how much of the process's output was taken.
+// offset returns how many bytes of the process's output are in the streams.
 func (p *pump) offset() int64 {
 	if p.stderr == p.stdout {
 		return p.stdout.Offset()
@@ -190,8 +190,8 @@ func (p *pump) offset() int64 {
 	return p.stdout.Offset() + p.stderr.Offset()
 }
 
-// run connects to the process, again whenever the connection breaks, until its
-// exit. It waits while the sandbox is paused and does not resume it.
+// run connects to the process, and connects again when the connection breaks, until the process
+// exits. While the sandbox is paused, run waits and does not resume it.
 func (p *pump) run() (*agentapi.Exit, error) {
 	ctx := p.x.box.Context()
 	for idle := 0; idle < idleConnections; idle++ {
@@ -225,14 +225,14 @@ func (p *pump) run() (*agentapi.Exit, error) {
 	return nil, sandbox.Errorf(sandbox.AgentUnreachable, "the connection to the sandbox's agent broke again and again")
 }
 
-// terminate ends a process that nobody will hear of any more, as far as it can be reached.
+// terminate ends a process whose output is no longer read, if the agent can be reached.
 func (p *pump) terminate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_ = p.x.box.Agent.Terminate(ctx, string(p.x.view().ID), cancelGrace)
 }
 
-// ready returns when the sandbox runs, or an error when it has ended, or the service.
+// ready waits until the sandbox runs. It fails when the sandbox has ended or the service closes.
 func (p *pump) ready(ctx context.Context) error {
 	for {
 		v := p.x.box.View()
@@ -251,7 +251,7 @@ func (p *pump) ready(ctx context.Context) error {
 	}
 }
 
-// connect connects to the process, starting it when that was not done yet.
+// connect connects to the process, and starts it with the first connection.
 func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 	for {
 		if err := p.ready(ctx); err != nil {
@@ -291,16 +291,16 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 	}
 }
 
-// crowded reports whether a process that runs only cannot be connected to for what
-// else is under way, its own or others': it waits, and no output is lost.
+// crowded reports whether the agent refused a connection because of other calls, of this process or
+// of others. The process then runs on, its output waits, and no output is lost.
 func (p *pump) crowded(refused *agentapi.Error) bool {
 	return refused.Code == agentapi.CodeTooMany && p.x.view().State != sandbox.ExecutionQueued
 }
 
-// errStopped says that the sandbox does not run any more.
+// errStopped means that the sandbox no longer runs.
 var errStopped = errors.New("the sandbox does not run")
 
-// attempt makes one connection.
+// attempt tries to connect once.
 func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 	e := p.x.view()
 	if e.State != sandbox.ExecutionQueued || p.x.request == nil {
@@ -327,7 +327,7 @@ func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 	return conn, err
 }
 
-// writeFiles writes the request's files. Writing them again does no harm.
+// writeFiles writes the request's files. It can be repeated.
 func (p *pump) writeFiles(ctx context.Context) error {
 	req := p.x.request
 	dir := ""
@@ -354,7 +354,7 @@ func (p *pump) writeFiles(ctx context.Context) error {
 	return nil
 }
 
-// workingDir returns the directory for relative paths of the request's files.
+// workingDir returns the directory that relative paths of the request's files start from.
 func (p *pump) workingDir(ctx context.Context) (string, error) {
 	if dir := p.x.request.Cwd; dir != "" {
 		return dir, nil
@@ -366,7 +366,7 @@ func (p *pump) workingDir(ctx context.Context) (string, error) {
 	return cmp.Or(img.Config.WorkingDir, "/"), nil
 }
 
-// copy moves output into the streams until the exit, or an error.
+// copy moves output into the streams until the process exits or an error occurs.
 func (p *pump) copy(ctx context.Context, conn *agentapi.Stream) (*agentapi.Exit, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -406,7 +406,7 @@ func (p *pump) copy(ctx context.Context, conn *agentapi.Stream) (*agentapi.Exit,
 	}
 }
 
-// connected notes that there is a connection, and with the first that it runs.
+// connected records a connection; the first connection also records that the process runs.
 func (p *pump) connected(conn *agentapi.Stream) error {
 	s, x := p.service, p.x
 	if x.view().State == sandbox.ExecutionQueued {
@@ -430,7 +430,8 @@ func (p *pump) connected(conn *agentapi.Stream) error {
 	return nil
 }
 
-// connect notes the connection there is, nil for none, and wakes who waits for one.
+// connect sets the present connection, which may be nil, and wakes goroutines that wait for a
+// connection.
 func (x *execution) connect(conn *agentapi.Stream) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -438,8 +439,8 @@ func (x *execution) connect(conn *agentapi.Stream) {
 	x.set(x.view().Execution)
 }
 
-// feed gives an input stream to the process, from where the agent has it, until
-// its end or the connection's.
+// feed sends an input stream to the process, from the byte that the agent needs next, until the
+// stream or the connection ends.
 func (p *pump) feed(ctx context.Context, conn *agentapi.Stream, id sandbox.StreamID) {
 	offset := conn.StdinOffset()
 	r, _, err := p.service.streams.Reader(ctx, id, offset, true)

@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Request asks for a command in a sandbox that outlives the request.
+// Request describes a command that continues after the API request that starts it.
 type Request struct {
 	// Kind is sandbox.Exec when empty.
 	Kind sandbox.ExecutionKind
@@ -47,7 +47,7 @@ type File struct {
 	Content []byte
 }
 
-// size returns the bytes of the files of a request.
+// size returns the total size of the files, in bytes.
 func (req *Request) size() (n int64) {
 	for _, f := range req.Files {
 		n += int64(len(f.Path) + len(f.Content))
@@ -60,7 +60,7 @@ const (
 	sigkill  = 9
 )
 
-// argv returns what to run; shell runs a script.
+// argv returns the program and its arguments; shell is the shell for scripts.
 func (req *Request) argv(shell string) []string {
 	if len(req.Argv) > 0 {
 		return slices.Clone(req.Argv)
@@ -80,7 +80,7 @@ func (req *Request) command(e *sandbox.Execution, sb *sandbox.Sandbox, shell str
 	}
 }
 
-// Validate checks a request, and gives it a kind.
+// Validate checks a request, and sets its kind if it has none.
 func (req *Request) Validate() error {
 	switch req.Kind {
 	case "":

@@ -15,8 +15,8 @@ import (
 // deleteBatch is how many executions are deleted at a time.
 const deleteBatch = 500
 
-// Recover continues the executions of the server before that have not ended, and ends the
-// sandboxes that were made for an execution that has ended.
+// Recover continues executions of an earlier server that have not ended, and ends sandboxes that
+// were created for an execution that has ended.
 func (s *Service) Recover(ctx context.Context) error {
 	if s.streams == nil {
 		return nil
@@ -66,8 +66,8 @@ func (s *Service) endedBox(sb sandbox.Sandbox) *box.Box {
 	return b
 }
 
-// Purge deletes executions that ended long enough ago, or of which their sandbox has too many,
-// with their streams, and input streams that no command used. It measures the streams.
+// Purge deletes old executions, and the oldest executions of a sandbox that has too many, with
+// their streams. It also deletes unused input streams, and measures the streams that remain.
 func (s *Service) Purge(now time.Time) {
 	if s.streams == nil {
 		return
@@ -94,7 +94,7 @@ func (s *Service) Purge(now time.Time) {
 	s.measureStreams()
 }
 
-// measureStreams measures the streams of each workspace.
+// measureStreams measures the total size of the streams of each workspace.
 func (s *Service) measureStreams() {
 	sizes, err := s.streams.Sizes()
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *Service) measureStreams() {
 	s.streamBytes = of
 }
 
-// trimStreams forgets the executions that ended first while all streams together
-// take more than they may.
+// trimStreams deletes ended executions, oldest end first, while all streams together exceed their
+// limit.
 func (s *Service) trimStreams(now time.Time) {
 	sizes, err := s.streams.Sizes()
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Service) trimStreams(now time.Time) {
 	}
 }
 
-// logTrim says why streams take more than they may.
+// logTrim logs why the streams exceed their limit.
 func (s *Service) logTrim(over int64, err error) {
 	if err != nil {
 		s.logFailure("list ended executions", err)
@@ -155,7 +155,7 @@ func (s *Service) logTrim(over int64, err error) {
 	s.log.Warn("the streams of running executions take more than all streams may", "over_bytes", over)
 }
 
-// kept returns the bytes that the streams of an execution hold.
+// kept returns the size of the streams of an execution, in bytes.
 func (s *Service) kept(e *sandbox.Execution) (n int64) {
 	ids := map[sandbox.StreamID]bool{e.Stdin: true, e.Stdout.ID: true, e.Stderr.ID: true}
 	for id := range ids {
@@ -166,7 +166,7 @@ func (s *Service) kept(e *sandbox.Execution) (n int64) {
 	return n
 }
 
-// forgetExecution removes the streams of an execution that has ended, and its row.
+// forgetExecution deletes an ended execution: its streams, then its row.
 func (s *Service) forgetExecution(e *sandbox.Execution) error {
 	err := errors.Join(s.streams.Remove(e.Stdout.ID), s.streams.Remove(e.Stderr.ID), s.streams.Remove(e.Stdin))
 	if err != nil {
@@ -175,8 +175,7 @@ func (s *Service) forgetExecution(e *sandbox.Execution) error {
 	return s.store.DeleteExecution(s.ctx, e.ID)
 }
 
-// purgeStreams removes streams of no execution: inputs that were made beforehand
-// and never used.
+// purgeStreams deletes input streams that no command ever used.
 func (s *Service) purgeStreams(before time.Time) {
 	unused, err := s.streams.Unused(before)
 	if err != nil {

@@ -1,10 +1,11 @@
-// Package execution runs commands in sandboxes that outlive their requests.
+// Package execution runs commands in sandboxes that continue after the request that started them.
 //
-// The row of an execution is written before its process is started, under the same id, in the
-// agent, which blocks the process rather than lose output that nobody has read. One goroutine
-// per execution, its pump, copies the output into the execution's streams. The length of the
-// streams says how far it came, so a broken connection, a pause and a restart of the server are
-// the same to it: it waits until the sandbox runs, without resuming it, and attaches at that
+// The service writes the row of an execution before the agent starts its process, under the same
+// id. The agent blocks the process rather than lose output. One goroutine per execution, its pump,
+// copies the output into the execution's streams, whose length is the position of the copy.
+// Therefore a broken connection, a pause and a restart of the server need the same recovery: the
+// pump waits until the sandbox runs, without resuming it, and attaches at that byte. An execution
+// ends its streams before it writes its row.
 // byte. An execution ends its streams before its row is written.
 package execution
 
@@ -24,8 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/stream"
 )
 
-// Store records executions. Its methods are safe for concurrent use, and a write
-// is done as a whole or not at all.
+// Store records executions. Its methods are safe for concurrent use, and each write is atomic.
 type Store interface {
 	// CreateExecution records an execution. Errors: QuotaExceeded when limit executions of its
 	// sandbox have not ended.
@@ -91,7 +91,7 @@ type Deps struct {
 	Logger *slog.Logger
 }
 
-// Service starts commands in sandboxes and keeps their output. It is safe for concurrent use.
+// Service starts commands in sandboxes and stores their output. It is safe for concurrent use.
 type Service struct {
 	cfg       Config
 	store     Store
@@ -110,7 +110,7 @@ type Service struct {
 	streamBytes map[sandbox.WorkspaceID]int64 // guarded by mu
 }
 
-// New returns a service that does nothing until Recover.
+// New returns a service, which is idle until Recover is called.
 func New(cfg Config, deps Deps) *Service {
 	cfg.AgentPatience = cmp.Or(cfg.AgentPatience, agentPatience)
 	return &Service{
@@ -121,14 +121,14 @@ func New(cfg Config, deps Deps) *Service {
 	}
 }
 
-// StreamBytes returns the bytes of a workspace's streams when Purge measured them last.
+// StreamBytes returns the size of a workspace's streams, in bytes, as of the last Purge.
 func (s *Service) StreamBytes(ws sandbox.WorkspaceID) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.streamBytes[ws]
 }
 
-// logFailure logs a failure that is tried again later.
+// logFailure logs a failure of an operation that is tried again later.
 func (s *Service) logFailure(what string, err error) {
 	if s.ctx.Err() == nil {
 		s.log.Error("executions: "+what, "error", err)

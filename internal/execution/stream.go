@@ -10,9 +10,8 @@ import (
 	"github.com/modbox/modbox/internal/stream"
 )
 
-// CreateStream makes an input stream for a command that is to come. It can be
-// written to at once, with [Service.WriteStdin]. Errors: Unsupported;
-// QuotaExceeded when the user has too many that no command has been given.
+// CreateStream creates an input stream for a later command. [Service.WriteStdin] accepts it at
+// once. Errors: Unsupported; QuotaExceeded if the user has too many unused input streams.
 func (s *Service) CreateStream(_ context.Context, c sandbox.Caller) (sandbox.StreamID, error) {
 	if s.streams == nil {
 		return "", sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
@@ -24,8 +23,8 @@ func (s *Service) CreateStream(_ context.Context, c sandbox.Caller) (sandbox.Str
 	return id, s.streams.Create(id, sandbox.StdinMax)
 }
 
-// inputs are the input streams that no command has been given yet. No row names
-// them, so that only this bounds how many a user, in whatever workspaces, has.
+// inputs are the input streams that no command uses yet. No row names them, so this type bounds how
+// many a user has, in all workspaces together.
 type inputs struct {
 	mu   sync.Mutex
 	made map[sandbox.StreamID]waitingInput // guarded by mu
@@ -36,7 +35,8 @@ type waitingInput struct {
 	at time.Time
 }
 
-// add notes one. Those older than kept are removed, or will be soon. Errors: QuotaExceeded.
+// add records an input stream, and discards records older than kept, whose streams Purge removes.
+// Errors: QuotaExceeded.
 func (x *inputs) add(id sandbox.StreamID, of sandbox.Caller, now time.Time, kept time.Duration) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -56,29 +56,29 @@ func (x *inputs) add(id sandbox.StreamID, of sandbox.Caller, now time.Time, kept
 	return nil
 }
 
-// owner returns the workspace of one; "" when it is not known.
+// owner returns the workspace of an input stream; "" if it is unknown.
 func (x *inputs) owner(id sandbox.StreamID) sandbox.WorkspaceID {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.made[id].of.Workspace
 }
 
-// used removes a stream that a command reads.
+// used removes an input stream that a command now reads.
 func (x *inputs) used(id sandbox.StreamID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.made, id)
 }
 
-// OpenStream opens a stream at a byte. The id gives access: there is no
-// caller. With follow the reader waits for more until the stream ends, else it
-// ends with what there is. Closing the reader, and the end of ctx, end a read
-// that waits. Errors: NotFound; Invalid, naming offset.
+// OpenStream opens a stream at a byte offset. Knowing the id gives access; there is no caller to
+// check. With follow, reads wait for further output until the stream ends; without follow, they end
+// at the present end. Closing the reader or ending ctx ends a waiting read. Errors: NotFound;
+// Invalid, naming offset.
 func (s *Service) OpenStream(ctx context.Context, id string, offset int64, follow bool) (io.ReadCloser, sandbox.StreamInfo, error) {
 	return s.openStream(ctx, id, offset, follow, false)
 }
 
-// OpenStreamTimes is OpenStream with the time at which a line came before every line.
+// OpenStreamTimes is OpenStream with the time of each line before the line.
 func (s *Service) OpenStreamTimes(ctx context.Context, id string, offset int64, follow bool) (io.ReadCloser, sandbox.StreamInfo, error) {
 	return s.openStream(ctx, id, offset, follow, true)
 }
@@ -97,12 +97,12 @@ func (s *Service) openStream(ctx context.Context, id string, offset int64, follo
 	return r, info, nil
 }
 
-// WriteStdin appends what r holds to an input stream, as it comes. The id gives
-// access: there is no caller. It returns when r has ended; the stream goes on
-// until [Service.CloseStdin].
+// WriteStdin appends the content of r to an input stream as it arrives. Knowing the id gives
+// access; there is no caller to check. It returns at the end of r; the stream stays open until
+// [Service.CloseStdin].
 //
-// Errors: NotFound; Conflict when the stream has ended, is an output, or is being
-// written to by another call; TooLarge, DiskFull; r's.
+// Errors: NotFound; Conflict if the stream has ended, is an output, or another call is writing to
+// it; TooLarge, DiskFull; errors of r.
 func (s *Service) WriteStdin(_ context.Context, id string, r io.Reader) error {
 	w, err := s.inputWriter(id)
 	if err != nil {
@@ -135,9 +135,8 @@ func (s *Service) WriteStdin(_ context.Context, id string, r io.Reader) error {
 	}
 }
 
-// CloseStdin ends an input stream: the command that reads it comes to the end of
-// its input. Ending it twice is no error. Errors: NotFound; Conflict when it is
-// an output or being written to.
+// CloseStdin ends an input stream, and thereby the stdin of the command that reads it. It may be
+// called again. Errors: NotFound; Conflict if the stream is an output or a call is writing to it.
 func (s *Service) CloseStdin(_ context.Context, id string) error {
 	if s.streams != nil {
 		if info, err := s.streams.Info(sandbox.StreamID(id)); err == nil && info.Ended {

@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Terminal is a caller's connection to an execution: its input and its terminal's
-// size. Its output is in its streams. It is safe for concurrent use and needs no closing.
+// Terminal is a connection to the input of an execution and to the size of its terminal. The output
+// is in the execution's streams. It is safe for concurrent use and needs no Close.
 type Terminal struct {
 	service *Service
 	x       *execution // nil when it has ended
@@ -18,8 +18,8 @@ type Terminal struct {
 	Execution sandbox.Execution
 }
 
-// Terminal connects to an execution, which may have ended. When it has not, a
-// paused sandbox is resumed. Errors: NotFound; the errors of every call into a sandbox.
+// Terminal connects to an execution, which may have ended. If the execution runs, Terminal resumes
+// a paused sandbox. Errors: NotFound; the errors of every call into a sandbox.
 func (s *Service) Terminal(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (*Terminal, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil {
@@ -33,8 +33,7 @@ func (s *Service) Terminal(ctx context.Context, c sandbox.Caller, id sandbox.Exe
 	return &Terminal{service: s, x: x, Execution: s.measured(e)}, nil
 }
 
-// connected waits until there is a connection to the process, which is not about
-// to break.
+// connected waits for a connection to the process that no save is about to break.
 func (t *Terminal) connected(ctx context.Context) error {
 	if t.x != nil {
 		if err := t.x.box.Settled(ctx); err != nil {
@@ -63,12 +62,10 @@ func (t *Terminal) connected(ctx context.Context) error {
 	return errExecutionEnded
 }
 
-// Write types p on the process's terminal, in the order of the calls. It returns
-// before the process has read it, and blocks when that is far behind. Nothing is
-// lost or doubled when the connection to the sandbox breaks, for a pause or a
-// checkpoint; going back to a checkpoint drops what was not read.
-// Errors: Conflict when the execution has ended or has no terminal; Unavailable;
-// the context's error.
+// Write sends p to the process's terminal, in the order of the calls. It returns before the process
+// has read p, and blocks while much input is unread. A connection that breaks because of a pause or
+// a checkpoint loses and repeats no input; a return to a checkpoint discards unread input. Errors:
+// Conflict if the execution has ended or has no terminal; Unavailable; the context's error.
 func (t *Terminal) Write(ctx context.Context, p []byte) error {
 	if !t.Execution.TTY {
 		return sandbox.Errorf(sandbox.Conflict, "the execution has no terminal: write to its stdin stream")
@@ -89,8 +86,8 @@ func (t *Terminal) Write(ctx context.Context, p []byte) error {
 
 var errExecutionEnded = sandbox.Errorf(sandbox.Conflict, "the execution has ended")
 
-// Resize tells the terminal its size. Errors: Conflict when it has ended;
-// Invalid when it has no terminal; the context's error.
+// Resize sets the size of the terminal. Errors: Conflict if the execution has ended; Invalid if it
+// has no terminal; the context's error.
 func (t *Terminal) Resize(ctx context.Context, size agentapi.Size) error {
 	if err := t.connected(ctx); err != nil {
 		return err
@@ -98,8 +95,8 @@ func (t *Terminal) Resize(ctx context.Context, size agentapi.Size) error {
 	return box.AgentError(t.x.box.Agent.Resize(ctx, string(t.Execution.ID), size))
 }
 
-// Signal sends a signal to the process and its group. Errors: Conflict when it
-// has ended; Invalid for a number that is no signal; the context's error.
+// Signal sends a signal to the process and its group. Errors: Conflict if the execution has ended;
+// Invalid for an unknown signal number; the context's error.
 func (t *Terminal) Signal(ctx context.Context, signal int) error {
 	if err := t.connected(ctx); err != nil {
 		return err

@@ -20,10 +20,10 @@ type FileContent struct {
 	Content []byte
 }
 
-// WriteFiles writes files one after the other, each atomically, with the parents
-// they miss, and returns how many were written. It stops at the first that
-// cannot be, and its error names that one. At most sandbox.ExecutionFiles files
-// and sandbox.ExecutionFilesMax bytes are taken.
+// WriteFiles writes files one after the other, each atomically, creates missing parents, and
+// returns how many files were written. It stops at the first failure, and the error names that
+// file. It accepts at most sandbox.ExecutionFiles files with sandbox.ExecutionFilesMax bytes in
+// total.
 func (f Files) WriteFiles(ctx context.Context, c sandbox.Caller, ref string, files []FileContent) (int, error) {
 	total := 0
 	for _, file := range files {
@@ -54,7 +54,7 @@ func (f Files) WriteFiles(ctx context.Context, c sandbox.Caller, ref string, fil
 	return len(files), nil
 }
 
-// about names in an error for the caller the path it is about.
+// about adds the path to an error for the caller.
 func about(path string, err error) error {
 	var coded *sandbox.Error
 	if !errors.As(err, &coded) || coded.Code == sandbox.Internal {
@@ -64,9 +64,9 @@ func about(path string, err error) error {
 }
 
 // UploadArchive unpacks an archive into a directory of a running sandbox; see
-// agentapi.Files.UnpackArchive for what it does and refuses. An error of r is
-// returned as it is. Unavailable when the sandbox was saved before all was unpacked:
-// some of it may be. Formats are "tar.gz", "zip", "tar" and "", which is whatever it is.
+// agentapi.Files.UnpackArchive for what it refuses. It returns an error of r unchanged, and
+// Unavailable if the sandbox was saved before the archive was complete: then a part may be
+// unpacked. The format is "tar.gz", "zip", "tar", or "" to detect it.
 func (f Files) UploadArchive(ctx context.Context, c sandbox.Caller, ref, dir, format string, r io.Reader) error {
 	return f.UnpackArchive(ctx, c, ref, dir, r, agentapi.ArchiveOptions{Format: agentapi.Format(format)})
 }
@@ -86,10 +86,9 @@ func (f Files) UnpackArchive(ctx context.Context, c sandbox.Caller, ref, dir str
 	return p.broken(f.of(b).UnpackArchive(ctx, dir, r, opts))
 }
 
-// DownloadArchive packs a directory or file of a running sandbox; see
-// agentapi.Files.PackArchive. Formats are as in UploadArchive, "" is tar.gz. The
-// reader's errors have codes, and Unavailable when the sandbox was saved before the
-// archive was whole; the caller closes it.
+// DownloadArchive packs a directory or file of a running sandbox; see agentapi.Files.PackArchive.
+// Formats are as in UploadArchive; "" is tar.gz. Errors of the reader have codes: Unavailable if
+// the sandbox was saved before the archive was complete. The caller closes the reader.
 func (f Files) DownloadArchive(ctx context.Context, c sandbox.Caller, ref, path, format string) (io.ReadCloser, error) {
 	if err := checkFormat(format); err != nil {
 		return nil, err
@@ -120,7 +119,7 @@ func checkFormat(format string) error {
 	}
 }
 
-// packed is an archive on its way out.
+// packed is an archive that is being downloaded.
 type packed struct {
 	io.ReadCloser
 	call   *call
@@ -128,7 +127,7 @@ type packed struct {
 	failed error // the error of each later Read
 }
 
-// Read reads on. Its errors have codes.
+// Read reads the next bytes. Its errors have codes.
 func (a *packed) Read(p []byte) (int, error) {
 	if a.failed != nil {
 		return 0, a.failed
@@ -141,7 +140,7 @@ func (a *packed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the packing. Closing twice does nothing.
+// Close ends the download. It may be called again.
 func (a *packed) Close() error {
 	a.end()
 	return a.ReadCloser.Close()

@@ -73,10 +73,11 @@ func (g *Calls) Enter(ctx context.Context, b *box.Box, sb *sandbox.Sandbox) (*bo
 	return b, g.awake(ctx, b)
 }
 
-// Exec starts a command in a running sandbox. ctx bounds the command's whole life. When its
-// caller has read the exit, an event that the command ended is appended soon after.
+// Exec starts a command in a running sandbox. ctx bounds the command's whole life. Soon after the
+// caller has read the exit, an event that the command ended is appended.
 //
-// Errors: as for every call into a sandbox: NotFound, Ended, AgentUnreachable, Timeout; further the errors of agentapi.Client.Exec.
+// Errors of every call into a sandbox: NotFound, Ended, AgentUnreachable, Timeout. Further errors:
+// as for agentapi.Client.Exec.
 func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
 	if err := sandbox.CheckArgv(cmd.Argv); err != nil {
 		return nil, err

@@ -39,8 +39,8 @@ type Command struct {
 	held   int64            // guarded by mu; bytes of its output that its caller holds, -1 when it is over
 }
 
-// Hold counts n bytes of output that the caller holds until the command is closed. It
-// fails with QuotaExceeded when calls hold as much as they may.
+// Hold counts n bytes of output that the caller keeps in memory until the command is closed.
+// Errors: QuotaExceeded if the callers of the sandbox keep too much.
 func (c *Command) Hold(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Comma
 	}
 }
 
-// use makes a stream the one there is.
+// use replaces the command's stream.
 func (c *Command) use(stream *agentapi.Stream, saves int64) {
 	stream.OnExit(func(exit agentapi.Exit) {
 		audit.FromContext(c.ctx).Detail("exit_code", strconv.Itoa(exit.Code))
@@ -115,8 +115,8 @@ func (c *Command) current() (*agentapi.Stream, int64) {
 	return c.stream, c.saves
 }
 
-// standing waits for the end of what is done with the sandbox as a whole, and
-// returns an error when the command's processes are not there any more after it.
+// standing waits for the end of an operation on the sandbox, and returns an error if the operation
+// ended the command's processes.
 func (c *Command) standing() error {
 	if err := c.box.Settled(c.ctx); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (c *Command) standing() error {
 	}
 }
 
-// again makes the connection that broke with reason again.
+// again replaces a connection that broke with reason.
 func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
 	if c.input != nil {
 		if err := c.input.Failed(); err != nil {
@@ -171,10 +171,10 @@ func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
 	}
 }
 
-// errStopped says that the sandbox does not run any more.
+// errStopped means that the sandbox no longer runs.
 var errStopped = errors.New("the sandbox does not run")
 
-// attach connects to the process, from a byte of its output on.
+// attach connects to the process, and reads its output from an offset.
 func (c *Command) attach(offset int64) error {
 	_, err := backoff.Retry(c.ctx, func() (struct{}, error) {
 		if !c.box.Runs(c.handle) {
@@ -200,12 +200,12 @@ func (c *Command) Info() agentapi.ProcessInfo {
 	return stream.Info()
 }
 
-// Next returns the next frame: stdout and stderr as they come, then one exit,
-// then io.EOF. The data of a frame is valid until the next call. Any other error
-// says why it is not known how the command ended, and stays the same.
+// Next returns the next frame: frames of stdout and stderr in the order of their arrival, then one
+// exit, then io.EOF. The data of a frame is valid until the next call. Any other error explains why
+// the exit is unknown, and later calls return it again.
 //
-// Errors: NotRunning when the sandbox was paused or taken back to a checkpoint;
-// Ended; AgentUnreachable.
+// Errors: NotRunning if the sandbox was paused or returned to a checkpoint; Ended;
+// AgentUnreachable.
 func (c *Command) Next() (agentapi.Frame, error) {
 	for c.failed == nil {
 		stream, saves := c.current()
@@ -224,9 +224,9 @@ func (c *Command) Next() (agentapi.Frame, error) {
 	return agentapi.Frame{}, c.failed
 }
 
-// Write gives p to the command's stdin. It blocks while the command does not
-// read, until the command ends. It fails after CloseStdin and after the end. A command
-// without stdin drops its input.
+// Write sends p to the command's stdin. While the command does not read, Write blocks until the
+// command ends. It fails after CloseStdin and after the end of the command. A command without stdin
+// discards its input.
 func (c *Command) Write(p []byte) (int, error) {
 	if c.input == nil {
 		return len(p), nil
@@ -234,7 +234,7 @@ func (c *Command) Write(p []byte) (int, error) {
 	return c.input.Write(c.ctx, p)
 }
 
-// CloseStdin tells the command that its stdin has ended. Closing twice does nothing.
+// CloseStdin ends the command's stdin. It may be called again.
 func (c *Command) CloseStdin() error {
 	if c.input != nil {
 		c.input.Close()
@@ -242,7 +242,7 @@ func (c *Command) CloseStdin() error {
 	return nil
 }
 
-// Resize tells the command's terminal its size. Errors: Invalid when it has none.
+// Resize sets the size of the command's terminal. Errors: Invalid if it has no terminal.
 func (c *Command) Resize(size agentapi.Size) error {
 	if err := c.box.Settled(c.ctx); err != nil {
 		return err
@@ -260,8 +260,8 @@ func (c *Command) Signal(signal int) error {
 	return box.AgentError(stream.Signal(signal))
 }
 
-// Close lets go of the command, which is ended when nobody is there for
-// [agentapi.DetachGrace]. Calls under way fail. Closing twice does nothing.
+// Close disconnects from the command, which the agent ends if nobody attaches to it for
+// [agentapi.DetachGrace]. Calls in progress fail. It may be called again.
 func (c *Command) Close() error {
 	c.release()
 	stream, _ := c.current()

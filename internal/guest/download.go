@@ -22,7 +22,7 @@ type download struct {
 	failed error // the error of each later Read
 }
 
-// Read reads on. Its errors have codes.
+// Read reads the next bytes. Its errors have codes.
 func (d *download) Read(p []byte) (int, error) {
 	for d.failed == nil {
 		n, err := d.body.Read(p)
@@ -41,7 +41,7 @@ func (d *download) Read(p []byte) (int, error) {
 	return 0, d.failed
 }
 
-// reopen opens the file again at the byte at which reading failed with reason.
+// reopen opens the file again, at the byte where reading failed with reason.
 func (d *download) reopen(reason error) error {
 	for {
 		if err := d.call.again(reason); err != nil {
@@ -72,7 +72,7 @@ func (d *download) changed() error {
 	return sandbox.Errorf(sandbox.Conflict, "%s was changed while it was read, and the sandbox was saved; try again", sandbox.Excerpt(d.path))
 }
 
-// Close ends the download. Closing twice does nothing.
+// Close ends the download. It may be called again.
 func (d *download) Close() error {
 	d.end()
 	return d.body.Close()

@@ -30,11 +30,10 @@ func (f Files) of(b *box.Box) agentapi.Files {
 	return b.Agent.Files
 }
 
-// ReadFile opens a file of a running sandbox and returns length bytes
-// from offset on, all that follow when length is negative. The reader goes on when
-// the sandbox is saved for a checkpoint or a fork. Its own errors have codes: further
-// Unavailable, when the sandbox was paused or taken back meanwhile, and Conflict, when
-// it was saved and the file is another one since.
+// ReadFile opens a file of a running sandbox and returns length bytes from offset on; a negative
+// length means all bytes up to the end. The reader continues after a save of the sandbox for a
+// checkpoint or a fork. Errors of the reader have codes: Unavailable if the sandbox was paused or
+// returned to a checkpoint meanwhile; Conflict if the path names a different file after a save.
 func (f Files) ReadFile(ctx context.Context, c sandbox.Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
@@ -53,9 +52,9 @@ func (f Files) ReadFile(ctx context.Context, c sandbox.Caller, ref, path string,
 	}
 }
 
-// WriteFile makes or replaces a file of a running sandbox with everything r
-// holds, atomically. An error of r is returned as it is. Unavailable when the
-// sandbox was saved before the file was whole.
+// WriteFile creates or replaces a file of a running sandbox with the content of r, atomically. It
+// returns an error of r unchanged, and Unavailable if the sandbox was saved before the file was
+// complete.
 func (f Files) WriteFile(ctx context.Context, c sandbox.Caller, ref, path string, r io.Reader, opts agentapi.WriteOptions) (agentapi.FileInfo, error) {
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
@@ -68,7 +67,7 @@ func (f Files) WriteFile(ctx context.Context, c sandbox.Caller, ref, path string
 	return info, p.broken(err)
 }
 
-// Stat describes a path in a running sandbox, not following a last symlink.
+// Stat describes a path of a running sandbox, without following a symlink at its end.
 func (f Files) Stat(ctx context.Context, c sandbox.Caller, ref, path string) (agentapi.FileInfo, error) {
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
@@ -78,8 +77,8 @@ func (f Files) Stat(ctx context.Context, c sandbox.Caller, ref, path string) (ag
 	return info, b.Explain(ctx, err)
 }
 
-// ListDir returns at most limit entries of a directory in a running sandbox, sorted
-// by name, from the first one behind the name after.
+// ListDir returns at most limit entries of a directory of a running sandbox, sorted by name, that
+// follow the name after.
 func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path, after string, limit int) (agentapi.FileList, error) {
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
@@ -110,8 +109,7 @@ func (f Files) Move(ctx context.Context, c sandbox.Caller, ref string, req agent
 	return b.Explain(ctx, f.of(b).Move(ctx, req))
 }
 
-// Remove removes a path in a running sandbox, a directory with content only when
-// recursive.
+// Remove removes a path of a running sandbox. A directory with content requires recursive.
 func (f Files) Remove(ctx context.Context, c sandbox.Caller, ref, path string, recursive bool) error {
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {

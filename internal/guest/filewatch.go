@@ -86,7 +86,7 @@ func (w *FileWatch) Next() (agentapi.FileEvent, error) {
 	}
 }
 
-// Close ends the watch. Closing twice does nothing.
+// Close ends the watch. It may be called again.
 func (w *FileWatch) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

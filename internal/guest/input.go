@@ -25,8 +25,8 @@ const (
 	inputOverhead = 2 * inputPiece
 )
 
-// Input is the stdin of a command, or the input of an execution's terminal, across
-// connections. It is safe for concurrent use.
+// Input is the stdin of a command, or the input of an execution's terminal. It survives the
+// connections that carry it. It is safe for concurrent use.
 type Input struct {
 	agent *agentapi.Client // counts what is held
 
@@ -44,9 +44,9 @@ type Input struct {
 	lost    bool             // guarded by mu; something is to be sent again that was not kept
 }
 
-// NewInput returns the input of a command whose caller holds so many bytes of it
-// all the time. The caller of newInput has to end it, which frees what it counts.
-// When there is no memory it fails, with an input that counts nothing.
+// NewInput returns an input that counts callerHolds bytes in addition to its own buffer. The caller
+// calls End, which releases all counted bytes. If the memory limit is reached, NewInput returns an
+// error and an input that counts nothing.
 func NewInput(agent *agentapi.Client, callerHolds int64) (*Input, error) {
 	in := &Input{agent: agent, most: narrowInput}
 	in.changed = sync.NewCond(&in.mu)
@@ -60,7 +60,7 @@ func NewInput(agent *agentapi.Client, callerHolds int64) (*Input, error) {
 	return in, nil
 }
 
-// hold counts n bytes more. The caller holds mu, or is newInput.
+// hold counts n more bytes. The caller holds mu, or is NewInput.
 func (in *Input) hold(n int64, spare bool) error {
 	if err := in.agent.Reserve(n, spare); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (in *Input) hold(n int64, spare bool) error {
 	return nil
 }
 
-// Write adds p, and waits until most of it was sent, or ctx ends.
+// Write appends p, and waits until most of it was sent or ctx ends.
 func (in *Input) Write(ctx context.Context, p []byte) (int, error) {
 	defer context.AfterFunc(ctx, func() {
 		in.mu.Lock()
@@ -122,7 +122,7 @@ func (in *Input) add(part []byte) {
 	in.data = append(in.data, part...)
 }
 
-// Close says that nothing will be added.
+// Close ends the input: no more bytes follow.
 func (in *Input) Close() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -130,7 +130,7 @@ func (in *Input) Close() {
 	in.changed.Broadcast()
 }
 
-// End says that nobody takes anything any more. Ending it twice does nothing.
+// End discards the input: no connection takes it any more. It may be called again.
 func (in *Input) End() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -140,8 +140,8 @@ func (in *Input) End() {
 	in.changed.Broadcast()
 }
 
-// Follow has everything sent over conn from now on, from where the agent has it.
-// The first connection says where that begins.
+// Follow sends the input over conn from now on, from the byte that the agent needs next. The first
+// connection determines the first byte.
 func (in *Input) Follow(conn *agentapi.Stream) {
 	in.mu.Lock()
 	if in.conn == nil {
@@ -153,8 +153,8 @@ func (in *Input) Follow(conn *agentapi.Stream) {
 	go in.feed(conn)
 }
 
-// Forget drops what was written: the process is another one from now on, or an
-// earlier self.
+// Forget discards the bytes that were written, because the process was replaced or returned to an
+// earlier state.
 func (in *Input) Forget() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -162,8 +162,8 @@ func (in *Input) Forget() {
 	in.changed.Broadcast()
 }
 
-// feed sends everything over conn until it was all sent, the connection breaks,
-// or another one takes its place.
+// feed sends the input over conn until all of it was sent, the connection breaks, or another
+// connection replaces it.
 func (in *Input) feed(conn *agentapi.Stream) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -205,7 +205,7 @@ func (in *Input) unlocked(f func()) {
 	f()
 }
 
-// Failed says why the input cannot go on, if it cannot.
+// Failed returns why the input cannot continue, or nil.
 func (in *Input) Failed() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
