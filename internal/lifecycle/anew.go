@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// revived is a box that runs again.
+// revived is the outcome of starting a saved box again.
 type revived struct {
 	handle driver.Handle
 	digest string // of its root filesystem
@@ -20,7 +20,7 @@ type revived struct {
 	late   bool   // it was started anew and is not ready
 }
 
-// event tells of it.
+// event describes it to the sandbox's owner.
 func (r *revived) event(now, begin time.Time) sandbox.Event {
 	ev := sandbox.Event{
 		Time: now, Type: sandbox.EventResumed, Message: "it goes on where it was saved",
@@ -36,8 +36,8 @@ func (r *revived) event(now, begin time.Time) sandbox.Event {
 	return ev
 }
 
-// bringBackOrAnew makes a box run from what was saved: with its memory unless
-// that is lost already or turns out to be damaged, and else from its files.
+// bringBackOrAnew runs a box from its saved state: with its memory, or from its files alone if the
+// memory is lost or damaged and the policy permits that.
 func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.MemoryPolicy) (revived, error) {
 	if lost == "" {
 		handle, err := s.bringBack(b, path)
@@ -72,25 +72,24 @@ func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 	return revived{handle: handle, digest: digest, lost: lost, late: late}, err
 }
 
-// useless says whether an error of bringBack is about what was saved, and so the next
-// attempt would come to the same: it is damaged, or the box that was
-// made of it does not answer.
+// useless reports whether an error of bringBack is caused by the saved state, so that another
+// attempt would fail in the same way: the state is damaged, or the restored box does not answer.
 func useless(err error) bool {
 	var mute *muteError
 	code := sandbox.CodeOf(err)
 	return err != nil && (code == sandbox.Unsupported || code == sandbox.NotFound || errors.As(err, &mute))
 }
 
-// muteError says that a box was not restored in time, or that the agent in the restored
-// box gave no proper answer in time.
+// muteError means that a box was not restored in time, or that the agent in the restored box did
+// not answer correctly in time.
 type muteError struct{ err error }
 
 func (e *muteError) Error() string { return e.err.Error() }
 func (e *muteError) Unwrap() error { return e.err }
 
-// late waits until a sandbox that was started anew is ready, up to the time limit. A sandbox that
-// is not ready then runs nevertheless, so that its files can be reached; a sandbox that has ended
-// meanwhile is an error.
+// late waits until a sandbox that was started from its files is ready, at most until the time
+// limit. A sandbox that is not ready by then runs nevertheless, so that its files can be reached. A
+// sandbox that has ended meanwhile is an error.
 func (s *Service) late(b *entry) (bool, error) {
 	err := s.probe(b)
 	if err == nil {
@@ -103,8 +102,8 @@ func (s *Service) late(b *entry) (bool, error) {
 	return true, b.Context().Err()
 }
 
-// startAnew makes a box of the files in a checkpoint, which become a root
-// filesystem, and starts it as a new sandbox is started.
+// startAnew makes a root filesystem from the files in a checkpoint, and starts it as a new sandbox
+// is started.
 func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error) {
 	sb := b.Sandbox()
 	img, rootfs, err := s.commitSaved(b, sb.ImageDigest, path)
@@ -137,7 +136,7 @@ func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error
 	return handle, img.Digest, nil
 }
 
-// commitSaved lays the files of a checkpoint on the root filesystem that they were written on.
+// commitSaved makes an image from the files of a checkpoint and the root filesystem below them.
 func (s *Service) commitSaved(b *entry, base, path string) (spec.Image, string, error) {
 	saver, err := s.saved.Checkpointer()
 	if err != nil {

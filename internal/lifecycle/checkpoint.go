@@ -15,12 +15,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// CreateCheckpoint saves the state of a running or paused sandbox, memory and
-// files, under a name; "" has one made up. A running sandbox stands still
-// meanwhile and goes on.
+// CreateCheckpoint saves the memory and files of a running or paused sandbox under a name; for ""
+// it chooses a name. A running sandbox is stopped during the save and then continues.
 //
-// Errors: as [Service.Pause]; Invalid, naming name; Exists when the sandbox has a
-// checkpoint of that name; QuotaExceeded for too many, or too much.
+// Errors: as for [Service.Pause]; Invalid, naming name; Exists if the sandbox has a checkpoint of
+// that name; QuotaExceeded for too many checkpoints or too many bytes.
 func (s *Service) CreateCheckpoint(ctx context.Context, c sandbox.Caller, ref, name string) (sandbox.Checkpoint, error) {
 	cp := sandbox.Checkpoint{ID: sandbox.NewCheckpointID(), Name: name, CreatedBy: c.User}
 	if name == "" {
@@ -74,7 +73,7 @@ func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 	return err
 }
 
-// saveTo writes the state of a running or paused box, which goes on as before.
+// saveTo writes the state of a running or paused box. A running box continues afterwards.
 func (s *Service) saveTo(b *entry, path string, opts driver.CheckpointOptions) error {
 	switch sb := b.Sandbox(); sb.State {
 	case sandbox.Running:
@@ -86,7 +85,7 @@ func (s *Service) saveTo(b *entry, path string, opts driver.CheckpointOptions) e
 	}
 }
 
-// mayCheckpoint refuses what would be refused after the work.
+// mayCheckpoint returns the errors that can be determined before the save.
 func (s *Service) mayCheckpoint(b *entry, name string) error {
 	if err := s.quotas.CheckDisk(s.ctx, b.Sandbox().Workspace); err != nil {
 		return err
@@ -115,8 +114,8 @@ func (s *Service) mayCheckpoint(b *entry, name string) error {
 	return nil
 }
 
-// Checkpoints returns the named checkpoints of a sandbox, the oldest first; an ended
-// one has none. Errors: NotFound.
+// Checkpoints returns the named checkpoints of a sandbox, the oldest first; a sandbox that has
+// ended has none. Errors: NotFound.
 func (s *Service) Checkpoints(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Checkpoint, error) {
 	_, sb, err := s.find(ctx, c, ref)
 	if err != nil {
@@ -126,12 +125,12 @@ func (s *Service) Checkpoints(ctx context.Context, c sandbox.Caller, ref string)
 	return slices.DeleteFunc(list, func(c sandbox.Checkpoint) bool { return c.Automatic() }), err
 }
 
-// RestoreCheckpoint restores a checkpoint of a running or paused sandbox, by id or name, and
-// returns when the sandbox runs: with the same id and URL, and memory and files as they were. Its
-// later state is lost; the checkpoint stays. If the state cannot be restored at this moment, the
-// sandbox stays paused with it.
+// RestoreCheckpoint restores a checkpoint, by id or name, of a running or paused sandbox, and
+// returns when the sandbox runs: with the same id and URL, and the memory and files of the
+// checkpoint. The later state of the sandbox is lost; the checkpoint stays. If the checkpoint
+// cannot be restored now, the sandbox stays paused with that state.
 //
-// Errors: as [Service.Resume], and NotFound for the checkpoint.
+// Errors: as for [Service.Resume]; NotFound also for the checkpoint.
 func (s *Service) RestoreCheckpoint(ctx context.Context, c sandbox.Caller, ref, checkpoint string) (sandbox.Sandbox, error) {
 	b, err := s.stateful(ctx, c, ref)
 	if err != nil {
@@ -146,8 +145,8 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, c sandbox.Caller, ref, 
 	return b.Sandbox(), err
 }
 
-// restoreTo replaces the state of a box. The checkpoint is copied
-// first, so that what the sandbox is restored from is its own.
+// restoreTo replaces the state of a box by a copy of the checkpoint, which belongs to the sandbox
+// alone.
 func (s *Service) restoreTo(b *entry, checkpoint string) error {
 	cp, err := s.saved.Find(b.Context(), b.ID, checkpoint)
 	if err != nil {
@@ -171,8 +170,8 @@ func (s *Service) restoreTo(b *entry, checkpoint string) error {
 	})
 }
 
-// goBack replaces the state of a running or paused box by the checkpoint from, which is its
-// own and lies on the root filesystem of digest, and has it run.
+// goBack replaces the state of a running or paused box by the checkpoint from, which belongs to the
+// box alone and is based on the root filesystem of digest, and resumes the box.
 func (s *Service) goBack(b *entry, from sandbox.CheckpointID, digest string) error {
 	switch sb := b.Sandbox(); sb.State {
 	case sandbox.Paused:
@@ -187,10 +186,10 @@ func (s *Service) goBack(b *entry, from sandbox.CheckpointID, digest string) err
 	return s.resumeFrom(b, from, digest, sandbox.MemoryPrefer)
 }
 
-// abandon gives up the running state of a box for the checkpoint from,
-// on the root filesystem of digest. It stays pausing until it is resumed from that,
-// which keeps its place in the quota: paused, another could take it. Once the
-// intent is recorded a restarted server has it paused with the checkpoint.
+// abandon discards the running state of a box in favor of the checkpoint from, which is based on
+// the root filesystem of digest. The sandbox stays pausing until it is resumed from that
+// checkpoint, so that no other sandbox can take its share of the quota. After the intent is
+// recorded, a restarted server finds the sandbox paused with the checkpoint.
 func (s *Service) abandon(b *entry, from sandbox.CheckpointID, digest string) error {
 	err := s.move(b, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
 		sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventPausing, Message: "it is being taken back to a checkpoint"})
@@ -212,7 +211,7 @@ func (s *Service) abandon(b *entry, from sandbox.CheckpointID, digest string) er
 	return nil
 }
 
-// DeleteCheckpoint deletes a checkpoint, named by id or name. Errors: NotFound.
+// DeleteCheckpoint deletes a checkpoint by id or name. Errors: NotFound.
 func (s *Service) DeleteCheckpoint(ctx context.Context, c sandbox.Caller, ref, checkpoint string) error {
 	b, err := s.stateful(ctx, c, ref)
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Create records a sandbox and returns it at once, in state provisioning; the work goes on in the
-// background after the end of ctx. With created false it returns the sandbox that the same request,
-// or the same idempotency key, made before. With Replace a live sandbox of the same name ends in
-// the transaction that records the new sandbox, which may take its place in the quota. Create
-// returns after the complete end of that sandbox, and of any other of the name that is being
-// destroyed; when ctx ends first, at once.
+// Create records a sandbox and returns it at once in state provisioning; provisioning continues in
+// the background after the end of ctx. With created false it returns the sandbox of an earlier
+// equal request, or of the same idempotency key. With Replace, the transaction that records the new
+// sandbox also ends the live sandbox of the same name, whose share of the quota the new sandbox may
+// use. Create returns after the old sandbox, and any other sandbox of the name that is being
+// destroyed, has ended completely; if ctx ends first, at once.
 //
-// Errors: Invalid, naming the field; Exists when a live sandbox of that name came from another
-// request; Conflict when the idempotency key did; QuotaExceeded; Unsupported for a capability that
-// this server lacks; Unavailable; the context's error.
+// Errors: Invalid, naming the field; Exists if a different request created the live sandbox of that
+// name; Conflict if a different request used the idempotency key; QuotaExceeded; Unsupported for a
+// capability that this server lacks; Unavailable; the context's error.
 func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
 	defer func() {
 		if err == nil {
@@ -89,8 +89,8 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 	}
 }
 
-// awaitEnd returns after the complete end of a sandbox that is being destroyed, which may be nil,
-// or when ctx ends.
+// awaitEnd waits until a sandbox that is being destroyed has ended completely, or ctx ends. dying
+// may be nil.
 func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 	if dying == nil {
 		return
@@ -110,7 +110,7 @@ func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 	}
 }
 
-// offers fails when the request asks for something that this server does not have.
+// offers returns an error if the request needs a capability that this server lacks.
 func (s *Service) offers(req *CreateRequest) error {
 	if req.Network.Enabled {
 		if err := s.NetworkOffered(); err != nil {
@@ -153,8 +153,8 @@ func (s *Service) creationFor(ctx context.Context, c sandbox.Caller, req *Create
 	return creation, nil
 }
 
-// madeFrom returns the digest of the image that a sandbox to come will be made
-// from, its dependencies included; "" when that has to be made first.
+// madeFrom returns the digest of the image, with packages, of a sandbox that is about to be
+// created; "" if the image must be made first.
 func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
 	d := prepare.PackagesOf(sb)
 	if d.Empty() || sb.ImageDigest == "" {
@@ -190,7 +190,7 @@ func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *spec.Image
 	}
 }
 
-// resources returns the limits of a sandbox for which those are asked.
+// resources returns the limits of a sandbox for which asked was requested.
 func (s *Service) resources(asked sandbox.Resources, img *spec.Image) sandbox.Resources {
 	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
 	for _, r := range quota.Fields {
@@ -201,13 +201,13 @@ func (s *Service) resources(asked sandbox.Resources, img *spec.Image) sandbox.Re
 	return asked
 }
 
-// newName makes up a name for a sandbox whose caller gave none.
+// newName generates the name of a sandbox for which the caller chose none.
 func newName() string {
 	id := uuid.New().String() // the last 12 digits are 48 random bits
 	return "sandbox-" + id[len(id)-12:]
 }
 
-// launch has a recorded sandbox made to run in the background and returns it.
+// launch starts provisioning of a recorded sandbox in the background and returns the sandbox.
 func (s *Service) launch(b *entry, makeRunning func(*entry) error) sandbox.Sandbox {
 	b.Lock()
 	defer b.Unlock()

@@ -9,12 +9,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// emptyPage is how much of a workspace is looked at at a time.
+// emptyPage is the page size of a list of a workspace's sandboxes.
 const emptyPage = 100
 
-// Empty destroys the sandboxes of a workspace, deletes its snapshots and forgets the images that it
-// has built, for a workspace that is being deleted. Ended sandboxes stay for their retention time.
-// Idempotent; after an error it is called again.
+// Empty prepares the deletion of a workspace: it destroys the sandboxes, deletes the snapshots, and
+// removes the records of the images that the workspace has built. Ended sandboxes stay for their
+// retention time. It is idempotent and is called again after an error.
 func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 	c := sandbox.Caller{Workspace: ws}
 	for {

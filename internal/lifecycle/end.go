@@ -13,10 +13,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Destroy ends a sandbox with the given cause ("" is [sandbox.CauseDestroyed]) and returns it when
-// everything of it is freed. It works in every state and is idempotent: a sandbox that has ended,
-// or whose end was decided, keeps its cause. When ctx ends first, Destroy returns the present
-// sandbox with an error of code Timeout, and the work goes on. Errors: NotFound, Timeout,
+// Destroy ends a sandbox with a cause ("" is [sandbox.CauseDestroyed]) and returns it when all its
+// resources are freed. It works in every state and is idempotent: a sandbox that has ended, or
+// whose end is recorded, keeps its cause. If ctx ends first, Destroy returns the present sandbox
+// with an error of code Timeout, and the destruction continues. Errors: NotFound, Timeout,
 // Unavailable.
 func (s *Service) Destroy(ctx context.Context, c sandbox.Caller, ref string, cause sandbox.CauseCode) (sandbox.Sandbox, error) {
 	if err := s.ready(); err != nil {
@@ -44,10 +44,9 @@ func (s *Service) Destroy(ctx context.Context, c sandbox.Caller, ref string, cau
 	}
 }
 
-// end decides that a sandbox ends: it records the state destroying and the
-// cause, stops the work on the sandbox, and has it destroyed in the background.
-// It does nothing when the end was decided before. When recording fails nothing
-// else happens; the sweep tries it again.
+// end records the state destroying and the cause, stops the work on the sandbox, and destroys it in
+// the background. It does nothing if an end is recorded already. If the record fails, nothing else
+// happens, and the sweep tries again.
 func (s *Service) end(b *entry, cause sandbox.Cause) error {
 	b.Lock()
 	defer b.Unlock()
@@ -73,9 +72,9 @@ func (s *Service) end(b *entry, cause sandbox.Cause) error {
 	return nil
 }
 
-// endAnyway is end, and destroys the box before the end is recorded where recording
-// fails because the disk is full: what the box's files took is then free for the record.
-// A server that is killed in between finds a sandbox without a box.
+// endAnyway is end, except on a full disk: if the record fails for lack of space, endAnyway first
+// destroys the box, whose files free space for the record. If the server is killed between the two,
+// the next server finds a sandbox without a box.
 func (s *Service) endAnyway(b *entry, cause sandbox.Cause) error {
 	err := s.end(b, cause)
 	if !errors.Is(err, sandbox.ErrNoSpace) || b.Sandbox().State == sandbox.Paused {
@@ -89,7 +88,7 @@ func (s *Service) endAnyway(b *entry, cause sandbox.Cause) error {
 	return s.end(b, cause)
 }
 
-// ending is how the end of a sandbox with that cause is recorded now.
+// ending returns the record of an end with that cause at the present time.
 func ending(cause sandbox.Cause) sandbox.Ending {
 	return sandbox.Ending{Cause: cause, Event: sandbox.Event{
 		Time: time.Now().UTC(), Type: sandbox.EventDestroying, Message: cause.Message,
@@ -97,7 +96,7 @@ func ending(cause sandbox.Cause) sandbox.Ending {
 	}}
 }
 
-// ending sees to the end of a sandbox once it is recorded, as next.
+// ending continues the end of a sandbox whose record is next.
 //
 // Preconditions: b is locked.
 func (s *Service) ending(b *entry, next sandbox.Sandbox) {
@@ -113,15 +112,15 @@ func (s *Service) endOrLog(b *entry, cause sandbox.Cause) {
 	}
 }
 
-// End ends a sandbox for a caller that cannot report an error: an end that cannot be recorded is
-// logged, and recorded later.
+// End ends a sandbox for a caller that cannot report an error. If the record fails, End logs the
+// error, and the sweep tries again.
 func (s *Service) End(b *box.Box, cause sandbox.Cause) {
 	if e := s.boxes.byID(b.ID); e != nil {
 		s.endOrLog(e, cause)
 	}
 }
 
-// destroyLater has a sandbox in state destroying destroyed, once.
+// destroyLater starts the destruction of a sandbox in state destroying, once.
 //
 // Preconditions: b is locked.
 func (s *Service) destroyLater(b *entry) {
@@ -134,8 +133,8 @@ func (s *Service) destroyLater(b *entry) {
 	}
 }
 
-// destroy removes everything of a sandbox and records its end. It goes on until
-// that worked or the service closes; then the next server goes on.
+// destroy removes all resources of a sandbox and records its end. It repeats failed steps until
+// they succeed or the service closes; the next server then continues.
 func (s *Service) destroy(b *entry) {
 	b.Work.Wait()
 	_ = b.Agent.Close() // does not fail
@@ -189,9 +188,9 @@ func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 	return ended, err
 }
 
-// transition records a move of sb, the service's latest view of it. A write may have had its effect
-// although the store reported an error: if the row has another state, transition moves it from
-// there, and a move that was made already counts.
+// transition records a transition of sb, the service's latest view of the sandbox. A write may have
+// succeeded although the store reported an error: if the row has a different state, transition
+// starts from that state, and a transition that was made already counts as success.
 func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
 	next, err := s.step(&sb, to, mutate, ev)
 	if sandbox.CodeOf(err) != sandbox.Conflict {
@@ -209,7 +208,7 @@ func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*
 	return s.step(&row, to, mutate, ev)
 }
 
-// step records a move. Waiting requests may use the capacity that it frees.
+// step records a transition and notifies requests that wait for capacity.
 func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
 	if sb.State == sandbox.Paused && to == sandbox.Resuming {
 		var next sandbox.Sandbox
@@ -226,13 +225,13 @@ func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandb
 	return next, err
 }
 
-// persist repeats a step of a sandbox's end until it works. It fails only when the service closes.
+// persist repeats a step of a sandbox's end until it succeeds. It fails only if the service closes.
 func (s *Service) persist(step string, b *entry, f func() error) error {
 	return retry.Persist(s.ctx, s.log.With("sandbox", b.ID), step, f)
 }
 
-// move records a change of the sandbox's state, unless its end is recorded. The caller has the
-// box exclusively.
+// move records a change of the sandbox's state, unless the end of the sandbox is recorded. The
+// caller has exclusive use of the box.
 func (s *Service) move(b *entry, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) error {
 	b.Lock()
 	defer b.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// The clocks of a sandbox are its ttl, which counts from its creation whatever
-// its state, its idle timeout, which counts from its last activity while it
-// runs, and its paused timeout, which counts while it is paused.
+// The time limits of a sandbox are its ttl, counted from its creation in every state; its idle
+// timeout, counted from its last activity while it runs; and its paused timeout, counted while it
+// is paused.
 
-// due says which clock of a sandbox has run out; "" for none.
+// due returns the cause for the time limit of a sandbox that has passed; "" if none has.
 func due(sb *sandbox.Sandbox, now time.Time) sandbox.CauseCode {
 	passed := func(t time.Time, ok bool) bool { return ok && !now.Before(t) }
 	switch {
@@ -41,7 +41,7 @@ func timeoutCause(code sandbox.CauseCode, sb *sandbox.Sandbox) sandbox.Cause {
 	return c
 }
 
-// armTimer has the next clock of the sandbox looked at when it may have run out.
+// armTimer sets the timer of the sandbox to its next time limit.
 //
 // Preconditions: b is locked.
 func (s *Service) armTimer(b *entry) {
@@ -63,7 +63,7 @@ func (s *Service) armTimer(b *entry) {
 	})
 }
 
-// expire does what the clock that has run out says, if one has, and arms the timer for the next.
+// expire acts on a time limit that has passed, and sets the timer to the next time limit.
 func (s *Service) expire(b *entry) {
 	sb := b.Sandbox()
 	switch code := due(&sb, time.Now()); {
@@ -89,7 +89,7 @@ func (s *Service) expire(b *entry) {
 	}
 }
 
-// pauseIdle pauses an idle sandbox, unless a call comes in the meantime.
+// pauseIdle pauses an idle sandbox, unless a call arrives meanwhile.
 func (s *Service) pauseIdle(b *entry) {
 	err := b.Exclusively(b.Context(), box.Pause, func() error {
 		if sb := b.Sandbox(); due(&sb, time.Now()) != sandbox.CauseIdle {

@@ -16,15 +16,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Fork makes children of a running or paused sandbox: new sandboxes with its
-// memory, processes and files as they are, each with an id, name and URL of its
-// own. All of them are let in before anything else happens, or none. A running parent
-// stands still only while it is saved. It returns when each child runs or has failed,
-// with the results in the order of the names; when ctx ends after they were let in,
-// the work goes on.
+// Fork creates children of a running or paused sandbox: new sandboxes with the present memory,
+// processes and files of the parent, each with its own id, name and URL. The quota admits all
+// children or none, before the parent is saved. A running parent is stopped only during the save.
+// Fork returns when each child runs or has failed, with the results in the order of the names; if
+// ctx ends after the admission, the work continues.
 //
-// Errors: as [Service.Pause]; Invalid, naming the field; QuotaExceeded. Errors of
-// single children are in their results.
+// Errors: as for [Service.Pause]; Invalid, naming the field; QuotaExceeded. The results have the
+// errors of single children.
 func (s *Service) Fork(ctx context.Context, c sandbox.Caller, ref string, req ForkRequest) ([]ForkResult, error) {
 	if err := s.cfg.validateFork(&req); err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func (c *Config) validateFork(req *ForkRequest) error {
 	return c.validate(&as)
 }
 
-// fork is the children of a sandbox while they are made.
+// fork is a fork in progress: the parent and its children.
 type fork struct {
 	service *Service
 	caller  sandbox.Caller
@@ -114,7 +113,7 @@ type fork struct {
 	err    error         // why the parent could not be saved; valid when saved
 }
 
-// admit records the children, each as provisioning, when the quota fits all of them.
+// admit records all children in state provisioning if the quota admits all of them.
 func (f *fork) admit(ctx context.Context) error {
 	s := f.service
 	if err := f.parent.Settled(ctx); err != nil {
@@ -149,8 +148,7 @@ func (f *fork) admit(ctx context.Context) error {
 	})
 }
 
-// forkable returns why children of a sandbox cannot be made, as far as that is known
-// before it is saved.
+// forkable returns the errors that can be determined before the parent is saved.
 func (s *Service) forkable(b *entry, sb *sandbox.Sandbox) error {
 	switch sb.State {
 	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // the operation in progress ends first
@@ -164,9 +162,9 @@ func (s *Service) forkable(b *entry, sb *sandbox.Sandbox) error {
 	return box.StateError(sb)
 }
 
-// run saves the parent and makes the children of that. It returns when each runs or
-// has failed, and nothing needs what was saved any more; with an error when the
-// parent could not be saved.
+// run saves the parent and starts the children from the saved state. It returns when each child
+// runs or has failed, and the saved state is not needed any more. It fails if the parent could not
+// be saved.
 func (f *fork) run() error {
 	s := f.service
 	path, release := s.saved.Fork()
@@ -197,7 +195,8 @@ func (f *fork) run() error {
 	return f.err
 }
 
-// save writes what the children are made from. The parent has no other operation meanwhile.
+// save writes the state that the children start from. It runs as an exclusive operation of the
+// parent.
 func (f *fork) save(count int) error {
 	s, b := f.service, f.parent
 	begin := time.Now()
@@ -216,8 +215,8 @@ func (f *fork) save(count int) error {
 	})
 }
 
-// await returns the result of a child. The work on a child has time limits of its own, which begin
-// when it has a slot: until then it needs the saved state.
+// await returns the result of a child. The time limits of a child begin when the child gets a slot;
+// until then it needs the saved state.
 func (f *fork) await(b *entry) ForkResult {
 	v := b.View()
 	for ; !reached(v.Sandbox.State, sandbox.Running); v = b.View() {
@@ -279,8 +278,8 @@ func merged(base, over map[string]string) map[string]string {
 	return m
 }
 
-// revive takes the steps from a child's row to a running sandbox, once the parent is saved. After a
-// failure the destroyer frees its resources.
+// revive takes a child from its row to a running sandbox, after the parent was saved. After a
+// failure the destroyer frees the child's resources.
 func (f *fork) revive(b *entry) error {
 	s := f.service
 	select {

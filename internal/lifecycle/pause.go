@@ -13,13 +13,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Pause saves a running sandbox, memory and files, ends its processes and frees
-// its memory. It returns when that is done, and at once when it is paused. A
-// sandbox that cannot be saved goes on as if nothing had happened. When ctx ends
-// first the work goes on.
+// Pause saves the memory and files of a running sandbox, ends its processes and frees its memory.
+// It returns when the sandbox is paused, at once if it is paused already. A sandbox that cannot be
+// saved continues to run unchanged. If ctx ends first, the pause continues.
 //
-// Errors: NotFound; NotRunning; Ended; Unsupported; DiskFull; Unavailable; the
-// context's error.
+// Errors: NotFound; NotRunning; Ended; Unsupported; DiskFull; Unavailable; the context's error.
 func (s *Service) Pause(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
 	b, err := s.stateful(ctx, c, ref)
 	if err != nil {
@@ -29,14 +27,14 @@ func (s *Service) Pause(ctx context.Context, c sandbox.Caller, ref string) (sand
 	return b.Sandbox(), err
 }
 
-// Resume resumes a paused sandbox: its processes go on where they were. If its memory cannot be
-// restored any more, because the server runs another gVisor or another kind of processor, or the
-// checkpoint is damaged, memory determines what happens; MemoryLost of the sandbox reports it.
-// Resume returns when the sandbox can be used, and at once when it runs. If it cannot be restored,
-// it stays paused and nothing is lost. Concurrent callers get the result of the same resume.
+// Resume resumes a paused sandbox; its processes continue. If its memory cannot be restored any
+// more, because the server runs another version of gVisor or another kind of processor, or because
+// the checkpoint is damaged, req.Memory determines the result, and MemoryLost of the sandbox
+// reports it. Resume returns when the sandbox is ready, at once if it runs already. If it cannot be
+// restored, it stays paused and loses nothing. Concurrent callers share a resume.
 //
-// Errors: NotFound; NotRunning; Ended; Invalid, naming the field; Unsupported, with the reason,
-// when the checkpoint cannot be restored; QuotaExceeded; Unavailable; the context's error.
+// Errors: NotFound; NotRunning; Ended; Invalid, naming the field; Unsupported, with the reason, if
+// the checkpoint cannot be restored; QuotaExceeded; Unavailable; the context's error.
 func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req ResumeRequest) (sandbox.Sandbox, error) {
 	switch req.Memory {
 	case "", sandbox.MemoryPrefer, sandbox.MemoryRequire, sandbox.MemoryDiscard:
@@ -83,7 +81,7 @@ func (s *Service) stateful(ctx context.Context, c sandbox.Caller, ref string) (*
 	return b, nil
 }
 
-// pause takes the box of the operation from running to paused.
+// pause changes the box of the operation from running to paused.
 func (s *Service) pause(b *entry, why string) error {
 	sb := b.Sandbox()
 	switch sb.State {
@@ -145,7 +143,7 @@ func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) err
 	return nil
 }
 
-// pauseFailed has a box that could not be saved go on, and returns the reason.
+// pauseFailed lets a box that could not be saved continue, and returns the reason.
 func (s *Service) pauseFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server sorts it out
@@ -180,7 +178,7 @@ func (s *Service) recordPaused(b *entry, message string, data map[string]string)
 	return s.clear(b)
 }
 
-// clear removes a box of which nothing is needed any more.
+// clear removes a box that is not needed any more.
 func (s *Service) clear(b *entry) error {
 	b.Link.Disconnect(false)
 	s.usage.Finish(s.ctx, b.Box)
@@ -196,7 +194,7 @@ func (s *Service) clear(b *entry) error {
 	return nil
 }
 
-// settleRunning has a box go on whose row says that it was brought back.
+// settleRunning lets a box continue whose row says that it was resumed.
 func (s *Service) settleRunning(b *entry, row sandbox.Sandbox) error {
 	b.Lock()
 	if err := b.Over(); err != nil {
@@ -210,8 +208,8 @@ func (s *Service) settleRunning(b *entry, row sandbox.Sandbox) error {
 	return nil
 }
 
-// settle finds out what became of an operation that was cut short: of a sandbox
-// found pausing or resuming, and the rest of a box of a paused one.
+// settle determines the outcome of an interrupted operation: it settles a sandbox in state pausing
+// or resuming, and removes the remains of the box of a paused sandbox.
 func (s *Service) settle(b *entry) error {
 	sb := b.Sandbox()
 	switch sb.State {
@@ -260,7 +258,7 @@ func (s *Service) destroyNow(b *entry) error {
 	return s.driver.Destroy(ctx, b.ID)
 }
 
-// settleLater settles a sandbox and logs when that does not work: the sweep tries it again.
+// settleLater settles a sandbox and logs a failure, after which the sweep tries again.
 func (s *Service) settleLater(ctx context.Context, b *entry) {
 	err := b.Exclusively(ctx, box.Settle, func() error { return s.settle(b) })
 	if err != nil && s.ctx.Err() == nil && ctx.Err() == nil && sandbox.CodeOf(err) != sandbox.Unavailable {

@@ -19,7 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// provision makes a recorded sandbox run, or ends it with the cause why not.
+// provision takes a recorded sandbox to running, or ends it with the cause of the failure.
 func (s *Service) provision(b *entry, makeRunning func(*entry) error) {
 	err := makeRunning(b)
 	b.Lock()
@@ -37,7 +37,7 @@ func (s *Service) provision(b *entry, makeRunning func(*entry) error) {
 	s.endOrLog(b, cause)
 }
 
-// makeRunning takes the steps from a row to a running sandbox. After a failure the destroyer frees
+// makeRunning takes a sandbox from its row to a running box. After a failure the destroyer frees
 // its resources.
 func (s *Service) makeRunning(b *entry) error {
 	img, rootfs, err := s.obtainImage(b)
@@ -60,7 +60,7 @@ func (s *Service) makeRunning(b *entry) error {
 	return s.recordRunning(b, &img)
 }
 
-// startBox makes and starts the box, or takes one of the pool, and configures its agent.
+// startBox makes and starts a box, or takes a box from the pool, and configures its agent.
 func (s *Service) startBox(b *entry, img *spec.Image, rootfs string) error {
 	sb := b.Sandbox()
 	if done, err := s.useWarmBox(b, &sb, img); done || err != nil {
@@ -69,8 +69,8 @@ func (s *Service) startBox(b *entry, img *spec.Image, rootfs string) error {
 	return s.bootBox(b, &sb, img, rootfs)
 }
 
-// bootBox is startBox for a sandbox that gets a box of its own making. Only so
-// many are made at once; a slow readiness probe afterwards holds nobody up.
+// bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited;
+// readiness probes run after the boot and do not count.
 func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -114,7 +114,7 @@ func (s *Service) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 	}
 }
 
-// recordBox writes down what a restarted server needs to find the box.
+// recordBox records the handle with which a restarted server finds the box.
 func (s *Service) recordBox(b *entry, digest string, handle driver.Handle) error {
 	b.Lock()
 	defer b.Unlock()
@@ -211,8 +211,7 @@ func (s *Service) configure(ctx context.Context, b *entry, cfg agentapi.Config) 
 	return err
 }
 
-// probe waits until the sandbox's readiness port, when it has one, answers GET /
-// with a 2xx.
+// probe waits until the sandbox's readiness port, if it has one, answers GET / with a status 2xx.
 func (s *Service) probe(b *entry) error {
 	sb := b.Sandbox()
 	if sb.ReadinessPort == 0 {

@@ -18,8 +18,8 @@ func (s *Service) Get(ctx context.Context, c sandbox.Caller, ref string) (sandbo
 	return c.Shown(sb), err
 }
 
-// List returns a page of the workspace's sandboxes, newest first. Errors:
-// Invalid, naming limit, cursor or state.
+// List returns a page of the workspace's sandboxes, newest first. Errors: Invalid, naming limit,
+// cursor or state.
 func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (page.Page[sandbox.Sandbox], error) {
 	p, err := s.store.ListSandboxes(ctx, c.Workspace, f)
 	for i, sb := range p.Items {
@@ -31,7 +31,7 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (page.Pa
 	return p, err
 }
 
-// Usage returns the usage of a sandbox since it was made, up to now, or to its end. Errors: NotFound.
+// Usage returns the total usage of a sandbox up to now, or up to its end. Errors: NotFound.
 func (s *Service) Usage(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Usage, error) {
 	b, sb, err := s.Find(ctx, c, ref)
 	if err != nil {
@@ -40,9 +40,8 @@ func (s *Service) Usage(ctx context.Context, c sandbox.Caller, ref string) (sand
 	return s.usage.Of(ctx, sb.ID, b)
 }
 
-// ByLabel returns the sandbox with that host label, and false when none of the label
-// lives. It is made for being called with every request to a sandbox's URL, and asks
-// memory only.
+// ByLabel returns the live sandbox with that host label, or false. Every request to a sandbox's URL
+// calls it, so it reads only memory.
 func (s *Service) ByLabel(label string) (sandbox.Sandbox, bool) {
 	if b := s.boxes.byLabel(label); b != nil {
 		return b.Sandbox(), true
@@ -50,8 +49,7 @@ func (s *Service) ByLabel(label string) (sandbox.Sandbox, bool) {
 	return sandbox.Sandbox{}, false
 }
 
-// EndedByLabel returns the sandbox with that host label when ByLabel does not know it
-// any more. Errors: NotFound.
+// EndedByLabel returns the ended sandbox with that host label. Errors: NotFound.
 func (s *Service) EndedByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
 	return s.store.SandboxByLabel(ctx, label)
 }
@@ -65,13 +63,11 @@ func (s *Service) Events(ctx context.Context, c sandbox.Caller, ref string, f sa
 	return s.store.Events(ctx, sb.ID, f)
 }
 
-// Wait returns the sandbox as soon as it has reached the state want ("" is
-// running), gone past it, or ended; it answers at once when that is so already.
-// When timeout passes first it returns the sandbox as it is, without an error; a
-// timeout of 0 asks without waiting.
+// Wait returns the sandbox when it has reached the state want ("" is running), has passed that
+// state, or has ended. After timeout it returns the present sandbox without an error; a timeout of
+// 0 does not wait.
 //
-// Errors: NotFound; Invalid, naming state; Unavailable when the server closes;
-// the context's error.
+// Errors: NotFound; Invalid, naming state; Unavailable if the server closes; the context's error.
 func (s *Service) Wait(ctx context.Context, c sandbox.Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
 	sb, err := s.wait(ctx, c, ref, want, timeout)
 	return c.Shown(sb), err
@@ -107,7 +103,7 @@ func (s *Service) wait(ctx context.Context, c sandbox.Caller, ref string, want s
 	}
 }
 
-// reached reports whether there is nothing to wait for any more.
+// reached reports whether a sandbox in the state will not come closer to want by waiting.
 func reached(state, want sandbox.State) bool {
 	at := func(s sandbox.State) int { return slices.Index(sandbox.States, s) }
 	switch {
@@ -121,8 +117,8 @@ func reached(state, want sandbox.State) bool {
 	return want == sandbox.Provisioning
 }
 
-// Find returns the sandbox that ref means to the caller, and its box unless it has ended.
-// Errors: NotFound.
+// Find returns the sandbox with an id or name in the caller's workspace, and its box unless it has
+// ended. Errors: NotFound.
 func (s *Service) Find(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, sandbox.Sandbox, error) {
 	b, sb, err := s.find(ctx, c, ref)
 	if b == nil {
@@ -152,7 +148,7 @@ func (s *Service) Wake(ctx context.Context, b *box.Box) error {
 	})
 }
 
-// find returns the sandbox that ref means, and its box unless it has ended.
+// find is Find for callers in this package.
 func (s *Service) find(ctx context.Context, c sandbox.Caller, ref string) (*entry, sandbox.Sandbox, error) {
 	b, sb, err := s.findRef(ctx, c, ref)
 	if err == nil {
@@ -216,7 +212,7 @@ func (s *Service) findID(ctx context.Context, id sandbox.ID) (*entry, sandbox.Sa
 	return nil, sandbox.Sandbox{}, notFound(string(id))
 }
 
-// live returns b and its sandbox, and no box when that has ended.
+// live returns b and its sandbox; the box is nil if the sandbox has ended.
 func (b *entry) live() (*entry, sandbox.Sandbox, error) {
 	sb := b.Sandbox()
 	if sb.State.Ended() {
@@ -225,8 +221,8 @@ func (b *entry) live() (*entry, sandbox.Sandbox, error) {
 	return b, sb, nil
 }
 
-// adopt makes a box for a live row that has none; it returns nil when one was
-// being made that did not come to be.
+// adopt adds a box to the index for a live row without a box. It returns nil if the row's sandbox
+// was being created and was not recorded.
 func (s *Service) adopt(sb sandbox.Sandbox) *entry {
 	b := s.newBox(sb.ID)
 	b.Lock()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// recover takes over what the server before left: the package comment says how.
+// recover takes over the sandboxes of the previous server; see the package comment.
 func (s *Service) recover(ctx context.Context) error {
 	rows, err := s.store.LiveSandboxes(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Service) recover(ctx context.Context) error {
 	return nil
 }
 
-// recoverBox makes one sandbox usable again, or sees to its end.
+// recoverBox makes a sandbox usable again, or continues its end.
 func (s *Service) recoverBox(ctx context.Context, b *entry) {
 	s.usage.Recall(ctx, b.Box)
 	sb := b.Sandbox()
@@ -70,7 +70,7 @@ func (s *Service) recoverBox(ctx context.Context, b *entry) {
 	}
 }
 
-// readopt has the driver take over the box of a running sandbox.
+// readopt takes over the box of a running sandbox.
 func (s *Service) readopt(ctx context.Context, b *entry) {
 	err := s.takeOver(ctx, b)
 	if ctx.Err() != nil {
@@ -95,8 +95,8 @@ func (s *Service) readopt(ctx context.Context, b *entry) {
 	s.watchLater(b)
 }
 
-// takeOver has the driver know the box again. It tries for a while, but not
-// where the driver says that the box is gone.
+// takeOver calls the driver's Recover for the box. It repeats failed attempts for some time, unless
+// the driver reports that the box is gone.
 func (s *Service) takeOver(ctx context.Context, b *entry) error {
 	handle := b.Sandbox().Handle
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// resume takes the box of the operation from paused to running.
+// resume changes the box of the operation from paused to running.
 func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	sb := b.Sandbox()
 	switch sb.State {
@@ -31,9 +31,9 @@ func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	return s.resumeFrom(b, sb.Saved, sb.ImageDigest, memory)
 }
 
-// resumeFrom resumes a box that is paused, or was abandoned, from one of its checkpoints, which is
-// based on the root filesystem of digest and is then consumed. The state that it was paused with is
-// removed once this is recorded.
+// resumeFrom resumes a box that is paused or was abandoned from one of its checkpoints, which is
+// based on the root filesystem of digest. It consumes the checkpoint, and removes the state with
+// which the box was paused after the resume is recorded.
 func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string, memory sandbox.MemoryPolicy) error {
 	begin := time.Now()
 	lost, err := s.saved.Restorable(s.saved.Path(b.ID, from), memory)
@@ -74,8 +74,8 @@ func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string,
 	return nil
 }
 
-// goesOn watches over a box that was recorded as running again at that time, and
-// removes the checkpoints that it came from.
+// goesOn starts the watcher of a box that was recorded as running again at a time, and removes the
+// checkpoints that it used.
 func (s *Service) goesOn(b *entry, at time.Time, used ...sandbox.CheckpointID) {
 	b.Activity.At(at)
 	b.Lock()
@@ -91,10 +91,11 @@ func (s *Service) goesOn(b *entry, at time.Time, used ...sandbox.CheckpointID) {
 	}
 }
 
-// slowestRead is how much a second of what was saved is read at least, in bytes.
+// slowestRead is the assumed minimum rate of reading saved state, in bytes per second.
 const slowestRead = 32 << 20
 
-// bringBack makes a box that runs from what was saved, and tells its agent who it is.
+// bringBack restores a box from its saved state, and configures its agent with the sandbox's
+// identity.
 func (s *Service) bringBack(b *entry, path string) (driver.Handle, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -142,7 +143,7 @@ func (s *Service) bringBack(b *entry, path string) (driver.Handle, error) {
 	return handle, nil
 }
 
-// resumeFailed has a box that could not be brought back stay paused, and returns the reason.
+// resumeFailed records that a box that could not be restored stays paused, and returns the reason.
 func (s *Service) resumeFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server settles it

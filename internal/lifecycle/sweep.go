@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// sweepLoop looks for what is stuck or orphaned until the service closes.
+// sweepLoop runs sweeps until the service closes.
 func (s *Service) sweepLoop() {
 	ticker := time.NewTicker(s.cfg.SweepInterval)
 	defer ticker.Stop()
@@ -28,8 +28,7 @@ func (s *Service) sweepLoop() {
 	}
 }
 
-// sweep finds what should not be and sees to its end. It must never find
-// anything, unless something else failed.
+// sweep finds inconsistencies and repairs them. It finds something only after another failure.
 func (s *Service) sweep() {
 	s.sweepBoxes()
 	s.sweepRows()
@@ -43,7 +42,7 @@ func (s *Service) sweep() {
 	s.usage.Save(s.ctx, s.boxes.allBoxes(), usage.Interval, usage.Lag)
 }
 
-// sweepBoxes finds sandboxes whose next step nobody takes.
+// sweepBoxes finds sandboxes whose next step no goroutine will take.
 func (s *Service) sweepBoxes() {
 	for _, b := range s.boxes.all() {
 		if !b.TryLock() {
@@ -74,8 +73,8 @@ func lostCause() *sandbox.Cause {
 	return &sandbox.Cause{Code: sandbox.CauseInternal, Message: "the server lost track of it; its log says more"}
 }
 
-// sweepRows finds live rows without a box: their record succeeded although the
-// store said it failed.
+// sweepRows finds live rows without a box: the row was written although the store reported an
+// error.
 func (s *Service) sweepRows() {
 	rows, err := s.store.LiveSandboxes(s.ctx)
 	if err != nil {
@@ -101,8 +100,8 @@ func (s *Service) sweepRows() {
 	}
 }
 
-// sweepHost destroys boxes on the host that belong to no live sandbox. A box
-// being made right now is safe: its entry in the index came first.
+// sweepHost destroys boxes on the host that belong to no live sandbox. A box that is being made is
+// safe, because it is in the index before it exists on the host.
 func (s *Service) sweepHost() {
 	ids, err := s.driver.List(s.ctx)
 	if err != nil {
@@ -140,7 +139,7 @@ func (s *Service) sweepHost() {
 	_ = g.Wait() // returns nothing: each logs its own
 }
 
-// destroyOrphan destroys a box that no sandbox has.
+// destroyOrphan destroys a box without a sandbox.
 func (s *Service) destroyOrphan(id sandbox.ID) {
 	s.log.Warn("destroying a box without a sandbox", "box", id)
 	ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
@@ -152,7 +151,7 @@ func (s *Service) destroyOrphan(id sandbox.ID) {
 	s.metrics.orphans.Inc()
 }
 
-// purge removes everything whose retention time has passed.
+// purge deletes everything whose retention time has passed.
 func (s *Service) purge() {
 	now := time.Now()
 	var before time.Time
@@ -172,7 +171,7 @@ func (s *Service) purge() {
 	s.quotas.Tidy(now)
 }
 
-// logSweep logs what the next sweep tries again.
+// logSweep logs a failure that the next sweep tries again.
 func (s *Service) logSweep(what string, err error) {
 	if s.ctx.Err() == nil {
 		s.log.Error("sweep: "+what, "error", err)

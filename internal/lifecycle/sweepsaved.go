@@ -14,9 +14,8 @@ const (
 	unknownCheckpoint = "the database has the sandbox, but not this saved state of it"
 )
 
-// sweepSaved removes from the checkpoint store what operations left that were cut short, and moves
-// whole saved states that the store does not know into quarantine: the store may be the
-// wrong one, and the checkpoint store right.
+// sweepSaved removes the remains of interrupted operations from the checkpoint store. It moves
+// complete saved states without a row into quarantine, because the database may be the wrong one.
 func (s *Service) sweepSaved() {
 	if _, err := s.saved.Checkpointer(); err != nil {
 		return // nobody can tell here what is whole
@@ -40,8 +39,8 @@ func (s *Service) sweepSaved() {
 	}
 }
 
-// sweepOwner is sweepSaved for the names in the checkpoint store of one sandbox, whose box is nil
-// when it does not live.
+// sweepOwner is sweepSaved for the saved states of a single sandbox. b is its box, nil if the
+// sandbox is not live.
 func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 	row, err := s.store.SandboxByID(s.ctx, owner)
 	reason := unknownCheckpoint
@@ -77,8 +76,8 @@ func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 	return errors.Join(errs...)
 }
 
-// sweepName removes what no row has from the checkpoint store, or moves it into quarantine when it
-// is whole, was not discarded, and there is a reason.
+// sweepName removes a saved state without a row. It moves the state into quarantine instead if the
+// state is complete, was not discarded, and reason is not empty.
 func (s *Service) sweepName(owner sandbox.ID, id sandbox.CheckpointID, reason string) error {
 	_, saved := sandbox.ParseID(string(id)) // unfinished states have other names
 	if reason == "" || !saved || !s.saved.IsComplete(owner, id) {
@@ -98,8 +97,8 @@ func (s *Service) sweepName(owner sandbox.ID, id sandbox.CheckpointID, reason st
 	return nil
 }
 
-// returnSaved moves saved states out of quarantine that the rows of live sandboxes know
-// and miss: the right database was put back.
+// returnSaved moves saved states out of quarantine that the rows of live sandboxes refer to,
+// because the right database is back.
 func (s *Service) returnSaved(ctx context.Context, rows []sandbox.Sandbox) error {
 	entries, err := s.quarantine.List()
 	if err != nil || len(entries) == 0 {

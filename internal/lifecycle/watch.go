@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// exit describes how a box ended by itself.
+// exit describes the end of a box that was not requested.
 type exit struct {
 	driver.Exit
 	// gone says that the driver does not know the box any more.
@@ -29,7 +29,7 @@ func (e exit) cause() sandbox.Cause {
 	}
 }
 
-// endedItself says how a box ended whose agent does not answer, if that is why.
+// endedItself returns the cause if the agent does not answer because the box has ended.
 func (s *Service) endedItself(b *entry) (sandbox.Cause, bool) {
 	const reported = time.Second // of its end, by the driver
 	ctx, cancel := context.WithTimeout(b.Context(), reported)
@@ -45,9 +45,10 @@ func detail(what, more string) string {
 	return sandbox.OneLine(what + ": " + more)
 }
 
-// watchLater has a started box watched in the background, until its end or unwatched.
+// watchLater starts the watcher of a started box, which runs until the box ends or unwatch is
+// called.
 //
-// Preconditions: b.mu is held, the sandbox's end was not decided, and nobody watches it.
+// Preconditions: b.mu is held, the sandbox's end is not recorded, and the box has no watcher.
 func (s *Service) watchLater(b *entry) {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan struct{})
@@ -68,7 +69,7 @@ func (s *Service) watchLater(b *entry) {
 	}
 }
 
-// unwatch ends the watcher of a box, so that its end means nothing.
+// unwatch stops the watcher of a box, because the box is about to be ended on purpose.
 func (s *Service) unwatch(b *entry) {
 	b.Lock()
 	stop := b.unwatch
@@ -79,7 +80,7 @@ func (s *Service) unwatch(b *entry) {
 	}
 }
 
-// watch waits for a started box to end by itself, and then ends its sandbox.
+// watch waits until a box ends without a request, and then ends its sandbox.
 func (s *Service) watch(ctx context.Context, b *entry) {
 	ended, err := backoff.Retry(ctx, func() (e exit, err error) {
 		e.Exit, err = s.driver.Wait(ctx, b.ID)
@@ -106,8 +107,8 @@ func (s *Service) watch(ctx context.Context, b *entry) {
 	}
 }
 
-// pendingEnd returns the cause of an end that no row has yet, because the sandbox is being evicted
-// or its end could not be recorded; nil for none.
+// pendingEnd returns the cause of an end that is not recorded yet, because the sandbox is being
+// evicted or the record failed; nil for none.
 func (b *entry) pendingEnd() *sandbox.Cause {
 	if evicted := b.evicted.Load(); evicted != nil {
 		return evicted
@@ -117,12 +118,12 @@ func (b *entry) pendingEnd() *sandbox.Cause {
 	return b.wanted
 }
 
-// noSpaceLeft is the free space in bytes below which a fault of a box means that it could not
-// write its files.
+// noSpaceLeft is the free disk space in bytes below which a fault of a box is attributed to the
+// full disk.
 const noSpaceLeft = 64 << 20
 
-// causeOf returns the cause of a box that ended by itself. While the disk is full gVisor
-// ends with a fault when the guest writes.
+// causeOf returns the cause for a box that ended without a request. gVisor ends with a fault if the
+// guest writes while the disk is full.
 func (s *Service) causeOf(e exit) sandbox.Cause {
 	c := e.cause()
 	if !e.Fault || c.Code != sandbox.CauseExited || s.saved.Dir() == "" {
