@@ -1,7 +1,7 @@
 # Modbox. "make help" lists the targets; CI runs exactly "make test".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test storm lint gen bench stop clean install deps release
+.PHONY: help build quickstart test storm lint gen site bench stop clean install deps release
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,7 +41,11 @@ gen: ## write the generated files
 	/usr/bin/python3 sdk/python/tools/schemas.py
 	/usr/bin/python3 sdk/python/tools/unasync.py
 	go test ./internal/config ./internal/cli -update >/dev/null
+	go run ./internal/site -llms docs/ >llms.txt
 	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent generate --prefix sdk/typescript
+
+site: ## build the documentation's web site in build/site
+	@go run ./internal/site -o build/site
 
 release: ## make the files of a release in dist/, from the tag of HEAD
 	@scripts/release.sh

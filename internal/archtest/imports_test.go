@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"internal/quota":          {"internal/sandbox", "internal/broadcast", "internal/fairsem"},
 	"images":                  {},
 	"packaging":               {},
+	"internal/site":           {},
 	"internal/store":          {"internal/page", "internal/sandbox", "internal/durable", "internal/account", "internal/audit", "internal/catalogue", "internal/installation", "internal/quota", "internal/registry", "internal/secret"},
 	"internal/audit":          {"internal/page", "internal/sandbox", "internal/account"},
 	"internal/access":         {},
