@@ -36,6 +36,7 @@ if [ "${1:-}" = --test ]; then
 	need /usr/sbin/mkfs.ext4 e2fsprogs # small file systems that are filled and lose their power
 	need openssl openssl # makes certificates for the tests of TLS
 	need readelf binutils
+	need chromium chromium # opens pages of development servers in sandboxes
 	need systemd-analyze systemd # verifies the unit of the Debian package
 	need shellcheck shellcheck
 	need /usr/bin/mypy mypy

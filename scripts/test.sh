@@ -51,8 +51,8 @@ suite_sdks() { use_cached_images && scripts/with-server.sh scripts/test-sdks.sh;
 suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server.
 suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/run.sh; }
-# A browser in a sandbox, driven by Playwright over the sandbox's URL. It needs no
-# browser on this machine.
+# A browser in a sandbox, driven by Playwright over the sandbox's URL; and development servers
+# in a sandbox, opened in a browser of this machine.
 suite_browser() { use_cached_images && cached_images browser chromium && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
 
 # The programs under examples/, which check what they print.

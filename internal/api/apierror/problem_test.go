@@ -111,3 +111,18 @@ func TestErrorCatalogue(t *testing.T) {
 		t.Errorf("docs/errors.md lists %s, which is no cause", cause)
 	}
 }
+
+// TestTroubleshooting compares the sections of docs/troubleshooting.md with the codes.
+func TestTroubleshooting(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []sandbox.Code
+	for _, m := range regexp.MustCompile("(?m)^### `([^`]+)`\n\n.{20,}$").FindAllSubmatch(doc, -1) {
+		got = append(got, sandbox.Code(m[1]))
+	}
+	if d := cmp.Diff(sandbox.Codes, got); d != "" {
+		t.Errorf("docs/troubleshooting.md has other sections than there are codes (-want +got):\n%s", d)
+	}
+}
