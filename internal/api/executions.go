@@ -152,7 +152,7 @@ func (s *Server) createStream(ctx context.Context, _ *struct{}) (*body[wire.Stre
 }
 
 func (s *Server) updateEnv(ctx context.Context, in *updateEnvInput) (*body[wire.Env], error) {
-	env, err := s.svc.UpdateEnv(ctx, caller(ctx), in.Ref, in.Body)
+	env, err := s.svc.Environments().Update(ctx, caller(ctx), in.Ref, in.Body)
 	if err != nil {
 		return nil, err
 	}

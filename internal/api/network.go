@@ -7,7 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -31,7 +31,7 @@ func (s *Server) registerNetwork(a huma.API) {
 }
 
 func (s *Server) changeNetwork(ctx context.Context, in *changeNetworkInput) (*body[wire.Sandbox], error) {
-	change := lifecycle.NetworkChange{Enabled: in.Body.Enabled}
+	change := network.Change{Enabled: in.Body.Enabled}
 	if in.Body.Ports != nil {
 		list, err := ports("ports", *in.Body.Ports)
 		if err != nil {
@@ -39,7 +39,7 @@ func (s *Server) changeNetwork(ctx context.Context, in *changeNetworkInput) (*bo
 		}
 		change.Ports = &list
 	}
-	return s.changed(s.svc.SetNetwork(ctx, caller(ctx), in.Ref, change))
+	return s.changed(s.svc.Networks().Set(ctx, caller(ctx), in.Ref, change))
 }
 
 func (s *Server) getUsage(ctx context.Context, in *SandboxRef) (*body[wire.Usage], error) {
@@ -53,8 +53,8 @@ func (s *Server) getUsage(ctx context.Context, in *SandboxRef) (*body[wire.Usage
 	}), nil
 }
 
-// network reads what a request asks for.
-func network(n *wire.Network) (sandbox.Network, error) {
+// requestedNetwork reads the network of a request.
+func requestedNetwork(n *wire.Network) (sandbox.Network, error) {
 	if n == nil {
 		return sandbox.Network{}, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -78,15 +78,15 @@ func (s *Server) publishPort(ctx context.Context, in *publishPortInput) (*body[w
 	if in.Body != nil && in.Body.Access != "" {
 		access = sandbox.PortAccess(in.Body.Access)
 	}
-	return s.changePort(ctx, in.Ref, lifecycle.PortChange{Port: uint16(in.Port), Access: access})
+	return s.changePort(ctx, in.Ref, network.PortChange{Port: uint16(in.Port), Access: access})
 }
 
 func (s *Server) rotatePort(ctx context.Context, in *PortRef) (*body[wire.PublishedPort], error) {
-	return s.changePort(ctx, in.Ref, lifecycle.PortChange{Port: uint16(in.Port), Relabel: true})
+	return s.changePort(ctx, in.Ref, network.PortChange{Port: uint16(in.Port), Relabel: true})
 }
 
-func (s *Server) changePort(ctx context.Context, ref string, change lifecycle.PortChange) (*body[wire.PublishedPort], error) {
-	sb, err := s.svc.ChangePort(ctx, caller(ctx), ref, change)
+func (s *Server) changePort(ctx context.Context, ref string, change network.PortChange) (*body[wire.PublishedPort], error) {
+	sb, err := s.svc.Networks().ChangePort(ctx, caller(ctx), ref, change)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (s *Server) changePort(ctx context.Context, ref string, change lifecycle.Po
 }
 
 func (s *Server) unpublishPort(ctx context.Context, in *PortRef) (*struct{}, error) {
-	_, err := s.svc.ChangePort(ctx, caller(ctx), in.Ref, lifecycle.PortChange{Port: uint16(in.Port), Remove: true})
+	_, err := s.svc.Networks().ChangePort(ctx, caller(ctx), in.Ref, network.PortChange{Port: uint16(in.Port), Remove: true})
 	return nil, err
 }
 

@@ -86,7 +86,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 	if err != nil {
 		return nil, err
 	}
-	net, err := network(in.Body.Network)
+	net, err := requestedNetwork(in.Body.Network)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,8 @@ var mayImport = map[string][]string{
 	"internal/autocheckpoint": {"internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/fairsem", "internal/quota"},
 	"internal/checkpoint":     {"internal/sandbox", "internal/ballast", "internal/driver", "internal/durable", "internal/quarantine", "internal/quota"},
 	"internal/box":            {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver"},
+	"internal/environment":    {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/image/spec", "internal/retry"},
+	"internal/network":        {"internal/sandbox", "internal/audit", "internal/background", "internal/box", "internal/driver"},
 	"internal/guest":          {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/driver", "internal/retry"},
 	"internal/code":           {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/guest", "internal/kernelapi"},
 	"internal/execution":      {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/guest", "internal/retry", "internal/stream", "internal/image/spec"},
@@ -61,10 +63,10 @@ var mayImport = map[string][]string{
 	"internal/prepare":        {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/fairsem", "internal/quota", "internal/spool", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/snapshot":       {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/prepare", "internal/quota", "internal/spool", "internal/workbox", "internal/image/phase", "internal/image/spec"},
 	"internal/usage":          {"internal/sandbox", "internal/box", "internal/driver"},
-	"internal/lifecycle":      {"internal/usage", "internal/autocheckpoint", "internal/page", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/catalogue", "internal/image/phase", "internal/image/spec", "internal/registry"},
+	"internal/lifecycle":      {"internal/environment", "internal/network", "internal/usage", "internal/autocheckpoint", "internal/page", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/catalogue", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/build":          {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
-	"internal/api":            {"client/wire", "internal/code", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec"},
+	"internal/api":            {"client/wire", "internal/network", "internal/code", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec"},
 	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec"},
 	"client/wire":             {},
 	"client":                  {"client/wire"},
@@ -88,7 +90,7 @@ var mayImport = map[string][]string{
 	// The services of a server, over whatever store, images and driver there are.
 	"internal/server/services": {
 		"internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
-		"internal/lifecycle", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
+		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
 		"internal/store", "internal/stream", "internal/api", "internal/dialect",
 	},
 

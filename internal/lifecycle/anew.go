@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -127,10 +128,10 @@ func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error
 	}
 	b.Meter.Begin(time.Now().UTC())
 	b.Agent.Reset()
-	if err := s.connect(ctx, b); err != nil {
+	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return nil, "", fmt.Errorf("network of sandbox %s started from its files: %w", b.ID, err)
 	}
-	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
+	if err := environment.Configure(ctx, b.Box, s.environments.Agent(&sb, &img)); err != nil {
 		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.ID, box.AgentError(err))
 	}
 	return handle, img.Digest, nil

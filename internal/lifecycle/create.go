@@ -113,7 +113,7 @@ func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 // offers returns an error if the request needs a capability that this server lacks.
 func (s *Service) offers(req *CreateRequest) error {
 	if req.Network.Enabled {
-		if err := s.NetworkOffered(); err != nil {
+		if err := s.networks.Offered(); err != nil {
 			return err
 		}
 	}

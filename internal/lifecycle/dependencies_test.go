@@ -204,7 +204,7 @@ func TestDependenciesWithoutWhatTheyNeed(t *testing.T) {
 		t.Errorf("without isolation: %v, want unsupported", err)
 	}
 	s.stop()
-	e.isolated, e.network = true, nil
+	e.isolated, e.gateways = true, nil
 	s = e.start()
 	if _, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{NpmPackages: []string{"x"}}); sandbox.CodeOf(err) != sandbox.Unsupported {
 		t.Errorf("without network: %v, want unsupported", err)

@@ -164,6 +164,7 @@ func (s *Service) destroy(b *entry) {
 	}
 	s.metrics.ends.WithLabelValues(string(ended.Cause.Code)).Inc()
 	s.boxes.remove(b)
+	s.networks.Unpublish(b.Box)
 	b.Lock()
 	defer b.Unlock()
 	b.Set(ended)

@@ -18,14 +18,8 @@ type entry struct {
 
 	// warm says that the box comes from the pool: it was made and started before the row was
 	// written. Set before that; used afterwards for provisioning alone.
-	warm bool
-	// published are the labels of its ports in the index; guarded by the index's mu.
-	published []*portURL
-	evicted   atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk; nil unless it is
-
-	// envMu orders changes of the environment with the agent's configuration; taken before the box's
-	// lock.
-	envMu sync.Mutex
+	warm    bool
+	evicted atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk; nil unless it is
 
 	// The box's lock guards these fields.
 	timer        *time.Timer    // see armTimer
@@ -70,11 +64,10 @@ type boxes struct {
 	ids    map[sandbox.ID]*entry // guarded by mu
 	names  map[nameKey]*entry    // guarded by mu
 	labels map[string]*entry     // guarded by mu
-	ports  map[string]*portURL   // by label; guarded by mu
 }
 
 func newBoxes() *boxes {
-	return &boxes{ids: map[sandbox.ID]*entry{}, names: map[nameKey]*entry{}, labels: map[string]*entry{}, ports: map[string]*portURL{}}
+	return &boxes{ids: map[sandbox.ID]*entry{}, names: map[nameKey]*entry{}, labels: map[string]*entry{}}
 }
 
 // reserve adds b by its id, or returns the box that has that id already.
@@ -109,7 +102,6 @@ func (x *boxes) index(b *entry) {
 		x.names[key] = b
 	}
 	x.labels[sb.HostLabel] = b
-	x.publishLocked(b, sb.Published)
 }
 
 // remove removes the entry of b's box. The name may belong to a newer box by now.
@@ -124,7 +116,6 @@ func (x *boxes) remove(b *entry) {
 		return
 	}
 	delete(x.labels, v.Sandbox.HostLabel)
-	x.publishLocked(b, nil)
 	if key := (nameKey{v.Sandbox.Workspace, v.Sandbox.Name}); x.names[key] == b {
 		delete(x.names, key)
 	}

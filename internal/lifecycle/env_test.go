@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
@@ -35,8 +36,8 @@ type env struct {
 	caller sandbox.Caller
 	cfg    lifecycle.Config
 	images *images
-	// network is the network of the servers; nil for none.
-	network lifecycle.Network
+	// gateways is the network of the servers; nil for none.
+	gateways network.Gateways
 	// isolated has the driver claim that what runs in its boxes cannot reach the host.
 	isolated bool
 }
@@ -151,7 +152,7 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
-		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Catalogue: catalogue.New(s.store, e.images, 0), Layers: e.images, Logger: logger, Network: e.network,
+		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Catalogue: catalogue.New(s.store, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
 	})
 	if err != nil {
 		e.t.Fatal(err)

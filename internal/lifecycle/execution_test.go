@@ -279,7 +279,7 @@ func TestUpdateEnv(t *testing.T) {
 	s := newEnv(t).start()
 	s.run(lifecycle.CreateRequest{Name: "a", Env: map[string]string{"KEEP": "1", "GO": "2"}})
 	value := "3"
-	env, err := s.UpdateEnv(t.Context(), s.caller, "a", map[string]*string{"GO": nil, "NEW": &value})
+	env, err := s.Environments().Update(t.Context(), s.caller, "a", map[string]*string{"GO": nil, "NEW": &value})
 	if err != nil || len(env) != 2 || env["KEEP"] != "1" || env["NEW"] != "3" {
 		t.Fatalf("UpdateEnv = %v, %v", env, err)
 	}
@@ -287,7 +287,7 @@ func TestUpdateEnv(t *testing.T) {
 	if got := s.read(e.Stdout.ID, 0); got != "1,,3,a\n" {
 		t.Errorf("the next command sees %q", got)
 	}
-	if _, err := s.UpdateEnv(t.Context(), s.caller, "a", map[string]*string{"NO=T": &value}); sandbox.CodeOf(err) != sandbox.Invalid {
+	if _, err := s.Environments().Update(t.Context(), s.caller, "a", map[string]*string{"NO=T": &value}); sandbox.CodeOf(err) != sandbox.Invalid {
 		t.Errorf("a bad name: %v, want invalid", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -119,11 +120,11 @@ func (n *gateways) want(t *testing.T, h *host, id sandbox.ID, connected bool) {
 func withNetwork(t *testing.T) (*env, *gateways) {
 	e := newEnv(t)
 	n := newGateways()
-	e.network = n
+	e.gateways = n
 	return e, n
 }
 
-func switched(on bool) lifecycle.NetworkChange { return lifecycle.NetworkChange{Enabled: &on} }
+func switched(on bool) network.Change { return network.Change{Enabled: &on} }
 
 // The interface is the way to what listens there; the agent knows all others.
 func TestDialTakesTheInterface(t *testing.T) {
@@ -244,9 +245,9 @@ func TestSetNetwork(t *testing.T) {
 	e, n := withNetwork(t)
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "s"})
-	set := func(change lifecycle.NetworkChange, want sandbox.Network) {
+	set := func(change network.Change, want sandbox.Network) {
 		t.Helper()
-		got, err := s.SetNetwork(t.Context(), e.caller, "s", change)
+		got, err := s.Networks().Set(t.Context(), e.caller, "s", change)
 		if diff := cmp.Diff(want, got.Network); err != nil || diff != "" {
 			t.Errorf("SetNetwork(): %v (-want +got):\n%s", err, diff)
 		}
@@ -255,7 +256,7 @@ func TestSetNetwork(t *testing.T) {
 		set(switched(true), sandbox.Network{Enabled: true})
 		n.want(t, e.host, sb.ID, true)
 	}
-	set(lifecycle.NetworkChange{Ports: &[]uint16{80, 81}}, sandbox.Network{Enabled: true, Ports: []uint16{80, 81}})
+	set(network.Change{Ports: &[]uint16{80, 81}}, sandbox.Network{Enabled: true, Ports: []uint16{80, 81}})
 	n.want(t, e.host, sb.ID, true)
 	for range 2 {
 		set(switched(false), sandbox.Network{Ports: []uint16{80, 81}})
@@ -278,16 +279,16 @@ func TestSetNetwork(t *testing.T) {
 		t.Errorf("%d events of the network, want one for each of 4 changes", count)
 	}
 
-	_, err := s.SetNetwork(t.Context(), e.caller, "s", lifecycle.NetworkChange{Ports: &[]uint16{80, 80}})
+	_, err := s.Networks().Set(t.Context(), e.caller, "s", network.Change{Ports: &[]uint16{80, 80}})
 	var coded *sandbox.Error
 	if !errors.As(err, &coded) || coded.Code != sandbox.Invalid || coded.Field != "ports" {
 		t.Errorf("a port twice: %v, want invalid ports", err)
 	}
-	if _, err := s.SetNetwork(t.Context(), e.caller, "none", switched(true)); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Networks().Set(t.Context(), e.caller, "none", switched(true)); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("of no sandbox: %v", err)
 	}
 	s.destroy("s")
-	if _, err := s.SetNetwork(t.Context(), e.caller, string(sb.ID), switched(true)); sandbox.CodeOf(err) != sandbox.Ended {
+	if _, err := s.Networks().Set(t.Context(), e.caller, string(sb.ID), switched(true)); sandbox.CodeOf(err) != sandbox.Ended {
 		t.Errorf("of an ended sandbox: %v", err)
 	}
 }
@@ -300,10 +301,10 @@ func TestServerWithoutNetwork(t *testing.T) {
 		t.Errorf("Create with network: %v, want unsupported", err)
 	}
 	s.run(lifecycle.CreateRequest{Name: "s", Network: sandbox.Network{Ports: []uint16{80}}})
-	if _, err := s.SetNetwork(t.Context(), e.caller, "s", switched(true)); sandbox.CodeOf(err) != sandbox.Unsupported {
+	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(true)); sandbox.CodeOf(err) != sandbox.Unsupported {
 		t.Errorf("SetNetwork: %v, want unsupported", err)
 	}
-	if _, err := s.SetNetwork(t.Context(), e.caller, "s", switched(false)); err != nil {
+	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(false)); err != nil {
 		t.Errorf("SetNetwork to what is: %v", err)
 	}
 }
@@ -320,7 +321,7 @@ func TestNetworkFails(t *testing.T) {
 		t.Errorf("cause %v, want start", sb.Cause)
 	}
 	sb = s.run(lifecycle.CreateRequest{Name: "s"})
-	if _, err := s.SetNetwork(t.Context(), e.caller, "s", switched(true)); sandbox.CodeOf(err) != sandbox.Unavailable {
+	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(true)); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("SetNetwork: %v, want unavailable", err)
 	}
 	n.setFail(nil)
@@ -329,7 +330,7 @@ func TestNetworkFails(t *testing.T) {
 		return plugged
 	})
 	e.host.SetFaults(fake.Faults{Unplug: fake.Fail(errors.New("no"))})
-	if _, err := s.SetNetwork(t.Context(), e.caller, "s", switched(false)); err != nil {
+	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(false)); err != nil {
 		t.Errorf("switching it off: %v", err)
 	}
 	n.mu.Lock()

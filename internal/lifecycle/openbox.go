@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -29,13 +30,13 @@ func (s *Service) OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *spec.Im
 		return nil, fmt.Errorf("start work box %s: %w", b.ID, err)
 	}
 	if sb.Network.Enabled {
-		if err := s.plug(ctx, b); err != nil {
+		if err := s.networks.Plug(ctx, b.Box); err != nil {
 			return nil, err
 		}
 	}
-	cfg := s.agentConfig(sb, img)
+	cfg := s.environments.Agent(sb, img)
 	cfg.Main = nil
-	if err := s.configure(ctx, b, cfg); err != nil {
+	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
 		return nil, box.AgentError(err)
 	}
 	undo.Release()

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // portURL is where a label leads; ctx is nil when that is nowhere.
 func (s *server) portURL(label string) (sandbox.ID, uint16, context.Context) {
 	s.t.Helper()
-	sb, p, ctx, err := s.ByPortLabel(label)
+	sb, p, ctx, err := s.Networks().ByPortLabel(label)
 	if err != nil {
 		if sandbox.CodeOf(err) != sandbox.NotFound {
 			s.t.Errorf("ByPortLabel(%s): %v", label, err)
@@ -27,9 +28,9 @@ func (s *server) portURL(label string) (sandbox.ID, uint16, context.Context) {
 	return sb.ID, p.Port, ctx
 }
 
-func (s *server) changePort(ref string, change lifecycle.PortChange) sandbox.Sandbox {
+func (s *server) changePort(ref string, change network.PortChange) sandbox.Sandbox {
 	s.t.Helper()
-	sb, err := s.ChangePort(s.t.Context(), s.caller, ref, change)
+	sb, err := s.Networks().ChangePort(s.t.Context(), s.caller, ref, change)
 	if err != nil {
 		s.t.Fatalf("ChangePort(%+v): %v", change, err)
 	}
@@ -63,7 +64,7 @@ func TestPortsHaveLabelsOfTheirOwn(t *testing.T) {
 	_, _, ctx80 := s.portURL(first[0].Label)
 	_, _, ctx81 := s.portURL(first[1].Label)
 	s.pause("s")
-	private := s.changePort("s", lifecycle.PortChange{Port: 81, Access: sandbox.PortPrivate})
+	private := s.changePort("s", network.PortChange{Port: 81, Access: sandbox.PortPrivate})
 	if ctx81.Err() == nil || ctx80.Err() != nil {
 		t.Errorf("after port 81 was made private: 80 %v, 81 %v, want the visitors of 81 cut off", ctx80.Err(), ctx81.Err())
 	}
@@ -72,11 +73,11 @@ func TestPortsHaveLabelsOfTheirOwn(t *testing.T) {
 	}
 	s.resume("s")
 	_, _, ctx81 = s.portURL(first[1].Label)
-	rotated := s.changePort("s", lifecycle.PortChange{Port: 81, Relabel: true})
+	rotated := s.changePort("s", network.PortChange{Port: 81, Relabel: true})
 	if id, _, _ := s.portURL(first[1].Label); id != "" || ctx81.Err() == nil || rotated.Published[1].Access != sandbox.PortPrivate {
 		t.Errorf("after a new URL the old one leads to %q, %v; published %+v", id, ctx81.Err(), rotated.Published)
 	}
-	added := s.changePort("s", lifecycle.PortChange{Port: 82, Access: sandbox.PortPrivate})
+	added := s.changePort("s", network.PortChange{Port: 82, Access: sandbox.PortPrivate})
 	if len(added.Published) != 3 || added.Published[2].Port != 82 || added.Port() != 80 {
 		t.Errorf("published %+v", added.Published)
 	}
@@ -113,10 +114,10 @@ func TestPortsHaveLabelsOfTheirOwn(t *testing.T) {
 		}
 	}
 	_, _, ctx82 := s.portURL(added.Published[2].Label)
-	if left := s.changePort("s", lifecycle.PortChange{Port: 82, Remove: true}); len(left.Published) != 2 || ctx82.Err() == nil {
+	if left := s.changePort("s", network.PortChange{Port: 82, Remove: true}); len(left.Published) != 2 || ctx82.Err() == nil {
 		t.Errorf("after port 82 was unpublished: %+v, %v", left.Published, ctx82.Err())
 	}
-	again := s.changePort("s", lifecycle.PortChange{Port: 82, Access: sandbox.PortPublic})
+	again := s.changePort("s", network.PortChange{Port: 82, Access: sandbox.PortPublic})
 	if again.Published[2].Label == added.Published[2].Label {
 		t.Error("a port that is published again has its old label")
 	}
@@ -127,7 +128,7 @@ func TestPortsHaveLabelsOfTheirOwn(t *testing.T) {
 	if id, _, _ := s.portURL(again.Published[2].Label); id != "" || ctx82.Err() == nil {
 		t.Errorf("after the end the label leads to %q, %v", id, ctx82.Err())
 	}
-	if _, err := s.ChangePort(t.Context(), e.caller, "s", lifecycle.PortChange{Port: 80, Relabel: true}); sandbox.CodeOf(err) != sandbox.Ended {
+	if _, err := s.Networks().ChangePort(t.Context(), e.caller, "s", network.PortChange{Port: 80, Relabel: true}); sandbox.CodeOf(err) != sandbox.Ended {
 		t.Errorf("ChangePort() of an ended sandbox: %v", err)
 	}
 }
@@ -151,19 +152,19 @@ func TestChangePortRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		ref    string
-		change lifecycle.PortChange
+		change network.PortChange
 		want   sandbox.Code
 		field  string
 	}{
-		{"no_port", "s", lifecycle.PortChange{Access: sandbox.PortPublic}, sandbox.Invalid, "port"},
-		{"agents_port", "s", lifecycle.PortChange{Port: 49983, Access: sandbox.PortPublic}, sandbox.Invalid, "port"},
-		{"unknown_access", "s", lifecycle.PortChange{Port: 80, Access: "secret"}, sandbox.Invalid, "access"},
-		{"too_many", "s", lifecycle.PortChange{Port: 80, Access: sandbox.PortPublic}, sandbox.QuotaExceeded, ""},
-		{"relabel_unpublished", "s", lifecycle.PortChange{Port: 80, Relabel: true}, sandbox.NotFound, ""},
-		{"remove_unpublished", "s", lifecycle.PortChange{Port: 80, Remove: true}, sandbox.NotFound, ""},
-		{"no_sandbox", "none", lifecycle.PortChange{Port: 80, Access: sandbox.PortPublic}, sandbox.NotFound, ""},
+		{"no_port", "s", network.PortChange{Access: sandbox.PortPublic}, sandbox.Invalid, "port"},
+		{"agents_port", "s", network.PortChange{Port: 49983, Access: sandbox.PortPublic}, sandbox.Invalid, "port"},
+		{"unknown_access", "s", network.PortChange{Port: 80, Access: "secret"}, sandbox.Invalid, "access"},
+		{"too_many", "s", network.PortChange{Port: 80, Access: sandbox.PortPublic}, sandbox.QuotaExceeded, ""},
+		{"relabel_unpublished", "s", network.PortChange{Port: 80, Relabel: true}, sandbox.NotFound, ""},
+		{"remove_unpublished", "s", network.PortChange{Port: 80, Remove: true}, sandbox.NotFound, ""},
+		{"no_sandbox", "none", network.PortChange{Port: 80, Access: sandbox.PortPublic}, sandbox.NotFound, ""},
 	} {
-		_, err := s.ChangePort(t.Context(), e.caller, tc.ref, tc.change)
+		_, err := s.Networks().ChangePort(t.Context(), e.caller, tc.ref, tc.change)
 		if sandbox.CodeOf(err) != tc.want || tc.field != "" && fieldOf(err) != tc.field {
 			t.Errorf("%s: %v, want %s naming %q", tc.name, err, tc.want, tc.field)
 		}

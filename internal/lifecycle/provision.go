@@ -7,13 +7,12 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -94,10 +93,10 @@ func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 	b.Lock()
 	s.watchLater(b)
 	b.Unlock()
-	if err := s.connect(ctx, b); err != nil {
+	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
 	}
-	if err := s.configure(ctx, b, s.agentConfig(sb, img)); err != nil {
+	if err := environment.Configure(ctx, b.Box, s.environments.Agent(sb, img)); err != nil {
 		if cause, ended := s.endedItself(b); ended {
 			return &failure{cause: cause, err: err}
 		}
@@ -109,7 +108,7 @@ func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 // spec describes the box of a sandbox to the driver.
 func (s *Service) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 	return driver.Spec{
-		ID: sb.ID, Hostname: hostname(sb), RootFS: rootfs, Resources: sb.Resources,
+		ID: sb.ID, Hostname: environment.Hostname(sb), RootFS: rootfs, Resources: sb.Resources,
 		MaxProcesses: int64(s.cfg.MaxProcesses),
 	}
 }
@@ -153,62 +152,6 @@ func (s *Service) recordRunning(b *entry, img *spec.Image) error {
 	s.armTimer(b)
 	s.metrics.created.Observe(took.Seconds())
 	return nil
-}
-
-// hostname returns the guest's host name: the readable part of the host label,
-// without the random part that keeps the sandbox's URL from being guessed.
-func hostname(sb *sandbox.Sandbox) string {
-	if i := strings.LastIndexByte(sb.HostLabel, '-'); i > 1 {
-		return sb.HostLabel[:i]
-	}
-	return "sandbox"
-}
-
-// agentConfig returns the configuration for the agent of a sandbox. In the environment, the
-// caller's variables take precedence over ours, and ours over the image's.
-func (s *Service) agentConfig(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
-	env := make(map[string]string, len(img.Config.Env)+len(sb.Env)+3)
-	for _, kv := range img.Config.Env {
-		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
-			env[name] = value
-		}
-	}
-	env["MODBOX_SANDBOX_ID"] = string(sb.ID)
-	env["MODBOX_SANDBOX_NAME"] = sb.Name
-	if s.cfg.SandboxURL != nil {
-		env["MODBOX_SANDBOX_URL"] = s.cfg.SandboxURL(sb.HostLabel)
-	}
-	for name, value := range sb.Env {
-		env[name] = value
-	}
-	main := make([]string, 0, len(img.Config.Entrypoint)+len(img.Config.Cmd))
-	main = append(append(main, img.Config.Entrypoint...), img.Config.Cmd...)
-	return agentapi.Config{
-		Hostname: hostname(sb), Env: env,
-		WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: main, Network: s.agentNetwork(sb),
-	}
-}
-
-// configure calls the agent until it answers or ctx ends. Configuring is idempotent, so it also
-// serves to find out whether the agent has started.
-func (s *Service) configure(ctx context.Context, b *entry, cfg agentapi.Config) error {
-	var last error
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		defer cancel()
-		err := b.Agent.Configure(attempt, cfg)
-		var refused *agentapi.Error
-		if errors.As(err, &refused) || errors.Is(err, agentapi.ErrBadAnswer) {
-			err = backoff.Permanent(err)
-		} else if err != nil && ctx.Err() == nil {
-			last = err
-		}
-		return struct{}{}, err
-	}, retry.Pauses(2*time.Millisecond, 100*time.Millisecond), retry.Forever())
-	if ctx.Err() != nil && last != nil {
-		return last // says more than that the time is up
-	}
-	return err
 }
 
 // probe waits until the sandbox's readiness port, if it has one, answers GET / with a status 2xx.

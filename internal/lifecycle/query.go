@@ -232,6 +232,6 @@ func (s *Service) adopt(sb sandbox.Sandbox) *entry {
 		return old.recorded()
 	}
 	b.Set(sb)
-	s.boxes.index(b)
+	s.index(b)
 	return b
 }

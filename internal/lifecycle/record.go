@@ -108,7 +108,7 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota
 		s.boxes.reserve(b)
 		b.Set(rec.Sandbox)
 		b.provisioning = true // by who recorded it, whatever the sweep thinks of that
-		s.boxes.index(b)
+		s.index(b)
 		return b, rec, nil
 	}
 	if warm == nil {
@@ -142,7 +142,7 @@ func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, 
 		if err == nil && recs[i].By == sandbox.MatchNone {
 			b.Set(recs[i].Sandbox)
 			b.provisioning = true
-			s.boxes.index(b)
+			s.index(b)
 			b.Unlock()
 			continue
 		}
@@ -151,6 +151,14 @@ func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, 
 		list[i] = nil
 	}
 	return list, recs, err
+}
+
+// index makes a recorded box findable.
+//
+// Preconditions: b is locked.
+func (s *Service) index(b *entry) {
+	s.boxes.index(b)
+	s.networks.Publish(b.Box)
 }
 
 // unreserve forgets a box that was not recorded.

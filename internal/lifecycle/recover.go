@@ -87,7 +87,7 @@ func (s *Service) readopt(ctx context.Context, b *entry) {
 	if err != nil {
 		s.log.Error("recovery not recorded", "sandbox", b.ID, "error", err) // the sandbox is as good without
 	}
-	s.reconnectLater(ctx, b)
+	s.networks.Readopt(ctx, b.Box)
 	b.Lock()
 	defer b.Unlock()
 	usage.RecallActivity(b.Box, time.Now())

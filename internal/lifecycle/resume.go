@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -132,12 +133,12 @@ func (s *Service) bringBack(b *entry, path string) (driver.Handle, error) {
 	}
 	b.Meter.Begin(time.Now().UTC())
 	b.Agent.Reset()
-	if err := s.connect(ctx, b); err != nil {
+	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return nil, fmt.Errorf("network of restored sandbox %s: %w", b.ID, err)
 	}
-	cfg := s.agentConfig(&sb, &img)
+	cfg := s.environments.Agent(&sb, &img)
 	cfg.Restored = true
-	if err := s.configure(ctx, b, cfg); err != nil {
+	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
 		return nil, &muteError{fmt.Errorf("agent of restored sandbox %s: %w", b.ID, box.AgentError(err))}
 	}
 	return handle, nil

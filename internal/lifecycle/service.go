@@ -14,9 +14,11 @@ import (
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
@@ -36,6 +38,8 @@ type Store interface {
 	quota.Store
 	execution.Store
 	usage.Store
+	environment.Store
+	network.Store
 	// CreateSandbox records a new sandbox with its event and idempotency key,
 	// unless the key was used before or a live sandbox of the workspace has the
 	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
@@ -65,10 +69,6 @@ type Store interface {
 	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
 	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (page.Page[sandbox.Sandbox], error)
 
-	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
-	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
-	// SetNetwork replaces the network of a live sandbox and the ports it publishes, with an event. Errors: NotFound, Ended.
-	SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sandbox.Sandbox, error)
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
 	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
@@ -108,7 +108,7 @@ type Layers interface {
 	snapshot.Layers
 }
 
-// Deps are the dependencies of the service; all but Network, Streams, Layers and Metrics must be
+// Deps are the dependencies of the service; all but Gateways, Streams, Layers and Metrics must be
 // set. The service uses them until Close and does not close them.
 type Deps struct {
 	Store Store
@@ -124,9 +124,9 @@ type Deps struct {
 	// Catalogue chooses the images of sandboxes.
 	Catalogue Catalogue
 	Logger    *slog.Logger
-	// Network makes the other side of sandboxes' interfaces; without it, or a driver
-	// that plugs them in, no sandbox has a network.
-	Network Network
+	// Gateways makes the other end of the interfaces of sandboxes; without it, or a driver that
+	// plugs interfaces in, no sandbox has a network.
+	Gateways network.Gateways
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
 	// Quarantine keeps saved states that the store does not know; without it they are in
@@ -148,10 +148,11 @@ type Service struct {
 	driver driver.Driver
 	images Images
 	// catalogue chooses the images of sandboxes.
-	catalogue Catalogue
-	network   Network // nil for none
-	log       *slog.Logger
-	metrics   *metrics
+	catalogue    Catalogue
+	environments *environment.Service
+	networks     *network.Service
+	log          *slog.Logger
+	metrics      *metrics
 
 	guest      *guest.Calls
 	executions *execution.Service
@@ -186,6 +187,12 @@ func (s *Service) Guest() *guest.Calls { return s.guest }
 // Executions returns the commands that outlive their requests.
 func (s *Service) Executions() *execution.Service { return s.executions }
 
+// Environments returns the environments of sandboxes.
+func (s *Service) Environments() *environment.Service { return s.environments }
+
+// Networks returns the networks and published ports of sandboxes.
+func (s *Service) Networks() *network.Service { return s.networks }
+
 // Quotas returns the admission control of the service: quotas, and what waits for them.
 func (s *Service) Quotas() *quota.Controller { return s.quotas }
 
@@ -204,7 +211,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, errors.New("lifecycle: the parts of the store, driver, images, catalogue and logger must all be given")
 	}
 	s := &Service{
-		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, catalogue: deps.Catalogue, network: deps.Network, log: deps.Logger,
+		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, catalogue: deps.Catalogue, log: deps.Logger,
 		layers: deps.Layers, quarantine: deps.Quarantine,
 		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax),
@@ -231,6 +238,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Store: s.store, Sandboxes: s, Guest: s.guest, Images: s.images, Streams: deps.Streams, Work: s.work, Logger: s.log,
 	})
 	s.disk.executions = s.executions
+	s.newNetworks(deps.Gateways)
 	s.newPreparation(deps.Switches)
 	s.newSnapshots(deps)
 	s.automatic = autocheckpoint.NewKeeper(automaticHost{s}, s.saved, s.quotas, cfg.MinFreeDisk, s.work, s.log)
@@ -244,6 +252,18 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	return s, nil
 }
 
+// newNetworks makes the services that configure agents and connect sandboxes.
+func (s *Service) newNetworks(gateways network.Gateways) {
+	cfg := environment.Config{SandboxURL: s.cfg.SandboxURL, NetworkCA: s.cfg.NetworkCA}
+	if gateways != nil {
+		cfg.Nameserver = gateways.Nameserver().String()
+	}
+	s.environments = environment.New(cfg, s.store, s.images, s.guest)
+	s.networks = network.New(s.cfg.StartTimeout, network.Deps{
+		Store: s.store, Sandboxes: s, Agents: s.environments, Driver: s.driver, Gateways: gateways, Work: s.work, Logger: s.log,
+	})
+}
+
 // newPreparation makes the services that make root filesystems.
 func (s *Service) newPreparation(switches prepare.Switches) {
 	var layers prepare.Layers // not a nil Layers in an interface
@@ -251,12 +271,12 @@ func (s *Service) newPreparation(switches prepare.Switches) {
 	if s.layers != nil {
 		layers, holder = s.layers, s.layers
 	}
-	s.workboxes = workbox.NewMaker(s, s.driver, s.images, holder, s.cfg.Build)
+	s.workboxes = workbox.NewMaker(s, s.networks, s.driver, s.images, holder, s.cfg.Build)
 	s.prepare = prepare.New(prepare.Config{
 		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.PackagesMaxAge, SpoolDir: s.cfg.SpoolDir,
 		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.CheckFree(s.cfg.MinFreeDisk) },
 	}, prepare.Deps{
-		Images: s.images, Switches: switches, Layers: layers, Boxes: s.workboxes, Host: s, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,
+		Images: s.images, Switches: switches, Layers: layers, Boxes: s.workboxes, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,
 		Work: s.work, Logger: s.log,
 	})
 }

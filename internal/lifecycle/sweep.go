@@ -61,8 +61,8 @@ func (s *Service) sweepBoxes() {
 			s.work.Go(func() { s.expire(b) }) // it may have to ask the sandbox, or pause it
 		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && !b.Busy():
 			s.settleLater(b.Context(), b)
-		case sb.State == sandbox.Running && sb.Network.Enabled && !b.Link.Connected() && !b.Busy() && s.NetworkOffered() == nil:
-			s.work.Go(func() { s.mendNetwork(b) })
+		case s.networks.NeedsMending(b.Box):
+			s.work.Go(func() { s.networks.Mend(b.Box) })
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:
 			s.endOrLog(b, *lostCause())
 		}

@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -51,7 +52,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := sandbox.CheckCheckpointInterval(req.CheckpointInterval); err != nil {
 		return err
 	}
-	if err := checkPorts("network.ports", req.Network.Ports); err != nil {
+	if err := network.CheckPorts("network.ports", req.Network.Ports); err != nil {
 		return err
 	}
 	if req.URLAccess != "" && !req.URLAccess.Valid() {

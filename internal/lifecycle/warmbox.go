@@ -242,8 +242,8 @@ func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bo
 
 // introduce connects a box that was in the pool to its network, and tells its agent who it is.
 func (s *Service) introduce(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image) error {
-	if err := s.connect(ctx, b); err != nil {
+	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return err
 	}
-	return b.Agent.Configure(ctx, s.agentConfig(sb, img))
+	return b.Agent.Configure(ctx, s.environments.Agent(sb, img))
 }

@@ -198,7 +198,7 @@ func (s *Service) Offered() error {
 	if _, err := s.boxes.Snapshotter(); err != nil || !s.isolated {
 		return sandbox.Errorf(sandbox.Unsupported, "this server cannot install packages: it cannot keep the files of a box")
 	}
-	if s.host.NetworkOffered() != nil {
+	if s.boxes.NetworkOffered() != nil {
 		return sandbox.Errorf(sandbox.Unsupported, "this server cannot install packages: its boxes have no network")
 	}
 	return nil

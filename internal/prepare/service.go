@@ -101,7 +101,6 @@ type Deps struct {
 	// Layers stores the results of installs; without it there are none.
 	Layers Layers
 	Boxes  *workbox.Maker
-	Host   workbox.Host
 	// Isolated says that commands in boxes cannot reach the host.
 	Isolated bool
 	Quotas   *quota.Controller
@@ -116,7 +115,6 @@ type Service struct {
 	switches Switches
 	layers   Layers // nil for none
 	boxes    *workbox.Maker
-	host     workbox.Host
 	// isolated is Deps.Isolated: a driver for tests would install packages on the machine of the tests.
 	isolated bool
 	quotas   *quota.Controller
@@ -134,7 +132,7 @@ type Service struct {
 // New returns a service.
 func New(cfg Config, deps Deps) *Service {
 	return &Service{
-		cfg: cfg, images: deps.Images, switches: deps.Switches, layers: deps.Layers, boxes: deps.Boxes, host: deps.Host, isolated: deps.Isolated, quotas: deps.Quotas,
+		cfg: cfg, images: deps.Images, switches: deps.Switches, layers: deps.Layers, boxes: deps.Boxes, isolated: deps.Isolated, quotas: deps.Quotas,
 		work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
 		pulls: fairsem.New(cfg.MaxTasks), installs: fairsem.New(cfg.MaxTasks),
 		tasks:  tasks{byKey: map[string]*task{}},

@@ -18,7 +18,7 @@ func BenchmarkRequests(b *testing.B) {
 	b.Cleanup(guest.Close)
 	w := &world{ports: map[uint16]string{8080: guest.Listener.Addr().String()}}
 	w.sb = sandbox.Sandbox{ID: sandbox.NewID(), HostLabel: "demo", State: sandbox.Running}
-	p, err := proxy.New(proxy.Config{URLs: urls(b, "http://example.com", "")}, proxy.Deps{Sandboxes: w, Dialer: w, Links: links(b), Tokens: w, Logger: slog.New(slog.DiscardHandler)})
+	p, err := proxy.New(proxy.Config{URLs: urls(b, "http://example.com", "")}, proxy.Deps{Sandboxes: w, Ports: w, Dialer: w, Links: links(b), Tokens: w, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -30,6 +30,10 @@ type Sandboxes interface {
 	// EndedByLabel returns the sandbox with that host label when ByLabel does not know
 	// it, or NotFound.
 	EndedByLabel(ctx context.Context, label string) (sandbox.Sandbox, error)
+}
+
+// Ports finds published ports; network.Service implements it.
+type Ports interface {
 	// ByPortLabel returns the sandbox that publishes a port with that label, and the
 	// port, from memory, or NotFound; ctx ends when the label stops leading there or
 	// the port's access changes.
@@ -64,6 +68,7 @@ type Tokens interface {
 // Deps are the dependencies of the proxy. All except Routes must be set.
 type Deps struct {
 	Sandboxes Sandboxes
+	Ports     Ports
 	Dialer    Dialer
 	// Routes are the management routes, which the server answers on a sandbox's own URL.
 	Routes Routes
@@ -108,6 +113,7 @@ const (
 type Proxy struct {
 	cfg       Config
 	sandboxes Sandboxes
+	ports     Ports
 	dialer    Dialer
 	routes    Routes
 	links     *preview.Links
@@ -148,7 +154,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, sandboxes: deps.Sandboxes, dialer: deps.Dialer, routes: deps.Routes, links: deps.Links, tokens: deps.Tokens, guesses: guesses,
+		cfg: cfg, sandboxes: deps.Sandboxes, ports: deps.Ports, dialer: deps.Dialer, routes: deps.Routes, links: deps.Links, tokens: deps.Tokens, guesses: guesses,
 		logger: deps.Logger, pools: pools, share: newShare(cfg.MaxRequests),
 	}
 	p.reverse = &httputil.ReverseProxy{
@@ -321,7 +327,7 @@ func (p *Proxy) redirect(w *answer, r *http.Request, target Target) bool {
 // find returns what a request is for: the sandbox, and the port it leads to.
 func (p *Proxy) find(r *http.Request, t Target) (*request, error) {
 	if t.Published {
-		sb, port, published, err := p.sandboxes.ByPortLabel(t.Label)
+		sb, port, published, err := p.ports.ByPortLabel(t.Label)
 		if err != nil {
 			p.guesses.Wrong(r.RemoteAddr)
 			return nil, sandbox.Errorf(sandbox.NotFound, "nothing is published at this URL, or not any more")
@@ -350,7 +356,7 @@ func (p *Proxy) find(r *http.Request, t Target) (*request, error) {
 	}
 	q.port.Port = q.target.Port
 	if port, ok := sb.PublishedPort(q.target.Port); ok {
-		if _, _, published, err := p.sandboxes.ByPortLabel(port.Label); err == nil {
+		if _, _, published, err := p.ports.ByPortLabel(port.Label); err == nil {
 			q.port, q.published = port, published
 		}
 	}

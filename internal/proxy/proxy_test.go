@@ -163,7 +163,7 @@ func newWorldWith(t *testing.T, guest http.Handler, routes proxy.Routes, configu
 	for _, c := range configure {
 		c(&cfg)
 	}
-	p, err := proxy.New(cfg, proxy.Deps{Sandboxes: w, Dialer: w, Routes: routes, Links: w.links, Tokens: w, Logger: slog.New(slog.DiscardHandler)})
+	p, err := proxy.New(cfg, proxy.Deps{Sandboxes: w, Ports: w, Dialer: w, Routes: routes, Links: w.links, Tokens: w, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// gateways adapts egress to lifecycle.
+// gateways adapts egress to package network.
 type gateways struct{ network *egress.Network }
 
-// Attach implements [lifecycle.Network].
+// Attach implements [network.Gateways].
 func (g gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
 	gw, nic, err := g.network.Attach(string(id))
 	if err != nil {
@@ -27,7 +27,7 @@ func (g gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
 	return gateway{gw}, driver.NIC(nic), nil
 }
 
-// Nameserver implements [lifecycle.Network].
+// Nameserver implements [network.Gateways].
 func (gateways) Nameserver() netip.Addr { return egress.GatewayAddr }
 
 type gateway struct{ *egress.Gateway }

@@ -253,7 +253,7 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 	}
 	return services.Ports{
 		Store: p.store, Keys: p.keys, Driver: p.driver, Images: p.images, Known: p.images, Layers: layers{p.images}, Installed: p.images, Registries: registries,
-		Streams: streams, Network: gateways{network}, Quarantine: p.disk.quarantine, Metrics: p.metrics, Logger: log,
+		Streams: streams, Gateways: gateways{network}, Quarantine: p.disk.quarantine, Metrics: p.metrics, Logger: log,
 	}, nil
 }
 

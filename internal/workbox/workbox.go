@@ -26,8 +26,12 @@ type Host interface {
 	OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error)
 	// CloseBox destroys a box of OpenBox. The sweep destroys what cannot be destroyed now.
 	CloseBox(b *box.Box)
-	// NetworkOffered returns an error if this server cannot give boxes a network.
-	NetworkOffered() error
+}
+
+// Networks says whether boxes can have a network. [network.Service] implements it.
+type Networks interface {
+	// Offered returns an error if this server cannot give boxes a network.
+	Offered() error
 }
 
 // Images finds root filesystems.
@@ -45,19 +49,23 @@ type Holder interface {
 
 // Maker makes work boxes. It is safe for concurrent use.
 type Maker struct {
-	host   Host
-	driver driver.Driver
-	images Images
-	holder Holder // nil if this server keeps no layers
+	host     Host
+	networks Networks
+	driver   driver.Driver
+	images   Images
+	holder   Holder // nil if this server keeps no layers
 	// defaults are the resources of a box where its spec has 0.
 	defaults sandbox.Resources
 }
 
 // NewMaker returns a maker of boxes with default resources. A nil holder keeps no layers: no box
 // can be made.
-func NewMaker(host Host, d driver.Driver, images Images, holder Holder, defaults sandbox.Resources) *Maker {
-	return &Maker{host: host, driver: d, images: images, holder: holder, defaults: defaults}
+func NewMaker(host Host, networks Networks, d driver.Driver, images Images, holder Holder, defaults sandbox.Resources) *Maker {
+	return &Maker{host: host, networks: networks, driver: d, images: images, holder: holder, defaults: defaults}
 }
+
+// NetworkOffered returns an error if this server cannot give boxes a network.
+func (m *Maker) NetworkOffered() error { return m.networks.Offered() }
 
 // Snapshotter returns the driver's power to read the files that a box wrote. Errors: Unsupported.
 func (m *Maker) Snapshotter() (driver.Snapshotter, error) {
@@ -120,7 +128,7 @@ func (m *Maker) WriteLayer(ctx context.Context, spec Spec, into io.Writer, work 
 // Open makes a work box whose agent answers.
 func (m *Maker) Open(ctx context.Context, spec Spec) (*Box, error) {
 	if spec.Network {
-		if err := m.host.NetworkOffered(); err != nil {
+		if err := m.networks.Offered(); err != nil {
 			return nil, err
 		}
 	}

@@ -62,7 +62,7 @@ func (d *Dialect) updateEnv(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	env, err := d.svc.UpdateEnv(r.Context(), caller(r.Context()), string(sb.ID), in.Env)
+	env, err := d.svc.Environments().Update(r.Context(), caller(r.Context()), string(sb.ID), in.Env)
 	if err != nil {
 		return known(err)
 	}

@@ -42,7 +42,7 @@ type Edge struct {
 func (s *Services) Handler(v1 http.Handler, cfg Edge) (_ http.Handler, release func(), err error) {
 	access := modbox.Access{Server: cfg.URLAccess, Workspaces: s.ports.Store, Tokens: s.Auth}
 	p, err := proxy.New(cfg.Proxy, proxy.Deps{
-		Sandboxes: s.Lifecycle, Dialer: s.Lifecycle.Guest(), Routes: modbox.NewDataPlane(s.Lifecycle, access, s.Audit), Links: s.Links, Tokens: s.Auth, Logger: s.ports.Logger,
+		Sandboxes: s.Lifecycle, Ports: s.Lifecycle.Networks(), Dialer: s.Lifecycle.Guest(), Routes: modbox.NewDataPlane(s.Lifecycle, access, s.Audit), Links: s.Links, Tokens: s.Auth, Logger: s.ports.Logger,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quarantine"
@@ -43,8 +44,8 @@ type Ports struct {
 	Installed  *image.Store
 	Registries *registry.Registries
 	Streams    *stream.Store
-	// Network connects sandboxes to networks; nil means that none has a network.
-	Network lifecycle.Network
+	// Gateways connects sandboxes to networks; nil means that none has a network.
+	Gateways network.Gateways
 	// Quarantine keeps saved states that the store does not know; nil means a directory
 	// beside the checkpoints.
 	Quarantine *quarantine.Store
@@ -104,7 +105,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	}
 	s.closers = append(s.closers, s.Auth.Close)
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
-		Streams: ports.Streams, Store: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store, Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Network: ports.Network,
+		Streams: ports.Streams, Store: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store, Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
 	})
 	if err != nil {

@@ -1,0 +1,195 @@
+// Package environment configures the agents of boxes: the environment variables of a sandbox, its
+// host name, its main command, and the settings of its network.
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/retry"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// attemptTimeout bounds one call to an agent that may not have started yet.
+const attemptTimeout = 5 * time.Second
+
+// Config are the settings of all sandboxes.
+type Config struct {
+	// SandboxURL returns the URL for a host label, which the sandbox gets as MODBOX_SANDBOX_URL; nil
+	// for none.
+	SandboxURL func(label string) string
+	// Nameserver is the address at which sandboxes with a network resolve names; "" if no sandbox
+	// has a network.
+	Nameserver string
+	// NetworkCA holds certificates (PEM) that sandboxes with a network trust; nil for none.
+	NetworkCA []byte
+}
+
+// Store records environments.
+type Store interface {
+	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
+	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
+}
+
+// Images finds the images of sandboxes.
+type Images interface {
+	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
+	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
+}
+
+// Calls gives access to running sandboxes. [guest.Calls] implements it.
+type Calls interface {
+	// Use returns the box of a running sandbox, and resumes a paused sandbox first. Errors:
+	// NotFound; Ended; the errors of a resume.
+	Use(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, error)
+}
+
+// Service configures agents. It is safe for concurrent use.
+type Service struct {
+	cfg    Config
+	store  Store
+	images Images
+	calls  Calls
+}
+
+// New returns a service over a store, images and calls into sandboxes.
+func New(cfg Config, store Store, images Images, calls Calls) *Service {
+	return &Service{cfg: cfg, store: store, images: images, calls: calls}
+}
+
+// Agent returns the configuration for the agent of a sandbox. In the environment, the caller's
+// variables take precedence over ours, and ours over the image's.
+func (s *Service) Agent(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
+	env := make(map[string]string, len(img.Config.Env)+len(sb.Env)+3)
+	for _, kv := range img.Config.Env {
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			env[name] = value
+		}
+	}
+	env["MODBOX_SANDBOX_ID"] = string(sb.ID)
+	env["MODBOX_SANDBOX_NAME"] = sb.Name
+	if s.cfg.SandboxURL != nil {
+		env["MODBOX_SANDBOX_URL"] = s.cfg.SandboxURL(sb.HostLabel)
+	}
+	maps.Copy(env, sb.Env)
+	var network *agentapi.Network
+	if sb.Network.Enabled && s.cfg.Nameserver != "" {
+		network = &agentapi.Network{Nameserver: s.cfg.Nameserver, CA: string(s.cfg.NetworkCA)}
+	}
+	return agentapi.Config{
+		Hostname: Hostname(sb), Env: env,
+		WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: slices.Concat(img.Config.Entrypoint, img.Config.Cmd), Network: network,
+	}
+}
+
+// Hostname returns the host name in a sandbox: the readable part of its host label, without the
+// random part that prevents guesses of the sandbox's URL.
+func Hostname(sb *sandbox.Sandbox) string {
+	if i := strings.LastIndexByte(sb.HostLabel, '-'); i > 1 {
+		return sb.HostLabel[:i]
+	}
+	return "sandbox"
+}
+
+// Configure calls the agent of a box until it answers or ctx ends. Configuring is idempotent, so it
+// also serves to find out whether the agent has started.
+func Configure(ctx context.Context, b *box.Box, cfg agentapi.Config) error {
+	var last error
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		err := b.Agent.Configure(attempt, cfg)
+		var refused *agentapi.Error
+		if errors.As(err, &refused) || errors.Is(err, agentapi.ErrBadAnswer) {
+			err = backoff.Permanent(err)
+		} else if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		return struct{}{}, err
+	}, retry.Pauses(2*time.Millisecond, 100*time.Millisecond), retry.Forever())
+	if ctx.Err() != nil && last != nil {
+		return last // it says more than the error of ctx
+	}
+	return err
+}
+
+// Refresh configures the agent of a running box with the present settings of its sandbox.
+func (s *Service) Refresh(ctx context.Context, b *box.Box) error {
+	b.Configuration.Lock()
+	defer b.Configuration.Unlock()
+	sb := b.Sandbox()
+	img, _, err := s.images.Resolve(ctx, sb.ImageDigest)
+	if err != nil {
+		return fmt.Errorf("image of sandbox %s: %w", b.ID, err)
+	}
+	return b.Explain(ctx, b.Agent.Configure(ctx, s.Agent(&sb, &img)))
+}
+
+// Update sets and, where the value is nil, deletes environment variables of a sandbox, for later
+// commands, and returns all that are set. It resumes a paused sandbox. It does not change variables
+// of the image and automatic variables (MODBOX_SANDBOX_ID, …): setting such a name hides the
+// variable, deleting it shows it again. Errors: Invalid, naming the field; the errors of every call
+// into a sandbox.
+func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, changes map[string]*string) (map[string]string, error) {
+	b, err := s.calls.Use(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		audit.FromContext(ctx).Detail("variable", name)
+	}
+	b.Configuration.Lock()
+	defer b.Configuration.Unlock()
+	sb := b.Sandbox()
+	if sb.State.Ended() {
+		return nil, box.StateError(&sb)
+	}
+	env := make(map[string]string, len(sb.Env)+len(changes))
+	maps.Copy(env, sb.Env)
+	for name, value := range changes {
+		if value == nil {
+			delete(env, name)
+		} else {
+			env[name] = *value
+		}
+	}
+	if err := sandbox.CheckEnv(env); err != nil {
+		return nil, err
+	}
+	if len(changes) == 0 {
+		return env, nil
+	}
+	img, _, err := s.images.Resolve(ctx, sb.ImageDigest)
+	if err != nil {
+		return nil, err
+	}
+	sb.Env = env
+	if err := b.Explain(ctx, b.Agent.Configure(ctx, s.Agent(&sb, &img))); err != nil {
+		return nil, err
+	}
+	return maps.Clone(env), s.record(ctx, b, env)
+}
+
+// record records the environment of a sandbox.
+func (s *Service) record(ctx context.Context, b *box.Box, env map[string]string) error {
+	b.Lock()
+	defer b.Unlock()
+	if err := s.store.SetEnv(ctx, b.ID, env); err != nil {
+		return err
+	}
+	sb := b.Sandbox()
+	sb.Env = env
+	b.Set(sb)
+	return nil
+}
