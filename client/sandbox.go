@@ -74,6 +74,9 @@ func (c *Client) List(o ListOptions) *List[Sandbox] {
 
 // UpdateOptions change settings of a sandbox; nil fields stay.
 type UpdateOptions struct {
+	// TTL is how long the sandbox may live from now on, in every state: 1 minute to 24 hours in
+	// whole seconds; 0 removes the limit.
+	TTL *time.Duration
 	// CheckpointInterval is the time between automatic checkpoints, 1 minute to 24 hours in
 	// whole seconds; 0 switches them off and deletes the automatic checkpoint.
 	CheckpointInterval *time.Duration
@@ -83,6 +86,10 @@ type UpdateOptions struct {
 // Unsupported.
 func (c *Client) Update(ctx context.Context, ref string, o UpdateOptions) (*Sandbox, error) {
 	var body wire.UpdateSandbox
+	if o.TTL != nil {
+		n := seconds(*o.TTL)
+		body.TTLSeconds = &n
+	}
 	if o.CheckpointInterval != nil {
 		n := seconds(*o.CheckpointInterval)
 		body.CheckpointIntervalSeconds = &n

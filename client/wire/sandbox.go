@@ -113,7 +113,7 @@ type Sandbox struct {
 	ReadinessPort             int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`
 	Network                   SandboxNetwork    `json:"network" doc:"Its network."`
 	URLAccess                 URLAccess         `json:"url_access" enum:"open,key" doc:"The credential for the management routes on its own URL; the workspace and the server may demand more."`
-	TTLSeconds                int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
+	TTLSeconds                int64             `json:"ttl_seconds" doc:"How long it may live, counted from created_at or from the last change of the ttl; 0 means no limit. See deadline."`
 	Deadline                  *time.Time        `json:"deadline,omitempty" doc:"When its ttl ends it; absent without one."`
 	Timeouts                  Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`
 	CheckpointIntervalSeconds int64             `json:"checkpoint_interval_seconds" doc:"Time between its automatic checkpoints; 0: it has none."`
@@ -138,6 +138,8 @@ type Sandbox struct {
 
 // UpdateSandbox changes settings of a sandbox; omitted fields stay.
 type UpdateSandbox struct {
+	TTLSeconds *int `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"It is destroyed this long after this request, in every state: 60 to 86400 seconds, longer or shorter than before. 0: no limit."`
+
 	CheckpointIntervalSeconds *int `json:"checkpoint_interval_seconds,omitempty" doc:"Time between automatic checkpoints: 60 to 86400. 0: none; its automatic checkpoint is deleted."`
 }
 
@@ -152,7 +154,7 @@ type Event struct {
 	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after_seq to list what happens afterwards."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
 	Time      time.Time         `json:"time" doc:"When."`
-	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec." example:"running"`
 	Message   string            `json:"message" doc:"What, for people."`
 	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
 }

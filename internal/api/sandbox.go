@@ -60,6 +60,10 @@ func (s *Server) registerSandboxes(a huma.API) {
 		Summary: "Change settings of a sandbox", Description: "Omitted fields stay as they are.",
 	}, func(ctx context.Context, in *updateInput) (*body[wire.Sandbox], error) {
 		var req lifecycle.UpdateRequest
+		if n := in.Body.TTLSeconds; n != nil {
+			d := seconds(*n)
+			req.TTL = &d
+		}
 		if n := in.Body.CheckpointIntervalSeconds; n != nil {
 			d := seconds(*n)
 			req.CheckpointInterval = &d

@@ -2,38 +2,11 @@ package lifecycle
 
 import (
 	"context"
-	"time"
 
-	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// UpdateRequest says what to change of a sandbox; nil fields stay.
-type UpdateRequest struct {
-	// CheckpointInterval is the time between automatic checkpoints; 0 switches them off.
-	CheckpointInterval *time.Duration
-}
-
-// Update changes settings of a live sandbox and returns it. Errors: NotFound; Ended; Invalid,
-// naming the field; Unsupported when this server cannot save sandboxes; Unavailable.
-func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, req UpdateRequest) (sandbox.Sandbox, error) {
-	if req.CheckpointInterval == nil {
-		return s.Get(ctx, c, ref)
-	}
-	interval := *req.CheckpointInterval
-	if err := sandbox.CheckCheckpointInterval(interval); err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	b, err := s.stateful(ctx, c, ref)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	audit.FromContext(ctx).Detail("checkpoint_interval", interval.String())
-	err = b.Exclusively(ctx, box.Checkpoint, func() error { return s.automatic.SetInterval(b.Box, interval) })
-	return b.Sandbox(), err
-}
 
 // automaticHost implements [autocheckpoint.Host].
 type automaticHost struct{ *Service }

@@ -8,6 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/timelimit"
 )
 
 // Config are the service's settings. Zero values mean the defaults that the comments name.
@@ -94,9 +95,8 @@ type Config struct {
 	// files.
 	SpoolDir string
 
-	// ttlMin is the shortest ttl, idleMin the shortest idle and paused timeout a
-	// caller may ask for. Only tests change them.
-	ttlMin, idleMin time.Duration
+	// shortest are the shortest time limits that callers may ask for. Only tests change them.
+	shortest timelimit.Bounds
 	// transferPatience is how long saving a sandbox waits for files that are on their
 	// way into it or out of it, whose connections it breaks; 5 s. Only tests change it.
 	transferPatience time.Duration
@@ -146,12 +146,11 @@ func (c Config) withDefaults() (Config, error) {
 	c.AutoCheckpoints = cmp.Or(c.AutoCheckpoints, 1)
 	c.MaxSnapshots = cmp.Or(c.MaxSnapshots, 1000)
 	c.MaxSnapshotBytes = cmp.Or(c.MaxSnapshotBytes, 256<<30)
-	c.idleMin = cmp.Or(c.idleMin, sandbox.IdleMin)
 	c.StreamMaxBytes = cmp.Or(c.StreamMaxBytes, sandbox.StreamMax)
 	c.StreamTotalBytes = cmp.Or(c.StreamTotalBytes, 64<<30)
 	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)
 	c.KeptExecutions = cmp.Or(c.KeptExecutions, 1000)
-	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)
+	c.shortest = cmp.Or(c.shortest, timelimit.Bounds{TTL: sandbox.TTLMin, Idle: sandbox.IdleMin})
 	c.transferPatience = cmp.Or(c.transferPatience, 5*time.Second)
 	c.callMemory = cmp.Or(c.callMemory, callMemory)
 

@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/timelimit"
 )
 
 // Destroy ends a sandbox with a cause ("" is [sandbox.CauseDestroyed]) and returns it when all its
@@ -45,13 +46,17 @@ func (s *Service) Destroy(ctx context.Context, c sandbox.Caller, ref string, cau
 }
 
 // end records the state destroying and the cause, stops the work on the sandbox, and destroys it in
-// the background. It does nothing if an end is recorded already. If the record fails, nothing else
-// happens, and the sweep tries again.
+// the background. It does nothing if an end is recorded already, or if cause is a time limit that
+// has not passed: a call, or a change of the ttl, came after the caller's check. If the record
+// fails, nothing else happens, and the sweep tries again.
 func (s *Service) end(b *entry, cause sandbox.Cause) error {
 	b.Lock()
 	defer b.Unlock()
 	sb := b.Sandbox()
 	if sb.State == sandbox.Destroying || sb.State.Ended() {
+		return nil
+	}
+	if cause.Code.TimeLimit() && b.wanted == nil && timelimit.Due(&sb, time.Now()) != cause.Code {
 		return nil
 	}
 	if evicted := b.evicted.Load(); evicted != nil { // the result does not count

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/timelimit"
 )
 
 // ShortTTL lets callers of a service with this config ask for any ttl or idle timeout from min on.
 func (c Config) ShortTTL(min time.Duration) Config {
-	c.ttlMin, c.idleMin = min, min
+	c.shortest = timelimit.Bounds{TTL: min, Idle: min}
 	return c
 }
 

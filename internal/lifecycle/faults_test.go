@@ -123,6 +123,14 @@ func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sa
 	return sb, err
 }
 
+func (s *faultyStore) ChangeSandbox(ctx context.Context, id sandbox.ID, change func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+	err = s.faults.do("store.ChangeSandbox", func() error {
+		sb, err = s.Store.ChangeSandbox(ctx, id, change, ev)
+		return err
+	})
+	return sb, err
+}
+
 func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.Transition "+string(sandbox.Resuming), func() error {
 		sb, err = s.Store.ResumeSandbox(ctx, id, mutate, ev, a)

@@ -246,6 +246,7 @@ func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error
 	sb.HostLabel = sandbox.HostLabel(sb.Name)
 	sb.Relabel(now)
 	sb.Env, sb.Labels = merged(sb.Env, req.Env), merged(sb.Labels, req.Labels)
+	sb.TTLFrom = time.Time{}
 	if req.TTL != 0 {
 		sb.TTL = req.TTL
 	}

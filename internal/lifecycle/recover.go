@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/timelimit"
 	"github.com/modbox/modbox/internal/usage"
 	"golang.org/x/sync/errgroup"
 )
@@ -47,14 +48,14 @@ func (s *Service) recover(ctx context.Context) error {
 func (s *Service) recoverBox(ctx context.Context, b *entry) {
 	s.usage.Recall(ctx, b.Box)
 	sb := b.Sandbox()
-	late := due(&sb, time.Now())
+	late := timelimit.Due(&sb, time.Now())
 	switch {
 	case sb.State == sandbox.Destroying:
 		b.Lock()
 		defer b.Unlock()
 		s.destroyLater(b)
 	case late != "" && late != sandbox.CauseIdle: // an idle sandbox is examined once it answers
-		s.endOrLog(b, timeoutCause(late, &sb))
+		s.endOrLog(b, timelimit.Cause(late, &sb))
 	case sb.State == sandbox.Provisioning:
 		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server was restarted while the sandbox was being started"})
 	case sb.State == sandbox.Running:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/timelimit"
 	"github.com/modbox/modbox/internal/usage"
 	"golang.org/x/sync/errgroup"
 )
@@ -57,7 +58,7 @@ func (s *Service) sweepBoxes() {
 		case sb.State == sandbox.Destroying || sb.State.Ended():
 		case wanted != nil:
 			s.endOrLog(b, *wanted)
-		case due(&sb, time.Now()) != "" && !b.Busy(): // the clock was set, or the host slept
+		case timelimit.Due(&sb, time.Now()) != "" && !b.Busy(): // the clock was set, or the host slept
 			s.work.Go(func() { s.expire(b) }) // it may have to ask the sandbox, or pause it
 		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && !b.Busy():
 			s.settleLater(b.Context(), b)

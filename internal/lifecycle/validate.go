@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -37,8 +36,8 @@ func (c *Config) validate(req *CreateRequest) error {
 			return err
 		}
 	}
-	if req.TTL != 0 && (req.TTL < c.ttlMin || req.TTL > sandbox.TTLMax) {
-		return sandbox.InvalidField("ttl_seconds", "must be %d to %d", int(c.ttlMin/time.Second), int(sandbox.TTLMax/time.Second))
+	if err := c.shortest.CheckTTL(req.TTL); err != nil {
+		return err
 	}
 	if err := quota.CheckWait(req.WaitForQuota); err != nil {
 		return err
@@ -46,7 +45,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := quota.CheckAsked(c.Max, req.Resources); err != nil {
 		return err
 	}
-	if err := c.checkTimeouts(req.Timeouts); err != nil {
+	if err := c.shortest.CheckTimeouts(req.Timeouts); err != nil {
 		return err
 	}
 	if err := sandbox.CheckCheckpointInterval(req.CheckpointInterval); err != nil {
@@ -75,28 +74,6 @@ func (c *Config) validate(req *CreateRequest) error {
 		return err
 	}
 	return checkLabels(req.Labels)
-}
-
-// checkTimeouts checks the timeouts beside the ttl; 0 is none.
-func (c *Config) checkTimeouts(t sandbox.Timeouts) error {
-	for _, d := range []struct {
-		field string
-		value time.Duration
-		min   time.Duration
-	}{
-		{"idle_seconds", t.Idle, c.idleMin},
-		{"paused_seconds", t.Paused, min(c.idleMin, sandbox.PausedMin)},
-		{"execution_seconds", t.Execution, min(c.idleMin, time.Second)},
-	} {
-		if d.value != 0 && (d.value < d.min || d.value > sandbox.TimeoutMax) {
-			return sandbox.InvalidField("timeouts."+d.field, "must be %d to %d", int(d.min/time.Second), int(sandbox.TimeoutMax/time.Second))
-		}
-	}
-	switch t.OnIdle {
-	case "", sandbox.OnIdleDestroy, sandbox.OnIdlePause:
-		return nil
-	}
-	return sandbox.InvalidField("timeouts.on_idle", "must be %s or %s", sandbox.OnIdleDestroy, sandbox.OnIdlePause)
 }
 
 func checkLabels(labels map[string]string) error {

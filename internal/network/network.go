@@ -31,9 +31,9 @@ type Gateways interface {
 
 // Store records networks.
 type Store interface {
-	// SetNetwork replaces the network of a live sandbox and the ports that it publishes, with an event.
-	// Errors: NotFound, Ended.
-	SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sandbox.Sandbox, error)
+	// ChangeSandbox changes settings of a live sandbox, with an event: change may change Network.Enabled,
+	// Published, TTL and TTLFrom. Errors: NotFound, Ended.
+	ChangeSandbox(ctx context.Context, id sandbox.ID, change func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error)
 }
 
 // Sandboxes finds the sandboxes whose network changes.
@@ -188,7 +188,10 @@ func (s *Service) record(b *box.Box, change func(*sandbox.Sandbox) error) (sandb
 		Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message + portsMessage(sb.Published),
 		Data: map[string]string{"enabled": strconv.FormatBool(sb.Network.Enabled), "ports": fmt.Sprint(sb.Network.Ports)},
 	}
-	sb, err := s.deps.Store.SetNetwork(s.deps.Work.Context(), b.ID, sb.Network.Enabled, sb.Published, ev)
+	next := sb
+	sb, err := s.deps.Store.ChangeSandbox(s.deps.Work.Context(), b.ID, func(sb *sandbox.Sandbox) {
+		sb.Network.Enabled, sb.Published = next.Network.Enabled, next.Published
+	}, ev)
 	if err != nil {
 		return before, err
 	}

@@ -64,8 +64,10 @@ type Sandbox struct {
 	// URLAccess names the credential for the management routes on its own URL; "" is
 	// [URLOpen]. The server and its workspace may demand more.
 	URLAccess URLAccess
-	// TTL is how long it may live, counted from CreatedAt; 0 means no limit.
-	TTL time.Duration
+	// TTL is how long it may live, counted from TTLFrom, or from CreatedAt while TTLFrom is zero;
+	// 0 means no limit.
+	TTL     time.Duration
+	TTLFrom time.Time // when TTL was last changed; zero if never
 	// Timeouts are the other clocks that end or pause it.
 	Timeouts Timeouts
 	// Description and Metadata are the caller's own words about it.
@@ -111,6 +113,9 @@ type Sandbox struct {
 func (s *Sandbox) Deadline() (time.Time, bool) {
 	if s.TTL == 0 {
 		return time.Time{}, false
+	}
+	if !s.TTLFrom.IsZero() {
+		return s.TTLFrom.Add(s.TTL), true
 	}
 	return s.CreatedAt.Add(s.TTL), true
 }
@@ -169,6 +174,7 @@ const (
 	EventExec       EventType = "exec"       // a command ended
 
 	EventImageBuilding EventType = "image_building" // a phase in the making of its image has begun
+	EventTTL           EventType = "ttl"            // its ttl was changed
 	EventNetwork       EventType = "network"        // its network was switched, or the ports it publishes
 
 	EventPausing            EventType = "pausing"             // its memory and files are being saved

@@ -103,6 +103,9 @@ func (c CauseCode) Final() State {
 	}
 }
 
+// TimeLimit reports whether the cause is a time limit of the sandbox that has passed.
+func (c CauseCode) TimeLimit() bool { return c == CauseTTL || c == CauseIdle || c == CausePausedTTL }
+
 // Cause is why a sandbox ended, kept after the end.
 type Cause struct {
 	Code CauseCode

@@ -17,8 +17,7 @@ const (
 	MetadataByteMax   = 16 << 10            // bytes of all keys and values of metadata together
 )
 
-// Timeouts end or pause a sandbox beside its TTL, which always counts from its
-// creation. Zero values mean none. The clocks are independent: idle counts from
+// Timeouts end or pause a sandbox beside its TTL, which counts in every state. Zero values mean none. The clocks are independent: idle counts from
 // the last activity and only while it runs, paused only while it is paused.
 type Timeouts struct {
 	// Idle is how long it may run without activity; OnIdle says what happens then.

@@ -10,33 +10,34 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// SetNetwork replaces the network of a live sandbox and the ports that it publishes,
-// and appends ev, in one transaction. It returns the row as written.
+// ChangeSandbox changes settings of a live sandbox and appends ev, in one transaction: change may
+// change Network.Enabled, Published, TTL and TTLFrom. It returns the row as written.
 //
-// Errors: NotFound; Ended.
-func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
-	ports, err := marshalPorts(published)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
+// Errors: NotFound; Ended, also while the sandbox is being destroyed.
+func (s *Store) ChangeSandbox(ctx context.Context, id sandbox.ID, change func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sb, err = s.sandboxByID(ctx, tx, id); err != nil {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET network_enabled = $1, ports = $2, updated_at = $3 WHERE id = $4 AND "+isLive,
-			number(enabled), ports, nanos(ev.Time), id)
+		change(&sb)
+		setPorts(&sb, sb.Published)
+		sb.UpdatedAt = ev.Time
+		ports, err := marshalPorts(sb.Published)
+		if err != nil {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET network_enabled = $1, ports = $2, ttl = $3, ttl_from = $4, updated_at = $5 WHERE id = $6 AND "+isNamed,
+			number(sb.Network.Enabled), ports, int64(sb.TTL), nanos(sb.TTLFrom), nanos(ev.Time), id)
 		if err != nil {
 			return err
 		}
 		if count, err := res.RowsAffected(); err != nil || count == 0 {
 			return sandbox.Wrap(sandbox.Ended, err, "the sandbox has ended")
 		}
-		setPorts(&sb, published)
-		sb.Network.Enabled, sb.UpdatedAt = enabled, ev.Time
 		return insertEvent(ctx, tx, id, ev)
 	})
 	if err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("record network of sandbox %s: %w", id, err)
+		return sandbox.Sandbox{}, fmt.Errorf("change sandbox %s: %w", id, err)
 	}
 	return sb, nil
 }

@@ -35,8 +35,12 @@ func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 		t.Errorf("a port that stays = %+v, want %+v", next.Published[0], sb.Published[1])
 	}
 	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: "switched"}
-	if sb, err = s.SetNetwork(t.Context(), sb.ID, false, next.Published, ev); err != nil || !cmp.Equal(sb.Network, off) {
-		t.Errorf("SetNetwork() = %+v, %v", sb.Network, err)
+	change := func(sb *sandbox.Sandbox) {
+		sb.Network.Enabled, sb.Published = false, next.Published
+		sb.TTL, sb.TTLFrom = 90*time.Second, now
+	}
+	if sb, err = s.ChangeSandbox(t.Context(), sb.ID, change, ev); err != nil || !cmp.Equal(sb.Network, off) || sb.TTL != 90*time.Second || !sb.TTLFrom.Equal(now) {
+		t.Errorf("ChangeSandbox() = %+v, %v", sb, err)
 	}
 	if u, err := s.Usage(t.Context(), sb.ID); err != nil || u != (sandbox.Usage{}) {
 		t.Errorf("Usage() before the first = %+v, %v", u, err)
@@ -60,11 +64,11 @@ func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 	if err != nil || len(events.Items) < 2 || events.Items[1].Type != sandbox.EventNetwork {
 		t.Errorf("events %+v, %v", events, err)
 	}
-	if _, err := s.SetNetwork(t.Context(), sb.ID, false, nil, ev); sandbox.CodeOf(err) != sandbox.Ended {
-		t.Errorf("SetNetwork() of an ended sandbox: %v", err)
+	if _, err := s.ChangeSandbox(t.Context(), sb.ID, change, ev); sandbox.CodeOf(err) != sandbox.Ended {
+		t.Errorf("ChangeSandbox() of an ended sandbox: %v", err)
 	}
-	if _, err := s.SetNetwork(t.Context(), sandbox.NewID(), false, nil, ev); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("SetNetwork() of none: %v", err)
+	if _, err := s.ChangeSandbox(t.Context(), sandbox.NewID(), change, ev); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("ChangeSandbox() of none: %v", err)
 	}
 	if _, err := s.Usage(t.Context(), sandbox.NewID()); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Usage() of none: %v", err)

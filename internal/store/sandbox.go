@@ -18,7 +18,7 @@ const (
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
-		dependencies, packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at`
+		dependencies, packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at, ttl_from`
 	// isLive and isNamed repeat the conditions of the indexes sandboxes_quota and
 	// sandboxes_live_name word for word, so that SQLite uses the indexes. At most one sandbox
 	// of a workspace with a given name meets isNamed.
@@ -404,13 +404,13 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
 	var env, labels, metadata, ports, apt, npm string
-	var created, updated, started, ended, paused, activity, checkpoint int64
+	var created, updated, started, ended, paused, activity, checkpoint, ttlFrom int64
 	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
 		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
-		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint)
+		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint, &ttlFrom)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -435,7 +435,7 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	if sb.NpmPackages, err = unmarshalStrings(npm); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("packages of %s: %w", sb.ID, err)
 	}
-	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt = fromNanos(paused), fromNanos(activity), fromNanos(checkpoint)
+	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt, sb.TTLFrom = fromNanos(paused), fromNanos(activity), fromNanos(checkpoint), fromNanos(ttlFrom)
 	sb.CreatedAt, sb.UpdatedAt = fromNanos(created), fromNanos(updated)
 	sb.StartedAt, sb.EndedAt = fromNanos(started), fromNanos(ended)
 	return sb, nil

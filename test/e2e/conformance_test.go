@@ -263,7 +263,10 @@ var coreCalls = map[string]call{
 	"sandboxes.usage":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Usage(ctx, a.Ref) },
 	"sandboxes.set_network": setNetwork,
 	"sandboxes.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		interval := time.Duration(a.CheckpointIntervalSeconds) * time.Second
+		ttl, interval := time.Duration(a.TTLSeconds)*time.Second, time.Duration(a.CheckpointIntervalSeconds)*time.Second
+		if ttl != 0 {
+			return c.Update(ctx, a.Ref, client.UpdateOptions{TTL: &ttl})
+		}
 		return c.Update(ctx, a.Ref, client.UpdateOptions{CheckpointInterval: &interval})
 	},
 	"sandboxes.events": events,

@@ -2621,7 +2621,7 @@ export interface components {
              */
             time: string;
             /**
-             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
+             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
              * @example running
              */
             type: string;
@@ -3807,7 +3807,7 @@ export interface components {
             url_access: "open" | "key";
             /**
              * Format: int64
-             * @description How long it may live from created_at; 0 means no limit.
+             * @description How long it may live, counted from created_at or from the last change of the ttl; 0 means no limit. See deadline.
              */
             ttl_seconds: number;
             /**
@@ -4462,6 +4462,11 @@ export interface components {
         };
         /** @description Changes settings of a sandbox; omitted fields stay. */
         UpdateSandbox: {
+            /**
+             * Format: int64
+             * @description It is destroyed this long after this request, in every state: 60 to 86400 seconds, longer or shorter than before. 0: no limit.
+             */
+            ttl_seconds?: number;
             /**
              * Format: int64
              * @description Time between automatic checkpoints: 60 to 86400. 0: none; its automatic checkpoint is deleted.

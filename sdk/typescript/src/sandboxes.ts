@@ -265,11 +265,15 @@ export class Sandboxes {
   }
 
   /**
-   * Changes settings of a sandbox; what the options leave out stays. `checkpointIntervalSeconds` 0
-   * switches automatic checkpoints off and deletes the automatic checkpoint.
+   * Changes settings of a sandbox; what the options leave out stays. `ttlSeconds` is how long it may
+   * live from now on, in every state; 0 removes the limit. `checkpointIntervalSeconds` 0 switches
+   * automatic checkpoints off and deletes the automatic checkpoint.
    */
-  async update(ref: string, options: { checkpointIntervalSeconds?: number | undefined } & CallOptions): Promise<Sandbox> {
-    const json: wire.UpdateSandbox = { checkpoint_interval_seconds: options.checkpointIntervalSeconds };
+  async update(
+    ref: string,
+    options: { ttlSeconds?: number | undefined; checkpointIntervalSeconds?: number | undefined } & CallOptions,
+  ): Promise<Sandbox> {
+    const json: wire.UpdateSandbox = { ttl_seconds: options.ttlSeconds, checkpoint_interval_seconds: options.checkpointIntervalSeconds };
     const w = await this.http.json<wire.Sandbox>({ method: "PATCH", path: sandboxPath(ref), json, signal: options.signal, repeatable: true });
     return schemas.sandbox(w);
   }

@@ -237,7 +237,7 @@ export interface Sandbox {
   network: SandboxNetwork;
   /** The credential for the management routes on its own URL; the workspace and the server may demand more. */
   urlAccess: URLAccess;
-  /** How long it may live from created_at; 0 means no limit. */
+  /** How long it may live, counted from created_at or from the last change of the ttl; 0 means no limit. See deadline. */
   ttlSeconds: number;
   /** When its ttl ends it; absent without one. */
   deadline: string | undefined;
@@ -386,7 +386,7 @@ export interface SandboxEvent {
   sandboxId: string;
   /** When. */
   time: string;
-  /** What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec. */
+  /** What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec. */
   type: string;
   /** What, for people. */
   message: string;

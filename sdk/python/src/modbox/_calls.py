@@ -314,8 +314,8 @@ def usage(ref: str) -> Call[Usage]:
     return Call("GET", sandbox_path(ref, "/usage"), _into(Usage), repeatable=True)
 
 
-def update(ref: str, checkpoint_interval_seconds: Optional[int]) -> Call[Sandbox]:
-    body = _body(checkpoint_interval_seconds=checkpoint_interval_seconds)
+def update(ref: str, ttl_seconds: Optional[int], checkpoint_interval_seconds: Optional[int]) -> Call[Sandbox]:
+    body = _body(ttl_seconds=ttl_seconds, checkpoint_interval_seconds=checkpoint_interval_seconds)
     return Call("PATCH", sandbox_path(ref), _into(Sandbox), repeatable=True, json=body)
 
 

@@ -141,7 +141,8 @@ class Sandbox:
     network: SandboxNetwork = _by(_object(SandboxNetwork), default=SandboxNetwork())
     #: The credential for the management routes on its own URL; the workspace and the server may demand more.
     url_access: URLAccess = "open"
-    #: How long it may live from created_at; 0 means no limit.
+    #: How long it may live, counted from created_at or from the last change of the ttl; 0 means no limit. See
+    #: deadline.
     ttl_seconds: int = 0
     #: When its ttl ends it; None without one.
     deadline: Optional[datetime] = _optional_time()
@@ -238,7 +239,7 @@ class Event:
     #: When.
     time: datetime = _required(parse_time)
     #: What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed,
-    #: resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked,
+    #: resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl,
     #: snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
     type: str = ""
     #: What, for people.

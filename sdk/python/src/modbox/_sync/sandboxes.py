@@ -220,12 +220,15 @@ class Sandboxes(States):
         """What a sandbox has used in all, also after its end."""
         return self._requester.perform(calls.usage(ref))
 
-    def update(self, ref: str, *, checkpoint_interval_seconds: Optional[int] = None) -> Sandbox:
+    def update(
+        self, ref: str, *, ttl_seconds: Optional[int] = None, checkpoint_interval_seconds: Optional[int] = None
+    ) -> Sandbox:
         """Changes settings of a sandbox; None leaves one as it is.
 
+        ``ttl_seconds`` is how long it may live from now on, in every state; 0 removes the limit.
         ``checkpoint_interval_seconds`` 0 switches automatic checkpoints off and deletes the automatic checkpoint.
         """
-        return self._requester.perform(calls.update(ref, checkpoint_interval_seconds))
+        return self._requester.perform(calls.update(ref, ttl_seconds, checkpoint_interval_seconds))
 
     def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
