@@ -24,11 +24,17 @@ import (
 // attemptTimeout bounds one call to an agent that may not have started yet.
 const attemptTimeout = 5 * time.Second
 
+// viteHosts is the variable with hosts for which Vite answers besides the hosts of a project's
+// configuration. Without it, Vite refuses requests to the URL of its port.
+const viteHosts = "__VITE_ADDITIONAL_SERVER_ALLOWED_HOSTS"
+
 // Config are the settings of all sandboxes.
 type Config struct {
 	// SandboxURL returns the URL for a host label, which the sandbox gets as MODBOX_SANDBOX_URL; nil
 	// for none.
 	SandboxURL func(label string) string
+	// Domain is the domain beneath which sandboxes have hosts; "" for none.
+	Domain string
 	// Nameserver is the address at which sandboxes with a network resolve names; "" if no sandbox
 	// has a network.
 	Nameserver string
@@ -71,7 +77,7 @@ func New(cfg Config, store Store, images Images, calls Calls) *Service {
 // Agent returns the configuration for the agent of a sandbox. In the environment, the caller's
 // variables take precedence over ours, and ours over the image's.
 func (s *Service) Agent(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
-	env := make(map[string]string, len(img.Config.Env)+len(sb.Env)+3)
+	env := make(map[string]string, len(img.Config.Env)+len(sb.Env)+4)
 	for _, kv := range img.Config.Env {
 		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
 			env[name] = value
@@ -81,6 +87,9 @@ func (s *Service) Agent(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
 	env["MODBOX_SANDBOX_NAME"] = sb.Name
 	if s.cfg.SandboxURL != nil {
 		env["MODBOX_SANDBOX_URL"] = s.cfg.SandboxURL(sb.HostLabel)
+	}
+	if s.cfg.Domain != "" {
+		env[viteHosts] = "." + s.cfg.Domain
 	}
 	maps.Copy(env, sb.Env)
 	var network *agentapi.Network

@@ -75,6 +75,9 @@ type Config struct {
 	// SandboxURL returns the URL for a host label, told to the sandbox as
 	// MODBOX_SANDBOX_URL; nil for none.
 	SandboxURL func(label string) string
+	// Domain is the domain beneath which sandboxes have hosts; "" for none. Development servers
+	// in sandboxes learn that they may answer for these hosts.
+	Domain string
 
 	// NetworkCA holds certificates (PEM) that sandboxes with network trust in addition to the
 	// certificates in their images; nil for none.

@@ -87,6 +87,25 @@ func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
 	}
 }
 
+// TestHostsOfDevelopmentServers runs a command on a server without and with a domain for sandboxes.
+func TestHostsOfDevelopmentServers(t *testing.T) {
+	for name, c := range map[string]struct{ domain, want string }{
+		"without_domain": {"", "none"},
+		"with_domain":    {"box.test", ".box.test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.cfg.Domain = c.domain
+			s := e.start()
+			s.run(lifecycle.CreateRequest{Name: "a"})
+			printed := s.ended(s.startExecution("a", shell(`printf %s "${__VITE_ADDITIONAL_SERVER_ALLOWED_HOSTS-none}"`)).ID)
+			if got := s.read(printed.Stdout.ID, 0); got != c.want {
+				t.Errorf("allowed hosts %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestExecutionStates(t *testing.T) {
 	s := newEnv(t).start()
 	s.run(lifecycle.CreateRequest{Name: "a"})

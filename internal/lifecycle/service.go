@@ -254,7 +254,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 
 // newNetworks makes the services that configure agents and connect sandboxes.
 func (s *Service) newNetworks(gateways network.Gateways) {
-	cfg := environment.Config{SandboxURL: s.cfg.SandboxURL, NetworkCA: s.cfg.NetworkCA}
+	cfg := environment.Config{SandboxURL: s.cfg.SandboxURL, Domain: s.cfg.Domain, NetworkCA: s.cfg.NetworkCA}
 	if gateways != nil {
 		cfg.Nameserver = gateways.Nameserver().String()
 	}

@@ -72,6 +72,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		MaxSnapshots:      cfg.Snapshot.MaxCount,
 		MaxSnapshotBytes:  int64(cfg.Snapshot.MaxBytes),
 		SandboxURL:        urls.Sandbox,
+		Domain:            cfg.Domain,
 		CheckpointDir:     filepath.Join(cfg.StateDir, statedir.CheckpointsDir),
 		SpoolDir:          filepath.Join(cfg.StateDir, statedir.SpoolDir),
 	}

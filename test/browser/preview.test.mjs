@@ -96,3 +96,16 @@ import.meta.hot.accept("./text.js", (module) => show(module.text));
 	await page.getByText("first", { exact: true }).waitFor();
 	await edited(page, "vite/text.js", text("second"), "second");
 });
+
+test("Next.js renders a page again without a reload", async () => {
+	const shown = (text) => `export default function Page() { return <p>${text}</p>; }\n`;
+	await files({
+		"next/package.json": "{}",
+		"next/app/layout.js": `export default function Layout({ children }) { return <html lang="en"><body>{children}</body></html>; }\n`,
+		"next/app/page.js": shown("first"),
+	});
+	await install("next", "next@16.4.6", "react@19", "react-dom@19");
+	const page = await open("next", "next dev --port 3000", 3000);
+	await page.getByText("first", { exact: true }).waitFor();
+	await edited(page, "next/app/page.js", shown("second"), "second");
+});
