@@ -71,8 +71,8 @@ debian() {
 	install -D -m 644 <("$work/modbox" completion fish) "$share/fish/vendor_completions.d/modbox.fish"
 	install -D -m 644 <(gzip -9nc packaging/modbox.1) "$share/man/man1/modbox.1.gz"
 	install -D -m 644 packaging/debian/copyright "$share/doc/modbox/copyright"
-	install -m 644 README.md NOTICE docs/*.md "$share/doc/modbox/"
-	mkdir "$share/doc/modbox/dialects" && install -m 644 docs/dialects/*.md "$share/doc/modbox/dialects/"
+	install -m 644 README.md NOTICE llms.txt "$share/doc/modbox/"
+	find docs -type f -exec install -D -m 644 {} "$share/doc/modbox/{}" \;
 	mkdir "$root/DEBIAN"
 	cat >"$root/DEBIAN/control" <<-END
 		Package: modbox
