@@ -1,4 +1,6 @@
-// Package client is the Go SDK of Modbox: every call of the /v1 API, typed.
+// Package client has every call of the /v1 API of Modbox, typed. Most programs begin with package
+// [github.com/modbox/modbox/client/sandbox], whose object is a sandbox with its commands, files and
+// code.
 //
 //	c, err := client.New("http://127.0.0.1:7070", os.Getenv("MODBOX_API_TOKEN"))
 //	sb, err := c.Create(ctx, client.CreateOptions{Image: "modbox/code-exec", TTL: 10 * time.Minute, WaitUpTo: time.Minute})
@@ -11,8 +13,8 @@
 //
 // # Errors
 //
-// An error answer of the server is an [*Error] with a [Code]; compare with [IsCode]. Errors of the
-// connection are other errors.
+// An error answer of the server is an [*Error] with a [Code]; compare with errors.Is, as in
+// errors.Is(err, client.NotFound), or with [IsCode]. Errors of the connection are other errors.
 //
 // # Retries
 //

@@ -36,6 +36,9 @@ const (
 	Internal         Code = "internal"
 )
 
+// Error returns the code. A code is an error so that errors.Is finds it: errors.Is(err, FileNotFound).
+func (c Code) Error() string { return string(c) }
+
 // Codes lists every code.
 var Codes = []Code{
 	Invalid, Unauthenticated, Forbidden, NotFound, FileNotFound, ProgramNotFound, Exists, Conflict, Ended, NotRunning,
@@ -72,6 +75,9 @@ func (e *Error) Error() string {
 	}
 	return b.String()
 }
+
+// Is reports whether target is the [Code] of the error.
+func (e *Error) Is(target error) bool { return target == error(e.Code) }
 
 // IsCode reports whether err is an [*Error] with that code.
 func IsCode(err error, code Code) bool {

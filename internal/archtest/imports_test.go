@@ -71,6 +71,7 @@ var mayImport = map[string][]string{
 	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec"},
 	"client/wire":             {},
 	"client":                  {"client/wire"},
+	"client/sandbox":          {"client", "client/wire"},
 	"internal/archtest":       {},
 
 	// The command line. Its root and the commands over the API know little of the server;

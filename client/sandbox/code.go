@@ -1,0 +1,262 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/client/wire"
+)
+
+// CodeOptions say where and how code runs. The zero value is Python in its default context.
+type CodeOptions struct {
+	// Language is python, javascript, typescript, bash or r.
+	Language string
+	// Context is the id of a context, instead of Language; see [Sandbox.Interpreter].
+	Context string
+	// Timeout interrupts the code; 0 is the server's default.
+	Timeout time.Duration
+	// OnStdout, OnStderr and OnResult get output and values as they come; nil functions are not called.
+	OnStdout, OnStderr func(text string)
+	OnResult           func(CodeOutput)
+}
+
+// CodeResult is the end of code, with its output and values.
+type CodeResult struct {
+	// Status is ok, error, interrupted, timed_out, or lost when the interpreter ended.
+	Status         string
+	Stdout, Stderr string
+	// Results are the value of the last expression, and the values that the code displayed, in
+	// their order.
+	Results []CodeOutput
+	// Error is the code's error; nil without one.
+	Error *CodeError
+	// Context is the id of the context. Restarted says that the state of earlier code is lost.
+	Context   string
+	Restarted bool
+	Duration  time.Duration
+	Truncated bool // output was dropped
+}
+
+// CodeError is an error of code.
+type CodeError struct {
+	Name, Value string // e.g. ZeroDivisionError and "division by zero"
+	Traceback   []string
+}
+
+// Error returns name and value.
+func (e *CodeError) Error() string { return strings.TrimSuffix(e.Name+": "+e.Value, ": ") }
+
+// CodeOutput is a value in the formats that it has.
+type CodeOutput struct {
+	// Main says that it is the value of the last expression; the code displayed all others.
+	Main bool
+	// Data has each format by MIME type, as in [client.CodeOutput].
+	Data map[string]any
+	// Omitted are formats that were too large.
+	Omitted   []string
+	displayID string
+}
+
+// MIME types of values.
+const (
+	textPlain = "text/plain"
+	imagePNG  = "image/png"
+)
+
+// Text returns the value as plain text; "" without it, as in the methods below.
+func (o *CodeOutput) Text() string { return o.text(textPlain) }
+
+// HTML returns the value as HTML.
+func (o *CodeOutput) HTML() string { return o.text("text/html") }
+
+// Markdown returns the value as Markdown.
+func (o *CodeOutput) Markdown() string { return o.text("text/markdown") }
+
+// LaTeX returns the value as LaTeX.
+func (o *CodeOutput) LaTeX() string { return o.text("text/latex") }
+
+// SVG returns the image as SVG.
+func (o *CodeOutput) SVG() string { return o.text("image/svg+xml") }
+
+// PNG returns the bytes of the image as PNG; nil without it.
+func (o *CodeOutput) PNG() []byte { return o.bytes(imagePNG) }
+
+// JPEG returns the bytes of the image as JPEG; nil without it.
+func (o *CodeOutput) JPEG() []byte { return o.bytes("image/jpeg") }
+
+// PDF returns the bytes of the document as PDF; nil without it.
+func (o *CodeOutput) PDF() []byte { return o.bytes("application/pdf") }
+
+// JSON decodes the value from JSON into v, and reports whether it has that format.
+func (o *CodeOutput) JSON(v any) (bool, error) {
+	value, ok := o.Data["application/json"]
+	if !ok {
+		return false, nil
+	}
+	b, err := json.Marshal(value)
+	if err != nil {
+		return true, err
+	}
+	return true, json.Unmarshal(b, v)
+}
+
+func (o *CodeOutput) text(mime string) string {
+	s, _ := o.Data[mime].(string)
+	return s
+}
+
+func (o *CodeOutput) bytes(mime string) []byte {
+	s, ok := o.Data[mime].(string)
+	if !ok {
+		return nil
+	}
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// Text returns the value of the last expression as plain text; "" if there is none.
+func (r *CodeResult) Text() string {
+	for i := range r.Results {
+		if r.Results[i].Main {
+			return r.Results[i].Text()
+		}
+	}
+	return ""
+}
+
+// HTML returns the first value that has HTML; "" without any.
+func (r *CodeResult) HTML() string {
+	for i := range r.Results {
+		if s := r.Results[i].HTML(); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// PNG returns the bytes of the first image in PNG, such as a plot; nil without any.
+func (r *CodeResult) PNG() []byte {
+	for i := range r.Results {
+		if b := r.Results[i].PNG(); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// Err returns nil if the code succeeded, its *[CodeError], or an error that names the status.
+func (r *CodeResult) Err() error {
+	switch {
+	case r.Error != nil:
+		return r.Error
+	case r.Status != "ok":
+		return fmt.Errorf("the code ended with status %s", r.Status)
+	}
+	return nil
+}
+
+// RunCode runs Python code in the sandbox's default context, which keeps variables, imports and
+// files between calls. Code that fails is no error: look at Error of the result. When ctx ends, the
+// code is interrupted. Errors: Ended; Unsupported if the image has no interpreter.
+func (s *Sandbox) RunCode(ctx context.Context, code string) (*CodeResult, error) {
+	return s.RunCodeWith(ctx, code, CodeOptions{})
+}
+
+// RunCodeWith is RunCode with options.
+func (s *Sandbox) RunCodeWith(ctx context.Context, code string, o CodeOptions) (*CodeResult, error) {
+	options := client.CodeOptions{Language: o.Language, ContextID: o.Context, Timeout: o.Timeout}
+	if o.OnStdout != nil || o.OnStderr != nil || o.OnResult != nil {
+		return s.streamCode(ctx, code, options, o)
+	}
+	r, err := s.Interpreter().Run(ctx, code, options)
+	if err != nil {
+		return nil, err
+	}
+	res := &CodeResult{
+		Status: r.Status, Stdout: r.Stdout, Stderr: r.Stderr, Context: r.ContextID, Restarted: r.Restarted,
+		Duration: time.Duration(r.DurationMS) * time.Millisecond, Truncated: r.Truncated, Error: codeError(r.Error),
+	}
+	for i := range r.Results {
+		res.Results = append(res.Results, codeOutput(&r.Results[i]))
+	}
+	return res, nil
+}
+
+// Interpreter returns the calls for contexts of code.
+func (s *Sandbox) Interpreter() *client.Interpreter { return client.NewInterpreter(s.client, s.ID) }
+
+// streamCode runs code and collects its events.
+func (s *Sandbox) streamCode(ctx context.Context, code string, options client.CodeOptions, o CodeOptions) (*CodeResult, error) {
+	res := new(CodeResult)
+	var stdout, stderr strings.Builder
+	err := s.Interpreter().Stream(ctx, code, options, func(ev client.CodeEvent) error {
+		switch ev.Type {
+		case wire.CodeStarted:
+			res.Context, res.Restarted = ev.ContextID, ev.Restarted
+		case wire.CodeStdout:
+			stdout.WriteString(ev.Text)
+			if o.OnStdout != nil {
+				o.OnStdout(ev.Text)
+			}
+		case wire.CodeStderr:
+			stderr.WriteString(ev.Text)
+			if o.OnStderr != nil {
+				o.OnStderr(ev.Text)
+			}
+		case wire.CodeValue:
+			if ev.Result == nil {
+				return nil
+			}
+			out := codeOutput(ev.Result)
+			res.add(out, ev.Update)
+			if o.OnResult != nil {
+				o.OnResult(out)
+			}
+		case wire.CodeFailed:
+			res.Error = codeError(ev.Error)
+		case wire.CodeEnd:
+			res.Status, res.Truncated = ev.Status, ev.Truncated
+			if ev.DurationMS != nil {
+				res.Duration = time.Duration(*ev.DurationMS) * time.Millisecond
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	res.Stdout, res.Stderr = stdout.String(), stderr.String()
+	return res, nil
+}
+
+// add adds a value, or replaces the earlier value that it updates.
+func (r *CodeResult) add(out CodeOutput, update bool) {
+	if update {
+		i := slices.IndexFunc(r.Results, func(old CodeOutput) bool { return old.displayID == out.displayID })
+		if i >= 0 {
+			r.Results[i] = out
+		}
+		return
+	}
+	r.Results = append(r.Results, out)
+}
+
+func codeOutput(o *client.CodeOutput) CodeOutput {
+	return CodeOutput{Main: o.Main, Data: o.Data, Omitted: o.Omitted, displayID: o.DisplayID}
+}
+
+func codeError(e *client.CodeError) *CodeError {
+	if e == nil {
+		return nil
+	}
+	return &CodeError{Name: e.Name, Value: e.Value, Traceback: e.Traceback}
+}
