@@ -34,7 +34,7 @@ CLASSES = {
     "PortLink": "",
     "Network": "NetworkOptions",
     "SandboxNetwork": "",
-    "Sandbox": "",
+    "Sandbox": "SandboxInfo",
     "FileInfo": "",
     "SnapshotFile": "",
     "SnapshotDownload": "",
@@ -51,6 +51,8 @@ CLASSES = {
     "ValidatedAptPackages": "AptPackageChecks",
     "OutputStream": "",
     "Execution": "",
+    "CodeError": "",
+    "Context": "CodeContext",
     "Checkpoint": "",
     "Snapshot": "",
     "Registry": "",
@@ -178,7 +180,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import AsyncIterable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Any, AsyncIterable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from ._decode import _by, _list, _object, _optional_time, _required, parse_time
 '''
@@ -277,7 +279,8 @@ class Generator:
         """The type of a value that is not null; ``given`` is for what callers give."""
         s = bare(s)
         if "$ref" in s:
-            return class_name(ref(s))
+            name = class_name(ref(s))
+            return f"Union[{name}, Mapping[str, Any]]" if given else name
         if "enum" in s:
             return self.words.get(tuple(s["enum"])) or literal(s["enum"])
         types = [t for t in listed(s.get("type")) if t != "null"]

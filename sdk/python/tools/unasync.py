@@ -34,8 +34,11 @@ NAMES = {
     "asynccontextmanager": "contextmanager",
     "asyncio": "time",  # of which only sleep is used
     "connect_async": "connect",
+    "default_async_client": "default_client",
     "default_async_transport": "default_transport",
+    "merged_async": "merged",
     "read_async": "read",
+    "tell_async": "tell",
 }
 
 _HEADER = "# Made from {source} by tools/unasync.py. Change that file, then run make gen.\n"

@@ -1,22 +1,28 @@
 """Client for Modbox, the open, self-hosted sandbox cloud for AI agents.
 
-    from modbox import ModboxClient
+    from modbox import Sandbox
 
-    modbox = ModboxClient(token="mbx_…")
-    sandbox = modbox.sandboxes.create(image="modbox/code-exec", ttl_seconds=600, wait_seconds=60)
-    print(modbox.sandboxes.exec(sandbox.id, ["python3", "-c", "print(1 + 1)"]).stdout)
-    modbox.sandboxes.delete(sandbox.id)
+    with Sandbox.create(image="modbox/code-exec") as sbx:  # MODBOX_URL, MODBOX_API_TOKEN
+        print(sbx.run("echo hello | tr a-z A-Z").stdout)
+        sbx.files.write("/tmp/numbers.txt", "1 2 3")
+        print(sbx.files.read("/tmp/numbers.txt"))
+
+Sandbox is the object for one sandbox, and AsyncSandbox the same for asyncio. Modbox and AsyncModbox are clients with all
+calls of the API. ModboxClient adds the calls of the Modbox platform's client, for programs that were written for it.
 """
 
+from ._output import OutputChunk
 from ._pages import AsyncPage, AsyncPages, Page
 from ._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress
 from ._schemas import BuildImageOptions, SnapshotDownload, SnapshotFile
-from .aio import AsyncModboxClient
+from .aio import AsyncCommand, AsyncModbox, AsyncModboxClient, AsyncSandbox
 from .audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
 from .builds import BuildError, BuildEvent, PullEvent
-from .client import ModboxClient
+from .client import Command, Modbox, ModboxClient, Sandbox
+from .code import CodeContext, CodeError, CodeEvent, CodeOutput, CodeResult
 from .errors import (
     AuthError,
+    CommandError,
     ConflictError,
     ConnectionError,
     EndedError,
@@ -25,6 +31,8 @@ from .errors import (
     ModboxError,
     NotFoundError,
     ProgramNotFoundError,
+    QuotaError,
+    SandboxFailedError,
     TimeoutError,
     ValidationError,
 )
@@ -46,7 +54,7 @@ from .models import (
     Requirements,
     Resources,
     Runtime,
-    Sandbox,
+    SandboxInfo,
     SandboxNetwork,
     SandboxState,
     ServerVersion,
@@ -104,11 +112,15 @@ __version__ = "0.0.0"  # a release sets it
 __all__ = [
     "AddedMember",
     "AddedWorkspaceMember",
+    "AptPackageChecks",
+    "AsyncCommand",
     "AsyncConnectOptions",
     "AsyncHttpxTransport",
+    "AsyncModbox",
     "AsyncModboxClient",
     "AsyncPage",
     "AsyncPages",
+    "AsyncSandbox",
     "AsyncSession",
     "AuditEntry",
     "AuditFilter",
@@ -122,11 +134,17 @@ __all__ = [
     "BuiltSnapshot",
     "Cause",
     "Checkpoint",
+    "CodeContext",
+    "CodeError",
+    "CodeEvent",
+    "CodeOutput",
+    "CodeResult",
+    "Command",
+    "CommandError",
     "ConflictError",
-    "ConnectOptions",
     "ConnectionError",
+    "ConnectOptions",
     "CreateOptions",
-    "AptPackageChecks",
     "DestroyResult",
     "DiskUse",
     "EndedError",
@@ -146,6 +164,7 @@ __all__ = [
     "InvalidAptPackage",
     "Invitation",
     "Member",
+    "Modbox",
     "ModboxClient",
     "ModboxError",
     "NetworkOptions",
@@ -153,19 +172,21 @@ __all__ = [
     "NewToken",
     "NewUser",
     "NotFoundError",
+    "OutputChunk",
     "OutputStream",
     "Page",
     "PlatformWorkspace",
     "PlatformWorkspaces",
-    "ProgramNotFoundError",
-    "ProvisionResult",
     "PortAccess",
     "PortLink",
+    "ProgramNotFoundError",
+    "ProvisionResult",
     "PrunedImage",
     "PrunedImages",
     "PublishedPort",
     "PullEvent",
     "Quota",
+    "QuotaError",
     "QuotaReport",
     "QuotaUsed",
     "Registry",
@@ -174,9 +195,11 @@ __all__ = [
     "Runtime",
     "Sandbox",
     "SandboxDetail",
+    "SandboxFailedError",
     "SandboxImage",
     "SandboxImageChanges",
     "SandboxImageOptions",
+    "SandboxInfo",
     "SandboxList",
     "SandboxNetwork",
     "SandboxState",

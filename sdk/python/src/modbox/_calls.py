@@ -13,8 +13,24 @@ from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mappin
 from urllib.parse import quote, urlencode
 
 from ._decode import decode
-from ._schemas import CreateOptions, Event, ExecutionCommand, FileInfo, Identity, NewToken, Sandbox, ServerVersion, Stats, Token, Usage
-from .errors import ModboxError, new_error
+from ._schemas import (
+    CreateOptions,
+    Event,
+    ExecutionCommand,
+    FileInfo,
+    Identity,
+    NetworkOptions,
+    NewToken,
+    Quota,
+    Resources,
+    SandboxInfo,
+    ServerVersion,
+    Stats,
+    Timeouts,
+    Token,
+    Usage,
+)
+from .errors import ModboxError, SandboxFailedError, new_error
 from .models import AnyExecResult, ExecEvent, ExecResult
 
 T = TypeVar("T")
@@ -133,8 +149,21 @@ def known(options: Any, given: Mapping[str, Any]) -> None:
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
 
 
-def encoded(value: Any) -> Any:
-    """A value that a caller gave, as the wire has it."""
+#: The options that are objects: a dict must have members of the class.
+_OBJECTS: Dict[str, Any] = {"resources": Resources, "timeouts": Timeouts, "network": NetworkOptions, "quota": Quota}
+
+
+def encoded(value: Any, name: str = "") -> Any:
+    """A value that a caller gave, as the wire has it; ``name`` is the option's name.
+
+    Raises TypeError for a dict with a key that the option does not have.
+    """
+    if isinstance(value, Mapping) and name in _OBJECTS:
+        members = _OBJECTS[name].__annotations__
+        for key in value:
+            if key not in members:
+                raise TypeError(f"{name} has no member {key!r}; it has {', '.join(members)}")
+        return _body(**{key: encoded(member) for key, member in value.items()})
     if is_dataclass(value):
         return _body(**{f.name: encoded(getattr(value, f.name)) for f in fields(value)})
     if isinstance(value, (str, bytes, Mapping)):
@@ -145,7 +174,14 @@ def encoded(value: Any) -> Any:
 def options_body(options: Any, given: Mapping[str, Any], without: Sequence[str] = ()) -> Dict[str, Any]:
     """Options as the body of a request; those that are None, and ``without``, are left out."""
     known(options, given)
-    return _body(**{name: encoded(value) for name, value in given.items() if name not in without})
+    return _body(**{name: encoded(value, name) for name, value in given.items() if name not in without})
+
+
+def program(command: Optional[Sequence[str]]) -> Optional[List[str]]:
+    """A program and its arguments; refuses a string, which would be one program for each of its letters."""
+    if isinstance(command, (str, bytes)):
+        raise TypeError(f"command is a list of a program and its arguments, not {command!r}: pass a script as shell=…")
+    return None if command is None else list(command)
 
 
 def listed(values: Optional[Sequence[str]]) -> Optional[List[str]]:
@@ -159,6 +195,7 @@ def _execution_file(path: str, content: Union[str, bytes]) -> Dict[str, str]:
 
 def execution_body(c: ExecutionCommand) -> Dict[str, Any]:
     """An ExecutionCommand as the wire has it."""
+    program(c.get("command"))
     body = options_body(ExecutionCommand, c, without=("files", "tty"))
     files, tty = c.get("files"), c.get("tty")
     return _body(
@@ -168,13 +205,13 @@ def execution_body(c: ExecutionCommand) -> Dict[str, Any]:
     )
 
 
-def create(o: CreateOptions) -> Call[Sandbox]:
+def create(o: CreateOptions) -> Call[SandboxInfo]:
     command = o.get("command")
     waits = (o.get("wait_seconds") or 0) + (o.get("wait_for_quota_seconds") or 0)
     return Call(
         "POST",
         "/v1/sandboxes",
-        _into(Sandbox),
+        _into(SandboxInfo),
         repeatable=True,
         json=_body(
             **options_body(CreateOptions, o, without=("command", "idempotency_key")),
@@ -185,31 +222,33 @@ def create(o: CreateOptions) -> Call[Sandbox]:
     )
 
 
-def get(ref: str) -> Call[Sandbox]:
-    return Call("GET", sandbox_path(ref), _into(Sandbox), repeatable=True)
+def get(ref: str) -> Call[SandboxInfo]:
+    return Call("GET", sandbox_path(ref), _into(SandboxInfo), repeatable=True)
 
 
 def list_sandboxes(
     states: Sequence[str], name: Optional[str], labels: Optional[Mapping[str, str]], snapshot_id: Optional[str]
-) -> Listing[Sandbox]:
+) -> Listing[SandboxInfo]:
     pairs = [("state", s) for s in states] + [("label", f"{k}={v}") for k, v in (labels or {}).items()]
-    return listing(Sandbox, "/v1/sandboxes", pairs, name=name, snapshot_id=snapshot_id)
+    return listing(SandboxInfo, "/v1/sandboxes", pairs, name=name, snapshot_id=snapshot_id)
 
 
-def delete(ref: str) -> Call[Sandbox]:
-    return Call("DELETE", sandbox_path(ref), _into(Sandbox), repeatable=True)
+def delete(ref: str) -> Call[SandboxInfo]:
+    return Call("DELETE", sandbox_path(ref), _into(SandboxInfo), repeatable=True)
 
 
-def wait(ref: str, state: str, seconds: int) -> Call[Sandbox]:
+def wait(ref: str, state: str, seconds: int) -> Call[SandboxInfo]:
     path = _query(sandbox_path(ref, "/wait"), state=state, timeout_seconds=seconds)
-    return Call("GET", path, _into(Sandbox), repeatable=True, timeout=seconds + WAIT_SLACK_SECONDS)
+    return Call("GET", path, _into(SandboxInfo), repeatable=True, timeout=seconds + WAIT_SLACK_SECONDS)
 
 
-def waited(sandbox: Sandbox, ref: str, state: str, over: bool, timeout_seconds: float) -> bool:
+def waited(sandbox: SandboxInfo, ref: str, state: str, over: bool, timeout_seconds: float) -> bool:
     """Whether a wait is done; raises when it never will be."""
     if sandbox.state == state:
         return True
-    if sandbox.state in ("destroyed", "failed"):
+    if sandbox.state == "failed":
+        raise SandboxFailedError(sandbox)
+    if sandbox.state == "destroyed":
         why = sandbox.cause.message if sandbox.cause else "no reason is known"
         raise new_error("ended", f"sandbox {ref} is {sandbox.state}: {why}")
     if over:
@@ -227,7 +266,7 @@ def command_body(
     timeout_seconds: Optional[int],
 ) -> Dict[str, Any]:
     return _body(
-        command=None if command is None else list(command),
+        command=program(command),
         shell=shell,
         cwd=cwd,
         env=env,
@@ -314,14 +353,14 @@ def usage(ref: str) -> Call[Usage]:
     return Call("GET", sandbox_path(ref, "/usage"), _into(Usage), repeatable=True)
 
 
-def update(ref: str, ttl_seconds: Optional[int], checkpoint_interval_seconds: Optional[int]) -> Call[Sandbox]:
+def update(ref: str, ttl_seconds: Optional[int], checkpoint_interval_seconds: Optional[int]) -> Call[SandboxInfo]:
     body = _body(ttl_seconds=ttl_seconds, checkpoint_interval_seconds=checkpoint_interval_seconds)
-    return Call("PATCH", sandbox_path(ref), _into(Sandbox), repeatable=True, json=body)
+    return Call("PATCH", sandbox_path(ref), _into(SandboxInfo), repeatable=True, json=body)
 
 
-def set_network(ref: str, enabled: Optional[bool], ports: Optional[Sequence[int]]) -> Call[Sandbox]:
+def set_network(ref: str, enabled: Optional[bool], ports: Optional[Sequence[int]]) -> Call[SandboxInfo]:
     body = _body(enabled=enabled, ports=None if ports is None else list(ports))
-    return Call("PATCH", sandbox_path(ref, "/network"), _into(Sandbox), repeatable=True, json=body)
+    return Call("PATCH", sandbox_path(ref, "/network"), _into(SandboxInfo), repeatable=True, json=body)
 
 
 # Files.

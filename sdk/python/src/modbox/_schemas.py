@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import AsyncIterable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Any, AsyncIterable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from ._decode import _by, _list, _object, _optional_time, _required, parse_time
 
@@ -108,7 +108,7 @@ class SandboxNetwork:
 
 
 @dataclass(frozen=True)
-class Sandbox:
+class SandboxInfo:
     """One sandbox."""
 
     #: Its identifier.
@@ -512,6 +512,37 @@ class Execution:
     ended_at: Optional[datetime] = _optional_time()
     #: Milliseconds from its start to its end, as measured in the sandbox.
     duration_ms: int = 0
+
+
+@dataclass(frozen=True)
+class CodeError:
+    """An error of code."""
+
+    #: The error's type, such as ZeroDivisionError. In Bash ExitStatus.
+    name: str = ""
+    #: The error's message. In Bash the exit status.
+    value: str = ""
+    #: The traceback; lines may have escape sequences for colours.
+    traceback: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CodeContext:
+    """An interpreter that keeps its state between runs of code."""
+
+    #: The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids.
+    id: str = ""
+    #: The language.
+    language: str = ""
+    #: The directory in which the interpreter was started.
+    cwd: str = ""
+    #: busy while code runs; ended if the interpreter ended by itself: the next run starts it again, without its
+    #: state.
+    state: Literal["idle", "busy", "ended"] = _required()
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: How often its interpreter was started again.
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -1020,11 +1051,11 @@ class CreateOptions(TypedDict, total=False):
     #: limit.
     ttl_seconds: Optional[int]
     #: Limits; the image's or the server's defaults for what is omitted.
-    resources: Optional[Resources]
+    resources: Optional[Union[Resources, Mapping[str, Any]]]
     #: Clocks beside the ttl; none when omitted.
-    timeouts: Optional[Timeouts]
+    timeouts: Optional[Union[Timeouts, Mapping[str, Any]]]
     #: Access to the internet, and ports to publish; neither when omitted.
-    network: Optional[NetworkOptions]
+    network: Optional[Union[NetworkOptions, Mapping[str, Any]]]
     #: Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to
     #: 86400. 0 or omitted: none.
     checkpoint_interval_seconds: Optional[int]
@@ -1143,7 +1174,7 @@ class BuildImageOptions(TypedDict, total=False):
     #: Push the image to the registry that tag names.
     push: Optional[bool]
     #: Limits of each RUN; the server's for builds where omitted.
-    resources: Optional[Resources]
+    resources: Optional[Union[Resources, Mapping[str, Any]]]
     #: How long the build may take, the waiting included; the server's limit when omitted.
     timeout_seconds: Optional[int]
     #: If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from ._calls import Call, Listing, _body, _into, _items, _load, _nothing, _segment, known, listing, sandbox_path, encoded
-from ._schemas import Checkpoint, Sandbox, Snapshot, SnapshotFilter, Timeouts
+from ._schemas import Checkpoint, SandboxInfo, Snapshot, SnapshotFilter, Timeouts
 from .records import Forked
 
 Memory = Literal["prefer", "require", "discard"]
@@ -14,13 +14,13 @@ Memory = Literal["prefer", "require", "discard"]
 # What saves or restores memory or files takes as long as it takes: no time limit.
 
 
-def pause(ref: str) -> Call[Sandbox]:
-    return Call("POST", sandbox_path(ref, "/pause"), _into(Sandbox), repeatable=True, timeout=None)
+def pause(ref: str) -> Call[SandboxInfo]:
+    return Call("POST", sandbox_path(ref, "/pause"), _into(SandboxInfo), repeatable=True, timeout=None)
 
 
-def resume(ref: str, memory: Optional[Memory], wait_for_quota_seconds: Optional[int]) -> Call[Sandbox]:
+def resume(ref: str, memory: Optional[Memory], wait_for_quota_seconds: Optional[int]) -> Call[SandboxInfo]:
     body = _body(memory=memory, wait_for_quota_seconds=wait_for_quota_seconds)
-    return Call("POST", sandbox_path(ref, "/resume"), _into(Sandbox), repeatable=True, json=body, timeout=None)
+    return Call("POST", sandbox_path(ref, "/resume"), _into(SandboxInfo), repeatable=True, json=body, timeout=None)
 
 
 def fork(
@@ -30,7 +30,7 @@ def fork(
     env: Optional[Mapping[str, str]],
     labels: Optional[Mapping[str, str]],
     ttl_seconds: Optional[int],
-    timeouts: Optional[Timeouts],
+    timeouts: Union[Timeouts, Mapping[str, Any], None],
     wait_for_quota_seconds: Optional[int],
 ) -> Call[List[Forked]]:
     body = _body(
@@ -39,7 +39,7 @@ def fork(
         env=env,
         labels=labels,
         ttl_seconds=ttl_seconds,
-        timeouts=encoded(timeouts),
+        timeouts=encoded(timeouts, "timeouts"),
         wait_for_quota_seconds=wait_for_quota_seconds,
     )
     return Call("POST", sandbox_path(ref, "/fork"), _items(Forked, "forks"), repeatable=False, json=body, timeout=None)
@@ -65,9 +65,9 @@ def _checkpoint_path(ref: str, checkpoint: str) -> str:
     return sandbox_path(ref, f"/checkpoints/{_segment(checkpoint)}")
 
 
-def restore_checkpoint(ref: str, checkpoint: str) -> Call[Sandbox]:
+def restore_checkpoint(ref: str, checkpoint: str) -> Call[SandboxInfo]:
     path = _checkpoint_path(ref, checkpoint) + "/restore"
-    return Call("POST", path, _into(Sandbox), repeatable=False, timeout=None)
+    return Call("POST", path, _into(SandboxInfo), repeatable=False, timeout=None)
 
 
 def delete_checkpoint(ref: str, checkpoint: str) -> Call[None]:

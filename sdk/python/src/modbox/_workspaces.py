@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Mapping, Optional, Union
 
 from ._calls import Call, Listing, _body, _into, _nothing, _segment, encoded, listing
 from ._schemas import AddedMember, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail
@@ -16,8 +16,8 @@ def get_quota(workspace_id: str) -> Call[QuotaReport]:
     return Call("GET", _path(workspace_id, "/quota"), _into(QuotaReport), repeatable=True)
 
 
-def set_quota(workspace_id: str, quota: Quota) -> Call[QuotaReport]:
-    return Call("PUT", _path(workspace_id, "/quota"), _into(QuotaReport), repeatable=True, json=encoded(quota))
+def set_quota(workspace_id: str, quota: Union[Quota, Mapping[str, Any]]) -> Call[QuotaReport]:
+    return Call("PUT", _path(workspace_id, "/quota"), _into(QuotaReport), repeatable=True, json=encoded(quota, "quota"))
 
 
 def create(name: str, slug: Optional[str], description: Optional[str]) -> Call[WorkspaceDetail]:

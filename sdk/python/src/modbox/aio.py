@@ -1,6 +1,9 @@
 """The client for asyncio programs. It needs httpx."""
 
-from ._async.client import AsyncModboxClient
+from ._async.client import AsyncModbox
+from ._async.commands import AsyncCommand, AsyncCommands
+from ._async.platform import AsyncModboxClient
+from ._async.sandbox import AsyncSandbox
 from ._async.sandboxes import AsyncSandboxes
 
-__all__ = ["AsyncModboxClient", "AsyncSandboxes"]
+__all__ = ["AsyncCommand", "AsyncCommands", "AsyncModbox", "AsyncModboxClient", "AsyncSandbox", "AsyncSandboxes"]

@@ -1,6 +1,9 @@
 """The client for programs that wait for each call."""
 
-from ._sync.client import ModboxClient
+from ._sync.client import Modbox
+from ._sync.commands import Command, Commands
+from ._sync.platform import ModboxClient
+from ._sync.sandbox import Sandbox
 from ._sync.sandboxes import Sandboxes
 
-__all__ = ["ModboxClient", "Sandboxes"]
+__all__ = ["Command", "Commands", "Modbox", "ModboxClient", "Sandbox", "Sandboxes"]

@@ -1,7 +1,7 @@
-"""What this client raises.
+"""The errors that this client raises.
 
-Every error is a :class:`ModboxError` with a ``code``. The server's codes are
-listed in docs/errors.md; ``connection`` and ``bad_response`` are made here.
+Every error is a :class:`ModboxError` with a ``code``. docs/errors.md lists the server's codes; ``connection``,
+``bad_response`` and ``command_failed`` come from the client.
 """
 
 from __future__ import annotations
@@ -9,7 +9,11 @@ from __future__ import annotations
 import builtins
 import json
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+
+if TYPE_CHECKING:
+    from ._schemas import Cause, SandboxInfo
+    from .models import ExecResult
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,31 @@ class ConnectionError(ModboxError, builtins.ConnectionError):
     """The server could not be reached, or the connection broke."""
 
 
+class QuotaError(ModboxError):
+    """A limit of the workspace, the host or the sandbox is reached; ``retry_after`` says when to retry, if it can clear."""
+
+
+class SandboxFailedError(EndedError):
+    """The sandbox failed, such as a new sandbox whose image does not exist; ``cause`` says why."""
+
+    def __init__(self, info: SandboxInfo) -> None:
+        why = info.cause.message if info.cause else "the server gave no reason"
+        super().__init__("ended", f"sandbox {info.name} ({info.image}) is {info.state}: {why}")
+        #: Its last record.
+        self.info = info
+        #: The reason of its end; None when it is not known.
+        self.cause: Optional[Cause] = info.cause
+
+
+class CommandError(ModboxError):
+    """A command that ran with ``check`` failed, or how a command in the background ended cannot be known."""
+
+    def __init__(self, message: str, result: Optional[ExecResult[str]] = None) -> None:
+        super().__init__("command_failed", message)
+        #: Its exit code and output; None when the exit code is not known.
+        self.result = result
+
+
 _CLASSES = {
     "invalid": ValidationError,
     "unauthenticated": AuthError,
@@ -95,6 +124,7 @@ _CLASSES = {
     "not_running": ConflictError,
     "ended": EndedError,
     "timeout": TimeoutError,
+    "quota_exceeded": QuotaError,
     "connection": ConnectionError,
 }
 

@@ -28,7 +28,7 @@ __all__ = [
 
 
 class ConnectOptions(TypedDict, total=False):
-    """How a client is made that somebody signs in for; as the arguments of ModboxClient."""
+    """How a client is made that somebody signs in for; as the arguments of Modbox."""
 
     base_url: Optional[str]
     workspace_id: Optional[str]
@@ -40,7 +40,7 @@ class ConnectOptions(TypedDict, total=False):
 
 
 class AsyncConnectOptions(TypedDict, total=False):
-    """As ConnectOptions, for AsyncModboxClient."""
+    """As ConnectOptions, for AsyncModbox."""
 
     base_url: Optional[str]
     workspace_id: Optional[str]

@@ -1,14 +1,14 @@
-"""The calls of the Modbox platform."""
+"""The client with the calls of the Modbox platform, for compatibility."""
 
-from ._async.platform import AsyncPlatform
+from ._async.platform import AsyncModboxClient
 from ._platform import AddedWorkspaceMember, DestroyResult, PlatformWorkspace, PlatformWorkspaces, ProvisionResult, SandboxDetail, SandboxList, WaitResult, WorkspaceMember
-from ._sync.platform import Platform
+from ._sync.platform import ModboxClient
 
 __all__ = [
     "AddedWorkspaceMember",
-    "AsyncPlatform",
+    "AsyncModboxClient",
     "DestroyResult",
-    "Platform",
+    "ModboxClient",
     "PlatformWorkspace",
     "PlatformWorkspaces",
     "ProvisionResult",

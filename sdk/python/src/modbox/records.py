@@ -14,7 +14,7 @@ from ._schemas import (
     OutputStream,
     PrunedImage,
     PrunedImages,
-    Sandbox,
+    SandboxInfo,
     Snapshot,
 )
 from .errors import ModboxError, new_error
@@ -40,7 +40,7 @@ class Forked:
     A child that was recorded and then failed has both.
     """
 
-    sandbox: Optional[Sandbox] = _by(lambda w: decode(Sandbox, w), default=None)
+    sandbox: Optional[SandboxInfo] = _by(lambda w: decode(SandboxInfo, w), default=None)
     error: Optional[ModboxError] = _by(lambda w: new_error(w["code"], w["detail"]), default=None)
 
 

@@ -36,7 +36,7 @@ def _web_socket(request: Request) -> WebSocket:
     try:
         from ._websocket import WebSocket
     except ImportError as err:
-        raise ImportError(f"terminals need more packages, which the extra modbox[terminal] names: {err}") from err
+        raise ImportError(f"terminals need wsproto: pip install 'modbox[terminal]' ({err})") from err
     return WebSocket(request)
 
 

@@ -58,7 +58,7 @@ class Response(Protocol):
 
 
 class Transport(Protocol):
-    """Carries the requests of a ModboxClient; safe for concurrent use."""
+    """Carries the requests of a Modbox; safe for concurrent use."""
 
     def send(self, request: Request) -> Response: ...
 
@@ -66,7 +66,7 @@ class Transport(Protocol):
 
 
 class AsyncResponse(Protocol):
-    """As Response, for AsyncModboxClient."""
+    """As Response, for AsyncModbox."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,7 +77,7 @@ class AsyncResponse(Protocol):
 
 
 class AsyncTransport(Protocol):
-    """Carries the requests of an AsyncModboxClient."""
+    """Carries the requests of an AsyncModbox."""
 
     async def send(self, request: Request) -> AsyncResponse: ...
 
@@ -94,7 +94,10 @@ def default_transport(ssl_context: Optional[ssl.SSLContext] = None) -> Transport
 
 def default_async_transport(ssl_context: Optional[ssl.SSLContext] = None) -> AsyncTransport:
     """httpx; raises ImportError when it is not installed."""
-    return AsyncHttpxTransport(ssl_context=ssl_context)
+    try:
+        return AsyncHttpxTransport(ssl_context=ssl_context)
+    except ImportError as err:
+        raise ImportError(f"the asyncio client needs httpx: pip install 'modbox[httpx]' ({err})") from err
 
 
 class _EveryAnswer(urllib.request.HTTPErrorProcessor):
@@ -115,7 +118,7 @@ class UrllibTransport:
     def send(self, request: Request) -> Response:
         content = request.content
         if isinstance(content, AsyncIterable):
-            raise TypeError("an async iterable needs AsyncModboxClient")
+            raise TypeError("an async iterable needs AsyncModbox")
         message = urllib.request.Request(request.url, data=content, headers=dict(request.headers), method=request.method)
         try:
             answer = self._opener.open(message, timeout=request.timeout)

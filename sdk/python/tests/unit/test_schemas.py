@@ -7,7 +7,7 @@ from pathlib import Path
 
 import modbox
 from modbox._decode import decode
-from modbox.models import PublishedPort, Sandbox
+from modbox.models import PublishedPort, SandboxInfo
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import schemas
@@ -73,10 +73,10 @@ class DecodeTest(unittest.TestCase):
 
     def test_a_server_may_be_older(self):
         wire = {"id": "s", "state": "running", "created_at": self.WHEN, "updated_at": self.WHEN}
-        sandbox = decode(Sandbox, wire)
+        sandbox = decode(SandboxInfo, wire)
         self.assertEqual((sandbox.name, sandbox.labels, sandbox.cause, sandbox.url_access), ("", {}, None, "open"))
         for name in wire:
             with self.subTest(name), self.assertRaises(KeyError):
-                decode(Sandbox, {k: v for k, v in wire.items() if k != name})
+                decode(SandboxInfo, {k: v for k, v in wire.items() if k != name})
         with self.assertRaises(TypeError):
-            Sandbox(id="s", state="running")
+            SandboxInfo(id="s", state="running")

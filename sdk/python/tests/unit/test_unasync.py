@@ -44,7 +44,7 @@ class FilesTest(unittest.TestCase):
     def test_drift_is_found(self):
         made = unasync.generated()
         path = next(path for path in made if path.name == "client.py")
-        self.assertIn("class ModboxClient", made[path])
+        self.assertIn("class Modbox:", made[path])
         self.assertEqual(unasync.drifted(made), [])
         self.assertEqual(unasync.drifted({**made, path: made[path] + "x"}), [path])
         self.assertEqual(unasync.drifted({p: text for p, text in made.items() if p != path}), [path])

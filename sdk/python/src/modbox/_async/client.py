@@ -18,7 +18,6 @@ from .account import AsyncAccount
 from .audit import AsyncAudit
 from .executions import AsyncExecutions, AsyncStreams
 from .images import AsyncImages, AsyncSandboxImages
-from .platform import AsyncPlatform
 from .registries import AsyncRegistries
 from .requester import AsyncRequester
 from .sandboxes import AsyncSandboxes
@@ -28,17 +27,16 @@ from .users import AsyncUsers
 from .workspaces import AsyncWorkspaces
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 
-class AsyncModboxClient(AsyncPlatform):
+class AsyncModbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
-    The methods of the client itself are those of the Modbox platform; the
-    complete API is under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
+    The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
     ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``workspaces``,
-    ``users`` and ``audit``. All raise ModboxError. Threads may share
-    a client. Tasks of one event loop may share one for asyncio; that needs httpx or a ``transport``, and
+    ``users`` and ``audit``; AsyncSandbox is the object for one sandbox. All calls raise ModboxError. Threads may
+    share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
 
     ``token`` defaults to the environment's MODBOX_API_TOKEN. Instead, ``session`` is the tokens of
@@ -85,7 +83,7 @@ class AsyncModboxClient(AsyncPlatform):
     @classmethod
     async def login(
         cls, *, username: str, password: str, transport: Optional[AsyncTransport] = None, **options: Unpack[AsyncConnectOptions]
-    ) -> AsyncModboxClient:
+    ) -> Self:
         """Signs in by name, or e-mail address, and password, and returns a client for the session.
 
         Raises AuthError when either is wrong.
@@ -101,7 +99,7 @@ class AsyncModboxClient(AsyncPlatform):
         name: Optional[str] = None,
         transport: Optional[AsyncTransport] = None,
         **options: Unpack[AsyncConnectOptions],
-    ) -> AsyncModboxClient:
+    ) -> Self:
         """Uses a code up, chooses a password by it, and returns a client for the session.
 
         The code is that of an invitation, a new user, or a password that is to be chosen; ``name``
@@ -112,7 +110,7 @@ class AsyncModboxClient(AsyncPlatform):
     @classmethod
     async def _signed_in(
         cls, call: Call[UserSession], transport: Optional[AsyncTransport], options: AsyncConnectOptions
-    ) -> AsyncModboxClient:
+    ) -> Self:
         connect = {name: value for name, value in options.items() if name != "on_session"}
         settings = Settings.of(**{**DEFAULTS, **connect})
         transport = transport or default_async_transport(settings.ssl_context)
@@ -123,7 +121,7 @@ class AsyncModboxClient(AsyncPlatform):
             raise
         return cls(session=session, transport=transport, **options)
 
-    async def __aenter__(self) -> AsyncModboxClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

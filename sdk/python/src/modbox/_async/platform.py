@@ -10,16 +10,17 @@ from .. import _platform as calls
 from .._calls import MAX_WAIT_SECONDS
 from .._platform import AddedWorkspaceMember, DestroyResult, PlatformWorkspace, PlatformWorkspaces, ProvisionResult, SandboxDetail, SandboxList, WaitResult
 from .._schemas import Registry, Role, SandboxImage, SandboxImageChanges, SandboxImageOptions
-from .requester import AsyncRequester
+from .client import AsyncModbox
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class AsyncPlatform:
-    """The platform's calls of ModboxClient."""
+class AsyncModboxClient(AsyncModbox):
+    """AsyncModbox with the calls of the Modbox platform's client, so that programs for the platform run unchanged.
 
-    _requester: AsyncRequester
+    It exists for compatibility: new programs use AsyncSandbox.
+    """
 
     async def provision_sandbox(
         self,

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterator, Literal, Mappin
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import AsyncPages
-from .._schemas import CreateOptions, Event, Sandbox, SandboxState, Stats, Usage
+from .._schemas import CreateOptions, Event, SandboxInfo, SandboxState, Stats, Usage
 from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import AsyncSession
+from .code import AsyncCode, AsyncContexts
 from .files import AsyncFiles
 from .ports import AsyncPorts
 from .requester import AsyncRequester
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class AsyncSandboxes(AsyncStates):
+class AsyncSandboxes(AsyncStates, AsyncCode):
     """The sandboxes of a workspace; ``ref`` is a sandbox's id or name.
 
     One that does not exist raises NotFoundError.
@@ -34,19 +35,23 @@ class AsyncSandboxes(AsyncStates):
         self.files = AsyncFiles(requester)
         #: Saved states of a sandbox.
         self.checkpoints = AsyncCheckpoints(requester)
+        #: Interpreters of a sandbox that keep their state.
+        self.contexts = AsyncContexts(requester)
         #: Published ports of a sandbox.
         self.ports = AsyncPorts(requester)
 
-    async def create(self, **options: Unpack[CreateOptions]) -> Sandbox:
+    async def create(self, **options: Unpack[CreateOptions]) -> SandboxInfo:
         """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.
 
-        Without ``wait_seconds`` it is usually still provisioning when this returns. Raises
-        ConflictError when a different live sandbox has the name.
+        Without ``wait_seconds`` it is usually still provisioning when this returns, and a command would be refused
+        with ConflictError. With ``wait_seconds`` it runs, or it has failed: this call raises nothing then, check
+        ``state`` and ``cause``. AsyncSandbox.create waits, and raises the reason. Raises ConflictError when a
+        different live sandbox has the name, and QuotaError when the quota has no room.
         """
         return await self._requester.perform(calls.create(options))
 
     @asynccontextmanager
-    async def temporary(self, **options: Unpack[CreateOptions]) -> AsyncIterator[Sandbox]:
+    async def temporary(self, **options: Unpack[CreateOptions]) -> AsyncIterator[SandboxInfo]:
         """Makes a sandbox for a block of ``async with``: it runs when the block begins, and is deleted when it ends.
 
         Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
@@ -58,7 +63,7 @@ class AsyncSandboxes(AsyncStates):
         finally:
             await self.delete(sandbox.id)
 
-    async def get(self, ref: str) -> Sandbox:
+    async def get(self, ref: str) -> SandboxInfo:
         """Returns a sandbox; ended ones stay visible."""
         return await self._requester.perform(calls.get(ref))
 
@@ -71,17 +76,17 @@ class AsyncSandboxes(AsyncStates):
         snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
         cursor: Optional[str] = None,
-    ) -> AsyncPages[Sandbox]:
+    ) -> AsyncPages[SandboxInfo]:
         """Lists sandboxes, newest first; without ``states`` those that have not ended."""
         return AsyncPages(self._requester, calls.list_sandboxes(states, name, labels, snapshot_id), limit, cursor)
 
-    async def delete(self, ref: str) -> Sandbox:
+    async def delete(self, ref: str) -> SandboxInfo:
         """Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is."""
         return await self._requester.perform(calls.delete(ref))
 
     async def wait(
         self, ref: str, *, state: Literal["running", "paused", "destroyed", "failed"] = "running", timeout_seconds: float = 60
-    ) -> Sandbox:
+    ) -> SandboxInfo:
         """Returns as soon as the sandbox is in the state.
 
         Raises EndedError when it ended instead, TimeoutError when it did not get there in time.
@@ -139,9 +144,9 @@ class AsyncSandboxes(AsyncStates):
         max_output_bytes: Optional[int] = None,
         output: Literal["text", "bytes"] = "text",
     ) -> AnyExecResult:
-        """Runs a command to its end: exactly one of ``command`` (program and arguments) and ``shell`` (a script).
+        """Runs a command to its end: exactly one of ``command`` (a list of program and arguments) and ``shell`` (a script).
 
-        A command that fails is no error: look at ``exit_code``. It is ended after
+        A string as ``command`` raises TypeError. A command that fails is no error: look at ``exit_code``. It is ended after
         ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
         ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). It is never sent twice.
         What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
@@ -221,15 +226,15 @@ class AsyncSandboxes(AsyncStates):
 
     async def update(
         self, ref: str, *, ttl_seconds: Optional[int] = None, checkpoint_interval_seconds: Optional[int] = None
-    ) -> Sandbox:
-        """Changes settings of a sandbox; None leaves one as it is.
+    ) -> SandboxInfo:
+        """Changes settings of a sandbox; None leaves a setting as it is.
 
-        ``ttl_seconds`` is how long it may live from now on, in every state; 0 removes the limit.
+        The sandbox ends ``ttl_seconds`` from now; 0 removes the limit.
         ``checkpoint_interval_seconds`` 0 switches automatic checkpoints off and deletes the automatic checkpoint.
         """
         return await self._requester.perform(calls.update(ref, ttl_seconds, checkpoint_interval_seconds))
 
-    async def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
+    async def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> SandboxInfo:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
 
         Switching it off cuts its connections; ``ports`` replaces the list of published ports, and a port

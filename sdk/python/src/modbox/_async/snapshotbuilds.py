@@ -40,7 +40,7 @@ class AsyncSnapshotBuilds:
         """As build, and tells what happens meanwhile. The last event is ``done``, or an error is raised.
 
         A connection that breaks while the build is made does not end it. Closing the iterator at ``begun`` or
-        ``uploading`` makes nothing; later, the build goes on: ``ModboxClient`` waits for it in a thread that keeps no program from its end.
+        ``uploading`` makes nothing; later, the build goes on: ``Modbox`` waits for it in a thread that keeps no program from its end.
         """
         begun = await self._requester.perform(calls.begin(runtime, options))
         unchanged = calls.unchanged(begun)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from .. import _stateful as calls
 from .._pages import AsyncPages
-from .._schemas import Checkpoint, Sandbox, Timeouts
+from .._schemas import Checkpoint, SandboxInfo, Timeouts
 from .._stateful import Memory
 from ..records import Forked
 from .requester import AsyncRequester
@@ -17,14 +17,14 @@ class AsyncStates:
 
     _requester: AsyncRequester
 
-    async def pause(self, ref: str) -> Sandbox:
+    async def pause(self, ref: str) -> SandboxInfo:
         """Saves a sandbox, ends its processes and frees its memory; returns when that is done.
 
         Calls into a paused sandbox resume it.
         """
         return await self._requester.perform(calls.pause(ref))
 
-    async def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> Sandbox:
+    async def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:
         """Brings a paused sandbox back and returns when it can be used.
 
         Where its memory cannot be brought back it is started anew with its files, and
@@ -43,7 +43,7 @@ class AsyncStates:
         env: Optional[Mapping[str, str]] = None,
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
-        timeouts: Optional[Timeouts] = None,
+        timeouts: Union[Timeouts, Mapping[str, Any], None] = None,
         wait_for_quota_seconds: Optional[int] = None,
     ) -> List[Forked]:
         """Makes sandboxes (one, or ``count``, at most 100) with the memory, processes and files of a running or paused one.
@@ -77,7 +77,7 @@ class AsyncCheckpoints:
         """Lists them, oldest first."""
         return AsyncPages(self._requester, calls.list_checkpoints(ref), limit, cursor)
 
-    async def restore(self, ref: str, checkpoint: str) -> Sandbox:
+    async def restore(self, ref: str, checkpoint: str) -> SandboxInfo:
         """Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays."""
         return await self._requester.perform(calls.restore_checkpoint(ref, checkpoint))
 

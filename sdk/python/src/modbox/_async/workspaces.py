@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Mapping, Optional, Union
 
 from .. import _workspaces as calls
 from .._pages import AsyncPages
@@ -80,6 +80,6 @@ class AsyncWorkspaces:
         """The workspace's quota and what is used of it."""
         return await self._requester.perform(calls.get_quota(workspace_id))
 
-    async def set_quota(self, workspace_id: str, quota: Quota) -> QuotaReport:
+    async def set_quota(self, workspace_id: str, quota: Union[Quota, Mapping[str, Any]]) -> QuotaReport:
         """Replaces what was set for the workspace. For administrators."""
         return await self._requester.perform(calls.set_quota(workspace_id, quota))

@@ -19,7 +19,6 @@ from .account import Account
 from .audit import Audit
 from .executions import Executions, Streams
 from .images import Images, SandboxImages
-from .platform import Platform
 from .registries import Registries
 from .requester import Requester
 from .sandboxes import Sandboxes
@@ -29,17 +28,16 @@ from .users import Users
 from .workspaces import Workspaces
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 
-class ModboxClient(Platform):
+class Modbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
-    The methods of the client itself are those of the Modbox platform; the
-    complete API is under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
+    The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
     ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``workspaces``,
-    ``users`` and ``audit``. All raise ModboxError. Threads may share
-    a client. Tasks of one event loop may share one for asyncio; that needs httpx or a ``transport``, and
+    ``users`` and ``audit``; Sandbox is the object for one sandbox. All calls raise ModboxError. Threads may
+    share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
 
     ``token`` defaults to the environment's MODBOX_API_TOKEN. Instead, ``session`` is the tokens of
@@ -86,7 +84,7 @@ class ModboxClient(Platform):
     @classmethod
     def login(
         cls, *, username: str, password: str, transport: Optional[Transport] = None, **options: Unpack[ConnectOptions]
-    ) -> ModboxClient:
+    ) -> Self:
         """Signs in by name, or e-mail address, and password, and returns a client for the session.
 
         Raises AuthError when either is wrong.
@@ -102,7 +100,7 @@ class ModboxClient(Platform):
         name: Optional[str] = None,
         transport: Optional[Transport] = None,
         **options: Unpack[ConnectOptions],
-    ) -> ModboxClient:
+    ) -> Self:
         """Uses a code up, chooses a password by it, and returns a client for the session.
 
         The code is that of an invitation, a new user, or a password that is to be chosen; ``name``
@@ -113,7 +111,7 @@ class ModboxClient(Platform):
     @classmethod
     def _signed_in(
         cls, call: Call[UserSession], transport: Optional[Transport], options: ConnectOptions
-    ) -> ModboxClient:
+    ) -> Self:
         connect = {name: value for name, value in options.items() if name != "on_session"}
         settings = Settings.of(**{**DEFAULTS, **connect})
         transport = transport or default_transport(settings.ssl_context)
@@ -124,7 +122,7 @@ class ModboxClient(Platform):
             raise
         return cls(session=session, transport=transport, **options)
 
-    def __enter__(self) -> ModboxClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

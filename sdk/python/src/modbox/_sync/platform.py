@@ -11,16 +11,17 @@ from .. import _platform as calls
 from .._calls import MAX_WAIT_SECONDS
 from .._platform import AddedWorkspaceMember, DestroyResult, PlatformWorkspace, PlatformWorkspaces, ProvisionResult, SandboxDetail, SandboxList, WaitResult
 from .._schemas import Registry, Role, SandboxImage, SandboxImageChanges, SandboxImageOptions
-from .requester import Requester
+from .client import Modbox
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Platform:
-    """The platform's calls of ModboxClient."""
+class ModboxClient(Modbox):
+    """Modbox with the calls of the Modbox platform's client, so that programs for the platform run unchanged.
 
-    _requester: Requester
+    It exists for compatibility: new programs use Sandbox.
+    """
 
     def provision_sandbox(
         self,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Generator, Iterator, Literal, Mapping, Optiona
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import Page
-from .._schemas import CreateOptions, Event, Sandbox, SandboxState, Stats, Usage
+from .._schemas import CreateOptions, Event, SandboxInfo, SandboxState, Stats, Usage
 from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import Session
+from .code import Code, Contexts
 from .files import Files
 from .ports import Ports
 from .requester import Requester
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Sandboxes(States):
+class Sandboxes(States, Code):
     """The sandboxes of a workspace; ``ref`` is a sandbox's id or name.
 
     One that does not exist raises NotFoundError.
@@ -35,19 +36,23 @@ class Sandboxes(States):
         self.files = Files(requester)
         #: Saved states of a sandbox.
         self.checkpoints = Checkpoints(requester)
+        #: Interpreters of a sandbox that keep their state.
+        self.contexts = Contexts(requester)
         #: Published ports of a sandbox.
         self.ports = Ports(requester)
 
-    def create(self, **options: Unpack[CreateOptions]) -> Sandbox:
+    def create(self, **options: Unpack[CreateOptions]) -> SandboxInfo:
         """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.
 
-        Without ``wait_seconds`` it is usually still provisioning when this returns. Raises
-        ConflictError when a different live sandbox has the name.
+        Without ``wait_seconds`` it is usually still provisioning when this returns, and a command would be refused
+        with ConflictError. With ``wait_seconds`` it runs, or it has failed: this call raises nothing then, check
+        ``state`` and ``cause``. Sandbox.create waits, and raises the reason. Raises ConflictError when a
+        different live sandbox has the name, and QuotaError when the quota has no room.
         """
         return self._requester.perform(calls.create(options))
 
     @contextmanager
-    def temporary(self, **options: Unpack[CreateOptions]) -> Iterator[Sandbox]:
+    def temporary(self, **options: Unpack[CreateOptions]) -> Iterator[SandboxInfo]:
         """Makes a sandbox for a block of ``with``: it runs when the block begins, and is deleted when it ends.
 
         Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
@@ -59,7 +64,7 @@ class Sandboxes(States):
         finally:
             self.delete(sandbox.id)
 
-    def get(self, ref: str) -> Sandbox:
+    def get(self, ref: str) -> SandboxInfo:
         """Returns a sandbox; ended ones stay visible."""
         return self._requester.perform(calls.get(ref))
 
@@ -72,17 +77,17 @@ class Sandboxes(States):
         snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
         cursor: Optional[str] = None,
-    ) -> Page[Sandbox]:
+    ) -> Page[SandboxInfo]:
         """Lists sandboxes, newest first; without ``states`` those that have not ended."""
         return Page(self._requester, calls.list_sandboxes(states, name, labels, snapshot_id), limit, cursor)
 
-    def delete(self, ref: str) -> Sandbox:
+    def delete(self, ref: str) -> SandboxInfo:
         """Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is."""
         return self._requester.perform(calls.delete(ref))
 
     def wait(
         self, ref: str, *, state: Literal["running", "paused", "destroyed", "failed"] = "running", timeout_seconds: float = 60
-    ) -> Sandbox:
+    ) -> SandboxInfo:
         """Returns as soon as the sandbox is in the state.
 
         Raises EndedError when it ended instead, TimeoutError when it did not get there in time.
@@ -140,9 +145,9 @@ class Sandboxes(States):
         max_output_bytes: Optional[int] = None,
         output: Literal["text", "bytes"] = "text",
     ) -> AnyExecResult:
-        """Runs a command to its end: exactly one of ``command`` (program and arguments) and ``shell`` (a script).
+        """Runs a command to its end: exactly one of ``command`` (a list of program and arguments) and ``shell`` (a script).
 
-        A command that fails is no error: look at ``exit_code``. It is ended after
+        A string as ``command`` raises TypeError. A command that fails is no error: look at ``exit_code``. It is ended after
         ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
         ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). It is never sent twice.
         What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
@@ -222,15 +227,15 @@ class Sandboxes(States):
 
     def update(
         self, ref: str, *, ttl_seconds: Optional[int] = None, checkpoint_interval_seconds: Optional[int] = None
-    ) -> Sandbox:
-        """Changes settings of a sandbox; None leaves one as it is.
+    ) -> SandboxInfo:
+        """Changes settings of a sandbox; None leaves a setting as it is.
 
-        ``ttl_seconds`` is how long it may live from now on, in every state; 0 removes the limit.
+        The sandbox ends ``ttl_seconds`` from now; 0 removes the limit.
         ``checkpoint_interval_seconds`` 0 switches automatic checkpoints off and deletes the automatic checkpoint.
         """
         return self._requester.perform(calls.update(ref, ttl_seconds, checkpoint_interval_seconds))
 
-    def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
+    def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> SandboxInfo:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
 
         Switching it off cuts its connections; ``ports`` replaces the list of published ports, and a port

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from .. import _stateful as calls
 from .._pages import Page
-from .._schemas import Checkpoint, Sandbox, Timeouts
+from .._schemas import Checkpoint, SandboxInfo, Timeouts
 from .._stateful import Memory
 from ..records import Forked
 from .requester import Requester
@@ -18,14 +18,14 @@ class States:
 
     _requester: Requester
 
-    def pause(self, ref: str) -> Sandbox:
+    def pause(self, ref: str) -> SandboxInfo:
         """Saves a sandbox, ends its processes and frees its memory; returns when that is done.
 
         Calls into a paused sandbox resume it.
         """
         return self._requester.perform(calls.pause(ref))
 
-    def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> Sandbox:
+    def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:
         """Brings a paused sandbox back and returns when it can be used.
 
         Where its memory cannot be brought back it is started anew with its files, and
@@ -44,7 +44,7 @@ class States:
         env: Optional[Mapping[str, str]] = None,
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
-        timeouts: Optional[Timeouts] = None,
+        timeouts: Union[Timeouts, Mapping[str, Any], None] = None,
         wait_for_quota_seconds: Optional[int] = None,
     ) -> List[Forked]:
         """Makes sandboxes (one, or ``count``, at most 100) with the memory, processes and files of a running or paused one.
@@ -78,7 +78,7 @@ class Checkpoints:
         """Lists them, oldest first."""
         return Page(self._requester, calls.list_checkpoints(ref), limit, cursor)
 
-    def restore(self, ref: str, checkpoint: str) -> Sandbox:
+    def restore(self, ref: str, checkpoint: str) -> SandboxInfo:
         """Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays."""
         return self._requester.perform(calls.restore_checkpoint(ref, checkpoint))
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Mapping, Optional, Union
 
 from .. import _workspaces as calls
 from .._pages import Page
@@ -81,6 +81,6 @@ class Workspaces:
         """The workspace's quota and what is used of it."""
         return self._requester.perform(calls.get_quota(workspace_id))
 
-    def set_quota(self, workspace_id: str, quota: Quota) -> QuotaReport:
+    def set_quota(self, workspace_id: str, quota: Union[Quota, Mapping[str, Any]]) -> QuotaReport:
         """Replaces what was set for the workspace. For administrators."""
         return self._requester.perform(calls.set_quota(workspace_id, quota))

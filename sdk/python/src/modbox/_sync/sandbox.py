@@ -1,0 +1,343 @@
+# Made from ../_async/sandbox.py by tools/unasync.py. Change that file, then run make gen.
+"""The object for one sandbox."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Type, Union
+
+from .._default import default_client
+from .._output import Callback, tell
+from .._pages import Page
+from .._schemas import CodeContext, CreateOptions, PortAccess, SandboxInfo, SandboxState, Snapshot
+from .._stateful import Memory
+from ..code import CodeCollector, CodeOutput, CodeResult
+from ..errors import EndedError, SandboxFailedError, TimeoutError, new_error
+from ..models import ExecResult
+from .client import Modbox
+from .commands import Commands
+from .sandboxfiles import SandboxFiles
+from .sandboxparts import SandboxCheckpoints, SandboxContexts, SandboxPorts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: The life of a sandbox that is created without ttl_seconds.
+_TTL_SECONDS = 900
+#: How long create and connect wait for a sandbox to run.
+_WAIT_SECONDS = 60
+#: A wait in the request that creates a sandbox; longer waits are requests of their own.
+_FIRST_WAIT_SECONDS = 60
+_ENDED = ("destroyed", "failed")
+#: The states of a sandbox of the same name and request that was there before.
+_RESUMABLE = ("pausing", "paused", "resuming")
+
+
+class Sandbox:
+    """A sandbox: a Linux machine of its own for code that nobody has reviewed.
+
+    ``create`` makes a sandbox, ``connect`` finds it again. The object is a context manager, whose end deletes the
+    sandbox. ``client`` of ``create``, ``connect`` and ``list`` is by default a client for the environment's MODBOX_URL
+    and MODBOX_API_TOKEN. ``client.sandboxes`` has the calls that this object does not have.
+    """
+
+    def __init__(self, client: Modbox, info: SandboxInfo) -> None:
+        #: The client that makes the calls.
+        self.client = client
+        #: The last known record; ``refresh`` gets it as it is now.
+        self.info = info
+        #: Files: read, write, list, watch, archives.
+        self.files = SandboxFiles(client.sandboxes.files, info.id)
+        #: Commands in the foreground and in the background.
+        self.commands = Commands(client, info.id)
+        #: Interpreters that keep their state, for ``run_code``.
+        self.contexts = SandboxContexts(client.sandboxes.contexts, info.id)
+        #: Ports with URLs of their own.
+        self.ports = SandboxPorts(client.sandboxes.ports, info.id)
+        #: Saved states, memory included.
+        self.checkpoints = SandboxCheckpoints(client.sandboxes.checkpoints, info.id)
+
+    @classmethod
+    def create(cls, *, client: Optional[Modbox] = None, **options: Unpack[CreateOptions]) -> Sandbox:
+        """Creates a sandbox, described by the members of CreateOptions, and returns it when it runs.
+
+        Without ``image`` it has the workspace's default image. It ends by itself ``ttl_seconds`` after the request,
+        900 (15 minutes) when omitted, unless ``set_timeout`` gives it another time; 0 is no limit. When a sandbox of
+        the ``name`` was made by the same request, ``create`` returns it, resumed if it is paused.
+
+        Raises SandboxFailedError, with the cause, when it fails; TimeoutError, and deletes it, when it does not run
+        after ``wait_seconds``, 60 when omitted (with 0 it returns at once, before the sandbox runs); QuotaError when the quota has no room; ConflictError when a different
+        live sandbox has the ``name``; ValidationError for a wrong option.
+        """
+        client = client or default_client()
+        wait_seconds = options.get("wait_seconds")
+        wait_seconds = _WAIT_SECONDS if wait_seconds is None else wait_seconds
+        options["wait_seconds"] = min(wait_seconds, _FIRST_WAIT_SECONDS)
+        if options.get("ttl_seconds") is None:
+            options["ttl_seconds"] = _TTL_SECONDS
+        info = client.sandboxes.create(**options)
+        if info.state == "provisioning" and wait_seconds > 0:
+            info = cls._started(client, info, wait_seconds)
+        if info.state in _ENDED and (info.cause is None or info.cause.code != "completed"):
+            raise SandboxFailedError(info)
+        if info.state in _RESUMABLE:
+            info = cls._resumed(client, info)
+        return cls(client, info)
+
+    @classmethod
+    def _started(cls, client: Modbox, info: SandboxInfo, wait_seconds: int) -> SandboxInfo:
+        """Waits for a new sandbox to run or to fail; deletes it when that takes too long."""
+        try:
+            return client.sandboxes.wait(info.id, timeout_seconds=max(0, wait_seconds - _FIRST_WAIT_SECONDS))
+        except EndedError:
+            return client.sandboxes.get(info.id)
+        except TimeoutError as err:
+            client.sandboxes.delete(info.id)
+            message = f"sandbox {info.name} did not run within {wait_seconds} s and was deleted; wait_seconds sets the limit"
+            raise new_error("timeout", message) from err
+        except BaseException:
+            client.sandboxes.delete(info.id)
+            raise
+
+    @classmethod
+    def connect(cls, id_or_name: str, *, client: Optional[Modbox] = None) -> Sandbox:
+        """Returns the sandbox with an id or name when it runs; a paused sandbox is resumed.
+
+        Raises NotFoundError when there is none, EndedError when it has ended, TimeoutError when it does not run
+        within 60 seconds.
+        """
+        client = client or default_client()
+        info = client.sandboxes.get(id_or_name)
+        if info.state == "destroying":
+            raise new_error("ended", f"sandbox {id_or_name} is being deleted")
+        return cls(client, cls._resumed(client, info))
+
+    @classmethod
+    def _resumed(cls, client: Modbox, info: SandboxInfo) -> SandboxInfo:
+        """Returns the record of the sandbox when it runs."""
+        if info.state == "pausing":
+            info = client.sandboxes.wait(info.id, state="paused", timeout_seconds=_WAIT_SECONDS)
+        if info.state == "paused":
+            info = client.sandboxes.resume(info.id)
+        if info.state != "running":
+            info = client.sandboxes.wait(info.id, timeout_seconds=_WAIT_SECONDS)
+        return info
+
+    @classmethod
+    def list(
+        cls,
+        *,
+        client: Optional[Modbox] = None,
+        states: Sequence[SandboxState] = (),
+        name: Optional[str] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        snapshot_id: Optional[str] = None,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> Page[SandboxInfo]:
+        """Lists the records of sandboxes, newest first; without ``states`` the sandboxes that have not ended."""
+        client = client or default_client()
+        return client.sandboxes.list(
+            states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor
+        )
+
+    @property
+    def id(self) -> str:
+        """Its identifier."""
+        return self.info.id
+
+    @property
+    def name(self) -> str:
+        """Its name: the caller's, or one that the server chose."""
+        return self.info.name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.info.state} {self.id}>"
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], err: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.delete()
+
+    def refresh(self) -> SandboxInfo:
+        """Gets the record as it is now; the record of an ended sandbox has its ``cause``."""
+        self.info = self.client.sandboxes.get(self.id)
+        return self.info
+
+    def run(
+        self,
+        command: Union[str, Sequence[str]],
+        *,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        on_stdout: Optional[Callback[str]] = None,
+        on_stderr: Optional[Callback[str]] = None,
+        check: bool = False,
+        max_output_bytes: Optional[int] = None,
+    ) -> ExecResult[str]:
+        """Runs a command to its end and returns its exit code and output.
+
+        A string goes to a shell (bash, or sh in an image without bash), a list does not. ``cwd`` is by default the
+        image's working directory; ``env`` is added to the sandbox's environment; ``user`` is a name or a uid; ``stdin``
+        is the command's input. The command is killed after ``timeout_seconds`` (60 when omitted), and ``timed_out``
+        of the result is set. ``on_stdout`` and ``on_stderr`` get the output as text as it comes. The result has the
+        first ``max_output_bytes`` of each of stdout and stderr (1 MiB when omitted).
+
+        A command that fails raises nothing, unless ``check`` is set: then CommandError, with the result in it. Raises
+        ProgramNotFoundError for a program, and FileNotFoundError for a ``cwd``, that does not exist; EndedError for a
+        sandbox that has ended; ConnectionError if the connection breaks before the end. An exception, also one of a
+        callback, kills the command. The client never sends a command twice.
+        """
+        return self.commands.run(
+            command,
+            cwd=cwd,
+            env=env,
+            user=user,
+            stdin=stdin,
+            timeout_seconds=timeout_seconds,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            check=check,
+            max_output_bytes=max_output_bytes,
+        )
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: Optional[str] = None,
+        context: Union[CodeContext, str, None] = None,
+        timeout_seconds: Optional[int] = None,
+        on_stdout: Optional[Callback[str]] = None,
+        on_stderr: Optional[Callback[str]] = None,
+        on_result: Optional[Callback[CodeOutput]] = None,
+    ) -> CodeResult:
+        """Runs code in an interpreter that keeps its variables between calls, and returns its output, values and error.
+
+        ``language`` is ``python`` (the default), ``javascript``, ``typescript``, ``bash`` or ``r``; ``context``, of
+        ``contexts.create``, selects another interpreter than the default one of the language. Code that has not ended
+        after ``timeout_seconds`` (60 when omitted) is interrupted. ``on_stdout`` and ``on_stderr`` get text, and
+        ``on_result`` gets values, such as plots, as they come.
+
+        Code that fails raises nothing: check ``status`` and ``error`` of the result. Raises an error of code
+        ``unsupported`` for a language that the image does not have, NotFoundError for a context that does not exist,
+        EndedError for a sandbox that has ended, ConnectionError if the connection breaks before the end. An exception,
+        also one of a callback, interrupts the code. The client never sends code twice.
+        """
+        events = self.client.sandboxes.run_code_stream(
+            self.id,
+            code,
+            language=language,
+            context_id=context.id if isinstance(context, CodeContext) else context,
+            timeout_seconds=timeout_seconds,
+        )
+        collector = CodeCollector()
+        try:
+            for event in events:
+                collector.add(event)
+                if event.type == "stdout":
+                    tell(on_stdout, event.text)
+                elif event.type == "stderr":
+                    tell(on_stderr, event.text)
+                elif event.result is not None:
+                    tell(on_result, event.result)
+        finally:
+            events.close()
+        return collector.result()
+
+    def url(self, port: int, *, access: Optional[PortAccess] = None) -> str:
+        """Publishes a port, unless it is published, and returns its URL, which leads to this port and to nothing else.
+
+        A new port is ``public``: the URL suffices. For ``private`` visitors also need an API token or a signed link,
+        as of ``ports.create_link``. ``access`` changes the access of a port that is published; when omitted it stays.
+        """
+        if access is None:
+            for published in self.ports.list():
+                if published.port == port:
+                    return published.url
+        return (self.ports.publish(port, access=access)).url
+
+    def set_timeout(self, seconds: int) -> SandboxInfo:
+        """Sets when the sandbox ends: so many seconds from now, 60 to 86400; 0 is never. Returns the new record."""
+        self.info = self.client.sandboxes.update(self.id, ttl_seconds=seconds)
+        return self.info
+
+    def pause(self) -> SandboxInfo:
+        """Saves memory and files and frees the memory; returns when that is done. The next call into it resumes it."""
+        self.info = self.client.sandboxes.pause(self.id)
+        return self.info
+
+    def resume(self, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:
+        """Resumes a paused sandbox and returns when it runs.
+
+        When its memory cannot be restored it starts again with its files, and ``memory_lost_reason`` says why; with
+        memory ``require`` it stays paused instead, and an error of code ``unsupported`` is raised; with ``discard`` it
+        starts again in any case. Raises QuotaError when the quota has no room, after ``wait_for_quota_seconds``.
+        """
+        self.info = self.client.sandboxes.resume(self.id, memory=memory, wait_for_quota_seconds=wait_for_quota_seconds)
+        return self.info
+
+    def fork(
+        self,
+        *,
+        count: int = 1,
+        names: Optional[Sequence[str]] = None,
+        env: Optional[Mapping[str, str]] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        ttl_seconds: Optional[int] = None,
+        wait_for_quota_seconds: Optional[int] = None,
+    ) -> List[Sandbox]:
+        """Makes ``count`` sandboxes (at most 100) with the memory, processes and files of this one; returns when they run.
+
+        ``env`` and ``labels`` are added to this sandbox's; the ttl is this sandbox's unless ``ttl_seconds`` is given.
+        Raises the error of the first sandbox that could not be made, and deletes the others.
+        """
+        forks = self.client.sandboxes.fork(
+            self.id,
+            count=count,
+            names=names,
+            env=env,
+            labels=labels,
+            ttl_seconds=ttl_seconds,
+            wait_for_quota_seconds=wait_for_quota_seconds,
+        )
+        error = next((fork.error for fork in forks if fork.error is not None), None)
+        made = [fork.sandbox for fork in forks if fork.sandbox is not None]
+        if error is not None:
+            for info in made:
+                self.client.sandboxes.delete(info.id)
+            raise error
+        return [Sandbox(self.client, info) for info in made]
+
+    def snapshot(
+        self,
+        *,
+        name: Optional[str] = None,
+        tag: Optional[str] = None,
+        description: Optional[str] = None,
+        message: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        public: Optional[bool] = None,
+    ) -> Snapshot:
+        """Saves the files, without memory; Sandbox.create with ``snapshot`` makes sandboxes from them.
+
+        The server chooses a ``name`` when there is none. ``tag``, by default ``latest``, is taken from the snapshot of
+        the name that had it. With ``public`` every workspace may read it.
+        """
+        return self.client.snapshots.create(
+            self.id, name=name, tag=tag, description=description, message=message, metadata=metadata, public=public
+        )
+
+    def delete(self) -> SandboxInfo:
+        """Deletes the sandbox with its processes and files, and returns its last record when nothing of it is left.
+
+        A sandbox that has ended stays as it is.
+        """
+        self.info = self.client.sandboxes.delete(self.id)
+        return self.info
