@@ -96,7 +96,7 @@ class SandboxFailedError(EndedError):
 
     def __init__(self, info: SandboxInfo) -> None:
         why = info.cause.message if info.cause else "the server gave no reason"
-        super().__init__("ended", f"sandbox {info.name} ({info.image}) is {info.state}: {why}")
+        super().__init__("ended", f"sandbox {info.name} ({info.image}) failed: {why}")
         #: Its last record.
         self.info = info
         #: The reason of its end; None when it is not known.

@@ -32,7 +32,7 @@ class SandboxTest(unittest.TestCase):
 
     def test_an_image_that_does_not_exist(self):
         with self.assertRaises(modbox.SandboxFailedError) as caught:
-            Sandbox.create(image="modbox/there-is-no-such-image")
+            Sandbox.create(image="127.0.0.1:1/there-is-no-such-image")
         self.assertEqual(caught.exception.cause.code, "image")
 
     def test_run(self):
@@ -141,21 +141,21 @@ class SandboxTest(unittest.TestCase):
 
     def test_states(self):
         with Sandbox.create(image="modbox/code-exec", ttl_seconds=600) as sbx:
-            sbx.files.write("/tmp/a", "first")
+            sbx.files.write("a", "first")
             sbx.checkpoints.create(name="before")
-            sbx.files.write("/tmp/a", "second")
+            sbx.files.write("a", "second")
             sbx.checkpoints.restore("before")
-            self.assertEqual(sbx.files.read("/tmp/a"), "first")
+            self.assertEqual(sbx.files.read("a"), "first")
             self.assertEqual(sbx.pause().state, "paused")
             self.assertEqual(Sandbox.connect(sbx.id).info.state, "running")
             sbx.pause()
             self.assertEqual(sbx.resume().state, "running")
             (child,) = sbx.fork(env={"ROLE": "worker"})
             with child:
-                self.assertEqual(child.run("cat /tmp/a; echo $ROLE").stdout, "firstworker\n")
+                self.assertEqual(child.run("cat a; echo $ROLE").stdout, "firstworker\n")
             snapshot = sbx.snapshot(name=f"py-{sbx.name}")
         with Sandbox.create(snapshot=snapshot.id) as copy:
-            self.assertEqual(copy.files.read("/tmp/a"), "first")
+            self.assertEqual(copy.files.read("a"), "first")
         copy.client.snapshots.delete(snapshot.id)
 
 
@@ -183,7 +183,7 @@ class AsyncSandboxTest(unittest.IsolatedAsyncioTestCase):
             run.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await run
-            gone = "until ! pgrep -f 'sleep 600' > /dev/null; do sleep 0.1; done"
+            gone = "until ! pgrep -f '[s]leep 600' > /dev/null; do sleep 0.1; done"
             await sbx.run(gone, check=True)
 
 

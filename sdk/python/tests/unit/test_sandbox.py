@@ -89,11 +89,11 @@ class CreateTest(unittest.TestCase):
             return caught.exception.cause, caught.exception.code, str(caught.exception), caught.exception.info.id
 
         # It fails within the request that creates it, or later.
-        for first in (failed, wire_sandbox(state="provisioning")):
+        for first in (failed, {**failed, "state": "destroying"}, wire_sandbox(state="provisioning")):
             server = Server(self, lambda seen, handler, n: send_json(handler, first if seen.method == "POST" else failed))
             cause, code, message, sandbox_id = both(server.url, test)
             self.assertEqual((cause.code, code, sandbox_id), ("image", "ended", ID))
-            self.assertIn("is failed: no image modbox/nothing", message)
+            self.assertIn("failed: no image modbox/nothing", message)
 
     def test_a_sandbox_that_does_not_run_in_time_is_deleted(self):
         server = Server(self, lambda seen, handler, n: send_json(handler, wire_sandbox(state="provisioning")))

@@ -28,7 +28,8 @@ _TTL_SECONDS = 900
 _WAIT_SECONDS = 60
 #: A wait in the request that creates a sandbox; longer waits are requests of their own.
 _FIRST_WAIT_SECONDS = 60
-_ENDED = ("destroyed", "failed")
+#: A sandbox that fails is first destroyed, with the cause in its record.
+_ENDED = ("destroying", "destroyed", "failed")
 #: The states of a sandbox of the same name and request that was there before.
 _RESUMABLE = ("pausing", "paused", "resuming")
 
