@@ -87,12 +87,6 @@ async def perform(client, call, args):
     for name in call.split("."):
         target = getattr(target, name)
     args = dict(args)
-    if "resources" in args:
-        args["resources"] = modbox.Resources(**args["resources"])
-    if "timeouts" in args:
-        args["timeouts"] = modbox.Timeouts(**args["timeouts"])
-    if "network" in args:
-        args["network"] = modbox.NetworkOptions(**args["network"])
     if "content" in args:
         args["content"] = base64.b64decode(args["content"]["base64"])
     if call in ("users.create", "sandbox_images.create", "images.pull", "account.set_password"):
