@@ -28,6 +28,10 @@ class _Formats:
         value = self._find(mime)
         return None if value is None else str(value)
 
+    def _object(self, mime: str) -> Optional[Dict[str, Any]]:
+        value = self._find(mime)
+        return value if isinstance(value, dict) else None
+
     @property
     def html(self) -> Optional[str]:
         """HTML, such as the table of a data frame; None without it."""
@@ -67,6 +71,16 @@ class _Formats:
     def json(self) -> Any:
         """A value of JSON (dict, list, str, …); None without it."""
         return self._find("application/json")
+
+    @property
+    def chart(self) -> Optional[Dict[str, Any]]:
+        """A figure of Matplotlib as data: ``type``, ``title``, axes and ``elements``; None without it. docs/run-code.md has the members."""
+        return self._object("application/vnd.modbox.chart+json")
+
+    @property
+    def table(self) -> Optional[Dict[str, Any]]:
+        """A data frame as data: ``schema``, ``data`` (the first rows, as dicts), ``total_rows`` and ``total_columns``; None without it."""
+        return self._object("application/vnd.dataresource+json")
 
     def _repr_html_(self) -> Optional[str]:
         return self.html

@@ -5,7 +5,7 @@ import time
 import unittest
 from pathlib import Path
 
-from modbox import ModboxClient, Sandbox
+from modbox import CommandError, ModboxClient, Sandbox
 
 TEXT = (Path(__file__).parents[4] / "docs" / "sdk.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -23,5 +23,5 @@ class DocsTest(unittest.TestCase):
                 def show(*values, printed=printed):
                     printed.append(" ".join(map(str, values)).strip())
 
-                exec(compile(example, f"docs/sdk.md, example {i + 1}", "exec"), {"modbox": modbox, "ModboxClient": ModboxClient, "Sandbox": Sandbox, "time": time, "print": show})
+                exec(compile(example, f"docs/sdk.md, example {i + 1}", "exec"), {"modbox": modbox, "ModboxClient": ModboxClient, "Sandbox": Sandbox, "CommandError": CommandError, "time": time, "print": show})
                 self.assertEqual(printed, told)

@@ -10,7 +10,12 @@ from test_executions import perform
 from test_sandbox import BOX, done, with_box
 
 PNG = b"\x89PNG\r\n"
-PLOT = {"main": False, "data": {"image/png": base64.b64encode(PNG).decode(), "text/plain": "<Figure>"}}
+CHART, TABLE = {"type": "line", "elements": []}, {"schema": {}, "data": [{"a": 1}], "total_rows": 1}
+PLOT = {
+    "main": False,
+    "data": {"image/png": base64.b64encode(PNG).decode(), "text/plain": "<Figure>", "application/vnd.modbox.chart+json": CHART},
+}
+FRAME = {"data": {"text/plain": "a", "application/vnd.dataresource+json": TABLE}}
 VALUE = {"main": True, "data": {"text/plain": "21", "text/html": "<b>21</b>", "application/json": {"n": 21}}, "omitted": ["application/pdf"]}
 STARTED = {"type": "started", "context_id": "python", "restarted": True}
 END = {"type": "end", "status": "ok", "execution_count": 4, "duration_ms": 3}
@@ -45,6 +50,11 @@ class CodeTest(unittest.TestCase):
         for shown in (got, got.results[0]):
             self.assertEqual(shown._repr_png_(), PNG)
         self.assertEqual((got._repr_html_(), got.results[0]._repr_html_(), got._repr_svg_()), ("<b>21</b>", None, None))
+
+    def test_figures_and_data_frames_are_data(self):
+        got, _ = self.run_code(STARTED, {"type": "result", "result": PLOT}, {"type": "result", "result": FRAME}, END)
+        self.assertEqual((got.chart, got.table), (CHART, TABLE))
+        self.assertEqual((got.results[1].chart, got.results[1].table), (None, TABLE))
 
     def test_a_value_that_replaces_an_earlier_value(self):
         first, second = ({"display_id": "d", "data": {"text/plain": text}} for text in ("10%", "100%"))
