@@ -30,6 +30,13 @@ class SandboxTest(unittest.TestCase):
         with self.assertRaises(modbox.EndedError):
             sbx.run("true")
 
+    def test_set_timeout(self):
+        with Sandbox.create(image="modbox/code-exec", ttl_seconds=600) as sbx:
+            first = sbx.info.deadline
+            info = sbx.set_timeout(3600)
+            self.assertEqual((info.ttl_seconds, info.deadline > first), (3600, True))
+            self.assertIsNone(sbx.set_timeout(0).deadline)
+
     def test_an_image_that_does_not_exist(self):
         with self.assertRaises(modbox.SandboxFailedError) as caught:
             Sandbox.create(image="127.0.0.1:1/there-is-no-such-image")
