@@ -33,6 +33,7 @@ if [ "${1:-}" = --test ]; then
 	need /usr/lib/python3/dist-packages/wsproto python3-wsproto
 	need /usr/lib/python3/dist-packages/ipykernel python3-ipykernel # the tests of kernels outside sandboxes
 	need /usr/lib/python3/dist-packages/matplotlib python3-matplotlib
+	need /usr/lib/python3/dist-packages/pandas python3-pandas
 	need /usr/sbin/mkfs.ext4 e2fsprogs # small file systems that are filled and lose their power
 	need openssl openssl # makes certificates for the tests of TLS
 	need readelf binutils

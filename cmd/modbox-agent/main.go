@@ -62,12 +62,14 @@ func serve(a *agent.Agent, l net.Listener) error {
 }
 
 // kernels starts a supervisor of interpreters unless there is one, and returns when it answers. With
-// the argument "serve" this process is the supervisor: it closes its stdout when it answers.
+// the argument "serve" this process is the supervisor: it closes its stdout when it answers, and
+// opens the default contexts of the languages that follow, so that the first code in them need not
+// wait for an interpreter.
 func kernels(args []string) error {
 	if len(args) == 0 {
 		return kernel.Start("kernels", "serve")
 	}
-	err := kernel.Serve(kernelapi.Directory, func() { os.Stdout.Close() })
+	err := kernel.Serve(kernelapi.Directory, func() { os.Stdout.Close() }, args[1:]...)
 	if err != nil {
 		fmt.Println(err)
 	}

@@ -101,7 +101,7 @@ func startJupyter(argv []string, tcp bool, dir string, spec *kernelapi.ContextSp
 		argv[i] = strings.ReplaceAll(argv[i], "{connection_file}", file)
 	}
 	// A kernel ends by itself when this process has ended.
-	env := []string{"JPY_PARENT_PID=" + strconv.Itoa(os.Getpid()), "PYDEVD_DISABLE_FILE_VALIDATION=1"}
+	env := []string{"JPY_PARENT_PID=" + strconv.Itoa(os.Getpid())}
 	if k.process, err = startProcess(argv, spec, env, nil); err != nil {
 		k.removeFiles()
 		return nil, err

@@ -142,9 +142,9 @@ func refuse(w http.ResponseWriter, e *kernelapi.Error) {
 	_ = answer(w, e)
 }
 
-// Serve answers on the socket in dir until it fails. It returns nil if another supervisor does so
-// already. ready is called when the socket answers.
-func Serve(dir string, ready func()) error {
+// Serve answers on the socket in dir until it fails, and opens the default contexts of languages.
+// It returns nil if another supervisor does so already. ready is called when the socket answers.
+func Serve(dir string, ready func(), languages ...string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
@@ -178,6 +178,9 @@ func Serve(dir string, ready func()) error {
 	s := New(dir)
 	defer s.Close()
 	ready()
+	for _, name := range languages {
+		go func() { _, _ = s.open(kernelapi.ContextSpec{Language: name}) }() // the first run in it tries again
+	}
 	return http.Serve(l, s.Handler())
 }
 
