@@ -27,7 +27,9 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -80,6 +82,7 @@ func StartIn(t testing.TB, stateDir string, args ...string) *Server {
 	t.Cleanup(func() { os.RemoveAll(runDir) })
 	s := &Server{t: t, StateDir: stateDir, RunDir: runDir, args: args}
 	linkImages(t, imageDir(t), filepath.Join(s.StateDir, "images"))
+	linkPrograms(t, s.StateDir)
 	// Not in the state directory, whose file system may be full, or unmounted by the test.
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
 		t.Fatal(err)
@@ -159,6 +162,24 @@ func linkImages(t testing.TB, from, to string) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// linkPrograms gives a state directory the programs that a server unpacks there, as an earlier server
+// would: to unpack them takes longer than the rest of a server's start. A server replaces programs
+// that are not its own. It does nothing where links are not possible.
+func linkPrograms(t testing.TB, stateDir string) {
+	t.Helper()
+	for _, name := range []string{embedded.Agent, embedded.Sandbox} {
+		sum, err := os.ReadFile(filepath.Join(root(t), "internal/embedded/files", name+".sha256"))
+		if err != nil {
+			return // not built here: Binary is of elsewhere
+		}
+		target := filepath.Join(stateDir, statedir.BinDir, strings.TrimSpace(string(sum)), name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Link(filepath.Join(root(t), "bin", name), target)
 	}
 }
 
