@@ -58,7 +58,7 @@ type Execution struct {
 // OutputStream is the stream of an execution's output.
 type OutputStream struct {
 	StreamID  string `json:"stream_id" doc:"GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output."`
-	Bytes     int64  `json:"bytes" doc:"The number of bytes stored so far."`
+	SizeBytes int64  `json:"size_bytes" doc:"The number of bytes stored so far."`
 	Truncated bool   `json:"truncated" doc:"Further bytes were dropped."`
 }
 

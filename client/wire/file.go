@@ -7,15 +7,15 @@ type Base64 []byte
 
 // FileInfo describes a path in a sandbox, not following a last symlink.
 type FileInfo struct {
-	Name    string    `json:"name" doc:"Last element of the path."`
-	Path    string    `json:"path" doc:"Absolute path."`
-	Type    string    `json:"type" enum:"file,directory,symlink,other" doc:"What it is."`
-	Size    int64     `json:"size" doc:"Bytes."`
-	Mode    string    `json:"mode" doc:"Permission bits in octal, as for chmod." example:"0644"`
-	UID     uint32    `json:"uid" doc:"Owner's user id."`
-	GID     uint32    `json:"gid" doc:"Owner's group id."`
-	ModTime time.Time `json:"mod_time" doc:"When its content last changed."`
-	Target  string    `json:"target,omitempty" doc:"Where a symlink points, as written."`
+	Name      string    `json:"name" doc:"Last element of the path."`
+	Path      string    `json:"path" doc:"Absolute path."`
+	Type      string    `json:"type" enum:"file,directory,symlink,other" doc:"What it is."`
+	SizeBytes int64     `json:"size_bytes" doc:"Bytes."`
+	Mode      string    `json:"mode" doc:"Permission bits in octal, as for chmod." example:"0644"`
+	UID       uint32    `json:"uid" doc:"Owner's user id."`
+	GID       uint32    `json:"gid" doc:"Owner's group id."`
+	ModTime   time.Time `json:"mod_time" doc:"When its content last changed."`
+	Target    string    `json:"target,omitempty" doc:"Where a symlink points, as written."`
 }
 
 // Mkdir is the body of POST …/files/mkdir.

@@ -32,13 +32,13 @@ type QuotaUsed struct {
 
 // DiskUse is the bytes of a workspace on the server's disk.
 type DiskUse struct {
-	Sandboxes   int64 `json:"sandboxes" doc:"What sandboxes that are not paused may write: their limits."`
-	Paused      int64 `json:"paused" doc:"What paused sandboxes take, with their memory."`
-	Checkpoints int64 `json:"checkpoints" doc:"What checkpoints take."`
-	Snapshots   int64 `json:"snapshots" doc:"What snapshots take, each with its whole root filesystem."`
-	Streams     int64 `json:"streams" doc:"What output and input of executions took when it was last measured, which is every minute."`
-	Builds      int64 `json:"builds" doc:"What the boxes of builds and installs that are under way may write: their limits."`
-	Uploads     int64 `json:"uploads" doc:"What the files of builds take that are not finished."`
-	Images      int64 `json:"images" doc:"What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them."`
-	BuildCache  int64 `json:"build_cache" doc:"Build cache: cached layers, images that lost their names, and installed packages that the workspace has used. It is removed when the space is needed, the oldest first, except images in use or used within ten minutes."`
+	SandboxBytes    int64 `json:"sandbox_bytes" doc:"What sandboxes that are not paused may write: their limits."`
+	PausedBytes     int64 `json:"paused_bytes" doc:"What paused sandboxes take, with their memory."`
+	CheckpointBytes int64 `json:"checkpoint_bytes" doc:"What checkpoints take."`
+	SnapshotBytes   int64 `json:"snapshot_bytes" doc:"What snapshots take, each with its whole root filesystem."`
+	StreamBytes     int64 `json:"stream_bytes" doc:"What output and input of executions took when it was last measured, which is every minute."`
+	BuildBytes      int64 `json:"build_bytes" doc:"What the boxes of builds and installs that are under way may write: their limits."`
+	UploadBytes     int64 `json:"upload_bytes" doc:"What the files of builds take that are not finished."`
+	ImageBytes      int64 `json:"image_bytes" doc:"What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them."`
+	BuildCacheBytes int64 `json:"build_cache_bytes" doc:"Build cache: cached layers, images that lost their names, and installed packages that the workspace has used. It is removed when the space is needed, the oldest first, except images in use or used within ten minutes."`
 }

@@ -41,7 +41,7 @@ func TestWriteManyFiles(t *testing.T) {
 	}
 	var info wire.FileInfo
 	s.Want(200, "GET", x+"/stat?path=/new/deep/b", nil).Into(t, &info)
-	if info.Mode != "0700" || info.Size != 2 {
+	if info.Mode != "0700" || info.SizeBytes != 2 {
 		t.Errorf("file = %+v", info)
 	}
 	s.Want(200, "POST", x+"/batch", wire.WriteFiles{Files: []wire.NewFile{{Path: "/new/empty", Content: wire.Base64{}}}})

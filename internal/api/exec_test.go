@@ -307,7 +307,7 @@ func TestFiles(t *testing.T) {
 	_, _ = rand.Read(data)
 	var info wire.FileInfo
 	s.Want(200, "PUT", file("/data/sub/a b.bin")+"&parents=true&mode=0600", bytes.NewReader(data)).Into(t, &info)
-	if info.Size != int64(len(data)) || info.Mode != "0600" || info.Path != "/data/sub/a b.bin" || info.Type != "file" {
+	if info.SizeBytes != int64(len(data)) || info.Mode != "0600" || info.Path != "/data/sub/a b.bin" || info.Type != "file" {
 		t.Errorf("written %+v", info)
 	}
 	got := s.Want(200, "GET", file("/data/sub/a b.bin"), nil)

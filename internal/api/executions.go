@@ -118,7 +118,7 @@ func outputOf(ref sandbox.StreamRef) wire.OutputStream {
 	if ref.Off {
 		return wire.OutputStream{}
 	}
-	return wire.OutputStream{StreamID: string(ref.ID), Bytes: ref.Bytes, Truncated: ref.Truncated}
+	return wire.OutputStream{StreamID: string(ref.ID), SizeBytes: ref.Bytes, Truncated: ref.Truncated}
 }
 
 func (s *Server) listExecutions(ctx context.Context, in *listExecutionsInput) (*body[wire.Page[wire.Execution]], error) {

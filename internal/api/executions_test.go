@@ -62,7 +62,7 @@ func TestExecutionOverTheAPI(t *testing.T) {
 			Files: []wire.ExecutionFile{{Path: "file", Content: []byte("0123456789\n")}}},
 		WaitSeconds: 180,
 	})
-	if e.State != "failed" || e.ExitCode == nil || *e.ExitCode != 4 || e.Stdout.Bytes != 11 || e.Stderr.Bytes != 5 {
+	if e.State != "failed" || e.ExitCode == nil || *e.ExitCode != 4 || e.Stdout.SizeBytes != 11 || e.Stderr.SizeBytes != 5 {
 		t.Fatalf("execution %+v, want a failed job with exit code 4 and 11 and 5 bytes", e)
 	}
 	var list wire.Page[wire.Execution]

@@ -148,7 +148,7 @@ func (s *Server) moveFile(ctx context.Context, in *moveInput) (*body[wire.FileIn
 
 func fileInfo(f agentapi.FileInfo) wire.FileInfo {
 	return wire.FileInfo{
-		Name: f.Name, Path: f.Path, Type: string(f.Type), Size: f.Size, Mode: octal(f.Mode),
+		Name: f.Name, Path: f.Path, Type: string(f.Type), SizeBytes: f.Size, Mode: octal(f.Mode),
 		UID: f.UID, GID: f.GID, ModTime: f.ModTime, Target: f.Target,
 	}
 }

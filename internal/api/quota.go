@@ -120,8 +120,8 @@ func quotaReport(ws sandbox.WorkspaceID, r quota.Report) wire.QuotaReport {
 		Used: wire.QuotaUsed{
 			Sandboxes: r.Used.Sandboxes, Memory: formatBytes(r.Used.MemoryBytes), CPU: formatMilli(r.Used.CPUMilli), Disk: formatBytes(d.Total()),
 			DiskBy: wire.DiskUse{
-				Sandboxes: d.Sandboxes, Paused: d.Paused, Checkpoints: d.Checkpoints, Snapshots: d.Snapshots, Streams: d.Streams, Builds: d.Builds, Uploads: d.Uploads,
-				Images: d.Images, BuildCache: d.BuildCache,
+				SandboxBytes: d.Sandboxes, PausedBytes: d.Paused, CheckpointBytes: d.Checkpoints, SnapshotBytes: d.Snapshots, StreamBytes: d.Streams,
+				BuildBytes: d.Builds, UploadBytes: d.Uploads, ImageBytes: d.Images, BuildCacheBytes: d.BuildCache,
 			},
 		},
 	}

@@ -81,7 +81,7 @@ func (s *Server) snapshotFiles(ctx context.Context, in *snapshotFilesInput) (*bo
 	}
 	return paged(p, err, func(f sandbox.SnapshotFile) wire.SnapshotFile {
 		return wire.SnapshotFile{
-			Path: f.Path, Type: string(typeOf(f.Mode)), Size: f.Size, Mode: octal(sandbox.ModeBits(f.Mode)), UID: f.UID, GID: f.GID,
+			Path: f.Path, Type: string(typeOf(f.Mode)), SizeBytes: f.Size, Mode: octal(sandbox.ModeBits(f.Mode)), UID: f.UID, GID: f.GID,
 			ModTime: f.ModTime, Target: f.Target, SHA256: f.SHA256,
 		}
 	})

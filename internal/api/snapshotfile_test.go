@@ -17,7 +17,7 @@ func TestSnapshotFileRoutes(t *testing.T) {
 	s.Want(201, "POST", "/v1/sandboxes/s/snapshots", map[string]any{"name": "n"})
 	var list wire.Page[wire.SnapshotFile]
 	s.Want(200, "GET", "/v1/snapshots/n/files?path=/srv&recursive=true&sha256=true&limit=1", nil).Into(t, &list)
-	want := []wire.SnapshotFile{{Path: "/srv/file", Type: "file", Size: 4, Mode: "0640", ModTime: time.Unix(1e9, 0).UTC(), SHA256: strings.Repeat("0", 64)}}
+	want := []wire.SnapshotFile{{Path: "/srv/file", Type: "file", SizeBytes: 4, Mode: "0640", ModTime: time.Unix(1e9, 0).UTC(), SHA256: strings.Repeat("0", 64)}}
 	got := list.Items
 	got[0].ModTime = got[0].ModTime.UTC()
 	if d := cmp.Diff(want, got); d != "" || list.NextCursor == nil {

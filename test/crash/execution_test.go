@@ -50,7 +50,7 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 	kills := 0
 	for ; kills < 12; kills++ {
 		<-time.After(time.Duration(50+rand.IntN(500)) * time.Millisecond) // any moment, on purpose
-		if now, err := s.Execution(t.Context(), e.ID, 0); err == nil && kills >= 3 && now.Stdout.Bytes == size && now.Stderr.Bytes == size {
+		if now, err := s.Execution(t.Context(), e.ID, 0); err == nil && kills >= 3 && now.Stdout.SizeBytes == size && now.Stderr.SizeBytes == size {
 			break
 		}
 		s.Kill()
@@ -70,7 +70,7 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 		h := sha256.New()
 		n, err := io.Copy(h, r)
 		r.Close()
-		if got := hex.EncodeToString(h.Sum(nil)); err != nil || n != size || out.Bytes != size || out.Truncated || got != want {
+		if got := hex.EncodeToString(h.Sum(nil)); err != nil || n != size || out.SizeBytes != size || out.Truncated || got != want {
 			t.Errorf("%s: %d bytes with hash %s, %v, said to be %+v; want %d bytes with hash %s", name, n, got, err, out, size, want)
 		}
 	}
@@ -223,7 +223,7 @@ func TestExecutionAcrossAPause(t *testing.T) {
 	}
 	want, size := hashOfNumbers(2_999_999)
 	sum := sha256.Sum256([]byte(readAll(t, s, end.Stdout.StreamID)))
-	if got := hex.EncodeToString(sum[:]); got != want || end.Stdout.Bytes != size {
-		t.Errorf("stdout has %d bytes with hash %s, want %d with %s", end.Stdout.Bytes, got, size, want)
+	if got := hex.EncodeToString(sum[:]); got != want || end.Stdout.SizeBytes != size {
+		t.Errorf("stdout has %d bytes with hash %s, want %d with %s", end.Stdout.SizeBytes, got, size, want)
 	}
 }

@@ -109,7 +109,7 @@ func TestDependenciesCount(t *testing.T) {
 	if err != nil || first.State != client.Running {
 		t.Fatalf("sandbox is %+v, %v", first, err)
 	}
-	left := quota(ws[0].ID).DiskBy.BuildCache
+	left := quota(ws[0].ID).DiskBy.BuildCacheBytes
 	if left < 10<<20 {
 		t.Errorf("after an install %d bytes of build cache count, want a root filesystem", left)
 	}
@@ -136,12 +136,12 @@ func TestDependenciesCount(t *testing.T) {
 	if err != nil || other.Cause == nil || other.Cause.Code != "image" || !strings.Contains(other.Cause.Message, "quota of disk") {
 		t.Errorf("one with others: %+v, %v, want it failed for the quota of disk", other, err)
 	}
-	if now := quota(ws[0].ID).DiskBy.BuildCache; now != left {
+	if now := quota(ws[0].ID).DiskBy.BuildCacheBytes; now != left {
 		t.Errorf("build cache after it: %d, before %d", now, left)
 	}
 	s.Kill()
 	s.Launch()
-	if now := quota(ws[0].ID).DiskBy.BuildCache; now != left {
+	if now := quota(ws[0].ID).DiskBy.BuildCacheBytes; now != left {
 		t.Errorf("build cache after the server was killed: %d, before %d", now, left)
 	}
 }

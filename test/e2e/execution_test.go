@@ -55,7 +55,7 @@ func TestTerminalIsAttachedAgain(t *testing.T) {
 	deadline := time.Now().Add(5 * time.Minute)
 	for id == "" {
 		list, err := s.Executions(sb.ID, "").Collect(t.Context())
-		if err == nil && len(list) == 1 && list[0].Stdout.Bytes > 30 { // the line was echoed
+		if err == nil && len(list) == 1 && list[0].Stdout.SizeBytes > 30 { // the line was echoed
 			id = list[0].ID
 		}
 		if time.Now().After(deadline) {

@@ -278,11 +278,11 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	}
 	app := mustBuild(t, s, client.ImageBuildOptions{Tag: "app"}, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo hello > /hello\n"})
 	first := used()
-	if first.Images <= app.image.SizeBytes || first.BuildCache < app.image.SizeBytes {
+	if first.ImageBytes <= app.image.SizeBytes || first.BuildCacheBytes < app.image.SizeBytes {
 		t.Errorf("after a build of an image of %d bytes: %+v", app.image.SizeBytes, first)
 	}
 	// The disk has space to begin, but not for another layer, which is a whole root filesystem.
-	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.Images + first.BuildCache + app.image.SizeBytes/2)}); err != nil {
+	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes + app.image.SizeBytes/2)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = buildImage(t, s, client.ImageBuildOptions{Tag: "more"}, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo more > /more\n"})
@@ -292,7 +292,7 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	if d := cmp.Diff(first, used()); d != "" {
 		t.Errorf("used after it (-before +after):\n%s", d)
 	}
-	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.Images + first.BuildCache)}); err != nil {
+	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = buildImage(t, s, client.ImageBuildOptions{Tag: "more"}, map[string]string{"Dockerfile": "FROM scratch\nWORKDIR /w\n"})
@@ -302,7 +302,7 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	if err := s.DeleteImage(t.Context(), app.image.ID); err != nil {
 		t.Fatal(err)
 	}
-	if now := used(); now.Images != 0 || now.BuildCache != first.Images+first.BuildCache {
+	if now := used(); now.ImageBytes != 0 || now.BuildCacheBytes != first.ImageBytes+first.BuildCacheBytes {
 		t.Errorf("used after the image was removed: %+v, before %+v", now, first)
 	}
 }

@@ -54,7 +54,7 @@ func TestQuota(t *testing.T) {
 	refused("quota of sandboxes", "exec", "first", "true") // which would wake it
 	refused("quota of sandboxes", "fork", "second")
 	q := quota()
-	if q.Used.Sandboxes != 1 || q.Used.Memory != "256Mi" || q.Used.DiskBy.Paused < 1<<20 || q.Limits.Memory != "1Gi" || *q.Limits.Sandboxes != 1 {
+	if q.Used.Sandboxes != 1 || q.Used.Memory != "256Mi" || q.Used.DiskBy.PausedBytes < 1<<20 || q.Limits.Memory != "1Gi" || *q.Limits.Sandboxes != 1 {
 		t.Errorf("quota with one running and one paused: %+v", q)
 	}
 

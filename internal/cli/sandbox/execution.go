@@ -68,7 +68,7 @@ func NewJobsCommand(env *base.Env) *cobra.Command {
 				if e.ExitCode != nil {
 					code = fmt.Sprint(*e.ExitCode)
 				}
-				rows[i] = []string{e.ID, string(e.State), code, base.Age(e.CreatedAt), base.Size(e.Stdout.Bytes + e.Stderr.Bytes), strings.Join(e.Command, " ")}
+				rows[i] = []string{e.ID, string(e.State), code, base.Age(e.CreatedAt), base.Size(e.Stdout.SizeBytes + e.Stderr.SizeBytes), strings.Join(e.Command, " ")}
 			}
 			return env.PrintTable([]string{"ID", "STATE", "EXIT", "AGE", "OUTPUT", "COMMAND"}, rows)
 		},
@@ -164,15 +164,15 @@ func logs(ctx context.Context, env *base.Env, c *client.Client, id string, o cli
 // steps, until it finds them.
 func tailOffset(ctx context.Context, c *client.Client, stream client.OutputStream, lines int) (int64, error) {
 	if lines == 0 {
-		return stream.Bytes, nil
+		return stream.SizeBytes, nil
 	}
 	for part := int64(64 << 10); ; part *= 4 {
-		from := max(0, stream.Bytes-part)
+		from := max(0, stream.SizeBytes-part)
 		r, err := c.ReadStream(ctx, stream.StreamID, client.StreamOptions{Offset: from})
 		if err != nil {
 			return 0, err
 		}
-		data, err := io.ReadAll(io.LimitReader(r, stream.Bytes-from))
+		data, err := io.ReadAll(io.LimitReader(r, stream.SizeBytes-from))
 		_ = r.Close() // it was only read
 		if err != nil {
 			return 0, err

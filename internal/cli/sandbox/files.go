@@ -88,7 +88,7 @@ func printFiles(env *base.Env, files []client.FileInfo) error {
 			name += " -> " + f.Target
 		}
 		owner := fmt.Sprintf("%d:%d", f.UID, f.GID)
-		rows = append(rows, []string{strings.TrimSpace(f.Type + " " + f.Mode), owner, base.Size(f.Size), base.Age(f.ModTime), name})
+		rows = append(rows, []string{strings.TrimSpace(f.Type + " " + f.Mode), owner, base.Size(f.SizeBytes), base.Age(f.ModTime), name})
 	}
 	return env.PrintTable([]string{"MODE", "OWNER", "SIZE", "AGE", "NAME"}, rows)
 }

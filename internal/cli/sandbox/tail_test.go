@@ -38,7 +38,7 @@ func TestTailOffset(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := tailOffset(t.Context(), c, client.OutputStream{StreamID: "x", Bytes: int64(len(tc.content))}, tc.lines)
+		got, err := tailOffset(t.Context(), c, client.OutputStream{StreamID: "x", SizeBytes: int64(len(tc.content))}, tc.lines)
 		srv.Close()
 		if err != nil || tc.content[got:] != tc.want {
 			t.Errorf("the last %d lines of %.40q (%d bytes) begin at %d, %v", tc.lines, tc.content, len(tc.content), got, err)

@@ -54,7 +54,7 @@ func printSnapshotFiles(env *base.Env, list []client.SnapshotFile, hashes bool) 
 		name = name[1 : len(name)-1]
 		switch f.Type {
 		case "file":
-			bytes = base.Size(f.Size)
+			bytes = base.Size(f.SizeBytes)
 		case "directory":
 			name += "/"
 		case "symlink":

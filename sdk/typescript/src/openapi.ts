@@ -2554,47 +2554,47 @@ export interface components {
              * Format: int64
              * @description What sandboxes that are not paused may write: their limits.
              */
-            sandboxes: number;
+            sandbox_bytes: number;
             /**
              * Format: int64
              * @description What paused sandboxes take, with their memory.
              */
-            paused: number;
+            paused_bytes: number;
             /**
              * Format: int64
              * @description What checkpoints take.
              */
-            checkpoints: number;
+            checkpoint_bytes: number;
             /**
              * Format: int64
              * @description What snapshots take, each with its whole root filesystem.
              */
-            snapshots: number;
+            snapshot_bytes: number;
             /**
              * Format: int64
              * @description What output and input of executions took when it was last measured, which is every minute.
              */
-            streams: number;
+            stream_bytes: number;
             /**
              * Format: int64
              * @description What the boxes of builds and installs that are under way may write: their limits.
              */
-            builds: number;
+            build_bytes: number;
             /**
              * Format: int64
              * @description What the files of builds take that are not finished.
              */
-            uploads: number;
+            upload_bytes: number;
             /**
              * Format: int64
              * @description What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them.
              */
-            images: number;
+            image_bytes: number;
             /**
              * Format: int64
              * @description Build cache: cached layers, images that lost their names, and installed packages that the workspace has used. It is removed when the space is needed, the oldest first, except images in use or used within ten minutes.
              */
-            build_cache: number;
+            build_cache_bytes: number;
         };
         /** @description The environment that callers gave a sandbox. */
         Env: {
@@ -2891,7 +2891,7 @@ export interface components {
              * Format: int64
              * @description Bytes.
              */
-            size: number;
+            size_bytes: number;
             /**
              * @description Permission bits in octal, as for chmod.
              * @example 0644
@@ -3112,12 +3112,12 @@ export interface components {
             phase?: string;
             /**
              * Format: int64
-             * @description Of progress: how much is done.
+             * @description Of progress: how much is done. What it counts depends on the phase: bytes of layers while pulling and pushing, else packages or files.
              */
             done?: number;
             /**
              * Format: int64
-             * @description Of progress: of how much; absent when that is not known.
+             * @description Of progress: what done counts up to; absent when it is not known. It may grow.
              */
             total?: number;
             /** @description Of progress, warning and error: what happens. */
@@ -3149,12 +3149,12 @@ export interface components {
             phase?: string;
             /**
              * Format: int64
-             * @description Of progress: how much is done.
+             * @description Of progress: how much is done. What it counts depends on the phase: bytes of layers while pulling and pushing, else packages or files.
              */
             done?: number;
             /**
              * Format: int64
-             * @description Of progress: of how much; absent when that is not known.
+             * @description Of progress: what done counts up to; absent when it is not known. It may grow.
              */
             total?: number;
             /** @description Of progress and error: what happens. */
@@ -3395,7 +3395,7 @@ export interface components {
              * Format: int64
              * @description The number of bytes stored so far.
              */
-            bytes: number;
+            size_bytes: number;
             /** @description Further bytes were dropped. */
             truncated: boolean;
         };
@@ -4134,7 +4134,7 @@ export interface components {
             detail?: string;
             /**
              * Format: int64
-             * @description How much of total is done.
+             * @description How much is done. What it counts depends on the phase: bytes of layers while pulling, else packages or files.
              */
             done?: number;
             /**
@@ -4169,7 +4169,7 @@ export interface components {
              * Format: int64
              * @description Bytes of a file.
              */
-            size: number;
+            size_bytes: number;
             /**
              * @description Permission bits in octal, as for chmod.
              * @example 0644

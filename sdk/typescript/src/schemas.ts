@@ -330,7 +330,7 @@ export interface FileInfo {
   /** What it is. */
   type: "file" | "directory" | "symlink" | "other";
   /** Bytes. */
-  size: number;
+  sizeBytes: number;
   /** Permission bits in octal, as for chmod. */
   mode: string;
   /** Owner's user id. */
@@ -348,7 +348,7 @@ export function fileInfo(w: Wire["FileInfo"]): FileInfo {
     name: w.name,
     path: w.path,
     type: w.type,
-    size: w.size,
+    sizeBytes: w.size_bytes,
     mode: w.mode,
     uid: w.uid,
     gid: w.gid,
@@ -725,7 +725,7 @@ export interface OutputStream {
   /** GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output. */
   streamId: string;
   /** The number of bytes stored so far. */
-  bytes: number;
+  sizeBytes: number;
   /** Further bytes were dropped. */
   truncated: boolean;
 }
@@ -733,7 +733,7 @@ export interface OutputStream {
 export function outputStream(w: Wire["OutputStream"]): OutputStream {
   return {
     streamId: w.stream_id,
-    bytes: w.bytes,
+    sizeBytes: w.size_bytes,
     truncated: w.truncated,
   };
 }
@@ -1228,36 +1228,36 @@ export function addedMember(w: Wire["AddedMember"]): AddedMember {
 /** The bytes of a workspace on the server's disk. */
 export interface DiskUse {
   /** What sandboxes that are not paused may write: their limits. */
-  sandboxes: number;
+  sandboxBytes: number;
   /** What paused sandboxes take, with their memory. */
-  paused: number;
+  pausedBytes: number;
   /** What checkpoints take. */
-  checkpoints: number;
+  checkpointBytes: number;
   /** What snapshots take, each with its whole root filesystem. */
-  snapshots: number;
+  snapshotBytes: number;
   /** What output and input of executions took when it was last measured, which is every minute. */
-  streams: number;
+  streamBytes: number;
   /** What the boxes of builds and installs that are under way may write: their limits. */
-  builds: number;
+  buildBytes: number;
   /** What the files of builds take that are not finished. */
-  uploads: number;
+  uploadBytes: number;
   /** What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them. */
-  images: number;
+  imageBytes: number;
   /** Build cache: cached layers, images that lost their names, and installed packages that the workspace has used. It is removed when the space is needed, the oldest first, except images in use or used within ten minutes. */
-  buildCache: number;
+  buildCacheBytes: number;
 }
 
 export function diskUse(w: Wire["DiskUse"]): DiskUse {
   return {
-    sandboxes: w.sandboxes,
-    paused: w.paused,
-    checkpoints: w.checkpoints,
-    snapshots: w.snapshots,
-    streams: w.streams,
-    builds: w.builds,
-    uploads: w.uploads,
-    images: w.images,
-    buildCache: w.build_cache,
+    sandboxBytes: w.sandbox_bytes,
+    pausedBytes: w.paused_bytes,
+    checkpointBytes: w.checkpoint_bytes,
+    snapshotBytes: w.snapshot_bytes,
+    streamBytes: w.stream_bytes,
+    buildBytes: w.build_bytes,
+    uploadBytes: w.upload_bytes,
+    imageBytes: w.image_bytes,
+    buildCacheBytes: w.build_cache_bytes,
   };
 }
 

@@ -197,7 +197,7 @@ class FileInfo:
     #: What it is.
     type: Literal["file", "directory", "symlink", "other"] = _required()
     #: Bytes.
-    size: int = 0
+    size_bytes: int = 0
     #: Permission bits in octal, as for chmod.
     mode: str = ""
     #: Owner's user id.
@@ -466,7 +466,7 @@ class OutputStream:
     #: GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output.
     stream_id: str = ""
     #: The number of bytes stored so far.
-    bytes: int = 0
+    size_bytes: int = 0
     #: Further bytes were dropped.
     truncated: bool = False
 
@@ -857,25 +857,25 @@ class DiskUse:
     """The bytes of a workspace on the server's disk."""
 
     #: What sandboxes that are not paused may write: their limits.
-    sandboxes: int = 0
+    sandbox_bytes: int = 0
     #: What paused sandboxes take, with their memory.
-    paused: int = 0
+    paused_bytes: int = 0
     #: What checkpoints take.
-    checkpoints: int = 0
+    checkpoint_bytes: int = 0
     #: What snapshots take, each with its whole root filesystem.
-    snapshots: int = 0
+    snapshot_bytes: int = 0
     #: What output and input of executions took when it was last measured, which is every minute.
-    streams: int = 0
+    stream_bytes: int = 0
     #: What the boxes of builds and installs that are under way may write: their limits.
-    builds: int = 0
+    build_bytes: int = 0
     #: What the files of builds take that are not finished.
-    uploads: int = 0
+    upload_bytes: int = 0
     #: What the images take that the workspace has built: their root filesystems, and their layers as a registry gets
     #: them.
-    images: int = 0
+    image_bytes: int = 0
     #: Build cache: cached layers, images that lost their names, and installed packages that the workspace has used.
     #: It is removed when the space is needed, the oldest first, except images in use or used within ten minutes.
-    build_cache: int = 0
+    build_cache_bytes: int = 0
 
 
 @dataclass(frozen=True)

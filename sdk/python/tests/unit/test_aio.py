@@ -52,7 +52,7 @@ class AsyncClientTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_files(self):
         content = bytes(range(256)) * 400
-        info = {"name": "f", "path": "/f", "type": "file", "size": 3, "mode": "0644", "uid": 0, "gid": 0}
+        info = {"name": "f", "path": "/f", "type": "file", "size_bytes": 3, "mode": "0644", "uid": 0, "gid": 0}
         info["mod_time"] = "2026-01-01T00:00:00Z"
 
         def answer(seen, handler, n):

@@ -51,7 +51,7 @@ class AuditTest(unittest.TestCase):
 class QuotaTest(unittest.TestCase):
     REPORT = {
         "workspace_id": "w", "limits": {"sandboxes": 20, "memory": "16Gi", "sandbox_cpu": "2"}, "set": {"sandboxes": 20},
-        "used": {"sandboxes": 1, "memory": "1Gi", "cpu": "1", "disk": "2Gi", "disk_by": {"sandboxes": 5, "paused": 6, "builds": 9, "images": 7, "build_cache": 8}},
+        "used": {"sandboxes": 1, "memory": "1Gi", "cpu": "1", "disk": "2Gi", "disk_by": {"sandbox_bytes": 5, "paused_bytes": 6, "build_bytes": 9, "image_bytes": 7, "build_cache_bytes": 8}},
     }
 
     def test_quota(self):
@@ -59,8 +59,8 @@ class QuotaTest(unittest.TestCase):
         with ModboxClient(token="mbx_test", base_url=server.url) as client:
             report = client.workspaces.set_quota("w", Quota(sandboxes=20, creates_per_minute=0))
             self.assertEqual(client.workspaces.quota("w"), report)
-        self.assertEqual((report.limits.sandbox_cpu, report.set.memory, report.used.disk_by.paused), ("2", None, 6))
-        self.assertEqual((report.used.disk_by.images, report.used.disk_by.build_cache, report.used.disk_by.builds), (7, 8, 9))
+        self.assertEqual((report.limits.sandbox_cpu, report.set.memory, report.used.disk_by.paused_bytes), ("2", None, 6))
+        self.assertEqual((report.used.disk_by.image_bytes, report.used.disk_by.build_cache_bytes, report.used.disk_by.build_bytes), (7, 8, 9))
         self.assertEqual([(r.method, r.path) for r in server.requests], [("PUT", "/v1/workspaces/w/quota"), ("GET", "/v1/workspaces/w/quota")])
         self.assertEqual(server.requests[0].json(), {"sandboxes": 20, "creates_per_minute": 0})
 
@@ -77,7 +77,7 @@ class SnapshotFilesTest(unittest.TestCase):
             if seen.path.endswith("/download"):
                 return send_json(handler, {"url": "/v1/downloads/k", "expires_at": WHEN})
             name = "/srv/b" if "cursor" in seen.query else "/srv"
-            one = {"path": name, "type": "file", "size": 1, "mode": "0644", "uid": 0, "gid": 0, "mod_time": WHEN, "sha256": "ab"}
+            one = {"path": name, "type": "file", "size_bytes": 1, "mode": "0644", "uid": 0, "gid": 0, "mod_time": WHEN, "sha256": "ab"}
             send_json(handler, {"items": [one], **({} if "cursor" in seen.query else {"next_cursor": "c"})})
 
         server = Server(self, answer)

@@ -250,7 +250,7 @@ class ClientTests:
 
     def test_file_contents_pass_unchanged(self):
         content = bytes(range(256)) * 400
-        info = {"name": "f", "path": "/f", "type": "file", "size": 3, "mode": "0600", "uid": 0, "gid": 0}
+        info = {"name": "f", "path": "/f", "type": "file", "size_bytes": 3, "mode": "0600", "uid": 0, "gid": 0}
         info["mod_time"] = "2026-01-01T00:00:00Z"
 
         def answer(seen, handler, n):
@@ -284,7 +284,7 @@ class ClientTests:
             self.client(Server(self, answer), max_retries=0).sandboxes.files.read("a", "/f")
 
     def test_the_other_file_calls(self):
-        entry = {"name": "f", "path": "/f", "type": "symlink", "size": 3, "mode": "0777", "uid": 0, "gid": 0}
+        entry = {"name": "f", "path": "/f", "type": "symlink", "size_bytes": 3, "mode": "0777", "uid": 0, "gid": 0}
         entry.update(mod_time="2026-01-01T00:00:00Z", target="x")
 
         def answer(seen, handler, n):

@@ -60,7 +60,7 @@ test("64 MiB go in and come out as streams, unchanged", async () => {
   });
   const signal = AbortSignal.timeout(900_000); // a transfer that hangs should say so before its sandbox ends
   const info = await client.sandboxes.files.write(id, "/tmp/big", content, { signal });
-  assert.equal(info.size, size);
+  assert.equal(info.sizeBytes, size);
   const sum = up.digest("hex");
   const down = createHash("sha256");
   for await (const chunk of await client.sandboxes.files.readStream(id, "/tmp/big", { signal })) down.update(chunk);

@@ -113,19 +113,19 @@ test("the audit log is walked over, both ways", async (t) => {
 });
 
 test("quotas have the wire's names", async (t) => {
-  const used = { sandboxes: 1, memory: "1Gi", cpu: "1", disk: "2Gi", disk_by: { sandboxes: 1, paused: 2, checkpoints: 3, snapshots: 4, streams: 5, builds: 9, uploads: 6, images: 7, build_cache: 8 } };
+  const used = { sandboxes: 1, memory: "1Gi", cpu: "1", disk: "2Gi", disk_by: { sandbox_bytes: 1, paused_bytes: 2, checkpoint_bytes: 3, snapshot_bytes: 4, stream_bytes: 5, build_bytes: 9, upload_bytes: 6, image_bytes: 7, build_cache_bytes: 8 } };
   const report = { workspace_id: "w", limits: { sandboxes: 20, creates_per_minute: 60 }, set: {}, used };
   const s = await serve(t, (_, res) => json(res, report));
   const got = await s.client().workspaces.setQuota("w", { sandboxes: 20, createsPerMinute: 0, sandboxMemory: "4Gi" });
   assert.deepEqual([s.requests[0].method, s.requests[0].path], ["PUT", "/v1/workspaces/w/quota"]);
   assert.deepEqual(s.requests[0].json(), { sandboxes: 20, creates_per_minute: 0, sandbox_memory: "4Gi" });
-  assert.deepEqual([got.limits.createsPerMinute, got.set.sandboxes, got.used.diskBy.paused], [60, undefined, 2]);
-  assert.deepEqual([got.used.diskBy.images, got.used.diskBy.buildCache, got.used.diskBy.builds], [7, 8, 9]);
+  assert.deepEqual([got.limits.createsPerMinute, got.set.sandboxes, got.used.diskBy.pausedBytes], [60, undefined, 2]);
+  assert.deepEqual([got.used.diskBy.imageBytes, got.used.diskBy.buildCacheBytes, got.used.diskBy.buildBytes], [7, 8, 9]);
   assert.equal((await s.client().workspaces.quota("w")).workspaceId, "w");
 });
 
 test("files of snapshots are walked over, and shared by an address", async (t) => {
-  const file = (path) => ({ path, type: "file", size: 1, mode: "0644", uid: 0, gid: 0, mod_time: "t", sha256: "ab" });
+  const file = (path) => ({ path, type: "file", size_bytes: 1, mode: "0644", uid: 0, gid: 0, mod_time: "t", sha256: "ab" });
   const s = await serve(t, (req, res) => {
     if (req.path.endsWith("/download")) return json(res, { url: "/v1/downloads/k", expires_at: "t" });
     json(res, req.query.has("cursor") ? { items: [file("/srv/b")] } : { items: [file("/srv")], next_cursor: "c" });

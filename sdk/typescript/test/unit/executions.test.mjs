@@ -5,8 +5,8 @@ import { json, problem, serve, wireSandbox } from "../server.mjs";
 
 const wireExecution = (more = {}) => ({
   id: "e", sandbox_id: "s", kind: "exec", command: ["true"], state: "running", tty: false, one_shot: false,
-  cancelling: false, stdout: { stream_id: "str_1", bytes: 0, truncated: false },
-  stderr: { stream_id: "", bytes: 0, truncated: false }, created_by: "u", created_at: "2026-01-01T00:00:00Z",
+  cancelling: false, stdout: { stream_id: "str_1", size_bytes: 0, truncated: false },
+  stderr: { stream_id: "", size_bytes: 0, truncated: false }, created_by: "u", created_at: "2026-01-01T00:00:00Z",
   duration_ms: 0, ...more,
 });
 

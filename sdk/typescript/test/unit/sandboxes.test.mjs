@@ -139,7 +139,7 @@ test("leaving execStream closes the connection, and so does the signal", async (
 
 test("files: contents pass unchanged, whole and as streams", async (t) => {
   const content = Uint8Array.from({ length: 100_000 }, (_, i) => i % 256);
-  const info = { name: "f", path: "/f", type: "file", size: 3, mode: "0600", uid: 0, gid: 0, mod_time: "t" };
+  const info = { name: "f", path: "/f", type: "file", size_bytes: 3, mode: "0600", uid: 0, gid: 0, mod_time: "t" };
   const s = await serve(t, (r, res) => (r.method === "PUT" ? json(res, info) : res.end(content)));
   const { files } = s.client().sandboxes;
   assert.equal((await files.write("a", "/d/ü", content, { mode: "0600", parents: true })).mode, "0600");
@@ -156,7 +156,7 @@ test("files: contents pass unchanged, whole and as streams", async (t) => {
 });
 
 test("files: the other calls", async (t) => {
-  const entry = { name: "f", path: "/f", type: "symlink", size: 3, mode: "0777", uid: 0, gid: 0, mod_time: "t", target: "x" };
+  const entry = { name: "f", path: "/f", type: "symlink", size_bytes: 3, mode: "0777", uid: 0, gid: 0, mod_time: "t", target: "x" };
   const s = await serve(t, (r, res) => {
     if (r.path.endsWith("/list")) return json(res, { items: [entry], next_cursor: "n" });
     if (/[/](stat|mkdir|move)$/.test(r.path)) return json(res, entry);
