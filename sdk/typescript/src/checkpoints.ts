@@ -4,7 +4,7 @@ import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { Checkpoint, Sandbox } from "./schemas.js";
+import type { Checkpoint, SandboxInfo } from "./schemas.js";
 
 /** The checkpoints of a sandbox; one is named by its id or name. Safe for concurrent use. */
 export class Checkpoints {
@@ -24,7 +24,7 @@ export class Checkpoints {
   }
 
   /** Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays. */
-  async restore(ref: string, checkpoint: string, options: CallOptions = {}): Promise<Sandbox> {
+  async restore(ref: string, checkpoint: string, options: CallOptions = {}): Promise<SandboxInfo> {
     const path = `${checkpointPath(ref, checkpoint)}/restore`;
     const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: false });
     return schemas.sandbox(w);

@@ -1,6 +1,9 @@
+import type { Cause, SandboxInfo } from "./schemas.js";
+import type { CommandResult } from "./types.js";
+
 /**
  * What a {@link ModboxError} is about. The server's codes are listed in docs/errors.md;
- * `connection` and `bad_response` are made by this client.
+ * `connection`, `bad_response` and `command_failed` are made by this client.
  */
 export type ErrorCode =
   | "invalid"
@@ -23,7 +26,8 @@ export type ErrorCode =
   | "port_closed"
   | "internal"
   | "connection"
-  | "bad_response";
+  | "bad_response"
+  | "command_failed";
 
 /** One input field that was refused. */
 export interface FieldError {
@@ -84,6 +88,30 @@ export class ProgramNotFoundError extends NotFoundError {}
 export class ConflictError extends ModboxError {}
 /** The sandbox is gone; the message says why. */
 export class EndedError extends ModboxError {}
+/** The sandbox failed: it did not start, or broke. */
+export class SandboxFailedError extends EndedError {
+  /** The reason; `code` is for programs: `image`, `start`, `not_ready`, `oom`, … as docs/errors.md lists them. Undefined if the server does not know it. */
+  declare readonly cause: Cause | undefined;
+  /** The sandbox's last record. */
+  readonly info: SandboxInfo;
+
+  constructor(info: SandboxInfo) {
+    super({ code: "ended", message: `sandbox ${info.name} failed: ${info.cause?.message ?? "no reason is known"}`, cause: info.cause });
+    this.info = info;
+  }
+}
+/** A limit of the workspace, the server or the sandbox is reached; `retryAfterSeconds` is set if it can clear by itself. */
+export class QuotaError extends ModboxError {}
+/** A command failed, in a call with `check`, or its exit code cannot be known. */
+export class CommandError extends ModboxError {
+  /** How the command ended, and its output; undefined if its exit code cannot be known. */
+  readonly result: CommandResult | undefined;
+
+  constructor(message: string, result: CommandResult | undefined) {
+    super({ code: "command_failed", message });
+    this.result = result;
+  }
+}
 /** It did not finish within its time. */
 export class TimeoutError extends ModboxError {}
 /** The server could not be reached, or the connection broke. */
@@ -116,6 +144,7 @@ const classes: Partial<Record<ErrorCode, typeof ModboxError>> = {
   not_running: ConflictError,
   ended: EndedError,
   timeout: TimeoutError,
+  quota_exceeded: QuotaError,
   connection: ConnectionError,
 };
 

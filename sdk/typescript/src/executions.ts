@@ -9,10 +9,10 @@ import { connect, type Session } from "./session.js";
 import type { ReadStreamOptions, Streams } from "./streams.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { Command, Execution, ExecutionOptions } from "./schemas.js";
+import type { CommandOptions, Execution, ExecutionOptions } from "./schemas.js";
 
 /** A command that is kept. Its input comes by a stream, not as text. */
-export type ExecutionCommand = Omit<Command, "stdin"> & ExecutionOptions;
+export type ExecutionCommand = Omit<CommandOptions, "stdin"> & ExecutionOptions;
 
 export interface StartExecutionOptions extends ExecutionCommand, CallOptions {
   /** Answer only when it has ended, or after this many seconds (at most 240); without it as soon as it has started. */
@@ -126,7 +126,7 @@ function executionPath(id: string): string {
 /** An execution's command as the wire has it. */
 export function encodeExecution({ files, tty, stdin, ...options }: ExecutionCommand): wire.ExecutionCommand {
   return {
-    ...schemas.encodeCommand(options),
+    ...schemas.encodeCommandOptions(options),
     ...schemas.encodeExecutionOptions({ ...options, stdin }),
     files: files?.map((f) => ({ path: f.path, content: toBase64(f.content) })),
     tty,

@@ -1,4 +1,11 @@
-export { ModboxClient, type AcceptInvitationOptions, type LoginOptions, type ModboxClientOptions } from "./client.js";
+export { Sandbox, type ClientOptions, type CodeOptions, type ConnectOptions, type SandboxListOptions, type SandboxOptions } from "./sandbox.js";
+export { Command, type Commands, type OutputChunk, type RunOptions, type SignalName, type StartCommandOptions, type WaitCommandOptions } from "./commands.js";
+export type { TextCallback } from "./output.js";
+export type { SandboxFiles } from "./sandboxfiles.js";
+export type { SandboxCheckpoints, SandboxContexts, SandboxPorts } from "./bound.js";
+export { CodeOutput, CodeResult, type CodeEvent, type CodeStatus, type Contexts, type CreateContextOptions, type RunCodeOptions } from "./code.js";
+export { Modbox, type AcceptInvitationOptions, type LoginOptions, type ModboxOptions, type ModboxOptions as ModboxClientOptions } from "./client.js";
+export { ModboxClient } from "./modboxclient.js";
 export type { OnSession, UserSession } from "./credentials.js";
 export type {
   AddedWorkspaceMember,
@@ -25,6 +32,7 @@ export type {
 export {
   AuthError,
   BuildError,
+  CommandError,
   ConflictError,
   ConnectionError,
   EndedError,
@@ -32,6 +40,8 @@ export {
   ModboxError,
   NotFoundError,
   ProgramNotFoundError,
+  QuotaError,
+  SandboxFailedError,
   TimeoutError,
   ValidationError,
   type ErrorCode,
@@ -64,7 +74,9 @@ export type {
   BuildSnapshotOptions,
   Cause,
   Checkpoint,
-  Command,
+  CodeContext,
+  CodeError,
+  CommandOptions,
   CreateRegistryOptions,
   CreateSandboxOptions,
   CreateSnapshotOptions,
@@ -103,10 +115,10 @@ export type {
   ResumeOptions,
   Role,
   Runtime,
-  Sandbox,
   SandboxEvent,
   SandboxImage,
   SandboxImageOptions,
+  SandboxInfo,
   SandboxNetwork,
   SandboxState,
   ServerVersion,

@@ -61,6 +61,16 @@ export class PagePromise<T> implements Promise<Page<T>>, AsyncIterable<T> {
     return items;
   }
 
+  /**
+   * The same list with each item replaced by what `change` makes of it.
+   * @internal
+   */
+  map<U>(change: (item: T) => U): PagePromise<U> {
+    const mapped = (page: Page<T>): Page<U> =>
+      new Page(page.items.map(change), page.nextCursor, async () => mapped((await page.next()) as Page<T>)); // asked for only with a cursor
+    return new PagePromise(async () => mapped(await this.page()));
+  }
+
   async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
     yield* await this.page();
   }

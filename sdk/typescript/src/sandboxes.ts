@@ -2,7 +2,8 @@
 import { fromBase64 } from "./base64.js";
 import { Checkpoints } from "./checkpoints.js";
 import * as schemas from "./schemas.js";
-import { newError, type ErrorCode } from "./errors.js";
+import { Contexts, runCode, runCodeStream, type CodeEvent, type CodeResult, type RunCodeOptions } from "./code.js";
+import { EndedError, SandboxFailedError, newError, type ErrorCode } from "./errors.js";
 import { decodeResult, readEvents } from "./exec.js";
 import { encodeExecution } from "./executions.js";
 import { Files } from "./files.js";
@@ -16,7 +17,7 @@ import { waitForRoom } from "./room.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
 import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, WaitOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { Command, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, Sandbox, SandboxEvent, Stats, Usage } from "./schemas.js";
+import type { CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
 
 /** The server's own default and its slack for a command's end. */
 const defaultExecSeconds = 60;
@@ -32,18 +33,21 @@ export class Sandboxes {
   readonly checkpoints: Checkpoints;
   /** Published ports of a sandbox. */
   readonly ports: Ports;
+  /** Interpreters of a sandbox that keep their state. */
+  readonly contexts: Contexts;
 
   constructor(private readonly http: HTTP) {
     this.files = new Files(http);
     this.checkpoints = new Checkpoints(http);
     this.ports = new Ports(http);
+    this.contexts = new Contexts(http);
   }
 
   /**
    * Makes a sandbox, or answers the live one of the same request. Without
    * `waitSeconds` it is usually still provisioning when this returns.
    */
-  async create(options: CreateSandboxOptions = {}): Promise<Sandbox> {
+  async create(options: CreateSandboxOptions = {}): Promise<SandboxInfo> {
     const json: wire.CreateSandbox = {
       ...schemas.encodeCreateSandboxOptions(options),
       command: options.command && encodeExecution(options.command),
@@ -71,7 +75,7 @@ export class Sandboxes {
    * Makes a sandbox for the scope of a variable: it runs when this returns, and is
    * deleted at the end of the scope of `await using sandbox = await …`. Throws as wait does.
    */
-  async temporary(options: CreateSandboxOptions = {}): Promise<Sandbox & AsyncDisposable> {
+  async temporary(options: CreateSandboxOptions = {}): Promise<SandboxInfo & AsyncDisposable> {
     const { waitSeconds, ...rest } = options;
     const { id } = await this.create(rest);
     const remove = async (): Promise<void> => void (await this.delete(id));
@@ -84,13 +88,13 @@ export class Sandboxes {
     }
   }
 
-  async get(ref: string, options: CallOptions = {}): Promise<Sandbox> {
+  async get(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
     const w = await this.http.json<wire.Sandbox>({ method: "GET", path: sandboxPath(ref), signal: options.signal, repeatable: true });
     return schemas.sandbox(w);
   }
 
   /** Lists sandboxes, newest first. */
-  list(options: ListSandboxesOptions = {}): PagePromise<Sandbox> {
+  list(options: ListSandboxesOptions = {}): PagePromise<SandboxInfo> {
     const query = {
       state: options.states,
       name: options.name,
@@ -101,16 +105,16 @@ export class Sandboxes {
   }
 
   /** Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is. */
-  async delete(ref: string, options: CallOptions = {}): Promise<Sandbox> {
+  async delete(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
     const w = await this.http.json<wire.Sandbox>({ method: "DELETE", path: sandboxPath(ref), signal: options.signal, repeatable: true });
     return schemas.sandbox(w);
   }
 
   /**
    * Returns as soon as the sandbox is in the state. Throws an EndedError when it
-   * ended instead, and a TimeoutError when it did not get there in time.
+   * ended instead (a SandboxFailedError when it failed), and a TimeoutError when it did not get there in time.
    */
-  async wait(ref: string, options: WaitOptions = {}): Promise<Sandbox> {
+  async wait(ref: string, options: WaitOptions = {}): Promise<SandboxInfo> {
     const state = options.state ?? "running";
     const timeoutSeconds = options.timeoutSeconds ?? 60;
     const end = Date.now() + timeoutSeconds * 1_000;
@@ -118,9 +122,7 @@ export class Sandboxes {
       const seconds = Math.min(maxWaitSeconds, Math.max(1, Math.ceil((end - Date.now()) / 1_000)));
       const w = await this.look(ref, state, seconds, options.signal);
       if (w.state === state) return schemas.sandbox(w);
-      if (w.state === "destroyed" || w.state === "failed") {
-        throw newError({ code: "ended", message: `sandbox ${ref} is ${w.state}: ${w.cause?.message ?? "no reason is known"}` });
-      }
+      if (w.state === "destroyed" || w.state === "failed") throw endedError(schemas.sandbox(w));
       if (Date.now() >= end) {
         throw newError({ code: "timeout", message: `sandbox ${ref} is still ${w.state} after ${timeoutSeconds} s` });
       }
@@ -143,7 +145,7 @@ export class Sandboxes {
    * Saves a sandbox, ends its processes and frees its memory; returns when that is
    * done. Calls into a paused sandbox resume it.
    */
-  async pause(ref: string, options: CallOptions = {}): Promise<Sandbox> {
+  async pause(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
     const path = sandboxPath(ref, "/pause");
     const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: true });
     return schemas.sandbox(w);
@@ -155,7 +157,7 @@ export class Sandboxes {
    * why; with memory `require` it stays paused and an error of code `unsupported`
    * is thrown, with `discard` it is started anew in any case.
    */
-  async resume(ref: string, options: ResumeOptions = {}): Promise<Sandbox> {
+  async resume(ref: string, options: ResumeOptions = {}): Promise<SandboxInfo> {
     const { signal } = options;
     const path = sandboxPath(ref, "/resume");
     const w = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
@@ -201,7 +203,7 @@ export class Sandboxes {
   async exec(ref: string, options: ExecOptions): Promise<ExecResult | ExecResult<Uint8Array>> {
     const bytes = options.output === "bytes";
     const json: Partial<wire.Exec> = {
-      ...schemas.encodeCommand(options),
+      ...schemas.encodeCommandOptions(options),
       max_output_bytes: options.maxOutputBytes,
       encoding: bytes ? "base64" : undefined,
     };
@@ -221,11 +223,11 @@ export class Sandboxes {
    * `exit`. Leaving the loop early, or aborting the signal, kills the command.
    * Throws when the end of the command is not known.
    */
-  async *execStream(ref: string, options: Command & CallOptions): AsyncGenerator<ExecEvent, void, undefined> {
+  async *execStream(ref: string, options: CommandOptions & CallOptions): AsyncGenerator<ExecEvent, void, undefined> {
     const response = await this.http.raw({
       method: "POST",
       path: sandboxPath(ref, "/exec/stream"),
-      json: schemas.encodeCommand(options),
+      json: schemas.encodeCommandOptions(options),
       signal: options.signal,
       repeatable: false,
     });
@@ -239,11 +241,25 @@ export class Sandboxes {
    */
   async attach(
     ref: string,
-    options: Omit<Command, "stdin"> & CallOptions & { tty?: TerminalSize | undefined; stdin?: boolean | undefined },
+    options: Omit<CommandOptions, "stdin"> & CallOptions & { tty?: TerminalSize | undefined; stdin?: boolean | undefined },
   ): Promise<Session> {
     const { signal, tty, stdin, ...command } = options;
-    const first = { ...schemas.encodeCommand(command), tty, stdin };
+    const first = { ...schemas.encodeCommandOptions(command), tty, stdin };
     return connect(this.http, sandboxPath(ref, "/exec/attach"), () => this.get(ref, { signal }), signal, first);
+  }
+
+  /**
+   * Runs code in an interpreter that keeps its state, to its end, in one request. Code that fails is no error: look at
+   * `error`. It is never sent twice; when the signal is aborted the code is interrupted. As for {@link exec}, use
+   * {@link runCodeStream} for code that runs for longer than 300 s. Throws code `unsupported` if the sandbox does not have the language.
+   */
+  async runCode(ref: string, code: string, options: RunCodeOptions = {}): Promise<CodeResult> {
+    return runCode(this.http, ref, code, options);
+  }
+
+  /** As {@link runCode}, and gives events as they happen; the last one is `end`. Leaving the loop interrupts the code. */
+  runCodeStream(ref: string, code: string, options: RunCodeOptions = {}): AsyncGenerator<CodeEvent, void, undefined> {
+    return runCodeStream(this.http, ref, code, options);
   }
 
   /** Lists what happened to a sandbox, oldest first unless asked otherwise. */
@@ -265,15 +281,15 @@ export class Sandboxes {
   }
 
   /**
-   * Changes settings of a sandbox; what the options leave out stays. `ttlSeconds` is how long it may
-   * live from now on, in every state; 0 removes the limit. `checkpointIntervalSeconds` 0 switches
-   * automatic checkpoints off and deletes the automatic checkpoint.
+   * Changes settings of a sandbox; settings that the options leave out stay. `ttlSeconds` counts from now; 0 removes the limit.
+   * `checkpointIntervalSeconds` 0 switches automatic checkpoints off and deletes the automatic checkpoint.
    */
   async update(
     ref: string,
     options: { ttlSeconds?: number | undefined; checkpointIntervalSeconds?: number | undefined } & CallOptions,
-  ): Promise<Sandbox> {
-    const json: wire.UpdateSandbox = { ttl_seconds: options.ttlSeconds, checkpoint_interval_seconds: options.checkpointIntervalSeconds };
+  ): Promise<SandboxInfo> {
+    const { ttlSeconds, checkpointIntervalSeconds } = options;
+    const json: wire.UpdateSandbox = { ttl_seconds: ttlSeconds, checkpoint_interval_seconds: checkpointIntervalSeconds };
     const w = await this.http.json<wire.Sandbox>({ method: "PATCH", path: sandboxPath(ref), json, signal: options.signal, repeatable: true });
     return schemas.sandbox(w);
   }
@@ -283,7 +299,7 @@ export class Sandboxes {
    * stays. Switching it off cuts its connections; `ports` replaces the list of published ports, and a
    * port that stays in it keeps its URL.
    */
-  async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<Sandbox> {
+  async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<SandboxInfo> {
     const json: wire.ChangeNetwork = schemas.encodeNetworkOptions(options);
     const w = await this.http.json<wire.Sandbox>({
       method: "PATCH",
@@ -294,6 +310,13 @@ export class Sandboxes {
     });
     return schemas.sandbox(w);
   }
+}
+
+/** The error for calls of a sandbox that has ended. */
+export function endedError(info: SandboxInfo): EndedError {
+  if (info.state === "failed") return new SandboxFailedError(info);
+  const message = `sandbox ${info.name} is ${info.state}: ${info.cause?.message ?? "no reason is known"}`;
+  return new EndedError({ code: "ended", message, cause: info.cause });
 }
 
 function forked(w: wire.ForkList["forks"][number]): Forked {

@@ -208,7 +208,7 @@ export function sandboxNetwork(w: Wire["SandboxNetwork"]): SandboxNetwork {
 }
 
 /** One sandbox. */
-export interface Sandbox {
+export interface SandboxInfo {
   /** Its identifier. */
   id: string;
   /** The caller's identifier. */
@@ -281,7 +281,7 @@ export interface Sandbox {
   endedAt: string | undefined;
 }
 
-export function sandbox(w: Wire["Sandbox"]): Sandbox {
+export function sandbox(w: Wire["Sandbox"]): SandboxInfo {
   return {
     id: w.id,
     name: w.name,
@@ -798,6 +798,51 @@ export function execution(w: Wire["Execution"]): Execution {
     startedAt: w.started_at,
     endedAt: w.ended_at,
     durationMs: w.duration_ms,
+  };
+}
+
+/** An interpreter that keeps its state between runs of code. */
+export interface CodeContext {
+  /** The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids. */
+  id: string;
+  /** The language. */
+  language: string;
+  /** The directory in which the interpreter was started. */
+  cwd: string;
+  /** busy while code runs; ended if the interpreter ended by itself: the next run starts it again, without its state. */
+  state: "idle" | "busy" | "ended";
+  /** When it was made. */
+  createdAt: string;
+  /** How often its interpreter was started again. */
+  restarts: number;
+}
+
+export function context(w: Wire["Context"]): CodeContext {
+  return {
+    id: w.id,
+    language: w.language,
+    cwd: w.cwd,
+    state: w.state,
+    createdAt: w.created_at,
+    restarts: w.restarts,
+  };
+}
+
+/** An error of code. */
+export interface CodeError {
+  /** The error's type, such as ZeroDivisionError. In Bash ExitStatus. */
+  name: string;
+  /** The error's message. In Bash the exit status. */
+  value: string;
+  /** The traceback; lines may have escape sequences for colours. */
+  traceback: string[];
+}
+
+export function codeError(w: Wire["CodeError"]): CodeError {
+  return {
+    name: w.name,
+    value: w.value,
+    traceback: w.traceback,
   };
 }
 
@@ -1438,7 +1483,7 @@ export function auditReport(w: Wire["AuditReport"]): AuditReport {
 }
 
 /** A command: exactly one of `command` and `shell`. */
-export interface Command {
+export interface CommandOptions {
   /** Program and arguments, run without a shell. */
   command?: readonly string[] | undefined;
   /** A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
@@ -1455,7 +1500,7 @@ export interface Command {
   timeoutSeconds?: number | undefined;
 }
 
-export function encodeCommand(o: Command) {
+export function encodeCommandOptions(o: CommandOptions) {
   return {
     command: o.command && [...o.command],
     shell: o.shell,

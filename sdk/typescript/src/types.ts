@@ -1,5 +1,5 @@
 import type { ModboxError } from "./errors.js";
-import type { Command, Sandbox, SandboxState } from "./schemas.js";
+import type { CommandOptions, SandboxInfo, SandboxState } from "./schemas.js";
 
 /** What every call accepts. */
 export interface CallOptions {
@@ -34,11 +34,11 @@ export interface WaitOptions extends CallOptions {
 /** What became of one child: it runs when `error` is undefined. */
 export interface Forked {
   /** Also set for a child that was recorded and then failed. */
-  sandbox: Sandbox | undefined;
+  sandbox: SandboxInfo | undefined;
   error: ModboxError | undefined;
 }
 
-export interface ExecOptions extends Command, CallOptions {
+export interface ExecOptions extends CommandOptions, CallOptions {
   /** Bytes kept of each of stdout and stderr; default 1 MiB, at most 16 MiB. More is dropped, and the command goes on. */
   maxOutputBytes?: number | undefined;
   /** `bytes` gives output as it is; `text` (default) replaces what is not UTF-8. */
@@ -59,6 +59,9 @@ export interface ExecResult<Output = string> {
   stderrTruncated: boolean;
   durationMs: number;
 }
+
+/** How a command ended, and its output as text. */
+export type CommandResult = Omit<ExecResult, "signal">;
 
 /** What a command under way reports: `started` first, `exit` last. */
 export type ExecEvent =

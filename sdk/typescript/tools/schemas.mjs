@@ -18,9 +18,9 @@ const schemas = document.components.schemas;
 
 /** The schemas of answers, with their names where these differ from the schemas' names. */
 const answers = {
-  Cause: "", PublishedPort: "", PortLink: "", SandboxNetwork: "", Sandbox: "", FileInfo: "", SnapshotFile: "", SnapshotDownload: "", Event: "SandboxEvent",
+  Cause: "", PublishedPort: "", PortLink: "", SandboxNetwork: "", Sandbox: "SandboxInfo", FileInfo: "", SnapshotFile: "", SnapshotDownload: "", Event: "SandboxEvent",
   Stats: "", Usage: "", Image: "", SandboxImage: "", PrunedImage: "", PrunedImages: "", Requirements: "", Runtime: "", InvalidAptPackage: "",
-  ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "",
+  ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "",
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
 };
@@ -51,7 +51,7 @@ const blank = new Set(["User.email", "User.workspace_id", "Whoami.email"]);
 const waitForQuota =
   "Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line.";
 const options = {
-  Command: { doc: "A command: exactly one of `command` and `shell`.", of: ["Exec"], without: ["max_output_bytes", "encoding"] },
+  CommandOptions: { doc: "A command: exactly one of `command` and `shell`.", of: ["Exec"], without: ["max_output_bytes", "encoding"] },
   ExecutionOptions: {
     doc: "How an execution runs, beside its command.",
     of: ["ExecutionCommand"],
