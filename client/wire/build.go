@@ -30,7 +30,7 @@ type ImageBuildMessage struct {
 	Cached      bool   `json:"cached,omitempty" doc:"Of step: its layer was there; it comes after one without."`
 	Data        []byte `json:"data,omitempty" doc:"Of output: bytes that a command wrote, base64."`
 	Phase       string `json:"phase,omitempty" doc:"Of progress: waiting, pulling, writing or pushing, among others."`
-	Done        int64  `json:"done,omitempty" doc:"Of progress: how much is done. What it counts depends on the phase: bytes of layers while pulling and pushing, else packages or files."`
+	Done        int64  `json:"done,omitempty" doc:"Of progress: how much is done. The phase determines its unit: bytes of layers while pulling and pushing, else packages or files."`
 	Total       int64  `json:"total,omitempty" doc:"Of progress: what done counts up to; absent when it is not known. It may grow."`
 	Message     string `json:"message,omitempty" doc:"Of progress, warning and error: what happens."`
 	Code        string `json:"code,omitempty" doc:"Of error: the error's code."`

@@ -67,7 +67,7 @@ type SnapshotBuildProgress struct {
 	ID     string `json:"id" doc:"The build."`
 	Phase  string `json:"phase" doc:"begun, waiting, pulling, fetching, downloading, installing, setup, writing, done or failed." example:"installing"`
 	Detail string `json:"detail,omitempty" doc:"What the phase is about, for people."`
-	Done   int64  `json:"done,omitempty" doc:"How much is done. What it counts depends on the phase: bytes of layers while pulling, else packages or files."`
+	Done   int64  `json:"done,omitempty" doc:"How much is done. The phase determines its unit: bytes of layers while pulling, else packages or files."`
 	Total  int64  `json:"total,omitempty" doc:"What done counts up to; absent when it is not known. It may grow."`
 }
 

@@ -3112,7 +3112,7 @@ export interface components {
             phase?: string;
             /**
              * Format: int64
-             * @description Of progress: how much is done. What it counts depends on the phase: bytes of layers while pulling and pushing, else packages or files.
+             * @description Of progress: how much is done. The phase determines its unit: bytes of layers while pulling and pushing, else packages or files.
              */
             done?: number;
             /**
@@ -3149,7 +3149,7 @@ export interface components {
             phase?: string;
             /**
              * Format: int64
-             * @description Of progress: how much is done. What it counts depends on the phase: bytes of layers while pulling and pushing, else packages or files.
+             * @description Of progress: how much is done. The phase determines its unit: bytes of layers while pulling and pushing, else packages or files.
              */
             done?: number;
             /**
@@ -4134,7 +4134,7 @@ export interface components {
             detail?: string;
             /**
              * Format: int64
-             * @description How much is done. What it counts depends on the phase: bytes of layers while pulling, else packages or files.
+             * @description How much is done. The phase determines its unit: bytes of layers while pulling, else packages or files.
              */
             done?: number;
             /**
