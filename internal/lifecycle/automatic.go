@@ -11,31 +11,26 @@ import (
 // automaticHost implements [autocheckpoint.Host].
 type automaticHost struct{ *Service }
 
-func (h automaticHost) Boxes() (list []*box.Box) {
-	for _, b := range h.boxes.all() {
-		list = append(list, b.Box)
-	}
-	return list
-}
+func (h automaticHost) Boxes() []*box.Box { return h.boxes.Boxes() }
 
 func (h automaticHost) Box(id sandbox.ID) *box.Box {
-	if b := h.boxes.byID(id); b != nil {
+	if b := h.boxes.ByID(id); b != nil {
 		return b.Box
 	}
 	return nil
 }
 
 func (h automaticHost) Save(b *box.Box, path string) error {
-	return h.save(h.boxes.byID(b.ID), path, driver.CheckpointOptions{Layer: true})
+	return h.save(h.boxes.ByID(b.ID), path, driver.CheckpointOptions{Layer: true})
 }
 
-func (h automaticHost) Working(b *box.Box) bool { return h.working(h.boxes.byID(b.ID)) }
+func (h automaticHost) Working(b *box.Box) bool { return h.working(h.boxes.ByID(b.ID)) }
 
 func (h automaticHost) GoBack(b *box.Box, from sandbox.CheckpointID, digest string) error {
-	return h.goBack(h.boxes.byID(b.ID), from, digest)
+	return h.goBack(h.boxes.ByID(b.ID), from, digest)
 }
 
-func (h automaticHost) End(b *box.Box, cause sandbox.Cause) { h.endOrLog(h.boxes.byID(b.ID), cause) }
+func (h automaticHost) End(b *box.Box, cause sandbox.Cause) { h.endOrLog(h.boxes.ByID(b.ID), cause) }
 
 func (h automaticHost) AppendEvent(ctx context.Context, ev sandbox.Event) error {
 	return h.store.AppendEvent(ctx, ev)

@@ -95,7 +95,7 @@ func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 	if dying == nil {
 		return
 	}
-	b := s.boxes.byID(dying.ID)
+	b := s.boxes.ByID(dying.ID)
 	if b == nil {
 		return // nothing is
 	}

@@ -120,7 +120,7 @@ func (s *Service) endOrLog(b *entry, cause sandbox.Cause) {
 // End ends a sandbox for a caller that cannot report an error. If the record fails, End logs the
 // error, and the sweep tries again.
 func (s *Service) End(b *box.Box, cause sandbox.Cause) {
-	if e := s.boxes.byID(b.ID); e != nil {
+	if e := s.boxes.ByID(b.ID); e != nil {
 		s.endOrLog(e, cause)
 	}
 }
@@ -168,7 +168,7 @@ func (s *Service) destroy(b *entry) {
 		return
 	}
 	s.metrics.ends.WithLabelValues(string(ended.Cause.Code)).Inc()
-	s.boxes.remove(b)
+	s.boxes.Remove(b.Box)
 	s.networks.Unpublish(b.Box)
 	b.Lock()
 	defer b.Unlock()

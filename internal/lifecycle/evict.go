@@ -30,8 +30,8 @@ func (s *Service) DiskUse() ([]BoxDisk, error) {
 	}
 	list := make([]BoxDisk, 0, len(use))
 	for id, n := range use {
-		b := s.boxes.byID(id)
-		orphan := b == nil && !s.boxes.has(id) // the sweep destroys it
+		b := s.boxes.ByID(id)
+		orphan := b == nil && !s.boxes.Has(id) // the sweep destroys it
 		list = append(list, BoxDisk{ID: id, Bytes: n, Ending: orphan || b != nil && (b.evicted.Load() != nil || b.Sandbox().State == sandbox.Destroying)})
 	}
 	return list, nil
@@ -43,7 +43,7 @@ func (s *Service) DiskUse() ([]BoxDisk, error) {
 // between finds a sandbox without a box. For a box that no sandbox has, the build that it
 // was made for fails. Errors: Unavailable.
 func (s *Service) Evict(id sandbox.ID, message string) error {
-	b := s.boxes.byID(id)
+	b := s.boxes.ByID(id)
 	if b != nil && !b.evicted.CompareAndSwap(nil, &sandbox.Cause{Code: sandbox.CauseDiskFull, Message: sandbox.OneLine(message)}) {
 		return nil
 	}

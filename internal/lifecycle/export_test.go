@@ -54,8 +54,8 @@ func (s *Service) Ready() []sandbox.Resources {
 
 // PlanPool decides anew what the pool shall hold and makes that.
 func (s *Service) PlanPool() {
-	s.planPool()
-	s.fillPool()
+	s.warm.Plan()
+	s.warm.Fill()
 }
 
 // Waiting returns the number of waiting creates of a workspace.

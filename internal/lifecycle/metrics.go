@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/warmbox"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -25,7 +26,7 @@ type metrics struct {
 }
 
 // newMetrics makes the metrics and registers them with r, when that is not nil.
-func newMetrics(x *boxes, p *pool.Pool[warmBox], promises promiseCollector, r prometheus.Registerer) (*metrics, error) {
+func newMetrics(x *box.Index[*entry], p *pool.Pool[warmbox.Box], promises promiseCollector, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		created: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modbox_sandbox_create_seconds",
@@ -65,7 +66,7 @@ func newMetrics(x *boxes, p *pool.Pool[warmBox], promises promiseCollector, r pr
 }
 
 // pool makes the metrics of the pool, if there is one.
-func (m *metrics) pool(p *pool.Pool[warmBox]) []prometheus.Collector {
+func (m *metrics) pool(p *pool.Pool[warmbox.Box]) []prometheus.Collector {
 	if p.Size() == 0 {
 		return nil
 	}
@@ -144,7 +145,7 @@ func (c promiseCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // stateCollector counts live sandboxes by state when it is asked.
-type stateCollector struct{ boxes *boxes }
+type stateCollector struct{ boxes *box.Index[*entry] }
 
 var stateDesc = prometheus.NewDesc("modbox_sandboxes", "Sandboxes that have not ended, by state.", []string{"state"}, nil)
 
@@ -153,19 +154,10 @@ func (stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- stateDesc }
 
 // Collect implements [prometheus.Collector].
 func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
-	counts := c.boxes.count()
+	counts := c.boxes.Count()
 	for _, state := range sandbox.States {
 		if !state.Ended() {
 			ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(counts[state]), string(state))
 		}
 	}
-}
-
-// count returns how many boxes are in each state.
-func (x *boxes) count() map[sandbox.State]int {
-	counts := map[sandbox.State]int{}
-	for _, b := range x.all() {
-		counts[b.Sandbox().State]++
-	}
-	return counts
 }

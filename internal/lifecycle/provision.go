@@ -105,12 +105,44 @@ func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 	return nil
 }
 
-// spec describes the box of a sandbox to the driver.
-func (s *Service) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
-	return driver.Spec{
-		ID: sb.ID, Hostname: environment.Hostname(sb), RootFS: rootfs, Resources: sb.Resources,
-		MaxProcesses: int64(s.cfg.MaxProcesses),
+// useWarmBox assigns the box that a sandbox took from the pool to the sandbox. It reports false if
+// the sandbox took none, or if the box turns out to be useless; then it destroys the box.
+func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bool, error) {
+	if !b.warm {
+		return false, nil
 	}
+	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
+	defer cancel()
+	var err error
+	// The reference may mean another image since the row was written.
+	if sb.ImageDigest != img.Digest {
+		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
+	} else if err = s.configureWarmBox(ctx, b, sb, img); err == nil {
+		b.Meter.Begin(time.Now().UTC())
+		b.Lock()
+		s.watchLater(b)
+		b.Unlock()
+		return true, nil
+	}
+	if b.Context().Err() != nil {
+		return false, b.Context().Err()
+	}
+	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.ID, "error", err)
+	b.warm = false
+	b.Link.Disconnect(false)
+	b.Agent.Reset()
+	if err := s.driver.Destroy(b.Context(), b.ID); err != nil {
+		return false, fail(sandbox.CauseStart, err, "the sandbox could not be made")
+	}
+	return false, nil
+}
+
+// configureWarmBox connects a box that was in the pool to its network and configures its agent.
+func (s *Service) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image) error {
+	if err := s.networks.Connect(ctx, b.Box); err != nil {
+		return err
+	}
+	return b.Agent.Configure(ctx, s.environments.Agent(sb, img))
 }
 
 // recordBox records the handle with which a restarted server finds the box.

@@ -23,7 +23,7 @@ func (s *Service) Get(ctx context.Context, c sandbox.Caller, ref string) (sandbo
 func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (page.Page[sandbox.Sandbox], error) {
 	p, err := s.store.ListSandboxes(ctx, c.Workspace, f)
 	for i, sb := range p.Items {
-		if b := s.boxes.byID(sb.ID); b != nil {
+		if b := s.boxes.ByID(sb.ID); b != nil {
 			p.Items[i] = b.WithActivity(sb)
 		}
 		p.Items[i] = c.Shown(p.Items[i])
@@ -43,7 +43,7 @@ func (s *Service) Usage(ctx context.Context, c sandbox.Caller, ref string) (sand
 // ByLabel returns the live sandbox with that host label, or false. Every request to a sandbox's URL
 // calls it, so it reads only memory.
 func (s *Service) ByLabel(label string) (sandbox.Sandbox, bool) {
-	if b := s.boxes.byLabel(label); b != nil {
+	if b := s.boxes.ByLabel(label); b != nil {
 		return b.Sandbox(), true
 	}
 	return sandbox.Sandbox{}, false
@@ -140,7 +140,7 @@ func (s *Service) FindID(ctx context.Context, id sandbox.ID) (*box.Box, sandbox.
 // callers wait for the same resume. Errors: the errors of [Service.Resume]; Ended.
 func (s *Service) Wake(ctx context.Context, b *box.Box) error {
 	return b.Exclusively(ctx, box.Resume, func() error {
-		e := s.boxes.byID(b.ID)
+		e := s.boxes.ByID(b.ID)
 		if e == nil {
 			return box.ErrClosed // the operation has the box, so that it stays in the index
 		}
@@ -168,7 +168,7 @@ func (s *Service) findRef(ctx context.Context, c sandbox.Caller, ref string) (*e
 		}
 		// A name may also look like an id.
 	}
-	if b := s.boxes.byName(c.Workspace, ref); b != nil {
+	if b := s.boxes.ByName(c.Workspace, ref); b != nil {
 		return b.live()
 	}
 	sb, err := s.store.SandboxByName(ctx, c.Workspace, ref)
@@ -186,7 +186,7 @@ func (s *Service) findID(ctx context.Context, id sandbox.ID) (*entry, sandbox.Sa
 	// A row that lives while its box is not there has ended in between: the box
 	// goes only after the row says so. The second look at the row sees that.
 	for range 2 {
-		if b := s.boxes.byID(id); b != nil {
+		if b := s.boxes.ByID(id); b != nil {
 			return b.live()
 		}
 		sb, err := s.store.SandboxByID(ctx, id)
@@ -196,7 +196,7 @@ func (s *Service) findID(ctx context.Context, id sandbox.ID) (*entry, sandbox.Sa
 		if err != nil || sb.State.Ended() {
 			return nil, sb, err
 		}
-		if !s.boxes.has(id) {
+		if !s.boxes.Has(id) {
 			sb, err = s.store.SandboxByID(ctx, id)
 			if err != nil || sb.State.Ended() {
 				return nil, sb, err
@@ -227,9 +227,9 @@ func (s *Service) adopt(sb sandbox.Sandbox) *entry {
 	b := s.newBox(sb.ID)
 	b.Lock()
 	defer b.Unlock()
-	if old := s.boxes.reserve(b); old != b {
+	if old, ok := s.boxes.Adopt(b); !ok {
 		b.Cancel()
-		return old.recorded()
+		return old
 	}
 	b.Set(sb)
 	s.index(b)

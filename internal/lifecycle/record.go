@@ -7,6 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/warmbox"
 )
 
 // recordIn is record for a sandbox that may wait for admission. With Replace the live sandbox of
@@ -23,7 +24,7 @@ func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandb
 		if req.Replace {
 			end := ending(sandbox.Cause{Code: sandbox.CauseReplaced, Message: sandbox.OneLine("a new sandbox of the same name was asked for by " + string(c.User))})
 			creation.Replaces = &end
-			old = s.boxes.byName(c.Workspace, sb.Name)
+			old = s.boxes.ByName(c.Workspace, sb.Name)
 		}
 		b, rec, err = s.recordInPlace(ctx, creation, a, old, kind)
 		if err == nil && rec.By == sandbox.MatchNone {
@@ -59,7 +60,7 @@ func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, 
 
 // foundEnding sees to the end of a sandbox whose row says that it is being destroyed.
 func (s *Service) foundEnding(row sandbox.Sandbox) {
-	b := s.boxes.byID(row.ID)
+	b := s.boxes.ByID(row.ID)
 	if b == nil {
 		return // it has ended, or the sweep finds it
 	}
@@ -82,20 +83,20 @@ func (s *Service) seeEnding(b *entry, row sandbox.Sandbox) {
 // one. The box is non-nil when a new sandbox was recorded: it counts as being provisioned by
 // the caller, who launches or ends it.
 func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota.Admission, kind pool.Kind) (*entry, sandbox.Recorded, error) {
-	var warm *pool.Reservation[warmBox]
+	var warm *pool.Reservation[warmbox.Box]
 	if a.Refuse == nil { // a create that is refused anyway must not keep a box from others
 		warm = s.pool.Reserve(ctx, kind)
 	}
 	// The box is locked until the outcome is known: callers that find the row meanwhile wait.
 	var b *entry
 	if warm != nil {
-		b = warm.Box().Value.box
-		creation.Sandbox.ID, creation.Sandbox.Handle = b.ID, warm.Box().Value.handle
+		b = s.boxes.Reserved(warm.Box().Value.ID)
+		creation.Sandbox.ID, creation.Sandbox.Handle = b.ID, warm.Box().Value.Handle
 		b.Lock()
 	} else {
 		b = s.newBox(creation.Sandbox.ID)
 		b.Lock()
-		s.boxes.claim(b)
+		s.boxes.Claim(b)
 	}
 	rec, err := s.store.CreateSandbox(ctx, creation, a)
 	// It is another one when a second attempt to write found that there is one by now.
@@ -103,9 +104,9 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota
 		defer b.Unlock()
 		if b.warm = warm != nil; b.warm {
 			warm.Commit()
-			warm.Box().Value.stop()
+			warm.Box().Value.Unwatch()
 		}
-		s.boxes.reserve(b)
+		s.boxes.Reserve(b)
 		b.Set(rec.Sandbox)
 		b.provisioning = true // by who recorded it, whatever the sweep thinks of that
 		s.index(b)
@@ -121,9 +122,9 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota
 	// the sweep finds it.
 	if sandbox.CodeOf(err) == sandbox.Internal {
 		warm.Commit()
-		s.discard(warm.Box())
+		s.warm.Destroy(warm.Box())
 	} else if !warm.Cancel() {
-		s.discard(warm.Box())
+		s.warm.Destroy(warm.Box())
 	}
 	return nil, rec, err
 }
@@ -135,7 +136,7 @@ func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, 
 	for i, c := range children {
 		list[i] = s.newBox(c.Sandbox.ID)
 		list[i].Lock()
-		s.boxes.reserve(list[i])
+		s.boxes.Reserve(list[i])
 	}
 	recs, err := s.store.CreateForks(ctx, children, a)
 	for i, b := range list {
@@ -157,12 +158,12 @@ func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, 
 //
 // Preconditions: b is locked.
 func (s *Service) index(b *entry) {
-	s.boxes.index(b)
+	s.boxes.Register(b)
 	s.networks.Publish(b.Box)
 }
 
 // unreserve forgets a box that was not recorded.
 func (s *Service) unreserve(b *entry) {
-	s.boxes.remove(b)
+	s.boxes.Remove(b.Box)
 	b.Cancel()
 }

@@ -39,7 +39,7 @@ func (s *Service) recover(ctx context.Context) error {
 		return fmt.Errorf("recover sandboxes: %w", err)
 	}
 	if len(rows) > 0 {
-		s.log.Info("recovered sandboxes", "rows", len(rows), "running", s.boxes.count()[sandbox.Running], "took", time.Since(begin))
+		s.log.Info("recovered sandboxes", "rows", len(rows), "running", s.boxes.Count()[sandbox.Running], "took", time.Since(begin))
 	}
 	return nil
 }

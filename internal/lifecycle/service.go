@@ -28,6 +28,7 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/internal/usage"
+	"github.com/modbox/modbox/internal/warmbox"
 	"github.com/modbox/modbox/internal/workbox"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -160,8 +161,9 @@ type Service struct {
 	disk       *quotaDisk
 	usage      *usage.Recorder
 
-	boxes      *boxes
-	pool       *pool.Pool[warmBox]
+	boxes      *box.Index[*entry]
+	pool       *pool.Pool[warmbox.Box]
+	warm       *warmbox.Keeper
 	saved      *checkpoint.Store
 	automatic  *autocheckpoint.Keeper
 	quarantine *quarantine.Store
@@ -213,7 +215,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, catalogue: deps.Catalogue, log: deps.Logger,
 		layers: deps.Layers, quarantine: deps.Quarantine,
-		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
+		boxes: box.NewIndex[*entry](), pool: pool.New[warmbox.Box](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax),
 		calls: agentapi.NewMemory(cfg.callMemory),
 	}
@@ -241,6 +243,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.newNetworks(deps.Gateways)
 	s.newPreparation(deps.Switches)
 	s.newSnapshots(deps)
+	s.warm = warmbox.New(warmbox.Config{Promise: cfg.Promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
+		Pool: s.pool, Host: unlisted{s}, Store: s.store, Images: s.images, Driver: s.driver, Work: s.work, Logger: s.log,
+	})
 	s.automatic = autocheckpoint.NewKeeper(automaticHost{s}, s.saved, s.quotas, cfg.MinFreeDisk, s.work, s.log)
 	if s.quarantine == nil && cfg.CheckpointDir != "" {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
@@ -271,7 +276,9 @@ func (s *Service) newPreparation(switches prepare.Switches) {
 	if s.layers != nil {
 		layers, holder = s.layers, s.layers
 	}
-	s.workboxes = workbox.NewMaker(s, s.networks, s.driver, s.images, holder, s.cfg.Build)
+	s.workboxes = workbox.NewMaker(workbox.Config{Defaults: s.cfg.Build, StartTimeout: s.cfg.StartTimeout}, workbox.Deps{
+		Host: unlisted{s}, Networks: s.networks, Environments: s.environments, Driver: s.driver, Images: s.images, Holder: holder, Logger: s.log,
+	})
 	s.prepare = prepare.New(prepare.Config{
 		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.PackagesMaxAge, SpoolDir: s.cfg.SpoolDir,
 		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.CheckFree(s.cfg.MinFreeDisk) },
@@ -336,7 +343,7 @@ func (s *Service) Start(ctx context.Context) error {
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })
 	s.work.Go(s.noteLoop)
 	if s.pool.Size() > 0 {
-		s.work.Go(s.poolLoop)
+		s.work.Go(s.warm.Run)
 	}
 	return nil
 }
@@ -348,11 +355,11 @@ func (s *Service) Close(ctx context.Context) error {
 	was := s.work.Stop()
 	s.quotas.StopWaiting()
 	if was {
-		s.usage.SaveActivity(ctx, s.boxes.allBoxes(), 0)
-		s.usage.Save(ctx, s.boxes.allBoxes(), 0, 0)
+		s.usage.SaveActivity(ctx, s.boxes.Boxes(), 0)
+		s.usage.Save(ctx, s.boxes.Boxes(), 0, 0)
 	}
 	s.work.Cancel()
-	for _, b := range s.boxes.all() {
+	for _, b := range s.boxes.All() {
 		b.Lock()
 		if b.timer != nil {
 			b.timer.Stop()
@@ -365,7 +372,7 @@ func (s *Service) Close(ctx context.Context) error {
 	if err := s.work.Wait(ctx); err != nil {
 		return err
 	}
-	s.drainPool(ctx)
+	s.warm.Drain(ctx)
 	return nil
 }
 

@@ -39,13 +39,13 @@ func (s *Service) sweep() {
 	if err := s.quotas.EndStale(s.ctx); err != nil {
 		s.logSweep("delete reservations of builds that are over", err)
 	}
-	s.usage.SaveActivity(s.ctx, s.boxes.allBoxes(), usage.ActivityLag)
-	s.usage.Save(s.ctx, s.boxes.allBoxes(), usage.Interval, usage.Lag)
+	s.usage.SaveActivity(s.ctx, s.boxes.Boxes(), usage.ActivityLag)
+	s.usage.Save(s.ctx, s.boxes.Boxes(), usage.Interval, usage.Lag)
 }
 
 // sweepBoxes finds sandboxes whose next step no goroutine will take.
 func (s *Service) sweepBoxes() {
-	for _, b := range s.boxes.all() {
+	for _, b := range s.boxes.All() {
 		if !b.TryLock() {
 			continue // its state is being changed at this moment
 		}
@@ -83,7 +83,7 @@ func (s *Service) sweepRows() {
 		return
 	}
 	for _, row := range rows {
-		if s.boxes.has(row.ID) {
+		if s.boxes.Has(row.ID) {
 			if row.State == sandbox.Destroying { // perhaps replaced although the store said that writing that failed
 				s.foundEnding(row)
 			}
@@ -111,10 +111,10 @@ func (s *Service) sweepHost() {
 	}
 	unknown := map[sandbox.ID]bool{}
 	for _, id := range ids {
-		if b := s.boxes.byID(id); b != nil && b.Sandbox().State == sandbox.Paused {
+		if b := s.boxes.ByID(id); b != nil && b.Sandbox().State == sandbox.Paused {
 			s.settleLater(s.ctx, b) // its pause could not remove it
 		}
-		if !s.boxes.has(id) {
+		if !s.boxes.Has(id) {
 			unknown[id] = true
 		}
 	}

@@ -26,8 +26,8 @@ func (s *Service) sweepSaved() {
 		return
 	}
 	for owner, names := range found {
-		b := s.boxes.byID(owner)
-		if b == nil && s.boxes.has(owner) || b != nil && b.Busy() {
+		b := s.boxes.ByID(owner)
+		if b == nil && s.boxes.Has(owner) || b != nil && b.Busy() {
 			continue
 		}
 		if err := s.sweepOwner(owner, b, names); err != nil {

@@ -64,10 +64,10 @@ func (s *Service) writePaused(ctx context.Context, reader driver.Snapshotter, sb
 	if err != nil {
 		return fmt.Errorf("image of sandbox %s: %w", sb.ID, err)
 	}
-	hidden, err := s.sandboxes.RestoreHidden(ctx, sb, rootfs, path)
+	hidden, err := s.boxes.Restore(ctx, saver, sb, rootfs, path)
 	if err != nil {
 		return fmt.Errorf("restore sandbox %s for a snapshot: %w", sb.ID, err)
 	}
-	defer s.sandboxes.CloseBox(hidden)
+	defer s.boxes.Destroy(hidden)
 	return reader.WriteLayer(ctx, hidden.ID, into)
 }

@@ -91,16 +91,11 @@ type Images interface {
 	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
 }
 
-// Sandboxes finds sandboxes and brings saved states to life. lifecycle.Service implements it.
+// Sandboxes finds sandboxes. lifecycle.Service implements it.
 type Sandboxes interface {
 	// Find returns the sandbox that ref, an id or a name, means to the caller, and its box
 	// unless it has ended. Errors: NotFound.
 	Find(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, sandbox.Sandbox, error)
-	// RestoreHidden restores a saved state of sb in a box that no caller can find, without a
-	// network. After an error no part of the box remains.
-	RestoreHidden(ctx context.Context, sb *sandbox.Sandbox, rootfs, path string) (*box.Box, error)
-	// CloseBox destroys a box of RestoreHidden. The sweep destroys what cannot be destroyed now.
-	CloseBox(b *box.Box)
 }
 
 // Config are the settings of snapshots.

@@ -7,31 +7,45 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
-// Host makes the boxes. lifecycle.Service implements it.
+// destroyTimeout bounds one attempt to destroy a box.
+const destroyTimeout = 60 * time.Second
+
+// Host makes boxes and describes them to the driver. It is safe for concurrent use.
 type Host interface {
-	// OpenBox makes and starts a box for sb, which is never recorded, from an image's root
-	// filesystem, and returns it when its agent answers. With plainTmp the files of /tmp are
-	// part of the layer. After an error no part of the box remains.
-	OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error)
-	// CloseBox destroys a box of OpenBox. The sweep destroys what cannot be destroyed now.
-	CloseBox(b *box.Box)
+	// NewBox returns a box that no caller can find, which the sweep does not take for an orphan.
+	NewBox(id sandbox.ID) *box.Box
+	// Forget removes a box of NewBox.
+	Forget(b *box.Box)
+	// Spec describes the box of a sandbox to the driver.
+	Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec
 }
 
-// Networks says whether boxes can have a network. [network.Service] implements it.
+// Networks connects boxes to networks. [network.Service] implements it.
 type Networks interface {
 	// Offered returns an error if this server cannot give boxes a network.
 	Offered() error
+	// Plug gives a started box an interface.
+	Plug(ctx context.Context, b *box.Box) error
+}
+
+// Environments configures agents. [environment.Service] implements it.
+type Environments interface {
+	// Agent returns the configuration for the agent of a sandbox that is made from an image.
+	Agent(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config
 }
 
 // Images finds root filesystems.
@@ -47,30 +61,42 @@ type Holder interface {
 	Hold(ctx context.Context, digest string) (release func(), err error)
 }
 
+// Config are the settings of work boxes.
+type Config struct {
+	// Defaults are the resources of a box where its spec has 0.
+	Defaults sandbox.Resources
+	// StartTimeout bounds the time from the creation of a box until its agent is configured.
+	StartTimeout time.Duration
+}
+
+// Deps are the parts that a maker uses. All but Holder must be set.
+type Deps struct {
+	Host         Host
+	Networks     Networks
+	Environments Environments
+	Driver       driver.Driver
+	Images       Images
+	// Holder keeps the bases of boxes; without it no box can be made.
+	Holder Holder
+	Logger *slog.Logger
+}
+
 // Maker makes work boxes. It is safe for concurrent use.
 type Maker struct {
-	host     Host
-	networks Networks
-	driver   driver.Driver
-	images   Images
-	holder   Holder // nil if this server keeps no layers
-	// defaults are the resources of a box where its spec has 0.
-	defaults sandbox.Resources
+	cfg Config
+	Deps
 }
 
-// NewMaker returns a maker of boxes with default resources. A nil holder keeps no layers: no box
-// can be made.
-func NewMaker(host Host, networks Networks, d driver.Driver, images Images, holder Holder, defaults sandbox.Resources) *Maker {
-	return &Maker{host: host, networks: networks, driver: d, images: images, holder: holder, defaults: defaults}
-}
+// NewMaker returns a maker of boxes.
+func NewMaker(cfg Config, deps Deps) *Maker { return &Maker{cfg: cfg, Deps: deps} }
 
 // NetworkOffered returns an error if this server cannot give boxes a network.
-func (m *Maker) NetworkOffered() error { return m.networks.Offered() }
+func (m *Maker) NetworkOffered() error { return m.Networks.Offered() }
 
 // Snapshotter returns the driver's power to read the files that a box wrote. Errors: Unsupported.
 func (m *Maker) Snapshotter() (driver.Snapshotter, error) {
-	reader, ok := m.driver.(driver.Snapshotter)
-	if !ok || !m.driver.Capabilities().Snapshot || m.holder == nil {
+	reader, ok := m.Driver.(driver.Snapshotter)
+	if !ok || !m.Driver.Capabilities().Snapshot || m.Holder == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot keep the files of sandboxes: snapshots are not available")
 	}
 	return reader, nil
@@ -128,15 +154,15 @@ func (m *Maker) WriteLayer(ctx context.Context, spec Spec, into io.Writer, work 
 // Open makes a work box whose agent answers.
 func (m *Maker) Open(ctx context.Context, spec Spec) (*Box, error) {
 	if spec.Network {
-		if err := m.networks.Offered(); err != nil {
+		if err := m.Networks.Offered(); err != nil {
 			return nil, err
 		}
 	}
-	img, rootfs, err := m.images.Resolve(ctx, spec.Base)
+	img, rootfs, err := m.Images.Resolve(ctx, spec.Base)
 	if err != nil {
 		return nil, err
 	}
-	release, err := m.holder.Hold(ctx, img.Digest)
+	release, err := m.Holder.Hold(ctx, img.Digest)
 	if err != nil {
 		return nil, err
 	}
@@ -147,19 +173,77 @@ func (m *Maker) Open(ctx context.Context, spec Spec) (*Box, error) {
 	}}
 	for _, r := range quota.Fields {
 		if n := r.Of(&w.sandbox.Resources); *n == 0 {
-			*n = *r.Of(&m.defaults)
+			*n = *r.Of(&m.cfg.Defaults)
 		}
 	}
-	if w.box, err = m.host.OpenBox(ctx, &w.sandbox, &img, rootfs, spec.PlainTmp); err != nil {
+	if w.box, err = m.start(ctx, &w.sandbox, &img, rootfs, spec.PlainTmp); err != nil {
 		release()
 		return nil, err
 	}
 	return w, nil
 }
 
+// start makes and starts a box for sb from an image's root filesystem, and returns it when its agent
+// answers. After an error the box is destroyed.
+func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error) {
+	b := m.Host.NewBox(sb.ID)
+	undo := cleanup.Make(func() { m.Destroy(b) })
+	defer undo.Clean()
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.StartTimeout)
+	defer cancel()
+	spec := m.Host.Spec(sb, rootfs)
+	spec.PlainTmp = plainTmp
+	if _, err := m.Driver.Create(ctx, spec); err != nil {
+		return nil, fmt.Errorf("make work box: %w", err)
+	}
+	if err := m.Driver.Start(ctx, b.ID); err != nil {
+		return nil, fmt.Errorf("start work box %s: %w", b.ID, err)
+	}
+	if sb.Network.Enabled {
+		if err := m.Networks.Plug(ctx, b); err != nil {
+			return nil, err
+		}
+	}
+	cfg := m.Environments.Agent(sb, img)
+	cfg.Main = nil
+	if err := environment.Configure(ctx, b, cfg); err != nil {
+		return nil, box.AgentError(err)
+	}
+	undo.Release()
+	return b, nil
+}
+
+// Restore restores a saved state of sb in a box that no caller can find, without a network. After an
+// error no part of the box remains.
+func (m *Maker) Restore(ctx context.Context, saver driver.Checkpointer, sb *sandbox.Sandbox, rootfs, path string) (*box.Box, error) {
+	b := m.Host.NewBox(sandbox.NewID())
+	spec := m.Host.Spec(sb, rootfs)
+	spec.ID = b.ID
+	if _, err := saver.Restore(ctx, spec, path); err != nil {
+		b.Cancel()
+		_ = b.Agent.Close() // does not fail
+		m.Host.Forget(b)
+		return nil, err
+	}
+	return b, nil
+}
+
+// Destroy destroys a box of Restore. If that fails, the sweep tries it again.
+func (m *Maker) Destroy(b *box.Box) {
+	b.Link.Disconnect(true)
+	b.Cancel()
+	_ = b.Agent.Close() // does not fail
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), destroyTimeout)
+	defer cancel()
+	if err := m.Driver.Destroy(ctx, b.ID); err != nil {
+		m.Logger.Error("work box not removed, trying again soon", "box", b.ID, "error", err)
+	}
+	m.Host.Forget(b)
+}
+
 // Close destroys the box.
 func (w *Box) Close() {
-	w.maker.host.CloseBox(w.box)
+	w.maker.Destroy(w.box)
 	w.release()
 }
 
@@ -222,7 +306,7 @@ func (w *Box) Explain(ctx context.Context, err error) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, endNotice)
 	defer cancel()
-	exit, werr := w.maker.driver.Wait(wait, w.box.ID)
+	exit, werr := w.maker.Driver.Wait(wait, w.box.ID)
 	switch {
 	case werr != nil:
 		return box.AgentError(err)

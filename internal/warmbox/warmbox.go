@@ -1,0 +1,286 @@
+// Package warmbox keeps boxes started for sandboxes to come: it makes the boxes that package pool
+// plans, and destroys the boxes that the pool gives up.
+package warmbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/retry"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// planInterval is the interval at which the pool is planned anew.
+	planInterval = 5 * time.Second
+	// createPause is the time after a create in which no warm box is made, so that the new sandbox's
+	// first commands have the host for themselves; createPauseMax bounds the time for which creates
+	// may delay a warm box.
+	createPause    = 100 * time.Millisecond
+	createPauseMax = time.Second
+	// attemptTimeout bounds one call to an agent that may not have started yet.
+	attemptTimeout = 5 * time.Second
+	// destroyTimeout bounds one attempt to destroy a box.
+	destroyTimeout = 60 * time.Second
+)
+
+// Box is a box in the pool. Its agent answers, and nothing was ever run in it but its image's
+// "true". It is in the index of boxes without a view, so that no caller can find it and the sweep
+// ignores it; it has no row, so that the next server's sweep destroys it.
+type Box struct {
+	*box.Box
+	Handle driver.Handle
+	stop   func() // ends its watcher
+}
+
+// Unwatch ends the watch for the end of the box: it belongs to a sandbox now.
+func (b *Box) Unwatch() { b.stop() }
+
+// Host makes the boxes and knows how busy the server is. It is safe for concurrent use.
+type Host interface {
+	// NewBox returns a box that no caller can find, which the sweep does not take for an orphan.
+	NewBox(id sandbox.ID) *box.Box
+	// Forget removes a box of NewBox.
+	Forget(b *box.Box)
+	// Spec describes the box of a sandbox to the driver.
+	Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec
+	// Starting returns the number of sandboxes that are being started.
+	Starting() int
+	// DefaultKind returns the kind of box for a create that names nothing; false if the server has no
+	// default image.
+	DefaultKind(ctx context.Context) (pool.Kind, bool)
+	// CheckFree returns an error unless so many bytes are free on the disk.
+	CheckFree(least int64) error
+}
+
+// Store knows how much capacity is promised.
+type Store interface {
+	// Promised returns the sum of the limits of all sandboxes and builds.
+	Promised(ctx context.Context) (quota.Promise, error)
+}
+
+// Images finds root filesystems.
+type Images interface {
+	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
+	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
+}
+
+// Config are the settings of warm boxes.
+type Config struct {
+	// Promise limits the sum of all sandboxes, builds and warm boxes.
+	Promise quota.Promise
+	// MinFreeDisk is the number of bytes that must be free for another warm box.
+	MinFreeDisk int64
+	// StartTimeout bounds the making of one box.
+	StartTimeout time.Duration
+}
+
+// Deps are the parts that the keeper uses. All must be set.
+type Deps struct {
+	Pool   *pool.Pool[Box]
+	Host   Host
+	Store  Store
+	Images Images
+	Driver driver.Driver
+	Work   *background.Group
+	Logger *slog.Logger
+}
+
+// Keeper fills the pool.
+type Keeper struct {
+	Deps
+	cfg Config
+	ctx context.Context // of Work
+}
+
+// New returns a keeper, which works until the context of the work ends.
+func New(cfg Config, deps Deps) *Keeper {
+	return &Keeper{Deps: deps, cfg: cfg, ctx: deps.Work.Context()}
+}
+
+// Run fills the pool until the service closes.
+func (k *Keeper) Run() {
+	ticker := time.NewTicker(planInterval)
+	defer ticker.Stop()
+	k.Plan()
+	for {
+		k.Fill()
+		select {
+		case <-k.Pool.Wake():
+		case <-ticker.C:
+			k.Plan()
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// Plan plans the boxes of the pool anew, and destroys the boxes beyond the plan.
+func (k *Keeper) Plan() {
+	var standing *pool.Kind
+	// Without a default image only recent creates count.
+	if kind, ok := k.Host.DefaultKind(k.ctx); ok {
+		standing = &kind
+	}
+	k.Pool.Plan(time.Now(), standing)
+	for _, kind := range k.Pool.Planned() {
+		if _, _, err := k.Images.Resolve(k.ctx, kind.Digest); err != nil {
+			k.Pool.Drop(kind) // the image was removed
+		}
+	}
+	for _, b := range k.Pool.Surplus(time.Now()) {
+		k.Destroy(b)
+	}
+}
+
+// Fill makes the boxes that the pool lacks, one after the other.
+func (k *Keeper) Fill() {
+	for {
+		kind, ok := k.Pool.Missing()
+		if !ok || !k.awaitCalm() || !k.fits(kind) {
+			return
+		}
+		b, err := k.make(kind)
+		if err != nil {
+			if k.ctx.Err() == nil {
+				k.Logger.Warn("no box could be made for the pool", "image", kind.Digest, "error", err)
+				k.Pool.Drop(kind) // until the next plan
+			}
+			return
+		}
+		if !k.Pool.Add(b) {
+			k.Destroy(b)
+		}
+	}
+}
+
+// fits reports whether the pool may have another box: the pool may only use free disk, and capacity
+// that is not promised.
+func (k *Keeper) fits(kind pool.Kind) bool {
+	if k.Host.CheckFree(k.cfg.MinFreeDisk) != nil {
+		return false
+	}
+	promised, err := k.Store.Promised(k.ctx)
+	if err != nil {
+		if k.ctx.Err() == nil {
+			k.Logger.Error("capacity for the pool not known", "error", err)
+		}
+		return false
+	}
+	for ready, n := range k.Pool.Ready() {
+		promised.Add(ready.Resources, n)
+	}
+	return k.cfg.Promise.Admits(promised, kind.Resources, 1) == nil
+}
+
+// awaitCalm waits for a moment at which the making of a box delays no create, and reports false
+// when the service closes.
+func (k *Keeper) awaitCalm() bool {
+	begin := time.Now()
+	for {
+		busy := k.Host.Starting() > 0 || k.Pool.SinceCreate() < createPause && time.Since(begin) < createPauseMax
+		if !busy {
+			return k.ctx.Err() == nil
+		}
+		select {
+		case <-time.After(createPause / 4):
+		case <-k.ctx.Done():
+			return false
+		}
+	}
+}
+
+// make makes a box that is ready for a sandbox. After an error the box is destroyed.
+func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
+	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
+	defer cancel()
+	_, rootfs, err := k.Images.Resolve(ctx, kind.Digest)
+	if err != nil {
+		return nil, err
+	}
+	b := k.Host.NewBox(sandbox.NewID())
+	watching, stop := context.WithCancel(b.Context())
+	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, stop: stop}}
+	if warm.Value.Handle, err = k.Driver.Create(ctx, k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)); err == nil {
+		err = k.start(ctx, b)
+	}
+	if err != nil {
+		k.Destroy(warm)
+		return nil, fmt.Errorf("box %s: %w", b.ID, err)
+	}
+	warm.Started = time.Now()
+	k.Work.Go(func() { k.watch(watching, warm) })
+	return warm, nil
+}
+
+// start starts a box and returns when its agent answers and has run a command: the first command in
+// a box takes half as long again as the commands after it.
+func (k *Keeper) start(ctx context.Context, b *box.Box) error {
+	if err := k.Driver.Start(ctx, b.ID); err != nil {
+		return err
+	}
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		_, err := b.Agent.Health(attempt)
+		return struct{}{}, err
+	}, retry.Pauses(2*time.Millisecond, 100*time.Millisecond), retry.Forever())
+	if err != nil {
+		return err
+	}
+	rehearsal, err := b.Agent.Exec(ctx, agentapi.Command{Argv: []string{"true"}})
+	if err != nil {
+		return ctx.Err() // an image without that program is as good
+	}
+	defer func() { _ = rehearsal.Close() }() // nothing is lost
+	for err == nil {
+		_, err = rehearsal.Next()
+	}
+	return ctx.Err()
+}
+
+// watch gives a box up that ends while it is in the pool. The next plan replaces it, and not this
+// function: of boxes that end at once it would make others without end.
+func (k *Keeper) watch(ctx context.Context, warm *pool.Box[Box]) {
+	_, _ = k.Driver.Wait(ctx, warm.Value.ID) // an error also makes the box useless
+	if ctx.Err() == nil && k.Pool.Remove(warm) {
+		k.Logger.Warn("a box of the pool has ended", "box", warm.Value.ID)
+		k.Destroy(warm)
+	}
+}
+
+// Destroy destroys a box that is no longer in the pool. If that fails, the box is an orphan, which
+// the sweep destroys.
+func (k *Keeper) Destroy(warm *pool.Box[Box]) {
+	b := &warm.Value
+	b.stop()
+	_ = b.Agent.Close() // does not fail
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), destroyTimeout)
+	defer cancel()
+	if err := k.Driver.Destroy(ctx, b.ID); err != nil {
+		k.Logger.Error("box of the pool not destroyed, trying again soon", "box", b.ID, "error", err)
+	}
+	b.Cancel()
+	k.Host.Forget(b.Box)
+}
+
+// Drain closes the pool and destroys its boxes. The work of the group must have ended.
+func (k *Keeper) Drain(ctx context.Context) {
+	for _, b := range k.Pool.Close() {
+		if ctx.Err() != nil {
+			return // the next server destroys the rest
+		}
+		k.Destroy(b)
+	}
+}
