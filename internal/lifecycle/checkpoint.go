@@ -117,7 +117,7 @@ func (s *Service) mayCheckpoint(b *entry, name string) error {
 // Checkpoints returns the named checkpoints of a sandbox, the oldest first; a sandbox that has
 // ended has none. Errors: NotFound.
 func (s *Service) Checkpoints(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Checkpoint, error) {
-	_, sb, err := s.find(ctx, c, ref)
+	_, sb, err := s.Entry(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (s *Service) Destroy(ctx context.Context, c sandbox.Caller, ref string, cau
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	b, sb, err := s.find(ctx, c, ref)
+	b, sb, err := s.Entry(ctx, c, ref)
 	if err != nil || b == nil {
 		return sb, err
 	}

@@ -78,3 +78,32 @@ func (u unlisted) DefaultKind(ctx context.Context) (pool.Kind, bool) {
 
 // CheckFree implements [warmbox.Host].
 func (u unlisted) CheckFree(least int64) error { return u.service.saved.CheckFree(least) }
+
+// adopt makes an entry for a live row that has none. It returns nil if the id belonged to a sandbox
+// that was then not recorded.
+func (s *Service) adopt(sb sandbox.Sandbox) *entry {
+	b := s.newBox(sb.ID)
+	b.Lock()
+	defer b.Unlock()
+	if old, ok := s.boxes.Adopt(b); !ok {
+		b.Cancel()
+		return old
+	}
+	b.Set(sb)
+	s.index(b)
+	return b
+}
+
+// adopter makes entries for package lookup.
+type adopter struct{ service *Service }
+
+// AdoptLost implements [lookup.Adopter].
+func (a adopter) AdoptLost(row sandbox.Sandbox) *entry {
+	b := a.service.adopt(row)
+	if b != nil {
+		b.Lock()
+		b.wanted = lostCause() // for the sweep, should the caller not end it
+		b.Unlock()
+	}
+	return b
+}

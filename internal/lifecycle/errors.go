@@ -6,10 +6,6 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func notFound(ref string) error {
-	return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %q", sandbox.Excerpt(ref))
-}
-
 // failure is why provisioning did not work.
 type failure struct {
 	cause sandbox.Cause

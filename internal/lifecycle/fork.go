@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -219,7 +220,7 @@ func (f *fork) save(count int) error {
 // until then it needs the saved state.
 func (f *fork) await(b *entry) ForkResult {
 	v := b.View()
-	for ; !reached(v.Sandbox.State, sandbox.Running); v = b.View() {
+	for ; !lookup.Reached(v.Sandbox.State, sandbox.Running); v = b.View() {
 		select {
 		case <-v.Changed:
 		case <-f.service.ctx.Done():

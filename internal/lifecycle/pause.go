@@ -71,7 +71,7 @@ func (s *Service) stateful(ctx context.Context, c sandbox.Caller, ref string) (*
 	if _, err := s.saved.Checkpointer(); err != nil {
 		return nil, err
 	}
-	b, sb, err := s.find(ctx, c, ref)
+	b, sb, err := s.Entry(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,18 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// Wake resumes a paused sandbox, with its memory if possible, and returns when it runs. Concurrent
+// callers wait for the same resume. Errors: the errors of [Service.Resume]; Ended.
+func (s *Service) Wake(ctx context.Context, b *box.Box) error {
+	return b.Exclusively(ctx, box.Resume, func() error {
+		e := s.boxes.ByID(b.ID)
+		if e == nil {
+			return box.ErrClosed // the operation has the box, so that it stays in the index
+		}
+		return s.resume(e, sandbox.MemoryPrefer)
+	})
+}
+
 // resume changes the box of the operation from paused to running.
 func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	sb := b.Sandbox()

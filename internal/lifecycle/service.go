@@ -18,8 +18,8 @@ import (
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/network"
-	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quarantine"
@@ -39,6 +39,7 @@ type Store interface {
 	quota.Store
 	execution.Store
 	usage.Store
+	lookup.Store
 	environment.Store
 	network.Store
 	// CreateSandbox records a new sandbox with its event and idempotency key,
@@ -59,21 +60,11 @@ type Store interface {
 	// Errors: as Transition; QuotaExceeded.
 	ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error)
 
-	// SandboxByID returns a sandbox in any state. Errors: NotFound.
-	SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error)
-	// SandboxByName returns the live sandbox of a name, else the newest. Errors: NotFound.
-	SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error)
-	// SandboxByLabel returns the sandbox of a host label, in any state. Errors: NotFound.
-	SandboxByLabel(ctx context.Context, label string) (sandbox.Sandbox, error)
 	// LiveSandboxes returns all that have not ended.
 	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
-	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
-	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (page.Page[sandbox.Sandbox], error)
 
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
-	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
-	Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error)
 	// Purge forgets at most limit idempotency keys that expired before now and,
 	// unless endedBefore is zero, at most limit sandboxes that ended and snapshots
 	// that were deleted before it and that no other names. It returns how many of
@@ -144,6 +135,8 @@ type Deps struct {
 // Start and Close; before and after, methods that change something return Unavailable. Errors carry
 // codes of package sandbox; another workspace's sandbox is NotFound, as if it did not exist.
 type Service struct {
+	*lookup.Finder[*entry]
+
 	cfg    Config
 	store  Store
 	driver driver.Driver
@@ -195,6 +188,15 @@ func (s *Service) Environments() *environment.Service { return s.environments }
 // Networks returns the networks and published ports of sandboxes.
 func (s *Service) Networks() *network.Service { return s.networks }
 
+// Usage returns the total usage of a sandbox up to now, or up to its end. Errors: NotFound.
+func (s *Service) Usage(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Usage, error) {
+	b, sb, err := s.Find(ctx, c, ref)
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	return s.usage.Of(ctx, sb.ID, b)
+}
+
 // Quotas returns the admission control of the service: quotas, and what waits for them.
 func (s *Service) Quotas() *quota.Controller { return s.quotas }
 
@@ -223,6 +225,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.guest = guest.New(s, s.driver, cfg.commandPatience)
 	s.work = background.New()
 	s.ctx = s.work.Context()
+	s.Finder = lookup.New(s.ctx, s.boxes, lookup.Store(s.store), lookup.Adopter[*entry](adopter{s}))
 	if s.saved, err = checkpoint.Open(cfg.CheckpointDir, deps.Driver, deps.Checkpoints, deps.Logger); err != nil {
 		s.work.Cancel()
 		return nil, err

@@ -89,8 +89,8 @@ func (s *Service) sweepRows() {
 			}
 			continue
 		}
-		// findID looks again and adopts it when it is still without a box.
-		b, _, err := s.findID(s.ctx, row.ID)
+		// EntryByID looks again and adopts it when it is still without a box.
+		b, _, err := s.EntryByID(s.ctx, row.ID)
 		if err != nil {
 			s.logSweep("look up sandbox "+string(row.ID), err)
 		}

@@ -49,7 +49,7 @@ func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, req 
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	b, sb, err := s.find(ctx, c, ref)
+	b, sb, err := s.Entry(ctx, c, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
