@@ -7,7 +7,7 @@ var (
 		"internal/agent":         51,
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
-		"internal/lifecycle":     43,
+		"internal/lifecycle":     41,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.
@@ -18,7 +18,7 @@ var (
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               124,
-		"internal/lifecycle.Service":         127,
+		"internal/lifecycle.Service":         121,
 		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.

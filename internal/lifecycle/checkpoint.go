@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -231,4 +232,22 @@ func (s *Service) DeleteCheckpoint(ctx context.Context, c sandbox.Caller, ref, c
 		}
 		return s.saved.Remove(b.ID, cp.ID)
 	})
+}
+
+// owners implements [checkpoint.Owners].
+type owners struct{ *Service }
+
+func (o owners) Owner(id sandbox.ID) (checkpoint.Owner, bool) {
+	b := o.boxes.ByID(id)
+	if b == nil {
+		return checkpoint.Owner{}, !o.boxes.Has(id)
+	}
+	if b.Busy() {
+		return checkpoint.Owner{}, false
+	}
+	return checkpoint.Owner{Live: true, Saved: b.Sandbox().Saved}, true
+}
+
+func (o owners) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
+	return o.store.SandboxByID(ctx, id)
 }

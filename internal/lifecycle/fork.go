@@ -257,7 +257,7 @@ func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error
 	if err := sandbox.CheckEnv(sb.Env); err != nil {
 		return sandbox.Creation{}, err
 	}
-	if err := checkLabels(sb.Labels); err != nil {
+	if err := sandbox.CheckLabels(sb.Labels); err != nil {
 		return sandbox.Creation{}, err
 	}
 	sb.Handle, sb.Saved, sb.SavedBytes, sb.StartedAt, sb.PausedAt, sb.LastCheckpointAt = nil, "", 0, time.Time{}, time.Time{}, time.Time{}

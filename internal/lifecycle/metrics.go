@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -26,7 +25,7 @@ type metrics struct {
 }
 
 // newMetrics makes the metrics and registers them with r, when that is not nil.
-func newMetrics(x *box.Index[*entry], p *pool.Pool[warmbox.Box], promises promiseCollector, r prometheus.Registerer) (*metrics, error) {
+func newMetrics(x *box.Index[*entry], p *pool.Pool[warmbox.Box], promises quota.Collector, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		created: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modbox_sandbox_create_seconds",
@@ -106,41 +105,6 @@ func (m *metrics) op(kind box.OperationKind, begin time.Time, err error) {
 func (m *metrics) unregister() {
 	for _, c := range m.registered {
 		m.registry.Unregister(c)
-	}
-}
-
-// promiseCollector tells what is promised when it is asked.
-type promiseCollector struct {
-	store quota.Store
-	most  quota.Promise
-}
-
-var (
-	promisedDesc    = prometheus.NewDesc("modbox_promised_bytes", "Sum of the limits of all running sandboxes and builds.", []string{"resource"}, nil)
-	promisedMaxDesc = prometheus.NewDesc("modbox_promised_max_bytes", "Maximum of modbox_promised_bytes (capacity.*); 0 for no limit.", []string{"resource"}, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (promiseCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- promisedDesc
-	ch <- promisedMaxDesc
-}
-
-// Collect implements [prometheus.Collector].
-func (c promiseCollector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
-	defer cancel()
-	p, err := c.store.Promised(ctx)
-	if err != nil {
-		ch <- prometheus.NewInvalidMetric(promisedDesc, err)
-		return
-	}
-	for _, m := range []struct {
-		desc         *prometheus.Desc
-		memory, disk int64
-	}{{promisedDesc, p.MemoryBytes, p.DiskBytes}, {promisedMaxDesc, c.most.MemoryBytes, c.most.DiskBytes}} {
-		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(m.memory), "memory")
-		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(m.disk), "disk")
 	}
 }
 

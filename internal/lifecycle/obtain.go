@@ -55,9 +55,6 @@ func (s *Service) imageProgress(b *entry, what string) func(phase.Event) {
 			Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventImageBuilding,
 			Message: sandbox.OneLine(fmt.Sprintf("its image is being made: %s: %s", e.Phase, e.Message)), Data: data,
 		}
-		select {
-		case s.notes <- ev:
-		default: // the queue is full; progress can be missed
-		}
+		s.events.TryAdd(ev) // progress can be missed
 	}
 }

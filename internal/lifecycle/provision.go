@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strconv"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/image/spec"
-	"github.com/modbox/modbox/internal/retry"
+	"github.com/modbox/modbox/internal/readiness"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -188,56 +186,19 @@ func (s *Service) recordRunning(b *entry, img *spec.Image) error {
 
 // probe waits until the sandbox's readiness port, if it has one, answers GET / with a status 2xx.
 func (s *Service) probe(b *entry) error {
-	sb := b.Sandbox()
-	if sb.ReadinessPort == 0 {
+	port := b.Sandbox().ReadinessPort
+	if port == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ReadinessTimeout)
 	defer cancel()
-	// The server in the sandbox is hostile: bounded headers, no redirects, the body is not read.
-	client := &http.Client{
-		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return s.driver.Dial(ctx, b.ID, sb.ReadinessPort)
-			},
-			DisableKeepAlives:      true,
-			MaxResponseHeaderBytes: 64 << 10,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	url := "http://" + net.JoinHostPort("localhost", strconv.Itoa(int(sb.ReadinessPort))) + "/"
-	last := errors.New("it did not answer")
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := probeOnce(ctx, client, url)
-		if err != nil && ctx.Err() == nil {
-			last = err
-		}
-		return struct{}{}, err
-	}, retry.Pauses(10*time.Millisecond, 500*time.Millisecond), retry.Forever())
+	err := readiness.Wait(ctx, port, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
 	if err != nil {
 		return &failure{
 			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(
-				"GET / on its readiness port %d did not answer with a 2xx within %s", sb.ReadinessPort, s.cfg.ReadinessTimeout)},
-			err: last,
+				"GET / on its readiness port %d did not answer with a 2xx within %s", port, s.cfg.ReadinessTimeout)},
+			err: err,
 		}
-	}
-	return nil
-}
-
-func probeOnce(ctx context.Context, client *http.Client, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return backoff.Permanent(err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	_ = resp.Body.Close() // nothing was read that could be lost
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("status %d", resp.StatusCode)
 	}
 	return nil
 }

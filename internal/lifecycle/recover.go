@@ -22,7 +22,7 @@ func (s *Service) recover(ctx context.Context) error {
 	if err := s.saved.RemoveBegun(ctx); err != nil {
 		return fmt.Errorf("recover sandboxes: %w", err)
 	}
-	if err := s.returnSaved(ctx, rows); err != nil {
+	if err := s.savedSweeper.Return(ctx, rows); err != nil {
 		return fmt.Errorf("recover sandboxes: %w", err)
 	}
 	begin := time.Now()

@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/environment"
+	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/image/spec"
@@ -154,19 +155,20 @@ type Service struct {
 	disk       *quotaDisk
 	usage      *usage.Recorder
 
-	boxes      *box.Index[*entry]
-	pool       *pool.Pool[warmbox.Box]
-	warm       *warmbox.Keeper
-	saved      *checkpoint.Store
-	automatic  *autocheckpoint.Keeper
-	quarantine *quarantine.Store
-	layers     Layers // nil for none
-	snapshots  *snapshot.Service
-	calls      *agentapi.Memory // of all boxes' agents
-	slots      chan struct{}    // holds one element per sandbox being started
-	workboxes  *workbox.Maker
-	prepare    *prepare.Service
-	notes      chan sandbox.Event // to be written by noteLoop
+	boxes        *box.Index[*entry]
+	pool         *pool.Pool[warmbox.Box]
+	warm         *warmbox.Keeper
+	saved        *checkpoint.Store
+	automatic    *autocheckpoint.Keeper
+	savedSweeper *checkpoint.Sweeper
+	quarantine   *quarantine.Store
+	layers       Layers // nil for none
+	snapshots    *snapshot.Service
+	calls        *agentapi.Memory // of all boxes' agents
+	slots        chan struct{}    // holds one element per sandbox being started
+	workboxes    *workbox.Maker
+	prepare      *prepare.Service
+	events       *eventlog.Queue
 
 	work *background.Group // between Start and Close
 	ctx  context.Context   // of work
@@ -187,6 +189,9 @@ func (s *Service) Environments() *environment.Service { return s.environments }
 
 // Networks returns the networks and published ports of sandboxes.
 func (s *Service) Networks() *network.Service { return s.networks }
+
+// Note queues an event to be recorded soon. It waits, until ctx ends, while the queue is full.
+func (s *Service) Note(ctx context.Context, ev sandbox.Event) { s.events.Add(ctx, ev) }
 
 // Usage returns the total usage of a sandbox up to now, or up to its end. Errors: NotFound.
 func (s *Service) Usage(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Usage, error) {
@@ -218,13 +223,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, catalogue: deps.Catalogue, log: deps.Logger,
 		layers: deps.Layers, quarantine: deps.Quarantine,
 		boxes: box.NewIndex[*entry](), pool: pool.New[warmbox.Box](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
-		notes: make(chan sandbox.Event, notesMax),
 		calls: agentapi.NewMemory(cfg.callMemory),
 	}
 	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)
 	s.guest = guest.New(s, s.driver, cfg.commandPatience)
 	s.work = background.New()
 	s.ctx = s.work.Context()
+	s.events = eventlog.New(s.ctx, s.store, s.log)
 	s.Finder = lookup.New(s.ctx, s.boxes, lookup.Store(s.store), lookup.Adopter[*entry](adopter{s}))
 	if s.saved, err = checkpoint.Open(cfg.CheckpointDir, deps.Driver, deps.Checkpoints, deps.Logger); err != nil {
 		s.work.Cancel()
@@ -253,7 +258,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.quarantine == nil && cfg.CheckpointDir != "" {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
-	if s.metrics, err = newMetrics(s.boxes, s.pool, promiseCollector{s.store, cfg.Promise}, deps.Metrics); err != nil {
+	s.savedSweeper = checkpoint.NewSweeper(s.saved, s.quarantine, owners{s})
+	if s.metrics, err = newMetrics(s.boxes, s.pool, quota.NewCollector(s.store, cfg.Promise), deps.Metrics); err != nil {
 		s.work.Cancel()
 		return nil, err
 	}
@@ -344,7 +350,7 @@ func (s *Service) Start(ctx context.Context) error {
 	}
 	s.work.Go(s.sweepLoop)
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })
-	s.work.Go(s.noteLoop)
+	s.work.Go(s.events.Run)
 	if s.pool.Size() > 0 {
 		s.work.Go(s.warm.Run)
 	}

@@ -34,7 +34,9 @@ func (s *Service) sweep() {
 	s.sweepBoxes()
 	s.sweepRows()
 	s.sweepHost()
-	s.sweepSaved()
+	if err := s.savedSweeper.Sweep(s.ctx); err != nil {
+		s.logSweep("saved states", err)
+	}
 	s.snapshots.Sweep()
 	if err := s.quotas.EndStale(s.ctx); err != nil {
 		s.logSweep("delete reservations of builds that are over", err)

@@ -4,9 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/prepare"
@@ -73,25 +70,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := sandbox.CheckEnv(req.Env); err != nil {
 		return err
 	}
-	return checkLabels(req.Labels)
-}
-
-func checkLabels(labels map[string]string) error {
-	if len(labels) > sandbox.LabelsMax {
-		return sandbox.InvalidField("labels", "must hold at most %d labels", sandbox.LabelsMax)
-	}
-	for key, value := range labels {
-		bad := func(s string) bool {
-			return len(s) > sandbox.LabelMax || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
-		}
-		if key == "" || bad(key) {
-			return sandbox.InvalidField(sandbox.FieldOf("labels", key), "keys must be 1 to %d bytes of UTF-8 without control characters", sandbox.LabelMax)
-		}
-		if bad(value) {
-			return sandbox.InvalidField("labels."+key, "must be at most %d bytes of UTF-8 without control characters", sandbox.LabelMax)
-		}
-	}
-	return nil
+	return sandbox.CheckLabels(req.Labels)
 }
 
 // hash identifies what a request asks for. Replace, IdempotencyKey and WaitForQuota say how to

@@ -88,3 +88,22 @@ func CheckMetadata(description string, metadata map[string]string) error {
 	}
 	return nil
 }
+
+// CheckLabels checks the labels of a  Errors: Invalid, naming the field.
+func CheckLabels(labels map[string]string) error {
+	if len(labels) > LabelsMax {
+		return InvalidField("labels", "must hold at most %d labels", LabelsMax)
+	}
+	for key, value := range labels {
+		bad := func(s string) bool {
+			return len(s) > LabelMax || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
+		}
+		if key == "" || bad(key) {
+			return InvalidField(FieldOf("labels", key), "keys must be 1 to %d bytes of UTF-8 without control characters", LabelMax)
+		}
+		if bad(value) {
+			return InvalidField("labels."+key, "must be at most %d bytes of UTF-8 without control characters", LabelMax)
+		}
+	}
+	return nil
+}
