@@ -20,6 +20,9 @@ link_images() {
 	mv "$new" "$2"
 }
 
+# tested_images are what the suites on real sandboxes use.
+tested_images=(base code-exec data)
+
 # cached_images NAME [IMAGE...]: builds images, by default base and code-exec, into the
 # state directory NAME of the cache, unless it has them.
 cached_images() {
@@ -36,13 +39,13 @@ cached_images() {
 	) 9>"$images_cache/lock"
 }
 
-# use_cached_images: gives this clone's state directory the images base and code-exec.
+# use_cached_images: gives this clone's state directory the images of the suites.
 use_cached_images() {
 	mkdir -p "$MODBOX_STATE_DIR" && chmod 700 "$MODBOX_STATE_DIR" || return
 	(
 		flock 8
-		cached_images base || exit
+		cached_images base "${tested_images[@]}" || exit
 		if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_images "$images_cache/base/images" "$MODBOX_STATE_DIR/images"; fi
-		bin/modbox images build
+		bin/modbox images build "${tested_images[@]}"
 	) 8>"${MODBOX_STATE_DIR%/*}/images.lock"
 }

@@ -27,8 +27,8 @@ func TestBuiltinRecipes(t *testing.T) {
 		refs = append(refs, strings.TrimPrefix(img.Ref(), "modbox/"))
 	}
 	want := []string{
-		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "chromium:latest", "claude-code:latest", "node:latest", "node:lts",
-		"opencode:latest", "python:3.13", "ubuntu:latest",
+		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "chromium:latest", "claude-code:latest", "data:latest",
+		"node:latest", "node:lts", "opencode:latest", "python:3.13", "ubuntu:latest",
 	}
 	if diff := cmp.Diff(want, refs); diff != "" {
 		t.Errorf("the built-in images (-want +got):\n%s", diff)

