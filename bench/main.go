@@ -124,12 +124,20 @@ func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) er
 	if err != nil {
 		return err
 	}
+	data, err := m.startData(ctx)
+	if data != "" {
+		defer m.remove(context.WithoutCancel(ctx), data) //nolint:errcheck // its ttl ends it otherwise
+	}
+	if err != nil {
+		return err
+	}
 	file, err := randomFile()
 	defer os.Remove(file)
 	if err != nil {
 		return err
 	}
-	for _, line := range rows(o, m, d, box, container, python, file) {
+	code := line{what: "`1+1` in a warm Python context, API", ours: m.code(data), peer: "Modbox API: exec of `true` there", theirs: m.execAPI(data, "true")}
+	for _, line := range append(rows(o, m, d, box, container, python, file), code) {
 		if err := r.add(ctx, o.rounds, line); err != nil {
 			return fmt.Errorf("%s: %w", line.what, err)
 		}

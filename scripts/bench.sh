@@ -4,7 +4,7 @@
 set -euo pipefail
 source "$(dirname "$0")/env.sh"
 image=modbox/code-exec
-bin/modbox images build "$image"
+bin/modbox images build "$image" modbox/data
 
 peer=()
 if docker info --format '{{.ServerVersion}}' >/dev/null 2>&1; then

@@ -44,8 +44,29 @@ type target struct {
 	service *Service
 	caller  sandbox.Caller
 	ref     string
-	talk    *guest.Dialogue
+	talk    dialogue
 }
+
+// dialogue is the part of [guest.Dialogue] that reaches the supervisor. One goroutine at a time
+// uses it.
+type dialogue interface {
+	// Env returns the sandbox's environment variables.
+	Env() map[string]string
+	// Dial connects to a socket in the sandbox. Errors: PortClosed if nothing listens there; Invalid
+	// if the agent is too old; errors for Again.
+	Dial(ctx context.Context, path string) (net.Conn, error)
+	// Again returns nil if a request that failed with reason can be repeated, because a save of the
+	// sandbox broke its connection, and otherwise the error for the caller.
+	Again(reason error) error
+	// Hold counts bytes as memory, until Release. Errors: QuotaExceeded.
+	Hold(bytes int64) error
+	// Release is the inverse of Hold.
+	Release(bytes int64)
+	// End ends the dialogue.
+	End()
+}
+
+var _ dialogue = (*guest.Dialogue)(nil)
 
 // open begins a call into a sandbox. The caller ends its talk.
 func (s *Service) open(ctx context.Context, c sandbox.Caller, ref string) (*target, error) {
