@@ -35,5 +35,19 @@ for example in typescript python go_example curl_example; do
 		diff <(echo "$want") <(echo "$got") | sed 's/^/  /'
 	fi
 done
+
+# Agents of other frameworks, whose models are scripted and whose tools run in real sandboxes.
+integration() { cd "$1" && npm --silent --no-audit --no-fund ci && npm --silent test; }
+for package in integrations/*/package.json; do
+	name=${package%/package.json}
+	if got=$(integration "$name" 2>&1); then
+		passed=$((passed + 1))
+		echo "ok   $name"
+	else
+		failed=$((failed + 1))
+		echo "FAIL $name"
+		sed 's/^/  /' <<<"$got"
+	fi
+done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -17,7 +17,7 @@ import { waitForRoom } from "./room.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
 import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, WaitOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
+import type { Cause, CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
 
 /** The server's own default and its slack for a command's end. */
 const defaultExecSeconds = 60;
@@ -312,9 +312,13 @@ export class Sandboxes {
   }
 }
 
+/** The causes of an end that a caller or a setting wanted. */
+const intended: ReadonlySet<Cause["code"]> = new Set(["destroyed", "replaced", "ttl", "idle", "paused_ttl", "completed"]);
+
 /** The error for calls of a sandbox that has ended. */
 export function endedError(info: SandboxInfo): EndedError {
-  if (info.state === "failed") return new SandboxFailedError(info);
+  // A sandbox that failed may still be on its way to the state failed.
+  if (info.state === "failed" || (info.cause !== undefined && !intended.has(info.cause.code))) return new SandboxFailedError(info);
   const message = `sandbox ${info.name} is ${info.state}: ${info.cause?.message ?? "no reason is known"}`;
   return new EndedError({ code: "ended", message, cause: info.cause });
 }

@@ -38,13 +38,14 @@ test("without a client, the statics use the environment's", async (t) => {
 
 test("create throws what went wrong with the cause", async (t) => {
   const cause = { code: "image", message: "no such image" };
-  const s = await serve(t, (_, res) => json(res, wireSandbox({ state: "failed", cause })));
+  const s = await serve(t, (_, res, n) => json(res, wireSandbox({ state: n === 0 ? "failed" : "destroying", cause })));
+  await assert.rejects(Sandbox.create({ client: s.client() }), SandboxFailedError);
   await assert.rejects(Sandbox.create({ client: s.client() }), (err) => {
     assert(err instanceof SandboxFailedError && err instanceof EndedError);
     assert.deepEqual([err.cause, err.info.id, err.code], [cause, id, "ended"]);
     return /no such image/.test(err.message);
   });
-  assert.equal(s.requests.length, 1); // it has ended: there is nothing to delete
+  assert.equal(s.requests.length, 2); // it has ended: there is nothing to delete
 });
 
 test("create deletes a sandbox that does not run in time", async (t) => {
