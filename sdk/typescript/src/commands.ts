@@ -201,7 +201,7 @@ export class Command {
       return;
     }
     const { sandboxId, stdout } = await this.refresh(options);
-    const session = await this.client.executions.attach(sandboxId, this.id, { ...options, offset: stdout.bytes });
+    const session = await this.client.executions.attach(sandboxId, this.id, { ...options, offset: stdout.sizeBytes });
     session.kill(signals[signal]);
     session.close();
   }

@@ -22,7 +22,7 @@ function sendEvents(res, ...events) {
 
 const execution = (more = {}) => ({
   id: "e1", sandbox_id: id, kind: "job", command: ["sh"], state: "running", tty: false, one_shot: false, cancelling: false, stdin_stream_id: "in",
-  stdout: { stream_id: "so", bytes: 3, truncated: false }, stderr: { stream_id: "se", bytes: 0, truncated: false },
+  stdout: { stream_id: "so", size_bytes: 3, truncated: false }, stderr: { stream_id: "se", size_bytes: 0, truncated: false },
   created_by: "u", created_at: "2026-01-01T00:00:00Z", duration_ms: 7, ...more,
 });
 
@@ -135,7 +135,7 @@ test("output merges both streams as text, and leaving it closes them", async (t)
 });
 
 test("wait gives the result; a lost exit code is an error", async (t) => {
-  const ended = execution({ state: "failed", exit_code: 2, ended_at: "2026-01-01T00:00:01Z", stderr: { stream_id: "se", bytes: 2, truncated: true } });
+  const ended = execution({ state: "failed", exit_code: 2, ended_at: "2026-01-01T00:00:01Z", stderr: { stream_id: "se", size_bytes: 2, truncated: true } });
   const { sbx } = await withSandbox(t, (r, res, n) => {
     if (r.path.startsWith("/v1/streams/")) return res.end(r.path.endsWith("so") ? "out" : "er");
     json(res, n === 0 ? execution() : r.query.has("wait_seconds") && n < 8 ? ended : execution({ state: "failed", error: "its sandbox ended" }));
