@@ -81,9 +81,10 @@ var mayImport = map[string][]string{
 	// The command line. Its root and the commands over the API know little of the server;
 	// account and image also work on the directories of a server, without it.
 	"cmd/modbox":            {"internal/cli"},
-	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/image", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot"},
+	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/image", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot"},
 	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image/phase", "internal/statedir"},
 	"internal/cli/tree":     {},
+	"internal/cli/code":     {"client", "client/sandbox", "internal/cli/base"},
 	"internal/cli/sandbox":  {"client", "internal/cli/base", "internal/cli/image", "internal/cli/tree", "internal/image/phase"},
 	"internal/cli/snapshot": {"client", "internal/cli/base", "internal/cli/tree", "internal/image/phase"},
 	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/image/recipe", "internal/sandbox", "internal/server", "internal/statedir", "internal/image/phase", "internal/image/spec"},
