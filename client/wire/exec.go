@@ -5,7 +5,7 @@ import "time"
 // Exec is the body of the exec routes. Exactly one of Command and Shell is given.
 type Exec struct {
 	Command        []string          `json:"command,omitempty" maxItems:"4096" doc:"Program and arguments, run without a shell." example:"[\"python3\",\"-c\",\"print(1)\"]"`
-	Shell          string            `json:"shell,omitempty" maxLength:"131072" doc:"A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash." example:"echo hi | wc -c"`
+	Shell          string            `json:"shell,omitempty" maxLength:"131071" doc:"A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash." example:"echo hi | wc -c"`
 	Cwd            string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
 	Env            map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
 	User           string            `json:"user,omitempty" maxLength:"256" doc:"User to run as: name, uid, name:group or uid:gid; the image's when omitted."`

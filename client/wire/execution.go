@@ -13,7 +13,7 @@ type StartExecution struct {
 type ExecutionCommand struct {
 	Kind           string            `json:"kind,omitempty" enum:"exec,job" doc:"exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0."`
 	Command        []string          `json:"command,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments, run without a shell." example:"[\"npm\",\"install\"]"`
-	Shell          string            `json:"shell,omitempty" maxLength:"131072" doc:"A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash."`
+	Shell          string            `json:"shell,omitempty" maxLength:"131071" doc:"A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash."`
 	Files          []ExecutionFile   `json:"files,omitempty" nullable:"false" maxItems:"1000" doc:"Files written before it starts."`
 	Cwd            string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
 	Env            map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -491,5 +492,22 @@ func BenchmarkHealth(b *testing.B) {
 		if _, err := e.Health(b.Context()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// The answer to a start has the command, which must not exceed the answer's limit.
+func TestLongCommand(t *testing.T) {
+	e := start(t)
+	argument := strings.Repeat("ä", 60<<10)
+	if got := collect(t, e.exec(t, agentapi.Command{Argv: []string{"sh", "-c", "echo done", argument, argument}})); got.stdout != "done\n" {
+		t.Errorf("output %q, want done", got.stdout)
+	}
+	list, err := e.Processes(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("processes %v, %v, want one", list, err)
+	}
+	shown := strings.Join(list[0].Argv, " ")
+	if len(shown) > agentapi.ShownArgv || !strings.HasPrefix(shown, "sh -c echo done ää") || !utf8.ValidString(shown) {
+		t.Errorf("the list shows %d bytes of the command: %.40q", len(shown), shown)
 	}
 }

@@ -15,7 +15,9 @@ const (
 	// MaxFrame is the largest payload of a frame other than FrameStart.
 	MaxFrame = 64 << 10
 	// MaxStart is the largest payload of FrameStart.
-	MaxStart = 1 << 20
+	MaxStart = 4 << 20
+	// ShownArgv bounds the bytes of a command in a [ProcessInfo], which must fit into a frame.
+	ShownArgv = 4 << 10
 	// ReplayWindow is how many bytes of a process's output can be read again at least. It is more
 	// than a reader can lose when its connection breaks: the bytes in transit, and how far the
 	// process was ahead of its readers.
@@ -113,8 +115,9 @@ type Size struct {
 
 // ProcessInfo describes a process that the agent started.
 type ProcessInfo struct {
-	ID        string    `json:"id"`
-	PID       int       `json:"pid"` // inside the sandbox; 0 when it could not start
+	ID  string `json:"id"`
+	PID int    `json:"pid"` // inside the sandbox; 0 when it could not start
+	// Argv is the command, cut to [ShownArgv] bytes.
 	Argv      []string  `json:"argv"`
 	StartedAt time.Time `json:"started_at"`
 	Exit      *Exit     `json:"exit,omitempty"` // nil while it runs

@@ -95,7 +95,7 @@ func argvOf(argv []string, shell string) ([]string, error) {
 	case len(argv) > 0 && shell != "":
 		return nil, sandbox.InvalidField("shell", "give either command or shell, not both")
 	case shell != "":
-		argv = command.Script(shell)
+		return command.Script(shell), sandbox.CheckScript(shell)
 	case len(argv) == 0:
 		return nil, sandbox.InvalidField("command", "give command (program and arguments) or shell (a script)")
 	}

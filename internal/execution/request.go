@@ -89,23 +89,17 @@ func (req *Request) Validate() error {
 	default:
 		return sandbox.InvalidField("kind", "must be %s or %s", sandbox.Exec, sandbox.Job)
 	}
-	size := len(req.Script)
-	if strings.ContainsRune(req.Script, 0) {
-		return sandbox.InvalidField("shell", "must not hold NUL characters")
+	if len(req.Argv) > 0 && req.Script != "" {
+		return sandbox.InvalidField("shell", "give either command or shell, not both")
 	}
-	for _, arg := range req.Argv {
-		size += len(arg) + 1
-		if strings.ContainsRune(arg, 0) {
-			return sandbox.InvalidField("command", "must not hold NUL characters")
+	if req.Script == "" {
+		if err := sandbox.CheckArgv(req.Argv); err != nil {
+			return err
 		}
+	} else if err := sandbox.CheckScript(req.Script); err != nil {
+		return err
 	}
 	switch {
-	case len(req.Argv) > 0 && req.Script != "":
-		return sandbox.InvalidField("shell", "give either command or shell, not both")
-	case len(req.Argv) == 0 && req.Script == "" || len(req.Argv) > 0 && req.Argv[0] == "":
-		return sandbox.InvalidField("command", "must name a program")
-	case size > sandbox.CommandMax:
-		return sandbox.InvalidField("command", "must be at most %d bytes; write longer scripts to a file", sandbox.CommandMax)
 	case req.Timeout < 0 || req.Timeout > sandbox.TimeoutMax:
 		return sandbox.InvalidField("timeout_seconds", "must be 0 to %d", int(sandbox.TimeoutMax/time.Second))
 	case len(req.Files) > sandbox.ExecutionFiles:

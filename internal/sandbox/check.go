@@ -57,15 +57,29 @@ func CheckArgv(argv []string) error {
 	size := 0
 	for _, arg := range argv {
 		size += len(arg)
-		if strings.ContainsRune(arg, 0) {
-			return InvalidField("command", "must not hold NUL characters")
+		if err := checkArgument("command", arg); err != nil {
+			return err
 		}
 	}
 	if len(argv) == 0 || argv[0] == "" {
 		return InvalidField("command", "must name a program")
 	}
 	if size > CommandMax {
-		return InvalidField("command", "must be at most %d bytes; write longer scripts to a file", CommandMax)
+		return InvalidField("command", "must be at most %d bytes; write longer input to a file", CommandMax)
+	}
+	return nil
+}
+
+// CheckScript checks a script that a shell gets as an argument. Errors: Invalid, naming shell.
+func CheckScript(script string) error { return checkArgument("shell", script) }
+
+// checkArgument checks an argument of a command in a field.
+func checkArgument(field, arg string) error {
+	if strings.ContainsRune(arg, 0) {
+		return InvalidField(field, "must not hold NUL characters")
+	}
+	if len(arg) > ArgumentMax {
+		return InvalidField(field, "has an argument of %d bytes, at most %d are allowed; write longer input to a file", len(arg), ArgumentMax)
 	}
 	return nil
 }

@@ -19,7 +19,8 @@ const (
 	// the characters of one entry.
 	PackagesMax    = 64
 	PackageNameMax = 214
-	CommandMax     = 128 << 10   // bytes of all arguments of a command
+	ArgumentMax    = 128<<10 - 1 // bytes of one argument of a command, as in Linux, and of a script
+	CommandMax     = 256 << 10   // bytes of all arguments of a command
 	UploadMax      = 50 << 20    // bytes of one upload through /modbox/api/files/upload
 	MessageMax     = 1 << 10     // bytes kept of a cause or event message
 	MemoryMin      = 64 << 20    // bytes of memory

@@ -19,8 +19,6 @@ const (
 	// codeMax bounds the code of an /execute; execBodyMax allows for its JSON.
 	codeMax     = 4 << 20
 	execBodyMax = 2*codeMax + 1<<20
-	// argumentMax is the maximum size of code passed as an argument: Linux accepts 128 KiB.
-	argumentMax = 64 << 10
 )
 
 // executed is the answer of exec and execute; the fields with omitempty are our additions.
@@ -70,7 +68,7 @@ func (d *DataPlane) execute(w http.ResponseWriter, r *http.Request, v *visit) er
 	}
 	// Small code is passed as an argument, so that it can use stdin; large code does not fit into
 	// an argument.
-	if len(code) <= argumentMax && len(run.argument) > 0 {
+	if len(code) <= sandbox.ArgumentMax && len(run.argument) > 0 {
 		cmd.Argv = append(append(cmd.Argv, run.argument...), code)
 		return d.run(w, r, v, cmd, nil)
 	}
@@ -83,10 +81,12 @@ func (d *DataPlane) execute(w http.ResponseWriter, r *http.Request, v *visit) er
 type language struct{ argument, stdin []string }
 
 var (
-	python = language{[]string{"python3", "-c"}, []string{"python3", "-"}}
+	// Python and shells read a program on stdin byte by byte (Python does so because images set
+	// PYTHONUNBUFFERED), so their programs read stdin as a whole and then execute it.
+	python = language{[]string{"python3", "-c"}, []string{"python3", "-c", `exec(compile(__import__("sys").stdin.buffer.read(), "<stdin>", "exec"))`}}
 	node   = language{[]string{"node", "-e"}, []string{"node", "-"}}
-	bash   = language{command.Script("")[:2], []string{"/bin/bash", "-s"}}
-	shell  = language{[]string{"/bin/sh", "-c"}, []string{"/bin/sh", "-s"}}
+	bash   = language{command.Script("")[:2], command.Script(`eval "$(cat)"`)}
+	shell  = language{[]string{"/bin/sh", "-c"}, []string{"/bin/sh", "-c", `eval "$(cat)"`}}
 	// Go is compiled and run in two steps, because go run would turn every exit code into 1.
 	golang = language{nil, []string{"/bin/sh", "-c", `d=$(mktemp -d) || exit; trap 'rm -rf "$d"' EXIT
 cat >"$d/main.go" && go build -o "$d/main" "$d/main.go" && "$d/main" </dev/null`}}
