@@ -20,19 +20,28 @@ typescript() {
 		cd typescript && "${npm[@]}" ci && "${npm[@]}" start
 }
 python() { PYTHONPATH=../sdk/python/src PYTHONDONTWRITEBYTECODE=1 "${PYTHON:-/usr/bin/python3}" python/primes.py; }
+agent() { PYTHONPATH=../sdk/python/src PYTHONDONTWRITEBYTECODE=1 "${PYTHON:-/usr/bin/python3}" python/agent.py | sed 's#^http.*#URL#'; }
+# shellcheck disable=SC2034 # by its name, below
+want_agent='80
+True
+line 1
+line 2
+line 3
+URL'
 go_example() { go run ./go; }
 curl_example() { curl/primes.sh; }
 
 passed=0 failed=0
-for example in typescript python go_example curl_example; do
-	name=${example%_example}
-	if got=$("$example" 2>&1) && [ "$got" = "$want" ]; then
+for example in typescript python agent go_example curl_example; do
+	name=${example%_example} want_name=want_$example
+	expected=${!want_name-$want}
+	if got=$("$example" 2>&1) && [ "$got" = "$expected" ]; then
 		passed=$((passed + 1))
 		echo "ok   $name"
 	else
 		failed=$((failed + 1))
 		echo "FAIL $name"
-		diff <(echo "$want") <(echo "$got") | sed 's/^/  /'
+		diff <(echo "$expected") <(echo "$got") | sed 's/^/  /'
 	fi
 done
 
