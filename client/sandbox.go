@@ -19,7 +19,7 @@ import (
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := wire.CreateSandbox{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
-		TTLSeconds: seconds(o.TTL), CheckpointIntervalSeconds: seconds(o.CheckpointInterval), AptPackages: o.AptPackages, NpmPackages: o.NpmPackages,
+		TTLSeconds: seconds(o.TTL), CheckpointIntervalSeconds: seconds(o.CheckpointInterval), AptPackages: o.AptPackages, NpmPackages: o.NpmPackages, PipPackages: o.PipPackages,
 		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, URLAccess: o.URLAccess,
 		WaitSeconds: seconds(o.WaitUpTo), WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}

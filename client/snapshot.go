@@ -91,9 +91,10 @@ type SnapshotBuildOptions struct {
 	// Files, unless nil, returns a tar.gz with names relative to Dir. It is called only if the
 	// snapshot has to be built.
 	Files func() (io.ReadCloser, error)
-	// AptPackages and NpmPackages are the Debian and npm packages to install.
+	// AptPackages, NpmPackages and PipPackages are the Debian, npm and Python packages to install.
 	AptPackages []string
 	NpmPackages []string
+	PipPackages []string
 	// Env are default variables of sandboxes made from it.
 	Env map[string]string
 	// WaitForQuota bounds the time for which the server waits for the workspace's quota, for the boxes
@@ -144,7 +145,7 @@ func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn 
 		}
 	}
 	body := wire.FinishSnapshotBuild{
-		AptPackages: o.AptPackages, NpmPackages: o.NpmPackages, Env: o.Env, WaitForQuotaSeconds: seconds(o.WaitForQuota),
+		AptPackages: o.AptPackages, NpmPackages: o.NpmPackages, PipPackages: o.PipPackages, Env: o.Env, WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}
 	if o.Progress != nil {
 		watch, stop := context.WithCancel(ctx)

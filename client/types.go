@@ -55,10 +55,10 @@ type CreateOptions struct {
 	Network Network
 	// URLAccess names the credential for the management routes on its own URL; "" is [URLKey].
 	URLAccess URLAccess
-	// AptPackages are Debian packages ("ffmpeg", "curl=8.14*") and NpmPackages npm packages
-	// ("typescript@5") to install before it runs. The server caches the result for the next sandbox
+	// AptPackages are Debian packages ("ffmpeg", "curl=8.14*"), NpmPackages npm packages
+	// ("typescript@5") and PipPackages Python packages ("requests==2.32.*") to install before it runs. The server caches the result for the next sandbox
 	// with the same packages.
-	AptPackages, NpmPackages []string
+	AptPackages, NpmPackages, PipPackages []string
 	// Description and Metadata are free text and data of the caller.
 	Description string
 	Metadata    map[string]string

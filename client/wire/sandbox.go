@@ -4,7 +4,7 @@ import "time"
 
 // CreateSandbox is the body of POST /v1/sandboxes.
 type CreateSandbox struct {
-	Name       string            `json:"name,omitempty" maxLength:"255" doc:"Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists." example:"agent-42"`
+	Name       string            `json:"name,omitempty" maxLength:"255" doc:"Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. It has the characters A-Z, a-z, 0-9, dot, underscore and dash, and begins with a letter or digit. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists." example:"agent-42"`
 	Image      string            `json:"image,omitempty" maxLength:"512" doc:"Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server." example:"modbox/code-exec:latest"`
 	ImageID    string            `json:"image_id,omitempty" maxLength:"64" doc:"ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image."`
 	Snapshot   string            `json:"snapshot,omitempty" maxLength:"512" doc:"Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag." example:"my-agent:v1"`
@@ -28,6 +28,7 @@ type CreateSandbox struct {
 	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. The sandbox is recorded only when it is admitted; after the time the answer is 429. 0: answer 429 at once."`
 
 	AptPackages []string `json:"apt_packages,omitempty" nullable:"false" doc:"Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and cached for the next sandbox with the same packages." example:"[\"ffmpeg\",\"curl=8.14*\"]"`
+	PipPackages []string `json:"pip_packages,omitempty" nullable:"false" doc:"Python packages to have installed in it by pip, for every user, as name, name==version, name==1.2.* or with extras name[extra]; up to 64." example:"[\"requests==2.32.*\"]"`
 	NpmPackages []string `json:"npm_packages,omitempty" nullable:"false" doc:"npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64." example:"[\"typescript@5\"]"`
 }
 
@@ -71,7 +72,7 @@ type ResumeSandbox struct {
 // Fork is the body of POST /v1/sandboxes/{sandbox}/fork.
 type Fork struct {
 	Count      int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
-	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first children; the server makes up the others."`
+	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first children, as for a create; the server makes up the others."`
 	Env        map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the parent's."`
 	Labels     map[string]string `json:"labels,omitempty" doc:"Labels in addition to the parent's."`
 	TTLSeconds int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"Destroyed this long after the fork; the parent's ttl when omitted."`
@@ -108,6 +109,7 @@ type Sandbox struct {
 	ImageID                   string            `json:"image_id,omitempty" doc:"The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot."`
 	AptPackages               []string          `json:"apt_packages,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`
 	NpmPackages               []string          `json:"npm_packages,omitempty" nullable:"false" doc:"npm packages that were installed in it."`
+	PipPackages               []string          `json:"pip_packages,omitempty" nullable:"false" doc:"Python packages that were installed in it."`
 	Labels                    map[string]string `json:"labels" doc:"Its labels."`
 	Resources                 Resources         `json:"resources" doc:"Its limits."`
 	ReadinessPort             int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`

@@ -89,6 +89,7 @@ type SnapshotBuildLine struct {
 type FinishSnapshotBuild struct {
 	AptPackages []string          `json:"apt_packages,omitempty" maxItems:"256" nullable:"false" doc:"Debian packages to install."`
 	NpmPackages []string          `json:"npm_packages,omitempty" maxItems:"256" nullable:"false" doc:"npm packages to install globally."`
+	PipPackages []string          `json:"pip_packages,omitempty" maxItems:"256" nullable:"false" doc:"Python packages to install with pip, as for a create."`
 	Env         map[string]string `json:"env,omitempty" doc:"Default environment variables of sandboxes made from it. They are never shown again."`
 
 	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0: refuse the build at once, with 429. The build reserves the resources of its boxes before it waits for a slot. While it waits, and if it is refused, it can be finished again."`

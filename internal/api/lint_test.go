@@ -90,7 +90,7 @@ var (
 		"snapshot", "stream", "token", "user", "workspace",
 	}
 	// otherNames are names that properties do not have, with the names to use.
-	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages or npm_packages", "memory_lost": "memory_lost_reason"}
+	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages, npm_packages or pip_packages", "memory_lost": "memory_lost_reason"}
 	// canceled is the spelling of "cancelled" that the document does not have.
 	canceled  = regexp.MustCompile(`(?i)\bcancel(ed|ing)\b`)
 	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)

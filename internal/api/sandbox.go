@@ -86,6 +86,11 @@ type updateInput struct {
 }
 
 func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[wire.Sandbox], error) {
+	if in.Body.Name != "" {
+		if err := sandbox.CheckName("name", in.Body.Name); err != nil {
+			return nil, err
+		}
+	}
 	resources, err := parseResources(in.Body.Resources)
 	if err != nil {
 		return nil, err
@@ -98,7 +103,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID), Snapshot: in.Body.Snapshot,
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net, CheckpointInterval: seconds(in.Body.CheckpointIntervalSeconds),
-		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages,
+		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages, PipPackages: in.Body.PipPackages,
 		URLAccess: sandbox.URLAccess(cmp.Or(in.Body.URLAccess, wire.URLKey)), Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
@@ -167,7 +172,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		ID: string(sb.ID), Name: sb.Name, State: wire.State(sb.State), URL: s.sandboxURL(sb.HostLabel),
 		Image: sb.Image, ImageDigest: sb.ImageDigest, ImageID: string(sb.ImageID), Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
-		AptPackages: sb.AptPackages, NpmPackages: sb.NpmPackages,
+		AptPackages: sb.AptPackages, NpmPackages: sb.NpmPackages, PipPackages: sb.PipPackages,
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb), URLAccess: wire.URLAccess(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
 		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: optional(sb.LastCheckpointAt), PausedAt: optional(sb.PausedAt), MemoryLostReason: sb.MemoryLost,

@@ -112,7 +112,7 @@ func (s *Server) uploadBuild(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) finishBuild(ctx context.Context, in *finishBuildInput) (*body[wire.Snapshot], error) {
 	sn, err := s.svc.Snapshots().Assemblies().Finish(ctx, caller(ctx), sandbox.SnapshotID(in.ID), snapshot.Contents{
-		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages, Env: in.Body.Env, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds),
+		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages, PipPackages: in.Body.PipPackages, Env: in.Body.Env, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds),
 	})
 	return answerSnapshot(ctx, &sn, err)
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -119,6 +120,11 @@ func (s *Server) deleteCheckpoint(ctx context.Context, in *checkpointRef) (*stru
 }
 
 func (s *Server) forkSandbox(ctx context.Context, in *forkInput) (*body[wire.ForkList], error) {
+	for i, name := range in.Body.Names {
+		if err := sandbox.CheckName(fmt.Sprintf("names[%d]", i), name); err != nil {
+			return nil, err
+		}
+	}
 	req := lifecycle.ForkRequest{
 		Count: in.Body.Count, Names: in.Body.Names, Env: in.Body.Env, Labels: in.Body.Labels, TTL: seconds(in.Body.TTLSeconds),
 		WaitForQuota: seconds(in.Body.WaitForQuotaSeconds),

@@ -132,6 +132,7 @@ type Build struct {
 	Memory         Bytes    `yaml:"memory" doc:"Memory limit of a box that installs packages, and default memory limit of a RUN of a Dockerfile."`
 	Disk           Bytes    `yaml:"disk" doc:"Disk limit of a box that installs packages, including downloads, and default disk limit of a RUN of a Dockerfile."`
 	PackagesMaxAge Duration `yaml:"packages_max_age" doc:"How long the server reuses installed packages before it installs them again, to pick up updates."`
+	PipIndexURL    string   `yaml:"pip_index_url" doc:"Address of the index from which pip_packages are installed, https:// or http://, without user and password. When empty, the index of the image's pip configuration, or else PyPI."`
 }
 
 // Disk configures the handling of a full disk of the state directory. Docs/limits.md explains it.
@@ -405,6 +406,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "build.timeout", c.Build.Timeout, Duration(time.Minute), Duration(24*time.Hour))
 	within(bad, "build.memory", c.Build.Memory, 256<<20, 1<<40)
 	within(bad, "build.disk", c.Build.Disk, 1<<30, 1<<44)
+	checkPipIndex(bad, c.Build.PipIndexURL)
 	within(bad, "build.packages_max_age", c.Build.PackagesMaxAge, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "quota.sandboxes", c.Quota.Sandboxes, Auto, 1<<20)
 	within(bad, "quota.memory", c.Quota.Memory, Auto, 1<<60)
@@ -469,5 +471,17 @@ func within[T interface {
 }](bad func(name, format string, args ...any), name string, value, low, high T) {
 	if value < low || value > high {
 		bad(name, "%v is not between %v and %v", value, low, high)
+	}
+}
+
+// checkPipIndex checks the address of an index of Python packages; "" is none.
+func checkPipIndex(bad func(name, format string, args ...any), address string) {
+	at, err := url.Parse(address)
+	switch {
+	case address == "":
+	case err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Hostname() == "":
+		bad("build.pip_index_url", "%q is not an http or https URL such as https://pypi.org/simple", address)
+	case at.User != nil:
+		bad("build.pip_index_url", "it must not have a user or password: packages could read them while they are installed")
 	}
 }

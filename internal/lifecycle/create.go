@@ -117,7 +117,7 @@ func (s *Service) offers(req *CreateRequest) error {
 			return err
 		}
 	}
-	if len(req.AptPackages)+len(req.NpmPackages) > 0 {
+	if len(req.AptPackages)+len(req.NpmPackages)+len(req.PipPackages) > 0 {
 		if err := s.prepare.Offered(); err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *spec.Image
 		Resources:     s.resources(req.Resources, img),
 		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts, CheckpointInterval: req.CheckpointInterval,
 		Network: sandbox.Network{Enabled: req.Network.Enabled}, URLAccess: req.URLAccess,
-		AptPackages: slices.Clone(req.AptPackages), NpmPackages: slices.Clone(req.NpmPackages),
+		AptPackages: slices.Clone(req.AptPackages), NpmPackages: slices.Clone(req.NpmPackages), PipPackages: slices.Clone(req.PipPackages),
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,6 +104,40 @@ func TestDependenciesAreInstalledOnce(t *testing.T) {
 	})
 }
 
+func TestPipPackagesAreInstalled(t *testing.T) {
+	for name, c := range map[string]struct{ index, want string }{
+		"image": {"", "unset unset"},
+		"https": {"https://index.example/simple", "https://index.example/simple unset"},
+		"http":  {"http://index.example:81/simple", "http://index.example:81/simple index.example:81"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, calls := withTools(t, map[string]string{
+				"apt-get": works, "find": works, "npm": works,
+				"python3": "test $3 = --version || echo $PIP_BREAK_SYSTEM_PACKAGES ${PIP_INDEX_URL-unset} ${PIP_TRUSTED_HOST-unset} >>${0%/bin/python3}/log\n",
+			})
+			e.cfg.PipIndexURL = c.index
+			s := e.start()
+			req := lifecycle.CreateRequest{AptPackages: []string{"python3-pip"}, NpmPackages: []string{"a"}, PipPackages: []string{"b[c,d]==1.2.*", "e"}}
+			first := s.run(req)
+			log := calls()
+			want := []string{"npm install --global --no-fund --no-audit -- a", "python3 -m pip --version", "python3 -m pip install -- b[c,d]==1.2.* e", "1 " + c.want}
+			if diff := cmp.Diff(want, log[3:]); diff != "" {
+				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+			req.PipPackages = []string{"e", "b[c,d]==1.2.*"}
+			again := s.run(req)
+			if got := calls(); again.ImageDigest != first.ImageDigest || len(got) != len(log) || !slices.Equal(again.PipPackages, req.PipPackages) {
+				t.Errorf("the same packages: image %s, recorded %q, calls %q", again.ImageDigest, again.PipPackages, got)
+			}
+			req.PipPackages = []string{"e"}
+			s.run(req)
+			if got := calls(); len(got) != 2*len(log) {
+				t.Errorf("calls after other packages: %q", got)
+			}
+		})
+	}
+}
+
 // TestDependenciesWaitWithTheirBase: the base image is not removed while the installation waits for
 // its turn, and neither is the result before a row names it.
 func TestDependenciesWaitWithTheirBase(t *testing.T) {
@@ -136,12 +171,22 @@ func TestDependenciesThatCannotBeInstalled(t *testing.T) {
 		req     lifecycle.CreateRequest
 		want    string
 	}{
-		"update":  {map[string]string{"apt-get": "echo no mirror; exit 100"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: apt-get ended with code 100: no mirror"},
-		"install": {map[string]string{"apt-get": "test $7 = update || { echo line >&2; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "line; E: no such package"},
-		"npm":     {map[string]string{"npm": "echo E404; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: npm ended with code 1: E404"},
-		"bun":     {map[string]string{"bun": "echo not found; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: bun ended with code 1: not found"},
-		"neither": {nil, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: the image modbox/base:latest has neither npm nor bun"},
-		"no_apt":  {nil, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: the image modbox/base:latest has no apt-get"},
+		"update":    {map[string]string{"apt-get": "echo no mirror; exit 100"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: apt-get ended with code 100: no mirror"},
+		"install":   {map[string]string{"apt-get": "test $7 = update || { echo line >&2; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "line; E: no such package"},
+		"npm":       {map[string]string{"npm": "echo E404; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: npm ended with code 1: E404"},
+		"bun":       {map[string]string{"bun": "echo not found; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: bun ended with code 1: not found"},
+		"neither":   {nil, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: the image modbox/base:latest has neither npm nor bun"},
+		"no_python": {nil, lifecycle.CreateRequest{PipPackages: []string{"x"}}, "pip_packages: the image modbox/base:latest has no pip; with Debian, add python3-pip to apt_packages"},
+		"no_pip":    {map[string]string{"python3": "echo No module named pip >&2; exit 1"}, lifecycle.CreateRequest{PipPackages: []string{"x"}}, "pip_packages: the image modbox/base:latest has no pip"},
+		"pip_package": {
+			map[string]string{"python3": "test $3 = --version || { echo 'ERROR: No matching distribution found for x==9' >&2; exit 1; }"},
+			lifecycle.CreateRequest{PipPackages: []string{"x==9"}}, "pip_packages: the index has no Python package x==9, or no version of it for this Python: python3 ended with code 1: ERROR:",
+		},
+		"pip_index": {
+			map[string]string{"python3": "test $3 = --version || { echo 'Failed to establish a new connection: [Errno -3]'; echo 'ERROR: No matching distribution found for x' >&2; exit 1; }"},
+			lifecycle.CreateRequest{PipPackages: []string{"x"}}, "pip_packages: the index of Python packages cannot be reached: python3 ended with code 1: Failed",
+		},
+		"no_apt": {nil, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: the image modbox/base:latest has no apt-get"},
 		"much": {
 			map[string]string{"npm": "i=0; while [ $i -lt 1000 ]; do echo some line of output; i=$((i+1)); done; echo the end; exit 1"},
 			lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "some line of output; the end",
@@ -172,6 +217,13 @@ func TestInvalidDependencies(t *testing.T) {
 	for _, name := range []string{"", "-g", "a b", "a;b", "`id`", "a|b", "$x", "../x", "a/b", "git+ssh://x", "@a", "@a/", "x@", "x@-1", "x@a b", "file:x", "x\n"} {
 		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{NpmPackages: []string{name}})
 		wantField(t, "package "+name, err, "npm_packages[0]")
+	}
+	for _, name := range []string{
+		"", "-r", "--index-url=x", "a b", "a;b", "a ; python_version>'3'", "./x", "/x", "../x", "a/b", "x.whl", "x-1.0.tar.gz", "X.ZIP", "x==1.whl", "git+https://x", "x @ https://x",
+		"https://x", "x>=1", "x~=1", "x===1", "x==", "x==*", "x==1.*.2", "x==1,==2", "x[", "x[]", "x[a,]", "x[a b]", "[a]", "x.", "_x", "x\n", "$x", strings.Repeat("x", 300),
+	} {
+		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{PipPackages: []string{name}})
+		wantField(t, "package "+name, err, "pip_packages[0]")
 	}
 	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{NpmPackages: make([]string, sandbox.PackagesMax+1)})
 	wantField(t, "too many", err, "npm_packages")

@@ -289,7 +289,7 @@ func (s *Service) newPreparation(switches prepare.Switches) {
 		Host: unlisted{s}, Networks: s.networks, Environments: s.environments, Driver: s.driver, Images: s.images, Holder: holder, Logger: s.log,
 	})
 	s.prepare = prepare.New(prepare.Config{
-		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.PackagesMaxAge, SpoolDir: s.cfg.SpoolDir,
+		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.PackagesMaxAge, PipIndexURL: s.cfg.PipIndexURL, SpoolDir: s.cfg.SpoolDir,
 		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.CheckFree(s.cfg.MinFreeDisk) },
 	}, prepare.Deps{
 		Images: s.images, Switches: switches, Layers: layers, Boxes: s.workboxes, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,

@@ -30,10 +30,11 @@ type CreateRequest struct {
 	// Snapshot, instead of an image, is an id, name, name:tag or @workspace/name:tag.
 	Snapshot string `json:",omitempty"`
 	// AptPackages are Debian packages ("curl", "curl=8.14*"), NpmPackages npm packages
-	// ("typescript@5") to have installed in it; neither gives it a network.
-	AptPackages, NpmPackages []string `json:",omitempty"`
-	Env                      map[string]string
-	Labels                   map[string]string
+	// ("typescript@5"), PipPackages Python packages ("requests==2.32.*") to install in it before it
+	// runs; none of them gives it a network.
+	AptPackages, NpmPackages, PipPackages []string `json:",omitempty"`
+	Env                                   map[string]string
+	Labels                                map[string]string
 	// Resources fields that are 0 get the image's or the server's default.
 	Resources sandbox.Resources
 	// TTL is 0 for the image's default, else between sandbox.TTLMin and TTLMax.

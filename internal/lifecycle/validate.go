@@ -64,7 +64,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	} else if req.OneShot {
 		return sandbox.InvalidField("mode", "a one-shot sandbox must be given a command")
 	}
-	if err := prepare.CheckNames(req.AptPackages, req.NpmPackages); err != nil {
+	if err := prepare.Check(prepare.Packages{APT: req.AptPackages, NPM: req.NpmPackages, PIP: req.PipPackages}); err != nil {
 		return err
 	}
 	if err := sandbox.CheckEnv(req.Env); err != nil {

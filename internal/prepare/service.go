@@ -86,6 +86,8 @@ type Config struct {
 	ImageTimeout time.Duration
 	// MaxAge is how old an install may be to be used again; 0 or less for any age.
 	MaxAge time.Duration
+	// PipIndexURL is the index of Python packages; "" is the index of the image's configuration.
+	PipIndexURL string
 	// SpoolDir is the directory of files under way; "" is the system's.
 	SpoolDir string
 	// NetworkCA holds certificates (PEM) that boxes with network trust; nil for none.

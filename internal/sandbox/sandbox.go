@@ -79,9 +79,9 @@ type Sandbox struct {
 	// Snapshot is the snapshot it was made from; "" for an image. ImageDigest is then set from the
 	// beginning.
 	Snapshot SnapshotID
-	// AptPackages are Debian packages and NpmPackages npm packages that were installed
+	// AptPackages are Debian packages, NpmPackages npm packages and PipPackages Python packages that were installed
 	// before it was made, as the caller wrote them.
-	AptPackages, NpmPackages []string
+	AptPackages, NpmPackages, PipPackages []string
 	// Saved is the state it is restored from, while it is pausing, paused or
 	// resuming; "" otherwise.
 	Saved CheckpointID

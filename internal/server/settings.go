@@ -50,7 +50,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		Max: sandbox.Resources{
 			MemoryBytes: int64(cfg.Sandbox.MaxMemory), CPUMilli: int64(cfg.Sandbox.MaxCPU), DiskBytes: int64(cfg.Sandbox.MaxDisk),
 		},
-		MaxBuilds: cfg.Build.MaxCount, ImageTimeout: cfg.Build.Timeout.Std(), PackagesMaxAge: cfg.Build.PackagesMaxAge.Std(),
+		MaxBuilds: cfg.Build.MaxCount, ImageTimeout: cfg.Build.Timeout.Std(), PackagesMaxAge: cfg.Build.PackagesMaxAge.Std(), PipIndexURL: cfg.Build.PipIndexURL,
 		Build:             sandbox.Resources{MemoryBytes: int64(cfg.Build.Memory), DiskBytes: int64(cfg.Build.Disk)},
 		MaxSandboxes:      cfg.Sandbox.MaxCount,
 		Quota:             DefaultQuota(cfg, machine),

@@ -59,14 +59,18 @@ type Begun struct {
 
 // Contents are the contents of an assembly beside its files.
 type Contents struct {
-	// AptPackages are Debian packages, NpmPackages npm packages, to install in the image.
-	AptPackages, NpmPackages []string
+	// AptPackages are Debian packages, NpmPackages npm packages, PipPackages Python packages, to install in the image.
+	AptPackages, NpmPackages, PipPackages []string
 	// Env are default variables of the sandboxes made from it.
 	Env map[string]string
 	// Metadata, if not nil, replaces the metadata of the request.
 	Metadata map[string]string
 	// WaitForQuota is how long the assembly may wait for capacity for its boxes.
 	WaitForQuota time.Duration
+}
+
+func (c *Contents) packages() prepare.Packages {
+	return prepare.Packages{APT: c.AptPackages, NPM: c.NpmPackages, PIP: c.PipPackages}
 }
 
 // Assemblies makes snapshots from an image, packages and uploaded files, in three calls: Begin,
@@ -284,7 +288,7 @@ func (x *Assemblies) receive(ctx context.Context, a *assembly, into *os.File, r 
 // Errors: NotFound; Invalid, naming the field, also for an archive that is hostile; as
 // [Service.Create].
 func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, contents Contents) (sandbox.Snapshot, error) {
-	if err := prepare.CheckNames(contents.AptPackages, contents.NpmPackages); err != nil {
+	if err := prepare.Check(contents.packages()); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	if err := sandbox.CheckEnv(contents.Env); err != nil {
@@ -313,7 +317,7 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 	var base string
 	return x.snapshots.produce(ctx, sn, job{
 		prepare: func() (err error) {
-			base, err = x.base(a, prepare.Packages{APT: contents.AptPackages, NPM: contents.NpmPackages})
+			base, err = x.base(a, contents.packages())
 			return err
 		},
 		write:   func(into *os.File) (string, error) { return base, x.writeFiles(a, base, into) },

@@ -18,7 +18,7 @@ const (
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
-		dependencies, packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at, ttl_from`
+		apt_packages, npm_packages, pip_packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at, ttl_from`
 	// isLive and isNamed repeat the conditions of the indexes sandboxes_quota and
 	// sandboxes_live_name word for word, so that SQLite uses the indexes. At most one sandbox
 	// of a workspace with a given name meets isNamed.
@@ -168,16 +168,20 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 	if err != nil {
 		return err
 	}
+	pip, err := marshalStrings(sb.PipPackages)
+	if err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
-			network_enabled, ports, snapshot_id, handle, dependencies, packages, image_id, registry_id, url_access, checkpoint_interval)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36)`,
+			network_enabled, ports, snapshot_id, handle, apt_packages, npm_packages, pip_packages, image_id, registry_id, url_access, checkpoint_interval)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
 		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), hash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
-		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, sb.ImageID, sb.Registry, sb.URLAccess, int64(sb.CheckpointInterval)); err != nil {
+		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, pip, sb.ImageID, sb.Registry, sb.URLAccess, int64(sb.CheckpointInterval)); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {
@@ -403,14 +407,14 @@ func (f scannerFunc) Scan(dest ...any) error { return f(dest...) }
 func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
-	var env, labels, metadata, ports, apt, npm string
+	var env, labels, metadata, ports, apt, npm, pip string
 	var created, updated, started, ended, paused, activity, checkpoint, ttlFrom int64
 	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
 		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
-		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint, &ttlFrom)
+		&apt, &npm, &pip, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint, &ttlFrom)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -430,10 +434,13 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 		return sandbox.Sandbox{}, fmt.Errorf("ports of %s: %w", sb.ID, err)
 	}
 	if sb.AptPackages, err = unmarshalStrings(apt); err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("dependencies of %s: %w", sb.ID, err)
+		return sandbox.Sandbox{}, fmt.Errorf("apt_packages of %s: %w", sb.ID, err)
 	}
 	if sb.NpmPackages, err = unmarshalStrings(npm); err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("packages of %s: %w", sb.ID, err)
+		return sandbox.Sandbox{}, fmt.Errorf("npm_packages of %s: %w", sb.ID, err)
+	}
+	if sb.PipPackages, err = unmarshalStrings(pip); err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("pip_packages of %s: %w", sb.ID, err)
 	}
 	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt, sb.TTLFrom = fromNanos(paused), fromNanos(activity), fromNanos(checkpoint), fromNanos(ttlFrom)
 	sb.CreatedAt, sb.UpdatedAt = fromNanos(created), fromNanos(updated)

@@ -147,6 +147,7 @@ type arguments struct {
 	Names                     []string
 	AptPackages               []string `json:"apt_packages"`
 	NpmPackages               []string `json:"npm_packages"`
+	PipPackages               []string `json:"pip_packages"`
 	Metadata                  map[string]string
 	Timeouts                  client.Timeouts
 	Env, Labels               map[string]string
@@ -215,7 +216,7 @@ var coreCalls = map[string]call{
 		o := client.CreateOptions{
 			Name: a.Name, Image: a.Image, ImageID: a.ImageID, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
 			Snapshot: a.Snapshot, Timeouts: a.Timeouts, Description: a.Description, Metadata: a.Metadata, URLAccess: a.URLAccess,
-			AptPackages: a.AptPackages, NpmPackages: a.NpmPackages, OneShot: a.Mode == "oneshot", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second,
+			AptPackages: a.AptPackages, NpmPackages: a.NpmPackages, PipPackages: a.PipPackages, OneShot: a.Mode == "oneshot", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second,
 		}
 		if a.Command.Shell != "" {
 			o.Command = &client.Command{Shell: a.Command.Shell}

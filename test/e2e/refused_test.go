@@ -114,6 +114,7 @@ var (
 		"metadata":        {`{"metadata":{"a\u0000":"x"}}`, `{"metadata":{"a":"x\u0000"}}`, `{"metadata":{"a":"` + strings.Repeat("x", 70000) + `"}}`},
 		"description":     {`{"description":"a\u0000"}`},
 		"apt_packages[0]": {`{"apt_packages":["-y"]}`, `{"apt_packages":["a;b"]}`},
+		"pip_packages[0]": {`{"pip_packages":["-r/etc/passwd"]}`, `{"pip_packages":["x @ https://example.com/x.whl"]}`},
 		"npm_packages[0]": {`{"npm_packages":["-g"]}`, `{"npm_packages":["file:/etc"]}`},
 		"cwd":             {`{"command":{"command":["true"],"cwd":"\u0000"}}`, `{"command":{"command":["true"],"cwd":"x"}}`},
 		"user":            {`{"command":{"command":["true"],"user":"a\n"}}`},

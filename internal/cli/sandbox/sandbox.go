@@ -18,7 +18,7 @@ type createFlags struct {
 	name, memory, cpu, disk string
 	snapshot, catalogue     string
 	env, labels             []string
-	apt, npm                []string
+	apt, npm, pip           []string
 	urlAccess               string
 	ttl, idle, pausedFor    time.Duration
 	checkpoints             time.Duration
@@ -39,6 +39,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
 	fs.StringArrayVar(&f.apt, "apt", nil, "Debian package to have in it: NAME, NAME=VERSION or NAME=VERSION* (repeatable)")
+	fs.StringArrayVar(&f.pip, "pip", nil, "Python package to have in it: NAME, NAME==VERSION or NAME[EXTRA] (repeatable)")
 	fs.StringArrayVar(&f.npm, "npm", nil, "npm package to have in it, installed globally: NAME or NAME@VERSION (repeatable)")
 	fs.DurationVar(&f.ttl, "ttl", 0, "destroy the sandbox after this time, 1m to 24h (default: the image's)")
 	fs.DurationVar(&f.idle, "idle", 0, "do the action of --on-idle after this time without activity, from 10s (default: never)")
@@ -75,7 +76,7 @@ func (f *createFlags) options(getenv func(string) string, image string) (client.
 		Name:    f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
 		Timeouts:           client.Timeouts{IdleSeconds: base.WholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: base.WholeSeconds(f.pausedFor)},
 		CheckpointInterval: f.checkpoints,
-		AptPackages:        f.apt, NpmPackages: f.npm,
+		AptPackages:        f.apt, NpmPackages: f.npm, PipPackages: f.pip,
 		Resources:    client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
 		WaitForQuota: f.waitForQuota, URLAccess: client.URLAccess(f.urlAccess),
 	}, nil

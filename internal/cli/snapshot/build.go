@@ -94,7 +94,7 @@ func buildSnapshot(ctx context.Context, env *base.Env, dir string, f *snapshotBu
 			Name: cmp.Or(f.name, b.Name), Tag: f.tag, Description: b.Description, Message: f.message, Metadata: b.Metadata, Public: b.Public,
 		},
 		Runtime: b.Runtime, ContentHash: b.contentHash(files), Force: f.force,
-		AptPackages: b.AptPackages, NpmPackages: b.NpmPackages, Env: b.Env, WaitForQuota: f.waitForQuota,
+		AptPackages: b.AptPackages, NpmPackages: b.NpmPackages, PipPackages: b.PipPackages, Env: b.Env, WaitForQuota: f.waitForQuota,
 	}
 	if len(files) > 0 {
 		o.Files = func() (io.ReadCloser, error) { return packed(root, files), nil }

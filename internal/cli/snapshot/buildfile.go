@@ -33,6 +33,7 @@ type buildFile struct {
 	Dir         string            `yaml:"dir"`
 	AptPackages []string          `yaml:"apt_packages"`
 	NpmPackages []string          `yaml:"npm_packages"`
+	PipPackages []string          `yaml:"pip_packages"`
 	Files       []string          `yaml:"files"`
 	Env         map[string]string `yaml:"env"`
 	Metadata    map[string]string `yaml:"metadata"`
@@ -84,7 +85,7 @@ func readBuildFile(name string) (*buildFile, error) {
 		err = errors.New("version: must be 1")
 	case b.Runtime == "":
 		err = errors.New("runtime: must name an image")
-	case len(b.AptPackages)+len(b.NpmPackages)+len(b.Files)+len(b.Env) == 0:
+	case len(b.AptPackages)+len(b.NpmPackages)+len(b.PipPackages)+len(b.Files)+len(b.Env) == 0:
 		err = errors.New("it must have at least one of packages, files and env")
 	case b.Dir != "" && !filepath.IsLocal(b.Dir):
 		err = errors.New("dir: must be a directory below the file's directory")
@@ -236,6 +237,7 @@ func (b *buildFile) contentHash(files []builtFile) string {
 	lines := []string{
 		"runtime:" + b.Runtime, "description:" + b.Description,
 		"apt_packages:" + strings.Join(sorted(b.AptPackages), ","), "npm_packages:" + strings.Join(sorted(b.NpmPackages), ","),
+		"pip_packages:" + strings.Join(sorted(b.PipPackages), ","),
 	}
 	var of []string
 	for _, f := range files {

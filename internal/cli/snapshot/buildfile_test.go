@@ -118,7 +118,7 @@ func TestBuildFiles(t *testing.T) {
 	}
 	for name, change := range map[string]func(*buildFile){
 		"env": func(b *buildFile) { b.Env = map[string]string{"A": "c"} }, "public": func(b *buildFile) { b.Public = true },
-		"runtime": func(b *buildFile) { b.Runtime = "x" }, "packages": func(b *buildFile) { b.NpmPackages = []string{"x"} },
+		"runtime": func(b *buildFile) { b.Runtime = "x" }, "packages": func(b *buildFile) { b.NpmPackages = []string{"x"} }, "pip": func(b *buildFile) { b.PipPackages = []string{"x"} },
 	} {
 		other := b
 		if change(&other); other.contentHash(files) == hash {

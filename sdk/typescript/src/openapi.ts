@@ -2359,7 +2359,7 @@ export interface components {
         /** @description The body of POST /v1/sandboxes. */
         CreateSandbox: {
             /**
-             * @description Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists.
+             * @description Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. It has the characters A-Z, a-z, 0-9, dot, underscore and dash, and begins with a letter or digit. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists.
              * @example agent-42
              */
             name?: string;
@@ -2437,6 +2437,13 @@ export interface components {
              *     ]
              */
             apt_packages?: string[];
+            /**
+             * @description Python packages to have installed in it by pip, for every user, as name, name==version, name==1.2.* or with extras name[extra]; up to 64.
+             * @example [
+             *       "requests==2.32.*"
+             *     ]
+             */
+            pip_packages?: string[];
             /**
              * @description npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64.
              * @example [
@@ -2927,6 +2934,8 @@ export interface components {
             apt_packages?: string[];
             /** @description npm packages to install globally. */
             npm_packages?: string[];
+            /** @description Python packages to install with pip, as for a create. */
+            pip_packages?: string[];
             /** @description Default environment variables of sandboxes made from it. They are never shown again. */
             env?: {
                 [key: string]: string;
@@ -2944,7 +2953,7 @@ export interface components {
              * @description How many; 1, or as many as there are names, when omitted.
              */
             count?: number;
-            /** @description Names of the first children; the server makes up the others. */
+            /** @description Names of the first children, as for a create; the server makes up the others. */
             names?: string[];
             /** @description Environment variables in addition to the parent's. */
             env?: {
@@ -3787,6 +3796,8 @@ export interface components {
             apt_packages?: string[];
             /** @description npm packages that were installed in it. */
             npm_packages?: string[];
+            /** @description Python packages that were installed in it. */
+            pip_packages?: string[];
             /** @description Its labels. */
             labels: {
                 [key: string]: string;

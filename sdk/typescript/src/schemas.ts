@@ -227,6 +227,8 @@ export interface SandboxInfo {
   aptPackages: string[];
   /** npm packages that were installed in it. */
   npmPackages: string[];
+  /** Python packages that were installed in it. */
+  pipPackages: string[];
   /** Its labels. */
   labels: Record<string, string>;
   /** Its limits. */
@@ -292,6 +294,7 @@ export function sandbox(w: Wire["Sandbox"]): SandboxInfo {
     imageId: w.image_id,
     aptPackages: w.apt_packages ?? [],
     npmPackages: w.npm_packages ?? [],
+    pipPackages: w.pip_packages ?? [],
     labels: w.labels,
     resources: resources(w.resources),
     readinessPort: w.readiness_port,
@@ -1545,7 +1548,7 @@ export function encodeExecutionOptions(o: ExecutionOptions) {
 
 /** What sandbox to make; the empty object is the default image with default limits. */
 export interface CreateSandboxOptions extends CallOptions {
-  /** Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists. */
+  /** Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. It has the characters A-Z, a-z, 0-9, dot, underscore and dash, and begins with a letter or digit. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists. */
   name?: string | undefined;
   /** Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server. */
   image?: string | undefined;
@@ -1583,6 +1586,8 @@ export interface CreateSandboxOptions extends CallOptions {
   waitForQuotaSeconds?: number | undefined;
   /** Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and cached for the next sandbox with the same packages. */
   aptPackages?: readonly string[] | undefined;
+  /** Python packages to have installed in it by pip, for every user, as name, name==version, name==1.2.* or with extras name[extra]; up to 64. */
+  pipPackages?: readonly string[] | undefined;
   /** npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64. */
   npmPackages?: readonly string[] | undefined;
   /** A command that starts as an execution as soon as it runs. */
@@ -1610,6 +1615,7 @@ export function encodeCreateSandboxOptions(o: CreateSandboxOptions) {
     mode: o.mode,
     replace: o.replace,
     apt_packages: o.aptPackages && [...o.aptPackages],
+    pip_packages: o.pipPackages && [...o.pipPackages],
     npm_packages: o.npmPackages && [...o.npmPackages],
   };
 }
@@ -1618,7 +1624,7 @@ export function encodeCreateSandboxOptions(o: CreateSandboxOptions) {
 export interface ForkOptions extends CallOptions {
   /** How many; 1, or as many as there are names, when omitted. */
   count?: number | undefined;
-  /** Names of the first children; the server makes up the others. */
+  /** Names of the first children, as for a create; the server makes up the others. */
   names?: readonly string[] | undefined;
   /** Environment variables in addition to the parent's. */
   env?: Record<string, string> | undefined;
@@ -1696,6 +1702,8 @@ export interface BuildSnapshotOptions extends CreateSnapshotOptions {
   aptPackages?: readonly string[] | undefined;
   /** npm packages to install globally. */
   npmPackages?: readonly string[] | undefined;
+  /** Python packages to install with pip, as for a create. */
+  pipPackages?: readonly string[] | undefined;
   /** Default environment variables of sandboxes made from it. They are never shown again. */
   env?: Record<string, string> | undefined;
   /** Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line. */
@@ -1715,6 +1723,7 @@ export function encodeBuildSnapshotOptions(o: BuildSnapshotOptions) {
     content_hash: o.contentHash,
     force: o.force,
     dir: o.dir,
+    pip_packages: o.pipPackages && [...o.pipPackages],
   };
 }
 

@@ -150,8 +150,8 @@ export class SnapshotBuilds {
     await this.http.done({ method: "PUT", path: `${buildPath(id)}/files`, body: files, headers, signal, timeoutMs: 0, repeatable: false });
   }
 
-  private async finish(id: string, { aptPackages, npmPackages, env, waitForQuotaSeconds, signal }: BuildSnapshotOptions): Promise<Snapshot> {
-    const contents = { apt_packages: aptPackages && [...aptPackages], npm_packages: npmPackages && [...npmPackages], env };
+  private async finish(id: string, { aptPackages, npmPackages, pipPackages, env, waitForQuotaSeconds, signal }: BuildSnapshotOptions): Promise<Snapshot> {
+    const contents = { apt_packages: aptPackages && [...aptPackages], npm_packages: npmPackages && [...npmPackages], pip_packages: pipPackages && [...pipPackages], env };
     const w = await waitForRoom(waitForQuotaSeconds, (seconds) => {
       const json: wire.FinishSnapshotBuild = { ...contents, wait_for_quota_seconds: seconds };
       return this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });

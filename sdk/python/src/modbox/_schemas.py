@@ -130,6 +130,8 @@ class SandboxInfo:
     apt_packages: List[str] = field(default_factory=list)
     #: npm packages that were installed in it.
     npm_packages: List[str] = field(default_factory=list)
+    #: Python packages that were installed in it.
+    pip_packages: List[str] = field(default_factory=list)
     #: Its labels.
     labels: Dict[str, str] = field(default_factory=dict)
     #: Its limits.
@@ -1032,8 +1034,9 @@ class ExecutionCommand(TypedDict, total=False):
 class CreateOptions(TypedDict, total=False):
     """What sandbox to make; nothing is the default image with default limits."""
 
-    #: Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox
-    #: of that name lives, the same request answers it again and a different one is refused with code exists.
+    #: Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. It has the
+    #: characters A-Z, a-z, 0-9, dot, underscore and dash, and begins with a letter or digit. While a sandbox of that
+    #: name lives, the same request answers it again and a different one is refused with code exists.
     name: Optional[str]
     #: Image reference. When neither image nor image_id is given: the default image of the workspace, or of the
     #: server.
@@ -1081,6 +1084,9 @@ class CreateOptions(TypedDict, total=False):
     #: Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed
     #: before it runs and cached for the next sandbox with the same packages.
     apt_packages: Optional[Sequence[str]]
+    #: Python packages to have installed in it by pip, for every user, as name, name==version, name==1.2.* or with
+    #: extras name[extra]; up to 64.
+    pip_packages: Optional[Sequence[str]]
     #: npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64.
     npm_packages: Optional[Sequence[str]]
     #: Makes repeated creates one within 24 hours; a new key for this call when left out.
@@ -1126,6 +1132,8 @@ class BuildOptions(TypedDict, total=False):
     apt_packages: Optional[Sequence[str]]
     #: npm packages to install globally.
     npm_packages: Optional[Sequence[str]]
+    #: Python packages to install with pip, as for a create.
+    pip_packages: Optional[Sequence[str]]
     #: Default environment variables of sandboxes made from it. They are never shown again.
     env: Optional[Mapping[str, str]]
     #: If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue. 0:

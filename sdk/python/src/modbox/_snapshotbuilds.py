@@ -16,7 +16,7 @@ from .errors import ModboxError, new_error
 T = TypeVar("T")
 
 #: The options that the request that finishes a build has.
-_FINISH = ("apt_packages", "npm_packages", "env", "wait_for_quota_seconds")
+_FINISH = ("apt_packages", "npm_packages", "pip_packages", "env", "wait_for_quota_seconds")
 #: How often a build is asked what it is at.
 PAUSE_SECONDS = 1.0
 

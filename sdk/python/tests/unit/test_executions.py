@@ -233,7 +233,7 @@ class StatefulTest(unittest.TestCase):
             send_json(handler, {"unchanged": True, "snapshot": snapshot} if unchanged else {"id": "b", "unchanged": False})
 
         server = Server(self, answer)
-        got = perform(server.url, lambda c: c.snapshots.build("base", name="n", files=b"\x01", npm_packages=("p",), content_hash="h"))
+        got = perform(server.url, lambda c: c.snapshots.build("base", name="n", files=b"\x01", npm_packages=("p",), pip_packages=("q",), content_hash="h"))
         self.assertEqual((got.snapshot.id, got.unchanged), ("p", False))
         self.assertTrue(perform(server.url, lambda c: c.snapshots.build("there")).unchanged)
         self.assertEqual(
@@ -241,7 +241,7 @@ class StatefulTest(unittest.TestCase):
             [
                 ("POST", "/v1/snapshot-builds", b'{"runtime": "base", "name": "n", "content_hash": "h"}'),
                 ("PUT", "/v1/snapshot-builds/b/files", b"\x01"),
-                ("POST", "/v1/snapshot-builds/b/finish", b'{"npm_packages": ["p"]}'),
+                ("POST", "/v1/snapshot-builds/b/finish", b'{"npm_packages": ["p"], "pip_packages": ["q"]}'),
             ],
         )
         self.assertEqual(len(server.requests), 12)

@@ -67,7 +67,7 @@ const told = [
 
 test("a build tells what happens in it, each thing once, and its end", async (t) => {
   const s = await building(t, looks, (res) => json(res, snapshot, 201));
-  const events = await collect(s.client().snapshots.buildStream("base", { name: "n", files: "tgz", npmPackages: ["p"], env: { A: "1" } }));
+  const events = await collect(s.client().snapshots.buildStream("base", { name: "n", files: "tgz", npmPackages: ["p"], pipPackages: ["q"], env: { A: "1" } }));
   assert.deepEqual(events.map(short), told);
   assert.deepEqual(events[2], { type: "line", time: "t0", phase: "begun", message: "line 0", truncated: false });
   assert.deepEqual(events[4], { type: "progress", phase: "installing", message: "2 packages", done: 1, total: 2 });
@@ -77,7 +77,7 @@ test("a build tells what happens in it, each thing once, and its end", async (t)
     [
       ["POST", "/v1/snapshot-builds", '{"name":"n","runtime":"base"}'],
       ["PUT", "/v1/snapshot-builds/b/files", "tgz"],
-      ["POST", "/v1/snapshot-builds/b/finish", '{"npm_packages":["p"],"env":{"A":"1"}}'],
+      ["POST", "/v1/snapshot-builds/b/finish", '{"npm_packages":["p"],"pip_packages":["q"],"env":{"A":"1"}}'],
     ],
   );
 });

@@ -27,15 +27,16 @@ import (
 type Packages struct {
 	APT []string // Debian packages, as "name", "name=version" or "name=version*"
 	NPM []string // npm packages, installed globally
+	PIP []string // Python packages, as "name", "name==version" or "name[extra]"
 }
 
 // PackagesOf returns the packages of a sandbox.
 func PackagesOf(sb *sandbox.Sandbox) Packages {
-	return Packages{APT: sb.AptPackages, NPM: sb.NpmPackages}
+	return Packages{APT: sb.AptPackages, NPM: sb.NpmPackages, PIP: sb.PipPackages}
 }
 
 // Empty reports whether there is nothing to install.
-func (d Packages) Empty() bool { return len(d.APT) == 0 && len(d.NPM) == 0 }
+func (d Packages) Empty() bool { return len(d.APT)+len(d.NPM)+len(d.PIP) == 0 }
 
 var (
 	// aptName follows Debian's policy. apt would take a name that ends with - for
@@ -47,13 +48,13 @@ var (
 	npmPackage = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9._+~^<>=*-]*)?$`)
 )
 
-// CheckNames checks the form of Debian and npm packages. Errors: Invalid, naming the package.
-func CheckNames(apt, npm []string) error {
+// Check checks the form of the packages. Errors: Invalid, naming the package.
+func Check(d Packages) error {
 	for _, list := range []struct {
 		field string
 		names []string
 		check func(string) string
-	}{{"apt_packages", apt, checkApt}, {"npm_packages", npm, checkNPM}} {
+	}{{"apt_packages", d.APT, checkApt}, {"npm_packages", d.NPM, checkNPM}, {"pip_packages", d.PIP, checkPIP}} {
 		if len(list.names) > sandbox.PackagesMax {
 			return sandbox.InvalidField(list.field, "must be at most %d", sandbox.PackagesMax)
 		}
@@ -94,7 +95,7 @@ func checkNPM(s string) string {
 // key identifies the result of installing d in an image.
 func (s *Service) key(digest string, d Packages) string {
 	sorted := func(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
-	data, err := json.Marshal([]any{"dependencies 1", digest, sorted(d.APT), sorted(d.NPM), s.cfg.NetworkCA})
+	data, err := json.Marshal([]any{"packages 2", digest, sorted(d.APT), sorted(d.NPM), sorted(d.PIP), s.cfg.PipIndexURL, s.cfg.NetworkCA})
 	if err != nil {
 		panic(err) // strings only: cannot fail
 	}
@@ -125,7 +126,7 @@ func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *spe
 	// Each workspace waits for its own turn: joining another's, it would stand behind
 	// all that the other one has asked for. Those who share one count for the same, so
 	// that it does not matter which of them is still there at its end.
-	task := fmt.Sprintf("dependencies %s %s %v %p", ws, key, room.Own, room.Build)
+	task := fmt.Sprintf("packages %s %s %v %p", ws, key, room.Own, room.Build)
 	work := func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		if img, _, err := s.layers.Cached(ctx, ws, key, s.maxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 			return img, err // another workspace was faster
@@ -143,7 +144,7 @@ func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *spe
 			got = &mine
 		}
 		done, err := s.derive(ctx, ws, key, base.Digest, got, func(ctx context.Context, w *workbox.Box) error {
-			return install(ctx, w, d, progress)
+			return s.install(ctx, w, d, progress)
 		})
 		return spec.Image{Digest: done.Digest}, err
 	}
@@ -213,8 +214,9 @@ var quiet = map[string]string{
 	"NPM_CONFIG_UPDATE_NOTIFIER": "false", "NO_COLOR": "1", "CI": "1",
 }
 
-// install installs dependencies in the box and cleans up behind the tools.
-func install(ctx context.Context, w *workbox.Box, d Packages, progress func(phase.Event)) error {
+// install installs packages in the box and cleans up behind the tools. Debian packages are first:
+// they may be the tools for the others.
+func (s *Service) install(ctx context.Context, w *workbox.Box, d Packages, progress func(phase.Event)) error {
 	var current phase.Phase
 	tell := func(e phase.Event) {
 		current = e.Phase
@@ -227,7 +229,12 @@ func install(ctx context.Context, w *workbox.Box, d Packages, progress func(phas
 		}
 	}
 	if len(d.NPM) > 0 {
-		return installNPM(ctx, w, d.NPM, tell)
+		if err := installNPM(ctx, w, d.NPM, tell); err != nil {
+			return err
+		}
+	}
+	if len(d.PIP) > 0 {
+		return installPIP(ctx, w, d.PIP, s.cfg.PipIndexURL, tell)
 	}
 	return nil
 }

@@ -1,0 +1,144 @@
+package e2e_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// wheel returns a Python package that has a module of its name with the constant VERSION.
+func wheel(t *testing.T, name, version, metadata string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	info := fmt.Sprintf("%s-%s.dist-info/", name, version)
+	var record strings.Builder
+	for _, f := range [][2]string{
+		{name + ".py", fmt.Sprintf("VERSION = %q\n", version)},
+		{info + "METADATA", fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n%s", name, version, metadata)},
+		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+	} {
+		w, err := z.Create(f[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(f[1])); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&record, "%s,,\n", f[0])
+	}
+	w, err := z.Create(info + "RECORD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(w, "%s%sRECORD,,\n", &record, info); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// packageIndex serves wheels at every address of the host and returns its port.
+func packageIndex(t *testing.T, wheels map[string][]byte) int {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if data, ok := wheels[path.Base(r.URL.Path)]; ok {
+			_, _ = w.Write(data)
+			return
+		}
+		prefix := path.Base(r.URL.Path) + "-"
+		w.Header().Set("Content-Type", "text/html")
+		for name := range wheels {
+			if strings.HasPrefix(name, prefix) {
+				fmt.Fprintf(w, "<a href=\"/files/%s\">%s</a>\n", name, name)
+			}
+		}
+	})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l) // ends with Shutdown
+	}()
+	t.Cleanup(func() {
+		_ = srv.Shutdown(context.WithoutCancel(t.Context()))
+		<-done
+	})
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func TestPipPackages(t *testing.T) {
+	host := outward(t)
+	port := packageIndex(t, map[string][]byte{
+		"hello-1.0-py3-none-any.whl": wheel(t, "hello", "1.0", "Provides-Extra: loud\nRequires-Dist: shout; extra == 'loud'\n"),
+		"hello-2.0-py3-none-any.whl": wheel(t, "hello", "2.0", ""),
+		"shout-3.1-py3-none-any.whl": wheel(t, "shout", "3.1", ""),
+	})
+	s := testserver.Start(t, "--network-allow-cidrs", host, "--build-pip-index-url", fmt.Sprintf("http://%s:%d/simple", host, port))
+	create := func(o client.CreateOptions) *client.Sandbox {
+		t.Helper()
+		o.WaitUpTo = 8 * time.Minute
+		sb, err := s.Create(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb
+	}
+	sb := create(client.CreateOptions{Image: codeExec, PipPackages: []string{"hello[loud]==1.*"}})
+	if sb.State != client.Running || len(sb.PipPackages) != 1 || sb.Network.Enabled {
+		t.Fatalf("sandbox %+v, cause %+v", sb, sb.Cause)
+	}
+	// Every user's Python finds them, and no virtual environment is active.
+	const ask = "python3 -c 'import hello, shout; print(hello.VERSION, shout.VERSION)'"
+	for _, line := range []string{ask, "sudo " + ask, "cd / && /usr/bin/" + ask} {
+		if res := s.Bash(sb.ID, line, time.Minute); string(res.Stdout) != "1.0 3.1\n" {
+			t.Errorf("%s: %d %q %q", line, res.ExitCode, res.Stdout, lastOf(res.Stderr))
+		}
+	}
+	again := create(client.CreateOptions{Image: codeExec, PipPackages: []string{"hello[loud]==1.*"}})
+	if again.ImageDigest != sb.ImageDigest {
+		t.Errorf("the same packages gave root filesystem %s, before %s", again.ImageDigest, sb.ImageDigest)
+	}
+	for name, c := range map[string]struct {
+		image, pkg, want string
+	}{
+		"no such package": {codeExec, "no-such-package", "the index has no Python package no-such-package"},
+		"no such version": {codeExec, "hello==9", "the index has no Python package hello==9"},
+		"no pip":          {"modbox/base", "hello", "has no pip; with Debian, add python3-pip to apt_packages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := create(client.CreateOptions{Image: c.image, PipPackages: []string{c.pkg}})
+			if sb.Cause == nil || sb.Cause.Code != "image" || !strings.Contains(sb.Cause.Message, c.want) {
+				t.Errorf("sandbox is %s, cause %+v, want %q", sb.State, sb.Cause, c.want)
+			}
+		})
+	}
+}
+
+// An index that does not answer is no package that does not exist.
+func TestPipIndexIsUnreachable(t *testing.T) {
+	s := testserver.Start(t, "--build-pip-index-url", "https://index.invalid/simple")
+	sb, err := s.Create(t.Context(), client.CreateOptions{Image: codeExec, PipPackages: []string{"hello"}, WaitUpTo: 8 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sb.Cause == nil || !strings.Contains(sb.Cause.Message, "the index of Python packages cannot be reached") {
+		t.Errorf("sandbox is %s, cause %+v", sb.State, sb.Cause)
+	}
+}
