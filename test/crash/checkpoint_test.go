@@ -26,7 +26,7 @@ func wantNothingQuarantined(t *testing.T, s *testserver.Server) {
 // copy that a restore makes, have just got their name. The next server removes what no row
 // has: nothing goes to quarantine.
 func TestKillBetweenFilesAndRow(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}})
 	if res := s.Bash(sb.ID, "head -c 8M /dev/urandom > /tmp/data", time.Minute); res.ExitCode != 0 {
 		t.Fatalf("write: %+v", res)

@@ -71,7 +71,7 @@ func storm(ctx context.Context, s *client.Client, l *ledger, worker int) {
 }
 
 func TestKillInTheMiddleOfAStorm(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	l := &ledger{running: map[string]string{}, doomed: map[string]bool{}}
 	const rounds, workers = 6, 3
 	for round := range rounds {
@@ -136,7 +136,7 @@ func inBetween(t *testing.T, s *testserver.Server) []string {
 }
 
 func TestRunningCommandSurvivesARestartOfTheServer(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	s.Bash(sb.ID, `setsid nohup bash -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n.new; mv /tmp/n.new /tmp/n; sleep 0.1; done' >/dev/null 2>&1 &`, time.Minute)
 	s.Kill()
@@ -156,7 +156,7 @@ func TestRunningCommandSurvivesARestartOfTheServer(t *testing.T) {
 
 func TestDeadlineSurvivesARestartOfTheServer(t *testing.T) {
 	t.Parallel() // it waits for a minute
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", TTL: time.Minute})
 	s.Kill()
 	s.Launch()
@@ -175,7 +175,7 @@ func TestDeadlineSurvivesARestartOfTheServer(t *testing.T) {
 }
 
 func TestBoxKilledWhileTheServerIsDown(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	s.Kill()
 	s.KillBoxes()

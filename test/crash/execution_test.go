@@ -38,7 +38,7 @@ func hashOfNumbers(last int) (sum string, bytes int64) {
 // there once.
 func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 	const last = 7_999_999
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
 		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done; exit 9", "sh", "7999999"},
@@ -78,7 +78,7 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 
 // TestStdinAcrossAKill streams input while the server is killed and goes on where it was.
 func TestStdinAcrossAKill(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{Argv: []string{"sha256sum"}}, client.ExecutionOptions{Stdin: true})
 	if err != nil {
@@ -108,7 +108,7 @@ func TestStdinAcrossAKill(t *testing.T) {
 
 // TestBoxKilledUnderAnExecution ends the sandbox of an execution: no exit code is made up.
 func TestBoxKilledUnderAnExecution(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{Shell: "echo before; sleep 600"}, client.ExecutionOptions{})
 	if err != nil {
@@ -136,7 +136,7 @@ func TestBoxKilledUnderAnExecution(t *testing.T) {
 
 // TestOneShotAcrossAKill kills the server while a one-shot sandbox runs.
 func TestOneShotAcrossAKill(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", OneShot: true, Command: &client.Command{Shell: "echo up; sleep 1; echo done"}})
 	list, err := s.Executions(sb.ID, "").Collect(t.Context())
 	if err != nil || len(list) != 1 {
@@ -189,7 +189,7 @@ func readAll(t *testing.T, s *testserver.Server, id string) string {
 // TestExecutionAcrossAPause pauses a sandbox in the middle of output, kills the
 // server meanwhile, and resumes: the command goes on and no byte is lost.
 func TestExecutionAcrossAPause(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
 		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done", "sh", "2999999"},

@@ -17,7 +17,7 @@ import (
 // Each time memory and files are as at the checkpoint.
 func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 	t.Parallel() // it waits for a minute
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{
 		Image: "modbox/base", CheckpointInterval: time.Minute, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
 	})

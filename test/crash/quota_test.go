@@ -17,7 +17,7 @@ import (
 // After each restart no place is held by anything that does not live.
 func TestKillBetweenPlaceAndLife(t *testing.T) {
 	const most, rounds = 4, 3
-	s := testserver.Start(t, "--quota-sandboxes", fmt.Sprint(most))
+	s := testserver.StartSmall(t, "--quota-sandboxes", fmt.Sprint(most))
 	small := client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
 	create := func(ctx context.Context, name string, replace bool, wait time.Duration) error {
 		_, err := s.Create(ctx, client.CreateOptions{

@@ -16,7 +16,7 @@ import (
 // and a paused sandbox are made. After each restart both sandboxes exist, every listed snapshot is
 // complete, and nothing remains of the others.
 func TestKillInTheMiddleOfSnapshots(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	const rounds = 5
 	create := func(o client.CreateOptions) string {
 		t.Helper()

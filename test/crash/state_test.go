@@ -67,7 +67,7 @@ func count(t *testing.T, s *testserver.Server, id string) string {
 // pauses, resumes, checkpoints, restores and forks. After each restart every
 // sandbox must be there, with its files and its process going on.
 func TestKillInTheMiddleOfStateChanges(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	const rounds, boxes = 6, 3
 	ids := make([]string, boxes)
 	for i := range ids {
@@ -137,7 +137,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 // pauses and of resumes that give the memory up, while an archive is being sent.
 // After each restart the sandbox must be there with its files, whole.
 func TestKillInTheMiddleOfStartsFromFiles(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}})
 	res, err := s.Exec(t.Context(), sb.ID, client.Command{User: "root", Shell: "mkdir /kept && head -c 1000000 /dev/urandom > /kept/data && cd /kept && sha256sum data > sum"})
 	if err != nil || res.ExitCode != 0 {
@@ -193,7 +193,7 @@ func tarGz(t *testing.T, files int) []byte {
 // TestRestartOfTheHost ends every process, as a restart does: paused sandboxes come back with their
 // memory, running sandboxes have ended with the cause.
 func TestRestartOfTheHost(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	paused := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	running := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	res, err := s.Exec(t.Context(), paused.ID, client.Command{

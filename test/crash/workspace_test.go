@@ -15,7 +15,7 @@ import (
 // running and paused sandboxes, checkpoints and a snapshot. After the restart nothing of it
 // remains, and the other workspace is unchanged.
 func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
-	s := testserver.Start(t, "--pool-size", "0")
+	s := testserver.StartSmall(t, "--pool-size", "0")
 	small := client.CreateOptions{
 		Image: "modbox/base", WaitUpTo: 5 * time.Minute, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
 	}

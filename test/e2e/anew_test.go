@@ -50,7 +50,7 @@ func otherBuild(t *testing.T, s *testserver.Server, id string) {
 // TestPausedSandboxOutlivesAnUpgrade finds the files of a sandbox whose memory
 // cannot be brought back: changed, new, deleted and owned as they were.
 func TestPausedSandboxOutlivesAnUpgrade(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", Env: map[string]string{"ROLE": "worker"}})
 	res := s.Bash(sb.ID, `cd ~ && mkdir -p work/deep && echo data > work/deep/file && ln -s deep work/link && ln work/deep/file work/hard
 head -c 5000000 /dev/urandom > work/big && (cd work && sha256sum big > sum) && chmod 751 work/deep && echo lost > /tmp/scratch`, time.Minute)

@@ -30,7 +30,7 @@ func trail(t *testing.T, s *testserver.Server, sandbox string) []client.AuditRec
 // TestCommandsAreRecorded runs commands in every way there is and looks for them
 // in the audit log, which must not tell their secrets.
 func TestCommandsAreRecorded(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image, Env: map[string]string{"DEPLOY": "of-the-sandbox", "SANDBOX_API_KEY": "of-its-url-0"}})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -147,7 +147,7 @@ func TestCommandsAreRecorded(t *testing.T) {
 
 // TestAuditSurvivesAKill kills the server in the middle of a command.
 func TestAuditSurvivesAKill(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	gone := make(chan error, 1)
 	go func() {

@@ -41,7 +41,7 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 	reg := startRegistry(t)
 	ref := reg.push(t, "team/private:v1", "one")
 	reg.on(basicAuth)
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	mustRun(t, s, registryPassword+"\n", "registry", "add", reg.host, "--username", "ann", "--password-stdin")
 	token, err := s.CreateToken(t.Context(), "kept", client.TokenOptions{})
 	if err != nil {
@@ -133,7 +133,7 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 
 // TestRestoreWithoutCheckpointsSaysSo: what a backup leaves out is an error that says so.
 func TestRestoreWithoutCheckpointsSaysSo(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	if _, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "snap"}); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestRestoreWithoutCheckpointsSaysSo(t *testing.T) {
 // TestDatabaseThatIsDamagedNamesTheBackup starts a server on damaged pages, and again
 // after the backup that it names was restored.
 func TestDatabaseThatIsDamagedNamesTheBackup(t *testing.T) {
-	s := testserver.Start(t, "--backup-every", "1h", "--backup-images", "none")
+	s := testserver.StartSmall(t, "--backup-every", "1h", "--backup-images", "none")
 	var made string
 	for deadline := time.Now().Add(time.Minute); made == ""; time.Sleep(20 * time.Millisecond) { // polling another process
 		if names, _ := filepath.Glob(filepath.Join(s.StateDir, "backups", "modbox-*.tar.zst")); len(names) > 0 {

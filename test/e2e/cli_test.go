@@ -44,7 +44,7 @@ func run(t *testing.T, s *testserver.Server, stdin string, args ...string) (stdo
 }
 
 func TestRunIsLikeTheCommandItself(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	out, errOut, code := run(t, s, "line\n", "run", "-e", "FROM_MY_ENV", image, "--", "bash", "-c", `cat; echo $FROM_MY_ENV; echo oops >&2; exit 7`)
 	if out != "line\nmine\n" || errOut != "oops\n" || code != 7 {
 		t.Errorf("run = %q, %q, %d, want the command's output and code 7", out, errOut, code)
@@ -61,7 +61,7 @@ func TestRunIsLikeTheCommandItself(t *testing.T) {
 }
 
 func TestBinaryDataPasses(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	data := bytes.Repeat([]byte("\x00\xff\r\n\x1b[31m"), 1<<18)
 	cmd := command(t, s, "run", image, "cat")
 	cmd.Stdin = bytes.NewReader(data)
@@ -135,7 +135,7 @@ func TestCommands(t *testing.T) {
 }
 
 func TestInterruptedRunDestroysItsSandbox(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	cmd := command(t, s, "run", image, "--", "sh", "-c", "echo started; exec sleep 1000")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -160,7 +160,7 @@ func TestInterruptedRunDestroysItsSandbox(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	cmd := command(t, s, "exec", "-it", sb.ID, "--", "sh")
 	term, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 31, Cols: 97})

@@ -30,7 +30,7 @@ func (c cells) want(language, code, stdout string) {
 
 // TestContextsKeepTheirState runs code in contexts over a checkpoint, a pause and a fork.
 func TestContextsKeepTheirState(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	in := func(ref string) cells { return cells{t, client.NewInterpreter(s.Client, ref)} }
 	c := in(sb.ID)
@@ -99,7 +99,7 @@ func TestContextsKeepTheirState(t *testing.T) {
 
 // TestCodeIsInterrupted interrupts code by its context, by its timeout, and by the end of its request.
 func TestCodeIsInterrupted(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	c := cells{t, client.NewInterpreter(s.Client, sb.ID)}
 	c.want("bash", "x=5", "")

@@ -44,7 +44,7 @@ func counted(n int, end string) string {
 // TestCommandsGoOnOverCheckpoints saves a sandbox, for a checkpoint and for a
 // fork, in the middle of commands that somebody waits for.
 func TestCommandsGoOnOverCheckpoints(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -143,7 +143,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 
 // TestPauseEndsCommandsThatSomebodyWaitsFor pauses a sandbox in the middle of one.
 func TestPauseEndsCommandsThatSomebodyWaitsFor(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	stream, err := s.Stream(t.Context(), sb.ID, client.Command{Shell: "echo up; exec sleep 600"})
 	if err != nil {
@@ -168,7 +168,7 @@ func TestPauseEndsCommandsThatSomebodyWaitsFor(t *testing.T) {
 }
 
 func TestCommandRightAfterACreate(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	for range 3 {
 		sb, err := s.Create(t.Context(), client.CreateOptions{Image: image})
 		if err != nil {

@@ -43,7 +43,7 @@ func overwrite(t *testing.T, s *testserver.Server, id, file string) {
 // TestDamagedMemoryFallsBackToFiles damages 1 MiB of each file of a paused sandbox: it comes back
 // with its files, and with the reason why its memory is lost.
 func TestDamagedMemoryFallsBackToFiles(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	for _, file := range []string{"pages.img", "pages.meta", "state.img"} {
 		sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 		if res := s.Bash(sb.ID, `cd ~ && head -c 3000000 /dev/urandom > big && sha256sum big > sum && echo kept > file`, time.Minute); res.ExitCode != 0 {
@@ -79,7 +79,7 @@ func TestDamagedMemoryFallsBackToFiles(t *testing.T) {
 // TestDamagedFilesAreAnErrorThatSaysSo damages memory and files: nothing comes back
 // silently wrong, and the sandbox can be taken back to a checkpoint, or be destroyed.
 func TestDamagedFilesAreAnErrorThatSaysSo(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	if res := s.Bash(sb.ID, `echo kept > ~/file`, time.Minute); res.ExitCode != 0 {
 		t.Fatalf("write a file: %+v", res)

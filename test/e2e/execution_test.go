@@ -12,7 +12,7 @@ import (
 )
 
 func TestDetachedCommand(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	id, errOut, code := run(t, s, "", "exec", "--detach", sb.ID, "--", "bash", "-c", "echo out; echo err >&2; sleep 0.5; echo more; exit 4")
 	id = strings.TrimSpace(id)
@@ -41,7 +41,7 @@ func TestDetachedCommand(t *testing.T) {
 
 // A terminal outlives the program that showed it, and the server.
 func TestTerminalIsAttachedAgain(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	cmd := command(t, s, "exec", "-it", sb.ID, "--", "bash", "--norc")
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 20, Cols: 70})

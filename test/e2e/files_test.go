@@ -64,7 +64,7 @@ func writeTree(t *testing.T, dir string) {
 const describeTree = `cd %s && { find . -type f -printf '%%m %%s %%P\n'; find . -mindepth 1 -type d -printf '%%m %%P/\n'; find . -type l -printf '%%P -> %%l\n'; find . -type f -print0 | sort -z | xargs -0 sha256sum; } | sort | sha256sum | cut -d' ' -f1`
 
 func TestArchivesOfManyAndLargeFiles(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	id := createForFiles(t, s, "3Gi")
 	local := t.TempDir()
 	from := filepath.Join(local, "from")
@@ -130,7 +130,7 @@ func TestArchivesOfManyAndLargeFiles(t *testing.T) {
 }
 
 func TestHostileArchives(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	id := createForFiles(t, s, "256Mi")
 	pack := func(headers ...tar.Header) io.Reader {
 		var b bytes.Buffer
@@ -198,7 +198,7 @@ func tarHead(t *testing.T, name string, size int64) io.Reader {
 }
 
 func TestWatchOfAStorm(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	id := createForFiles(t, s, "")
 	shell(t, s, id, "mkdir /w")
 	w, err := s.WatchFiles(t.Context(), id, "/w", true)

@@ -16,7 +16,7 @@ import (
 // TestFirstLogin: a server without a terminal says where the code for the first
 // sign-in is, and forgets it when it was used.
 func TestFirstLogin(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	path := filepath.Join(s.StateDir, "first-login")
 	info, err := os.Stat(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // TestOwnNameResolves finds a sandbox's name in every place where programs look,
 // also in a fork, which has another, and after a pause.
 func TestOwnNameResolves(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	parent := s.MustCreate(client.CreateOptions{Image: image, Name: "box"})
 	want := func(id, name string) {
 		t.Helper()

@@ -195,7 +195,7 @@ func TestClosedAddresses(t *testing.T) {
 	port, host := listen(t), outward(t)
 	get := func(address string) string { return fmt.Sprintf("curl -sS -m 120 http://%s:%d/", address, port) }
 	t.Run("Closed", func(t *testing.T) {
-		s := testserver.Start(t)
+		s := testserver.StartSmall(t)
 		sb := s.MustCreate(client.CreateOptions{Image: image, Network: client.Network{Enabled: true}})
 		for _, address := range []string{
 			host, "127.0.0.1", "10.0.0.1", "10.1.2.3", "192.168.1.1", "172.17.0.1", "169.254.169.254", "169.254.1.1", "100.64.0.1",
@@ -207,7 +207,7 @@ func TestClosedAddresses(t *testing.T) {
 		}
 	})
 	t.Run("Opened", func(t *testing.T) {
-		s := testserver.Start(t, "--network-allow-cidrs", host)
+		s := testserver.StartSmall(t, "--network-allow-cidrs", host)
 		sb := s.MustCreate(client.CreateOptions{Image: image, Network: client.Network{Enabled: true}})
 		if res := s.Bash(sb.ID, get(host), time.Minute); string(res.Stdout) != "the host" {
 			t.Errorf("an opened address: code %d, %q %q", res.ExitCode, res.Stdout, res.Stderr)

@@ -18,7 +18,7 @@ import (
 // TestPublicSnapshotInAnotherWorkspace has a second workspace use a snapshot of
 // the first, which deletes it meanwhile: its files stay as long as they are of use.
 func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	ws, err := s.CreateWorkspace(t.Context(), client.WorkspaceOptions{Name: "other"})
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func database(t *testing.T, s *testserver.Server, statements ...string) {
 // TestSavedMemoryOutlivesItsRow pauses a sandbox and loses its row: the next start keeps
 // the memory in quarantine, and a start with the row again brings it back.
 func TestSavedMemoryOutlivesItsRow(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	s.Bash(sb.ID, `echo kept > ~/file; (sleep 1000 >/dev/null 2>&1 &)`, time.Minute)
 	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
@@ -96,7 +96,7 @@ func TestSavedMemoryOutlivesItsRow(t *testing.T) {
 // restart of the server, a resume and in forks, while the database has them in no file in
 // clear, and no more when the sandboxes have ended.
 func TestVariablesAreEncryptedAndWorkEverywhere(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	const secret = "s3cret-value-of-a-variable"
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", Env: map[string]string{"KEY": secret}})
 	check := func(when, id string) {

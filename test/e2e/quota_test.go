@@ -15,7 +15,7 @@ import (
 // TestQuota brings a workspace to its limits by the command line, with sandboxes that run, pause
 // and are woken, across the restart of a killed server.
 func TestQuota(t *testing.T) {
-	s := testserver.Start(t, "--quota-sandboxes", "1", "--quota-memory", "1Gi")
+	s := testserver.StartSmall(t, "--quota-sandboxes", "1", "--quota-memory", "1Gi")
 	must := func(want string, args ...string) string {
 		t.Helper()
 		out, errOut, code := run(t, s, "", args...)
@@ -80,7 +80,7 @@ func TestQuota(t *testing.T) {
 // TestWaitingForQuota makes a resume and a fork wait for quota, and a create whose server is
 // stopped meanwhile.
 func TestWaitingForQuota(t *testing.T) {
-	s := testserver.Start(t, "--quota-sandboxes", "2")
+	s := testserver.StartSmall(t, "--quota-sandboxes", "2")
 	small := client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
 	for _, name := range []string{"asleep", "parent"} {
 		s.MustCreate(client.CreateOptions{Name: name, Image: image, Resources: small})

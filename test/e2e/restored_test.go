@@ -137,7 +137,7 @@ func TestWhatIsRestoredGoesOn(t *testing.T) {
 
 // TestLimitsAreVisibleInside reads what programs size themselves by.
 func TestLimitsAreVisibleInside(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", Resources: client.Resources{Memory: "256Mi", CPU: "2", Disk: "128Mi"}})
 	res := s.Bash(sb.ID, `nproc; awk '/MemTotal/{print $2}' /proc/meminfo; df -k --output=size / | tail -n 1; df -k --output=size /tmp | tail -n 1; ulimit -u`, time.Minute)
 	want := "2\n262144\n131072\n65536\n4096\n"

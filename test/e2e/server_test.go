@@ -15,7 +15,7 @@ import (
 )
 
 func TestServerGuardsItsState(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	info, err := os.Stat(filepath.Join(s.StateDir, "token"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("token file: %v, %v, want mode 0600", info.Mode(), err)
@@ -34,7 +34,7 @@ func TestServerGuardsItsState(t *testing.T) {
 }
 
 func TestSandboxesOutliveTheServer(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	s.Bash(sb.ID, "echo kept >/tmp/f; (sleep 1000 >/dev/null 2>&1 &)", 0)
 	address := s.URL
@@ -53,7 +53,7 @@ func TestSandboxesOutliveTheServer(t *testing.T) {
 }
 
 func TestSettingsReachTheSandboxes(t *testing.T) {
-	s := testserver.Start(t,
+	s := testserver.StartSmall(t,
 		"--sandbox-default-memory", "300Mi", "--sandbox-default-cpu", "300m", "--sandbox-default-disk", "300Mi", "--sandbox-max-memory", "400Mi",
 		"--sandbox-max-processes", "123", "--sandbox-max-count", "1", "--exec-default-timeout", "1s", "--exec-max-timeout", "10m",
 		"--exec-default-output", "3", "--exec-max-output", "20Mi", "--domain", "box.example.com", "--public-url", "https://modbox.example.com",
@@ -99,7 +99,7 @@ func TestSettingsReachTheSandboxes(t *testing.T) {
 }
 
 func TestServerPages(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	for path, want := range map[string]string{
 		"/healthz": `"ok"`, "/readyz": `"ready":true`, "/metrics": "modbox_", "/openapi.yaml": "openapi: 3.1",
 	} {
@@ -167,7 +167,7 @@ func TestLeftoversAreSeen(t *testing.T) {
 
 // TestTrustedProxy guesses from one client behind a proxy until it has to wait; another one need not.
 func TestTrustedProxy(t *testing.T) {
-	s := testserver.Start(t, "--pool-size", "0", "--http-trusted-proxies", "127.0.0.0/8")
+	s := testserver.StartSmall(t, "--pool-size", "0", "--http-trusted-proxies", "127.0.0.0/8")
 	signIn := func(client string) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/auth/refresh",
 			strings.NewReader(`{"refresh_token":"mbr_`+strings.Repeat("a", 52)+`"}`))

@@ -43,7 +43,7 @@ func asRoot(t *testing.T, s *testserver.Server, ref, line string) string {
 }
 
 func TestSnapshotHasAllFiles(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	asRoot(t, s, sb.ID, changes)
 	want := asRoot(t, s, sb.ID, listing)
@@ -107,7 +107,7 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 }
 
 func TestDamagedSnapshotIsRefused(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	asRoot(t, s, sb.ID, "echo x > /marker")
 	sn, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "n"})

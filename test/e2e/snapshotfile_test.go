@@ -39,7 +39,7 @@ func names(t *testing.T, r io.ReadCloser) (out []string) {
 // TestSnapshotFiles: files that a sandbox wrote are listed and downloaded unchanged, including
 // misleading names, and links that lead out.
 func TestSnapshotFiles(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	script := `mkdir -p /srv/d && cd /srv/d && echo one >one && ln one two && ln -s ../../../etc/passwd out && mkfifo pipe && printf x >"$(printf 'red\033[31m\n\377')"`
 	if res, err := s.Client.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"sh", "-c", script}}); err != nil || res.ExitCode != 0 {

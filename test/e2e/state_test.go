@@ -77,7 +77,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0", 8080), H).serve_forever()
 }
 
 func TestStateCommands(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	must := func(args ...string) string {
 		t.Helper()
 		out, errOut, code := run(t, s, "", args...)

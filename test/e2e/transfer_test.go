@@ -16,7 +16,7 @@ import (
 // TestTransfersOverCheckpoints saves a sandbox while files are on their way, with
 // clients that are slower than the saving waits.
 func TestTransfersOverCheckpoints(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	content := make([]byte, 32<<20)
 	rand.NewChaCha8([32]byte{3}).Read(content)
@@ -73,7 +73,7 @@ func TestTransfersOverCheckpoints(t *testing.T) {
 
 // TestWatchOverACheckpoint watches over one, and into a pause.
 func TestWatchOverACheckpoint(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	s.Bash(sb.ID, "mkdir /srv/w", time.Minute)
 	w, err := s.WatchFiles(t.Context(), sb.ID, "/srv/w", true)
@@ -108,7 +108,7 @@ func TestWatchOverACheckpoint(t *testing.T) {
 
 // TestTypingOverPausesAndBack types on the terminal of an execution.
 func TestTypingOverPausesAndBack(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
 		Shell: "stty -echo; echo ready; while read line; do echo $line >>/srv/log; done",

@@ -11,7 +11,7 @@ import (
 // TestServerOfATestEndsClean: objects that other users than the first have made are also destroyed
 // at the end of a test; the test server fails it for leftovers.
 func TestServerOfATestEndsClean(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	if _, err := s.CreateUser(t.Context(), client.UserOptions{Name: "ann", Password: "a-long-passw0rd"}); err != nil {
 		t.Fatal(err)
 	}

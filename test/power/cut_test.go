@@ -55,7 +55,7 @@ func newMachine(t *testing.T) *machine {
 	t.Cleanup(func() { // after the server has printed its log, so that the result is the last line
 		t.Logf("%d operations answered with success, %d lost: %q", m.operations.Load(), len(m.lost), m.lost)
 	})
-	m.Server = testserver.StartIn(t, state, "--min-free-disk", "0", "--pool-size", "0")
+	m.Server = testserver.StartSmallIn(t, state, "--min-free-disk", "0", "--pool-size", "0")
 	// The links to the images belong to the test, and need not survive.
 	dir, err := os.Open(fs.Dir)
 	if err != nil {

@@ -88,7 +88,7 @@ func holdsMarker(t *testing.T, s *testserver.Server, id string) {
 // TestADatabaseThatDoesNotFitCostsNothing puts an older, an empty, a missing and another
 // installation's database in place of the right one.
 func TestADatabaseThatDoesNotFitCostsNothing(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	older, right := t.TempDir(), t.TempDir()
 	s.Kill() // as a server that is killed, so that the copy has a write-ahead log
 	copyDatabase(t, s.StateDir, older)
@@ -129,7 +129,7 @@ func TestADatabaseThatDoesNotFitCostsNothing(t *testing.T) {
 // TestASecondServerWithTheSameRunDirectory starts one with another state directory while
 // the first runs, and after it was killed.
 func TestASecondServerWithTheSameRunDirectory(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.StartSmall(t)
 	sb := marked(t, s, "first")
 	second := []string{"--state-dir", t.TempDir(), "--run-dir", s.RunDir}
 	for _, running := range []bool{true, false} {

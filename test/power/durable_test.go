@@ -98,7 +98,7 @@ func TestCopiesOfSavedStatesSurviveAPowerCut(t *testing.T) {
 	if err := errors.Join(os.Mkdir(own, 0o700), os.Symlink(own, filepath.Join(state, "checkpoints"))); err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, fs: fs, Server: testserver.StartIn(t, state, "--min-free-disk", "0", "--pool-size", "0")}
+	m := &machine{t: t, fs: fs, Server: testserver.StartSmallIn(t, state, "--min-free-disk", "0", "--pool-size", "0")}
 	for range 3 {
 		sb := marked(t, m.Server, "")
 		_, err := m.Pause(t.Context(), sb.ID)

@@ -186,7 +186,7 @@ func stuck(t *testing.T, s *testserver.Server) (ids []string) {
 }
 
 func TestStorm(t *testing.T) {
-	s := testserver.Start(t, "--pool-size", "1")
+	s := testserver.StartSmall(t, "--pool-size", "1")
 	seed := number(t, "MODBOX_TEST_STORM_SEED", uint64(time.Now().UnixNano()))
 	until := time.Now().Add(time.Duration(number(t, "MODBOX_TEST_STORM_MINUTES", 0)) * time.Minute)
 	t.Logf("seed %d", seed)

@@ -68,9 +68,29 @@ func Start(t testing.TB, args ...string) *Server {
 	return StartIn(t, t.TempDir(), args...)
 }
 
+// StartSmall is Start for tests that use the files of modbox/base only: the name modbox/code-exec,
+// of the default image, means the same root filesystem there. Each server reads all root filesystems
+// when it starts, and the usual one of the default image has seven times the size.
+func StartSmall(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, t.TempDir(), true, args...)
+}
+
 // StartIn is Start with a state directory of the caller, which exists, for example on a file system
 // of its own, and outlives the server.
 func StartIn(t testing.TB, stateDir string, args ...string) *Server {
+	t.Helper()
+	return start(t, stateDir, false, args...)
+}
+
+// StartSmallIn is StartIn with the images of StartSmall.
+func StartSmallIn(t testing.TB, stateDir string, args ...string) *Server {
+	t.Helper()
+	return start(t, stateDir, true, args...)
+}
+
+// start is StartIn; small makes the default image small.
+func start(t testing.TB, stateDir string, small bool, args ...string) *Server {
 	t.Helper()
 	if os.Getenv(envRun) != "1" {
 		t.Skipf("runs on real gVisor, with a built binary and images: set %s=1 (make test does)", envRun)
@@ -81,7 +101,11 @@ func StartIn(t testing.TB, stateDir string, args ...string) *Server {
 	}
 	t.Cleanup(func() { os.RemoveAll(runDir) })
 	s := &Server{t: t, StateDir: stateDir, RunDir: runDir, args: args}
-	linkImages(t, imageDir(t), filepath.Join(s.StateDir, "images"))
+	images := filepath.Join(s.StateDir, "images")
+	linkImages(t, imageDir(t), images)
+	if small {
+		shrinkDefaultImage(t, images)
+	}
 	linkPrograms(t, s.StateDir)
 	// Not in the state directory, whose file system may be full, or unmounted by the test.
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {

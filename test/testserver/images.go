@@ -1,0 +1,55 @@
+package testserver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
+)
+
+// The built images of the tests.
+const (
+	base     = "modbox/base"
+	standard = "modbox/code-exec" // the default image
+)
+
+// shrinkDefaultImage changes an image store, which no server uses yet: the name of the default image
+// means the root filesystem of modbox/base.
+func shrinkDefaultImage(t testing.TB, dir string) {
+	t.Helper()
+	images := filepath.Join(dir, "images")
+	layout, err := archive.OpenLayout(filepath.Join(dir, "layout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "locks"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	table, err := index.Open(t.Context(), index.Options{Dir: dir, Lock: filepath.Join(dir, "locks", "index.lock"), Images: images, Layout: layout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ix, unlock, err := table.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	small, large := ix.Current(base+":latest"), ix.Current(standard+":latest")
+	if small == nil || large == nil {
+		t.Fatalf("the images %s and %s are not both built", base, standard)
+	}
+	file := filepath.Join(images, strings.TrimPrefix(large.Digest, "sha256:")+".erofs")
+	record := *small
+	record.Name = standard
+	ix = ix.Keep(func(r *index.Record) bool { return r.Name == base })
+	ix.Add(record)
+	if err := table.Write(ix); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+}
