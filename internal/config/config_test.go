@@ -63,6 +63,7 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"cert_alone":     {env: "MODBOX_TLS_CERT=/c", want: []string{"tls", "together"}},
 		"long_run_dir":   {env: "MODBOX_RUN_DIR=/" + strings.Repeat("x", 60), want: []string{"run_dir", "50"}},
 		"bad_range":      {env: "MODBOX_NETWORK_ALLOW_CIDRS=10.0.0.0/8,lan", want: []string{"MODBOX_NETWORK_ALLOW_CIDRS", "lan", "10.1.0.0/16"}},
+		"bad_origin":     {env: "MODBOX_HTTP_CORS_ORIGINS=https://a.test,https://b.test/path", want: []string{"MODBOX_HTTP_CORS_ORIGINS", "https://b.test/path", "https://app.example.com"}},
 		"range_ipv6":     {env: "MODBOX_NETWORK_ALLOW_CIDRS=fd00::/8", want: []string{"IPv4"}},
 		"bad_resolver":   {file: "network:\n  resolvers: [dns.example.com]\n", want: []string{"dns.example.com"}},
 		"bad_registry":   {env: "MODBOX_IMAGES_DEFAULT_REGISTRY=https://x", want: []string{"images.default_registry", "docker.io"}},
@@ -182,6 +183,10 @@ func TestListsOfAddresses(t *testing.T) {
 	trusting, err := config.Load(config.Source{Environ: []string{"MODBOX_HTTP_TRUSTED_PROXIES=127.0.0.1, fd00::1/8"}})
 	if got, want := trusting.HTTP.TrustedProxies.String(), "127.0.0.1/32,fd00::/8"; err != nil || got != want {
 		t.Errorf("trusted proxies %q, %v, want %q", got, err, want)
+	}
+	paged, err := config.Load(config.Source{File: write(t, "http: {cors_origins: [https://App.test, 'http://localhost:5173']}\n")})
+	if got, want := paged.HTTP.CORSOrigins.String(), "https://app.test,http://localhost:5173"; err != nil || got != want {
+		t.Errorf("origins %q, %v, want %q", got, err, want)
 	}
 	c, err := config.Load(config.Source{Environ: []string{"MODBOX_NETWORK_ALLOW_CIDRS="}})
 	if err != nil || len(c.Network.AllowCIDRs) != 0 {

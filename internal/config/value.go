@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -234,6 +235,45 @@ func (r *Registries) UnmarshalText(text []byte) (err error) {
 	})
 	return err
 }
+
+// Origin is the origin of web pages, such as https://app.example.com, or *.
+type Origin string
+
+// String returns the origin.
+func (o Origin) String() string { return string(o) }
+
+// Origins are origins of web pages, written as https://app.example.com,http://localhost:5173.
+type Origins []Origin
+
+// String returns the origins separated by commas.
+func (o Origins) String() string { return joined(o) }
+
+// MarshalText is the inverse of UnmarshalText.
+func (o Origins) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads origins separated by commas.
+func (o *Origins) UnmarshalText(text []byte) (err error) {
+	*o, err = split(text, func(s string) (Origin, error) {
+		u, err := url.Parse(s)
+		if s != "*" && (err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host || strings.Contains(s, "*")) {
+			return "", fmt.Errorf("%q is not the origin of a page, such as https://app.example.com or http://localhost:5173, nor *", s)
+		}
+		return Origin(strings.ToLower(s)), nil
+	})
+	return err
+}
+
+// Strings returns the origins as strings.
+func (o Origins) Strings() []string {
+	list := make([]string, len(o))
+	for i, origin := range o {
+		list[i] = string(origin)
+	}
+	return list
+}
+
+// UnmarshalYAML reads a list, or the format of UnmarshalText.
+func (o *Origins) UnmarshalYAML(n *yaml.Node) error { return o.UnmarshalText(words(n)) }
 
 // UnmarshalYAML reads a list, or the format of UnmarshalText.
 func (r *Registries) UnmarshalYAML(n *yaml.Node) error { return r.UnmarshalText(words(n)) }

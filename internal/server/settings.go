@@ -184,6 +184,7 @@ func edgeConfig(cfg config.Config, urls proxy.URLs) services.Edge {
 	return services.Edge{
 		Proxy: proxyConfig(cfg, urls), URLAccess: sandbox.URLAccess(cfg.Sandbox.URLAccess),
 		Requests: edge.Options{AccessURLs: cfg.Log.Requests == "all"}, TrustedProxies: cfg.HTTP.TrustedProxies,
+		Origins: cfg.HTTP.CORSOrigins.Strings(),
 	}
 }
 

@@ -66,7 +66,7 @@ var otherValues = map[string]string{
 	"quarantine.max_age": "7h", "quarantine.max_bytes": "7Mi",
 	"capacity.memory_overcommit": "1.5", "capacity.memory_reserve": "1Gi", "capacity.disk_overcommit": "1.5",
 	"connections.max": "70", "connections.max_per_address": "7", "connections.max_per_user": "7", "connections.max_sandbox_urls": "7",
-	"http.path_urls": "off", "metrics.access": "token",
+	"http.path_urls": "off", "http.cors_origins": "https://seven.test", "metrics.access": "token",
 	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }
 

@@ -33,6 +33,8 @@ type Edge struct {
 	URLAccess sandbox.URLAccess
 	// Requests bounds and logs requests; Memory is set by [Services.Handler].
 	Requests edge.Options
+	// Origins are the origins of web pages that may call v1 from a browser.
+	Origins []string
 	// TrustedProxies are the addresses whose X-Forwarded headers count.
 	TrustedProxies []netip.Prefix
 }
@@ -48,5 +50,5 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (_ http.Handler, release f
 		return nil, nil, err
 	}
 	cfg.Requests.Memory = s.Lifecycle.Memory()
-	return auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(p.Wrap(v1))), p.Close, nil
+	return auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, v1)))), p.Close, nil
 }
