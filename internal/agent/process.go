@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -73,7 +72,7 @@ func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*proce
 	}
 	defer files.closeTheirs()
 	p := &process{
-		id: cmd.ID, command: shown(cmd), started: time.Now(), ended: ended, grace: a.opts.DetachGrace,
+		id: cmd.ID, command: cmd.Shown(), started: time.Now(), ended: ended, grace: a.opts.DetachGrace,
 		out: newOutput(keep, !cmd.Detach || cmd.Hold), stdin: files.stdin, open: 2,
 	}
 	p.child = child{last: p.atExit, ended: func(ws unix.WaitStatus) { p.exited(ws, files) }}
@@ -100,25 +99,6 @@ func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*proce
 		go p.pump(agentapi.FrameStderr, files.stderr)
 	}
 	return p, nil
-}
-
-// shown returns the part of a command that outlives its start.
-func shown(cmd agentapi.Command) agentapi.Command {
-	cmd.Env = nil
-	left := agentapi.ShownArgv
-	var argv []string
-	for _, arg := range cmd.Argv {
-		if left <= 0 {
-			break
-		}
-		if len(arg) > left {
-			arg = strings.ToValidUTF8(arg[:left], "")
-		}
-		argv = append(argv, strings.Clone(arg))
-		left -= len(arg) + 1
-	}
-	cmd.Argv = argv
-	return cmd
 }
 
 // pumpBuffers saves short commands the allocation of buffers.

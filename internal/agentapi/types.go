@@ -1,6 +1,9 @@
 package agentapi
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // DetachGrace is how long a process that is not detached keeps running without attached clients.
 const DetachGrace = 30 * time.Second
@@ -105,6 +108,26 @@ type Command struct {
 	// a process that is not detached, and after its end it remains in the table until a client has
 	// read its output to the exit.
 	Hold bool `json:"hold,omitempty"`
+}
+
+// Shown returns the command without its environment, and with at most [ShownArgv] bytes of arguments:
+// the part that outlives its start.
+func (c Command) Shown() Command {
+	c.Env = nil
+	left := ShownArgv
+	var argv []string
+	for _, arg := range c.Argv {
+		if left <= 0 {
+			break
+		}
+		if len(arg) > left {
+			arg = strings.ToValidUTF8(arg[:left], "")
+		}
+		argv = append(argv, strings.Clone(arg))
+		left -= len(arg) + 1
+	}
+	c.Argv = argv
+	return c
 }
 
 // Size is a terminal's size in characters.

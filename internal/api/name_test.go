@@ -7,7 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/api/apitest"
 )
 
-// Names of sandboxes from /v1 have few characters; those from the dialects, and old ones, are found as they are.
+// Names of sandboxes from /v1 have few characters; names from the dialects, and old names, are found unchanged.
 func TestNamesOfSandboxes(t *testing.T) {
 	s := apitest.New(t)
 	running(t, s, "Agent_4.2-x")

@@ -86,10 +86,8 @@ type updateInput struct {
 }
 
 func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[wire.Sandbox], error) {
-	if in.Body.Name != "" {
-		if err := sandbox.CheckName("name", in.Body.Name); err != nil {
-			return nil, err
-		}
+	if err := sandbox.CheckName("name", in.Body.Name); err != nil {
+		return nil, err
 	}
 	resources, err := parseResources(in.Body.Resources)
 	if err != nil {

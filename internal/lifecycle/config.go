@@ -48,7 +48,7 @@ type Config struct {
 	// PackagesMaxAge is how long installed dependencies are used again before they are
 	// installed anew; 7 days. Negative means for ever.
 	PackagesMaxAge time.Duration
-	// PipIndexURL is the index of Python packages; "" is that of the image.
+	// PipIndexURL is the index of Python packages; "" is the index that the image uses.
 	PipIndexURL string
 	// ImageTimeout is how long an image may take to be made, or dependencies to be
 	// installed, once it is their turn; 10 minutes.

@@ -11,11 +11,11 @@ var (
 	notInNameBegin = regexp.MustCompile(`^[^A-Za-z0-9]+`)
 )
 
-// CheckName accepts a name of a sandbox as /v1 takes it: 1 to [NameMax] letters, digits, ".", "_" and "-" that begin with a
+// CheckName accepts a name of a sandbox as /v1 takes it: "", for which the server chooses a name, or 1 to [NameMax] letters, digits, ".", "_" and "-" that begin with a
 // letter or digit. The dialects accept more, as their clients do. Errors: Invalid, naming field, with a similar name that is
 // accepted, if there is one.
 func CheckName(field, name string) error {
-	if len(name) <= NameMax && namePattern.MatchString(name) {
+	if name == "" || len(name) <= NameMax && namePattern.MatchString(name) {
 		return nil
 	}
 	instead := ""

@@ -160,18 +160,7 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 	if err != nil {
 		return err
 	}
-	apt, err := marshalStrings(sb.AptPackages)
-	if err != nil {
-		return err
-	}
-	npm, err := marshalStrings(sb.NpmPackages)
-	if err != nil {
-		return err
-	}
-	pip, err := marshalStrings(sb.PipPackages)
-	if err != nil {
-		return err
-	}
+	apt, npm, pip := marshalStrings(sb.AptPackages), marshalStrings(sb.NpmPackages), marshalStrings(sb.PipPackages)
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
@@ -470,12 +459,12 @@ func unmarshalMap(s string) (map[string]string, error) {
 }
 
 // marshalStrings encodes a list as a JSON array; nil gives an empty array.
-func marshalStrings(list []string) (string, error) {
+func marshalStrings(list []string) string {
 	if len(list) == 0 {
-		return "[]", nil
+		return "[]"
 	}
-	b, err := json.Marshal(list)
-	return string(b), err
+	b, _ := json.Marshal(list) // strings have a JSON form
+	return string(b)
 }
 
 // unmarshalStrings reverses marshalStrings; an empty array is nil.

@@ -98,7 +98,7 @@ func replSandbox(ctx context.Context, env *base.Env, args []string, image string
 	}, nil
 }
 
-// carriage writes to a terminal in raw mode, where a line ends with a carriage return, too.
+// carriage writes to a terminal in raw mode, where a line ends with a carriage return and a line feed.
 type carriage struct{ io.Writer }
 
 func (c carriage) Write(p []byte) (int, error) {
