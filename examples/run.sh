@@ -20,6 +20,7 @@ typescript() {
 		cd typescript && "${npm[@]}" ci && "${npm[@]}" start
 }
 python() { PYTHONPATH=../sdk/python/src PYTHONDONTWRITEBYTECODE=1 "${PYTHON:-/usr/bin/python3}" python/primes.py; }
+typescript_agent() { cd typescript && node agent.mjs | sed 's#^http.*#URL#'; }
 agent() { PYTHONPATH=../sdk/python/src PYTHONDONTWRITEBYTECODE=1 "${PYTHON:-/usr/bin/python3}" python/agent.py | sed 's#^http.*#URL#'; }
 # shellcheck disable=SC2034 # by its name, below
 want_agent='80
@@ -28,11 +29,22 @@ line 1
 line 2
 line 3
 URL'
+# shellcheck disable=SC2034 # by its name, below
+want_typescript_agent=${want_agent/True/true}
+go_agent() { go run ./go/agent modbox/data | sed 's/ [0-9]* bytes of PNG/ bytes of PNG/'; }
+# shellcheck disable=SC2034 # by its name, below
+want_go_agent='sum 42
+plot: bytes of PNG
+line 1
+line 2
+line 3
+200 OK: 28 bytes
+after the pause: 28 bytes'
 go_example() { go run ./go; }
 curl_example() { curl/primes.sh; }
 
 passed=0 failed=0
-for example in typescript python agent go_example curl_example; do
+for example in typescript typescript_agent python agent go_example go_agent curl_example; do
 	name=${example%_example} want_name=want_$example
 	expected=${!want_name-$want}
 	if got=$("$example" 2>&1) && [ "$got" = "$expected" ]; then

@@ -1723,7 +1723,6 @@ export function encodeBuildSnapshotOptions(o: BuildSnapshotOptions) {
     content_hash: o.contentHash,
     force: o.force,
     dir: o.dir,
-    pip_packages: o.pipPackages && [...o.pipPackages],
   };
 }
 

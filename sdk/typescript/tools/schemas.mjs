@@ -91,7 +91,7 @@ const options = {
     extends: ["CreateSnapshotOptions"],
     without: ["runtime"],
     types: { files: "FileContent" },
-    later: ["apt_packages", "npm_packages", "env", "wait_for_quota_seconds"],
+    later: ["apt_packages", "npm_packages", "pip_packages", "env", "wait_for_quota_seconds"],
     docs: { files: "A tar.gz with names relative to `dir`.", wait_for_quota_seconds: waitForQuota },
   },
   BuildImageOptions: {
