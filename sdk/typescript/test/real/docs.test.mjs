@@ -1,9 +1,7 @@
 // Runs the examples of docs/sdk.md. Needs a server: MODBOX_URL and MODBOX_API_TOKEN; and in Node before 22 --experimental-websocket.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { promisify } from "node:util";
 import * as sdk from "modbox-sdk";
 
 const text = readFileSync(new URL("../../../../docs/sdk.md", import.meta.url), "utf8");
@@ -23,10 +21,3 @@ for (const [i, example] of examples.entries()) {
     assert.deepEqual(printed, told);
   });
 }
-
-test("the example of README.md", async () => {
-  const readme = readFileSync(new URL("../../../../README.md", import.meta.url), "utf8");
-  const [, program, output] = /^```js\n\/\/ [a-z]+\.mjs\n(.*?)^```$\n\nIt prints `(.*?)`/ms.exec(readme);
-  const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program]); // modbox-sdk is this package
-  assert.equal(stdout.trim(), output);
-});
