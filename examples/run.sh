@@ -67,7 +67,7 @@ for package in integrations/*/package.json; do
 	else
 		failed=$((failed + 1))
 		echo "FAIL $name"
-		sed 's/^/  /' <<<"$got"
+		echo "  ${got//$'\n'/$'\n  '}"
 	fi
 done
 echo "$passed passed, $failed failed"
