@@ -183,7 +183,7 @@ func TestDependenciesThatCannotBeInstalled(t *testing.T) {
 			lifecycle.CreateRequest{PipPackages: []string{"x==9"}}, "pip_packages: the index has no Python package x==9, or no version of it for this Python: python3 ended with code 1: ERROR:",
 		},
 		"pip_index": {
-			map[string]string{"python3": "test $3 = --version || { echo 'Failed to establish a new connection: [Errno -3]'; echo 'ERROR: No matching distribution found for x' >&2; exit 1; }"},
+			map[string]string{"python3": "test $3 = --version || { { echo 'Failed to establish a new connection: [Errno -3]'; echo 'ERROR: No matching distribution found for x'; } >&2; exit 1; }"},
 			lifecycle.CreateRequest{PipPackages: []string{"x"}}, "pip_packages: the index of Python packages cannot be reached: python3 ended with code 1: Failed",
 		},
 		"no_apt": {nil, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: the image modbox/base:latest has no apt-get"},
