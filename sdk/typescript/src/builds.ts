@@ -43,7 +43,7 @@ function joined(head: string, middle: ReadableStream<Uint8Array>, tail: string):
   });
 }
 
-/** Reads what a build or a transfer of an image tells; it ends after the image, and throws the server's error, or that it broke off. */
+/** Reads the events of a build or a transfer of an image. It ends after the image, and throws the server's error, or an error for a broken connection. */
 export async function* readProgress(
   what: string,
   body: ReadableStream<Uint8Array>,

@@ -34,7 +34,7 @@ export class Executions {
     private readonly streams: Streams,
   ) {}
 
-  /** Starts a command. That it could not be started is told by the execution, which then is `failed`. Never sent twice. */
+  /** Starts a command. If the command cannot be started, the execution is `failed`. Never sent twice. */
   async start(ref: string, options: StartExecutionOptions): Promise<Execution> {
     const json: wire.StartExecution = { ...encodeExecution(options), wait_seconds: options.waitSeconds };
     const w = await this.http.json<wire.Execution>({

@@ -130,7 +130,7 @@ export class Files {
     await response.arrayBuffer();
   }
 
-  /** Packs a directory or file as it is read, as `tar.gz` unless told; reading throws when the archive breaks off. */
+  /** Packs a directory or file while it is read, by default as `tar.gz`. Reading throws when the archive is incomplete. */
   async downloadArchive(
     ref: string,
     path: string,
@@ -147,8 +147,8 @@ export class Files {
   }
 
   /**
-   * Tells what happens in a directory, or to a file. When the promise resolves everything that happens
-   * from then on is told. The iteration ends when the directory is gone, and throws when the watch breaks
+   * Reports changes in a directory, or of a file, from the moment when the promise resolves. The iteration
+   * ends when the directory is gone, and throws when the watch breaks
    * off. Leaving the loop ends the watch; `signal` does too, with its reason thrown.
    */
   async watch(ref: string, path: string, options: WatchFilesOptions = {}): Promise<AsyncGenerator<FileEvent, void, undefined>> {

@@ -20,16 +20,16 @@ export class Output {
     this.left -= part.length;
     if (part.length < chunk.length) this.truncated = true;
     this.keptText += this.kept.decode(part, { stream: true });
-    await this.tell(this.all.decode(chunk, { stream: true }));
+    await this.report(this.all.decode(chunk, { stream: true }));
   }
 
   /** Ends the output and returns what was kept. */
   async end(): Promise<string> {
-    await this.tell(this.all.decode());
+    await this.report(this.all.decode());
     return this.keptText + this.kept.decode();
   }
 
-  private async tell(text: string): Promise<void> {
+  private async report(text: string): Promise<void> {
     if (text !== "") await this.callback?.(text);
   }
 }

@@ -13,7 +13,7 @@ import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
 import { Ports } from "./ports.js";
-import { waitForRoom } from "./room.js";
+import { waitForQuota } from "./quotawait.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
 import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, WaitOptions } from "./types.js";
 import type * as wire from "./wire.js";
@@ -56,7 +56,7 @@ export class Sandboxes {
     const { signal, waitSeconds = 0, waitForQuotaSeconds = 0 } = options;
     // Both waits fit into one request, or the second is a request of its own. One that is too long is refused before anything is made.
     const together = waitSeconds + waitForQuotaSeconds <= maxWaitSeconds || !waitForQuotaSeconds || waitSeconds > maxWaitSeconds;
-    const made = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
+    const made = await waitForQuota(options.waitForQuotaSeconds, (seconds) => {
       const waits = (seconds ?? 0) + (together ? waitSeconds : 0);
       return this.http.json<wire.Sandbox>({
         method: "POST",
@@ -160,7 +160,7 @@ export class Sandboxes {
   async resume(ref: string, options: ResumeOptions = {}): Promise<SandboxInfo> {
     const { signal } = options;
     const path = sandboxPath(ref, "/resume");
-    const w = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
+    const w = await waitForQuota(options.waitForQuotaSeconds, (seconds) => {
       const json: wire.ResumeSandbox = { ...schemas.encodeResumeOptions(options), wait_for_quota_seconds: seconds };
       return this.http.json<wire.Sandbox>({ method: "POST", path, json, signal, timeoutMs: 0, repeatable: true });
     });
@@ -169,13 +169,13 @@ export class Sandboxes {
 
   /**
    * Makes sandboxes with the memory, processes and files of a running or paused one.
-   * Returns when each child runs or has failed, in the order of the names. Never sent twice, unless there was no room for it.
+   * Returns when each child runs or has failed, in the order of the names. Never sent twice, except while it waits for quota.
    */
   async fork(ref: string, options: ForkOptions = {}): Promise<Forked[]> {
     const json: wire.Fork = schemas.encodeForkOptions(options);
     const { signal } = options;
     const path = sandboxPath(ref, "/fork");
-    const w = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
+    const w = await waitForQuota(options.waitForQuotaSeconds, (seconds) => {
       const body: wire.Fork = { ...json, wait_for_quota_seconds: seconds };
       return this.http.json<wire.ForkList>({ method: "POST", path, json: body, signal, timeoutMs: 0, repeatable: false });
     });

@@ -24,7 +24,7 @@ export type WebSocketConstructor = new (url: string, options: { headers: Record<
 
 /** The first byte of a binary message. */
 const channels = { stdin: 0, stdout: 1, stderr: 2 } as const;
-/** Output that waits to be read. WebSockets cannot be told to wait, and what comes is hostile. */
+/** Bound of the unread output: a WebSocket has no flow control, and the output is hostile. */
 const maxQueuedBytes = 16 << 20;
 /** How much stdin one message carries. */
 const maxWriteBytes = 32 << 10;
@@ -84,12 +84,12 @@ export class Session implements AsyncIterable<ExecEvent> {
     }
   }
 
-  /** Tells the command that its input ends. */
+  /** Ends the command's input. */
   closeStdin(): void {
     this.send(JSON.stringify({ type: "stdin_eof" }));
   }
 
-  /** Tells the command's terminal its size. */
+  /** Sets the size of the command's terminal. */
   resize(size: TerminalSize): void {
     this.send(JSON.stringify({ type: "resize", rows: size.rows, cols: size.cols }));
   }
@@ -149,7 +149,7 @@ function decodeOutput(message: Uint8Array): ExecEvent | undefined {
 }
 
 /**
- * Connects. WebSockets do not tell why they were refused: `look`, a call about the
+ * Connects. A refused WebSocket has no reason: `look`, a call about the
  * same object, is made to find out.
  */
 export async function connect(http: HTTP, path: string, look: () => Promise<unknown>, signal?: AbortSignal, first?: unknown): Promise<Session> {

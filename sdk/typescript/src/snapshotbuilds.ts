@@ -2,7 +2,7 @@ import * as schemas from "./schemas.js";
 import { ModboxError, newError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
-import { waitForRoom } from "./room.js";
+import { waitForQuota } from "./quotawait.js";
 import type { BuiltSnapshot } from "./snapshots.js";
 import type { CallOptions } from "./types.js";
 import type * as wire from "./wire.js";
@@ -74,9 +74,9 @@ export class SnapshotBuilds {
   }
 
   async *log(id: string, options: CallOptions & { follow?: boolean | undefined }): AsyncGenerator<SnapshotBuildLine, void, undefined> {
-    for (const teller = new Teller(); ; ) {
+    for (const reporter = new Reporter(); ; ) {
       const log = await this.fetchLog(id, options.signal);
-      yield* teller.lines(log);
+      yield* reporter.lines(log);
       if (!options.follow || log.ended) return;
       await pause(options.signal);
     }
@@ -87,14 +87,14 @@ export class SnapshotBuilds {
     return { phase: w.phase, message: w.detail ?? "", done: w.done ?? 0, total: w.total || undefined };
   }
 
-  /** Finishes a build, and tells what happens until its end. */
+  /** Finishes a build, and reports its events until its end. */
   private async *made(id: string, options: BuildSnapshotOptions): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
     const left = new AbortController();
     const { signal } = left;
     const forward = () => left.abort(options.signal?.reason);
     if (options.signal?.aborted) forward();
     else options.signal?.addEventListener("abort", forward, { once: true });
-    const teller = new Teller();
+    const reporter = new Reporter();
     const answer = this.finish(id, { ...options, signal }).then(
       (snapshot): End => ({ snapshot }),
       (err: unknown): End => ({ err }),
@@ -102,9 +102,9 @@ export class SnapshotBuilds {
     try {
       for (;;) {
         const end = await Promise.race([answer, pause(signal)]);
-        if (unanswered(end?.err)) return yield* this.rejoin(id, teller, end.err, signal);
-        // What cannot be had is not told: the answer says why.
-        yield* (await this.news(id, teller, signal).catch(() => undefined))?.events ?? [];
+        if (unanswered(end?.err)) return yield* this.rejoin(id, reporter, end.err, signal);
+        // Progress that cannot be read is omitted: the answer has the reason.
+        yield* (await this.newEvents(id, reporter, signal).catch(() => undefined))?.events ?? [];
         // eslint-disable-next-line @typescript-eslint/only-throw-error -- finish threw it
         if (end?.err !== undefined) throw end.err;
         if (end?.snapshot !== undefined) return yield { type: "done", snapshot: end.snapshot, unchanged: false };
@@ -115,27 +115,27 @@ export class SnapshotBuilds {
     }
   }
 
-  /** Tells what happens in a build to whose finish no answer will come any more: it goes on without. */
+  /** Reports the events of a build whose finish will not be answered any more; the build continues. */
   private async *rejoin(
     id: string,
-    teller: Teller,
+    reporter: Reporter,
     broke: ModboxError,
     signal: AbortSignal,
   ): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
     for (;;) {
-      const { at, events } = await this.news(id, teller, signal);
+      const { at, events } = await this.newEvents(id, reporter, signal);
       yield* events;
-      if (at.phase === "begun") throw broke; // the server has not heard of the finish
+      if (at.phase === "begun") throw broke; // the server did not receive the finish
       if (at.phase === "failed") throw newError({ code: "internal", message: at.message });
       if (at.phase === "done") return yield { type: "done", snapshot: await this.snapshot(id, signal), unchanged: false };
       await pause(signal);
     }
   }
 
-  private async news(id: string, teller: Teller, signal: AbortSignal): Promise<{ at: SnapshotBuildProgress; events: SnapshotBuildEvent[] }> {
-    const at = await this.progress(id, { signal }); // first: the log of a build that is over is complete
-    const lines = teller.lines(await this.fetchLog(id, signal));
-    return { at, events: [...lines.map((line) => ({ type: "line" as const, ...line })), ...teller.progress(at)] };
+  private async newEvents(id: string, reporter: Reporter, signal: AbortSignal): Promise<{ at: SnapshotBuildProgress; events: SnapshotBuildEvent[] }> {
+    const at = await this.progress(id, { signal }); // first, because the log is complete when a build has ended
+    const lines = reporter.lines(await this.fetchLog(id, signal));
+    return { at, events: [...lines.map((line) => ({ type: "line" as const, ...line })), ...reporter.progress(at)] };
   }
 
   private async begin(runtime: string, options: BuildSnapshotOptions): Promise<wire.SnapshotBuild> {
@@ -152,7 +152,7 @@ export class SnapshotBuilds {
 
   private async finish(id: string, { aptPackages, npmPackages, pipPackages, env, waitForQuotaSeconds, signal }: BuildSnapshotOptions): Promise<Snapshot> {
     const contents = { apt_packages: aptPackages && [...aptPackages], npm_packages: npmPackages && [...npmPackages], pip_packages: pipPackages && [...pipPackages], env };
-    const w = await waitForRoom(waitForQuotaSeconds, (seconds) => {
+    const w = await waitForQuota(waitForQuotaSeconds, (seconds) => {
       const json: wire.FinishSnapshotBuild = { ...contents, wait_for_quota_seconds: seconds };
       return this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });
     });
@@ -169,20 +169,20 @@ export class SnapshotBuilds {
   }
 }
 
-/** What came of a finish. */
+/** The result of a finish. */
 interface End {
   snapshot?: Snapshot;
   err?: unknown;
 }
 
-/** Knows what was told of a build, and tells only what is new. */
-class Teller {
+/** Remembers the reported events of a build, and returns only new events. */
+class Reporter {
   private last: wire.SnapshotBuildLine | undefined;
   private at = "";
 
   lines(log: wire.SnapshotBuildLog): SnapshotBuildLine[] {
     const { last } = this;
-    // The last of them only are kept: where the one is that was told last may have changed.
+    // The server keeps the last lines only, so the position of the last reported line may have changed.
     let next = log.lines.length;
     while (next > 0 && !(last && same(last, log.lines[next - 1]!))) next--;
     const fresh = log.lines.slice(next);
@@ -199,24 +199,24 @@ class Teller {
   }
 }
 
-/** No line is like the one before, and times are in nanoseconds. */
+/** Consecutive lines differ, and times are in nanoseconds. */
 function same(a: wire.SnapshotBuildLine, b: wire.SnapshotBuildLine): boolean {
   return a.time === b.time && a.phase === b.phase && a.message === b.message;
 }
 
-/** Whether it says nothing of the build: the connection broke, or something in between did not wait for the server's answer. */
+/** Whether an error leaves the state of the build open: the connection broke, or a proxy did not wait for the server's answer. */
 function unanswered(err: unknown): err is ModboxError {
   if (!(err instanceof ModboxError)) return false;
   return err.code === "connection" || (err.requestId === undefined && (err.status === 502 || err.status === 504));
 }
 
-/** Whose error it is: the log of a build that failed says more. */
+/** Adds the build to the message of an error: the log of the build has details. */
 function named(err: unknown, id: string): unknown {
   if (err instanceof ModboxError) err.message = `build ${id}: ${err.message}`;
   return err;
 }
 
-/** Waits, unless the signal aborts: whoever uses it next throws then. */
+/** Waits, at most until the signal aborts; the next call that uses the signal throws. */
 function pause(signal: AbortSignal | undefined): Promise<undefined> {
   return new Promise((resolve) => {
     const end = () => {

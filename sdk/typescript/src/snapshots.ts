@@ -56,14 +56,14 @@ export class Snapshots {
 
   /**
    * Builds a snapshot on an image, and returns when sandboxes can be made from it. Never sent twice. Errors begin with the id of
-   * the build, whose log tells more.
+   * the build, whose log has the reason.
    */
   async build(runtime: string, options: BuildSnapshotOptions = {}): Promise<BuiltSnapshot> {
     return this.builds.build(runtime, options);
   }
 
   /**
-   * As {@link build}, and tells what happens meanwhile. The last event is `done`, or an error is thrown. A connection that breaks
+   * As {@link build}, and reports progress. The last event is `done`, or an error is thrown. A connection that breaks
    * while the build is made does not end it. Leaving the loop at `begun` or `uploading` makes nothing; later, the build goes on.
    */
   buildStream(runtime: string, options: BuildSnapshotOptions = {}): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
@@ -99,7 +99,7 @@ export class Snapshots {
     return pages(this.http, options, () => ({ path: "/v1/snapshots", query }), schemas.snapshot);
   }
 
-  /** Gives a snapshot a tag, which leaves the one of the same name that had it; null takes its tag away. */
+  /** Sets the tag of a snapshot and removes the tag from the other snapshot of the same name; null removes the tag. */
   async tag(snapshot: string, tag: string | null, options: CallOptions = {}): Promise<Snapshot> {
     const json: wire.TagSnapshot = { tag };
     const path = snapshotPath(snapshot);

@@ -308,7 +308,7 @@ def exec_event(message: Union[str, bytes]) -> Optional[ExecEvent]:
     if kind == "error":
         raise new_error(wire.get("code") or "internal", wire.get("message") or "the server gave no reason")
     if kind == "exit" and wire.get("exit_code") is None:
-        raise new_error("bad_response", "the server told an exit without its code")  # it is never made up
+        raise new_error("bad_response", "the server reported an exit without its code")  # it is never made up
     return decode(ExecEvent, wire) if kind in ("started", "stdout", "stderr", "exit") else None
 
 

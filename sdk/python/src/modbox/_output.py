@@ -66,9 +66,9 @@ class Collector:
         self._truncated: Dict[StreamName, bool] = {"stdout": False, "stderr": False}
 
     def add(self, stream: StreamName, data: bytes) -> None:
-        room = self._max - len(self._bytes[stream])
-        self._bytes[stream] += data[:room]
-        self._truncated[stream] = self._truncated[stream] or len(data) > room
+        left = self._max - len(self._bytes[stream])
+        self._bytes[stream] += data[:left]
+        self._truncated[stream] = self._truncated[stream] or len(data) > left
 
     def full(self, stream: StreamName) -> bool:
         return self._truncated[stream]

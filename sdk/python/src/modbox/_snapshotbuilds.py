@@ -106,7 +106,7 @@ def made(build: str) -> Call[Snapshot]:
 
 @contextmanager
 def named(build: str) -> Iterator[None]:
-    """Has errors say whose they are: the log of a build that failed says more."""
+    """Adds the build to the messages of errors: the log of the build has details."""
     try:
         yield
     except ModboxError as err:
@@ -126,8 +126,8 @@ def beginning(build: str, o: BuildOptions) -> List[SnapshotBuildEvent]:
     return begun if o.get("files") is None else [*begun, SnapshotBuildEvent("progress", phase="uploading", message="its files")]
 
 
-class Teller:
-    """Knows what was told of a build, and tells only what is new; and whether its finish will still be answered."""
+class Reporter:
+    """Remembers the reported events of a build, returns only new events, and knows whether its finish will still be answered."""
 
     def __init__(self) -> None:
         self._last: Optional[Mapping[str, Any]] = None
@@ -136,8 +136,8 @@ class Teller:
 
     def lines(self, log: Dict[str, Any]) -> List[SnapshotBuildLine]:
         items: List[Mapping[str, Any]] = log["lines"]
-        # The last of them only are kept: where the one is that was told last may have changed. No line is like the
-        # one before, and times are in nanoseconds.
+        # The server keeps the last lines only, so the position of the last reported line may have changed. Consecutive
+        # lines differ, and times are in nanoseconds.
         begin = len(items)
         while begin and items[begin - 1] != self._last:
             begin -= 1
@@ -146,21 +146,21 @@ class Teller:
         truncated = bool(log.get("truncated"))
         return [decode(SnapshotBuildLine, {**items[i], "truncated": truncated and i == 0}) for i in range(begin, len(items))]
 
-    def news(self, at: SnapshotBuildProgress, log: Dict[str, Any]) -> List[SnapshotBuildEvent]:
-        told = [
+    def new_events(self, at: SnapshotBuildProgress, log: Dict[str, Any]) -> List[SnapshotBuildEvent]:
+        events = [
             SnapshotBuildEvent("line", phase=line.phase, message=line.message, time=line.time, truncated=line.truncated)
             for line in self.lines(log)
         ]
         event = SnapshotBuildEvent("progress", phase=at.phase, message=at.message, done=at.done, total=at.total)
         if event != self._at and at.phase not in ("begun", "done", "failed"):
             self._at = event
-            told.append(event)
-        return told
+            events.append(event)
+        return events
 
     def lost(self, answer: Union[Background[Snapshot], AsyncBackground[Snapshot]]) -> bool:
-        """Whether the answer to a finish says nothing of the build, which may go on without.
+        """Whether the answer to a finish leaves the state of the build open; the build may continue.
 
-        That is so when the connection broke, or something in between did not wait for the server's answer.
+        That is the case if the connection broke, or a proxy did not wait for the server's answer.
         """
         err = answer.exception() if answer.done() else None
         if isinstance(err, ModboxError) and (err.code == "connection" or err.request_id is None and err.status in (502, 504)):
@@ -168,9 +168,9 @@ class Teller:
         return self._lost is not None
 
     def over(self, at: SnapshotBuildProgress) -> bool:
-        """Whether a build that gives no answer is done; raises when it never will be."""
+        """Whether a build without an answer is done; raises if it cannot complete any more."""
         if at.phase == "begun" and self._lost:
-            raise self._lost  # the server has not heard of the finish
+            raise self._lost  # the server did not receive the finish
         if at.phase == "failed":
             raise new_error("internal", at.message)
         return at.phase == "done"

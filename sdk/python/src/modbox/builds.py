@@ -1,4 +1,4 @@
-"""Building images from Dockerfiles, and what transfers of images tell."""
+"""Building images from Dockerfiles, and the events of transfers of images."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ class ProgressReader:
     def feed(self, chunk: bytes) -> List[Mapping[str, Any]]:
         """Returns what is complete; raises the server's error."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        told = []
+        events = []
         for line in lines:
             wire = _load(line)
             kind = wire.get("type")
             if kind == "error":
                 raise _failure(wire)
             self._done = self._done or kind == "done"
-            told.append(wire)
-        return told
+            events.append(wire)
+        return events
 
     def end(self) -> None:
-        """Says that the stream is over; raises unless the end was told."""
+        """Says that the stream is over; raises unless the server reported the end."""
         if not self._done:
             raise new_error("connection", f"{self._what}: the connection broke before the end was known")
 
@@ -98,15 +98,15 @@ def _failure(wire: Mapping[str, Any]) -> ModboxError:
     return BuildError(code, message, line=wire["line"], instruction=wire.get("instruction", ""), exit_code=wire.get("exit_code", 0))
 
 
-def pull_events(told: Iterable[Mapping[str, Any]]) -> List[PullEvent]:
+def pull_events(events: Iterable[Mapping[str, Any]]) -> List[PullEvent]:
     """Leaves out what is not known: a newer server may send more."""
-    return [decode(PullEvent, wire) for wire in told if wire.get("type") in ("progress", "done")]
+    return [decode(PullEvent, wire) for wire in events if wire.get("type") in ("progress", "done")]
 
 
-def build_events(told: Iterable[Mapping[str, Any]]) -> List[BuildEvent]:
+def build_events(events: Iterable[Mapping[str, Any]]) -> List[BuildEvent]:
     """As pull_events."""
     kinds = ("step", "output", "warning", "progress", "done")
-    return [decode(BuildEvent, wire) for wire in told if wire.get("type") in kinds]
+    return [decode(BuildEvent, wire) for wire in events if wire.get("type") in kinds]
 
 
 Files = Union[bytes, Iterable[bytes], AsyncIterable[bytes]]

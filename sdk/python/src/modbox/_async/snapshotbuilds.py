@@ -9,7 +9,7 @@ from .. import _snapshotbuilds as calls
 from .._background import AsyncBackground
 from .._decode import decode
 from .._schemas import BuildOptions, Snapshot
-from .._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress, Teller
+from .._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress, Reporter
 from ..errors import ModboxError
 from ..records import BuiltSnapshot
 from .requester import AsyncRequester
@@ -61,36 +61,36 @@ class AsyncSnapshotBuilds:
 
     async def _finished(self, build: str, options: BuildOptions) -> AsyncGenerator[SnapshotBuildEvent, None]:
         """Finishes a build, and tells what happens until its end."""
-        teller = Teller()
+        reporter = Reporter()
         finish = calls.finish(build, options)
         async with AsyncBackground(lambda: self._requester.perform(finish)) as answer:
             while True:
                 await answer.wait(calls.PAUSE_SECONDS)
                 over = answer.done()
-                if teller.lost(answer):
+                if reporter.lost(answer):
                     break
                 try:
-                    _, told = await self._news(build, teller)
+                    _, events = await self._new_events(build, reporter)
                 except ModboxError:
-                    told = []  # the answer says why
-                for event in told:
+                    events = []  # the answer has the reason
+                for event in events:
                     yield event
                 if over:
                     yield SnapshotBuildEvent("done", snapshot=answer.result())
                     return
         while True:
-            at, told = await self._news(build, teller)
-            for event in told:
+            at, events = await self._new_events(build, reporter)
+            for event in events:
                 yield event
-            if teller.over(at):
+            if reporter.over(at):
                 snapshot = await self._requester.perform(calls.made(build))
                 yield SnapshotBuildEvent("done", snapshot=snapshot)
                 return
             await asyncio.sleep(calls.PAUSE_SECONDS)
 
-    async def _news(self, build: str, teller: Teller) -> Tuple[SnapshotBuildProgress, List[SnapshotBuildEvent]]:
+    async def _new_events(self, build: str, reporter: Reporter) -> Tuple[SnapshotBuildProgress, List[SnapshotBuildEvent]]:
         at = await self._requester.perform(calls.progress(build))  # first: the log of a build that is over is complete
-        return at, teller.news(at, await self._requester.perform(calls.log(build)))
+        return at, reporter.new_events(at, await self._requester.perform(calls.log(build)))
 
     async def build_log(self, build: str, *, follow: Optional[bool] = None) -> AsyncGenerator[SnapshotBuildLine, None]:
         """Reads what happened in a build, by its id, while it is made and until an hour after it was begun.
@@ -98,10 +98,10 @@ class AsyncSnapshotBuilds:
         ``follow`` waits for more until the build is over, in whatever way: the last line's phase is
         ``done`` or ``failed``.
         """
-        teller = Teller()
+        reporter = Reporter()
         while True:
             log = await self._requester.perform(calls.log(build))
-            for line in teller.lines(log):
+            for line in reporter.lines(log):
                 yield line
             if not follow or log["ended"]:
                 return

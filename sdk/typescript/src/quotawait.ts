@@ -1,21 +1,21 @@
 import { ModboxError } from "./errors.js";
 import { maxWaitSeconds } from "./limits.js";
 
-/** By how much an answer may seem to have come early: the server's clock is not this one. */
+/** Tolerance for the difference between the server's clock and this clock. */
 const earlyMs = 5_000;
 
 /**
- * Asks for what may wait so many seconds for room in a quota; undefined is none. A wait that is longer than
- * one request may be is several, of which each begins at the end of the line.
+ * Makes a request that may wait for quota for a number of seconds; undefined does not wait. A wait that
+ * exceeds the limit of a request is divided into several requests; each joins the queue at its end.
  */
-export async function waitForRoom<T>(seconds: number | undefined, ask: (seconds: number | undefined) => Promise<T>): Promise<T> {
+export async function waitForQuota<T>(seconds: number | undefined, ask: (seconds: number | undefined) => Promise<T>): Promise<T> {
   let left = seconds;
   while (left !== undefined && left > maxWaitSeconds) {
     const began = Date.now();
     try {
       return await ask(maxWaitSeconds);
     } catch (err) {
-      // What is refused before its time is over does not get in by waiting.
+      // An early refusal is final: waiting does not help.
       const early = Date.now() - began < maxWaitSeconds * 1_000 - earlyMs;
       if (early || !(err instanceof ModboxError) || err.code !== "quota_exceeded") throw err;
     }

@@ -15,7 +15,7 @@ async function full(t, refusals, answer = (_, res) => json(res, wireSandbox())) 
 
 const bodies = (s) => s.requests.filter((r) => r.method === "POST").map((r) => r.json());
 
-test("a create may wait for room; without it the error says when to try again", async (t) => {
+test("a create may wait for quota; without it the error says when to try again", async (t) => {
   const s = await serve(t, (_, res, n) => {
     if (n === 0) return json(res, wireSandbox());
     res.setHeader("retry-after", "7");
@@ -26,14 +26,14 @@ test("a create may wait for room; without it the error says when to try again", 
   await assert.rejects(s.client().sandboxes.create(), (err) => err.code === "quota_exceeded" && err.retryAfterSeconds === 7);
 });
 
-test("a long wait for room is several requests of one create", async (t) => {
+test("a long wait for quota is several requests of one create", async (t) => {
   const s = await full(t, 2);
   await s.client().sandboxes.create({ name: "a", waitForQuotaSeconds: 600 });
   assert.deepEqual(bodies(s), [240, 240, 120].map((seconds) => ({ name: "a", wait_for_quota_seconds: seconds })));
   assert.equal(new Set(s.requests.map((r) => r.headers["idempotency-key"])).size, 1);
 });
 
-test("a long wait for room ends with the time", async (t) => {
+test("a long wait for quota ends with the time", async (t) => {
   const s = await full(t, Infinity);
   await assert.rejects(s.client().sandboxes.resume("a", { waitForQuotaSeconds: 480 }), (err) => err.code === "quota_exceeded");
   assert.deepEqual(bodies(s), [{ wait_for_quota_seconds: 240 }, { wait_for_quota_seconds: 240 }]);
@@ -51,7 +51,7 @@ test("what goes wrong otherwise is not asked for again", async (t) => {
   assert.equal(s.requests.length, 1);
 });
 
-test("a long wait for room and one until it runs are two requests", async (t) => {
+test("a long wait for quota and one until it runs are two requests", async (t) => {
   const s = await full(t, 1, (req, res) => json(res, wireSandbox({ state: req.method === "GET" ? "running" : "provisioning" })));
   const { state } = await s.client().sandboxes.create({ waitForQuotaSeconds: 300, waitSeconds: 200 });
   assert.equal(state, "running");
