@@ -22,11 +22,11 @@ import (
 const (
 	// callTimeout bounds a call to an agent.
 	callTimeout = 5 * time.Second
-	// agentPatience is the default of Config.agentPatience.
-	agentPatience = 2 * time.Minute
+	// answerTimeout is the default of Config.answerTimeout.
+	answerTimeout = 2 * time.Minute
 	// idleConnections is how many connections in a row may break without a byte of
 	// output, although the sandbox was not saved, until the agent is not believed
-	// any more. One that held for as long as agentPatience was good.
+	// any more. One that held for as long as answerTimeout was good.
 	idleConnections = 20
 )
 
@@ -215,7 +215,7 @@ func (p *pump) run() (*agentapi.Exit, error) {
 				return nil, err
 			}
 		}
-		if p.offset() > before || p.x.box.SavedSince(saves) || time.Since(begin) > agentPatience {
+		if p.offset() > before || p.x.box.SavedSince(saves) || time.Since(begin) > answerTimeout {
 			idle = 0
 		}
 	}
@@ -268,7 +268,7 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 				err = backoff.Permanent(err)
 			}
 			return conn, err
-		}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(p.service.cfg.AgentPatience))
+		}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(p.service.cfg.AnswerTimeout))
 		var refused *agentapi.Error
 		switch {
 		case err == nil:

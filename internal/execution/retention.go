@@ -74,7 +74,7 @@ func (s *Service) Purge(now time.Time) {
 	}
 	before := now.Add(-s.cfg.Retention)
 	for s.ctx.Err() == nil {
-		list, err := s.store.EndedExecutions(s.ctx, before, s.cfg.Kept, deleteBatch)
+		list, err := s.store.EndedExecutions(s.ctx, before, s.cfg.MaxEnded, deleteBatch)
 		if err != nil {
 			s.logFailure("list ended executions", err)
 			return

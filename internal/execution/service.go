@@ -71,11 +71,11 @@ type Config struct {
 	StreamTotal int64
 	// Retention is how long an execution and its output stay after its end.
 	Retention time.Duration
-	// Kept bounds the ended executions of a sandbox; older executions are deleted.
-	Kept int
-	// AgentPatience is how long the agent of a running sandbox may not answer before its
+	// MaxEnded bounds the ended executions of a sandbox; older executions are deleted.
+	MaxEnded int
+	// AnswerTimeout is how long the agent of a running sandbox may not answer before its
 	// executions are given up; 0 is 2 minutes.
-	AgentPatience time.Duration
+	AnswerTimeout time.Duration
 }
 
 // Deps are the parts that the service uses. It does not close them.
@@ -112,7 +112,7 @@ type Service struct {
 
 // New returns a service, which is idle until Recover is called.
 func New(cfg Config, deps Deps) *Service {
-	cfg.AgentPatience = cmp.Or(cfg.AgentPatience, agentPatience)
+	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
 	return &Service{
 		cfg: cfg, store: deps.Store, sandboxes: deps.Sandboxes, guest: deps.Guest, images: deps.Images, streams: deps.Streams,
 		log: deps.Logger, work: deps.Work, ctx: deps.Work.Context(),

@@ -39,17 +39,17 @@ type Calls struct {
 
 	sandboxes Sandboxes
 	driver    driver.Driver
-	// patience is how long the agent of a running sandbox may not answer before a command is given up.
-	patience time.Duration
+	// answerTimeout is how long the agent of a running sandbox may not answer before a command is given up.
+	answerTimeout time.Duration
 }
 
-// DefaultPatience is how long an agent may not answer before a command is given up. The agent
+// DefaultAnswerTimeout is how long an agent may not answer before a command is given up. The agent
 // ends the command's process when that takes longer than agentapi.DetachGrace.
-const DefaultPatience = agentapi.DetachGrace
+const DefaultAnswerTimeout = agentapi.DetachGrace
 
-// New returns the calls into sandboxes whose boxes d made. A patience of 0 is DefaultPatience.
-func New(sandboxes Sandboxes, d driver.Driver, patience time.Duration) *Calls {
-	g := &Calls{sandboxes: sandboxes, driver: d, patience: cmp.Or(patience, DefaultPatience)}
+// New returns the calls into sandboxes whose boxes d made. An answerTimeout of 0 is DefaultAnswerTimeout.
+func New(sandboxes Sandboxes, d driver.Driver, answerTimeout time.Duration) *Calls {
+	g := &Calls{sandboxes: sandboxes, driver: d, answerTimeout: cmp.Or(answerTimeout, DefaultAnswerTimeout)}
 	g.Files.calls = g
 	return g
 }

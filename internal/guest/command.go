@@ -190,7 +190,7 @@ func (c *Command) attach(offset int64) error {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.calls.patience))
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.calls.answerTimeout))
 	return err
 }
 

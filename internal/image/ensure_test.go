@@ -148,8 +148,8 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// TestTrimLeft: what a workspace's builds leave is bounded, and nobody else's goes for it.
-func TestTrimLeft(t *testing.T) {
+// TestTrimBuildCache: what a workspace's builds leave is bounded, and nobody else's goes for it.
+func TestTrimBuildCache(t *testing.T) {
 	dir := t.TempDir()
 	var needed []string
 	s, err := image.Open(dir, recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{tar: small(t, "base")}, InUse: func(context.Context) ([]string, error) { return needed, nil }})
@@ -177,12 +177,12 @@ func TestTrimLeft(t *testing.T) {
 			age(t, dir, l.Image, time.Hour*time.Duration(10-i))
 		}
 	}
-	if left, err := s.TrimLeft(t.Context(), "me", 1<<30); err != nil || left < 3<<20 {
-		t.Errorf("TrimLeft within the bound = %d, %v", left, err)
+	if left, err := s.TrimBuildCache(t.Context(), "me", 1<<30); err != nil || left < 3<<20 {
+		t.Errorf("TrimBuildCache within the bound = %d, %v", left, err)
 	}
 	needed = []string{layers[0].Image.Digest}
-	if left, err := s.TrimLeft(t.Context(), "me", 1); err != nil || left < 4<<20 || left > 5<<20 {
-		t.Errorf("TrimLeft = %d, %v, want what is needed and what is new to stay", left, err)
+	if left, err := s.TrimBuildCache(t.Context(), "me", 1); err != nil || left < 4<<20 || left > 5<<20 {
+		t.Errorf("TrimBuildCache = %d, %v, want what is needed and what is new to stay", left, err)
 	}
 	for i, want := range []sandbox.Code{"", sandbox.NotFound, "", ""} {
 		_, _, err := s.Cached(t.Context(), fmt.Sprint("key", i), 0)

@@ -43,7 +43,7 @@ func (s *Store) RemoveLost(ctx context.Context, digest string) error {
 	}
 	defer unlock()
 	before := len(ix.Images)
-	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !s.leases.Held(digest) })
+	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !s.leases.InUse(digest) })
 	if len(ix.Images) == before {
 		return sandbox.Errorf(sandbox.NotFound, "there is no lost root filesystem %.100q", digest)
 	}

@@ -142,15 +142,15 @@ func (s *Store) manifestOf(r *index.Record) (*v1.Manifest, error) {
 	return manifest, nil
 }
 
-// TrimLeft is Trim for the build cache of a workspace. Images that other workspaces also use stay
+// TrimBuildCache is Trim for the build cache of a workspace. Images that other workspaces also use stay
 // and count for these alone. It returns the bytes of the cache that stay, which are more than
 // maxBytes only when the rest is in use or new.
-func (s *Store) TrimLeft(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64) (left int64, err error) {
-	return s.trimLeft(ctx, owner, maxBytes, false)
+func (s *Store) TrimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64) (left int64, err error) {
+	return s.trimBuildCache(ctx, owner, maxBytes, false)
 }
 
-// trimLeft is TrimLeft; with whole it removes nothing unless that is enough.
-func (s *Store) trimLeft(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (left int64, err error) {
+// trimBuildCache is TrimBuildCache; with whole it removes nothing unless that is enough.
+func (s *Store) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (left int64, err error) {
 	if _, left, err = s.Owned(owner); err != nil || left <= maxBytes || s.inUse == nil {
 		return left, err
 	}
@@ -181,14 +181,14 @@ func (s *Store) trimLeft(ctx context.Context, owner sandbox.WorkspaceID, maxByte
 	return have.left, err
 }
 
-// MakeRoom removes images of a workspace's build cache, least recently used first, until add bytes
+// EvictBuildCache removes images of a workspace's build cache, least recently used first, until add bytes
 // more are free, and reports whether they are. It removes nothing if the whole removable cache is
 // too small.
-func (s *Store) MakeRoom(ctx context.Context, owner sandbox.WorkspaceID, add int64) (bool, error) {
+func (s *Store) EvictBuildCache(ctx context.Context, owner sandbox.WorkspaceID, add int64) (bool, error) {
 	_, before, err := s.Owned(owner)
 	if err != nil || before < add || s.inUse == nil {
 		return false, err
 	}
-	left, err := s.trimLeft(ctx, owner, before-add, true)
+	left, err := s.trimBuildCache(ctx, owner, before-add, true)
 	return err == nil && left <= before-add, err
 }

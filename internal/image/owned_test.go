@@ -126,8 +126,8 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-// TestMakeRoom: nothing goes for what would not fit anyway, and only the owner's for what fits.
-func TestMakeRoom(t *testing.T) {
+// TestEvictBuildCache: nothing goes for what would not fit anyway, and only the owner's for what fits.
+func TestEvictBuildCache(t *testing.T) {
 	var used []string
 	dir, s, base := storeWithBase(t, &used)
 	var newest string
@@ -158,9 +158,9 @@ func TestMakeRoom(t *testing.T) {
 		{1, nil, true, []string{"0"}}, {1 << 20, nil, true, []string{"0", "2"}},
 	} {
 		used = tt.inUse
-		made, err := s.MakeRoom(t.Context(), "me", tt.add)
+		made, err := s.EvictBuildCache(t.Context(), "me", tt.add)
 		if made != tt.want || err != nil {
-			t.Errorf("MakeRoom(%d) = %v, %v, want %v", tt.add, made, err, tt.want)
+			t.Errorf("EvictBuildCache(%d) = %v, %v, want %v", tt.add, made, err, tt.want)
 		}
 		var gone []string
 		for _, key := range []string{"0", "1", "2"} {
@@ -170,7 +170,7 @@ func TestMakeRoom(t *testing.T) {
 			}
 		}
 		if fmt.Sprint(gone) != fmt.Sprint(tt.gone) {
-			t.Errorf("after MakeRoom(%d) %v are gone, want %v", tt.add, gone, tt.gone)
+			t.Errorf("after EvictBuildCache(%d) %v are gone, want %v", tt.add, gone, tt.gone)
 		}
 	}
 }

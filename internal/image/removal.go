@@ -64,7 +64,7 @@ func (s *Store) lockForRemoval(ctx context.Context, l lists) (u uses, ix *index.
 
 // isUsed reports whether a digest is in use, or was used since the lists were made.
 func (s *Store) isUsed(u uses, digest string) bool {
-	return s.leases.Since(digest, u.at) || s.leases.Held(digest)
+	return s.leases.Since(digest, u.at) || s.leases.InUse(digest)
 }
 
 // isNamed reports whether a list names a record by a digest or a reference.

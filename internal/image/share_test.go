@@ -80,13 +80,13 @@ func TestSharedCounts(t *testing.T) {
 	if _, _, err := s.Resolve(t.Context(), a.Digest); err != nil {
 		t.Errorf("what another uses is gone: %v", err)
 	}
-	if made, err := s.MakeRoom(t.Context(), "they", size); made || err != nil {
+	if made, err := s.EvictBuildCache(t.Context(), "they", size); made || err != nil {
 		t.Errorf("the last user's made room although it was used now: %v", err)
 	}
 	forget(t, dir, "they", time.Hour)
 	age(t, dir, a.Image, time.Hour)
-	if made, err := s.MakeRoom(t.Context(), "they", size); !made || err != nil || left("they") != 0 {
-		t.Errorf("MakeRoom of the last user = %v, %v, who has %d", made, err, left("they"))
+	if made, err := s.EvictBuildCache(t.Context(), "they", size); !made || err != nil || left("they") != 0 {
+		t.Errorf("EvictBuildCache of the last user = %v, %v, who has %d", made, err, left("they"))
 	}
 	if _, _, err := s.CachedFor(t.Context(), "they", "a", 0); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("what nobody uses: %v, want it gone", err)

@@ -58,7 +58,7 @@ func (s *Store) publish(ctx context.Context, p *Staged, check Check) error {
 		seen, err := s.check(ctx, p, check)
 		if short := quota.DiskShort(err); short > 0 && !freed {
 			var ferr error
-			if freed, ferr = s.MakeRoom(ctx, p.rec.Payer(), short); ferr != nil {
+			if freed, ferr = s.EvictBuildCache(ctx, p.rec.Payer(), short); ferr != nil {
 				return ferr
 			}
 			if freed {

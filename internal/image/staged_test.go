@@ -77,11 +77,11 @@ func TestFunctionsMayCallTheStore(t *testing.T) {
 		t.Errorf("check was called %d times, want 2", calls["check"])
 	}
 	for name, remove := range map[string]func() error{
-		"Trim":     func() error { _, _, err := s.Trim(t.Context(), 1, list("Trim")); return err },
-		"TrimLeft": func() error { _, err := s.TrimLeft(t.Context(), "me", 1); return err },
-		"MakeRoom": func() error { _, err := s.MakeRoom(t.Context(), "me", 1); return err },
-		"Prune":    func() error { _, err := s.Prune(t.Context(), list("Prune")); return err },
-		"PruneFor": func() error { _, err := s.PruneFor(t.Context(), image.PruneRequest{All: true}); return err },
+		"Trim":            func() error { _, _, err := s.Trim(t.Context(), 1, list("Trim")); return err },
+		"TrimBuildCache":  func() error { _, err := s.TrimBuildCache(t.Context(), "me", 1); return err },
+		"EvictBuildCache": func() error { _, err := s.EvictBuildCache(t.Context(), "me", 1); return err },
+		"Prune":           func() error { _, err := s.Prune(t.Context(), list("Prune")); return err },
+		"PruneFor":        func() error { _, err := s.PruneFor(t.Context(), image.PruneRequest{All: true}); return err },
 	} {
 		if err := remove(); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -82,8 +82,8 @@ type Options struct {
 	// MinFree is the number of bytes that must stay free on the disk of the store: a pull that would
 	// leave less is refused.
 	MinFree int64
-	// InUse returns the images that Trim, TrimLeft and PruneFor must keep; needed with MaxDisk.
-	// Without it TrimLeft removes nothing, and PruneFor fails. The store calls it without a lock, and
+	// InUse returns the images that Trim, TrimBuildCache and PruneFor must keep; needed with MaxDisk.
+	// Without it TrimBuildCache removes nothing, and PruneFor fails. The store calls it without a lock, and
 	// learns of images that come into use since by [Store.Hold] and [Store.Resolve].
 	InUse func(context.Context) ([]string, error)
 	// Released returns the digests of root filesystems that the database had and gave up: Commit made

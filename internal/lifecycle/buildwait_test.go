@@ -150,8 +150,8 @@ func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish := func(ctx context.Context, patience time.Duration) (sandbox.Snapshot, error) {
-		return s.Snapshots().Assemblies().Finish(ctx, s.caller, begun.ID, snapshot.Contents{NpmPackages: []string{"x"}, WaitForQuota: patience})
+	finish := func(ctx context.Context, testTimeout time.Duration) (sandbox.Snapshot, error) {
+		return s.Snapshots().Assemblies().Finish(ctx, s.caller, begun.ID, snapshot.Contents{NpmPackages: []string{"x"}, WaitForQuota: testTimeout})
 	}
 	_, err = finish(t.Context(), time.Nanosecond)
 	wantRefused(t, "a finish that does not wait for long", err, quota.LimitMemory)

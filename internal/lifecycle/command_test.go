@@ -134,7 +134,7 @@ func TestSavingThatTakesLong(t *testing.T) {
 
 func savedForLong(t *testing.T, save func(*server) error) {
 	e := newEnv(t)
-	e.cfg = e.cfg.AgentPatience(100 * time.Millisecond)
+	e.cfg = e.cfg.AgentTimeout(100 * time.Millisecond)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	flag := filepath.Join(t.TempDir(), "flag")

@@ -72,8 +72,8 @@ type Config struct {
 	StreamTotalBytes int64
 	// StreamRetention is the time for which an execution and its output stay after its end; 24 hours.
 	StreamRetention time.Duration
-	// KeptExecutions bounds the ended executions of a sandbox; the newest stay; 1000.
-	KeptExecutions int
+	// MaxEndedExecutions bounds the ended executions of a sandbox; the newest stay; 1000.
+	MaxEndedExecutions int
 	// SandboxURL returns the URL for a host label, told to the sandbox as
 	// MODBOX_SANDBOX_URL; nil for none.
 	SandboxURL func(label string) string
@@ -102,12 +102,12 @@ type Config struct {
 
 	// shortest are the shortest time limits that callers may ask for. Only tests change them.
 	shortest timelimit.Bounds
-	// transferPatience is how long saving a sandbox waits for files that are on their
+	// transferTimeout is how long saving a sandbox waits for files that are on their
 	// way into it or out of it, whose connections it breaks; 5 s. Only tests change it.
-	transferPatience time.Duration
-	// agentPatience and commandPatience are how long the agent of a running sandbox may
+	transferTimeout time.Duration
+	// agentTimeout and commandTimeout are how long the agent of a running sandbox may
 	// not answer until its executions, and its commands, are given up. Only tests change them.
-	agentPatience, commandPatience time.Duration
+	agentTimeout, commandTimeout time.Duration
 	// callMemory is the constant of that name, but in tests.
 	callMemory int64
 }
@@ -154,9 +154,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.StreamMaxBytes = cmp.Or(c.StreamMaxBytes, sandbox.StreamMax)
 	c.StreamTotalBytes = cmp.Or(c.StreamTotalBytes, 64<<30)
 	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)
-	c.KeptExecutions = cmp.Or(c.KeptExecutions, 1000)
+	c.MaxEndedExecutions = cmp.Or(c.MaxEndedExecutions, 1000)
 	c.shortest = cmp.Or(c.shortest, timelimit.Bounds{TTL: sandbox.TTLMin, Idle: sandbox.IdleMin})
-	c.transferPatience = cmp.Or(c.transferPatience, 5*time.Second)
+	c.transferTimeout = cmp.Or(c.transferTimeout, 5*time.Second)
 	c.callMemory = cmp.Or(c.callMemory, callMemory)
 
 	for _, r := range quota.Fields {

@@ -24,9 +24,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen. Nothing takes so long
+// testTimeout is how long a test waits for what must happen. Nothing takes so long
 // unless it never happens.
-const patience = 3 * time.Minute
+const testTimeout = 3 * time.Minute
 
 // env is a host with a database, on which servers come and go.
 type env struct {
@@ -166,7 +166,7 @@ func (e *env) prepare() *server {
 
 // stop closes the server as an orderly shutdown does. Idempotent.
 func (s *server) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
 		s.t.Errorf("Close: %v", err)
@@ -194,7 +194,7 @@ func (s *server) create(req lifecycle.CreateRequest) sandbox.Sandbox {
 // reach waits until the sandbox is in the state and fails the test when it gets elsewhere.
 func (s *server) reach(ref string, want sandbox.State) sandbox.Sandbox {
 	s.t.Helper()
-	sb, err := s.Wait(s.t.Context(), s.caller, ref, want, patience)
+	sb, err := s.Wait(s.t.Context(), s.caller, ref, want, testTimeout)
 	if err != nil || sb.State != want {
 		s.t.Fatalf("sandbox %q is %s (%v), error %v; want %s", ref, sb.State, sb.Cause, err, want)
 	}
@@ -233,10 +233,10 @@ func (s *server) eventTypes(ref string) []sandbox.EventType {
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", patience, what)
+			t.Fatalf("not in %v: %s", testTimeout, what)
 		}
 		tick := time.NewTimer(time.Millisecond)
 		select {

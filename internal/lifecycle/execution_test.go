@@ -34,7 +34,7 @@ func (s *server) startExecution(ref string, req execution.Request) sandbox.Execu
 // ended waits for the end of an execution.
 func (s *server) ended(id sandbox.ExecutionID) sandbox.Execution {
 	s.t.Helper()
-	e, err := s.Executions().Wait(s.t.Context(), s.caller, id, patience)
+	e, err := s.Executions().Wait(s.t.Context(), s.caller, id, testTimeout)
 	if err != nil || !e.State.Ended() {
 		s.t.Fatalf("execution %s is %s (%s), error %v; want its end", id, e.State, e.Error, err)
 	}
@@ -44,7 +44,7 @@ func (s *server) ended(id sandbox.ExecutionID) sandbox.Execution {
 // read returns what a stream holds, from an offset to its end.
 func (s *server) read(id sandbox.StreamID, offset int64) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), testTimeout)
 	defer cancel()
 	r, _, err := s.Executions().OpenStream(ctx, string(id), offset, true)
 	if err != nil {
@@ -314,7 +314,7 @@ func TestUpdateEnv(t *testing.T) {
 // The newest executions of a sandbox stay, and all running executions.
 func TestOldExecutionsAreForgotten(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.KeptExecutions = 2
+	e.cfg.MaxEndedExecutions = 2
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.run(lifecycle.CreateRequest{Name: "b"})
@@ -482,7 +482,7 @@ func TestExecutionWaitsForItsTurn(t *testing.T) {
 	f.mu.Unlock()
 	select {
 	case <-enough:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("it did not try again")
 	}
 	end()

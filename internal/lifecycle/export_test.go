@@ -14,15 +14,15 @@ func (c Config) ShortTTL(min time.Duration) Config {
 	return c
 }
 
-// Patience has saving a sandbox wait so long for transfers.
-func (c Config) Patience(d time.Duration) Config {
-	c.transferPatience = d
+// TransferTimeout has saving a sandbox wait so long for transfers.
+func (c Config) TransferTimeout(d time.Duration) Config {
+	c.transferTimeout = d
 	return c
 }
 
-// AgentPatience has executions and commands wait so long for an agent to answer.
-func (c Config) AgentPatience(d time.Duration) Config {
-	c.agentPatience, c.commandPatience = d, d
+// AgentTimeout has executions and commands wait so long for an agent to answer.
+func (c Config) AgentTimeout(d time.Duration) Config {
+	c.agentTimeout, c.commandTimeout = d, d
 	return c
 }
 

@@ -132,7 +132,7 @@ func (c *images) Owned(sandbox.WorkspaceID) (images, left int64, err error) {
 	return c.ownImages, c.ownLeft, nil
 }
 
-func (c *images) MakeRoom(_ context.Context, _ sandbox.WorkspaceID, add int64) (bool, error) {
+func (c *images) EvictBuildCache(_ context.Context, _ sandbox.WorkspaceID, add int64) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ownLeft < add {

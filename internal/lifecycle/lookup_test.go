@@ -23,7 +23,7 @@ func TestChangedTellsOfStatesAndExecutions(t *testing.T) {
 		t.Helper()
 		select {
 		case <-ch:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("not told that %s", what)
 		}
 	}

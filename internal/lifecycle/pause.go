@@ -132,7 +132,7 @@ func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) err
 	if err := s.saved.MakeOwner(path); err != nil {
 		return err
 	}
-	b.Transfers.Wait(ctx, s.cfg.transferPatience) // no calls begin while the box is taken
+	b.Transfers.Wait(ctx, s.cfg.transferTimeout) // no calls begin while the box is taken
 	end := b.BeginSave()
 	err = saver.Checkpoint(ctx, b.ID, path, opts)
 	b.Agent.Reset() // its connections do not outlive a checkpoint

@@ -23,18 +23,18 @@ type quotaDisk struct {
 	evicting   atomic.Int64 // boxes being destroyed to free the disk
 }
 
-// Held returns the bytes of a workspace that are in no row.
-func (d *quotaDisk) Held(ws sandbox.WorkspaceID) quota.HeldDisk {
+// Unrecorded returns the bytes of a workspace that are in no row.
+func (d *quotaDisk) Unrecorded(ws sandbox.WorkspaceID) quota.UnrecordedDisk {
 	images, cache, err := d.images.Owned(ws)
 	if err != nil { // nothing is built or started of a store that cannot be read
 		d.log.Error("disk use of a workspace's images not known", "workspace", ws, "error", err)
 	}
-	return quota.HeldDisk{Streams: d.executions.StreamBytes(ws), Uploads: d.snapshots.UploadedBytes(ws), Images: images, BuildCache: cache}
+	return quota.UnrecordedDisk{Streams: d.executions.StreamBytes(ws), Uploads: d.snapshots.UploadedBytes(ws), Images: images, BuildCache: cache}
 }
 
 // FreeCache removes as much of the build cache of a workspace as frees so many bytes.
 func (d *quotaDisk) FreeCache(ctx context.Context, ws sandbox.WorkspaceID, bytes int64) (bool, error) {
-	return d.images.MakeRoom(ctx, ws, bytes)
+	return d.images.EvictBuildCache(ctx, ws, bytes)
 }
 
 // CheckFree returns why nothing may be added to the disk.

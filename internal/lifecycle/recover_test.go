@@ -353,7 +353,7 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, sb := range page.Items {
-		if deadline, _ := sb.Deadline(); sb.State == sandbox.Running && time.Until(deadline) > patience {
+		if deadline, _ := sb.Deadline(); sb.State == sandbox.Running && time.Until(deadline) > testTimeout {
 			usable(t, s, string(sb.ID))
 		}
 		s.destroy(string(sb.ID))

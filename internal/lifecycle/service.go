@@ -81,9 +81,9 @@ type Images interface {
 	// Owned returns the bytes on disk of the images that a workspace has built, and of
 	// what its builds have left beside them.
 	Owned(ws sandbox.WorkspaceID) (images, left int64, err error)
-	// MakeRoom removes of what the builds of a workspace have left as much as frees so
+	// EvictBuildCache removes of what the builds of a workspace have left as much as frees so
 	// many bytes, and reports whether it could.
-	MakeRoom(ctx context.Context, ws sandbox.WorkspaceID, add int64) (bool, error)
+	EvictBuildCache(ctx context.Context, ws sandbox.WorkspaceID, add int64) (bool, error)
 }
 
 // Catalogue chooses images for sandboxes.
@@ -226,7 +226,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		calls: agentapi.NewMemory(cfg.callMemory),
 	}
 	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)
-	s.guest = guest.New(s, s.driver, cfg.commandPatience)
+	s.guest = guest.New(s, s.driver, cfg.commandTimeout)
 	s.work = background.New()
 	s.ctx = s.work.Context()
 	s.events = eventlog.New(s.ctx, s.store, s.log)
@@ -242,8 +242,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}, s.store, s.disk, s.log)
 	s.usage = usage.New(s.store, s.driver, s.log)
 	s.executions = execution.New(execution.Config{
-		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, Kept: cfg.KeptExecutions,
-		AgentPatience: cfg.agentPatience,
+		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, MaxEnded: cfg.MaxEndedExecutions,
+		AnswerTimeout: cfg.agentTimeout,
 	}, execution.Deps{
 		Store: s.store, Sandboxes: s, Guest: s.guest, Images: s.images, Streams: deps.Streams, Work: s.work, Logger: s.log,
 	})

@@ -295,7 +295,7 @@ func TestUseKeepsASandboxFromIdling(t *testing.T) {
 		sb := s.create(lifecycle.CreateRequest{Timeouts: sandbox.Timeouts{Idle: 300 * time.Millisecond}})
 		ref = string(sb.ID)
 		e.host.serve(sb.ID, 8080, http.NotFoundHandler())
-		got, err := s.Wait(t.Context(), e.caller, ref, sandbox.Running, patience)
+		got, err := s.Wait(t.Context(), e.caller, ref, sandbox.Running, testTimeout)
 		if err == nil && got.State == sandbox.Running {
 			conn, err = s.Guest().Dial(t.Context(), sb.ID, 8080)
 		}

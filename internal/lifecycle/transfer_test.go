@@ -19,7 +19,7 @@ import (
 // impatient is a server that waits for no transfer.
 func impatient(t *testing.T) *server {
 	e := newEnv(t)
-	e.cfg = e.cfg.Patience(time.Nanosecond)
+	e.cfg = e.cfg.TransferTimeout(time.Nanosecond)
 	return e.start()
 }
 
@@ -175,7 +175,7 @@ func TestUploadThatBreaksOff(t *testing.T) {
 // once the pause has the sandbox.
 func TestSavingWaitsForTransfers(t *testing.T) {
 	e := newEnv(t)
-	e.cfg = e.cfg.Patience(time.Minute)
+	e.cfg = e.cfg.TransferTimeout(time.Minute)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	r, w := io.Pipe()

@@ -31,7 +31,7 @@ type fakeDisk struct {
 
 var errLow = sandbox.Errorf(sandbox.Unavailable, "the disk is nearly full")
 
-func (*fakeDisk) Held(sandbox.WorkspaceID) HeldDisk { return HeldDisk{} }
+func (*fakeDisk) Unrecorded(sandbox.WorkspaceID) UnrecordedDisk { return UnrecordedDisk{} }
 
 func (*fakeDisk) FreeCache(context.Context, sandbox.WorkspaceID, int64) (bool, error) {
 	return false, nil

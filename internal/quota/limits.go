@@ -106,14 +106,14 @@ func (d DiskUse) Total() int64 {
 	return d.Sandboxes + d.Paused + d.Checkpoints + d.Snapshots + d.Streams + d.Builds + d.Uploads + d.Images + d.BuildCache
 }
 
-// Hold adds h.
-func (d *DiskUse) Hold(h HeldDisk) {
+// AddUnrecorded adds h.
+func (d *DiskUse) AddUnrecorded(h UnrecordedDisk) {
 	d.Streams, d.Uploads = d.Streams+h.Streams, d.Uploads+h.Uploads
 	d.Images, d.BuildCache = d.Images+h.Images, d.BuildCache+h.BuildCache
 }
 
-// HeldDisk is the part of a [DiskUse] that is not in the database.
-type HeldDisk struct{ Streams, Uploads, Images, BuildCache int64 }
+// UnrecordedDisk is the part of a [DiskUse] that is not in the database.
+type UnrecordedDisk struct{ Streams, Uploads, Images, BuildCache int64 }
 
 // Promise is the sum of the memory and disk limits of sandboxes and boxes. As a bound, 0 means
 // none.
@@ -171,8 +171,8 @@ func showMebibytes(n int64) string { return sandbox.ShowBytes(n >> 20 << 20) }
 type Admission struct {
 	// Limits are the server's; the workspace's own limits replace them.
 	Limits Limits
-	// Held is the disk use of the workspace that is not in the database.
-	Held HeldDisk
+	// Unrecorded is the disk use of the workspace that is not in the database.
+	Unrecorded UnrecordedDisk
 	// Most bounds the promises of the installation.
 	Most Promise
 	// MaxLive bounds the live sandboxes of the installation that are not paused; 0 means no limit.

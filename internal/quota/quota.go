@@ -43,8 +43,8 @@ type Store interface {
 
 // Disk knows what no row of the [Store] does. Its methods are safe for concurrent use.
 type Disk interface {
-	// Held returns the bytes of a workspace on the disk that are in no row.
-	Held(ws sandbox.WorkspaceID) HeldDisk
+	// Unrecorded returns the bytes of a workspace on the disk that are in no row.
+	Unrecorded(ws sandbox.WorkspaceID) UnrecordedDisk
 	// FreeCache removes as much of the build cache of a workspace as frees so many bytes, and
 	// reports whether it could.
 	FreeCache(ctx context.Context, ws sandbox.WorkspaceID, bytes int64) (bool, error)
@@ -113,7 +113,7 @@ func (c *Controller) Report(ctx context.Context, ws sandbox.WorkspaceID) (Report
 	if err != nil {
 		return Report{}, err
 	}
-	used.Disk.Hold(c.disk.Held(ws))
+	used.Disk.AddUnrecorded(c.disk.Unrecorded(ws))
 	limits := set.Over(c.cfg.Quota)
 	own := limits.SandboxMax()
 	for _, f := range Fields {
@@ -175,7 +175,7 @@ func (c *Controller) Record(ctx context.Context, a Admission, ws sandbox.Workspa
 	if !c.freeCache(ctx, ws, err) {
 		return err
 	}
-	a.Held = c.disk.Held(ws)
+	a.Unrecorded = c.disk.Unrecorded(ws)
 	return record(a)
 }
 

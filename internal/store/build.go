@@ -25,7 +25,7 @@ func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.Worksp
 		if err != nil {
 			return err
 		}
-		use.Disk.Hold(a.Held)
+		use.Disk.AddUnrecorded(a.Unrecorded)
 		if err := limits.AdmitsBuild(use, least); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func (s *Store) CreateCatalogueImage(ctx context.Context, c catalogue.Entry, lim
 		if count >= limit {
 			return sandbox.Errorf(sandbox.QuotaExceeded, "the workspace has %d images in its catalogue, which is the limit; delete some", count)
 		}
-		if err := makeRoom(ctx, tx, &c); err != nil {
+		if err := resolveConflicts(ctx, tx, &c); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO catalogue_images ("+catalogueColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
@@ -40,9 +40,9 @@ func (s *Store) CreateCatalogueImage(ctx context.Context, c catalogue.Entry, lim
 	return nil
 }
 
-// makeRoom returns code Exists if another entry has the name of c. If c is the default, it
+// resolveConflicts returns code Exists if another entry has the name of c. If c is the default, it
 // removes that mark from the other entries.
-func makeRoom(ctx context.Context, tx *sql.Tx, c *catalogue.Entry) error {
+func resolveConflicts(ctx context.Context, tx *sql.Tx, c *catalogue.Entry) error {
 	var one int
 	err := tx.QueryRowContext(ctx, "SELECT 1 FROM catalogue_images WHERE workspace_id = $1 AND name = $2 AND id <> $3", c.Workspace, c.Name, c.ID).Scan(&one)
 	if err == nil {
@@ -98,7 +98,7 @@ func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID
 		if err := change(&c); err != nil {
 			return err
 		}
-		if err := makeRoom(ctx, tx, &c); err != nil {
+		if err := resolveConflicts(ctx, tx, &c); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `UPDATE catalogue_images SET name = $2, image = $3, tag = $4, description = $5, enabled = $6, is_default = $7,

@@ -160,7 +160,7 @@ func admitToWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r
 	if err != nil {
 		return err
 	}
-	use.Disk.Hold(a.Held)
+	use.Disk.AddUnrecorded(a.Unrecorded)
 	use.Without(gone)
 	return limits.Admits(use, r, int64(n))
 }
@@ -175,7 +175,7 @@ func admitDisk(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, add int6
 	if err != nil {
 		return err
 	}
-	use.Disk.Hold(a.Held)
+	use.Disk.AddUnrecorded(a.Unrecorded)
 	return limits.AdmitsDisk(use.Disk, add)
 }
 

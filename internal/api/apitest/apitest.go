@@ -297,7 +297,9 @@ func (images) ForgetBuilt(context.Context, sandbox.WorkspaceID) error { return n
 
 func (images) Owned(sandbox.WorkspaceID) (images, left int64, err error) { return 0, 0, nil }
 
-func (images) MakeRoom(context.Context, sandbox.WorkspaceID, int64) (bool, error) { return false, nil }
+func (images) EvictBuildCache(context.Context, sandbox.WorkspaceID, int64) (bool, error) {
+	return false, nil
+}
 
 func (images) Built(context.Context, sandbox.WorkspaceID, string) (spec.Image, error) {
 	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "nothing is built here")

@@ -127,5 +127,5 @@ var typeDescriptions = map[string]string{
 	"WrittenFiles":          "The answer to WriteFiles.",
 	"AuditEntry":            "A record of the audit log with its place in the chain.",
 	"AuditRecord":           "The content of a record of the audit log.",
-	"KeptAuditRecord":       "An [AuditRecord] in its stored bytes: its hash is over these bytes.",
+	"StoredAuditRecord":     "An [AuditRecord] in its stored bytes: its hash is over these bytes.",
 }

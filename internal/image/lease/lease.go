@@ -3,7 +3,7 @@
 // The time of the last use of an image is the time of an empty file, named by the digest of the
 // image. A hold is a shared lock on that file. A process that removes images lists the images in
 // use first, and takes the lock of the index then. Between the two, other images may come into use:
-// [Leases.Since] and [Leases.Held] report them.
+// [Leases.Since] and [Leases.InUse] report them.
 package lease
 
 import (
@@ -89,8 +89,8 @@ func (l *Leases) Hold(ctx context.Context, digest string) (release func() error,
 	}), nil
 }
 
-// Held reports whether a process holds an image.
-func (l *Leases) Held(digest string) bool {
+// InUse reports whether a process uses an image.
+func (l *Leases) InUse(digest string) bool {
 	if _, err := os.Stat(l.path(digest)); err != nil {
 		return false
 	}

@@ -41,13 +41,13 @@ func TestSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !other.Held(digest) {
+	if !other.InUse(digest) {
 		t.Error("a hold of another process does not count")
 	}
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	if other.Held(digest) || !other.Since(digest, asked) {
+	if other.InUse(digest) || !other.Since(digest, asked) {
 		t.Error("the end of a hold of another process does not count as a use")
 	}
 }
@@ -65,7 +65,7 @@ func TestHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, release := range []func() error{first, second} {
-		if !l.Held(digest) {
+		if !l.InUse(digest) {
 			t.Errorf("after %d releases nobody holds the image", i)
 		}
 		if err := release(); err != nil {
@@ -73,7 +73,7 @@ func TestHolds(t *testing.T) {
 		}
 		_ = release() // has no effect
 	}
-	if l.Held(digest) {
+	if l.InUse(digest) {
 		t.Error("the image is held after the last release")
 	}
 }
