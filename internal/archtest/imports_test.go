@@ -105,7 +105,7 @@ var mayImport = map[string][]string{
 	"internal/netguard": {},
 	"internal/egress":   {"internal/sandbox", "internal/netguard"},
 	"internal/image": {
-		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
+		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
 		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/spec", "internal/quota", "internal/registry",
 	},
 	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs"},
@@ -113,6 +113,7 @@ var mayImport = map[string][]string{
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec",
 	},
 	"internal/store/imagerows":    {"internal/sandbox", "internal/image/index", "internal/store"},
+	"internal/image/integrity":    {},
 	"internal/image/lease":        {"internal/image/lock"},
 	"internal/image/lock":         {},
 	"internal/image/oci":          {"internal/sandbox", "internal/image/spec"},

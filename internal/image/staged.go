@@ -78,6 +78,7 @@ func (s *Store) publish(ctx context.Context, p *Staged, check Check) error {
 	s.mu.Lock()
 	s.verified[p.rec.Digest] = true // hashed a moment ago
 	s.mu.Unlock()
+	s.checked.Written(p.rec.Digest, s.erofsPath(p.rec.Digest))
 	s.trim(ctx)
 	return nil
 }

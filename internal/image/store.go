@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/integrity"
 	"github.com/modbox/modbox/internal/image/lease"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
@@ -42,6 +43,7 @@ type Store struct {
 	layout          archive.Layout // the OCI images
 	index           *index.Table
 	leases          *lease.Leases
+	checked         *integrity.Records // the root filesystems that were verified since the host booted
 	// The bounds of the store; see Options.
 	maxDisk int64
 	minFree int64
@@ -149,6 +151,9 @@ func (s *Store) prepare(rows index.Rows) (err error) {
 	pulls, used := filepath.Join(s.dir, "pulls"), filepath.Join(s.dir, "used")
 	s.leases = lease.New(used, usedEvery/2)
 	if s.layout, err = archive.OpenLayout(filepath.Join(s.dir, "layout")); err != nil {
+		return err
+	}
+	if s.checked, err = integrity.Open(filepath.Join(s.dir, "verified"), s.log); err != nil {
 		return err
 	}
 	for _, dir := range []string{s.imagesDir(), s.tmpDir(), pulls, used, filepath.Join(s.dir, "locks")} {
@@ -273,8 +278,8 @@ func (s *Store) Recipe(ref string) (*recipe.Recipe, error) {
 
 // Resolve returns the image that ref names and the absolute path of its root filesystem. It accepts
 // name, name:tag, both without "modbox/", name@digest, and a digest alone; "" is the default image.
-// The first time this Store sees a file, it checks the file against its digest, which takes about a
-// second per gigabyte.
+// The first time since the host booted that a Store sees a file, it checks the file against its
+// digest, which takes about a second per gigabyte.
 //
 // Errors: Invalid for an invalid reference; NotFound for an image that is missing or not built,
 // with advice; Unavailable when the file is damaged.
@@ -369,8 +374,8 @@ func known(images []spec.Image) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// verify checks the record's file against its digest, once per Store. It moves a damaged file
-// aside, so that nothing uses it.
+// verify checks the record's file against its digest, unless a Store of this directory did since the
+// host booted. It moves a damaged file aside, so that nothing uses it.
 func (s *Store) verify(ctx context.Context, rec *index.Record) error {
 	name := s.erofsPath(rec.Digest)
 	s.mu.Lock()
@@ -381,9 +386,12 @@ func (s *Store) verify(ctx context.Context, rec *index.Record) error {
 	}
 	_, err, _ := s.verifying.Do(rec.Digest, func() (any, error) {
 		// All waiters share the result, so the context of none of them ends the work.
-		digest, _, err := rootfs.Digest(context.WithoutCancel(ctx), name, rec.Mark)
-		if err == nil && digest != rec.Digest {
-			err = errors.Join(fmt.Errorf("%s has digest %s", name, digest), os.Rename(name, name+".damaged"))
+		err := s.checked.Check(rec.Digest, name, func() (string, error) {
+			digest, _, err := rootfs.Digest(context.WithoutCancel(ctx), name, rec.Mark)
+			return digest, err
+		})
+		if damaged := (*integrity.DamagedError)(nil); errors.As(err, &damaged) {
+			err = errors.Join(err, os.Rename(name, name+".damaged"))
 		}
 		s.mu.Lock()
 		s.verified[rec.Digest] = err == nil
@@ -403,8 +411,8 @@ func untouched(name string, rec *index.Record) bool {
 	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.ModTime())
 }
 
-// Verify checks every root filesystem against its digest, so that the first Resolve of each is
-// quick. It returns an error with code Unavailable for each damaged image, joined; the others can
+// Verify checks every root filesystem against its digest, unless a Store of this directory did since
+// the host booted, so that the first Resolve of each is quick. It returns an error with code Unavailable for each damaged image, joined; the others can
 // be used.
 func (s *Store) Verify(ctx context.Context) error {
 	ix, err := s.index.Load()
@@ -418,6 +426,7 @@ func (s *Store) Verify(ctx context.Context) error {
 		}
 		errs = append(errs, s.verify(ctx, &ix.Images[i]))
 	}
+	errs = append(errs, s.checked.Prune(func(digest string) bool { return ix.ByDigest(digest) != nil }))
 	return errors.Join(errs...)
 }
 

@@ -145,7 +145,7 @@ not made
 }
 
 func TestImageBuildFails(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.Start(t, "--pool-size", "0")
 	b, err := buildImage(t, s, client.ImageBuildOptions{Tag: "app"}, map[string]string{
 		"Dockerfile": "FROM modbox/base\nRUN echo one; \\\n  echo two >&2; exit 3\n",
 	})
@@ -161,7 +161,7 @@ func TestImageBuildFails(t *testing.T) {
 
 // TestImageBuildEndsWithItsClient: nothing of it goes on.
 func TestImageBuildEndsWithItsClient(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.Start(t, "--pool-size", "0")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := s.BuildImage(ctx, client.ImageBuildOptions{}, tarOf(t, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo begun; sleep 1000\n"}),

@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/modbox/modbox/images"
+	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 )
@@ -16,11 +19,31 @@ const (
 	standard = "modbox/code-exec" // the default image
 )
 
+// verify is done once in a test program.
+var verify sync.Once
+
+// verifiedImages returns the image store of the built images, with records that they are undamaged:
+// the servers of all tests that follow read none of them.
+func verifiedImages(t testing.TB) string {
+	t.Helper()
+	dir := imageDir(t)
+	verify.Do(func() {
+		store, err := image.Open(dir, images.FS, image.Options{})
+		if err == nil {
+			err = store.Verify(t.Context())
+		}
+		if err != nil {
+			t.Errorf("the built images: %v", err)
+		}
+	})
+	return dir
+}
+
 // shrinkDefaultImage changes an image store, which no server uses yet: the name of the default image
 // means the root filesystem of modbox/base.
 func shrinkDefaultImage(t testing.TB, dir string) {
 	t.Helper()
-	images := filepath.Join(dir, "images")
+	files := filepath.Join(dir, "images")
 	layout, err := archive.OpenLayout(filepath.Join(dir, "layout"))
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +51,7 @@ func shrinkDefaultImage(t testing.TB, dir string) {
 	if err := os.MkdirAll(filepath.Join(dir, "locks"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	table, err := index.Open(t.Context(), index.Options{Dir: dir, Lock: filepath.Join(dir, "locks", "index.lock"), Images: images, Layout: layout})
+	table, err := index.Open(t.Context(), index.Options{Dir: dir, Lock: filepath.Join(dir, "locks", "index.lock"), Images: files, Layout: layout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +64,7 @@ func shrinkDefaultImage(t testing.TB, dir string) {
 	if small == nil || large == nil {
 		t.Fatalf("the images %s and %s are not both built", base, standard)
 	}
-	file := filepath.Join(images, strings.TrimPrefix(large.Digest, "sha256:")+".erofs")
+	file := filepath.Join(files, strings.TrimPrefix(large.Digest, "sha256:")+".erofs")
 	record := *small
 	record.Name = standard
 	ix = ix.Keep(func(r *index.Record) bool { return r.Name == base })
