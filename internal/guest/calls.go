@@ -55,22 +55,37 @@ func New(sandboxes Sandboxes, d driver.Driver, answerTimeout time.Duration) *Cal
 }
 
 // Use returns the box of a running sandbox for a call into it. It waits for a sandbox that is
-// provisioning, and resumes a paused sandbox. Errors: NotFound; Ended, with the cause; the errors
-// of a resume.
+// provisioning, and resumes a paused sandbox, unless the caller may only read: a resume takes
+// memory and running time of the workspace. Errors: NotFound; Ended, with the cause; NotRunning; the
+// errors of a resume.
 func (g *Calls) Use(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, error) {
 	b, sb, err := g.sandboxes.Find(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}
-	return g.Enter(ctx, b, &sb)
+	if b == nil {
+		return nil, box.StateError(&sb)
+	}
+	wake := g.sandboxes.Wake
+	if c.ReadOnly {
+		wake = refuseResume
+	}
+	return b, g.awake(ctx, b, wake)
 }
 
-// Enter is Use for a sandbox that was found; b is nil if the sandbox has ended.
+// refuseResume stands for a resume when the caller may only read. Errors: NotRunning.
+func refuseResume(_ context.Context, b *box.Box) error {
+	return sandbox.Errorf(sandbox.NotRunning,
+		"sandbox %q is paused, and permission to read sandboxes does not resume it; resume it with a token that may write sandboxes", b.View().Sandbox.Name)
+}
+
+// Enter is Use for a sandbox that was found, by a caller that may write; b is nil if the sandbox has
+// ended.
 func (g *Calls) Enter(ctx context.Context, b *box.Box, sb *sandbox.Sandbox) (*box.Box, error) {
 	if b == nil {
 		return nil, box.StateError(sb)
 	}
-	return b, g.awake(ctx, b)
+	return b, g.awake(ctx, b, g.sandboxes.Wake)
 }
 
 // Exec starts a command in a running sandbox. ctx bounds the command's whole life. Soon after the

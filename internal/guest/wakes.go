@@ -28,10 +28,10 @@ func (w *Wakes) Resumed() bool { return w.resumed.Load() }
 // MemoryLost reports whether a call resumed a sandbox without its memory, from its files.
 func (w *Wakes) MemoryLost() bool { return w.memoryLost.Load() }
 
-// awake waits until the sandbox of b is provisioned, resumes it if it is paused, waits for the
-// operation that has the box, and notes the activity. Many callers at once wait for the same
+// awake waits until the sandbox of b is provisioned, resumes it with wake if it is paused, waits for
+// the operation that has the box, and notes the activity. Many callers at once wait for the same
 // resume.
-func (g *Calls) awake(ctx context.Context, b *box.Box) error {
+func (g *Calls) awake(ctx context.Context, b *box.Box, wake func(context.Context, *box.Box) error) error {
 	b.Activity.At(time.Now())
 	if !b.Busy() && b.View().Sandbox.State == sandbox.Running {
 		return nil
@@ -50,7 +50,7 @@ func (g *Calls) awake(ctx context.Context, b *box.Box) error {
 	default:
 		return box.StateError(&sb)
 	}
-	if err := g.sandboxes.Wake(ctx, b); err != nil {
+	if err := wake(ctx, b); err != nil {
 		return err
 	}
 	if w, ok := ctx.Value(wakesKey{}).(*Wakes); ok {

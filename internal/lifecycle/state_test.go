@@ -252,6 +252,28 @@ func TestResumeThatFailsLosesNothing(t *testing.T) {
 	}
 }
 
+func TestReadersDoNotResumeASandbox(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	s.write("p", "/tmp/a", "text")
+	reader := s.caller
+	reader.ReadOnly = true
+	if info, err := s.Guest().Stat(t.Context(), reader, "p", "/tmp/a"); err != nil || info.Size != 4 {
+		t.Errorf("Stat in the running sandbox = %+v, %v", info, err)
+	}
+	s.pause("p")
+	if _, err := s.Guest().Stat(t.Context(), reader, "p", "/tmp/a"); sandbox.CodeOf(err) != sandbox.NotRunning {
+		t.Errorf("Stat in the paused sandbox by a reader: %v, want code not_running", err)
+	}
+	if sb := s.get("p"); sb.State != sandbox.Paused {
+		t.Errorf("after the reader's call the sandbox is %s, want paused", sb.State)
+	}
+	if _, err := s.Guest().Stat(t.Context(), s.caller, "p", "/tmp/a"); err != nil {
+		t.Errorf("Stat in the paused sandbox by a writer: %v", err)
+	}
+}
+
 func TestIdle(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
