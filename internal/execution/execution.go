@@ -149,7 +149,7 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 	defer cu.Clean()
 	e := sandbox.Execution{
 		ID: sandbox.NewExecutionID(), Sandbox: b.ID, Workspace: c.Workspace, Kind: req.Kind,
-		Argv: req.argv(bash), State: sandbox.ExecutionQueued, TTY: req.TTY != nil, OneShot: oneShot,
+		Argv: sandbox.RecordedCommand(req.argv(bash)), State: sandbox.ExecutionQueued, TTY: req.TTY != nil, OneShot: oneShot,
 		Stdin:     req.StdinStream,
 		Stdout:    sandbox.StreamRef{ID: sandbox.NewStreamID(), Off: req.StdoutOff},
 		Stderr:    sandbox.StreamRef{ID: sandbox.NewStreamID(), Off: req.StderrOff},

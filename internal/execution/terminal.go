@@ -70,7 +70,7 @@ func (t *Terminal) Write(ctx context.Context, p []byte) error {
 	if !t.Execution.TTY {
 		return sandbox.Errorf(sandbox.Conflict, "the execution has no terminal: write to its stdin stream")
 	}
-	if t.x == nil {
+	if t.x == nil || t.x.view().State.Ended() { // recorded, before the input is closed
 		return errExecutionEnded
 	}
 	_, err := t.x.typed.Write(ctx, p)

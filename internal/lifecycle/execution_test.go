@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
@@ -178,6 +179,46 @@ func TestTerminalOfACallerWhoLeft(t *testing.T) {
 		if sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Errorf("%s: %v, want unavailable", what, err)
 		}
+	}
+}
+
+// TestTerminalOfAnEndedExecution writes to a terminal right after its end was seen.
+func TestTerminalOfAnEndedExecution(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	req := shell("exec cat")
+	req.TTY = &agentapi.Size{Rows: 24, Cols: 80}
+	for range 20 {
+		e := s.startExecution("a", req)
+		term, err := s.Executions().Terminal(t.Context(), s.caller, e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := term.Signal(t.Context(), 9); err != nil {
+			t.Fatal(err)
+		}
+		s.ended(e.ID)
+		if err := term.Write(t.Context(), []byte("late")); sandbox.CodeOf(err) != sandbox.Conflict {
+			t.Fatalf("Write after the end: %v, want conflict", err)
+		}
+	}
+}
+
+func TestRecordsKeepTheBeginningOfACommand(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	long := "printf done #" + strings.Repeat("é", 50_000)
+	e := s.ended(s.startExecution("a", execution.Request{Argv: []string{"/bin/sh", "-c", long}}).ID)
+	if out := s.read(e.Stdout.ID, 0); out != "done" {
+		t.Errorf("output %q: the whole command must run", out)
+	}
+	total := 0
+	for _, arg := range e.Argv {
+		total += len(arg)
+	}
+	last := e.Argv[len(e.Argv)-1]
+	if total > sandbox.CommandRecordMax+len("…") || total < sandbox.CommandRecordMax-100 || !strings.HasSuffix(last, "é…") || !utf8.ValidString(last) {
+		t.Errorf("the record has %d bytes of the command and ends with %q", total, last[max(len(last)-10, 0):])
 	}
 }
 

@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"crypto/rand"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Limits of executions and streams.
@@ -11,6 +13,7 @@ const (
 	ExecutionsRunning = 64        // executions of one sandbox that have not ended
 	ExecutionFiles    = 1000      // files written before a command
 	ExecutionFilesMax = 32 << 20  // bytes of them together
+	CommandRecordMax  = 4 << 10   // bytes of a command that its record keeps
 	StreamMax         = 64 << 20  // bytes kept of one output, unless the server says otherwise
 	StdinMax          = 256 << 20 // bytes of one input stream
 	InputStreamsMax   = 32        // input streams of one user that no command has been given
@@ -92,8 +95,9 @@ type Execution struct {
 	Sandbox   ID
 	Workspace WorkspaceID
 	Kind      ExecutionKind
-	Argv      []string
-	State     ExecutionState
+	// Argv is the beginning of the program and its arguments, see [RecordedCommand].
+	Argv  []string
+	State ExecutionState
 	// ExitCode is the exit code of the command, 128+signal when a signal ended it; nil while it is
 	// unknown, which may be for ever.
 	ExitCode *int
@@ -117,6 +121,24 @@ type Execution struct {
 	EndedAt   time.Time // zero until it ended
 	// Duration is how long it ran, as measured in the sandbox; 0 when that is not known.
 	Duration time.Duration
+}
+
+// RecordedCommand returns the part of a command that its record keeps: the arguments up to
+// [CommandRecordMax] bytes, counting one more for each. It cuts the argument that does not fit between
+// characters, adds "…", and drops the arguments after it. A command may have 256 KiB, and a list
+// hundreds of records.
+func RecordedCommand(argv []string) []string {
+	free := CommandRecordMax
+	for i, arg := range argv {
+		if free -= len(arg) + 1; free < 0 {
+			kept := arg[:max(len(arg)+free, 0)]
+			for len(kept) > 0 && !utf8.RuneStart(arg[len(kept)]) {
+				kept = kept[:len(kept)-1]
+			}
+			return append(slices.Clone(argv[:i]), kept+"…")
+		}
+	}
+	return slices.Clone(argv)
 }
 
 // StreamRef is an output of an execution.

@@ -2739,7 +2739,7 @@ export interface components {
              * @enum {string}
              */
             kind: "exec" | "job";
-            /** @description Program and arguments. */
+            /** @description Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis (U+2026). */
             command: string[];
             /**
              * @description Where it is in its life; the last four are for good.

@@ -749,7 +749,7 @@ export interface Execution {
   sandboxId: string;
   /** How its end is judged. */
   kind: "exec" | "job";
-  /** Program and arguments. */
+  /** Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis (U+2026). */
   command: string[];
   /** Where it is in its life; the last four are for good. */
   state: ExecutionState;

@@ -483,7 +483,8 @@ class Execution:
     sandbox_id: str = _required()
     #: How its end is judged.
     kind: Literal["exec", "job"] = _required()
-    #: Program and arguments.
+    #: Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis
+    #: (U+2026).
     command: List[str] = field(default_factory=list)
     #: Where it is in its life; the last four are for good.
     state: Literal["queued", "running", "completed", "failed", "timeout", "cancelled"] = _required()
