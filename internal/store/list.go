@@ -11,7 +11,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// ListSandboxes returns a page of a workspace's sandboxes, newest first.
+// The columns of lists, without variables: no list shows them, and to decrypt them takes most of its time.
+var (
+	listedSandboxColumns  = strings.Replace(sandboxColumns, " env,", " '{}',", 1)
+	listedSnapshotColumns = strings.Replace(snapshotColumns, " s.env,", " '{}',", 1)
+)
+
+// ListSandboxes returns a page of a workspace's sandboxes, newest first, without their variables.
 //
 // Errors: Invalid, naming limit, cursor or state.
 func (s *Store) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (page.Page[sandbox.Sandbox], error) {
@@ -35,7 +41,7 @@ func (s *Store) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f san
 		key:  func(sb sandbox.Sandbox) []any { return []any{nanos(sb.CreatedAt), string(sb.ID)} },
 		read: s.querySandboxes,
 	}
-	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+sandboxColumns+" FROM sandboxes", q)
+	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+listedSandboxColumns+" FROM sandboxes", q)
 }
 
 // listing is a list whose pages are selected by the sort key of the last item of the

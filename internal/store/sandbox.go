@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	sandboxColumns = `id, workspace_id, name, host_label, state, cause_code, cause_message, image, image_digest,
-		env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by,
+	sandboxColumns = `id, workspace_id, name, host_label, state, cause_code, cause_message, image, image_digest, env, labels,
+		memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by,
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,

@@ -106,6 +106,13 @@ func TestVariablesAreEncrypted(t *testing.T) {
 	if _, err := s.SandboxByID(t.Context(), c.Sandbox.ID); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("variables with another key: %v, want code %s", err, sandbox.Unavailable)
 	}
+	// Lists decrypt none.
+	if p, err := s.ListSandboxes(t.Context(), ws, sandbox.Filter{}); err != nil || len(p.Items) != 1 || p.Items[0].Env != nil {
+		t.Errorf("list of sandboxes = %+v, %v; want the sandbox without its variables", p.Items, err)
+	}
+	if p, err := s.Snapshots(t.Context(), ws, sandbox.SnapshotFilter{}); err != nil || len(p.Snapshots) != 1 || p.Snapshots[0].Env != nil {
+		t.Errorf("list of snapshots = %+v, %v; want the snapshot without its variables", p.Snapshots, err)
+	}
 }
 
 // TestVariablesEndWithTheSandbox looks at the row itself.

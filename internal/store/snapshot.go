@@ -221,7 +221,7 @@ func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox
 	if f.Ascending {
 		list.order = sort.column
 	}
-	p, err := list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+snapshotColumns+snapshotTables, q)
+	p, err := list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+listedSnapshotColumns+snapshotTables, q)
 	if err != nil {
 		return sandbox.SnapshotPage{}, err
 	}
