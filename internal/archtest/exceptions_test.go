@@ -7,7 +7,6 @@ var (
 		"internal/agent":         51,
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
-		"internal/lifecycle":     41,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.

@@ -47,7 +47,7 @@ func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 	if err := s.mayCheckpoint(b, cp.Name); err != nil {
 		return err
 	}
-	defer func() { s.metrics.op(box.Checkpoint, begin, err) }()
+	defer func() { s.metrics.Operation(box.Checkpoint, begin, err) }()
 	err = s.saved.Make(s.ctx, b.ID, cp.ID, func(path string) error { return s.saveTo(b, path, driver.CheckpointOptions{Layer: true}) })
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, c sandbox.Caller, ref, 
 	err = b.Exclusively(ctx, box.Restore, func() error {
 		begin := time.Now()
 		err := s.restoreTo(b, checkpoint)
-		s.metrics.op(box.Restore, begin, err)
+		s.metrics.Operation(box.Restore, begin, err)
 		return err
 	})
 	return b.Sandbox(), err

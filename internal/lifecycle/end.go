@@ -167,7 +167,7 @@ func (s *Service) destroy(b *entry) {
 	if err != nil {
 		return
 	}
-	s.metrics.ends.WithLabelValues(string(ended.Cause.Code)).Inc()
+	s.metrics.Ended(ended.Cause.Code)
 	s.boxes.Remove(b.Box)
 	s.networks.Unpublish(b.Box)
 	b.Lock()

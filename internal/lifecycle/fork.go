@@ -55,7 +55,7 @@ func (s *Service) Fork(ctx context.Context, c sandbox.Caller, ref string, req Fo
 		defer close(done)
 		begin := time.Now()
 		err = f.run()
-		s.metrics.op(box.Fork, begin, err)
+		s.metrics.Operation(box.Fork, begin, err)
 	}) {
 		return nil, box.ErrClosed // the next server ends them
 	}

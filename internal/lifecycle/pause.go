@@ -101,14 +101,14 @@ func (s *Service) pause(b *entry, why string) error {
 	id = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
 	s.unwatch(b)
 	if err := s.save(b, s.saved.Path(b.ID, id), driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
-		s.metrics.op(box.Pause, begin, err)
+		s.metrics.Operation(box.Pause, begin, err)
 		return s.pauseFailed(b, err)
 	}
 	data := map[string]string{"took_ms": milliseconds(time.Since(begin))}
 	if err := s.recordPaused(b, "its memory and files are saved", data); err != nil {
 		return err // the sweep, or the next server, records it
 	}
-	s.metrics.op(box.Pause, begin, nil)
+	s.metrics.Operation(box.Pause, begin, nil)
 	return nil
 }
 

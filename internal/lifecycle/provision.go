@@ -180,7 +180,7 @@ func (s *Service) recordRunning(b *entry, img *spec.Image) error {
 	b.Set(sb)
 	b.Activity.At(now)
 	s.armTimer(b)
-	s.metrics.created.Observe(took.Seconds())
+	s.metrics.Created(took)
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string,
 	from = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
 	back, err := s.bringBackOrAnew(b, s.saved.Path(b.ID, from), lost, memory)
 	if err != nil {
-		s.metrics.op(box.Resume, begin, err)
+		s.metrics.Operation(box.Resume, begin, err)
 		return s.resumeFailed(b, err)
 	}
 	now := time.Now().UTC()
@@ -82,7 +82,7 @@ func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string,
 	if err != nil {
 		return err // settled later: as the row says
 	}
-	s.metrics.op(box.Resume, begin, nil)
+	s.metrics.Operation(box.Resume, begin, nil)
 	s.goesOn(b, now, before, from)
 	return nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/stream"
+	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/modbox/modbox/internal/usage"
 	"github.com/modbox/modbox/internal/warmbox"
 	"github.com/modbox/modbox/internal/workbox"
@@ -147,7 +148,7 @@ type Service struct {
 	environments *environment.Service
 	networks     *network.Service
 	log          *slog.Logger
-	metrics      *metrics
+	metrics      *telemetry.Metrics
 
 	guest      *guest.Calls
 	executions *execution.Service
@@ -259,7 +260,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
 	s.savedSweeper = checkpoint.NewSweeper(s.saved, s.quarantine, owners{s})
-	if s.metrics, err = newMetrics(s.boxes, s.pool, quota.NewCollector(s.store, cfg.Promise), deps.Metrics); err != nil {
+	if s.metrics, err = telemetry.New(deps.Metrics, s.boxes.Count, s.pool, quota.NewCollector(s.store, cfg.Promise)); err != nil {
 		s.work.Cancel()
 		return nil, err
 	}
@@ -305,7 +306,7 @@ func (s *Service) newSnapshots(deps Deps) {
 	}
 	s.snapshots = snapshot.New(snapshot.Config{
 		MaxSnapshots: s.cfg.MaxSnapshots, MaxBytes: s.cfg.MaxSnapshotBytes, MinFreeDisk: s.cfg.MinFreeDisk, WriteTimeout: s.cfg.ImageTimeout,
-		SpoolDir: s.cfg.SpoolDir, Observe: func(begin time.Time, err error) { s.metrics.op(box.Snapshot, begin, err) },
+		SpoolDir: s.cfg.SpoolDir, Observe: func(begin time.Time, err error) { s.metrics.Operation(box.Snapshot, begin, err) },
 	}, snapshot.Deps{
 		Records: deps.Snapshots, Drafts: deps.Drafts, Sandboxes: s, Images: s.images, Layers: layers, Saved: s.saved, Boxes: s.workboxes,
 		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Logger: s.log,
@@ -377,7 +378,7 @@ func (s *Service) Close(ctx context.Context) error {
 		_ = b.Agent.Close() // does not fail
 		b.Link.Disconnect(true)
 	}
-	s.metrics.unregister()
+	s.metrics.Unregister()
 	if err := s.work.Wait(ctx); err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func (s *Service) destroyOrphan(id sandbox.ID) {
 		s.logSweep("destroy box "+string(id), err)
 		return
 	}
-	s.metrics.orphans.Inc()
+	s.metrics.Orphan()
 }
 
 // purge deletes everything whose retention time has passed.

@@ -1,19 +1,27 @@
-package lifecycle
+// Package telemetry has the numbers for Prometheus about the life of sandboxes: how many there are,
+// how long their operations took, how they ended.
+package telemetry
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/modbox/modbox/internal/box"
-	"github.com/modbox/modbox/internal/pool"
-	"github.com/modbox/modbox/internal/quota"
-	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/warmbox"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// metrics are the service's numbers for Prometheus.
-type metrics struct {
+// Pool is the pool of warm boxes.
+type Pool interface {
+	// Size returns the number of boxes that the pool is to have; 0 turns it off.
+	Size() int
+	// Len returns the number of boxes that wait for a sandbox.
+	Len() int
+}
+
+// Metrics are the numbers. They are safe for concurrent use.
+type Metrics struct {
 	created prometheus.Histogram
 	ends    *prometheus.CounterVec
 	orphans prometheus.Counter
@@ -24,9 +32,10 @@ type metrics struct {
 	registered []prometheus.Collector
 }
 
-// newMetrics makes the metrics and registers them with r, when that is not nil.
-func newMetrics(x *box.Index[*entry], p *pool.Pool[warmbox.Box], promises quota.Collector, r prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
+// New makes the metrics and registers them with r, when that is not nil, together with others. The
+// function count returns the number of live sandboxes in each state.
+func New(r prometheus.Registerer, count func() map[sandbox.State]int, p Pool, others ...prometheus.Collector) (*Metrics, error) {
+	m := &Metrics{
 		created: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modbox_sandbox_create_seconds",
 			Help:    "Time from the request for a sandbox until it was running.",
@@ -50,14 +59,15 @@ func newMetrics(x *box.Index[*entry], p *pool.Pool[warmbox.Box], promises quota.
 	for _, cause := range sandbox.Causes {
 		m.ends.WithLabelValues(string(cause)) // so that each is there before its first time
 	}
-	collectors := append(m.pool(p), m.created, m.ends, m.orphans, m.ops, stateCollector{x}, promises)
+	collectors := append(m.pool(p), m.created, m.ends, m.orphans, m.ops, stateCollector{count})
+	collectors = append(collectors, others...)
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range collectors {
 		if err := r.Register(c); err != nil {
-			m.unregister()
-			return nil, fmt.Errorf("register lifecycle metrics: %w", err)
+			m.Unregister()
+			return nil, fmt.Errorf("register the metrics of sandboxes: %w", err)
 		}
 		m.registered = append(m.registered, c)
 	}
@@ -65,7 +75,7 @@ func newMetrics(x *box.Index[*entry], p *pool.Pool[warmbox.Box], promises quota.
 }
 
 // pool makes the metrics of the pool, if there is one.
-func (m *metrics) pool(p *pool.Pool[warmbox.Box]) []prometheus.Collector {
+func (m *Metrics) pool(p Pool) []prometheus.Collector {
 	if p.Size() == 0 {
 		return nil
 	}
@@ -73,16 +83,16 @@ func (m *metrics) pool(p *pool.Pool[warmbox.Box]) []prometheus.Collector {
 		Name: "modbox_pool_creates_total",
 		Help: "New sandboxes, by whether the pool had a started box for them (hit) or one was made (miss).",
 	}, []string{"outcome"})
-	m.pooled(true, 0)
-	m.pooled(false, 0)
+	m.FromPool(true, 0)
+	m.FromPool(false, 0)
 	return []prometheus.Collector{m.taken, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "modbox_pool_boxes",
 		Help: "Started boxes that wait for a sandbox.",
 	}, func() float64 { return float64(p.Len()) })}
 }
 
-// pooled adds n to the sandboxes that got a box of the pool, or did not.
-func (m *metrics) pooled(hit bool, n float64) {
+// FromPool counts n sandboxes that got a box of the pool, or, if hit is false, did not.
+func (m *Metrics) FromPool(hit bool, n int) {
 	if m.taken == nil {
 		return
 	}
@@ -90,11 +100,20 @@ func (m *metrics) pooled(hit bool, n float64) {
 	if hit {
 		outcome = "hit"
 	}
-	m.taken.WithLabelValues(outcome).Add(n)
+	m.taken.WithLabelValues(outcome).Add(float64(n))
 }
 
-// op notes an operation that began at some time and has ended.
-func (m *metrics) op(kind box.OperationKind, begin time.Time, err error) {
+// Created observes that a sandbox runs, the time took after the request for it.
+func (m *Metrics) Created(took time.Duration) { m.created.Observe(took.Seconds()) }
+
+// Ended counts a sandbox that ended.
+func (m *Metrics) Ended(cause sandbox.CauseCode) { m.ends.WithLabelValues(string(cause)).Inc() }
+
+// Orphan counts a box without a sandbox.
+func (m *Metrics) Orphan() { m.orphans.Inc() }
+
+// Operation observes an operation that began at some time and has ended now.
+func (m *Metrics) Operation(kind box.OperationKind, begin time.Time, err error) {
 	outcome := "ok"
 	if err != nil {
 		outcome = "error"
@@ -102,14 +121,15 @@ func (m *metrics) op(kind box.OperationKind, begin time.Time, err error) {
 	m.ops.WithLabelValues(string(kind), outcome).Observe(time.Since(begin).Seconds())
 }
 
-func (m *metrics) unregister() {
+// Unregister ends the registration of the metrics.
+func (m *Metrics) Unregister() {
 	for _, c := range m.registered {
 		m.registry.Unregister(c)
 	}
 }
 
 // stateCollector counts live sandboxes by state when it is asked.
-type stateCollector struct{ boxes *box.Index[*entry] }
+type stateCollector struct{ count func() map[sandbox.State]int }
 
 var stateDesc = prometheus.NewDesc("modbox_sandboxes", "Sandboxes that have not ended, by state.", []string{"state"}, nil)
 
@@ -118,7 +138,7 @@ func (stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- stateDesc }
 
 // Collect implements [prometheus.Collector].
 func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
-	counts := c.boxes.Count()
+	counts := c.count()
 	for _, state := range sandbox.States {
 		if !state.Ended() {
 			ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(counts[state]), string(state))
