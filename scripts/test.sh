@@ -23,7 +23,7 @@ GOFLAGS="$(go env GOFLAGS) -trimpath -vet=off"
 export GOFLAGS CGO_ENABLED=0
 
 # The packages with concurrency worth the race detector (which needs cgo).
-racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,eviction,execution,fairsem,guest,lifecycle,pool,prepare,proxy,quota,spool,store,stream,workbox}/... ./internal/driver/{drivertest,fake}/...)
+racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,eviction,execution,fairsem,guest,lifecycle,mcp,mcphttp,pool,prepare,proxy,quota,spool,store,stream,workbox}/... ./internal/driver/{drivertest,fake}/...)
 
 suite_lint() { scripts/lint.sh; }
 # What the race suite runs is not run twice.
@@ -53,6 +53,8 @@ suite_sdks() { use_cached_images && scripts/with-server.sh scripts/test-sdks.sh;
 suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server.
 suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/run.sh; }
+# The official MCP client against a real server, over both transports.
+suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL; and development servers
 # in a sandbox, opened in a browser of this machine.
 suite_browser() { use_cached_images && cached_images browser chromium && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
@@ -63,7 +65,7 @@ suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; 
 # The lanes. The suites that install or build the packages of the TypeScript SDK are in one lane.
 computing=(race go lint python images)
 sandboxed=(system gvisor docker)
-clients=(typescript release sdks seeds examples agentuity browser)
+clients=(typescript release sdks seeds examples agentuity mcp browser)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of

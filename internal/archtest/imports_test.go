@@ -77,16 +77,19 @@ var mayImport = map[string][]string{
 	"client/wire":             {},
 	"client":                  {"client/wire"},
 	"client/sandbox":          {"client", "client/wire"},
+	"internal/mcp":            {"client", "client/sandbox"},
+	"internal/mcphttp":        {"client", "internal/api", "internal/auth", "internal/mcp", "internal/sandbox"},
 	"internal/archtest":       {},
 
 	// The command line. Its root and the commands over the API know little of the server;
 	// account and image also work on the directories of a server, without it.
 	"cmd/modbox":            {"internal/cli"},
-	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/image", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot"},
+	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/image", "internal/cli/mcp", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot"},
 	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image/phase", "internal/statedir"},
 	"internal/cli/tree":     {},
 	"internal/cli/code":     {"client", "client/sandbox", "internal/cli/base"},
 	"internal/cli/sandbox":  {"client", "internal/cli/base", "internal/cli/image", "internal/cli/tree", "internal/image/phase"},
+	"internal/cli/mcp":      {"internal/cli/base", "internal/mcp"},
 	"internal/cli/snapshot": {"client", "internal/cli/base", "internal/cli/tree", "internal/image/phase"},
 	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/image/recipe", "internal/sandbox", "internal/server", "internal/statedir", "internal/image/phase", "internal/image/spec"},
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/server", "internal/statedir", "internal/store", "internal/account"},
@@ -99,7 +102,7 @@ var mayImport = map[string][]string{
 	"internal/server/services": {
 		"internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
-		"internal/store", "internal/stream", "internal/api", "internal/dialect",
+		"internal/store", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp",
 	},
 
 	// Images, and the network that guests and registries are reached by.
@@ -138,7 +141,7 @@ var mayImport = map[string][]string{
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {"internal/prepare", "internal/store/imagerows",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
-		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/server/services", "internal/image/phase", "internal/image/spec",
+		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},
 }
 

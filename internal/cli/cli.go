@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/cli/code"
 	"github.com/modbox/modbox/internal/cli/image"
+	"github.com/modbox/modbox/internal/cli/mcp"
 	"github.com/modbox/modbox/internal/cli/operator"
 	"github.com/modbox/modbox/internal/cli/sandbox"
 	"github.com/modbox/modbox/internal/cli/snapshot"
@@ -141,7 +142,7 @@ named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 			root.AddCommand(cmd)
 		}
 	}
-	add(groupUse, sandbox.NewRunCommand(env), sandbox.NewCreateCommand(env), sandbox.NewListCommand(env), sandbox.NewGetCommand(env), sandbox.NewExecCommand(env), sandbox.NewAttachCommand(env), code.NewCodeCommand(env), code.NewReplCommand(env), code.NewContextsCommand(env), sandbox.NewJobsCommand(env), sandbox.NewLogsCommand(env), sandbox.NewCancelCommand(env), sandbox.NewEnvCommand(env), sandbox.NewCopyCommand(env), sandbox.NewFilesCommand(env), sandbox.NewWatchCommand(env),
+	add(groupUse, sandbox.NewRunCommand(env), sandbox.NewCreateCommand(env), sandbox.NewListCommand(env), sandbox.NewGetCommand(env), sandbox.NewExecCommand(env), sandbox.NewAttachCommand(env), code.NewCodeCommand(env), code.NewReplCommand(env), code.NewContextsCommand(env), mcp.NewMCPCommand(env), sandbox.NewJobsCommand(env), sandbox.NewLogsCommand(env), sandbox.NewCancelCommand(env), sandbox.NewEnvCommand(env), sandbox.NewCopyCommand(env), sandbox.NewFilesCommand(env), sandbox.NewWatchCommand(env),
 		sandbox.NewRemoveCommand(env), sandbox.NewPauseCommand(env), sandbox.NewResumeCommand(env), sandbox.NewCheckpointCommand(env), snapshot.NewSnapshotCommand(env), sandbox.NewForkCommand(env), sandbox.NewUpdateCommand(env), sandbox.NewWaitCommand(env), sandbox.NewEventsCommand(env), sandbox.NewStatsCommand(env), sandbox.NewUsageCommand(env), sandbox.NewNetworkCommand(env), sandbox.NewPortCommand(env), image.NewBuildCommand(env), image.NewImagesCommand(env), image.NewRuntimesCommand(env), image.NewCatalogueCommand(env), image.NewRegistryCommand(env), account.NewTokenCommand(env), account.NewWorkspaceCommand(env), account.NewLoginCommand(env), account.NewLogoutCommand(env), account.NewSessionCommand(env), account.NewWhoamiCommand(env))
 	add(groupServe, operator.NewServerCommand(env), account.NewUserCommand(env), operator.NewAuditCommand(env), operator.NewBackupCommand(env), operator.NewRestoreCommand(env), operator.NewQuarantineCommand(env), operator.NewSecretsCommand(env), operator.NewDoctorCommand(env), newOpenapiCommand(env), newVersionCommand(env))
 	return root

@@ -40,6 +40,7 @@ type Config struct {
 	HTTP HTTP `yaml:"http"`
 
 	Connections Connections `yaml:"connections"`
+	MCP         MCP         `yaml:"mcp"`
 	Metrics     Metrics     `yaml:"metrics"`
 
 	Sandbox Sandbox `yaml:"sandbox"`
@@ -231,6 +232,7 @@ func Default() Config {
 			DrainTimeout:    Duration(20 * time.Second),
 		},
 		Connections: Connections{Max: 10_000, MaxPerAddress: 500, MaxPerUser: 2000},
+		MCP:         MCP{MaxSessions: 1000, MaxSessionsPerWorkspace: 200, MaxSessionsPerUser: 50, IdleTimeout: Duration(30 * time.Minute)},
 		Metrics:     Metrics{Access: "loopback"},
 		Sandbox: Sandbox{
 			DefaultMemory:    512 << 20,
@@ -383,6 +385,10 @@ func (c *Config) validate() error {
 	within(bad, "connections.max_per_address", c.Connections.MaxPerAddress, 0, 1<<20)
 	within(bad, "connections.max_per_user", c.Connections.MaxPerUser, 0, 1<<20)
 	within(bad, "connections.max_sandbox_urls", c.Connections.MaxSandboxURLs, 0, c.Connections.Max)
+	within(bad, "mcp.max_sessions", c.MCP.MaxSessions, 0, 1<<20)
+	within(bad, "mcp.max_sessions_per_workspace", c.MCP.MaxSessionsPerWorkspace, 0, 1<<20)
+	within(bad, "mcp.max_sessions_per_user", c.MCP.MaxSessionsPerUser, 0, 1<<20)
+	within(bad, "mcp.idle_timeout", c.MCP.IdleTimeout, Duration(time.Minute), Duration(24*time.Hour))
 	c.validateLimits(bad)
 	return errors.Join(errs...)
 }

@@ -131,10 +131,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	clients := conns.New(connectionLimits(cfg, log), cfg.HTTP.TrustedProxies)
 	p.metrics.MustRegister(connectionMetrics{clients})
-	handler, err := p.handler(cfg, clients, log, &cu)
+	front, err := p.front(cfg, clients, log)
 	if err != nil {
 		return nil, err
 	}
+	cu.Add(front.Close)
 	if err := p.Services.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -145,11 +146,13 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 			log.Error("background work did not end in time", "error", err)
 		}
 	})
+	cu.Add(front.EndSessions)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, http: httpServer(handler, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, http: httpServer(front, clients, log)}
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
+	s.http.RegisterOnShutdown(front.EndSessions)                // whose streams last as long as their clients want
 	s.release = cu.Release()
 	return s, nil
 }
@@ -257,8 +260,8 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 	}, nil
 }
 
-// handler returns the handler of all requests.
-func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
+// front returns the handler of all requests.
+func (p *parts) front(cfg config.Config, clients *conns.Tracker, log *slog.Logger) (*services.Front, error) {
 	deps := p.API()
 	deps.Metrics = promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{})
 	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady}
@@ -271,12 +274,8 @@ func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Log
 	if cfg.Log.Requests != "off" {
 		front.Requests.Access = log
 	}
-	h, release, err := p.Handler(v1, front)
-	if err != nil {
-		return nil, err
-	}
-	cu.Add(release)
-	return h, nil
+	front.MCP.Version = p.version
+	return p.Handler(v1, front)
 }
 
 // verifyImages checks the images in the background, so that the first sandbox of each image need

@@ -22,6 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/registry"
@@ -185,6 +186,9 @@ func edgeConfig(cfg config.Config, urls proxy.URLs) services.Edge {
 		Proxy: proxyConfig(cfg, urls), URLAccess: sandbox.URLAccess(cfg.Sandbox.URLAccess),
 		Requests: edge.Options{AccessURLs: cfg.Log.Requests == "all"}, TrustedProxies: cfg.HTTP.TrustedProxies,
 		Origins: cfg.HTTP.CORSOrigins.Strings(),
+		MCP: mcphttp.Config{
+			MaxSessions: cfg.MCP.MaxSessions, PerWorkspace: cfg.MCP.MaxSessionsPerWorkspace, PerUser: cfg.MCP.MaxSessionsPerUser, IdleTimeout: cfg.MCP.IdleTimeout.Std(),
+		},
 	}
 }
 

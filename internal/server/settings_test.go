@@ -67,6 +67,7 @@ var otherValues = map[string]string{
 	"capacity.memory_overcommit": "1.5", "capacity.memory_reserve": "1Gi", "capacity.disk_overcommit": "1.5",
 	"connections.max": "70", "connections.max_per_address": "7", "connections.max_per_user": "7", "connections.max_sandbox_urls": "7",
 	"http.path_urls": "off", "http.cors_origins": "https://seven.test", "metrics.access": "token",
+	"mcp.max_sessions": "7", "mcp.max_sessions_per_workspace": "7", "mcp.max_sessions_per_user": "7", "mcp.idle_timeout": "7m",
 	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }
 

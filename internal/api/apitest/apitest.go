@@ -28,6 +28,7 @@ import (
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
@@ -54,6 +55,8 @@ type Server struct {
 	// Services are the services of a real server over the fake driver, without images, and with a
 	// registry that accepts [RegistryPassword].
 	*services.Services
+	// Front is the handler of all requests.
+	Front *services.Front
 	// Service is Services.Lifecycle.
 	Service *lifecycle.Service
 	// Images are the images that workspaces build; empty at first.
@@ -132,14 +135,15 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	}
 	s.API, err = api.New(config, deps)
 	check()
-	handler, release, err := s.Handler(s.API, services.Edge{Proxy: proxy.Config{URLs: urls}, Requests: edge.Options{Logger: logger}})
+	s.Front, err = s.Handler(s.API, services.Edge{Proxy: proxy.Config{URLs: urls}, Requests: edge.Options{Logger: logger}, MCP: mcphttp.Config{MaxSessions: 4, PerWorkspace: 3, PerUser: 2, Version: "test"}})
 	check()
-	front.Config.Handler = handler
+	front.Config.Handler = s.Front
 	front.Start()
 	s.HTTP = front.Client()
 	t.Cleanup(func() {
+		s.Front.EndSessions()
 		front.Close()
-		release()
+		s.Front.Close()
 		// Sandboxes outlive a server by design; the sandboxes of a test end here.
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

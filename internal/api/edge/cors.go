@@ -20,8 +20,8 @@ func AllowOrigins(origins []string, next http.Handler) http.Handler {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "Range", "X-Workspace-Id"},
-		ExposedHeaders: []string{RequestIDHeader, "Content-Range", "Retry-After", "Modbox-Auto-Resumed", "Modbox-Memory-Lost"},
+		AllowedHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Mcp-Protocol-Version", "Mcp-Session-Id", "Range", "X-Workspace-Id"},
+		ExposedHeaders: []string{RequestIDHeader, "Content-Range", "Mcp-Session-Id", "Retry-After", "Modbox-Auto-Resumed", "Modbox-Memory-Lost"},
 		MaxAge:         corsMaxAge,
 	}).Handler(next)
 }

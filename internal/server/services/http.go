@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/modbox"
+	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -37,18 +38,49 @@ type Edge struct {
 	Origins []string
 	// TrustedProxies are the addresses whose X-Forwarded headers count.
 	TrustedProxies []netip.Prefix
+	// MCP bounds MCP sessions; URL and Origins are set by [Services.Handler].
+	MCP mcphttp.Config
 }
 
+// Front is the handler of all requests. Make it with [Services.Handler].
+type Front struct {
+	http.Handler
+
+	sessions *mcphttp.Handler
+	proxy    *proxy.Proxy
+}
+
+// EndSessions ends the MCP sessions with their sandboxes, and refuses others. It must be called
+// before the services close.
+func (f *Front) EndSessions() { f.sessions.Close() }
+
+// Close closes the connections to sandboxes.
+func (f *Front) Close() { f.proxy.Close() }
+
 // Handler returns the handler of all requests: requests to the URLs of sandboxes go through a
-// proxy, all others to v1. release closes the connections of the proxy.
-func (s *Services) Handler(v1 http.Handler, cfg Edge) (_ http.Handler, release func(), err error) {
+// proxy, requests of MCP sessions to tools that call v1, and all others to v1.
+func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	access := modbox.Access{Server: cfg.URLAccess, Workspaces: s.ports.Store, Tokens: s.Auth}
 	p, err := proxy.New(cfg.Proxy, proxy.Deps{
 		Sandboxes: s.Lifecycle, Ports: s.Lifecycle.Networks(), Dialer: s.Lifecycle.Guest(), Routes: modbox.NewDataPlane(s.Lifecycle, access, s.Audit), Links: s.Links, Tokens: s.Auth, Logger: s.ports.Logger,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cfg.Requests.Memory = s.Lifecycle.Memory()
-	return auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, v1)))), p.Close, nil
+	inner := cfg.Requests
+	inner.Admission = nil // the request of the session counts
+	cfg.MCP.URL, cfg.MCP.Origins = s.urls.Server(), cfg.Origins
+	sessions := mcphttp.New(cfg.MCP, inner.Wrap(v1), s.ports.Logger)
+	mux := s.Auth.NewMux(s.Audit)
+	// The requests that a session makes are recorded.
+	mux.Handle(mcphttp.Path, auth.Rule{Needs: auth.SignedIn, Action: auth.NotRecorded, Fail: edge.Error}, sessions)
+	mux.Handle("/", auth.Rule{Needs: auth.Public}, v1)
+	if err := mux.Err(); err != nil {
+		return nil, err
+	}
+	return &Front{
+		Handler:  auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, mux)))),
+		sessions: sessions, proxy: p,
+	}, nil
 }

@@ -1,0 +1,2 @@
+// Package mcp has the command that serves an AI application on this machine.
+package mcp
