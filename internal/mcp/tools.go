@@ -97,7 +97,7 @@ func (s *Session) addTools() {
 	tool(s, "create_sandbox", "Create a sandbox", "Make another sandbox, and return its id for the argument \"sandbox\" of other tools. It outlives this session until its ttl is over.", changing, s.createSandbox)
 	tool(s, "list_sandboxes", "List sandboxes", "List the live sandboxes of the workspace, the newest first, and the id of this session's own sandbox.", reading, s.listSandboxes)
 	tool(s, "fork", "Fork a sandbox", "Copy a sandbox with its files, memory and processes, and return the ids of the copies. They outlive this session until their ttl is over.", changing, s.fork)
-	tool(s, "snapshot", "Save a snapshot", "Save the files of the sandbox as a snapshot, from which create_sandbox makes sandboxes.", changing, s.snapshot)
+	tool(s, "snapshot", "Save a snapshot", "Save the files of the sandbox, without those in /tmp, as a snapshot, from which create_sandbox makes sandboxes.", changing, s.snapshot)
 	tool(s, "set_timeout", "Set the timeout", "Destroy the sandbox after this time from now on, longer or shorter than before. Use extends the lifetime of the session's own sandbox.", changing, s.setTimeout)
 	tool(s, "destroy_sandbox", "Destroy a sandbox", "Destroy the sandbox with its files and processes. Without an argument it destroys the session's own sandbox; the next call makes another.", destroying, s.destroySandbox)
 }
