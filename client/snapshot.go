@@ -109,8 +109,8 @@ type SnapshotBuildOptions struct {
 type SnapshotBuildProgress = wire.SnapshotBuildProgress
 
 // BuildSnapshot builds a snapshot from files and packages, and returns when sandboxes can be made
-// from it; unchanged reports that there was nothing to do. Errors: Invalid, naming the field;
-// QuotaExceeded; TooLarge. They begin with the id of a build that had begun, whose log has the
+// from it; unchanged reports that there was nothing to do. Errors: Invalid, naming the field, which
+// is archive for files that are no tar.gz and for a build of nothing; QuotaExceeded; TooLarge. They begin with the id of a build that had begun, whose log has the
 // details.
 func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn *Snapshot, unchanged bool, err error) {
 	var begun wire.SnapshotBuild

@@ -47,7 +47,7 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 	upload := huma.Operation{
 		OperationID: "upload-snapshot-build", Method: http.MethodPut, Path: builds + "/{build}/files", Tags: tags,
 		Summary:     "Upload the files of a build",
-		Description: "A tar.gz whose names are relative to the destination of the files. It replaces an earlier upload.",
+		Description: "A tar.gz whose names are relative to the destination of the files. It replaces an earlier upload. An upload that is not a readable archive is refused with 422, which names `archive`, and replaces nothing; the build stays open.",
 		Parameters:  []*huma.Param{{Name: "build", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The build."}},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/gzip": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}},
 		Responses:   map[string]*huma.Response{"204": {Description: "They are there"}},
@@ -58,7 +58,7 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 	route(a, huma.Operation{
 		OperationID: "finish-snapshot-build", Method: http.MethodPost, Path: builds + "/{build}/finish", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary:     "Finish a build",
-		Description: "Installs what it needs, unpacks its files and keeps both as a snapshot. Answers when sandboxes can be made from it. A build that fails must be begun again.",
+		Description: "Installs what it needs, unpacks its files and keeps both as a snapshot. Answers when sandboxes can be made from it. A finish without packages, variables and files is refused with 422, which names `archive`, and a finish during an upload with 409: the build stays open. A build that fails must be begun again.",
 	}, s.finishBuild)
 }
 

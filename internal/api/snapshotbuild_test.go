@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func TestBuildRoutes(t *testing.T) {
@@ -55,11 +57,17 @@ func TestBuildRoutes(t *testing.T) {
 		t.Errorf("environment of a sandbox of the build: %q", res.Stdout)
 	}
 	forced := begin(map[string]any{"force": true})
-	s.Want(204, "PUT", "/v1/snapshot-builds/"+forced.ID+"/files", strings.NewReader("no archive"))
-	problem(t, s.Want(422, "POST", "/v1/snapshot-builds/"+forced.ID+"/finish", map[string]any{}))
+	for _, p := range []apierror.Problem{
+		problem(t, s.Want(422, "PUT", "/v1/snapshot-builds/"+forced.ID+"/files", strings.NewReader("no archive"))),
+		problem(t, s.Want(422, "POST", "/v1/snapshot-builds/"+forced.ID+"/finish", map[string]any{})),
+	} {
+		if p.Code != sandbox.Invalid || len(p.Errors) != 1 || p.Errors[0].Location != "archive" {
+			t.Errorf("a build without a good archive: %+v, want invalid and the field archive", p)
+		}
+	}
 	problem(t, s.Want(404, "PUT", "/v1/snapshot-builds/none/files", strings.NewReader("x")))
 	unknown := begin(map[string]any{"runtime": "none", "force": true})
-	if p := problem(t, s.Want(422, "POST", "/v1/snapshot-builds/"+unknown.ID+"/finish", map[string]any{})); !strings.Contains(p.Detail, "runtime") {
+	if p := problem(t, s.Want(422, "POST", "/v1/snapshot-builds/"+unknown.ID+"/finish", map[string]any{"env": map[string]string{"A": "b"}})); !strings.Contains(p.Detail, "runtime") {
 		t.Errorf("an unknown runtime: %+v", p)
 	}
 	bad := begin(map[string]any{"force": true})

@@ -32,7 +32,7 @@ func TestSnapshotsThatWaitTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.Go(func() {
-			_, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{})
+			_, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{Env: map[string]string{"A": "b"}})
 			errs <- err
 		})
 	}

@@ -76,7 +76,7 @@ func TestBuildsLeaveSnapshotsTheirPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.Go(func() {
-			if _, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{}); err != nil {
+			if _, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{Env: map[string]string{"A": "b"}}); err != nil {
 				t.Errorf("build: %v", err)
 			}
 		})

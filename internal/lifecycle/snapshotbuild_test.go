@@ -1,6 +1,9 @@
 package lifecycle_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -41,7 +44,7 @@ func TestProgressOfABuild(t *testing.T) {
 	}
 	finished := make(chan error, 1)
 	go func() {
-		_, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{})
+		_, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{Env: map[string]string{"A": "b"}})
 		finished <- err
 	}()
 	<-entered
@@ -78,7 +81,7 @@ func TestDisabledImages(t *testing.T) {
 	build := func() error {
 		begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: big.Name})
 		if err == nil {
-			_, err = s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{})
+			_, err = s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{Env: map[string]string{"A": "b"}})
 		}
 		return err
 	}
@@ -144,61 +147,71 @@ func TestLogOfABuild(t *testing.T) {
 	}
 }
 
-func TestFilesOfABuildAreUploadedByOneAtATime(t *testing.T) {
+// TestFilesOfABuildCome: no build is finished without its files, and none with a broken archive.
+func TestFilesOfABuildCome(t *testing.T) {
 	s := newEnv(t).start()
-	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
+	builds := s.Snapshots().Assemblies()
+	begun, err := builds.Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	refused := func(what string, err error) {
+		t.Helper()
+		var coded *sandbox.Error
+		if !errors.As(err, &coded) || coded.Code != sandbox.Invalid || coded.Field != "archive" {
+			t.Errorf("%s: %v, want code invalid and field archive", what, err)
+		}
+	}
+	finish := func(contents snapshot.Contents) error {
+		_, err := builds.Finish(t.Context(), s.caller, begun.ID, contents)
+		return err
+	}
+	refused("finish without anything", finish(snapshot.Contents{}))
+	refused("finish without required files", finish(snapshot.Contents{FilesRequired: true, Env: map[string]string{"A": "b"}}))
+	good := packed(t, strings.Repeat("content", 1000))
+	for name, archive := range map[string]string{"nothing": "", "garbage": "no archive", "half an archive": good[:len(good)/2]} {
+		refused("upload of "+name, builds.Upload(t.Context(), s.caller, begun.ID, strings.NewReader(archive)))
+	}
+	refused("finish after refused uploads", finish(snapshot.Contents{}))
+
 	r, w := io.Pipe()
-	first := make(chan error, 1)
-	go func() { first <- s.Snapshots().Assemblies().Upload(t.Context(), s.caller, begun.ID, r) }()
-	if _, err := w.Write([]byte("under way")); err != nil {
+	uploaded := make(chan error, 1)
+	go func() { uploaded <- builds.Upload(t.Context(), s.caller, begun.ID, r) }()
+	if _, err := io.WriteString(w, good[:10]); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Snapshots().Assemblies().UploadByKey(t.Context(), begun.Key, strings.NewReader("x")); sandbox.CodeOf(err) != sandbox.Conflict {
+	if err := finish(snapshot.Contents{Env: map[string]string{"A": "b"}}); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("finish during an upload: %v, want conflict", err)
+	}
+	if err := builds.Upload(t.Context(), s.caller, begun.ID, strings.NewReader(good)); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("an upload beside another: %v, want conflict", err)
+	}
+	if _, err := io.WriteString(w, good[10:]); err != nil {
+		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-first; err != nil {
-		t.Errorf("the first upload: %v", err)
+	if err := <-uploaded; err != nil {
+		t.Errorf("upload of a good archive: %v", err)
 	}
-	if err := s.Snapshots().Assemblies().UploadByKey(t.Context(), begun.Key, strings.NewReader("x")); err != nil {
-		t.Errorf("an upload after the other: %v", err)
+	if err := finish(snapshot.Contents{}); err != nil {
+		t.Errorf("finish with a good archive: %v", err)
 	}
 }
 
-// TestUploadEndsWithItsBuild: no more is taken for a build that is over, which counts
-// for nobody.
-func TestUploadEndsWithItsBuild(t *testing.T) {
-	e := newEnv(t)
-	s := e.start()
-	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
-	if err != nil {
+// packed returns a tar.gz with a file.
+func packed(t *testing.T, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	zipped := gzip.NewWriter(&b)
+	files := tar.NewWriter(zipped)
+	err := files.WriteHeader(&tar.Header{Name: "a", Mode: 0o644, Size: int64(len(content))})
+	if err == nil {
+		_, err = io.WriteString(files, content)
+	}
+	if err := errors.Join(err, files.Close(), zipped.Close()); err != nil {
 		t.Fatal(err)
 	}
-	const most = 64 << 20
-	given, finished := 0, false
-	err = s.Snapshots().Assemblies().Upload(t.Context(), s.caller, begun.ID, readerFunc(func(p []byte) (int, error) {
-		if given > 8<<20 && !finished {
-			finished = true
-			if _, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{}); err != nil {
-				t.Error(err)
-			}
-		}
-		if given >= most {
-			return 0, io.EOF
-		}
-		given += len(p)
-		return len(p), nil
-	}))
-	if sandbox.CodeOf(err) != sandbox.Conflict || given >= most {
-		t.Errorf("upload of a build that is over: %v after %d bytes, want code conflict before %d", err, given, most)
-	}
+	return b.String()
 }
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -4,8 +4,6 @@ import (
 	"archive/tar"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
 	"io"
 	"maps"
 	"os"
@@ -16,17 +14,18 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/spool"
 	"github.com/modbox/modbox/internal/workbox"
 )
 
 // Limits of assemblies.
 const (
 	uploadMax        = 2 << 30 // bytes of the archive
+	checkMax         = 4 << 30 // unpacked bytes of the archive that an upload checks
 	uploadStep       = 8 << 20 // bytes between two checks of the quota
 	assemblyLifetime = time.Hour
 	assembliesMax    = 16 // begun and running assemblies of one workspace
@@ -51,8 +50,6 @@ type AssemblyRequest struct {
 type Begun struct {
 	// ID is the id that the snapshot will have.
 	ID sandbox.SnapshotID
-	// Key is a secret that permits to upload the files and nothing else.
-	Key string
 	// Existing is nil, or the snapshot of the same content: nothing is to be done.
 	Existing *sandbox.Snapshot
 }
@@ -65,6 +62,11 @@ type Contents struct {
 	Env map[string]string
 	// Metadata, if not nil, replaces the metadata of the request.
 	Metadata map[string]string
+	// FilesRequired refuses an assembly without uploaded files. It is implied if there are neither
+	// packages nor variables.
+	FilesRequired bool
+	// FilesIgnored leaves the uploaded files out: they only stand for none.
+	FilesIgnored bool
 	// WaitForQuota is how long the assembly may wait for capacity for its boxes.
 	WaitForQuota time.Duration
 }
@@ -80,13 +82,13 @@ type Assemblies struct {
 	snapshots *Service
 	prepare   *prepare.Service
 	known     *known
+	checks    *fairsem.Semaphore // of uploaded archives: a check takes processor time
 }
 
 // assembly is an assembly that was begun.
 type assembly struct {
 	caller  sandbox.Caller
 	request AssemblyRequest
-	key     string
 	begun   time.Time
 
 	reserved  *quota.Reservation // for its boxes; nil if each box reserves for itself
@@ -133,6 +135,17 @@ func (a *assembly) open() error {
 
 func errAssemblyClosed() error {
 	return sandbox.Errorf(sandbox.Conflict, "the build is being finished already, or its time is over")
+}
+
+// hasFiles reports whether files were uploaded.
+func (a *assembly) hasFiles() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.files != nil || a.closed
+}
+
+func errNoArchive() error {
+	return sandbox.InvalidField("archive", "no archive of files has come; upload the archive, then finish the build")
 }
 
 // close deletes the files.
@@ -193,100 +206,24 @@ func (x *Assemblies) Begin(ctx context.Context, c sandbox.Caller, req AssemblyRe
 	if err := s.quotas.CheckDisk(ctx, c.Workspace); err != nil {
 		return Begun{}, err
 	}
-	id, key := sandbox.NewSnapshotID(), rand.Text()
-	a := &assembly{caller: c, request: req, key: key, begun: time.Now()}
+	id := sandbox.NewSnapshotID()
+	a := &assembly{caller: c, request: req, begun: time.Now()}
 	a.report(phase.Event{Phase: "begun", Message: "it waits for its files and its finish"})
 	if err := x.known.add(id, a); err != nil {
 		return Begun{}, err
 	}
 	audit.FromContext(ctx).Made("snapshot", string(id), req.Name)
-	return Begun{ID: id, Key: key}, nil
-}
-
-// Upload takes the files of an assembly, a tar.gz whose names are relative to the directory of the
-// request, and replaces the files uploaded before. Finish unpacks them. Errors: NotFound; Conflict
-// during another upload; TooLarge; the errors of r.
-func (x *Assemblies) Upload(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, r io.Reader) error {
-	a, err := x.known.find(func(at sandbox.SnapshotID, a *assembly) bool { return at == id && a.caller.Workspace == c.Workspace })
-	if err != nil {
-		return err
-	}
-	return x.upload(ctx, a, r)
-}
-
-// UploadByKey is Upload for any caller who has the key of the assembly.
-func (x *Assemblies) UploadByKey(ctx context.Context, key string, r io.Reader) error {
-	a, err := x.known.find(func(_ sandbox.SnapshotID, a *assembly) bool { return a.key == key })
-	if err != nil {
-		return err
-	}
-	return x.upload(ctx, a, r)
-}
-
-func (x *Assemblies) upload(ctx context.Context, a *assembly, r io.Reader) error {
-	if !a.uploading.TryLock() { // each may take as much of the disk as all files of an assembly may
-		return sandbox.Errorf(sandbox.Conflict, "the files of this build are being uploaded already")
-	}
-	defer a.uploading.Unlock()
-	file, err := spool.Open(x.snapshots.cfg.SpoolDir)
-	if err != nil {
-		return err
-	}
-	n, err := x.receive(ctx, a, file, r)
-	if err != nil {
-		return errors.Join(err, file.Close())
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
-		return errors.Join(errAssemblyClosed(), file.Close())
-	}
-	if a.files != nil {
-		_ = a.files.Close() // replaced
-	}
-	a.files = file
-	a.size.Store(n)
-	return nil
-}
-
-// receive copies the files of an assembly into a file while the quota permits it, and returns
-// their bytes. The files that they replace stay until then.
-func (x *Assemblies) receive(ctx context.Context, a *assembly, into *os.File, r io.Reader) (n int64, err error) {
-	before := a.size.Load()
-	defer func() {
-		if err != nil {
-			a.size.Store(before)
-		}
-	}()
-	for {
-		// Bytes that come after the end of the assembly would count for no workspace.
-		if err := a.open(); err != nil {
-			return n, err
-		}
-		if err := x.snapshots.quotas.CheckDiskReserved(ctx, a.caller.Workspace, 0); err != nil {
-			return n, err
-		}
-		part, err := io.CopyN(into, r, uploadStep)
-		n += part
-		a.size.Store(before + n)
-		switch {
-		case n > uploadMax:
-			return n, sandbox.Errorf(sandbox.TooLarge, "the files of a build must be at most %s", sandbox.ShowBytes(uploadMax))
-		case errors.Is(err, io.EOF):
-			return n, ctx.Err()
-		case err != nil:
-			return n, err
-		}
-	}
+	return Begun{ID: id}, nil
 }
 
 // Finish makes the snapshot: it installs the packages as for a sandbox, and unpacks the files as
 // the user of the image. It returns when sandboxes can be made from the snapshot; when ctx ends
 // first the work continues. An assembly that fails must begin again. While it waits for the quota
-// it is not running yet; it can be finished again if there is no capacity or ctx ends meanwhile.
+// it is not running yet; it can be finished again if there is no capacity or ctx ends meanwhile,
+// and after Invalid for contents or a missing archive.
 //
-// Errors: NotFound; Invalid, naming the field, also for an archive that is hostile; as
-// [Service.Create].
+// Errors: NotFound; Conflict during an upload; Invalid, naming the field, "archive" if files are
+// missing, also for an archive that is hostile; as [Service.Create].
 func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, contents Contents) (sandbox.Snapshot, error) {
 	if err := prepare.Check(contents.packages()); err != nil {
 		return sandbox.Snapshot{}, err
@@ -297,7 +234,7 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 	if err := cmp.Or(sandbox.CheckMetadata("", contents.Metadata), quota.CheckWait(contents.WaitForQuota)); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	a, err := x.run(ctx, c, id, contents.WaitForQuota)
+	a, err := x.run(ctx, c, id, &contents)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -320,22 +257,28 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 			base, err = x.base(a, contents.packages())
 			return err
 		},
-		write:   func(into *os.File) (string, error) { return base, x.writeFiles(a, base, into) },
+		write:   func(into *os.File) (string, error) { return base, x.writeFiles(a, base, contents.FilesIgnored, into) },
 		release: release,
 	})
 }
 
-// run starts a begun assembly when there is capacity for its boxes, if it may wait for that. Until
-// then the assembly stays begun. Errors: NotFound; QuotaExceeded; as [quota.Controller.Admit].
-func (x *Assemblies) run(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, maxWait time.Duration) (*assembly, error) {
-	if _, err := x.known.get(c, id); err != nil {
-		return nil, err
-	}
-	reserved, err := x.snapshots.quotas.ReserveAhead(ctx, c.Workspace, maxWait)
+// run starts a begun assembly that has what it needs when there is capacity for its boxes, if it
+// may wait for that. Until then the assembly stays begun. Errors: NotFound; Conflict; Invalid,
+// naming "archive"; QuotaExceeded; as [quota.Controller.Admit].
+func (x *Assemblies) run(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, contents *Contents) (*assembly, error) {
+	a, err := x.known.get(c, id)
 	if err != nil {
 		return nil, err
 	}
-	a, err := x.known.run(c, id)
+	needsFiles := contents.FilesRequired || contents.packages().Empty() && len(contents.Env) == 0
+	if needsFiles && !a.hasFiles() { // nobody waits for a quota in vain
+		return nil, errNoArchive()
+	}
+	reserved, err := x.snapshots.quotas.ReserveAhead(ctx, c.Workspace, contents.WaitForQuota)
+	if err != nil {
+		return nil, err
+	}
+	a, err = x.known.run(c, id)
 	if err != nil {
 		reserved.Release()
 		return nil, err
@@ -362,8 +305,8 @@ func (x *Assemblies) base(a *assembly, packages prepare.Packages) (string, error
 	return img.Digest, nil
 }
 
-// writeFiles writes the files of an assembly as a layer for its base.
-func (x *Assemblies) writeFiles(a *assembly, base string, into *os.File) error {
+// writeFiles writes the files of an assembly, unless they are ignored, as a layer for its base.
+func (x *Assemblies) writeFiles(a *assembly, base string, ignored bool, into *os.File) error {
 	s := x.snapshots
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.WriteTimeout)
 	defer cancel()
@@ -371,7 +314,7 @@ func (x *Assemblies) writeFiles(a *assembly, base string, into *os.File) error {
 	a.mu.Lock()
 	files := a.files
 	a.mu.Unlock()
-	if files == nil {
+	if files == nil || ignored {
 		return tar.NewWriter(into).Close()
 	}
 	if _, err := files.Seek(0, io.SeekStart); err != nil {

@@ -54,12 +54,16 @@ func (x *known) find(match func(sandbox.SnapshotID, *assembly) bool) (*assembly,
 }
 
 // run returns a caller's begun assembly, which is running from now on until end. Errors: NotFound;
-// Conflict.
+// Conflict, also during an upload, without whose files the snapshot would be made.
 func (x *known) run(c sandbox.Caller, id sandbox.SnapshotID) (*assembly, error) {
 	a, err := x.find(func(at sandbox.SnapshotID, a *assembly) bool { return at == id && a.caller.Workspace == c.Workspace })
 	if err != nil {
 		return nil, err
 	}
+	if !a.uploading.TryLock() {
+		return nil, sandbox.Errorf(sandbox.Conflict, "the files of this build are being uploaded; finish the build when they are there")
+	}
+	defer a.uploading.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.begun[id] != a {
@@ -68,7 +72,7 @@ func (x *known) run(c sandbox.Caller, id sandbox.SnapshotID) (*assembly, error) 
 	delete(x.begun, id)
 	x.running[id] = a
 	a.mu.Lock()
-	a.closed = true // an upload that is under way must not replace the files that are being read
+	a.closed = true // a later upload must not replace the files that are being read
 	a.mu.Unlock()
 	a.report(phase.Event{Phase: "waiting", Message: "for its turn"})
 	return a, nil

@@ -166,7 +166,7 @@ func New(cfg Config, deps Deps) *Service {
 		saved: deps.Saved, boxes: deps.Boxes, quotas: deps.Quotas, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
 		readers: newReaders(), signer: newSigner(), places: fairsem.New(workers),
 	}
-	s.assemblies = &Assemblies{snapshots: s, prepare: deps.Prepare, known: newKnown()}
+	s.assemblies = &Assemblies{snapshots: s, prepare: deps.Prepare, known: newKnown(), checks: fairsem.New(workers)}
 	return s
 }
 

@@ -209,6 +209,10 @@ func TestBuildsOfSnapshotsAreCheckedBeforehand(t *testing.T) {
 	if _, a := call(t, s, "POST", "/sandbox/snapshots/snp_x/finalize", map[string]any{}); a.Code != "SNAPSHOT_NOT_FOUND" {
 		t.Errorf("finalize of no build = %+v, want SNAPSHOT_NOT_FOUND", a)
 	}
+	body := map[string]any{"fileCount": 0, "env": map[string]string{"A": "b"}}
+	if status, a := call(t, s, "POST", "/sandbox/snapshots/"+id+"/finalize", body); status != 422 || !strings.Contains(a.Message, "archive") {
+		t.Errorf("finalize without an archive = %d %+v, want 422 that names it", status, a)
+	}
 }
 
 func runtimeName(t *testing.T, s *apitest.Server) string {

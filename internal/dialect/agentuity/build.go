@@ -1,9 +1,6 @@
 package agentuity
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"net/http"
 
 	"github.com/modbox/modbox/internal/api/edge"
@@ -96,15 +93,11 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx, id := r.Context(), building(r)
-	if in.FileCount == 0 { // the client has sent a placeholder file
-		err = d.svc.Snapshots().Assemblies().Upload(ctx, caller(ctx), id, noFiles())
-	}
-	var sn sandbox.Snapshot
-	if err == nil {
-		sn, err = d.svc.Snapshots().Assemblies().Finish(ctx, caller(ctx), id, snapshot.Contents{
-			AptPackages: in.Dependencies, NpmPackages: in.Packages, Env: in.Env, Metadata: in.Metadata, WaitForQuota: wait,
-		})
-	}
+	sn, err := d.svc.Snapshots().Assemblies().Finish(ctx, caller(ctx), id, snapshot.Contents{
+		AptPackages: in.Dependencies, NpmPackages: in.Packages, Env: in.Env, Metadata: in.Metadata, WaitForQuota: wait,
+		// A client that has no files sends an archive with a placeholder.
+		FilesRequired: true, FilesIgnored: in.FileCount == 0,
+	})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
@@ -112,13 +105,4 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return d.answerSnapshot(w, r, &sn, nil)
-}
-
-// noFiles returns an empty archive.
-func noFiles() *bytes.Buffer {
-	var b bytes.Buffer
-	zip := gzip.NewWriter(&b)
-	_ = tar.NewWriter(zip).Close() // writing to a buffer never fails
-	_ = zip.Close()
-	return &b
 }

@@ -1397,7 +1397,7 @@ export interface paths {
         get?: never;
         /**
          * Upload the files of a build
-         * @description A tar.gz whose names are relative to the destination of the files. It replaces an earlier upload.
+         * @description A tar.gz whose names are relative to the destination of the files. It replaces an earlier upload. An upload that is not a readable archive is refused with 422, which names `archive`, and replaces nothing; the build stays open.
          */
         put: operations["upload-snapshot-build"];
         post?: never;
@@ -1418,7 +1418,7 @@ export interface paths {
         put?: never;
         /**
          * Finish a build
-         * @description Installs what it needs, unpacks its files and keeps both as a snapshot. Answers when sandboxes can be made from it. A build that fails must be begun again.
+         * @description Installs what it needs, unpacks its files and keeps both as a snapshot. Answers when sandboxes can be made from it. A finish without packages, variables and files is refused with 422, which names `archive`, and a finish during an upload with 409: the build stays open. A build that fails must be begun again.
          */
         post: operations["finish-snapshot-build"];
         delete?: never;
