@@ -1,17 +1,17 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agent/fileserver"
+	"github.com/modbox/modbox/internal/agent/rootdir"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -37,9 +37,8 @@ type Options struct {
 	// Init is whether this process is PID 1 of the sandbox: then it reaps all children, and
 	// Configure sets the host name.
 	Init bool
-	// Root is a directory that replaces
-	// in paths of files, working directories, and the user database. Processes themselves are NOT
-	// confined to it: it exists for tests.
+	// Root is a directory that replaces / in paths of files, working directories, and the user
+	// database. Processes themselves are NOT confined to it: it exists for tests.
 	Root string
 	// DetachGrace replaces [agentapi.DetachGrace] when it is not 0.
 	DetachGrace time.Duration
@@ -60,7 +59,8 @@ type Agent struct {
 	reaper  *reaper
 	procs   *table
 	tunnels chan struct{} // holds a token for each open tunnel
-	watches chan struct{} // holds a token for each watch of files
+	root    rootdir.Root
+	files   *fileserver.Server
 	server  *http.Server
 	conns   *conns
 	calls   sync.RWMutex // held shared by every handler; Close takes it for good
@@ -78,27 +78,21 @@ func New(opts Options) *Agent {
 	if opts.DetachGrace == 0 {
 		opts.DetachGrace = agentapi.DetachGrace
 	}
-	if opts.WatchedDirs == 0 {
-		opts.WatchedDirs = agentapi.MaxWatchedDirs
-	}
-	if opts.WatchWait == 0 {
-		opts.WatchWait = watchWait
-	}
-	if opts.QueuedEvents == 0 {
-		opts.QueuedEvents = maxQueuedEvents
-	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Agent{
 		opts:    opts,
 		log:     opts.Log,
+		root:    rootdir.Root(opts.Root),
 		reaper:  newReaper(opts.Init),
 		procs:   newTable(),
 		tunnels: make(chan struct{}, maxTunnels),
-		watches: make(chan struct{}, maxWatches),
 		conns:   newConns(),
 	}
+	a.files = fileserver.New(fileserver.Options{
+		Root: a.root, Config: a.defaults, WatchedDirs: opts.WatchedDirs, QueuedEvents: opts.QueuedEvents, WatchWait: opts.WatchWait, Log: opts.Log,
+	})
 	a.close = sync.OnceValue(a.end)
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -180,22 +174,18 @@ func (a *Agent) routes() http.Handler {
 	handle("POST /processes/{id}/signal", a.signal)
 	handle("POST /processes/{id}/resize", a.resize)
 	handle("POST /tunnel", a.tunnel)
-	handle("GET /files", a.readFile)
-	handle("PUT /files", a.writeFile)
-	handle("DELETE /files", a.removeFile)
-	handle("GET /files/stat", a.statFile)
-	handle("GET /files/list", a.listFiles)
-	handle("POST /files/mkdir", a.makeDir)
-	handle("POST /files/move", a.moveFile)
-	handle("GET /files/archive", a.packArchive)
-	handle("PUT /files/archive", a.unpackArchive)
-	handle("GET /files/watch", a.watchFiles)
+	handle("GET /files", a.files.Read)
+	handle("PUT /files", a.files.Write)
+	handle("DELETE /files", a.files.Remove)
+	handle("GET /files/stat", a.files.Stat)
+	handle("GET /files/list", a.files.List)
+	handle("POST /files/mkdir", a.files.MakeDir)
+	handle("POST /files/move", a.files.Move)
+	handle("GET /files/archive", a.files.Pack)
+	handle("PUT /files/archive", a.files.Unpack)
+	handle("GET /files/watch", a.files.Watch)
 	return mux
 }
-
-// errAborted reports that the answer has begun and cannot be completed: the stream is reset, so
-// that the client does not mistake it for complete.
-var errAborted = errors.New("answer broken off")
 
 // answer runs a handler and writes the error that it returns. A panic of a handler affects its own
 // call only.
@@ -215,65 +205,11 @@ func (a *Agent) answer(w http.ResponseWriter, r *http.Request, h func(http.Respo
 	err := h(w, r)
 	switch {
 	case err == nil:
-	case errors.Is(err, errAborted), r.Context().Err() != nil:
+	case errors.Is(err, answer.ErrAborted), r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	default:
-		writeError(w, err)
+		answer.Fail(w, err)
 	}
-}
-
-// statusOf gives each code an HTTP status; the client reads only the code.
-var statusOf = map[agentapi.ErrorCode]int{
-	agentapi.CodeInvalid:    http.StatusBadRequest,
-	agentapi.CodeNotFound:   http.StatusNotFound,
-	agentapi.CodeNoFile:     http.StatusNotFound,
-	agentapi.CodeNoProgram:  http.StatusNotFound,
-	agentapi.CodeNoCwd:      http.StatusNotFound,
-	agentapi.CodeExists:     http.StatusConflict,
-	agentapi.CodeNotDir:     http.StatusConflict,
-	agentapi.CodeIsDir:      http.StatusConflict,
-	agentapi.CodeNotEmpty:   http.StatusConflict,
-	agentapi.CodeDenied:     http.StatusForbidden,
-	agentapi.CodeDiskFull:   http.StatusInsufficientStorage,
-	agentapi.CodePortClosed: http.StatusBadGateway,
-	agentapi.CodeTooMany:    http.StatusTooManyRequests,
-	agentapi.CodeOutputGone: http.StatusGone,
-}
-
-func writeError(w http.ResponseWriter, err error) {
-	e := toError(err)
-	status := statusOf[e.Code]
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
-	data, _ := json.Marshal(e) // strings always encode
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	w.WriteHeader(status)
-	w.Write(data)
-}
-
-func writeJSON(w http.ResponseWriter, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	w.Write(data)
-	return nil
-}
-
-func readJSON(r *http.Request, v any) error {
-	data, err := io.ReadAll(io.LimitReader(r.Body, agentapi.MaxStart+1))
-	switch {
-	case err != nil:
-		return err
-	case len(data) > agentapi.MaxStart:
-		return invalid("the request has more than %d bytes", agentapi.MaxStart)
-	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return invalid("cannot decode the request: %v", err)
-	}
-	return nil
 }
 
 func (a *Agent) health(w http.ResponseWriter, _ *http.Request) error {
@@ -285,7 +221,7 @@ func (a *Agent) health(w http.ResponseWriter, _ *http.Request) error {
 		info := main.info()
 		h.Main = &info
 	}
-	return writeJSON(w, h)
+	return answer.JSON(w, h)
 }
 
 // defaults returns the configuration that commands start from.

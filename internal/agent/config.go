@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -13,7 +14,7 @@ const notStarted = 127
 // configure sets the environment and defaults; the first call also starts the main process.
 func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	var cfg agentapi.Config
-	if err := readJSON(r, &cfg); err != nil {
+	if err := answer.Decode(r, &cfg); err != nil {
 		return err
 	}
 	if cfg.Restored {
@@ -73,7 +74,7 @@ func (a *Agent) startMain(argv []string) (*process, error) {
 			status: &agentapi.Exit{Code: notStarted, EndedAt: now},
 		}
 		p.child = child{reaper: a.reaper, gone: true}
-		p.out.append(agentapi.FrameStderr, []byte(toError(err).Message+"\n"))
+		p.out.append(agentapi.FrameStderr, []byte(answer.Error(err).Message+"\n"))
 		p.out.finish()
 		go ended(p)
 		return p, nil

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -18,17 +19,17 @@ func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
 	frames := agentapi.NewFrameReader(r.Body)
 	f, err := frames.Next()
 	if err != nil {
-		return invalid("no command was sent: %v", err)
+		return answer.Invalid("no command was sent: %v", err)
 	}
 	var cmd agentapi.Command
 	if f.Type != agentapi.FrameStart {
-		return invalid("the first frame is 0x%02x, not a command", f.Type)
+		return answer.Invalid("the first frame is 0x%02x, not a command", f.Type)
 	}
 	if err := json.Unmarshal(f.Data, &cmd); err != nil {
-		return invalid("cannot decode the command: %v", err)
+		return answer.Invalid("cannot decode the command: %v", err)
 	}
 	if !processID.MatchString(cmd.ID) || cmd.ID == agentapi.MainID {
-		return invalid("the command's id %q is not 1 to 64 of A-Z a-z 0-9 _ -", cmd.ID)
+		return answer.Invalid("the command's id %q is not 1 to 64 of A-Z a-z 0-9 _ -", cmd.ID)
 	}
 	keep := int64(agentapi.ReplayWindow)
 	if cmd.Hold {
@@ -46,7 +47,7 @@ func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
 func (a *Agent) attach(w http.ResponseWriter, r *http.Request) error {
 	offset, err := strconv.ParseInt(r.FormValue("offset"), 10, 64)
 	if err != nil {
-		return invalid("offset %q is not a number", r.FormValue("offset"))
+		return answer.Invalid("offset %q is not a number", r.FormValue("offset"))
 	}
 	p, err := a.procs.find(r.PathValue("id"))
 	if err != nil {
@@ -69,15 +70,15 @@ func serveProcess(w http.ResponseWriter, r *http.Request, p *process, frames *ag
 	go readInput(frames, p)
 	flusher := http.NewResponseController(w)
 	if _, err := w.Write(buf); err != nil {
-		return errAborted
+		return answer.ErrAborted
 	}
 	flusher.Flush()
 	if err := sendOutput(r.Context(), w, flusher, reader, buf); err != nil {
-		return errAborted
+		return answer.ErrAborted
 	}
 	buf, err = agentapi.AppendJSONFrame(buf[:0], agentapi.FrameExit, p.info().Exit)
 	if err != nil {
-		return errAborted
+		return answer.ErrAborted
 	}
 	if _, err := w.Write(buf); err == nil {
 		p.collected.Store(true)
@@ -129,12 +130,12 @@ func (a *Agent) processes(w http.ResponseWriter, _ *http.Request) error {
 	for _, p := range a.procs.list() {
 		list = append(list, p.info())
 	}
-	return writeJSON(w, list)
+	return answer.JSON(w, list)
 }
 
 func (a *Agent) signal(w http.ResponseWriter, r *http.Request) error {
 	var req agentapi.SignalRequest
-	if err := readJSON(r, &req); err != nil {
+	if err := answer.Decode(r, &req); err != nil {
 		return err
 	}
 	p, err := a.procs.find(r.PathValue("id"))
@@ -149,7 +150,7 @@ func (a *Agent) signal(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Agent) resize(_ http.ResponseWriter, r *http.Request) error {
 	var size agentapi.Size
-	if err := readJSON(r, &size); err != nil {
+	if err := answer.Decode(r, &size); err != nil {
 		return err
 	}
 	p, err := a.procs.find(r.PathValue("id"))

@@ -17,11 +17,11 @@ const (
 // setHostname sets the host name in the kernel and in the files that programs read, and makes it
 // and localhost resolve.
 func (a *Agent) setHostname(name string) error {
-	have, err := readConf(a.hostPath(hostnameFile))
+	have, err := readConf(a.root.Path(hostnameFile))
 	before := strings.TrimSpace(string(have))
 	var errs []error
 	if err != nil || before != name {
-		errs = append(errs, replaceFile(a.hostPath(hostnameFile), []byte(name+"\n")))
+		errs = append(errs, replaceFile(a.root.Path(hostnameFile), []byte(name+"\n")))
 	}
 	if a.opts.Init {
 		if now, err := os.Hostname(); err != nil || now != name {
@@ -36,7 +36,7 @@ func (a *Agent) setHostname(name string) error {
 // setHosts makes localhost and name resolve, and removes the entry of the previous name: a forked
 // or restored sandbox starts with the host name of its origin.
 func (a *Agent) setHosts(before, name string) error {
-	data, err := readConf(a.hostPath(hostsFile))
+	data, err := readConf(a.root.Path(hostsFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -67,5 +67,5 @@ func (a *Agent) setHosts(before, name string) error {
 	if hosts.String() == string(data) {
 		return nil
 	}
-	return replaceFile(a.hostPath(hostsFile), []byte(hosts.String()))
+	return replaceFile(a.root.Path(hostsFile), []byte(hosts.String()))
 }

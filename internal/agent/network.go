@@ -50,7 +50,7 @@ func (a *Agent) setNetwork(n *agentapi.Network, env map[string]string) error {
 
 // setNameserver makes server the name server of the resolver, unless it is already.
 func (a *Agent) setNameserver(server string) error {
-	path := a.hostPath(agentapi.ResolvConf)
+	path := a.root.Path(agentapi.ResolvConf)
 	line := "nameserver " + server + "\n"
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode().IsRegular() {
@@ -64,18 +64,18 @@ func (a *Agent) setNameserver(server string) error {
 // trust adds certificates to the bundle that the image's programs trust, and returns the path of
 // that bundle; "" when the image has none.
 func (a *Agent) trust(ca []byte) (bundle string, err error) {
-	if have, err := readConf(a.hostPath(agentapi.OperatorCA)); err != nil || !bytes.Equal(have, ca) {
-		if err := replaceFile(a.hostPath(agentapi.OperatorCA), ca); err != nil {
+	if have, err := readConf(a.root.Path(agentapi.OperatorCA)); err != nil || !bytes.Equal(have, ca) {
+		if err := replaceFile(a.root.Path(agentapi.OperatorCA), ca); err != nil {
 			return "", err
 		}
 	}
 	for _, name := range bundles {
-		have, err := readConf(a.hostPath(name))
+		have, err := readConf(a.root.Path(name))
 		if errors.Is(err, os.ErrNotExist) || err == nil && bytes.Equal(have, ca) { // the latter was written below
 			continue
 		}
 		if err == nil {
-			err = appendMissing(a.hostPath(name), have, ca)
+			err = appendMissing(a.root.Path(name), have, ca)
 		}
 		if err != nil {
 			return "", err
@@ -89,7 +89,7 @@ func (a *Agent) trust(ca []byte) (bundle string, err error) {
 	}
 	// Programs that read the usual path find at least these certificates. The variables do not
 	// point there, because a program may have certificates of its own.
-	return "", replaceFile(a.hostPath(bundles[0]), ca)
+	return "", replaceFile(a.root.Path(bundles[0]), ca)
 }
 
 // appendMissing appends the certificates that a bundle lacks.

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -150,9 +151,9 @@ func (o *output) attach(offset int64) (*outputReader, error) {
 	case offset < 0:
 		offset = o.start
 	case offset < o.start:
-		return nil, errorf(agentapi.CodeOutputGone, "output before byte %d was discarded", o.start)
+		return nil, answer.Errorf(agentapi.CodeOutputGone, "output before byte %d was discarded", o.start)
 	case offset > o.end:
-		return nil, invalid("the output has only %d bytes", o.end)
+		return nil, answer.Invalid("the output has only %d bytes", o.end)
 	}
 	r := &outputReader{out: o, pos: offset}
 	o.readers[r] = struct{}{}
@@ -196,7 +197,7 @@ func (r *outputReader) next(ctx context.Context, limit int) (agentapi.FrameType,
 		}
 	}
 	if r.pos < o.start {
-		return 0, nil, errorf(agentapi.CodeOutputGone, "output before byte %d was discarded", o.start)
+		return 0, nil, answer.Errorf(agentapi.CodeOutputGone, "output before byte %d was discarded", o.start)
 	}
 	i := sort.Search(len(o.chunks), func(i int) bool { return o.chunks[i].offset > r.pos }) - 1
 	c := o.chunks[i]

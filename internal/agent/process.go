@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -236,7 +237,7 @@ func (p *process) ask(signal syscall.Signal) bool {
 // terminate asks the process to end, and kills what remains of it after grace.
 func (p *process) terminate(n int, grace time.Duration) error {
 	if n < 1 || n > 64 {
-		return invalid("%d is not a signal", n)
+		return answer.Invalid("%d is not a signal", n)
 	}
 	p.mu.Lock()
 	if p.timeout != nil {
@@ -247,7 +248,7 @@ func (p *process) terminate(n int, grace time.Duration) error {
 	}
 	p.mu.Unlock()
 	if !p.ask(syscall.Signal(n)) {
-		return errorf(agentapi.CodeNotFound, "the process %s has ended", p.id)
+		return answer.Errorf(agentapi.CodeNotFound, "the process %s has ended", p.id)
 	}
 	return nil
 }
@@ -265,7 +266,7 @@ func (p *process) killTree(pid int) { killFamily(pid, p.known) }
 // signal sends a signal to the process group. SIGKILL reaches further, see killFamily.
 func (p *process) signal(n int) error {
 	if n < 1 || n > 64 {
-		return invalid("%d is not a signal", n)
+		return answer.Invalid("%d is not a signal", n)
 	}
 	if syscall.Signal(n) == unix.SIGKILL {
 		p.killing.Store(true)
@@ -279,7 +280,7 @@ func (p *process) signal(n int) error {
 		err = unix.Kill(-pid, syscall.Signal(n))
 	})
 	if !running {
-		return errorf(agentapi.CodeNotFound, "the process %s has ended", p.id)
+		return answer.Errorf(agentapi.CodeNotFound, "the process %s has ended", p.id)
 	}
 	return err
 }
@@ -287,7 +288,7 @@ func (p *process) signal(n int) error {
 // resize sets the size of the process's terminal.
 func (p *process) resize(size agentapi.Size) error {
 	if p.terminal == nil {
-		return invalid("the process %s has no terminal", p.id)
+		return answer.Invalid("the process %s has no terminal", p.id)
 	}
 	if err := setSize(p.terminal, size); err != nil && !errors.Is(err, os.ErrClosed) {
 		return err

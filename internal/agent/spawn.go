@@ -12,6 +12,8 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agent/rootdir"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -27,18 +29,18 @@ type launch struct {
 	argv    []string
 	env     []string
 	dir     string // host path
-	account account
+	account rootdir.Account
 	tty     bool
 }
 
 // prepare resolves how a command runs: user, environment, directory, program.
 func (a *Agent) prepare(cmd agentapi.Command) (*launch, error) {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
-		return nil, invalid("the command does not name a program")
+		return nil, answer.Invalid("the command does not name a program")
 	}
 	for _, arg := range cmd.Argv {
 		if strings.ContainsRune(arg, 0) {
-			return nil, invalid("the command has an argument with a zero byte")
+			return nil, answer.Invalid("the command has an argument with a zero byte")
 		}
 	}
 	def := a.defaults()
@@ -46,7 +48,7 @@ func (a *Agent) prepare(cmd agentapi.Command) (*launch, error) {
 	if user == "" {
 		user = def.User
 	}
-	acc, err := lookupAccount(a.opts.Root, user)
+	acc, err := a.root.Account(user)
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +74,13 @@ func (a *Agent) prepare(cmd agentapi.Command) (*launch, error) {
 
 // environment returns the defaults of the account, overridden by the host's configuration,
 // overridden by the command.
-func environment(acc account, cmd agentapi.Command, configured map[string]string) (map[string]string, error) {
-	env := map[string]string{"PATH": defaultPath, "HOME": acc.home, "LANG": defaultLang}
-	if acc.name != "" {
-		env["USER"], env["LOGNAME"] = acc.name, acc.name
+func environment(acc rootdir.Account, cmd agentapi.Command, configured map[string]string) (map[string]string, error) {
+	env := map[string]string{"PATH": defaultPath, "HOME": acc.Home, "LANG": defaultLang}
+	if acc.Name != "" {
+		env["USER"], env["LOGNAME"] = acc.Name, acc.Name
 	}
-	if acc.shell != "" {
-		env["SHELL"] = acc.shell
+	if acc.Shell != "" {
+		env["SHELL"] = acc.Shell
 	}
 	if cmd.TTY != nil {
 		env["TERM"] = defaultTerm
@@ -86,7 +88,7 @@ func environment(acc account, cmd agentapi.Command, configured map[string]string
 	for _, more := range []map[string]string{configured, cmd.Env} {
 		for name, value := range more {
 			if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
-				return nil, invalid("the environment variable %q has an invalid name or value", name)
+				return nil, answer.Invalid("the environment variable %q has an invalid name or value", name)
 			}
 			env[name] = value
 		}
@@ -94,44 +96,22 @@ func environment(acc account, cmd agentapi.Command, configured map[string]string
 	return env, nil
 }
 
-// startDir returns the default working directory of commands, which is also the base of relative
-// paths: the configured directory, else the user's home if it exists, else /.
-func (a *Agent) startDir(acc account, configured string) string {
-	if configured != "" {
-		return configured
-	}
-	if filepath.IsAbs(acc.home) {
-		if info, err := os.Stat(a.hostPath(acc.home)); err == nil && info.IsDir() {
-			return acc.home
-		}
-	}
-	return "/"
-}
-
 // workingDir returns the host path of the directory that a command runs in; it must exist.
-func (a *Agent) workingDir(acc account, wanted, configured string) (string, error) {
+func (a *Agent) workingDir(acc rootdir.Account, wanted, configured string) (string, error) {
 	if wanted == "" {
-		wanted = a.startDir(acc, configured)
+		wanted = a.root.StartDir(acc, configured)
 	}
 	if !filepath.IsAbs(wanted) {
-		return "", invalid("the working directory %q is not absolute", wanted)
+		return "", answer.Invalid("the working directory %q is not absolute", wanted)
 	}
-	dir := a.hostPath(wanted)
+	dir := a.root.Path(wanted)
 	switch info, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", errorf(agentapi.CodeNoCwd, "the sandbox has no directory %q", wanted)
+		return "", answer.Errorf(agentapi.CodeNoCwd, "the sandbox has no directory %q", wanted)
 	case err != nil || !info.IsDir():
-		return "", invalid("the working directory %q is not a directory in the sandbox", wanted)
+		return "", answer.Invalid("the working directory %q is not a directory in the sandbox", wanted)
 	}
 	return dir, nil
-}
-
-// hostPath returns the path under which this process finds an absolute path of the sandbox.
-func (a *Agent) hostPath(path string) string {
-	if a.opts.Root == "" {
-		return filepath.Clean(path)
-	}
-	return filepath.Join(a.opts.Root, filepath.Join("/", path))
 }
 
 // lookProgram finds a program as a shell does: in PATH, or, when the name contains a slash,
@@ -157,7 +137,7 @@ func lookProgram(name, path, dir string) (string, error) {
 		switch {
 		case err != nil:
 		case info.IsDir() || info.Mode()&0o111 == 0:
-			denied = errorf(agentapi.CodeDenied, "%s is not an executable file", c)
+			denied = answer.Errorf(agentapi.CodeDenied, "%s is not an executable file", c)
 		default:
 			return c, nil
 		}
@@ -169,7 +149,7 @@ func lookProgram(name, path, dir string) (string, error) {
 	if strings.ContainsAny(name, " \t\n|&;<>") {
 		hint = `; a command line needs a shell: ["sh", "-c", "COMMAND LINE"]`
 	}
-	return "", errorf(agentapi.CodeNoProgram, "the sandbox has no program %q%s", name, hint)
+	return "", answer.Errorf(agentapi.CodeNoProgram, "the sandbox has no program %q%s", name, hint)
 }
 
 // pipes are the process's ends of its input and output, and the agent's ends.
@@ -307,24 +287,24 @@ func (l *launch) spawn(files []*os.File) (int, error) {
 	for _, f := range files {
 		attr.Files = append(attr.Files, f.Fd())
 	}
-	if !l.account.sameUser() || len(l.account.groups) > 0 {
-		attr.Sys.Credential = &syscall.Credential{Uid: l.account.uid, Gid: l.account.gid, Groups: l.account.groups}
+	if !l.account.Current() || len(l.account.Groups) > 0 {
+		attr.Sys.Credential = &syscall.Credential{Uid: l.account.UID, Gid: l.account.GID, Groups: l.account.Groups}
 	}
 	pid, err := syscall.ForkExec(l.program, l.argv, attr)
 	switch {
 	case err == nil:
 		return pid, nil
 	case errors.Is(err, fs.ErrPermission):
-		return 0, errorf(agentapi.CodeDenied, "start %s in %s as uid %d: %v", l.program, l.dir, l.account.uid, err)
+		return 0, answer.Errorf(agentapi.CodeDenied, "start %s in %s as uid %d: %v", l.program, l.dir, l.account.UID, err)
 	case errors.Is(err, unix.ENOENT): // the program was found: its interpreter is missing, or it was just removed
-		return 0, errorf(agentapi.CodeNoProgram, "start %s: it or its interpreter does not exist", l.program)
+		return 0, answer.Errorf(agentapi.CodeNoProgram, "start %s: it or its interpreter does not exist", l.program)
 	case errors.Is(err, unix.ENOEXEC):
-		return 0, errorf(agentapi.CodeDenied, "start %s: this machine cannot run it", l.program)
+		return 0, answer.Errorf(agentapi.CodeDenied, "start %s: this machine cannot run it", l.program)
 	case errors.Is(err, unix.E2BIG):
-		return 0, invalid("start %s: arguments and environment are too long", l.program)
+		return 0, answer.Invalid("start %s: arguments and environment are too long", l.program)
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		return 0, errorf(agentapi.CodeTooMany, "start %s: the sandbox is out of processes or memory: %v", l.program, err)
+		return 0, answer.Errorf(agentapi.CodeTooMany, "start %s: the sandbox is out of processes or memory: %v", l.program, err)
 	default:
-		return 0, errorf(agentapi.CodeInternal, "start %s: %v", l.program, err)
+		return 0, answer.Errorf(agentapi.CodeInternal, "start %s: %v", l.program, err)
 	}
 }

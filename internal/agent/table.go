@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -37,7 +38,7 @@ func (t *table) start(id string, start func(ended func(*process)) (*process, err
 		return p, nil
 	}
 	if t.running >= maxRunning {
-		return nil, errorf(agentapi.CodeTooMany, "%d commands already run in this sandbox", t.running)
+		return nil, answer.Errorf(agentapi.CodeTooMany, "%d commands already run in this sandbox", t.running)
 	}
 	p, err := start(t.done) // done waits for mu
 	if err != nil {
@@ -92,7 +93,7 @@ func (t *table) find(id string) (*process, error) {
 	if p := t.byID[id]; p != nil {
 		return p, nil
 	}
-	return nil, errorf(agentapi.CodeNotFound, "the sandbox has no process %q", id)
+	return nil, answer.Errorf(agentapi.CodeNotFound, "the sandbox has no process %q", id)
 }
 
 // list returns all processes in the order in which they were started.

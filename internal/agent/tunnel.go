@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -39,7 +40,7 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 	case a.tunnels <- struct{}{}:
 		defer func() { <-a.tunnels }()
 	default:
-		return errorf(agentapi.CodeTooMany, "%d connections to this sandbox's ports are already open", maxTunnels)
+		return answer.Errorf(agentapi.CodeTooMany, "%d connections to this sandbox's ports are already open", maxTunnels)
 	}
 	conn, err := dialServer(r)
 	if err != nil {
@@ -62,11 +63,11 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 		}
 	})
 	if err := download(w, flusher, conn); err != nil {
-		return errAborted
+		return answer.ErrAborted
 	}
 	uploading.Wait()
 	if up != nil {
-		return errAborted
+		return answer.ErrAborted
 	}
 	return nil
 }
@@ -76,13 +77,13 @@ func dialServer(r *http.Request) (net.Conn, error) {
 	if path := r.FormValue("socket"); path != "" {
 		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(r.Context(), "unix", path)
 		if err != nil {
-			return nil, errorf(agentapi.CodePortClosed, "nothing listens on the socket %s in the sandbox", path)
+			return nil, answer.Errorf(agentapi.CodePortClosed, "nothing listens on the socket %s in the sandbox", path)
 		}
 		return conn, nil
 	}
 	port, err := strconv.ParseUint(r.FormValue("port"), 10, 16)
 	if err != nil || port == 0 {
-		return nil, invalid("%q is not a port", r.FormValue("port"))
+		return nil, answer.Invalid("%q is not a port", r.FormValue("port"))
 	}
 	return dialLoopback(r.Context(), uint16(port))
 }
@@ -106,9 +107,9 @@ func dialLoopback(ctx context.Context, port uint16) (net.Conn, error) {
 	var timeout net.Error
 	switch {
 	case errors.Is(firstErr, syscall.ECONNREFUSED):
-		return nil, errorf(agentapi.CodePortClosed, "nothing listens on port %d in the sandbox", port)
+		return nil, answer.Errorf(agentapi.CodePortClosed, "nothing listens on port %d in the sandbox", port)
 	case errors.As(firstErr, &timeout) && timeout.Timeout():
-		return nil, errorf(agentapi.CodePortClosed, "the server on port %d in the sandbox does not accept connections", port)
+		return nil, answer.Errorf(agentapi.CodePortClosed, "the server on port %d in the sandbox does not accept connections", port)
 	default:
 		return nil, firstErr
 	}

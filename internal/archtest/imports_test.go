@@ -16,7 +16,7 @@ var mayImport = map[string][]string{
 	"internal/account":        {"internal/sandbox"},
 	"internal/page":           {"internal/sandbox"},
 	"internal/agentapi":       {},
-	"internal/agent":          {"internal/agentapi"},
+	"internal/agent":          {"internal/agentapi", "internal/agent/answer", "internal/agent/fileserver", "internal/agent/rootdir"},
 	"internal/kernelapi":      {},
 	"internal/kernel":         {"internal/kernelapi"},
 	"cmd/modbox-agent":        {"internal/agent", "internal/kernel", "internal/kernelapi"},
@@ -128,6 +128,11 @@ var mayImport = map[string][]string{
 	"internal/image/remote":       {"internal/sandbox", "internal/netguard", "internal/image/lock", "internal/image/oci", "internal/image/reference", "internal/image/rootfs", "internal/registry"},
 	"internal/image/spec":         {"internal/sandbox"},
 	"internal/image/rootfs":       {"internal/sandbox", "internal/share"},
+
+	// What the agent consists of.
+	"internal/agent/answer":     {"internal/agentapi"},
+	"internal/agent/rootdir":    {"internal/agentapi", "internal/agent/answer"},
+	"internal/agent/fileserver": {"internal/agentapi", "internal/agent/answer", "internal/agent/rootdir"},
 
 	// What is on disk beside the database.
 	"internal/installation": {"internal/durable"},

@@ -1,4 +1,4 @@
-package agent
+package fileserver
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -30,21 +31,21 @@ const (
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 )
 
-func (a *Agent) watchFiles(w http.ResponseWriter, r *http.Request) error {
-	if err := a.takeWatch(r.Context()); err != nil {
+func (s *Server) Watch(w http.ResponseWriter, r *http.Request) error {
+	if err := s.takeWatch(r.Context()); err != nil {
 		return err
 	}
-	defer func() { <-a.watches }()
+	defer func() { <-s.watches }()
 	q := r.URL.Query()
-	p, err := a.queryPlace(q)
+	p, err := s.queryPlace(q)
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	if q.Has("beneath") {
-		return invalid("the path of a watch must be absolute")
+		return answer.Invalid("the path of a watch must be absolute")
 	}
-	fw, err := a.newFileWatch(p, q.Get("recursive") == "true")
+	fw, err := s.newFileWatch(p, q.Get("recursive") == "true")
 	if err != nil {
 		return err
 	}
@@ -54,28 +55,28 @@ func (a *Agent) watchFiles(w http.ResponseWriter, r *http.Request) error {
 	fw.close()
 	broke := <-ended // matters when nothing else ended the sending
 	if err != nil || broke != nil {
-		return errAborted
+		return answer.ErrAborted
 	}
 	return nil
 }
 
 // takeWatch counts a watch. A client that ends a watch and starts it again may get here before the
 // end of the old watch does, so takeWatch waits a moment.
-func (a *Agent) takeWatch(ctx context.Context) error {
+func (s *Server) takeWatch(ctx context.Context) error {
 	select {
-	case a.watches <- struct{}{}:
+	case s.watches <- struct{}{}:
 		return nil
 	default:
 	}
-	tooLong := time.NewTimer(a.opts.WatchWait)
+	tooLong := time.NewTimer(s.opts.WatchWait)
 	defer tooLong.Stop()
 	select {
-	case a.watches <- struct{}{}:
+	case s.watches <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-tooLong.C:
-		return errorf(agentapi.CodeTooMany, "the sandbox already has %d file watches", maxWatches)
+		return answer.Errorf(agentapi.CodeTooMany, "the sandbox already has %d file watches", maxWatches)
 	}
 }
 
@@ -101,7 +102,7 @@ type fileWatch struct {
 }
 
 // newFileWatch returns a watch that covers everything that exists already.
-func (a *Agent) newFileWatch(p place, recursive bool) (*fileWatch, error) {
+func (s *Server) newFileWatch(p place, recursive bool) (*fileWatch, error) {
 	info, err := os.Stat(p.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		info, err = os.Lstat(p.name) // the target of a symlink may be created later
@@ -114,7 +115,7 @@ func (a *Agent) newFileWatch(p place, recursive bool) (*fileWatch, error) {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
 	w := &fileWatch{
-		inotify: os.NewFile(uintptr(fd), "inotify"), root: p.name, path: p.path, recursive: recursive, queue: newEventQueue(a.opts.QueuedEvents), maxDirs: a.opts.WatchedDirs,
+		inotify: os.NewFile(uintptr(fd), "inotify"), root: p.name, path: p.path, recursive: recursive, queue: newEventQueue(s.opts.QueuedEvents), maxDirs: s.opts.WatchedDirs,
 		dirs: map[int32]string{}, seen: map[string]bool{}, leaving: map[uint32]departure{},
 	}
 	if !info.IsDir() {

@@ -1,4 +1,4 @@
-package agent
+package fileserver
 
 import (
 	"archive/tar"
@@ -16,12 +16,13 @@ import (
 	"path"
 	"strings"
 
+	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
 var (
-	errTooManyEntries = invalid("the archive has more than %d entries", agentapi.MaxArchiveEntries)
-	errBomb           = invalid("the archive unpacks to more than %d times its size", agentapi.MaxArchiveRatio)
+	errTooManyEntries = answer.Invalid("the archive has more than %d entries", agentapi.MaxArchiveEntries)
+	errBomb           = answer.Invalid("the archive unpacks to more than %d times its size", agentapi.MaxArchiveRatio)
 )
 
 const (
@@ -41,7 +42,7 @@ func archiveFormat(q url.Values) (agentapi.Format, error) {
 	case "", agentapi.FormatTarGzip, agentapi.FormatZip, agentapi.FormatTar:
 		return f, nil
 	default:
-		return "", invalid("the archive format %q is not known; use tar.gz, zip or tar", f)
+		return "", answer.Invalid("the archive format %q is not known; use tar.gz, zip or tar", f)
 	}
 }
 
@@ -81,7 +82,7 @@ func (s *archiveSource) detect() (agentapi.Format, error) {
 	}
 	switch {
 	case len(head) == 0:
-		return "", invalid("the archive is empty")
+		return "", answer.Invalid("the archive is empty")
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		return agentapi.FormatTarGzip, nil
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")), bytes.HasPrefix(head, []byte("PK\x05\x06")):
@@ -105,7 +106,7 @@ func (s *archiveSource) damaged(err error) error {
 	case errors.As(err, &known), errors.As(err, &system):
 		return err
 	default:
-		return invalid("the archive is damaged: %v", err)
+		return answer.Invalid("the archive is damaged: %v", err)
 	}
 }
 
@@ -183,13 +184,13 @@ func tarEntry(h *tar.Header) (entry, error) {
 		return e, errSpecial(h.Name)
 	case tar.TypeGNUSparse:
 	default:
-		return e, invalid("the archive has %q as an entry of the unknown type %q", h.Name, h.Typeflag)
+		return e, answer.Invalid("the archive has %q as an entry of the unknown type %q", h.Name, h.Typeflag)
 	}
 	return e, nil
 }
 
 func errSpecial(name string) error {
-	return invalid("the archive has %q as a device, pipe or socket", name)
+	return answer.Invalid("the archive has %q as a device, pipe or socket", name)
 }
 
 // unzip extracts a zip, whose directory is at its end. The zip is stored meanwhile in an unlinked
@@ -255,22 +256,22 @@ func (u *unpacker) zipEntry(f *zip.File) (entry, error) {
 	case err != nil:
 		return e, err
 	case f.Flags&1 != 0:
-		return e, invalid("the archive has %q in encrypted form", f.Name)
+		return e, answer.Invalid("the archive has %q in encrypted form", f.Name)
 	case e.mode.Type()&^(fs.ModeDir|fs.ModeSymlink) != 0:
 		return e, errSpecial(f.Name)
 	case e.mode.Type() != fs.ModeSymlink:
 		return e, nil
 	case f.UncompressedSize64 > maxLink:
-		return e, invalid("the archive has the symlink %q with %d bytes", f.Name, f.UncompressedSize64)
+		return e, answer.Invalid("the archive has the symlink %q with %d bytes", f.Name, f.UncompressedSize64)
 	}
 	r, err := f.Open()
 	if err != nil {
-		return e, invalid("the archive is damaged: %s: %v", f.Name, err)
+		return e, answer.Invalid("the archive is damaged: %s: %v", f.Name, err)
 	}
 	defer r.Close()
 	target, err := io.ReadAll(io.LimitReader(r, maxLink))
 	if err != nil {
-		return e, invalid("the archive is damaged: %s: %v", f.Name, err)
+		return e, answer.Invalid("the archive is damaged: %s: %v", f.Name, err)
 	}
 	e.target = string(target)
 	return e, u.checkTarget(path.Clean(name), e.target)

@@ -1,14 +1,15 @@
-package agent
+package rootdir
 
 import (
 	"bufio"
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/modbox/modbox/internal/agent/answer"
 )
 
 const (
@@ -18,54 +19,54 @@ const (
 	maxGroups = 65_536
 )
 
-// account is the user that a process runs as.
-type account struct {
-	name     string // "" when the user database does not have it
-	uid, gid uint32
-	groups   []uint32 // supplementary
-	home     string
-	shell    string
+// Account is the user that a process runs as.
+type Account struct {
+	Name     string // "" when the user database does not have it
+	UID, GID uint32
+	Groups   []uint32 // supplementary
+	Home     string
+	Shell    string
 }
 
-// lookupAccount resolves "name", "uid", "name:group" or "uid:gid" with the user database below
-// root; "" is root. Numbers need no entry, names do.
-func lookupAccount(root, spec string) (account, error) {
+// Account resolves "name", "uid", "name:group" or "uid:gid" with the user database; "" is root. Numbers
+// need no entry, names do. Errors: [agentapi.CodeInvalid] for a name without an entry.
+func (r Root) Account(spec string) (Account, error) {
 	if spec == "" {
 		spec = "0"
 	}
 	user, group, hasGroup := strings.Cut(spec, ":")
-	acc, err := lookupUser(root, user)
+	acc, err := r.user(user)
 	if err != nil {
-		return account{}, err
+		return Account{}, err
 	}
-	groups, err := readDatabase(filepath.Join(root, "etc/group"), 4)
+	groups, err := readDatabase(r.Path("/etc/group"), 4)
 	if err != nil {
-		return account{}, err
+		return Account{}, err
 	}
 	if hasGroup && group != "" {
 		gid, err := lookupGroup(groups, group)
 		if err != nil {
-			return account{}, err
+			return Account{}, err
 		}
-		acc.gid = gid
+		acc.GID = gid
 	}
-	acc.groups = []uint32{}
+	acc.Groups = []uint32{}
 	for _, g := range groups {
 		gid, err := parseNumber(g[2])
-		if err != nil || gid == acc.gid || acc.name == "" || len(acc.groups) >= maxGroups {
+		if err != nil || gid == acc.GID || acc.Name == "" || len(acc.Groups) >= maxGroups {
 			continue
 		}
-		if slices.Contains(strings.Split(g[3], ","), acc.name) {
-			acc.groups = append(acc.groups, gid)
+		if slices.Contains(strings.Split(g[3], ","), acc.Name) {
+			acc.Groups = append(acc.Groups, gid)
 		}
 	}
 	return acc, nil
 }
 
-func lookupUser(root, user string) (account, error) {
-	users, err := readDatabase(filepath.Join(root, "etc/passwd"), 7)
+func (r Root) user(user string) (Account, error) {
+	users, err := readDatabase(r.Path("/etc/passwd"), 7)
 	if err != nil {
-		return account{}, err
+		return Account{}, err
 	}
 	id, notNumber := parseNumber(user)
 	for _, u := range users {
@@ -77,17 +78,17 @@ func lookupUser(root, user string) (account, error) {
 		if err != nil {
 			continue
 		}
-		return account{name: u[0], uid: uid, gid: gid, home: u[5], shell: u[6]}, nil
+		return Account{Name: u[0], UID: uid, GID: gid, Home: u[5], Shell: u[6]}, nil
 	}
 	switch {
 	case notNumber == nil && id == 0:
-		return account{name: "root", home: "/root"}, nil
+		return Account{Name: "root", Home: "/root"}, nil
 	case notNumber == nil:
-		return account{uid: id, gid: 0, home: "/"}, nil
+		return Account{UID: id, GID: 0, Home: "/"}, nil
 	case user == "root":
-		return account{name: "root", home: "/root"}, nil
+		return Account{Name: "root", Home: "/root"}, nil
 	default:
-		return account{}, invalid("the sandbox has no user %q", user)
+		return Account{}, answer.Invalid("the sandbox has no user %q", user)
 	}
 }
 
@@ -100,7 +101,7 @@ func lookupGroup(groups [][]string, group string) (uint32, error) {
 			return parseNumber(g[2])
 		}
 	}
-	return 0, invalid("the sandbox has no group %q", group)
+	return 0, answer.Invalid("the sandbox has no group %q", group)
 }
 
 func parseNumber(s string) (uint32, error) {
@@ -111,8 +112,8 @@ func parseNumber(s string) (uint32, error) {
 // readDatabase returns the fields of every line that has at least n. A file that does not exist or
 // is not a regular file counts as empty.
 func readDatabase(path string, n int) ([][]string, error) {
-	f, err := openRegular(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
+	f, err := OpenRegular(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotRegular) {
 		return nil, nil
 	}
 	if err != nil {
@@ -133,7 +134,7 @@ func readDatabase(path string, n int) ([][]string, error) {
 	return lines, s.Err()
 }
 
-// sameUser reports whether this process already runs as the account.
-func (a account) sameUser() bool {
-	return os.Geteuid() == int(a.uid) && os.Getegid() == int(a.gid)
+// Current reports whether this process already runs as the account.
+func (a Account) Current() bool {
+	return os.Geteuid() == int(a.UID) && os.Getegid() == int(a.GID)
 }

@@ -1,4 +1,4 @@
-package agent
+package fileserver
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agent/rootdir"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -76,24 +78,24 @@ func (p place) sibling(base string) place {
 
 // place resolves a path: below the directory beneath, or, when beneath is empty, anywhere; a
 // relative path is then relative to startDir. The caller closes the place.
-func (a *Agent) place(path, beneath string) (place, error) {
+func (s *Server) place(path, beneath string) (place, error) {
 	if strings.ContainsRune(path, 0) || strings.ContainsRune(beneath, 0) {
-		return place{}, invalid("the path has a zero byte")
+		return place{}, answer.Invalid("the path has a zero byte")
 	}
 	if beneath == "" {
-		path, err := a.absolute(path)
+		path, err := s.absolute(path)
 		if err != nil {
 			return place{}, err
 		}
-		return place{tree: wholeTree{}, name: a.hostPath(path), path: filepath.Clean(path)}, nil
+		return place{tree: wholeTree{}, name: s.opts.Root.Path(path), path: filepath.Clean(path)}, nil
 	}
 	switch {
 	case !filepath.IsAbs(beneath):
-		return place{}, invalid("the directory %q is not absolute", beneath)
+		return place{}, answer.Invalid("the directory %q is not absolute", beneath)
 	case !filepath.IsLocal(path):
-		return place{}, invalid("the path %q leaves its directory", path)
+		return place{}, answer.Invalid("the path %q leaves its directory", path)
 	}
-	root, err := os.OpenRoot(a.hostPath(beneath))
+	root, err := os.OpenRoot(s.opts.Root.Path(beneath))
 	if err != nil {
 		return place{}, err
 	}
@@ -101,28 +103,28 @@ func (a *Agent) place(path, beneath string) (place, error) {
 }
 
 // absolute returns path as an absolute path.
-func (a *Agent) absolute(path string) (string, error) {
+func (s *Server) absolute(path string) (string, error) {
 	if filepath.IsAbs(path) {
 		return path, nil
 	}
 	if path == "" {
-		return "", invalid("the path is empty")
+		return "", answer.Invalid("the path is empty")
 	}
-	def := a.defaults()
-	acc, err := lookupAccount(a.opts.Root, def.User)
+	def := s.opts.Config()
+	acc, err := s.opts.Root.Account(def.User)
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(a.startDir(acc, def.WorkingDir), path)
+	path = filepath.Join(s.opts.Root.StartDir(acc, def.WorkingDir), path)
 	if !filepath.IsAbs(path) {
-		return "", invalid("the image's working directory %q is not absolute", def.WorkingDir)
+		return "", answer.Invalid("the image's working directory %q is not absolute", def.WorkingDir)
 	}
 	return path, nil
 }
 
 // queryPlace returns the place that a call's parameters name.
-func (a *Agent) queryPlace(q url.Values) (place, error) {
-	return a.place(q.Get("path"), q.Get("beneath"))
+func (s *Server) queryPlace(q url.Values) (place, error) {
+	return s.place(q.Get("path"), q.Get("beneath"))
 }
 
 // escapes converts the error of os.Root for paths outside of it, which has no exported value, to
@@ -130,39 +132,13 @@ func (a *Agent) queryPlace(q url.Values) (place, error) {
 func (p place) escapes(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) && pathErr.Err.Error() == "path escapes from parent" {
-		return invalid("the path %q leads out of its directory by a symlink", p.path)
+		return answer.Invalid("the path %q leads out of its directory by a symlink", p.path)
 	}
 	return err
 }
 
-var errNotRegular = errors.New("not a regular file")
-
-// openRegular opens a regular file for reading, and never blocks on a pipe or device.
-func openRegular(path string) (*os.File, error) {
-	return openRegularIn(place{tree: wholeTree{}, name: path, path: path})
-}
-
-func openRegularIn(p place) (*os.File, error) {
-	f, err := p.tree.OpenFile(p.name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if errors.Is(err, unix.ENXIO) { // a socket, or a device without a driver
-		return nil, errNotRegular
-	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-	case info.IsDir():
-		err = errorf(agentapi.CodeIsDir, "%s is a directory", p.path)
-	case !info.Mode().IsRegular():
-		err = errNotRegular
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+func openRegular(p place) (*os.File, error) {
+	return rootdir.OpenRegularWith(p.path, func(flags int) (*os.File, error) { return p.tree.OpenFile(p.name, flags, 0) })
 }
 
 // describe returns the properties of a path.

@@ -1,4 +1,4 @@
-package agent
+package fileserver
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agent/rootdir"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -18,17 +20,17 @@ import (
 // Therefore all files are created through an os.Root, which no path leaves, and entries that no
 // archive of a tree contains are refused.
 
-func (a *Agent) unpackArchive(_ http.ResponseWriter, r *http.Request) error {
+func (s *Server) Unpack(_ http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	format, err := archiveFormat(q)
 	if err != nil {
 		return err
 	}
-	owner, err := a.owner(q.Get("user"))
+	owner, err := s.owner(q.Get("user"))
 	if err != nil {
 		return err
 	}
-	p, err := a.queryPlace(q)
+	p, err := s.queryPlace(q)
 	if err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func (p place) openRoot() (*os.Root, error) {
 // unpacker extracts the entries of an archive below a directory.
 type unpacker struct {
 	root    *os.Root
-	owner   account
+	owner   rootdir.Account
 	entries int
 	// keepLinks permits symlinks that lead out of the directory; nothing is written through them.
 	keepLinks bool
@@ -90,7 +92,7 @@ func (u *unpacker) unpack(src *archiveSource, format agentapi.Format) error {
 	case err != nil:
 		return err
 	case format == "" && found == "":
-		return invalid("the archive is neither tar.gz nor zip nor tar")
+		return answer.Invalid("the archive is neither tar.gz nor zip nor tar")
 	case format == "":
 		format = found
 	}
@@ -123,7 +125,7 @@ func (u *unpacker) put(e entry, content io.Reader) error {
 		return u.enter(name)
 	}
 	if name == "." {
-		return invalid("the archive contains %q, which must be a directory, as another type", e.name)
+		return answer.Invalid("the archive contains %q, which must be a directory, as another type", e.name)
 	}
 	if e.mode.Type() == fs.ModeSymlink {
 		if err := u.checkTarget(name, e.target); err != nil {
@@ -154,10 +156,10 @@ func (u *unpacker) create(e entry, content io.Reader) error {
 	base := path.Base(e.name)
 	switch e.mode.Type() {
 	case fs.ModeSymlink:
-		if err := u.dir.Symlink(e.target, base); err != nil || u.owner.sameUser() {
+		if err := u.dir.Symlink(e.target, base); err != nil || u.owner.Current() {
 			return err
 		}
-		return u.dir.Lchown(base, int(u.owner.uid), int(u.owner.gid))
+		return u.dir.Lchown(base, int(u.owner.UID), int(u.owner.GID))
 	case fs.ModeIrregular:
 		return u.root.Link(e.target, e.name)
 	}
@@ -165,7 +167,7 @@ func (u *unpacker) create(e entry, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = fill(f, content, e.mode.Perm(), int(u.owner.uid), int(u.owner.gid))
+	_, err = fill(f, content, e.mode.Perm(), int(u.owner.UID), int(u.owner.GID))
 	if err == nil {
 		err = setTime(u.dir, base, e.modTime)
 	}
@@ -183,7 +185,7 @@ func (u *unpacker) clear(name string) error {
 		return err
 	}
 	if info.IsDir() {
-		return errorf(agentapi.CodeIsDir, "%s is a directory, but not in the archive", name)
+		return answer.Errorf(agentapi.CodeIsDir, "%s is a directory, but not in the archive", name)
 	}
 	return u.dir.Remove(base)
 }
@@ -234,9 +236,9 @@ func (u *unpacker) ensureDir(name string) error {
 	case err != nil:
 		return err
 	case info.Mode()&fs.ModeSymlink != 0:
-		return invalid("the archive has entries below the symlink %s", name)
+		return answer.Invalid("the archive has entries below the symlink %s", name)
 	case !info.IsDir():
-		return errorf(agentapi.CodeNotDir, "%s is not a directory, but the archive has a directory there", name)
+		return answer.Errorf(agentapi.CodeNotDir, "%s is not a directory, but the archive has a directory there", name)
 	}
 	u.dirs[name] = true
 	return nil
@@ -253,7 +255,7 @@ func (u *unpacker) linked(name, target string) (string, error) {
 	}
 	info, err := u.dir.Lstat(path.Base(to))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() || to == name {
-		return "", invalid("the archive has %s as a link to %s, which is not a file in it", name, target)
+		return "", answer.Invalid("the archive has %s as a link to %s, which is not a file in it", name, target)
 	}
 	return to, err
 }
@@ -288,11 +290,11 @@ func setTime(root *os.Root, name string, t time.Time) error {
 func localName(name string) (string, error) {
 	switch {
 	case name == "" || strings.ContainsRune(name, 0):
-		return "", invalid("the archive has an entry without a valid name")
+		return "", answer.Invalid("the archive has an entry without a valid name")
 	case path.IsAbs(name):
-		return "", invalid("the archive has the absolute path %q", name)
+		return "", answer.Invalid("the archive has the absolute path %q", name)
 	case slices.Contains(strings.Split(name, "/"), ".."):
-		return "", invalid(`the archive has the path %q, which contains ".."`, name)
+		return "", answer.Invalid(`the archive has the path %q, which contains ".."`, name)
 	}
 	return path.Clean(name), nil
 }
@@ -301,7 +303,7 @@ func localName(name string) (string, error) {
 // beginning of the target: after a name, the result depends on where that name leads.
 func (u *unpacker) checkTarget(name, target string) error {
 	if target == "" || strings.ContainsRune(target, 0) {
-		return invalid("the archive has the symlink %s without a valid target", name)
+		return answer.Invalid("the archive has the symlink %s without a valid target", name)
 	}
 	if u.keepLinks {
 		return nil
@@ -319,7 +321,7 @@ func (u *unpacker) checkTarget(name, target string) error {
 		}
 	}
 	if out {
-		return invalid("the archive has the symlink %s, which may lead out of the directory: %q", name, target)
+		return answer.Invalid("the archive has the symlink %s, which may lead out of the directory: %q", name, target)
 	}
 	return nil
 }

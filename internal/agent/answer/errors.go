@@ -1,4 +1,4 @@
-package agent
+package answer
 
 import (
 	"errors"
@@ -9,12 +9,14 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-func errorf(code agentapi.ErrorCode, format string, args ...any) *agentapi.Error {
+// Errorf returns an error with a code.
+func Errorf(code agentapi.ErrorCode, format string, args ...any) *agentapi.Error {
 	return &agentapi.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-func invalid(format string, args ...any) *agentapi.Error {
-	return errorf(agentapi.CodeInvalid, format, args...)
+// Invalid returns an error with [agentapi.CodeInvalid].
+func Invalid(format string, args ...any) *agentapi.Error {
+	return Errorf(agentapi.CodeInvalid, format, args...)
 }
 
 // codes maps errors of the system to codes; the first match applies.
@@ -41,8 +43,8 @@ var codes = []struct {
 	{fs.ErrPermission, agentapi.CodeDenied},
 }
 
-// toError converts an error to the form sent to the host.
-func toError(err error) *agentapi.Error {
+// Error converts an error to the form sent to the host.
+func Error(err error) *agentapi.Error {
 	var e *agentapi.Error
 	if errors.As(err, &e) {
 		return e

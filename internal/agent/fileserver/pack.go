@@ -1,4 +1,4 @@
-package agent
+package fileserver
 
 import (
 	"archive/tar"
@@ -18,23 +18,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agent/rootdir"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-func (a *Agent) packArchive(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) Pack(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	format, err := archiveFormat(q)
 	if err != nil {
 		return err
 	}
-	p, err := a.queryPlace(q)
+	p, err := s.queryPlace(q)
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	f, err := p.tree.OpenFile(p.name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ENXIO) {
-		return invalid("%s is neither a file nor a directory", p.path)
+		return answer.Invalid("%s is neither a file nor a directory", p.path)
 	}
 	if err != nil {
 		return p.escapes(err)
@@ -57,15 +59,15 @@ func (a *Agent) packArchive(w http.ResponseWriter, r *http.Request) error {
 		walk := &treeWalk{ctx: r.Context(), root: root, device: device(info)}
 		pack = walk.into
 	default:
-		return invalid("%s is neither a file nor a directory", p.path)
+		return answer.Invalid("%s is neither a file nor a directory", p.path)
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	buffered := bufio.NewWriterSize(w, copyBytes)
 	to := newPacker(buffered, format)
 	err = errors.Join(pack(to), to.close(), buffered.Flush())
 	if err != nil {
-		a.log.Warn("archive broken off", "path", p.path, "error", err)
-		return errAborted
+		s.opts.Log.Warn("archive broken off", "path", p.path, "error", err)
+		return answer.ErrAborted
 	}
 	return nil
 }
@@ -262,8 +264,8 @@ func (t *treeWalk) packEntry(to packer, dir *os.Root, name string) (isDir bool, 
 	case !info.Mode().IsRegular():
 		return false, nil
 	}
-	f, err := openRegularIn(place{tree: dir, name: base, path: name})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) || toErrorCode(err) == agentapi.CodeIsDir {
+	f, err := openRegular(place{tree: dir, name: base, path: name})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, rootdir.ErrNotRegular) || toErrorCode(err) == agentapi.CodeIsDir {
 		return false, nil
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-package agent
+package fileserver
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agent/rootdir"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -55,21 +57,21 @@ func save(f io.Writer, src io.Reader) (int64, error) {
 	return n, err
 }
 
-func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) Read(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	offset, err1 := strconv.ParseInt(q.Get("offset"), 10, 64)
 	length, err2 := strconv.ParseInt(q.Get("length"), 10, 64)
 	if err1 != nil || err2 != nil || offset < 0 {
-		return invalid("offset and length are not valid numbers")
+		return answer.Invalid("offset and length are not valid numbers")
 	}
-	p, err := a.queryPlace(q)
+	p, err := s.queryPlace(q)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	f, err := openRegularIn(p)
-	if errors.Is(err, errNotRegular) {
-		return invalid("%s is not a regular file", p.path)
+	f, err := openRegular(p)
+	if errors.Is(err, rootdir.ErrNotRegular) {
+		return answer.Invalid("%s is not a regular file", p.path)
 	}
 	if err != nil {
 		return p.escapes(err)
@@ -80,7 +82,7 @@ func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if offset > info.Size() {
-		return invalid("%s has only %d bytes", p.path, info.Size())
+		return answer.Invalid("%s has only %d bytes", p.path, info.Size())
 	}
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return err
@@ -113,20 +115,20 @@ func sendFile(w http.ResponseWriter, f *os.File, path string, length int64, all 
 	if err != nil && err != io.EOF {
 		w.Header().Del(agentapi.InfoHeader)
 		w.Header().Del("Content-Length")
-		return invalid("%s cannot be read: %v", path, errors.Unwrap(err))
+		return answer.Invalid("%s cannot be read: %v", path, errors.Unwrap(err))
 	}
 	if _, err := w.Write(b[:first]); err != nil {
-		return errAborted
+		return answer.ErrAborted
 	}
 	n, err := copyAll(w, io.LimitReader(f, length-int64(first)))
 	if err != nil || all && int64(first)+n != length {
-		return errAborted
+		return answer.ErrAborted
 	}
 	return nil
 }
 
-func (a *Agent) statFile(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.queryPlace(r.URL.Query())
+func (s *Server) Stat(w http.ResponseWriter, r *http.Request) error {
+	p, err := s.queryPlace(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -135,19 +137,19 @@ func (a *Agent) statFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return p.escapes(err)
 	}
-	return writeJSON(w, info)
+	return answer.JSON(w, info)
 }
 
-func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) List(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	limit, err := strconv.Atoi(q.Get("limit"))
 	if err != nil || limit < 0 {
-		return invalid("limit %q is not a number of entries", q.Get("limit"))
+		return answer.Invalid("limit %q is not a number of entries", q.Get("limit"))
 	}
 	if limit == 0 || limit > agentapi.MaxListEntries {
 		limit = agentapi.MaxListEntries
 	}
-	p, err := a.queryPlace(q)
+	p, err := s.queryPlace(q)
 	if err != nil {
 		return err
 	}
@@ -183,7 +185,7 @@ func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if !list.Truncated {
 		list.Last = nil
 	}
-	return writeJSON(w, list)
+	return answer.JSON(w, list)
 }
 
 // firstNames returns the first limit names of a directory after the name after, sorted, and whether
@@ -216,15 +218,15 @@ func firstNames(r *http.Request, d *os.File, after string, limit int) (names []s
 	return nil, false, r.Context().Err()
 }
 
-func (a *Agent) removeFile(_ http.ResponseWriter, r *http.Request) error {
+func (s *Server) Remove(_ http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	p, err := a.queryPlace(q)
+	p, err := s.queryPlace(q)
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	if p.path == "/" || p.name == "." {
-		return invalid("%s itself cannot be removed", p.path)
+		return answer.Invalid("%s itself cannot be removed", p.path)
 	}
 	if _, err := p.tree.Lstat(p.name); err != nil {
 		return p.escapes(err)

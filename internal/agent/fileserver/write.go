@@ -1,4 +1,4 @@
-package agent
+package fileserver
 
 import (
 	"crypto/rand"
@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agent/rootdir"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -33,35 +35,35 @@ func writeOptions(q url.Values) (agentapi.WriteOptions, error) {
 	if s := q.Get("mode"); s != "" {
 		mode, err := strconv.ParseUint(s, 8, 32)
 		if err != nil || mode > maxMode {
-			return opts, invalid("the mode %q is not a number of permission bits", s)
+			return opts, answer.Invalid("the mode %q is not a number of permission bits", s)
 		}
 		opts.Mode = uint32(mode)
 	}
 	return opts, nil
 }
 
-func (a *Agent) writeFile(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) Write(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	opts, err := writeOptions(q)
 	if err != nil {
 		return err
 	}
-	owner, err := a.owner(opts.User)
+	owner, err := s.owner(opts.User)
 	if err != nil {
 		return err
 	}
 	if opts.Parents && filepath.IsAbs(opts.Beneath) {
-		if err := makeDirs(wholeTree{}, a.hostPath(opts.Beneath), defaultDirMode, owner); err != nil {
+		if err := makeDirs(wholeTree{}, s.opts.Root.Path(opts.Beneath), defaultDirMode, owner); err != nil {
 			return err
 		}
 	}
-	p, err := a.place(q.Get("path"), opts.Beneath)
+	p, err := s.place(q.Get("path"), opts.Beneath)
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	if opts.Beneath == "" {
-		p = p.followed(a)
+		p = p.followed(s.opts.Root)
 	}
 	if opts.Parents {
 		if err := makeDirs(p.tree, p.dir(), defaultDirMode, owner); err != nil {
@@ -72,20 +74,20 @@ func (a *Agent) writeFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return p.escapes(err)
 	}
-	return writeJSON(w, info)
+	return answer.JSON(w, info)
 }
 
 // owner returns the account that new files belong to.
-func (a *Agent) owner(user string) (account, error) {
+func (s *Server) owner(user string) (rootdir.Account, error) {
 	if user == "" {
-		user = a.defaults().User
+		user = s.opts.Config().User
 	}
-	return lookupAccount(a.opts.Root, user)
+	return s.opts.Root.Account(user)
 }
 
 // followed returns the target of a symlink when p is a symlink to a file, so that writing replaces
 // the target.
-func (p place) followed(a *Agent) place {
+func (p place) followed(root rootdir.Root) place {
 	info, err := os.Lstat(p.name)
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		return p
@@ -95,29 +97,29 @@ func (p place) followed(a *Agent) place {
 		return p
 	}
 	path := target
-	if a.opts.Root != "" {
-		path = "/" + strings.TrimPrefix(strings.TrimPrefix(target, a.opts.Root), "/")
+	if root != "" {
+		path = "/" + strings.TrimPrefix(strings.TrimPrefix(target, string(root)), "/")
 	}
 	return place{tree: p.tree, name: target, path: path}
 }
 
 // replace writes a file beside p and renames it to p when it is complete.
-func (p place) replace(content io.Reader, opts agentapi.WriteOptions, owner account) (agentapi.FileInfo, error) {
+func (p place) replace(content io.Reader, opts agentapi.WriteOptions, owner rootdir.Account) (agentapi.FileInfo, error) {
 	mode := fs.FileMode(defaultFileMode)
-	uid, gid := int(owner.uid), int(owner.gid)
+	uid, gid := int(owner.UID), int(owner.GID)
 	switch old, err := p.tree.Lstat(p.name); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return agentapi.FileInfo{}, err
 	case opts.Exclusive:
-		return agentapi.FileInfo{}, errorf(agentapi.CodeExists, "%s exists", p.path)
+		return agentapi.FileInfo{}, answer.Errorf(agentapi.CodeExists, "%s exists", p.path)
 	case old.IsDir():
-		return agentapi.FileInfo{}, errorf(agentapi.CodeIsDir, "%s is a directory", p.path)
+		return agentapi.FileInfo{}, answer.Errorf(agentapi.CodeIsDir, "%s is a directory", p.path)
 	case old.Mode().IsRegular():
 		was := p.describeAs(old)
 		mode, uid, gid = fileMode(was.Mode), int(was.UID), int(was.GID)
 	case old.Mode()&fs.ModeSymlink == 0:
-		return agentapi.FileInfo{}, invalid("%s is not a regular file", p.path)
+		return agentapi.FileInfo{}, answer.Invalid("%s is not a regular file", p.path)
 	}
 	if opts.Mode != 0 {
 		mode = fileMode(opts.Mode)
@@ -184,7 +186,7 @@ func rename(from, to place, overwrite bool) error {
 }
 
 // makeDirs makes a directory and its missing parents, which belong to owner.
-func makeDirs(t tree, name string, mode fs.FileMode, owner account) error {
+func makeDirs(t tree, name string, mode fs.FileMode, owner rootdir.Account) error {
 	info, err := t.Lstat(name)
 	switch {
 	case err == nil && info.IsDir():
@@ -196,7 +198,7 @@ func makeDirs(t tree, name string, mode fs.FileMode, owner account) error {
 		}
 		return err
 	case err == nil:
-		return errorf(agentapi.CodeNotDir, "%s is not a directory", name)
+		return answer.Errorf(agentapi.CodeNotDir, "%s is not a directory", name)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -212,35 +214,35 @@ func makeDirs(t tree, name string, mode fs.FileMode, owner account) error {
 }
 
 // makeDir makes a directory.
-func makeDir(t tree, name string, mode fs.FileMode, owner account) error {
+func makeDir(t tree, name string, mode fs.FileMode, owner rootdir.Account) error {
 	if err := t.Mkdir(name, mode.Perm()); err != nil {
 		return err
 	}
-	if int(owner.uid) != os.Geteuid() || int(owner.gid) != os.Getegid() {
-		if err := t.Lchown(name, int(owner.uid), int(owner.gid)); err != nil {
+	if int(owner.UID) != os.Geteuid() || int(owner.GID) != os.Getegid() {
+		if err := t.Lchown(name, int(owner.UID), int(owner.GID)); err != nil {
 			return err
 		}
 	}
 	return t.Chmod(name, mode) // regardless of the umask
 }
 
-func (a *Agent) makeDir(_ http.ResponseWriter, r *http.Request) error {
+func (s *Server) MakeDir(_ http.ResponseWriter, r *http.Request) error {
 	var req agentapi.MkdirRequest
-	if err := readJSON(r, &req); err != nil {
+	if err := answer.Decode(r, &req); err != nil {
 		return err
 	}
 	if req.Mode > maxMode {
-		return invalid("the mode %o has more than permission bits", req.Mode)
+		return answer.Invalid("the mode %o has more than permission bits", req.Mode)
 	}
 	mode := fileMode(req.Mode)
 	if req.Mode == 0 {
 		mode = defaultDirMode
 	}
-	owner, err := a.owner(req.User)
+	owner, err := s.owner(req.User)
 	if err != nil {
 		return err
 	}
-	p, err := a.place(req.Path, req.Beneath)
+	p, err := s.place(req.Path, req.Beneath)
 	if err != nil {
 		return err
 	}
@@ -251,17 +253,17 @@ func (a *Agent) makeDir(_ http.ResponseWriter, r *http.Request) error {
 	return p.escapes(makeDir(p.tree, p.name, mode, owner))
 }
 
-func (a *Agent) moveFile(_ http.ResponseWriter, r *http.Request) error {
+func (s *Server) Move(_ http.ResponseWriter, r *http.Request) error {
 	var req agentapi.MoveRequest
-	if err := readJSON(r, &req); err != nil {
+	if err := answer.Decode(r, &req); err != nil {
 		return err
 	}
-	from, err := a.place(req.From, req.Beneath)
+	from, err := s.place(req.From, req.Beneath)
 	if err != nil {
 		return err
 	}
 	defer from.close()
-	to, err := a.place(req.To, req.Beneath)
+	to, err := s.place(req.To, req.Beneath)
 	if err != nil {
 		return err
 	}
@@ -275,9 +277,9 @@ func (a *Agent) moveFile(_ http.ResponseWriter, r *http.Request) error {
 
 // moveAcross moves a regular file to another filesystem, with its mode and owner.
 func moveAcross(from, to place, overwrite bool) error {
-	f, err := openRegularIn(from)
-	if errors.Is(err, errNotRegular) || toErrorCode(err) == agentapi.CodeIsDir {
-		return invalid("%s and %s are on different filesystems, where only regular files can be moved", from.path, to.path)
+	f, err := openRegular(from)
+	if errors.Is(err, rootdir.ErrNotRegular) || toErrorCode(err) == agentapi.CodeIsDir {
+		return answer.Invalid("%s and %s are on different filesystems, where only regular files can be moved", from.path, to.path)
 	}
 	if err != nil {
 		return err
@@ -289,7 +291,7 @@ func moveAcross(from, to place, overwrite bool) error {
 	}
 	was := from.describeAs(info)
 	opts := agentapi.WriteOptions{Mode: was.Mode, Exclusive: !overwrite}
-	if _, err := to.replace(f, opts, account{uid: was.UID, gid: was.GID}); err != nil {
+	if _, err := to.replace(f, opts, rootdir.Account{UID: was.UID, GID: was.GID}); err != nil {
 		return err
 	}
 	return from.tree.Remove(from.name)
@@ -300,5 +302,5 @@ func toErrorCode(err error) agentapi.ErrorCode {
 	if err == nil {
 		return ""
 	}
-	return toError(err).Code
+	return answer.Error(err).Code
 }
