@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -48,6 +49,37 @@ func (c *Client) PublishPort(ctx context.Context, ref string, port uint16, acces
 	body := wire.PublishPort{Access: access}
 	p := new(PublishedPort)
 	return result(p, c.call(ctx, request{method: http.MethodPut, path: portPath(ref, port), body: body, repeat: true}, p))
+}
+
+// VisitPort returns a URL with which a visitor reaches a port, and the access of the port. It
+// publishes a port that is not published yet with the given access, "" for [PortPublic]; asking for
+// [PortPrivate] also closes a public port. The URL of a private port is a link, valid for an hour.
+//
+// Errors: the errors of [Client.PublishPort] and of [Client.CreatePortLink].
+func VisitPort(ctx context.Context, c *Client, ref string, port uint16, access PortAccess) (string, PortAccess, error) {
+	ports, err := c.Ports(ref).Collect(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	var p *PublishedPort
+	for i := range ports {
+		if ports[i].Port == port {
+			p = &ports[i]
+		}
+	}
+	if p == nil || access == PortPrivate && p.Access != PortPrivate {
+		if p, err = c.PublishPort(ctx, ref, port, cmp.Or(access, PortPublic)); err != nil {
+			return "", "", err
+		}
+	}
+	if p.Access != PortPrivate {
+		return p.URL, p.Access, nil
+	}
+	link, err := c.CreatePortLink(ctx, ref, port, 0)
+	if err != nil {
+		return "", "", err
+	}
+	return link.URL, p.Access, nil
 }
 
 // UnpublishPort unpublishes a port: its URL and all links to it stop working at once,

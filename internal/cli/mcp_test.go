@@ -40,7 +40,9 @@ func TestMCP(t *testing.T) {
 	var errOut bytes.Buffer
 	env := &base.Env{Stdin: in, Stdout: out, Stderr: &errOut, Environ: []string{"MODBOX_URL=" + server.URL, "MODBOX_API_TOKEN=mbx_test", "HOME=" + t.TempDir()}}
 	code := make(chan int, 1)
-	go func() { code <- execute(t.Context(), env, []string{"mcp", "--image", "app", "--internet", "--ttl", "5m"}) }()
+	go func() {
+		code <- execute(t.Context(), env, []string{"mcp", "--image", "app", "--internet", "--ttl", "5m"})
+	}()
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := client.Connect(t.Context(), &sdk.IOTransport{Reader: fromCommand, Writer: toCommand}, nil)
 	if err != nil {

@@ -144,32 +144,13 @@ type urlArguments struct {
 
 func (s *Session) getURL(ctx context.Context, a urlArguments) (*sdk.CallToolResult, error) {
 	return s.in(ctx, a.Sandbox, 0, func(sbx *sandbox.Sandbox) (*sdk.CallToolResult, error) {
-		ports, err := s.client.Ports(sbx.ID).Collect(ctx)
+		var access client.PortAccess
+		if a.Private {
+			access = client.PortPrivate
+		}
+		address, access, err := client.VisitPort(ctx, s.client, sbx.ID, a.Port, access)
 		if err != nil {
 			return nil, err
-		}
-		access, known, address := client.PortPublic, false, ""
-		for _, p := range ports {
-			if p.Port == a.Port {
-				access, known, address = p.Access, true, p.URL
-			}
-		}
-		if a.Private && access != client.PortPrivate { // also where a public port is to be closed
-			access, known = client.PortPrivate, false
-		}
-		if !known {
-			p, err := s.client.PublishPort(ctx, sbx.ID, a.Port, access)
-			if err != nil {
-				return nil, err
-			}
-			address = p.URL
-		}
-		if access == client.PortPrivate {
-			link, err := s.client.CreatePortLink(ctx, sbx.ID, a.Port, 0)
-			if err != nil {
-				return nil, err
-			}
-			address = link.URL
 		}
 		return answer(struct {
 			URL    string            `json:"url"`

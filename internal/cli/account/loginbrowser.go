@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os/exec"
 	"time"
 
 	"github.com/modbox/modbox/client"
@@ -29,7 +28,7 @@ const (
 func loginThrough(ctx context.Context, env *base.Env, anonymous *client.Client, o loginOptions) (base.Login, error) {
 	verifier := rand.Text() + rand.Text()
 	code, err := "", error(nil)
-	if !o.noBrowser && hasBrowser(env) {
+	if !o.noBrowser && env.HasBrowser() {
 		code, err = codeFromBrowser(ctx, env, anonymous, o.provider, verifier)
 	} else {
 		fmt.Fprintf(env.Stderr, "Open this page in a browser, on any machine, and sign in:\n\n  %s\n\n", anonymous.SignInURL(o.provider, "", "", verifier))
@@ -64,7 +63,7 @@ func codeFromBrowser(ctx context.Context, env *base.Env, anonymous *client.Clien
 	}()
 	page := anonymous.SignInURL(provider, "http://"+l.Addr().String()+"/callback", state, verifier)
 	fmt.Fprintf(env.Stderr, "Sign in with %s in the browser. If none opens:\n\n  %s\n\n", provider, page)
-	if err := browse(ctx, env, page); err != nil {
+	if err := env.Browse(page); err != nil {
 		return "", fmt.Errorf("open a browser: %w; --no-browser does without", err)
 	}
 	select {
@@ -102,25 +101,4 @@ func browserAnswer(state string, answers chan<- url.Values) http.Handler {
 		}
 	})
 	return mux
-}
-
-// hasBrowser reports whether this machine can show a browser.
-func hasBrowser(env *base.Env) bool {
-	return env.Getenv("DISPLAY") != "" || env.Getenv("WAYLAND_DISPLAY") != "" || env.Getenv("BROWSER") != ""
-}
-
-// browse opens a page in the user's browser and does not wait.
-func browse(ctx context.Context, env *base.Env, page string) error {
-	program := env.Getenv("BROWSER")
-	if program == "" {
-		program = "xdg-open"
-	}
-	// Without ctx: the browser must outlive this command.
-	cmd := exec.Command(program, page)
-	cmd.Env = env.Environ
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	go func() { _ = cmd.Wait() }() // after an error the user opens the page by hand
-	return ctx.Err()
 }
