@@ -57,7 +57,7 @@ func (s *Server) registerExecutions(a huma.API) {
 	}, s.listExecutions)
 	route(a, huma.Operation{
 		OperationID: "get-execution", Method: http.MethodGet, Path: "/v1/executions/{execution}", Tags: tags,
-		Summary: "Get an execution, or wait for its end",
+		Summary: "Get an execution, or wait for its end", Description: "A wait for an execution of a paused sandbox fails at once with 409, `not_running`; after a resume the execution continues and can be waited for again.",
 	}, s.getExecution)
 	route(a, huma.Operation{
 		OperationID: "cancel-execution", Method: http.MethodPost, Path: "/v1/executions/{execution}/cancel", Tags: tags,

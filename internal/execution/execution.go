@@ -132,7 +132,11 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, req R
 		return sandbox.Execution{}, err
 	}
 	s.work.Go(func() { s.execute(x) })
-	return s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State != sandbox.ExecutionQueued })
+	e, err := s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State != sandbox.ExecutionQueued })
+	if sandbox.CodeOf(err) == sandbox.NotRunning {
+		return e, nil // it is recorded, and starts when the sandbox resumes
+	}
+	return e, err
 }
 
 // queue records an execution and its streams. The caller has written the command to the audit log,
@@ -228,15 +232,21 @@ func outputs(e *sandbox.Execution) []*sandbox.StreamRef {
 	return []*sandbox.StreamRef{&e.Stdout, &e.Stderr}
 }
 
-// await returns the execution as soon as ok accepts it, or in its present state when ctx ends.
+// await returns the execution as soon as ok accepts it, or in its present state when ctx ends, with
+// an error when the server closes and when the sandbox is paused. Errors: Unavailable; NotRunning.
 func (s *Service) await(ctx context.Context, x *execution, ok func(*sandbox.Execution) bool) (sandbox.Execution, error) {
 	for {
-		v := x.view()
+		v, at := x.view(), x.box.View()
 		if ok(&v.Execution) {
 			return s.measured(v.Execution), nil
 		}
+		if at.Sandbox.State == sandbox.Paused { // nothing but a resume brings the execution on
+			return s.measured(v.Execution), sandbox.Errorf(sandbox.NotRunning,
+				"sandbox %q is paused, and execution %s with it; resume the sandbox, then wait again: the execution continues", at.Sandbox.Name, v.ID)
+		}
 		select {
 		case <-v.changed:
+		case <-at.Changed:
 		case <-ctx.Done():
 			return s.measured(x.view().Execution), nil
 		case <-s.ctx.Done():
@@ -264,7 +274,8 @@ func (s *Service) Get(ctx context.Context, c sandbox.Caller, id sandbox.Executio
 }
 
 // Wait returns an execution when it has ended, or in its present state after timeout or when ctx
-// ends. Errors: NotFound; Unavailable when the server closes.
+// ends. Errors: NotFound; NotRunning, at once, when the sandbox is or gets paused; Unavailable when
+// the server closes.
 func (s *Service) Wait(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil || x == nil {

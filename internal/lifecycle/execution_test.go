@@ -416,6 +416,39 @@ func TestStreamsOfAllTakeOnlySoMuch(t *testing.T) {
 	}
 }
 
+// TestWaitForAnExecutionEndsAtAPause: nothing would end before somebody resumes the sandbox.
+func TestWaitForAnExecutionEndsAtAPause(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	e := s.startExecution("a", shell("trap 'exit 4' TERM; while :; do sleep 0.01; done"))
+	waited := make(chan error, 1)
+	go func() {
+		_, err := s.Executions().Wait(t.Context(), s.caller, e.ID, time.Hour)
+		waited <- err
+	}()
+	if _, err := s.Pause(t.Context(), s.caller, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; sandbox.CodeOf(err) != sandbox.NotRunning || !strings.Contains(err.Error(), "resume") {
+		t.Errorf("a wait at a pause: %v, want not_running, and how to go on", err)
+	}
+	if _, err := s.Executions().Wait(t.Context(), s.caller, e.ID, time.Hour); sandbox.CodeOf(err) != sandbox.NotRunning {
+		t.Errorf("a wait in a pause: %v, want not_running", err)
+	}
+	if now, err := s.Executions().Get(t.Context(), s.caller, e.ID); err != nil || now.State != sandbox.ExecutionRunning {
+		t.Errorf("get in a pause: %s, %v, want that it is running", now.State, err)
+	}
+	if _, err := s.Resume(t.Context(), s.caller, "a", lifecycle.ResumeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Executions().Cancel(t.Context(), s.caller, e.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if now := s.ended(e.ID); now.ExitCode == nil || *now.ExitCode != 4 {
+		t.Errorf("after the resume it ended as %+v, want with exit code 4", now)
+	}
+}
+
 // TestSilentExecutionOverCheckpoints saves a sandbox more often than connections may
 // break without output.
 func TestSilentExecutionOverCheckpoints(t *testing.T) {

@@ -164,6 +164,20 @@ func TestOneCommandAtATime(t *testing.T) {
 	}
 }
 
+func TestWaitForAnExecutionOfASuspendedSandbox(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{})
+	_, a := call(t, s, "POST", "/sandbox/"+id+"/execute", map[string]any{"command": []string{"sleep", "600"}})
+	exec, _ := a.Data["executionId"].(string)
+	if status, a := call(t, s, "POST", "/sandbox/"+id+"/pause", nil); status != http.StatusOK || !a.Success {
+		t.Fatalf("pause = %d %+v", status, a)
+	}
+	status, a := call(t, s, "GET", "/sandbox/execution/"+exec+"?wait=4m", nil)
+	if status != http.StatusOK || a.Success || a.Code != "SANDBOX_SUSPENDED" || !strings.Contains(a.Message, "resume") {
+		t.Errorf("a wait in a pause = %d %+v, want SANDBOX_SUSPENDED, and how to go on", status, a)
+	}
+}
+
 func TestAnotherSandboxesJobIsNotFound(t *testing.T) {
 	s := server(t)
 	a, b := create(t, s, map[string]any{}), create(t, s, map[string]any{})

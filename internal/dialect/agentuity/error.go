@@ -17,7 +17,8 @@ const (
 	codeSandboxBusy       = "SANDBOX_BUSY"
 	codeExecutionNotFound = "EXECUTION_NOT_FOUND"
 	codeSnapshotNotFound  = "SNAPSHOT_NOT_FOUND"
-	codeNotFound          = "NOT_FOUND" // of /cli/sandbox/{id}, and for files and programs
+	codeSandboxSuspended  = "SANDBOX_SUSPENDED" // the clients throw their general error with it
+	codeNotFound          = "NOT_FOUND"         // of /cli/sandbox/{id}, and for files and programs
 )
 
 // typed is an error for which the clients have a type.
@@ -37,6 +38,8 @@ func noSandbox() error {
 func noExecution() error {
 	return &typed{codeExecutionNotFound, http.StatusNotFound, sandbox.Errorf(sandbox.NotFound, "there is no such execution")}
 }
+
+func suspended(err error) error { return &typed{codeSandboxSuspended, http.StatusConflict, err} }
 
 func busy() error {
 	return &typed{codeSandboxBusy, http.StatusConflict, sandbox.Errorf(sandbox.Conflict, "the sandbox is running another command")}

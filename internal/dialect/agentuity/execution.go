@@ -126,6 +126,9 @@ func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
 	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && e.Kind != sandbox.Exec {
 		return noExecution()
 	}
+	if sandbox.CodeOf(err) == sandbox.NotRunning {
+		return suspended(err)
+	}
 	if err != nil {
 		return err
 	}

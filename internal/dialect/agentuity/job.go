@@ -120,7 +120,10 @@ func (d *Dialect) stopJob(w http.ResponseWriter, r *http.Request) error {
 	if e, err = d.executions.Cancel(ctx, caller(ctx), e.ID, force); err != nil {
 		return err
 	}
-	if e, err = d.executions.Wait(ctx, caller(ctx), e.ID, stopTimeout); err != nil {
+	switch ended, err := d.executions.Wait(ctx, caller(ctx), e.ID, stopTimeout); {
+	case err == nil:
+		e = ended
+	case sandbox.CodeOf(err) != sandbox.NotRunning: // the job of a suspended sandbox ends when the sandbox resumes
 		return err
 	}
 	return answer(w, d.jobInfo(&e))

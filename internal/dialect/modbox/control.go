@@ -136,7 +136,7 @@ func (c *Control) provision(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, provisioned{Success: true, SandboxID: string(sb.ID), SandboxURL: c.url(sb.HostLabel), Status: statusOf(sb.State)})
+	return answer(w, provisioned{Success: true, SandboxID: string(sb.ID), SandboxURL: c.url(sb.HostLabel), Status: statusOf(&sb)})
 }
 
 func (c *Control) wait(w http.ResponseWriter, r *http.Request) error {
@@ -160,7 +160,7 @@ func (c *Control) wait(w http.ResponseWriter, r *http.Request) error {
 		ElapsedSeconds float64 `json:"elapsed_seconds"`
 		Status         string  `json:"status"`
 		Error          *string `json:"error"`
-	}{statusOf(sb.State) == string(sandbox.Running), time.Since(start).Seconds(), statusOf(sb.State), errorOf(&sb)}
+	}{statusOf(&sb) == string(sandbox.Running), time.Since(start).Seconds(), statusOf(&sb), errorOf(&sb)}
 	return answer(w, out)
 }
 
@@ -191,7 +191,7 @@ func (c *Control) detail(w http.ResponseWriter, r *http.Request) error {
 
 func (c *Control) sandbox(sb *sandbox.Sandbox) detail {
 	d := detail{
-		ID: string(sb.ID), Name: sb.Name, Status: statusOf(sb.State), Image: optional(sb.Image), CreatedBy: string(sb.CreatedBy),
+		ID: string(sb.ID), Name: sb.Name, Status: statusOf(sb), Image: optional(sb.Image), CreatedBy: string(sb.CreatedBy),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, Error: errorOf(sb), WorkspaceID: string(sb.Workspace),
 	}
 	if d.Status == string(sandbox.Running) && sb.HostLabel != "" {
@@ -207,18 +207,19 @@ func (c *Control) sandbox(sb *sandbox.Sandbox) detail {
 	return d
 }
 
-// statesOf are the states of each status.
+// statesOf are the states that each status may have.
 var statesOf = map[string][]sandbox.State{
 	"":             nil, // all that have not ended
 	"provisioning": {sandbox.Provisioning},
 	"running":      {sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming},
 	"destroyed":    {sandbox.Destroying, sandbox.Destroyed},
-	"failed":       {sandbox.Failed},
+	"failed":       {sandbox.Destroying, sandbox.Failed},
 }
 
 func (c *Control) list(w http.ResponseWriter, r *http.Request) error {
 	// The parameter realm is accepted and ignored.
-	states, ok := statesOf[r.URL.Query().Get("status")]
+	status := r.URL.Query().Get("status")
+	states, ok := statesOf[status]
 	if !ok {
 		return &validationError{[]fault{{[]any{"query", "status"}, "Input should be 'provisioning', 'running', 'destroyed' or 'failed'", "enum"}}}
 	}
@@ -233,7 +234,9 @@ func (c *Control) list(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		for i := range page.Items {
-			out.Sandboxes = append(out.Sandboxes, c.sandbox(&page.Items[i]))
+			if d := c.sandbox(&page.Items[i]); status == "" || d.Status == status {
+				out.Sandboxes = append(out.Sandboxes, d)
+			}
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
 			break
@@ -266,17 +269,20 @@ func (c *Control) destroy(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-// statusOf returns the product's status for a state. A sandbox that is being destroyed counts as
-// destroyed: it cannot be used any more. A paused sandbox counts as running: any use resumes it,
-// and this API has no status for it.
-func statusOf(s sandbox.State) string {
-	switch s {
+// statusOf returns the product's status of a sandbox. A sandbox that is being removed has the status
+// that it ends with: it cannot be used any more. A paused sandbox counts as running: any use resumes
+// it, and this API has no status for it.
+func statusOf(sb *sandbox.Sandbox) string {
+	switch sb.State {
 	case sandbox.Destroying:
+		if errorOf(sb) != nil {
+			return string(sandbox.Failed)
+		}
 		return string(sandbox.Destroyed)
 	case sandbox.Pausing, sandbox.Paused, sandbox.Resuming:
 		return string(sandbox.Running)
 	}
-	return string(s)
+	return string(sb.State)
 }
 
 // errorOf returns why a sandbox failed; nil when it did not.

@@ -295,7 +295,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get an execution, or wait for its end */
+        /**
+         * Get an execution, or wait for its end
+         * @description A wait for an execution of a paused sandbox fails at once with 409, `not_running`; after a resume the execution continues and can be waited for again.
+         */
         get: operations["get-execution"];
         put?: never;
         post?: never;
