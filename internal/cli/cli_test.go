@@ -94,6 +94,9 @@ func TestUsageErrors(t *testing.T) {
 		"cp_two_locals":     {[]string{"cp", "./a", "/b"}, "exactly one side"},
 		"tty_without_one":   {[]string{"exec", "-t", "x", "true"}, "--tty needs a terminal"},
 		"bad_setting":       {[]string{"server", "--listen", "nowhere"}, "ADDRESS:PORT"},
+		"unknown_output":    {[]string{"ls", "-o", "xml"}, `--output: "xml" is none of`},
+		"bad_template":      {[]string{"ls", "-o", "template={{.x"}, "--output: template"},
+		"output_and_quiet":  {[]string{"ls", "-q", "-o", "wide"}, "either --output or --quiet"},
 		"bad_duration":      {[]string{"server", "--http-drain-timeout", "soon"}, "30s, 10m or 1h"},
 	} {
 		t.Run(name, func(t *testing.T) {

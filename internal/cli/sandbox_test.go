@@ -87,6 +87,10 @@ func TestOutputs(t *testing.T) {
 	for name, args := range map[string]string{
 		"ls":         "ls",
 		"ls_quiet":   "ls -q",
+		"ls_wide":    "ls -o wide",
+		"ls_yaml":    "ls -o yaml",
+		"ls_json":    "ls -o json",
+		"ls_fields":  "ls -o template={{.name}}:{{.state}}:{{.labels.team}}:{{.resources.memory}}:{{.ttl_seconds}}:{{.nothing}}",
 		"get":        "get broken",
 		"get_json":   "get broken --json",
 		"stats":      "stats demo",

@@ -159,13 +159,23 @@ func NewCreateCommand(env *base.Env) *cobra.Command {
 // NewListCommand returns the command "modbox ls".
 func NewListCommand(env *base.Env) *cobra.Command {
 	var all, quiet bool
+	var format string
 	var labels, states []string
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list", "ps"},
 		Short:   "List sandboxes",
+		Long: `List sandboxes. With --output wide the table has more columns, with yaml or json the
+output is for programs, and with template=TEXT it has a line per sandbox, made from
+TEXT, a template of Go's package text/template: {{.FIELD}} stands for a field that
+--json shows.`,
+		Example: "  modbox ls --state running -l team=a\n  modbox ls -o template='{{.name}} {{.state}} {{.resources.memory}}'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			show, err := listFormat(env, format, quiet)
+			if err != nil {
+				return err
+			}
 			sel, err := base.Pairs(labels, nil)
 			if err != nil {
 				return base.UsageError("--label: %w", err)
@@ -185,41 +195,15 @@ func NewListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printSandboxes(env, sandboxes, quiet)
+			return show(sandboxes)
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include ended sandboxes")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	cmd.Flags().StringVarP(&format, "output", "o", "", "wide, yaml, json or template=TEXT (default: a table)")
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "only with this label KEY=VALUE (repeatable)")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only in these states, e.g. running,failed")
 	return cmd
-}
-
-func printSandboxes(env *base.Env, list []client.Sandbox, quiet bool) error {
-	switch {
-	case env.JSON:
-		return env.PrintJSON(list)
-	case quiet:
-		for _, sb := range list {
-			fmt.Fprintln(env.Stdout, sb.ID)
-		}
-		return nil
-	case len(list) == 0:
-		_, err := fmt.Fprintln(env.Stderr, "No sandboxes.")
-		return err
-	}
-	var rows [][]string
-	for _, sb := range list {
-		state, left := string(sb.State), base.Until(sb.Deadline)
-		if sb.State.Ended() {
-			left = ""
-			if sb.Cause != nil {
-				state += " (" + sb.Cause.Code + ")"
-			}
-		}
-		rows = append(rows, []string{sb.Name, sb.ID, state, sb.Image, sb.Resources.Memory, sb.Resources.CPU, base.Age(sb.CreatedAt), left})
-	}
-	return env.PrintTable([]string{"NAME", "ID", "STATE", "IMAGE", "MEMORY", "CPU", "AGE", "ENDS IN"}, rows)
 }
 
 // NewGetCommand returns the command "modbox get".
