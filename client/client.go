@@ -96,6 +96,7 @@ type request struct {
 	body   any       // encoded as JSON, unless nil
 	stream io.Reader // sent unchanged, unless nil
 	repeat bool      // may be sent again
+	status *int      // set to the HTTP status of a successful answer, unless nil
 }
 
 // sandboxPath returns the path of a sandbox's sub-resource; ref may contain any character.
@@ -110,6 +111,9 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 		return err
 	}
 	defer resp.Body.Close()
+	if r.status != nil {
+		*r.status = resp.StatusCode
+	}
 	if out == nil {
 		_, err := io.Copy(io.Discard, resp.Body)
 		return err

@@ -46,11 +46,14 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) 
 	if key == "" {
 		key = rand.Text()
 	}
-	sb := new(Sandbox)
+	sb, status := new(Sandbox), 0
 	err := c.call(ctx, request{
 		method: http.MethodPost, path: "/v1/sandboxes", body: body, repeat: true,
-		header: http.Header{"Idempotency-Key": {key}},
+		header: http.Header{"Idempotency-Key": {key}}, status: &status,
 	}, sb)
+	if o.Made != nil {
+		*o.Made = err == nil && status == http.StatusCreated
+	}
 	return result(sb, err)
 }
 

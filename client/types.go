@@ -77,6 +77,9 @@ type CreateOptions struct {
 	WaitForQuota time.Duration
 	// IdempotencyKey identifies repetitions of the same create; if empty, the call makes a new key.
 	IdempotencyKey string
+	// Made, unless nil, is set to whether the call made the sandbox. It is false for the live sandbox of
+	// the same request, also when that is the call's own because the answer to a first attempt was lost.
+	Made *bool
 }
 
 // ListOptions selects sandboxes; the zero value selects all that have not ended.

@@ -90,8 +90,8 @@ func List(o ListOptions) (*client.List[client.Sandbox], error) {
 	return s.List(o), nil
 }
 
-// Create makes a sandbox and returns it when it runs. A sandbox that does not run in time is
-// deleted. Errors: *[FailedError] if it ended instead; code Timeout; Invalid, naming the field;
+// Create makes a sandbox, or finds the live sandbox of the same request, and returns it when it runs.
+// A sandbox that does not run in time is deleted if this call made it. Errors: *[FailedError] if it ended instead; code Timeout; Invalid, naming the field;
 // Exists; NotFound for an unknown image; QuotaExceeded.
 func (s *Sandboxes) Create(ctx context.Context, o Options) (*Sandbox, error) {
 	switch o.TTL {
@@ -101,6 +101,10 @@ func (s *Sandboxes) Create(ctx context.Context, o Options) (*Sandbox, error) {
 		o.TTL = 0
 	}
 	o.WaitUpTo = cmp.Or(o.WaitUpTo, defaultWait)
+	var made bool
+	if o.Made == nil {
+		o.Made = &made
+	}
 	info, err := s.client.Create(ctx, o)
 	if err != nil {
 		return nil, err
@@ -110,11 +114,10 @@ func (s *Sandboxes) Create(ctx context.Context, o Options) (*Sandbox, error) {
 		return s.object(info), nil
 	case info.State.Ended() || info.State == client.Destroying:
 		return nil, &FailedError{Sandbox: *info}
+	case info.State == client.Provisioning && !*o.Made:
+		return nil, late("sandbox %s did not run within %s; it was not deleted, because an equal request may have made it", info.Name, o.WaitUpTo)
 	case info.State == client.Provisioning:
-		err := error(&client.Error{
-			Code: client.Timeout, Status: http.StatusGatewayTimeout,
-			Message: fmt.Sprintf("sandbox %s did not run within %s and was deleted", info.Name, o.WaitUpTo),
-		})
+		err := late("sandbox %s did not run within %s and was deleted", info.Name, o.WaitUpTo)
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		if _, endErr := s.client.Delete(end, info.ID); endErr != nil {
@@ -123,6 +126,10 @@ func (s *Sandboxes) Create(ctx context.Context, o Options) (*Sandbox, error) {
 		return nil, err
 	}
 	return s.Connect(ctx, info.ID) // a live sandbox of the same request, which was paused meanwhile
+}
+
+func late(format string, args ...any) error {
+	return &client.Error{Code: client.Timeout, Status: http.StatusGatewayTimeout, Message: fmt.Sprintf(format, args...)}
 }
 
 // Connect returns a sandbox, named by its id or name, when it runs: it resumes a paused sandbox.

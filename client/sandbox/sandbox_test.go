@@ -73,9 +73,13 @@ func (s *server) called(prefix string) (list []string) {
 }
 
 // say answers v as JSON.
-func say(v any) http.HandlerFunc {
+func say(v any) http.HandlerFunc { return sayStatus(http.StatusOK, v) }
+
+// sayStatus answers v as JSON, with an HTTP status.
+func sayStatus(status int, v any) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(v)
 	}
 }
@@ -127,11 +131,13 @@ func TestCreateThatFails(t *testing.T) {
 	if !errors.As(err, &failed) || failed.Sandbox.ID != "s1" || !strings.Contains(err.Error(), "oom: it used too much") || !errors.Is(err, client.Ended) {
 		t.Errorf("Create of a sandbox that fails: %v, want a FailedError with the cause", err)
 	}
-	s, all := serve(t, map[string]http.HandlerFunc{
-		"POST /sandboxes": say(record(client.Provisioning)), "DELETE /sandboxes/s1": say(record(client.Destroyed)),
-	})
-	if _, err = all.Create(t.Context(), sandbox.Options{}); !errors.Is(err, client.Timeout) || len(s.called("DELETE")) != 1 {
-		t.Errorf("Create of a sandbox that is not ready: %v, calls %v; want code timeout, and the sandbox deleted", err, s.called("DELETE"))
+	for status, deletes := range map[int]int{http.StatusCreated: 1, http.StatusOK: 0} { // OK: an equal request made it
+		s, all := serve(t, map[string]http.HandlerFunc{
+			"POST /sandboxes": sayStatus(status, record(client.Provisioning)), "DELETE /sandboxes/s1": say(record(client.Destroyed)),
+		})
+		if _, err = all.Create(t.Context(), sandbox.Options{}); !errors.Is(err, client.Timeout) || len(s.called("DELETE")) != deletes {
+			t.Errorf("Create of a sandbox that is not ready, answered by %d: %v, calls %v; want code timeout, and %d deleted", status, err, s.called("DELETE"), deletes)
+		}
 	}
 	_, all = serve(t, map[string]http.HandlerFunc{"POST /sandboxes": refuse(429, client.QuotaExceeded)})
 	if _, err = all.Create(t.Context(), sandbox.Options{}); !errors.Is(err, client.QuotaExceeded) {
