@@ -10,7 +10,7 @@ since() { echo "$((($(now) - $1) / 1000000)) ms"; }
 say() { printf '\033[1m%s\033[0m\n' "$*"; }
 
 say "Images"
-bin/modbox images build
+bin/modbox images build base code-exec data
 
 say "Server"
 scripts/start.sh
@@ -18,9 +18,19 @@ url=$(server_url)
 token=$(server_token)
 echo "$url"
 
+# ask WHAT CURL_OPTION...: prints the server's answer. If the server refuses, ask says WHAT failed, with the answer.
+ask() {
+	local out
+	out=$(curl -sS --fail-with-body "${@:2}") || {
+		echo "$1 failed: $out" >&2
+		return 1
+	}
+	printf '%s' "$out"
+}
+
 # api METHOD PATH [JSON] asks the control plane.
 api() {
-	curl -sS --fail-with-body -X "$1" "$url$2" -H "Authorization: Bearer $token" ${3:+-H "Content-Type: application/json" -d "$3"}
+	ask "$1 $2" -X "$1" "$url$2" -H "Authorization: Bearer $token" ${3:+-H "Content-Type: application/json" -d "$3"}
 }
 
 say "Sandbox"
@@ -30,7 +40,7 @@ start=$(now)
 id=$(api POST /sandboxes/provision "$(jq -n --arg task "$task" --arg key "$key" \
 	'{task_id: $task, ttl_seconds: 600, env_vars: {SANDBOX_API_KEY: $key}}')" | jq -er .sandbox_id)
 trap 'api POST /sandboxes/destroy "{\"task_id\":\"$task\"}" >/dev/null || true' EXIT
-api POST /sandboxes/wait "{\"task_id\":\"$task\",\"timeout\":60}" | jq -e .ready >/dev/null
+api POST /sandboxes/wait "{\"task_id\":\"$task\",\"timeout\":60}" | jq -e 'if .ready then . else error("the sandbox does not run: \(.)") end' >/dev/null
 echo "ready after $(since "$start")"
 sandbox=$(api GET "/sandboxes/detail/$id" | jq -er .sandbox_url)
 echo "$sandbox"
@@ -40,7 +50,7 @@ run() {
 	local start out
 	start=$(now)
 	out=$(jq -n --arg language "$1" --arg code "$2" '{language: $language, code: $code}' |
-		curl -sS --fail-with-body "$sandbox/execute" -H "Authorization: Bearer $key" -H "Content-Type: application/json" -d @-)
+		ask "$1" "$sandbox/execute" -H "Authorization: Bearer $key" -H "Content-Type: application/json" -d @-)
 	if [ "$(jq .exitCode <<<"$out")" != 0 ]; then
 		echo "$1 failed: $out" >&2
 		exit 1

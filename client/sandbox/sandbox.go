@@ -20,12 +20,14 @@ const (
 	NoTTL time.Duration = -1
 
 	defaultWait = time.Minute      // for a sandbox to run
+	imageWait   = 30 * time.Minute // for a sandbox to run whose image the server builds or pulls
+	lookEvery   = 5 * time.Second  // at what the server does for the image
 	cleanupTime = 30 * time.Second // for the end of a sandbox that nobody gets
 	defaultURL  = "http://127.0.0.1:7070"
 )
 
 // Options describe a sandbox to make. The zero value is the default image, a ttl of [DefaultTTL] and
-// a minute for it to run (WaitUpTo).
+// a minute for it to run (WaitUpTo), or 30 minutes if the server has to build or pull its image.
 type Options = client.CreateOptions
 
 // ListOptions select sandboxes; the zero value selects all that have not ended.
@@ -49,10 +51,20 @@ func (e *FailedError) Error() string {
 func (e *FailedError) Is(target error) bool { return target == error(client.Ended) }
 
 // Sandboxes makes and finds the sandboxes of a client's workspace.
-type Sandboxes struct{ client *client.Client }
+type Sandboxes struct {
+	client   *client.Client
+	progress func(client.Event)
+}
 
 // On returns the sandboxes of a client.
 func On(c *client.Client) *Sandboxes { return &Sandboxes{client: c} }
+
+// OnProgress returns sandboxes whose Create calls f with each event of the type "image_building": the
+// server builds or pulls the image of the new sandbox, or installs packages. The event's Message is for
+// people; its Data has "image", "phase" and "detail".
+func (s *Sandboxes) OnProgress(f func(client.Event)) *Sandboxes {
+	return &Sandboxes{client: s.client, progress: f}
+}
 
 // fromEnvironment returns the sandboxes of the server that the environment names.
 func fromEnvironment() (*Sandboxes, error) {
@@ -100,36 +112,103 @@ func (s *Sandboxes) Create(ctx context.Context, o Options) (*Sandbox, error) {
 	case NoTTL:
 		o.TTL = 0
 	}
-	o.WaitUpTo = cmp.Or(o.WaitUpTo, defaultWait)
 	var made bool
 	if o.Made == nil {
 		o.Made = &made
 	}
+	limit := cmp.Or(o.WaitUpTo, defaultWait)
+	wait := waiting{limit: limit, fixed: o.WaitUpTo != 0}
+	if o.WaitUpTo = limit; s.progress != nil {
+		o.WaitUpTo = min(limit, lookEvery)
+	}
 	info, err := s.client.Create(ctx, o)
 	if err != nil {
 		return nil, err
+	}
+	if info.State == client.Provisioning {
+		wait.end, wait.made = time.Now().Add(limit-o.WaitUpTo), *o.Made
+		if info, err = s.started(ctx, info, wait); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case info.State == client.Running:
 		return s.object(info), nil
 	case info.State.Ended() || info.State == client.Destroying:
 		return nil, &FailedError{Sandbox: *info}
-	case info.State == client.Provisioning && !*o.Made:
-		return nil, late("sandbox %s did not run within %s; it was not deleted, because an equal request may have made it", info.Name, o.WaitUpTo)
-	case info.State == client.Provisioning:
-		err := late("sandbox %s did not run within %s and was deleted", info.Name, o.WaitUpTo)
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		if _, endErr := s.client.Delete(end, info.ID); endErr != nil {
-			err = errors.Join(err, fmt.Errorf("delete sandbox %s: %w", info.ID, endErr))
-		}
-		return nil, err
 	}
 	return s.Connect(ctx, info.ID) // a live sandbox of the same request, which was paused meanwhile
 }
 
-func late(format string, args ...any) error {
-	return &client.Error{Code: client.Timeout, Status: http.StatusGatewayTimeout, Message: fmt.Sprintf(format, args...)}
+// waiting is a wait for a new sandbox to run.
+type waiting struct {
+	limit time.Duration
+	fixed bool // the limit is the caller's
+	made  bool // the sandbox is of this call
+	end   time.Time
+	seen  int64 // the last event
+	step  string
+}
+
+// started returns the sandbox when it runs or has ended. If it does not run in time, or if ctx ends,
+// started deletes it, unless an equal request may have made it.
+func (s *Sandboxes) started(ctx context.Context, info *client.Sandbox, w waiting) (*client.Sandbox, error) {
+	id, name := info.ID, info.Name
+	for {
+		err := s.look(ctx, id, &w)
+		if left := time.Until(w.end); err == nil && left <= 0 {
+			kept := "was deleted"
+			if !w.made {
+				kept = "was not deleted, because an equal request may have made it"
+			}
+			err = &client.Error{
+				Code: client.Timeout, Status: http.StatusGatewayTimeout,
+				Message: fmt.Sprintf("sandbox %s did not run within %s and %s; WaitUpTo sets the limit%s", name, w.limit, kept, w.step),
+			}
+		} else if err == nil {
+			slice, cancel := context.WithTimeout(ctx, min(left, lookEvery))
+			info, err = s.client.Wait(slice, id, client.Running)
+			cancel()
+			if err == nil {
+				return info, nil
+			}
+			if ctx.Err() == nil && slice.Err() != nil {
+				continue
+			}
+		}
+		if !w.made {
+			return nil, err
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		if _, endErr := s.client.Delete(end, id); endErr != nil {
+			err = errors.Join(err, fmt.Errorf("delete sandbox %s: %w", id, endErr))
+		}
+		return nil, err
+	}
+}
+
+// look reads the new events of a sandbox, and gives it more time if the server makes its image.
+func (s *Sandboxes) look(ctx context.Context, id string, w *waiting) error {
+	if w.fixed && s.progress == nil {
+		return nil
+	}
+	events, err := s.client.Events(id, client.EventsOptions{AfterSeq: w.seen}).Collect(ctx)
+	for _, e := range events {
+		w.seen = e.Seq
+		if e.Type != "image_building" {
+			continue
+		}
+		if w.step == "" && !w.fixed {
+			w.end = w.end.Add(imageWait - w.limit)
+			w.limit = imageWait
+		}
+		w.step = "; " + e.Message
+		if s.progress != nil {
+			s.progress(e)
+		}
+	}
+	return err
 }
 
 // Connect returns a sandbox, named by its id or name, when it runs: it resumes a paused sandbox.

@@ -124,6 +124,31 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+func TestCreateReportsTheImage(t *testing.T) {
+	step := client.Event{Seq: 7, Type: "image_building", Message: "its image is being made: installing", Data: map[string]string{"phase": "installing"}}
+	for _, o := range []sandbox.Options{{}, {WaitUpTo: 10 * time.Minute}} {
+		s, all := serve(t, map[string]http.HandlerFunc{
+			"POST /sandboxes": say(record(client.Provisioning)),
+			"GET /sandboxes/s1/events": func(w http.ResponseWriter, r *http.Request) {
+				list := wire.Page[client.Event]{Items: []client.Event{}}
+				if r.URL.Query().Get("after_seq") == "" {
+					list.Items = []client.Event{{Seq: 6, Type: "created"}, step}
+				}
+				say(list)(w, r)
+			},
+			"GET /sandboxes/s1/wait": say(record(client.Running)),
+		})
+		var seen []client.Event
+		sbx, err := all.OnProgress(func(e client.Event) { seen = append(seen, e) }).Create(t.Context(), o)
+		if err != nil || sbx.Info().State != client.Running {
+			t.Fatalf("Create = %+v, %v", sbx, err)
+		}
+		if len(seen) != 1 || seen[0].Message != step.Message || !strings.Contains(s.called("POST")[0], `"wait_seconds":5`) {
+			t.Errorf("events %+v, request %s; want one event of the image and a first wait of 5 s", seen, s.called("POST"))
+		}
+	}
+}
+
 func TestCreateThatFails(t *testing.T) {
 	_, all := serve(t, map[string]http.HandlerFunc{"POST /sandboxes": say(record(client.Failed))})
 	_, err := all.Create(t.Context(), sandbox.Options{})
@@ -135,7 +160,7 @@ func TestCreateThatFails(t *testing.T) {
 		s, all := serve(t, map[string]http.HandlerFunc{
 			"POST /sandboxes": sayStatus(status, record(client.Provisioning)), "DELETE /sandboxes/s1": say(record(client.Destroyed)),
 		})
-		if _, err = all.Create(t.Context(), sandbox.Options{}); !errors.Is(err, client.Timeout) || len(s.called("DELETE")) != deletes {
+		if _, err = all.Create(t.Context(), sandbox.Options{WaitUpTo: time.Second}); !errors.Is(err, client.Timeout) || len(s.called("DELETE")) != deletes {
 			t.Errorf("Create of a sandbox that is not ready, answered by %d: %v, calls %v; want code timeout, and %d deleted", status, err, s.called("DELETE"), deletes)
 		}
 	}

@@ -3,7 +3,7 @@ import { SandboxCheckpoints, SandboxContexts, SandboxPorts, contextId } from "./
 import { Modbox } from "./client.js";
 import { CodeResult, type CodeOutput } from "./code.js";
 import { Commands, type RunOptions } from "./commands.js";
-import { newError } from "./errors.js";
+import { TimeoutError, newError } from "./errors.js";
 import { maxWaitSeconds } from "./limits.js";
 import type { TextCallback } from "./output.js";
 import type { PagePromise } from "./page.js";
@@ -17,14 +17,18 @@ import type {
   ForkOptions,
   PublishPortOptions,
   ResumeOptions,
+  SandboxEvent,
   SandboxInfo,
   Snapshot,
 } from "./schemas.js";
 
 /** Seconds that a sandbox lives when its maker does not say. */
 const defaultTtlSeconds = 900;
-/** Seconds in which a sandbox has to run when its maker does not say. */
+/** Seconds in which a sandbox has to run when its maker does not say: without and with a wait for its image. */
 const defaultWaitSeconds = 60;
+const imageWaitSeconds = 1_800;
+/** Seconds between two looks at what the server does for the image. */
+const progressSeconds = 5;
 
 /** The client of a call; default the client of MODBOX_URL and MODBOX_API_TOKEN. */
 export interface ClientOptions {
@@ -35,8 +39,13 @@ export interface ClientOptions {
 export interface SandboxOptions extends CreateSandboxOptions, ClientOptions {
   /** Seconds after which the sandbox is deleted, 60 to 86400; default 900 (15 minutes). 0: the image's default, or no limit. */
   ttlSeconds?: number | undefined;
-  /** Seconds in which the sandbox has to run; default 60. */
+  /** Seconds in which the sandbox has to run; default 60, and 1,800 (30 minutes) if the server has to build or pull its image. */
   waitSeconds?: number | undefined;
+  /**
+   * Called with each event of the type `image_building`: the server builds or pulls the sandbox's image, or installs packages.
+   * `event.message` is for people; `event.data` has `image`, `phase` and `detail`.
+   */
+  onProgress?: ((event: SandboxEvent) => void | Promise<void>) | undefined;
 }
 
 /** How {@link Sandbox.connect} finds a sandbox, and resumes a paused one. */
@@ -109,15 +118,14 @@ export class Sandbox {
    * When the signal is aborted while the request is under way, a sandbox that was made meanwhile lives until its ttl ends it.
    */
   static async create(options: SandboxOptions = {}): Promise<Sandbox> {
-    const { client = new Modbox(), waitSeconds = defaultWaitSeconds, ttlSeconds = defaultTtlSeconds, ...rest } = options;
-    const end = Date.now() + (waitSeconds + (options.waitForQuotaSeconds ?? 0)) * 1_000;
-    const made = await client.sandboxes.create({ ...rest, ttlSeconds, waitSeconds: Math.min(waitSeconds, maxWaitSeconds) });
+    const { client = new Modbox(), waitSeconds, ttlSeconds = defaultTtlSeconds, onProgress, ...rest } = options;
+    const limit = waitSeconds ?? defaultWaitSeconds;
+    const first = Math.min(limit, onProgress ? progressSeconds : maxWaitSeconds);
+    const made = await client.sandboxes.create({ ...rest, ttlSeconds, waitSeconds: first });
     if (made.state === "destroyed" && made.cause?.code === "completed") return new Sandbox(client, made); // a one-shot
     if (made.state !== "provisioning") return new Sandbox(client, await running(client, made, options));
-    const left = waitSeconds > maxWaitSeconds ? (end - Date.now()) / 1_000 : 0;
     try {
-      if (left <= 0) throw newError({ code: "timeout", message: `sandbox ${made.name} is still ${made.state} after ${waitSeconds} s` });
-      return new Sandbox(client, await client.sandboxes.wait(made.id, { timeoutSeconds: left, signal: options.signal }));
+      return new Sandbox(client, await started(client, made, options, limit - first));
     } catch (err) {
       await client.sandboxes.delete(made.id).catch(() => undefined); // the first error counts
       throw err;
@@ -244,6 +252,38 @@ export class Sandbox {
 
   private known(info: SandboxInfo): SandboxInfo {
     return (this.last = info);
+  }
+}
+
+/** Returns the record of a new sandbox when it runs, which is to be within `left` seconds, or later if its image is made. */
+async function started(client: Modbox, made: SandboxInfo, options: SandboxOptions, left: number): Promise<SandboxInfo> {
+  const { signal, onProgress } = options;
+  let end = Date.now() + left * 1_000;
+  let limit = options.waitSeconds ?? defaultWaitSeconds;
+  let step: SandboxEvent | undefined;
+  const looking = options.waitSeconds === undefined || onProgress !== undefined;
+  for (let afterSeq = 0; ; ) {
+    const events = looking ? client.sandboxes.events(made.id, { afterSeq, signal }) : [];
+    for await (const event of events) {
+      afterSeq = event.seq;
+      if (event.type !== "image_building") continue;
+      if (step === undefined && options.waitSeconds === undefined) {
+        end += (imageWaitSeconds - limit) * 1_000;
+        limit = imageWaitSeconds;
+      }
+      step = event;
+      await onProgress?.(event);
+    }
+    const seconds = Math.min((end - Date.now()) / 1_000, looking ? progressSeconds : maxWaitSeconds);
+    if (seconds <= 0) {
+      const doing = step ? `; ${step.message}` : "";
+      throw newError({ code: "timeout", message: `sandbox ${made.name} did not run within ${limit} s and was deleted; waitSeconds sets the limit${doing}` });
+    }
+    try {
+      return await client.sandboxes.wait(made.id, { timeoutSeconds: seconds, signal });
+    } catch (err) {
+      if (!(err instanceof TimeoutError)) throw err;
+    }
   }
 }
 

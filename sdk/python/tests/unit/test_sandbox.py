@@ -6,7 +6,11 @@ import inspect
 import os
 import sys
 import threading
+import contextlib
+import itertools
+import types
 import unittest
+import unittest.mock
 from unittest import mock
 
 import modbox
@@ -61,6 +65,17 @@ def exec_lines(*output, **end):
     return [*lines, {"type": "exit", "exit_code": 0, "duration_ms": 5, **end}]
 
 
+@contextlib.contextmanager
+def clock(step):
+    """Makes each look of the clients at the clock these seconds later than the look before."""
+    times = itertools.count(0, step)
+    fake = types.SimpleNamespace(monotonic=lambda: next(times))
+    with contextlib.ExitStack() as stack:
+        for name in ("_sync.sandbox", "_async.sandbox", "_sync.sandboxes", "_async.sandboxes"):
+            stack.enter_context(unittest.mock.patch(f"modbox.{name}.time", fake))
+        yield
+
+
 class CreateTest(unittest.TestCase):
     def test_create_waits_and_the_block_deletes(self):
         server = Server(self, lambda seen, handler, n: send_json(handler, wire_sandbox(), 201))
@@ -90,7 +105,13 @@ class CreateTest(unittest.TestCase):
 
         # It fails within the request that creates it, or later.
         for first in (failed, {**failed, "state": "destroying"}, wire_sandbox(state="provisioning")):
-            server = Server(self, lambda seen, handler, n: send_json(handler, first if seen.method == "POST" else failed))
+
+            def answer(seen, handler, n):
+                if seen.path.startswith(f"{BOX}/events"):
+                    return send_json(handler, {"items": []})
+                return send_json(handler, first if seen.method == "POST" else failed)
+
+            server = Server(self, answer)
             cause, code, message, sandbox_id = both(server.url, test)
             self.assertEqual((cause.code, code, sandbox_id), ("image", "ended", ID))
             self.assertIn("failed: no image modbox/nothing", message)
@@ -104,6 +125,44 @@ class CreateTest(unittest.TestCase):
 
         both(server.url, test)
         self.assertEqual([r.method for r in server.requests].count("DELETE"), 2)
+
+    def test_create_waits_for_the_image(self):
+        step = {"seq": 7, "sandbox_id": ID, "time": "2026-01-01T00:00:00Z", "type": "image_building", "message": "installing", "data": {}}
+        made = {**step, "seq": 6, "type": "created"}
+
+        def answer(seen, handler, n):
+            if seen.path.endswith("/events"):
+                return send_json(handler, {"items": [] if seen.query.get("after_seq") == ["7"] else [made, step]})
+            waits = [r for r in server.requests if r.path.endswith("/wait")]
+            running = seen.path.endswith("/wait") and len(waits) % 3 == 0
+            return send_json(handler, wire_sandbox(state="running" if running else "provisioning"))
+
+        server = Server(self, answer)
+
+        async def test(cls, client):
+            events = []
+            sbx = await done(cls.create(client=client, on_progress=events.append))
+            return sbx.info.state, [e.message for e in events]
+
+        with clock(step=2):
+            self.assertEqual(both(server.url, test), ("running", ["installing"]))
+        self.assertEqual(server.requests[0].json()["wait_seconds"], 5)
+
+    def test_the_limit_of_a_wait_for_an_image_names_the_step(self):
+        step = {"seq": 7, "sandbox_id": ID, "time": "2026-01-01T00:00:00Z", "type": "image_building", "message": "installing", "data": {}}
+
+        def answer(seen, handler, n):
+            events = seen.path.startswith(f"{BOX}/events")
+            return send_json(handler, {"items": [step]} if events else wire_sandbox(state="provisioning"))
+
+        server = Server(self, answer)
+
+        async def test(cls, client):
+            with self.assertRaisesRegex(modbox.TimeoutError, "did not run within 1800 s and was deleted; .*installing"):
+                await done(cls.create(client=client))
+
+        with clock(step=100):
+            both(server.url, test)
 
     def test_create_need_not_wait(self):
         server = Server(self, lambda seen, handler, n: send_json(handler, wire_sandbox(state="provisioning")))
@@ -214,7 +273,7 @@ class CreateTest(unittest.TestCase):
                 over.wait(120)
             if seen.method == "DELETE":
                 deleted.set()
-            send_json(handler, wire_sandbox(state="provisioning"))
+            send_json(handler, {"items": []} if seen.path.endswith("/events") else wire_sandbox(state="provisioning"))
 
         server = Server(self, answer)
 

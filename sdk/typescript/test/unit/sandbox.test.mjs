@@ -61,6 +61,30 @@ test("create waits longer than one request may", async (t) => {
   assert.deepEqual(s.requests.map((r) => r.method), ["POST", "GET", "GET"]);
 });
 
+test("create waits longer while the server makes the image, and reports it", async (t) => {
+  const step = { seq: 7, sandbox_id: id, time: "2026-01-01T00:00:00Z", type: "image_building", message: "installing", data: { phase: "installing" } };
+  let waits = 0;
+  const s = await serve(t, (r, res) => {
+    if (r.path.startsWith(`/v1/sandboxes/${id}/events`)) {
+      return json(res, { items: r.path.includes("after_seq=7") ? [] : [{ ...step, seq: 6, type: "created" }, step] });
+    }
+    if (r.path.includes("/wait")) waits++;
+    json(res, wireSandbox({ state: waits > 1 ? "running" : "provisioning" }));
+  });
+  const events = [];
+  t.mock.timers.enable({ apis: ["Date"] });
+  const made = Sandbox.create({
+    client: s.client(),
+    onProgress: (event) => {
+      events.push(event.message);
+      t.mock.timers.tick(120_000); // more than a sandbox may take otherwise
+    },
+  });
+  assert.equal((await made).info.state, "running");
+  assert.deepEqual(events, ["installing"]);
+  assert.equal(s.requests[0].json().wait_seconds, 5);
+});
+
 test("create resumes the paused sandbox of the same request, and does not delete it", async (t) => {
   const s = await serve(t, (_, res, n) => json(res, wireSandbox({ state: n === 0 ? "paused" : "running" })));
   const sbx = await Sandbox.create({ client: s.client(), name: "a" });

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Type, Union
 
 from .._default import default_async_client
 from .._output import AsyncCallback, tell_async
 from .._pages import AsyncPages
-from .._schemas import CodeContext, CreateOptions, PortAccess, SandboxInfo, SandboxState, Snapshot
+from .._schemas import CodeContext, CreateOptions, Event, PortAccess, SandboxInfo, SandboxState, Snapshot
 from .._stateful import Memory
 from ..code import CodeCollector, CodeOutput, CodeResult
 from ..errors import EndedError, SandboxFailedError, TimeoutError, new_error
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 _TTL_SECONDS = 900
 #: How long create and connect wait for a sandbox to run.
 _WAIT_SECONDS = 60
+#: How long create waits without wait_seconds if the server has to build or pull the image.
+_IMAGE_WAIT_SECONDS = 1800
 #: A wait in the request that creates a sandbox; longer waits are requests of their own.
 _FIRST_WAIT_SECONDS = 60
+#: The time between two looks at what the server does for the image.
+_PROGRESS_SECONDS = 5
 #: A sandbox that fails is first destroyed, with the cause in its record.
 _ENDED = ("destroying", "destroyed", "failed")
 #: The states of a sandbox of the same name and request that was there before.
@@ -58,26 +63,37 @@ class AsyncSandbox:
         self.checkpoints = AsyncSandboxCheckpoints(client.sandboxes.checkpoints, info.id)
 
     @classmethod
-    async def create(cls, *, client: Optional[AsyncModbox] = None, **options: Unpack[CreateOptions]) -> AsyncSandbox:
+    async def create(
+        cls,
+        *,
+        client: Optional[AsyncModbox] = None,
+        on_progress: Optional[AsyncCallback[Event]] = None,
+        **options: Unpack[CreateOptions],
+    ) -> AsyncSandbox:
         """Creates a sandbox, described by the members of CreateOptions, and returns it when it runs.
 
         Without ``image`` it has the workspace's default image. It ends by itself ``ttl_seconds`` after the request,
         900 (15 minutes) when omitted, unless ``set_timeout`` gives it another time; 0 is no limit. When a sandbox of
         the ``name`` was made by the same request, ``create`` returns it, resumed if it is paused.
 
+        ``on_progress`` gets each event of the type ``image_building``: the server builds or pulls the sandbox's image,
+        or installs packages. Its ``message`` is for people; its ``data`` has ``image``, ``phase`` and ``detail``.
+
         Raises SandboxFailedError, with the cause, when it fails; TimeoutError, and deletes it, when it does not run
-        after ``wait_seconds``, 60 when omitted (with 0 it returns at once, before the sandbox runs); QuotaError when the quota has no room; ConflictError when a different
-        live sandbox has the ``name``; ValidationError for a wrong option.
+        after ``wait_seconds``. When omitted, these are 60, and 1,800 (30 minutes) if the server has to build or pull
+        the image; with 0 ``create`` returns at once, before the sandbox runs. Raises QuotaError when the quota has no
+        room; ConflictError when a different live sandbox has the ``name``; ValidationError for a wrong option.
         """
         client = client or default_async_client()
         wait_seconds = options.get("wait_seconds")
-        wait_seconds = _WAIT_SECONDS if wait_seconds is None else wait_seconds
-        options["wait_seconds"] = min(wait_seconds, _FIRST_WAIT_SECONDS)
+        limit = _WAIT_SECONDS if wait_seconds is None else wait_seconds
+        first = min(limit, _PROGRESS_SECONDS if on_progress else _FIRST_WAIT_SECONDS)
+        options["wait_seconds"] = first
         if options.get("ttl_seconds") is None:
             options["ttl_seconds"] = _TTL_SECONDS
         info = await client.sandboxes.create(**options)
-        if info.state == "provisioning" and wait_seconds > 0:
-            info = await cls._started(client, info, wait_seconds)
+        if info.state == "provisioning" and limit > 0:
+            info = await cls._started(client, info, wait_seconds, limit - first, on_progress)
         if info.state in _ENDED and (info.cause is None or info.cause.code != "completed"):
             raise SandboxFailedError(info)
         if info.state in _RESUMABLE:
@@ -85,19 +101,48 @@ class AsyncSandbox:
         return cls(client, info)
 
     @classmethod
-    async def _started(cls, client: AsyncModbox, info: SandboxInfo, wait_seconds: int) -> SandboxInfo:
+    async def _started(
+        cls,
+        client: AsyncModbox,
+        info: SandboxInfo,
+        wait_seconds: Optional[int],
+        left: float,
+        on_progress: Optional[AsyncCallback[Event]],
+    ) -> SandboxInfo:
         """Waits for a new sandbox to run or to fail; deletes it when that takes too long."""
+        limit = _WAIT_SECONDS if wait_seconds is None else wait_seconds
+        end = time.monotonic() + left
+        looking = wait_seconds is None or on_progress is not None
+        steps: List[Event] = []
         try:
-            return await client.sandboxes.wait(info.id, timeout_seconds=max(0, wait_seconds - _FIRST_WAIT_SECONDS))
-        except EndedError:
-            return await client.sandboxes.get(info.id)
-        except TimeoutError as err:
-            await client.sandboxes.delete(info.id)
-            message = f"sandbox {info.name} did not run within {wait_seconds} s and was deleted; wait_seconds sets the limit"
-            raise new_error("timeout", message) from err
+            while True:
+                if looking:
+                    new = await cls._image_events(client, info.id, steps[-1].seq if steps else 0)
+                    if new and not steps and wait_seconds is None:
+                        end += _IMAGE_WAIT_SECONDS - limit
+                        limit = _IMAGE_WAIT_SECONDS
+                    steps += new
+                    for event in new:
+                        await tell_async(on_progress, event)
+                left = end - time.monotonic()
+                try:
+                    seconds = min(max(left, 0), _PROGRESS_SECONDS if looking else _FIRST_WAIT_SECONDS)
+                    return await client.sandboxes.wait(info.id, timeout_seconds=seconds)
+                except EndedError:
+                    return await client.sandboxes.get(info.id)
+                except TimeoutError as err:
+                    if left <= 0:
+                        doing = f"; {steps[-1].message}" if steps else ""
+                        message = f"sandbox {info.name} did not run within {limit} s and was deleted; wait_seconds sets the limit{doing}"
+                        raise new_error("timeout", message) from err
         except BaseException:
             await client.sandboxes.delete(info.id)
             raise
+
+    @classmethod
+    async def _image_events(cls, client: AsyncModbox, sandbox_id: str, after_seq: int) -> List[Event]:
+        """Returns the later events about the making of a sandbox's image."""
+        return [e async for e in client.sandboxes.events(sandbox_id, after_seq=after_seq) if e.type == "image_building"]
 
     @classmethod
     async def connect(cls, id_or_name: str, *, client: Optional[AsyncModbox] = None) -> AsyncSandbox:
