@@ -91,6 +91,10 @@ func (s *Service) Agent(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
 	if s.cfg.Domain != "" {
 		env[viteHosts] = "." + s.cfg.Domain
 	}
+	if !sb.Network.Enabled {
+		// Without a network pip and npm would repeat a request that cannot succeed for up to two minutes.
+		env["PIP_RETRIES"], env["NPM_CONFIG_FETCH_RETRIES"] = "0", "0"
+	}
 	maps.Copy(env, sb.Env)
 	var network *agentapi.Network
 	if sb.Network.Enabled && s.cfg.Nameserver != "" {

@@ -21,12 +21,17 @@ func TestAgent(t *testing.T) {
 	sb := sandbox.Sandbox{ID: "id", Name: "name", HostLabel: "job-1-abc", Env: map[string]string{"B": "caller", "MODBOX_SANDBOX_URL": "caller"}}
 	want := agentapi.Config{
 		Hostname: "job-1", Main: []string{"sh", "-c", "true"},
-		Env: map[string]string{"A": "image", "B": "caller", "MODBOX_SANDBOX_ID": "id", "MODBOX_SANDBOX_NAME": "name", "MODBOX_SANDBOX_URL": "caller"},
+		Env: map[string]string{
+			"A": "image", "B": "caller", "MODBOX_SANDBOX_ID": "id", "MODBOX_SANDBOX_NAME": "name", "MODBOX_SANDBOX_URL": "caller",
+			"PIP_RETRIES": "0", "NPM_CONFIG_FETCH_RETRIES": "0",
+		},
 	}
 	if diff := cmp.Diff(want, s.Agent(&sb, &img)); diff != "" {
 		t.Errorf("Agent() (-want +got):\n%s", diff)
 	}
 	sb.Network.Enabled = true
+	delete(want.Env, "PIP_RETRIES")
+	delete(want.Env, "NPM_CONFIG_FETCH_RETRIES")
 	want.Network = &agentapi.Network{Nameserver: "10.0.0.1", CA: "ca"}
 	if diff := cmp.Diff(want, s.Agent(&sb, &img)); diff != "" {
 		t.Errorf("Agent() with a network (-want +got):\n%s", diff)

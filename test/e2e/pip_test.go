@@ -142,3 +142,20 @@ func TestPipIndexIsUnreachable(t *testing.T) {
 		t.Errorf("sandbox is %s, cause %+v", sb.State, sb.Cause)
 	}
 }
+
+// TestPipWithoutNetwork installs a package in a sandbox without network: pip does not repeat its requests.
+func TestPipWithoutNetwork(t *testing.T) {
+	s := testserver.Start(t)
+	sb := s.MustCreate(client.CreateOptions{Image: "modbox/data"})
+	res := s.Bash(sb.ID, "python3 -m pip install --break-system-packages no-such-package 2>&1", 2*time.Minute)
+	if out := string(res.Stdout); res.ExitCode == 0 || strings.Contains(out, "Retrying") || !strings.Contains(out, "No matching distribution") {
+		t.Errorf("pip install without network ended with %d: %s", res.ExitCode, out)
+	}
+	on := true
+	if _, err := s.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: &on}); err != nil {
+		t.Fatal(err)
+	}
+	if res := s.Bash(sb.ID, `echo "[$PIP_RETRIES$NPM_CONFIG_FETCH_RETRIES]"`, time.Minute); string(res.Stdout) != "[]\n" {
+		t.Errorf("with network the variables are %q, want none", res.Stdout)
+	}
+}
