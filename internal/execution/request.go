@@ -101,7 +101,7 @@ func (req *Request) Validate() error {
 	}
 	switch {
 	case req.Timeout < 0 || req.Timeout > sandbox.TimeoutMax:
-		return sandbox.InvalidField("timeout_seconds", "must be 0 to %d", int(sandbox.TimeoutMax/time.Second))
+		return sandbox.InvalidField("timeout_seconds", "must be 0 to %d seconds", int(sandbox.TimeoutMax/time.Second))
 	case len(req.Files) > sandbox.ExecutionFiles:
 		return sandbox.InvalidField("files", "must be at most %d", sandbox.ExecutionFiles)
 	}

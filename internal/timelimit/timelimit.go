@@ -78,7 +78,7 @@ func (b Bounds) CheckTimeouts(t sandbox.Timeouts) error {
 		{"execution_seconds", t.Execution, min(b.Idle, time.Second)},
 	} {
 		if d.value != 0 && (d.value < d.min || d.value > sandbox.TimeoutMax) {
-			return sandbox.InvalidField("timeouts."+d.field, "must be %d to %d", int(d.min/time.Second), int(sandbox.TimeoutMax/time.Second))
+			return sandbox.InvalidField("timeouts."+d.field, "must be %d to %d seconds", int(d.min/time.Second), int(sandbox.TimeoutMax/time.Second))
 		}
 	}
 	switch t.OnIdle {

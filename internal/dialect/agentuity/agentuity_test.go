@@ -105,10 +105,58 @@ func TestMissingFilesHaveTheCodeOfTheDialect(t *testing.T) {
 // TestErrorsNameFieldsOfTheDialect: /v1 has other names for the lists of packages.
 func TestErrorsNameFieldsOfTheDialect(t *testing.T) {
 	s := server(t)
-	for _, field := range []string{"dependencies", "packages"} {
-		status, a := call(t, s, "POST", "/sandbox", map[string]any{field: []string{"no such;"}})
-		if status != 422 || !strings.HasPrefix(a.Message, field+"[0]: ") {
+	type object = map[string]any
+	list := []string{"no such;"}
+	files := []object{{"path": "a", "content": ""}, {"path": "b", "content": "no base64"}}
+	for field, body := range map[string]object{
+		"dependencies[0]":          {"dependencies": list},
+		"packages[0]":              {"packages": list},
+		"timeout.idle":             {"timeout": object{"idle": "3000h"}},
+		"timeout.paused":           {"timeout": object{"paused": "3000h"}},
+		"timeout.execution":        {"timeout": object{"execution": "3000h"}},
+		"files[1].content":         {"files": files},
+		"command.files[1].content": {"command": object{"exec": []string{"true"}, "files": files}},
+	} {
+		status, a := call(t, s, "POST", "/sandbox", body)
+		if status != 422 || !strings.HasPrefix(a.Message, field+": ") {
 			t.Errorf("%s = %d %+v, want 422 and a message that begins with the field", field, status, a)
+		}
+	}
+	id := create(t, s, object{})
+	status, a := call(t, s, "POST", "/sandbox/"+id+"/execute", object{"command": []string{"true"}, "timeout": "3000h"})
+	if status != 422 || !strings.HasPrefix(a.Message, "timeout: ") {
+		t.Errorf("timeout of an execute = %d %+v, want 422 and a message that begins with the field", status, a)
+	}
+}
+
+func TestCommandOfACreateIsShown(t *testing.T) {
+	s := server(t)
+	for body, mode := range map[string]string{"": "interactive", "interactive": "interactive", "oneshot": "oneshot"} {
+		id := create(t, s, map[string]any{"command": map[string]any{"exec": []string{"sleep", "600"}, "mode": body}})
+		_, a := call(t, s, "GET", "/sandbox/"+id+"?waitForStatus=running&waitMs=60000", nil)
+		want := map[string]any{"exec": []any{"sleep", "600"}, "mode": mode}
+		if diff := cmp.Diff(want, a.Data["command"]); diff != "" {
+			t.Errorf("command of a create with mode %q (-want +got):\n%s", body, diff)
+		}
+	}
+	id := create(t, s, map[string]any{})
+	_, _ = call(t, s, "POST", "/sandbox/"+id+"/execute", map[string]any{"command": []string{"true"}})
+	if _, a := call(t, s, "GET", "/sandbox/"+id, nil); a.Data["command"] != nil {
+		t.Errorf("command of a create without a command: %v", a.Data["command"])
+	}
+}
+
+func TestPublicSnapshotByName(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{})
+	_, made := call(t, s, "POST", "/sandbox/"+id+"/snapshot", map[string]any{"name": "open", "tag": "v1", "public": true})
+	_, _ = call(t, s, "POST", "/sandbox/"+id+"/snapshot", map[string]any{"name": "closed", "tag": "v1"})
+	if _, a := call(t, s, "GET", "/sandbox/snapshots/public/open:v1", nil); a.Data["snapshotId"] == nil || a.Data["snapshotId"] != made.Data["snapshotId"] {
+		t.Errorf("open:v1 = %+v, want the public snapshot %v", a, made.Data["snapshotId"])
+	}
+	for _, ref := range []string{"open", "open:v2", "closed:v1"} {
+		if _, a := call(t, s, "GET", "/sandbox/snapshots/public/"+ref, nil); a.Code != "SNAPSHOT_NOT_FOUND" {
+			t.Errorf("%s = %+v, want SNAPSHOT_NOT_FOUND", ref, a)
 		}
 	}
 }

@@ -72,7 +72,10 @@ func (s style) status(t *typed) int {
 }
 
 // fieldNames replaces names of /v1 fields in error messages by the names in this dialect.
-var fieldNames = strings.NewReplacer("apt_packages", "dependencies", "npm_packages", "packages")
+var fieldNames = strings.NewReplacer(
+	"apt_packages", "dependencies", "npm_packages", "packages", "timeout_seconds", "timeout",
+	"timeouts.idle_seconds", "timeout.idle", "timeouts.paused_seconds", "timeout.paused", "timeouts.execution_seconds", "timeout.execution",
+)
 
 // write answers with an error.
 func (s style) write(w http.ResponseWriter, r *http.Request, err error) {

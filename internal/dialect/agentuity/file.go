@@ -19,7 +19,7 @@ func (d *Dialect) writeFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	files, err := decodeFiles(in.Files)
+	files, err := decodeFiles("files", in.Files)
 	if err != nil {
 		return err
 	}

@@ -145,6 +145,19 @@ func (l *look) own() *sandbox.Execution {
 	return nil
 }
 
+// first returns the execution of the command that the sandbox was created with; nil if there was no
+// command or its record is gone. Only this execution is recorded before the sandbox runs.
+func (l *look) first() *sandbox.Execution {
+	if l.Labels[labelMode] == "" || len(l.executions) == 0 {
+		return nil
+	}
+	e := &l.executions[len(l.executions)-1]
+	if l.StartedAt.IsZero() || e.CreatedAt.Before(l.StartedAt) {
+		return e
+	}
+	return nil
+}
+
 // deleted reports whether a sandbox is deleted in the dialect: a caller destroyed it.
 func deleted(sb *sandbox.Sandbox) bool {
 	return sb.State == sandbox.Destroyed && sb.Cause != nil &&
@@ -210,7 +223,9 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 		out.ExitCode = e.ExitCode
 		times := sb.Labels[labelTimes] != ""
 		out.StdoutStreamURL, out.StderrStreamURL = d.streamURL(e.Stdout, times), d.streamURL(e.Stderr, times)
-		out.Command = &commandInfo{Exec: e.Argv, Mode: modeOneShot}
+	}
+	if e := l.first(); e != nil {
+		out.Command = &commandInfo{Exec: e.Argv, Mode: mode(sb)}
 	}
 	used, err := d.svc.Usage(ctx, caller(ctx), string(sb.ID))
 	if err != nil {

@@ -1,8 +1,10 @@
 package agentuity
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"path"
 	"slices"
@@ -143,15 +145,16 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 		return req, err
 	}
 	if in.Command == nil {
-		_, err := decodeFiles(in.Files)
+		_, err := decodeFiles("files", in.Files)
 		return req, err
 	}
-	if m := in.Command.Mode; m != "" && m != modeInteractive && m != modeOneShot {
+	req.Labels[labelMode] = cmp.Or(in.Command.Mode, modeInteractive)
+	if m := req.Labels[labelMode]; m != modeInteractive && m != modeOneShot {
 		return req, sandbox.InvalidField("command.mode", "must be %s or %s", modeInteractive, modeOneShot)
 	}
 	req.Command, err = d.firstCommand(&sb, in)
-	if in.Command.Mode == modeOneShot {
-		req.OneShot, req.Labels[labelMode] = true, modeOneShot
+	if req.Labels[labelMode] == modeOneShot {
+		req.OneShot = true
 		if in.Stream.Timestamps {
 			req.Labels[labelTimes] = "true"
 		}
@@ -190,8 +193,12 @@ func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.
 // firstCommand returns the command that a sandbox is created with, and its files.
 func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*execution.Request, error) {
 	c := d.command(sb, in.Command.Exec, in.Stream)
-	files, err := decodeFiles(slices.Concat(in.Files, in.Command.Files))
-	for _, f := range files {
+	files, err := decodeFiles("files", in.Files)
+	if err != nil {
+		return nil, err
+	}
+	more, err := decodeFiles("command.files", in.Command.Files)
+	for _, f := range slices.Concat(files, more) {
 		c.Files = append(c.Files, execution.File{Path: f.Path, Content: f.Content})
 	}
 	if in.Stream.Stdin != "" && in.Stream.Stdin != ignore {
@@ -230,7 +237,7 @@ func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
 // finish writes the files of a new sandbox and describes it.
 func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInput) (out created, err error) {
 	if len(in.Files) > 0 && in.Command == nil {
-		files, err := decodeFiles(in.Files)
+		files, err := decodeFiles("files", in.Files)
 		if err != nil {
 			return out, err
 		}
@@ -261,16 +268,17 @@ func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInpu
 	return out, nil
 }
 
-// decodeFiles decodes files to write, and makes their paths absolute.
-func decodeFiles(in []fileInput) ([]guest.FileContent, error) {
+// decodeFiles decodes files to write, and makes their paths absolute. Errors: Invalid, naming the
+// property of the file in the request's list field.
+func decodeFiles(field string, in []fileInput) ([]guest.FileContent, error) {
 	out := make([]guest.FileContent, 0, len(in))
-	for _, f := range in {
+	for i, f := range in {
 		if !isPath(f.Path) {
-			return nil, sandbox.InvalidField("files", "every file must have a path, without NUL characters")
+			return nil, sandbox.InvalidField(fmt.Sprintf("%s[%d].path", field, i), "must be set, without NUL characters")
 		}
 		content, err := base64.StdEncoding.DecodeString(f.Content)
 		if err != nil {
-			return nil, sandbox.InvalidField("files", "the content of a file must be in base64")
+			return nil, sandbox.InvalidField(fmt.Sprintf("%s[%d].content", field, i), "must be in base64")
 		}
 		out = append(out, guest.FileContent{Path: absolute(f.Path), Content: content})
 	}

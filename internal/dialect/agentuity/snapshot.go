@@ -153,14 +153,32 @@ func (d *Dialect) snapshot(w http.ResponseWriter, r *http.Request) error {
 
 // publicSnapshot needs no token.
 func (d *Dialect) publicSnapshot(w http.ResponseWriter, r *http.Request) error {
-	sn, err := d.svc.Snapshots().GetPublic(r.Context(), snapshotRef(r.PathValue("snapshot")))
+	ref := snapshotRef(r.PathValue("snapshot"))
+	sn, err := d.svc.Snapshots().GetPublic(r.Context(), ref)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return noSnapshot()
+		sn, err = publicByName(r.Context(), d.svc.Snapshots(), ref)
 	}
 	if err != nil {
 		return err
 	}
 	return d.answerSnapshot(w, r, &sn, nil)
+}
+
+// publicByName returns the public snapshot that a name or name:tag without a workspace means: the
+// oldest, so that no other workspace can take over a name.
+func publicByName(ctx context.Context, in *snapshot.Service, s string) (none sandbox.Snapshot, _ error) {
+	ref, ok := sandbox.ParseSnapshotRef(s)
+	if !ok || ref.Slug != "" {
+		return none, noSnapshot()
+	}
+	named, err := in.ListPublic(ctx, sandbox.SnapshotFilter{Name: ref.Name, Tag: ref.Tag, Ascending: true, Limit: 1})
+	if err != nil {
+		return none, err
+	}
+	if len(named.Snapshots) == 0 {
+		return none, noSnapshot()
+	}
+	return named.Snapshots[0], nil
 }
 
 func (d *Dialect) tagSnapshot(w http.ResponseWriter, r *http.Request) error {
