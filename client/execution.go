@@ -28,6 +28,7 @@ const (
 const (
 	KindExec = "exec" // any exit code is a success
 	KindJob  = "job"  // it fails with a nonzero exit code
+	KindMain = "main" // the image's own command, which starts with the sandbox; it cannot be started by a call
 )
 
 // Execution is a command in a sandbox whose record and output outlive it.

@@ -37,7 +37,7 @@ type ExecutionFile struct {
 type Execution struct {
 	ID            string         `json:"id" format:"uuid" doc:"Its identifier."`
 	SandboxID     string         `json:"sandbox_id" format:"uuid" doc:"The sandbox it runs in."`
-	Kind          string         `json:"kind" enum:"exec,job" doc:"How its end is judged."`
+	Kind          string         `json:"kind" enum:"exec,job,main" doc:"How its end is judged. main: the image's own command, which starts with the sandbox; it is completed with any exit code."`
 	Command       []string       `json:"command" nullable:"false" doc:"Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis (U+2026)."`
 	State         ExecutionState `json:"state" enum:"queued,running,completed,failed,timeout,cancelled" doc:"Where it is in its life; the last four are for good."`
 	ExitCode      *int           `json:"exit_code,omitempty" doc:"Its exit code, 128 + signal when a signal ended it; absent as long as it is not known, for good when it cannot be known."`

@@ -19,7 +19,7 @@ type startExecutionInput struct {
 
 type listExecutionsInput struct {
 	SandboxRef
-	Kind string `query:"kind" enum:"exec,job" doc:"List only executions of this kind."`
+	Kind string `query:"kind" enum:"exec,job,main" doc:"List only executions of this kind."`
 	PageInput
 }
 

@@ -83,7 +83,6 @@ func TestUsageErrors(t *testing.T) {
 		"late_flag_of_exec": {[]string{"exec", "x", "-it", "bash"}, `flags of Modbox go before "x": modbox exec -it x`},
 		"late_flag_of_run":  {[]string{"run", "modbox/base", "--keep", "bash"}, `flags of Modbox go before "modbox/base"`},
 		"fork_of_none":      {[]string{"fork", "x", "--count", "0"}, "--count must be at least 1"},
-		"no_execution":      {[]string{"logs", "my-agent"}, "modbox jobs SANDBOX"},
 		"unknown_flag":      {[]string{"ls", "--bogus"}, "--bogus"},
 		"missing_argument":  {[]string{"get"}, "accepts 1 arg"},
 		"what_it_takes":     {[]string{"exec", "x"}, "Usage: modbox exec SANDBOX [--] COMMAND"},

@@ -27,6 +27,7 @@ type execution struct {
 	held    int64        // bytes of request.Files that the box's agent counts
 	typed   *guest.Input // the input of its terminal; nil without a terminal
 	current atomic.Pointer[executionView]
+	lost    atomic.Bool // its process is gone, although another has its id
 
 	mu     sync.Mutex       // orders changes; held while they are recorded
 	stream *agentapi.Stream // the connection to its process; nil while there is none; guarded by mu
@@ -358,9 +359,9 @@ func (s *Service) signalCancel(x *execution) {
 	e := x.view()
 	var err error
 	if e.Cancel == sandbox.CancelForce {
-		err = x.box.Agent.Signal(ctx, string(e.ID), sigkill)
+		err = x.box.Agent.Signal(ctx, processID(&e.Execution), sigkill)
 	} else {
-		err = x.box.Agent.Terminate(ctx, string(e.ID), cancelGrace)
+		err = x.box.Agent.Terminate(ctx, processID(&e.Execution), cancelGrace)
 	}
 	if err == nil || x.view().State.Ended() || x.box.Context().Err() != nil {
 		return

@@ -229,7 +229,7 @@ func (p *pump) run() (*agentapi.Exit, error) {
 func (p *pump) terminate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_ = p.x.box.Agent.Terminate(ctx, string(p.x.view().ID), cancelGrace)
+	_ = p.x.box.Agent.Terminate(ctx, processID(&p.x.view().Execution), cancelGrace)
 }
 
 // ready waits until the sandbox runs. It fails when the sandbox has ended or the service closes.
@@ -303,8 +303,11 @@ var errStopped = errors.New("the sandbox does not run")
 // attempt tries to connect once.
 func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 	e := p.x.view()
+	if p.x.lost.Load() {
+		return nil, errLost
+	}
 	if e.State != sandbox.ExecutionQueued || p.x.request == nil {
-		conn, err := p.x.box.Agent.Attach(ctx, string(e.ID), p.offset())
+		conn, err := p.x.box.Agent.Attach(ctx, processID(&e.Execution), p.offset())
 		return conn, err
 	}
 	if e.Cancel != sandbox.CancelNone {

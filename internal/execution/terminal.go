@@ -92,7 +92,7 @@ func (t *Terminal) Resize(ctx context.Context, size agentapi.Size) error {
 	if err := t.connected(ctx); err != nil {
 		return err
 	}
-	return box.AgentError(t.x.box.Agent.Resize(ctx, string(t.Execution.ID), size))
+	return box.AgentError(t.x.box.Agent.Resize(ctx, processID(&t.Execution), size))
 }
 
 // Signal sends a signal to the process and its group. Errors: Conflict if the execution has ended;
@@ -101,5 +101,5 @@ func (t *Terminal) Signal(ctx context.Context, signal int) error {
 	if err := t.connected(ctx); err != nil {
 		return err
 	}
-	return box.AgentError(t.x.box.Agent.Signal(ctx, string(t.Execution.ID), signal))
+	return box.AgentError(t.x.box.Agent.Signal(ctx, processID(&t.Execution), signal))
 }

@@ -131,9 +131,11 @@ func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error
 	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return nil, "", fmt.Errorf("network of sandbox %s started from its files: %w", b.ID, err)
 	}
-	if err := environment.Configure(ctx, b.Box, s.environments.Agent(&sb, &img)); err != nil {
+	cfg := s.environments.Agent(&sb, &img)
+	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
 		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.ID, box.AgentError(err))
 	}
+	s.executions.FollowMain(b.Box, cfg.Main)
 	return handle, img.Digest, nil
 }
 

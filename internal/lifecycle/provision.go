@@ -94,12 +94,14 @@ func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
 	}
-	if err := environment.Configure(ctx, b.Box, s.environments.Agent(sb, img)); err != nil {
+	cfg := s.environments.Agent(sb, img)
+	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
 		if cause, ended := s.endedItself(b); ended {
 			return &failure{cause: cause, err: err}
 		}
 		return fail(sandbox.CauseStart, box.AgentError(err), "its agent did not come up")
 	}
+	s.executions.FollowMain(b.Box, cfg.Main)
 	return nil
 }
 
@@ -140,7 +142,12 @@ func (s *Service) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sa
 	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return err
 	}
-	return b.Agent.Configure(ctx, s.environments.Agent(sb, img))
+	cfg := s.environments.Agent(sb, img)
+	if err := b.Agent.Configure(ctx, cfg); err != nil {
+		return err
+	}
+	s.executions.FollowMain(b.Box, cfg.Main)
+	return nil
 }
 
 // recordBox records the handle with which a restarted server finds the box.

@@ -61,6 +61,8 @@ const (
 	Exec ExecutionKind = "exec"
 	// Job is work in the background: it failed when its exit code is not 0.
 	Job ExecutionKind = "job"
+	// Main is the image's own command, which starts with the sandbox: it is completed with any exit code.
+	Main ExecutionKind = "main"
 )
 
 // ExecutionState says where an execution is in its life. The values appear on the wire.

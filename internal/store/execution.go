@@ -23,7 +23,7 @@ const (
 )
 
 // CreateExecution records an execution. Errors: QuotaExceeded when limit
-// executions of its sandbox have not ended.
+// executions of its sandbox, without its main command, have not ended.
 func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit int) error {
 	argv, err := json.Marshal(e.Argv)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit 
 	}
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var live int
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM executions WHERE sandbox_id = $1 AND "+executionLive, e.Sandbox).Scan(&live); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM executions WHERE sandbox_id = $1 AND kind <> 'main' AND "+executionLive, e.Sandbox).Scan(&live); err != nil {
 			return err
 		}
 		if live >= limit {

@@ -83,23 +83,26 @@ func NewLogsCommand(env *base.Env) *cobra.Command {
 	var o client.StreamOptions
 	tail := -1
 	cmd := &cobra.Command{
-		Use:   "logs EXECUTION",
-		Short: "Show the output of an execution",
+		Use:   "logs EXECUTION|SANDBOX",
+		Short: "Show the output of an execution, or of a sandbox's main command",
 		Long: `Show what an execution has written, its stdout on stdout and its stderr on stderr,
-also after its sandbox has ended. With --follow until its end; the exit code is then the command's.`,
+also after its sandbox has ended. For a sandbox, show the output of its main command, which the
+image has. With --follow until its end; the exit code is then the command's.`,
 		Example: `  modbox logs --follow EXECUTION
-  modbox logs --tail 20 EXECUTION`,
+  modbox logs --tail 20 EXECUTION
+  modbox logs --follow SANDBOX`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: env.CompleteSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkExecution(args[0]); err != nil {
-				return err
-			}
 			c, err := env.Client()
 			if err != nil {
 				return &base.ExitError{Code: base.ExitInternal, Err: err}
 			}
-			return logs(cmd.Context(), env, c, args[0], o, tail)
+			id, err := loggedExecution(cmd.Context(), c, args[0])
+			if err != nil {
+				return &base.ExitError{Code: base.ExitInternal, Err: err}
+			}
+			return logs(cmd.Context(), env, c, id, o, tail)
 		},
 	}
 	cmd.Flags().IntVarP(&tail, "tail", "n", -1, "begin with the last so many lines of stdout and of stderr (default: all)")
@@ -107,6 +110,23 @@ also after its sandbox has ended. With --follow until its end; the exit code is 
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until it has ended")
 	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "T", false, "show when each line came")
 	return cmd
+}
+
+// loggedExecution returns the id of an execution, or of the main command of a sandbox.
+func loggedExecution(ctx context.Context, c *client.Client, ref string) (string, error) {
+	if uuid.Validate(ref) == nil {
+		if _, err := c.Execution(ctx, ref, 0); !client.IsCode(err, client.NotFound) {
+			return ref, err
+		}
+	}
+	list, _, err := base.First(ctx, c.Executions(ref, client.KindMain), 1)
+	if err != nil {
+		return "", err
+	}
+	if len(list) == 0 {
+		return "", fmt.Errorf("sandbox %s has no record of a main command: its image has none, or the sandbox is a fork; \"modbox jobs --all %s\" lists its executions", ref, ref)
+	}
+	return list[0].ID, nil
 }
 
 // checkExecution returns a helpful error for the name of a sandbox.

@@ -49,7 +49,7 @@ export class Executions {
   }
 
   /** Lists the executions of a sandbox, newest first. */
-  list(ref: string, options: PageOptions & { kind?: "exec" | "job" | undefined } = {}): PagePromise<Execution> {
+  list(ref: string, options: PageOptions & { kind?: "exec" | "job" | "main" | undefined } = {}): PagePromise<Execution> {
     const { kind } = options;
     return pages(this.http, options, () => ({ path: sandboxPath(ref, "/executions"), query: { kind } }), schemas.execution);
   }

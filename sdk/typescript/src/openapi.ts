@@ -2738,10 +2738,10 @@ export interface components {
              */
             sandbox_id: string;
             /**
-             * @description How its end is judged.
+             * @description How its end is judged. main: the image's own command, which starts with the sandbox; it is completed with any exit code.
              * @enum {string}
              */
-            kind: "exec" | "job";
+            kind: "exec" | "job" | "main";
             /** @description Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis (U+2026). */
             command: string[];
             /**
@@ -6801,7 +6801,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description List only executions of this kind. */
-                kind?: "exec" | "job";
+                kind?: "exec" | "job" | "main";
                 /** @description Items on a page at most. */
                 limit?: number;
                 /** @description next_cursor of the page before; the first page when omitted. */

@@ -747,8 +747,8 @@ export interface Execution {
   id: string;
   /** The sandbox it runs in. */
   sandboxId: string;
-  /** How its end is judged. */
-  kind: "exec" | "job";
+  /** How its end is judged. main: the image's own command, which starts with the sandbox; it is completed with any exit code. */
+  kind: "exec" | "job" | "main";
   /** Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis (U+2026). */
   command: string[];
   /** Where it is in its life; the last four are for good. */

@@ -481,8 +481,9 @@ class Execution:
     id: str = _required()
     #: The sandbox it runs in.
     sandbox_id: str = _required()
-    #: How its end is judged.
-    kind: Literal["exec", "job"] = _required()
+    #: How its end is judged. main: the image's own command, which starts with the sandbox; it is completed with any
+    #: exit code.
+    kind: Literal["exec", "job", "main"] = _required()
     #: Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis
     #: (U+2026).
     command: List[str] = field(default_factory=list)

@@ -39,7 +39,7 @@ class AsyncExecutions:
         return await self._requester.perform(calls.start(ref, execution_body(command), wait_seconds))
 
     def list(
-        self, ref: str, *, kind: Optional[Literal["exec", "job"]] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+        self, ref: str, *, kind: Optional[Literal["exec", "job", "main"]] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
     ) -> AsyncPages[Execution]:
         """Lists the executions of a sandbox, newest first."""
         return AsyncPages(self._requester, calls.list_executions(ref, kind), limit, cursor)

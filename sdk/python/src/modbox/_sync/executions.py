@@ -40,7 +40,7 @@ class Executions:
         return self._requester.perform(calls.start(ref, execution_body(command), wait_seconds))
 
     def list(
-        self, ref: str, *, kind: Optional[Literal["exec", "job"]] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+        self, ref: str, *, kind: Optional[Literal["exec", "job", "main"]] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
     ) -> Page[Execution]:
         """Lists the executions of a sandbox, newest first."""
         return Page(self._requester, calls.list_executions(ref, kind), limit, cursor)
