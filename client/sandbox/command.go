@@ -192,6 +192,19 @@ func (s *Sandbox) Process(ctx context.Context, id string) (*Process, error) {
 	return process(s.client, e), nil
 }
 
+// MainCommand returns the image's own command, which started with the sandbox. Errors: NotFound if
+// the image has none, and in a fork, which has no record of it.
+func (s *Sandbox) MainCommand(ctx context.Context) (*Process, error) {
+	page, err := s.client.Executions(s.ID, client.KindMain).Page(ctx, client.PageOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Items) == 0 {
+		return nil, &client.Error{Code: client.NotFound, Message: fmt.Sprintf("sandbox %s has no record of a main command", s.Name)}
+	}
+	return process(s.client, &page.Items[0]), nil
+}
+
 func process(c *client.Client, e *client.Execution) *Process {
 	return &Process{ID: e.ID, client: c, stdout: e.Stdout.StreamID, stderr: e.Stderr.StreamID, stdin: e.StdinStreamID}
 }

@@ -266,6 +266,31 @@ func TestStart(t *testing.T) {
 	}
 }
 
+func TestMainCommand(t *testing.T) {
+	of := func(list ...client.Execution) http.HandlerFunc { return say(wire.Page[client.Execution]{Items: list}) }
+	main := client.Execution{ID: "e1", SandboxID: "s1", Kind: client.KindMain, Stdout: client.OutputStream{StreamID: "out"}}
+	s, sbx := running(t, map[string]http.HandlerFunc{
+		"GET /sandboxes/s1/executions": of(main),
+		"GET /streams/out":             func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "begun\n") },
+	})
+	p, err := sbx.MainCommand(t.Context())
+	if err != nil || p.ID != "e1" {
+		t.Fatalf("MainCommand = %+v, %v, want e1", p, err)
+	}
+	r := p.Stdout(t.Context())
+	defer r.Close()
+	if out, err := io.ReadAll(r); err != nil || string(out) != "begun\n" {
+		t.Errorf("its output = %q, %v", out, err)
+	}
+	if len(s.called("GET /sandboxes/s1/executions")) != 1 {
+		t.Errorf("calls %v", s.called(""))
+	}
+	_, sbx = running(t, map[string]http.HandlerFunc{"GET /sandboxes/s1/executions": of()})
+	if _, err := sbx.MainCommand(t.Context()); !errors.Is(err, client.NotFound) {
+		t.Errorf("MainCommand without one: %v, want not_found", err)
+	}
+}
+
 func TestFiles(t *testing.T) {
 	_, sbx := running(t, map[string]http.HandlerFunc{"GET /sandboxes/s1/files/stat": refuse(404, client.FileNotFound)})
 	if ok, err := sbx.Files.Exists(t.Context(), "/none"); ok || err != nil {
