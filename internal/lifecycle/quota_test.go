@@ -1,6 +1,9 @@
 package lifecycle_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -466,6 +469,36 @@ func TestOutputCountsForTheDisk(t *testing.T) {
 
 // TestUploadsCountForTheDisk: the files of a build count while they wait, and are refused when the
 // disk quota is used up.
+// archiveOf returns an archive of a number of bytes, 100 KiB at least.
+func archiveOf(t *testing.T, size int) []byte {
+	t.Helper()
+	write := func(content, extra int) []byte {
+		var b bytes.Buffer
+		z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if extra > 0 {
+			z.Extra = make([]byte, extra) // two bytes more in the header
+		}
+		w := tar.NewWriter(z)
+		err = w.WriteHeader(&tar.Header{Name: "file", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(content)})
+		if err == nil {
+			_, err = w.Write(make([]byte, content))
+		}
+		if err = errors.Join(err, w.Close(), z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	content := size - 32<<10
+	data := write(content, size-len(write(content, 0))-2)
+	if len(data) != size {
+		t.Fatalf("the archive has %d bytes, want %d", len(data), size)
+	}
+	return data
+}
+
 func TestUploadsCountForTheDisk(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
@@ -475,7 +508,7 @@ func TestUploadsCountForTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	upload := func(n int) error {
-		return s.Snapshots().Assemblies().Upload(t.Context(), s.caller, begun.ID, strings.NewReader(strings.Repeat("x", n)))
+		return s.Snapshots().Assemblies().Upload(t.Context(), s.caller, begun.ID, bytes.NewReader(archiveOf(t, n)))
 	}
 	for range 3 { // each in place of the one before
 		if err := upload(1 << 19); err != nil {
@@ -488,7 +521,7 @@ func TestUploadsCountForTheDisk(t *testing.T) {
 	if err := upload(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	wantRefused(t, "upload in place of what filled the disk", upload(1), quota.LimitDisk)
+	wantRefused(t, "upload in place of what filled the disk", upload(100<<10), quota.LimitDisk)
 	_, err = s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	wantRefused(t, "another build", err, quota.LimitDisk)
 	_, _, err = s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
