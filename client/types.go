@@ -160,5 +160,11 @@ type NewToken = wire.NewToken
 // Identity is the identity of a token: its user, workspace and role.
 type Identity = wire.Whoami
 
+// SSH is how SSH clients reach the server.
+type SSH = wire.SSH
+
+// SSHHostKey is a host key of the SSH server.
+type SSHHostKey = wire.SSHHostKey
+
 // Version is the version and the capabilities of a server.
 type Version = wire.Version

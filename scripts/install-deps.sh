@@ -35,6 +35,8 @@ if [ "${1:-}" = --test ]; then
 	need /usr/lib/python3/dist-packages/matplotlib python3-matplotlib
 	need /usr/lib/python3/dist-packages/pandas python3-pandas
 	need /usr/sbin/mkfs.ext4 e2fsprogs # small file systems that are filled and lose their power
+	need ssh openssh-client # it and the next use sandboxes over SSH
+	need rsync rsync
 	need openssl openssl # makes certificates for the tests of TLS
 	need readelf binutils
 	need chromium chromium # opens pages of development servers in sandboxes

@@ -1,15 +1,19 @@
 // Command modbox-agent runs inside every sandbox as its first process and answers
 // the host. See package agent. As "modbox-agent kernels" it is the supervisor of
-// interpreters, an ordinary process. See package kernel.
+// interpreters, an ordinary process; see package kernel. As "modbox-agent sftp" it serves
+// files to an SFTP client on its stdin and stdout, with the rights of its user.
 package main
 
 import (
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
+
+	"github.com/pkg/sftp"
 
 	"github.com/modbox/modbox/internal/agent"
 	"github.com/modbox/modbox/internal/kernel"
@@ -20,12 +24,15 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "kernels" {
-		if err := kernels(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, "modbox-agent kernels:", err)
-			os.Exit(1)
+	if len(os.Args) > 1 {
+		run := map[string]func([]string) error{"kernels": kernels, "sftp": serveFiles}[os.Args[1]]
+		if run != nil {
+			if err := run(os.Args[2:]); err != nil {
+				fmt.Fprintf(os.Stderr, "modbox-agent %s: %v\n", os.Args[1], err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	listen := flag.String("listen", "127.0.0.1:49983", "TCP address, or unix:PATH, to answer on")
 	flag.Parse()
@@ -74,4 +81,20 @@ func kernels(args []string) error {
 		fmt.Println(err)
 	}
 	return err
+}
+
+// serveFiles serves files to the SFTP client on stdin and stdout until that ends. Relative paths begin
+// in the working directory.
+func serveFiles([]string) error {
+	server, err := sftp.NewServer(struct {
+		io.Reader
+		io.WriteCloser
+	}{os.Stdin, os.Stdout})
+	if err != nil {
+		return err
+	}
+	if err := server.Serve(); err != nil && err != io.EOF {
+		return err
+	}
+	return nil
 }

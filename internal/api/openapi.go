@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/openapi"
+	"github.com/modbox/modbox/internal/api/sshaccess"
 )
 
 //go:generate go test -run TestTypeDescriptions ./openapi -update
@@ -36,6 +37,7 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	s.registerPackages(a)
 	s.registerNetwork(a)
 	s.registerAccount(a)
+	route(a, sshaccess.DescribeOperation, (&sshaccess.Routes{Server: s.cfg.SSH}).Describe)
 	s.registerSessions(a)
 	s.registerWorkspaces(a)
 	s.registerUsers(a)

@@ -132,6 +132,7 @@ var needs = map[string]account.Permission{
 	"PATCH /v1/users/{user}":                                        account.Administer,
 	"DELETE /v1/users/{user}":                                       account.Administer,
 	"POST /v1/users/{user}/reset":                                   account.Administer,
+	"GET /v1/ssh":                                                   auth.SignedIn,
 	"GET /v1/version":                                               auth.SignedIn,
 	"GET /v1/whoami":                                                auth.SignedIn,
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,6 +13,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/openapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -26,18 +26,10 @@ const (
 	filesBodyMax = sandbox.ExecutionFilesMax/3*4 + 4*bodyMax
 )
 
-// base64Text describes [wire.Base64]: huma's own schema of []byte takes "" for no base64.
-type base64Text []byte
-
-// Schema describes bytes in base64, which may be empty.
-func (base64Text) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Format: "byte"}
-}
-
 // newAPI returns huma on mux, with errors as problems and nothing of huma's own routes.
 func newAPI(mux router, version string) huma.API {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
-	schemas.RegisterTypeAlias(reflect.TypeFor[wire.Base64](), reflect.TypeFor[base64Text]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[wire.Base64](), reflect.TypeFor[openapi.Base64Text]())
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -136,7 +128,7 @@ func problems(ctx huma.Context, _ string, v any) (any, error) {
 	audit.FromContext(ctx.Context()).Fail(code)
 	p := apierror.New(&sandbox.Error{Code: code, Message: m.Detail}, edge.RequestID(ctx.Context()))
 	for _, d := range m.Errors[:min(len(m.Errors), apierror.FieldErrorsMax)] {
-		p.Errors = append(p.Errors, apierror.FieldError{Location: clip(field(d.Location)), Message: clip(d.Message)})
+		p.Errors = append(p.Errors, apierror.Field(d.Location, d.Message))
 	}
 	p.ErrorsOmitted = len(m.Errors) - len(p.Errors)
 	if len(p.Errors) > 0 {
@@ -146,19 +138,6 @@ func problems(ctx huma.Context, _ string, v any) (any, error) {
 		o.status = p.Status
 	}
 	return p, nil
-}
-
-// clip bounds what an error echoes of a request: names of fields, which callers choose.
-func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 256)], "") }
-
-// field turns huma's location into ours: the field as the caller wrote it.
-func field(location string) string {
-	for _, part := range []string{"body.", "query.", "path.", "header."} {
-		if f, ok := strings.CutPrefix(location, part); ok {
-			return f
-		}
-	}
-	return location
 }
 
 // route declares a JSON route: h gets the decoded and validated input; its error

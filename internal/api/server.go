@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
@@ -46,6 +47,8 @@ type Config struct {
 	// MetricsAccess says which requests to /metrics are answered: MetricsLoopback ("" is
 	// the same), MetricsToken or MetricsPublic.
 	MetricsAccess string
+	// SSH is how clients reach the SSH server.
+	SSH sshaccess.Server
 }
 
 // Deps are the dependencies of the API. All but Metrics, Ready and Dialects must be set.

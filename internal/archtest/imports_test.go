@@ -80,6 +80,7 @@ var mayImport = map[string][]string{
 	"internal/mcp":            {"client", "client/sandbox"},
 	"internal/mcphttp":        {"client", "internal/api", "internal/auth", "internal/mcp", "internal/sandbox"},
 	"internal/archtest":       {},
+	"internal/sshd":           {"internal/account", "internal/agentapi", "internal/api", "internal/audit", "internal/auth", "internal/guest", "internal/sandbox", "internal/statedir"},
 
 	// The command line. Its root and the commands over the API know little of the server;
 	// account and image also work on the directories of a server, without it.
@@ -102,7 +103,7 @@ var mayImport = map[string][]string{
 	"internal/server/services": {
 		"internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
-		"internal/store", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp",
+		"internal/store", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp", "internal/sshd",
 	},
 
 	// Images, and the network that guests and registries are reached by.

@@ -73,15 +73,21 @@ func (op *Operation) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func (l *Log) begin(op *Operation, w http.ResponseWriter, r *http.Request) *Entry {
-	e := &Entry{log: l, begun: time.Now()}
-	var address string
-	address, e.group = Client(r.RemoteAddr)
-	e.record = Record{
-		Action: op.Action, Route: op.Route, Permission: string(op.Needs), RequestID: w.Header().Get(requestIDHeader),
-		Address: text(address, idMax), UserAgent: text(r.UserAgent(), agentMax),
-	}
+	e := l.entry(op, w.Header().Get(requestIDHeader), r.RemoteAddr, r.UserAgent())
 	named(&e.record, op.Route, r)
 	l.enter(e)
+	return e
+}
+
+// entry returns the entry of an operation that a client at remote asked for with its program.
+func (l *Log) entry(op *Operation, requestID, remote, program string) *Entry {
+	e := &Entry{log: l, begun: time.Now()}
+	var address string
+	address, e.group = Client(remote)
+	e.record = Record{
+		Action: op.Action, Route: op.Route, Permission: string(op.Needs), RequestID: requestID,
+		Address: text(address, idMax), UserAgent: text(program, agentMax),
+	}
 	return e
 }
 

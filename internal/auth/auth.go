@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -241,26 +242,39 @@ func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, erro
 
 // authenticateToken is authenticate with a token that need not be the request's bearer token.
 func (a *Authenticator) authenticateToken(r *http.Request, secret, ws string) (Identity, error) {
-	address, group := audit.Client(r.RemoteAddr)
-	t, err := a.lookup(r.Context(), secret, group)
+	id, err := a.token(r.Context(), r.RemoteAddr, secret, cmp.Or(ws, r.Header.Get(WorkspaceHeader)))
+	if errors.Is(err, errWorkspace) {
+		err = noWorkspace(ws)
+	}
+	return id, err
+}
+
+// errWorkspace is the error for a workspace that the caller cannot use.
+var errWorkspace = sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
+
+// token returns the identity that the client at remote has with a token, in the workspace ws or, if
+// that is empty, in the token's own. On error the identity contains what is known so far.
+func (a *Authenticator) token(ctx context.Context, remote, secret, ws string) (Identity, error) {
+	address, group := audit.Client(remote)
+	t, err := a.lookup(ctx, secret, group)
 	if err != nil {
 		return Identity{}, err
 	}
-	asked := sandbox.WorkspaceID(strings.ToLower(cmp.Or(ws, r.Header.Get(WorkspaceHeader), string(t.Workspace))))
+	asked := sandbox.WorkspaceID(strings.ToLower(cmp.Or(ws, string(t.Workspace))))
 	known := Identity{User: t.User, TokenID: t.ID, Session: t.session, Address: address}
 	expires := t.ExpiresAt
 	if t.session != "" {
 		expires = time.Time{} // a session is renewed; tokens made with it may outlive it
 	}
-	m, err := a.membership(r.Context(), t.User, asked)
+	m, err := a.membership(ctx, t.User, asked)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
-		if err := a.enabled(r.Context(), t.User); err != nil {
+		if err := a.enabled(ctx, t.User); err != nil {
 			return known, err
 		}
-		return known, noWorkspace(ws)
+		return known, errWorkspace
 	case err == nil && t.WorkspaceOnly && m.Workspace != t.Workspace:
-		return known, noWorkspace(ws)
+		return known, errWorkspace
 	case err != nil:
 		return known, fmt.Errorf("look up member %s of workspace %s: %w", t.User, asked, err)
 	}

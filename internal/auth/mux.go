@@ -134,7 +134,7 @@ func (m *Mux) Err() error {
 func (a *Authenticator) guard(rule Rule, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := a.authorize(rule, r)
-		who := id.actor()
+		who := id.Actor()
 		audit.FromContext(r.Context()).By(who)
 		record := access.FromContext(r.Context())
 		record.By(access.Actor{User: string(who.User), Workspace: string(who.Workspace), Token: who.Token, Session: who.Session})
@@ -179,8 +179,8 @@ func (a *Authenticator) authorize(rule Rule, r *http.Request) (Identity, error) 
 	return id, id.require(rule.Needs)
 }
 
-// actor returns the identity in the form of the audit log.
-func (id Identity) actor() audit.Actor {
+// Actor returns the identity in the form of the audit log.
+func (id Identity) Actor() audit.Actor {
 	return audit.Actor{
 		User: id.User, Workspace: id.Workspace, Token: id.TokenID, Session: id.Session, Role: id.Role, Administrator: id.Administrator,
 	}

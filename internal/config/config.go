@@ -41,6 +41,7 @@ type Config struct {
 
 	Connections Connections `yaml:"connections"`
 	MCP         MCP         `yaml:"mcp"`
+	SSH         SSH         `yaml:"ssh"`
 	Metrics     Metrics     `yaml:"metrics"`
 
 	Sandbox Sandbox `yaml:"sandbox"`
@@ -233,6 +234,7 @@ func Default() Config {
 		},
 		Connections: Connections{Max: 10_000, MaxPerAddress: 500, MaxPerUser: 2000},
 		MCP:         MCP{MaxSessions: 1000, MaxSessionsPerWorkspace: 200, MaxSessionsPerUser: 50, IdleTimeout: Duration(30 * time.Minute)},
+		SSH:         SSH{MaxConnections: 500, MaxPerUser: 50},
 		Metrics:     Metrics{Access: "loopback"},
 		Sandbox: Sandbox{
 			DefaultMemory:    512 << 20,
@@ -389,6 +391,7 @@ func (c *Config) validate() error {
 	within(bad, "mcp.max_sessions_per_workspace", c.MCP.MaxSessionsPerWorkspace, 0, 1<<20)
 	within(bad, "mcp.max_sessions_per_user", c.MCP.MaxSessionsPerUser, 0, 1<<20)
 	within(bad, "mcp.idle_timeout", c.MCP.IdleTimeout, Duration(time.Minute), Duration(24*time.Hour))
+	c.SSH.validate(bad)
 	c.validateLimits(bad)
 	return errors.Join(errs...)
 }

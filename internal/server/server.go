@@ -20,6 +20,7 @@ import (
 
 	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/capacity"
@@ -69,6 +70,7 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	disk     *disk
+	ssh      *sshListener
 	// release undoes what Start did, last first.
 	release func()
 }
@@ -129,9 +131,13 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := p.disk.retry(func() error { return p.bootstrap(ctx, cfg, log) }); err != nil {
 		return nil, err
 	}
+	shell, err := listenSSH(ctx, cfg, p.disk, &cu)
+	if err != nil {
+		return nil, err
+	}
 	clients := conns.New(connectionLimits(cfg, log), cfg.HTTP.TrustedProxies)
 	p.metrics.MustRegister(connectionMetrics{clients})
-	front, err := p.front(cfg, clients, log)
+	front, err := p.front(cfg, clients, shell.shown(cfg, publicURL(cfg, l.Addr())), log)
 	if err != nil {
 		return nil, err
 	}
@@ -147,12 +153,14 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		}
 	})
 	cu.Add(front.EndSessions)
+	shell.open(cfg, &p, log, &cu)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, http: httpServer(front, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, http: httpServer(front, clients, log)}
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
-	s.http.RegisterOnShutdown(front.EndSessions)                // whose streams last as long as their clients want
+	s.http.RegisterOnShutdown(shell.end)
+	s.http.RegisterOnShutdown(front.EndSessions) // whose streams last as long as their clients want
 	s.release = cu.Release()
 	return s, nil
 }
@@ -260,12 +268,14 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 	}, nil
 }
 
-// front returns the handler of all requests.
-func (p *parts) front(cfg config.Config, clients *conns.Tracker, log *slog.Logger) (*services.Front, error) {
+// front returns the handler of all requests; shell is how clients reach the SSH server.
+func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess.Server, log *slog.Logger) (*services.Front, error) {
 	deps := p.API()
 	deps.Metrics = promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{})
 	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady}
-	v1, err := api.New(apiConfig(cfg, p.urls, p.version), deps)
+	settings := apiConfig(cfg, p.urls, p.version)
+	settings.SSH = shell
+	v1, err := api.New(settings, deps)
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +331,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("write address: %w", err)
 	}
 	defer os.Remove(path)
-	served := make(chan error, 1)
+	served := make(chan error, 2)
+	s.ssh.serve(served)
 	go func() {
 		if s.cfg.TLS.Cert != "" {
 			served <- s.http.ServeTLS(s.listener, s.cfg.TLS.Cert, s.cfg.TLS.Key)
@@ -332,7 +343,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("listening", "address", address, "version", s.version, "state_dir", s.cfg.StateDir)
 	select {
 	case err := <-served:
-		return fmt.Errorf("serve %s: %w", address, err)
+		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
 	s.log.Info("shutting down; sandboxes keep running", "drain_timeout", s.cfg.HTTP.DrainTimeout.String())

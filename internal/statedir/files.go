@@ -2,9 +2,10 @@ package statedir
 
 // Names of files and directories in the state directory.
 const (
-	TokenFile      = "token"       // first token, one line
-	FirstLoginFile = "first-login" // code for the first sign-in, one line
-	AddressFile    = "address"     // host:port that the running server listens on
+	TokenFile      = "token"        // first token, one line
+	FirstLoginFile = "first-login"  // code for the first sign-in, one line
+	AddressFile    = "address"      // host:port that the running server listens on
+	SSHHostKeyFile = "ssh-host-key" // private key of the SSH server
 	DatabaseFile   = "modbox.db"
 	BinDir         = "bin" // programs that the server unpacks
 	StreamsDir     = "streams"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -165,3 +166,17 @@ func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType returns the media type of errors.
 func (p *Problem) ContentType(string) string { return MediaType }
+
+// Field returns the error of a field from an error of huma's. It bounds the text, which contains
+// names that callers choose.
+func Field(location, message string) FieldError {
+	for _, part := range []string{"body.", "query.", "path.", "header."} {
+		if f, ok := strings.CutPrefix(location, part); ok {
+			location = f // as the caller wrote it
+			break
+		}
+	}
+	return FieldError{Location: clip(location), Message: clip(message)}
+}
+
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 256)], "") }

@@ -28,7 +28,7 @@ const (
 type Sandbox struct {
 	// Exec starts a command; the context holds for the command's whole life.
 	Exec func(ctx context.Context, cmd agentapi.Command) (*guest.Command, error)
-	// Shell runs what [Script] made by /bin/sh in an image without bash.
+	// Shell runs what [Script] and [Shell] made by /bin/sh in an image without bash.
 	Shell bool
 }
 
@@ -36,6 +36,9 @@ const bash, sh = "/bin/bash", "/bin/sh"
 
 // Script returns the command that runs a script; see Sandbox.Shell.
 func Script(script string) []string { return []string{bash, "-c", script} }
+
+// Shell returns the command that is an interactive shell; see Sandbox.Shell.
+func Shell() []string { return []string{bash} }
 
 // exec starts the command, by the other shell when there is only that.
 func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*guest.Command, error) {

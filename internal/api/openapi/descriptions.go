@@ -85,6 +85,8 @@ var typeDescriptions = map[string]string{
 	"ResumeSandbox":         "The body of POST /v1/sandboxes/{sandbox}/resume; it may be omitted.",
 	"RunCode":               "The body of the routes that run code.",
 	"Runtime":               "A built-in image with a description for people.",
+	"SSH":                   "Describes the SSH server.",
+	"SSHHostKey":            "A host key of the SSH server.",
 	"Sandbox":               "One sandbox.",
 	"SandboxImage":          "An image of a workspace's catalogue.",
 	"SandboxNetwork":        "The network of a sandbox.",

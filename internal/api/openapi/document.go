@@ -93,3 +93,11 @@ func (o orderedObject) MarshalJSON() ([]byte, error) {
 	}
 	return b.Bytes(), nil
 }
+
+// Base64Text describes bytes in base64: huma's own schema of []byte takes "" for no base64.
+type Base64Text []byte
+
+// Schema describes bytes in base64, which may be empty.
+func (Base64Text) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "byte"}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sshd"
 )
 
 // API returns what the HTTP API needs of the services, with all dialects. The caller may add
@@ -25,6 +26,11 @@ func (s *Services) API() api.Deps {
 			agentuity.New(s.Lifecycle, s.Catalogue, s.urls),
 		},
 	}
+}
+
+// SSH returns what the SSH server needs of the services.
+func (s *Services) SSH() sshd.Deps {
+	return sshd.Deps{Logins: s.Auth, Sandboxes: s.Lifecycle, Calls: s.Lifecycle.Guest(), Audit: s.Audit, Logger: s.ports.Logger}
 }
 
 // Edge has the settings of the handler in front of the API.

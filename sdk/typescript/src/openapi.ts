@@ -1595,6 +1595,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/ssh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Describe the SSH server
+         * @description Its address, and its host keys for known_hosts.
+         */
+        get: operations["get-ssh"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/streams": {
         parameters: {
             query?: never;
@@ -3772,6 +3792,37 @@ export interface components {
             items: components["schemas"]["Runtime"][];
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
+        };
+        /** @description Describes the SSH server. */
+        SSH: {
+            /** @description Whether the server serves SSH clients. */
+            enabled: boolean;
+            /**
+             * @description The host for SSH clients; empty without SSH.
+             * @example sandbox.example.com
+             */
+            host: string;
+            /**
+             * Format: int64
+             * @description The port for SSH clients; 0 without SSH.
+             * @example 2222
+             */
+            port: number;
+            /** @description The keys by which clients recognise the server. */
+            host_keys: components["schemas"]["SSHHostKey"][];
+        };
+        /** @description A host key of the SSH server. */
+        SSHHostKey: {
+            /**
+             * @description Type and key, as in known_hosts.
+             * @example ssh-ed25519 AAAAC3Nza...
+             */
+            public_key: string;
+            /**
+             * @description The fingerprint that ssh shows.
+             * @example SHA256:47DEQpj8HBSa...
+             */
+            fingerprint: string;
         };
         /** @description One sandbox. */
         Sandbox: {
@@ -8367,6 +8418,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SnapshotPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-ssh": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SSH"];
                 };
             };
             /** @description An error */

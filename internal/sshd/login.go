@@ -1,0 +1,148 @@
+package sshd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/modbox/modbox/internal/account"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// needs is the permission of everything over SSH.
+const needs = account.SandboxesWrite
+
+// Operations for the audit log, under the names of the HTTP API.
+var (
+	loginOperation   = audit.Operation{Action: "login", Route: "ssh login", Needs: needs}
+	sessionOperation = audit.Operation{Action: "exec-attach", Route: "ssh session", Needs: needs}
+)
+
+// login is the login of a connection.
+type login struct {
+	server *Server
+	ctx    context.Context // of the connection
+	remote string
+	in     *admitted // nil before it succeeded
+}
+
+// admitted is a login that succeeded.
+type admitted struct {
+	auth.Identity
+
+	// ref is the sandbox that the login names, by name or ID.
+	ref    string
+	remote string
+	// program is the version string of the client.
+	program string
+	// release gives back the place among the user's connections.
+	release func()
+}
+
+// caller returns the identity as the caller of the services.
+func (a *admitted) caller() sandbox.Caller {
+	return sandbox.Caller{User: a.User, Workspace: a.Workspace}
+}
+
+type admittedKey struct{}
+
+func (l *login) config() *ssh.ServerConfig {
+	cfg := &ssh.ServerConfig{MaxAuthTries: loginTries, ServerVersion: "SSH-2.0-Modbox", PasswordCallback: l.password}
+	cfg.AddHostKey(l.server.hostKey)
+	return cfg
+}
+
+// of returns the login of a connection that it admitted. A client may offer several keys before it
+// proves that it has one: only the permissions of the connection belong to that one.
+func (l *login) of(conn *ssh.ServerConn) *admitted {
+	return conn.Permissions.ExtraData[admittedKey{}].(*admitted)
+}
+
+// abandon undoes a login whose connection ended before it was used.
+func (l *login) abandon() {
+	if l.in != nil {
+		l.in.release()
+	}
+}
+
+// password checks an API token.
+func (l *login) password(meta ssh.ConnMetadata, token []byte) (*ssh.Permissions, error) {
+	return l.admit(meta, func(ctx context.Context, ws string) (auth.Identity, error) {
+		return l.server.deps.Logins.Token(ctx, l.remote, string(token), ws, needs)
+	})
+}
+
+// admit records the login of a client, whose identity comes from identify, given the workspace that the client
+// names.
+func (l *login) admit(meta ssh.ConnMetadata, identify func(ctx context.Context, ws string) (auth.Identity, error)) (*ssh.Permissions, error) {
+	in := &admitted{remote: l.remote, program: string(meta.ClientVersion())}
+	err := l.server.deps.Audit.Operate(l.ctx, &loginOperation, audit.Actor{}, l.remote, in.program, func(ctx context.Context) error {
+		ws, ref, err := target(meta.User())
+		if err != nil {
+			return err
+		}
+		in.ref = ref
+		in.Identity, err = identify(ctx, ws)
+		entry := audit.FromContext(ctx)
+		entry.By(in.Actor())
+		if err != nil {
+			return err
+		}
+		entry.Object("user", string(in.User), "")
+		entry.Detail("sandbox", ref)
+		return entry.Begin(ctx)
+	})
+	if err != nil {
+		return nil, l.refusal(err)
+	}
+	l.abandon()
+	if in.release = l.server.users.take(string(in.User)); in.release == nil {
+		return nil, l.refusal(tooMany("SSH connections"))
+	}
+	l.in = in
+	return &ssh.Permissions{ExtraData: map[any]any{admittedKey{}: in}}, nil
+}
+
+// refusal returns the error of a login that failed, with a text that clients show unless the
+// credential itself was wrong.
+func (l *login) refusal(err error) error {
+	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
+		return err
+	}
+	return &ssh.BannerError{Err: err, Message: "modbox: " + l.server.explain(err) + "\r\n"}
+}
+
+// target returns the workspace and the sandbox that the user name of a login names: SANDBOX in the
+// default workspace, or WORKSPACE/SANDBOX.
+func target(user string) (ws, ref string, err error) {
+	ref = user
+	if before, after, ok := strings.Cut(user, "/"); ok {
+		if ws, ref = before, after; ws == "" {
+			ref = ""
+		}
+	}
+	if ref == "" || strings.Contains(ref, "/") {
+		return "", "", sandbox.InvalidField("user", "must be SANDBOX or WORKSPACE/SANDBOX, as in ssh SANDBOX@HOST")
+	}
+	return ws, ref, nil
+}
+
+// explain returns the text of an error for the client, and logs an error that is the server's.
+func (s *Server) explain(err error) string {
+	var known *sandbox.Error
+	switch {
+	case errors.Is(err, errGone):
+		return "the connection ended"
+	case !errors.As(err, &known) || known.Code == sandbox.Internal:
+		s.deps.Logger.Error("SSH", "error", err)
+		return "an internal error; the server's log has the reason"
+	case known.Field != "":
+		return fmt.Sprintf("%s: %s", known.Field, known.Message)
+	}
+	return known.Message
+}
