@@ -108,6 +108,14 @@ export class Commands {
     return new Command(this.client, info);
   }
 
+  /** Returns the image's own command, which started with the sandbox. Throws a NotFoundError if there is none, and in a fork. */
+  async main(options: CallOptions = {}): Promise<Command> {
+    const page = await this.client.executions.list(this.sandboxId, { ...options, kind: "main", limit: 1 });
+    const [info] = page.items;
+    if (info === undefined) throw newError({ code: "not_found", message: `sandbox ${this.sandboxId} has no record of a main command` });
+    return new Command(this.client, info);
+  }
+
   private async exec(command: string | readonly string[], options: RunOptions): Promise<CommandResult> {
     const { signal, ...result } = await this.client.sandboxes.exec(this.sandboxId, { ...asCommand(command), ...execOptions(options) });
     return result;

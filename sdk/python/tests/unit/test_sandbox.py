@@ -514,6 +514,19 @@ class CommandsTest(unittest.TestCase):
         writes = [(r.body, r.query) for r in server.requests if r.method == "PUT"]
         self.assertEqual(writes, [("€".encode(), {"eof": ["false"]}), (b"", {"eof": ["true"]})] * 2)
 
+    def test_main(self):
+        items = [wire_execution(id="m", sandbox_id=ID, kind="main")]
+        server = Server(self, lambda seen, handler, n: send_json(handler, {"items": items}))
+
+        async def use(sbx):
+            return (await done(sbx.commands.main())).info.id
+
+        self.assertEqual(with_box(server.url, use), "m")
+        self.assertEqual([r.query["kind"] for r in server.requests if "kind" in r.query], [["main"]] * 2)
+        items.clear()
+        with self.assertRaises(modbox.NotFoundError):
+            with_box(server.url, use)
+
     def test_a_command_of_another_sandbox(self):
         server = Server(self, lambda seen, handler, n: send_json(handler, wire_execution(sandbox_id="other")))
 

@@ -168,3 +168,10 @@ test("list walks over the pages of jobs, and get knows the sandbox's own only", 
   assert.deepEqual(requests.slice(1).map((r) => r.query.get("kind")), ["job", "job"]);
   await assert.rejects(sbx.commands.get("other"), NotFoundError);
 });
+
+test("main is the newest main command, if there is one", async (t) => {
+  const { sbx, requests } = await withSandbox(t, (r, res) => json(res, { items: requests.length > 2 ? [] : [execution({ id: "e1", kind: "main" })] }));
+  assert.equal((await sbx.commands.main()).id, "e1");
+  assert.deepEqual([requests[1].query.get("kind"), requests[1].query.get("limit")], ["main", "1"]);
+  await assert.rejects(sbx.commands.main(), NotFoundError);
+});

@@ -117,6 +117,12 @@ class AsyncCommands:
             raise new_error("not_found", f"sandbox {self._sandbox_id} has no command {command_id}")
         return AsyncCommand(self._client, execution)
 
+    async def main(self) -> AsyncCommand:
+        """Returns the image's own command, which started with the sandbox. Raises NotFoundError when there is none, and in a fork."""
+        async for execution in AsyncPages(self._client._requester, list_executions(self._sandbox_id, "main"), 1, None):
+            return AsyncCommand(self._client, execution)
+        raise new_error("not_found", f"sandbox {self._sandbox_id} has no record of a main command")
+
 
 class AsyncCommand:
     """A command in the background. It goes on whatever happens to this object and to this program."""

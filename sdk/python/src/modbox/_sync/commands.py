@@ -118,6 +118,12 @@ class Commands:
             raise new_error("not_found", f"sandbox {self._sandbox_id} has no command {command_id}")
         return Command(self._client, execution)
 
+    def main(self) -> Command:
+        """Returns the image's own command, which started with the sandbox. Raises NotFoundError when there is none, and in a fork."""
+        for execution in Page(self._client._requester, list_executions(self._sandbox_id, "main"), 1, None):
+            return Command(self._client, execution)
+        raise new_error("not_found", f"sandbox {self._sandbox_id} has no record of a main command")
+
 
 class Command:
     """A command in the background. It goes on whatever happens to this object and to this program."""
