@@ -35,7 +35,7 @@ func (s fakeStore) DigestsInUse(context.Context) ([]string, error) { return s.di
 // Files of a state directory: files that belong to a backup, and others.
 var (
 	kept = map[string]string{
-		"secret.key": "keys", "token": "mbx_1", "agents/a.erofs": "agent", "checkpoints/s/c/pages.img": strings.Repeat("memory", 1e5),
+		"secret.key": "keys", "token": "mbx_1", "ssh-host-key": "host key", "agents/a.erofs": "agent", "checkpoints/s/c/pages.img": strings.Repeat("memory", 1e5),
 		"checkpoints/s/c/manifest.json": "{}", "streams/e/stdout": "output",
 	}
 	left = map[string]string{

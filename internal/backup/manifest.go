@@ -15,6 +15,7 @@ import (
 const (
 	Database    = "modbox.db"
 	keyFile     = "secret.key"
+	hostKeyFile = "ssh-host-key"
 	checkpoints = "checkpoints"
 	images      = "images"
 
@@ -26,7 +27,7 @@ const (
 // managed are the names in a state directory that a restore replaces or sets aside. Everything else
 // is created by a server, or belongs to running sandboxes.
 var managed = []string{
-	Database, Database + "-wal", Database + "-shm", "installation", keyFile, "token", "first-login",
+	Database, Database + "-wal", Database + "-shm", "installation", keyFile, "token", "first-login", hostKeyFile,
 	"agents", checkpoints, "streams", images,
 }
 

@@ -117,6 +117,7 @@ func collect(ctx context.Context, src Source, work string, o Options) error {
 	}
 	for name, from := range map[string]string{
 		keyFile: src.KeyFile, "token": filepath.Join(src.StateDir, "token"), "first-login": filepath.Join(src.StateDir, "first-login"),
+		hostKeyFile: filepath.Join(src.StateDir, hostKeyFile),
 	} {
 		if err := link(from, filepath.Join(work, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
