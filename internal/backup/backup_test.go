@@ -233,7 +233,7 @@ func TestRestoreThatIsCutShort(t *testing.T) {
 		fill(t, dir, old)
 		ready := filepath.Join(dir, restoreDir, "ready")
 		fill(t, ready, restored())
-		p := plan{Replaced: managed, Aside: "aside", Names: []string{"modbox.db", "secret.key", "token", "agents", "checkpoints", "streams"}}
+		p := plan{Replaced: managed, Aside: "aside", Names: []string{"modbox.db", "secret.key", "token", "ssh-host-key", "agents", "checkpoints", "streams"}}
 		if err := writeJSON(filepath.Join(ready, planName), p); err != nil {
 			t.Fatal(err)
 		}
