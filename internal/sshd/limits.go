@@ -11,9 +11,9 @@ const (
 	strangersPerAddress = 10
 	strangersInAll      = 100
 	// Open channels: each may buffer 2 MiB that the sandbox does not take.
-	channelsPerConnection = 64
-	channelsPerUser       = 128
-	channelsInAll         = 1024
+	channelsPerConnection = 32
+	channelsPerUser       = 64
+	channelsInAll         = 256
 )
 
 // counter counts places in use, by key and in all. It is safe for concurrent use.

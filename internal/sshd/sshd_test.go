@@ -300,7 +300,7 @@ func TestLimits(t *testing.T) {
 	if _, banner, err := f.dial("x", ssh.Password(f.Token)); err == nil || !strings.Contains(banner, "too many") {
 		t.Errorf("a third connection: %v, banner %q", err, banner)
 	}
-	for i := range 64 {
+	for i := range 32 {
 		s, err := first.NewSession()
 		if err != nil {
 			t.Fatalf("session %d: %v", i, err)

@@ -87,7 +87,7 @@ class SnapshotBuildTest(unittest.TestCase):
         events = []
         with modbox.ModboxClient() as client:
             with self.assertRaises(modbox.ValidationError) as caught:
-                for event in client.snapshots.build_stream("no-such-image", name=name("failed")):
+                for event in client.snapshots.build_stream("no-such-image", name=name("failed"), env={"A": "1"}):
                     events.append(event)
             self.assertEqual(caught.exception.field, "runtime")
             self.assertTrue(str(caught.exception).startswith(f"build {events[0].id}: "))
@@ -113,7 +113,7 @@ class SnapshotBuildTest(unittest.TestCase):
             self.assertEqual(await followed, lines(events))
             self.assertEqual((await client.snapshots.build_progress(events[0].id)).phase, "done")
             with self.assertRaises(modbox.ValidationError):
-                async for _ in client.snapshots.build_stream("no-such-image", name=name("failed")):
+                async for _ in client.snapshots.build_stream("no-such-image", name=name("failed"), env={"A": "1"}):
                     pass
             await client.snapshots.delete(events[-1].snapshot.id)
 

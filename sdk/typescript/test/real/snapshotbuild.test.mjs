@@ -79,7 +79,7 @@ test("a build goes on when the connection of its finish breaks", async () => {
 test("a build that fails throws what its log ends with", async () => {
   const events = [];
   const run = async () => {
-    for await (const e of client.snapshots.buildStream("no-such-image", { name: name("failed") })) events.push(e);
+    for await (const e of client.snapshots.buildStream("no-such-image", { name: name("failed"), env: { A: "1" } })) events.push(e);
   };
   const { id } = await run().then(
     () => assert.fail("the build did not fail"),
