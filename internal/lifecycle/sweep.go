@@ -142,10 +142,11 @@ func (s *Service) sweepHost() {
 	_ = g.Wait() // returns nothing: each logs its own
 }
 
-// destroyOrphan destroys a box without a sandbox.
+// destroyOrphan destroys a box without a sandbox. Close waits for it: a server that stops soon after
+// its start leaves no box of the server before.
 func (s *Service) destroyOrphan(id sandbox.ID) {
 	s.log.Warn("destroying a box without a sandbox", "box", id)
-	ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), destroyTimeout)
 	defer cancel()
 	if err := s.driver.Destroy(ctx, id); err != nil {
 		s.logSweep("destroy box "+string(id), err)

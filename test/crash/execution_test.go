@@ -205,7 +205,10 @@ func TestExecutionAcrossAPause(t *testing.T) {
 			s.Kill()
 			s.Launch()
 		}
-		now, err := s.Execution(t.Context(), e.ID, time.Second)
+		if _, err := s.Execution(t.Context(), e.ID, time.Minute); !client.IsCode(err, client.NotRunning) {
+			t.Fatalf("a wait while the sandbox is paused: %v; want code not_running", err)
+		}
+		now, err := s.Execution(t.Context(), e.ID, 0)
 		if err != nil || now.State != client.ExecutionRunning {
 			t.Fatalf("while the sandbox is paused: %+v, %v; want running", now, err)
 		}

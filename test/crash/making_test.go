@@ -1,6 +1,7 @@
 package crash_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/rand/v2"
@@ -79,7 +80,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		{"build of a snapshot", func(ctx context.Context) {
 			_, _, _ = s.BuildSnapshot(ctx, client.SnapshotBuildOptions{ // the server is killed under it
 				SnapshotOptions: client.SnapshotOptions{Name: "cut"}, Runtime: "modbox/code-exec", NpmPackages: []string{"is-odd"},
-				Files: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("never looked at")), nil },
+				Files: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(tarGz(t, 1))), nil },
 			})
 		}, boxed},
 		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", NpmPackages: []string{"is-even"}}), boxed},
