@@ -2,8 +2,10 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +24,8 @@ const (
 
 	// dataImage is the image of a session's sandbox where the server has it.
 	dataImage = "modbox/data:latest"
+	// discardTime bounds the deletion of a sandbox that was being made when the session ended.
+	discardTime = 30 * time.Second
 	// maxCalls bounds the calls of a session under way: a client may leave without waiting for them.
 	maxCalls = 16
 )
@@ -174,18 +178,34 @@ func (s *Session) make(ctx context.Context, length time.Duration) (*sandbox.Sand
 		}
 	}
 	ttl := s.lifetime(length)
-	// A call that is cancelled meanwhile must not leave a sandbox that the session does not know.
-	ctx = context.WithoutCancel(ctx)
+	// A call that is cancelled meanwhile must not leave a sandbox that the session does not know. The end
+	// of the session ends the wait, which may last as long as the build of an image.
+	outer := context.WithoutCancel(ctx)
+	ctx, cancel := context.WithCancel(outer)
+	defer cancel()
+	defer context.AfterFunc(s.ended, cancel)()
+	// Its name finds the sandbox if the answer to the create does not come.
+	name := "mcp-" + strings.ToLower(rand.Text()[:12])
 	own, err := s.sandboxes.Create(ctx, sandbox.Options{
-		Image: image, TTL: ttl, Network: client.Network{Enabled: s.options.Internet}, Labels: map[string]string{"created-by": "mcp"},
+		Name: name, Image: image, TTL: ttl, Network: client.Network{Enabled: s.options.Internet}, Labels: map[string]string{"created-by": "mcp"},
 	})
 	if err != nil {
+		if s.ended.Err() != nil {
+			s.discard(outer, name)
+		}
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.own, s.until = own, time.Now().Add(ttl)
 	return own, nil
+}
+
+// discard deletes a sandbox that the session began to make. If that fails, the sandbox ends by its ttl.
+func (s *Session) discard(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, discardTime)
+	defer cancel()
+	_, _ = s.client.Delete(ctx, name) // mostly there is none any more
 }
 
 // image returns the image of the session's sandbox; "" is the server's default, which is also the
