@@ -160,7 +160,7 @@ type NewToken = wire.NewToken
 // Identity is the identity of a token: its user, workspace and role.
 type Identity = wire.Whoami
 
-// SSH is how SSH clients reach the server.
+// SSH describes the SSH server: its address and host key.
 type SSH = wire.SSH
 
 // SSHHostKey is a host key of the SSH server.

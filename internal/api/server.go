@@ -47,7 +47,7 @@ type Config struct {
 	// MetricsAccess says which requests to /metrics are answered: MetricsLoopback ("" is
 	// the same), MetricsToken or MetricsPublic.
 	MetricsAccess string
-	// SSH is how clients reach the SSH server.
+	// SSH describes the SSH server to clients.
 	SSH sshaccess.Server
 }
 

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"internal/eviction":       {"internal/sandbox"},
 	"internal/capacity":       {"internal/sandbox", "internal/quota"},
 	"internal/embedded":       {},
-	"internal/statedir":       {"internal/ballast", "internal/durable"},
+	"internal/statedir":       {"internal/ballast", "internal/durable", "internal/retry"},
 	"internal/durable":        {},
 	"internal/share":          {},
 	"internal/broadcast":      {},

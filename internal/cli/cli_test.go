@@ -214,7 +214,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 // address. The caller releases the lock.
 func runServer(t *testing.T, dir, address string) (unlock func()) {
 	t.Helper()
-	unlock, err := statedir.Lock(dir, dir)
+	unlock, err := statedir.Lock(t.Context(), dir, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

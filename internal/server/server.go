@@ -100,7 +100,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		}
 	}
 	for _, dir := range slices.Compact([]string{cfg.StateDir, cfg.RunDir}) {
-		unlock, err := statedir.Lock(dir, cfg.StateDir)
+		unlock, err := statedir.Lock(ctx, dir, cfg.StateDir)
 		if err != nil {
 			return nil, err
 		}
@@ -268,7 +268,7 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 	}, nil
 }
 
-// front returns the handler of all requests; shell is how clients reach the SSH server.
+// front returns the handler of all requests; shell describes the SSH server to clients.
 func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess.Server, log *slog.Logger) (*services.Front, error) {
 	deps := p.API()
 	deps.Metrics = promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{})

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// loginTime is how long a client may take to log in; a person may have to find the token.
+	// loginTime bounds the login of a client; a person may have to find the token.
 	loginTime = 2 * time.Minute
-	// loginTries is how many keys and passwords a client may offer. Agents offer all keys they have.
+	// loginTries bounds the keys and passwords that a client may offer. Agents offer all keys they have.
 	loginTries = 10
-	// closeTime is how long a client may take to read why its connection ends.
+	// closeTime bounds the time that a client takes to read why its connection ends.
 	closeTime = 3 * time.Second
 	// acceptPause is the pause after an error of accept, such as too many open files.
 	acceptPause = 100 * time.Millisecond
@@ -33,7 +33,7 @@ const (
 type Config struct {
 	// MaxConnections is the maximum number of connections, and MaxPerUser of a user's; 0 is no limit.
 	MaxConnections, MaxPerUser int
-	// KeepAlive is how often the server asks a client for a sign of life; a client that gives none
+	// KeepAlive is the interval at which the server asks a client for a sign of life; a client that gives none
 	// until the next time is gone. 0 is 30 s.
 	KeepAlive time.Duration
 }

@@ -28,7 +28,7 @@ const (
 	// sizeMax bounds the rows and columns of a terminal.
 	sizeMax    = 1 << 15
 	stdinPiece = 32 << 10
-	// signalsMax is how many signals may wait for the command.
+	// signalsMax bounds the signals that wait for the command.
 	signalsMax = 8
 )
 

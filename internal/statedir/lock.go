@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,17 +9,38 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/ballast"
+	"github.com/modbox/modbox/internal/retry"
 )
 
+// releaseTime bounds the wait for the lock of a server that has ended.
+const releaseTime = 10 * time.Second
+
+// errEnded says that the lock is taken, but the process in its file has ended. A killed server's
+// lock lasts until the child that it was just forking has begun its own program.
+var errEnded = errors.New("the process with the lock has ended")
+
 // Lock makes sure that only a single server, which has the state directory stateDir, works on dir.
-// unlock releases the lock; the end of the process also releases it.
+// unlock releases the lock; the end of the process also releases it. Lock waits up to 10 seconds
+// for the lock of a server that was killed.
 //
 // Errors: when another server has the lock, with its process ID.
-func Lock(dir, stateDir string) (unlock func(), err error) {
+func Lock(ctx context.Context, dir, stateDir string) (unlock func(), err error) {
+	return backoff.Retry(ctx, func() (func(), error) {
+		unlock, err := lock(dir, stateDir)
+		if err != nil && !errors.Is(err, errEnded) {
+			err = backoff.Permanent(err)
+		}
+		return unlock, err
+	}, retry.Pauses(10*time.Millisecond, 500*time.Millisecond), backoff.WithMaxElapsedTime(releaseTime))
+}
+
+func lock(dir, stateDir string) (unlock func(), err error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -31,6 +53,9 @@ func Lock(dir, stateDir string) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		pid, other, _ := strings.Cut(strings.TrimSpace(string(holder)), "\n")
+		if !isAlive(pid) {
+			return nil, fmt.Errorf("lock %s of process %s: %w; a process that it started still has the lock", path, pid, errEnded)
+		}
 		if dir == stateDir {
 			return nil, fmt.Errorf("another server (process %s) works on %s", pid, dir)
 		}
@@ -70,8 +95,7 @@ func isLocked(path string) bool {
 		return false
 	}
 	first, _, _ := strings.Cut(string(holder), "\n")
-	pid, err := strconv.Atoi(strings.TrimSpace(first))
-	if err != nil || pid <= 0 || errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+	if !isAlive(strings.TrimSpace(first)) {
 		return false
 	}
 	f, err := os.Open(path)
@@ -80,4 +104,10 @@ func isLocked(path string) bool {
 	}
 	defer f.Close() // and unlocks
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// isAlive reports whether a process with the ID that a lock file contains exists.
+func isAlive(text string) bool {
+	pid, err := strconv.Atoi(text)
+	return err == nil && pid > 0 && !errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }

@@ -1,18 +1,23 @@
 package statedir
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestADirectoryHasOneServer(t *testing.T) {
 	state := t.TempDir()
-	unlock, err := Lock(state, state)
+	unlock, err := Lock(t.Context(), state, state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Lock(state, state); err == nil || !strings.Contains(err.Error(), "another server") {
+	if _, err := Lock(t.Context(), state, state); err == nil || !strings.Contains(err.Error(), "another server") {
 		t.Errorf("second lock = %v, want it refused with the holder's name", err)
 	}
 	// A child of the holder, such as a sandbox, must not keep the lock.
@@ -25,21 +30,54 @@ func TestADirectoryHasOneServer(t *testing.T) {
 		_ = child.Wait()
 	}()
 	unlock()
-	unlock, err = Lock(state, state)
+	unlock, err = Lock(t.Context(), state, state)
 	if err != nil {
 		t.Fatalf("lock after it was given up: %v", err)
 	}
 	unlock()
 }
 
+// A killed server's lock can outlive it for a moment: a child that it was forking has all its files
+// until the child's own program begins.
+func TestLockWaitsForAServerThatHasEnded(t *testing.T) {
+	state := t.TempDir()
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(state, lockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintf(f, "%d\n%s\n", ended.Process.Pid, state); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command("sleep", "0.3")
+	child.ExtraFiles = []*os.File{f}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer child.Wait()
+	_ = f.Close() // now only the child has it
+	unlock, err := Lock(t.Context(), state, state)
+	if err != nil {
+		t.Fatalf("Lock() = %v, want it to wait until the child ends", err)
+	}
+	unlock()
+}
+
 func TestARunDirectoryHasOneServer(t *testing.T) {
 	state, run := t.TempDir(), t.TempDir()
-	unlock, err := Lock(run, state)
+	unlock, err := Lock(t.Context(), run, state)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, err := Lock(run, t.TempDir()); err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--run-dir") {
+	if _, err := Lock(t.Context(), run, t.TempDir()); err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--run-dir") {
 		t.Errorf("lock of another server's run directory: %v, want it refused, naming %s", err, state)
 	}
 }

@@ -142,7 +142,7 @@ func restore(ctx context.Context, env *base.Env, cfg config.Config, file string,
 	if err := statedir.Make(cfg.StateDir); err != nil {
 		return m, "", err
 	}
-	unlock, err := statedir.Lock(cfg.StateDir, cfg.StateDir)
+	unlock, err := statedir.Lock(ctx, cfg.StateDir, cfg.StateDir)
 	if err != nil {
 		return m, "", err
 	}
