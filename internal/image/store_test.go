@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/integrity"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/spec"
@@ -384,6 +386,36 @@ func TestDamagedImages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRestartReadsNoVerifiedImage records a damaged file as verified: a store that is opened then
+// trusts the record, and so has not read the file.
+func TestRestartReadsNoVerifiedImage(t *testing.T) {
+	dir := t.TempDir()
+	f := &fake{tar: small(t, strings.Repeat("x", 10_000))}
+	s := open(t, dir, f)
+	want := build(t, s, "test/main")
+	_, path, err := s.Resolve(t.Context(), "test/main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(path, 0o600), os.Truncate(path, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	records, err := integrity.Open(filepath.Join(dir, "verified"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records.Written(want.Digest, path)
+	s = open(t, dir, f)
+	if _, _, err := s.Resolve(t.Context(), "test/main"); err != nil {
+		t.Errorf("Resolve() = %v, want the record trusted", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "verified")); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = open(t, dir, f).Resolve(t.Context(), "test/main")
+	wantCode(t, "Resolve without records", err, sandbox.Unavailable)
 }
 
 // TestBuildNoticesDamage: also before anything else had a look, and a flipped bit
