@@ -3,8 +3,6 @@ package api
 import (
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
@@ -144,29 +142,10 @@ var administered = map[string]bool{
 	"PUT /v1/workspaces/{workspace}/quota": true,
 }
 
-// router is where the routes of /v1 are added.
-type router interface {
-	// HandleFunc adds a route.
-	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
-	// ServeHTTP serves a request by the route that matches it.
-	ServeHTTP(w http.ResponseWriter, r *http.Request)
-}
-
 // ruled is a router that puts every route behind its permission.
 type ruled struct{ *auth.Mux }
 
 // HandleFunc adds a route.
 func (m ruled) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	m.Handle(pattern, auth.Rule{Needs: needs[pattern], Action: recorded[pattern], Administrators: administered[pattern], Fail: edge.Error}, http.HandlerFunc(h))
-}
-
-// open reports whether an operation needs no credentials.
-func open(op *huma.Operation) bool { return needs[op.Method+" "+op.Path] == auth.Public }
-
-// scope returns the scope that a restricted token needs for the operation, for the document.
-func scope(op *huma.Operation) []string {
-	if p := needs[op.Method+" "+op.Path]; p.Valid() {
-		return []string{string(p)}
-	}
-	return []string{}
 }

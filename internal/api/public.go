@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/executions"
 	"github.com/modbox/modbox/internal/auth"
 )
 
@@ -25,23 +26,24 @@ func (s *Server) registerPublic() {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}))
 	open("GET /readyz", http.HandlerFunc(s.ready))
-	open("GET /v1/streams/{stream}", edge.Handler(s.readStream))
-	open("PUT /v1/streams/{stream}", edge.Handler(s.writeStream))
+	streams := &executions.Streams{Service: s.deps.Service.Executions()}
+	open("GET /v1/streams/{stream}", edge.Handler(streams.Read))
+	open("PUT /v1/streams/{stream}", edge.Handler(streams.Write))
 	open("GET /auth/sso/{provider}", edge.Handler(s.deps.SSO.Begin))
 	open("GET /auth/sso/{provider}/callback", edge.Handler(s.deps.SSO.Callback))
 	if s.deps.Metrics != nil {
 		s.registerMetrics()
 	}
-	open("GET /openapi.json", document("application/openapi+json", func() ([]byte, error) { return json.Marshal(s.openapi) }))
-	open("GET /openapi.yaml", document("application/openapi+yaml", s.openapi.YAML))
+	open("GET /openapi.json", encoded("application/openapi+json", func() ([]byte, error) { return json.Marshal(s.openapi) }))
+	open("GET /openapi.yaml", encoded("application/openapi+yaml", s.openapi.YAML))
 }
 
-// document serves what encode returns, which it calls with the first request: encoding
+// encoded serves what encode returns, which it calls with the first request: encoding
 // the whole description of the API takes longer than all else at the server's start.
-func document(contentType string, encode func() ([]byte, error)) edge.Handler {
-	encoded := sync.OnceValues(encode)
+func encoded(contentType string, encode func() ([]byte, error)) edge.Handler {
+	once := sync.OnceValues(encode)
 	return func(w http.ResponseWriter, _ *http.Request) error {
-		b, err := encoded()
+		b, err := once()
 		if err != nil {
 			return fmt.Errorf("encode OpenAPI document: %w", err)
 		}
@@ -70,7 +72,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 			answer.Checks[name] = "ok"
 			if err != nil {
 				answer.Checks[name], answer.Ready = "failing", false
-				s.logger.WarnContext(ctx, "not ready", "check", name, "error", err)
+				s.deps.Logger.WarnContext(ctx, "not ready", "check", name, "error", err)
 			}
 		})
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/sshaccess"
@@ -21,8 +20,6 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
-	"github.com/modbox/modbox/internal/execution"
-	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/preview"
@@ -88,19 +85,13 @@ type Dialect interface {
 	Register(mux *auth.Mux)
 }
 
-// Server answers /v1 and what belongs to the server as a whole.
+// Server answers /v1, by its handlers, and what belongs to the server as a whole.
 type Server struct {
-	cfg        Config
-	svc        *lifecycle.Service
-	guest      *guest.Calls
-	executions *execution.Service
-	auth       *auth.Authenticator
-	accounts   *auth.Accounts
-	logger     *slog.Logger
-	deps       Deps
-	openapi    *huma.OpenAPI
-	mux        *auth.Mux
-	v1         *auth.Mux
+	cfg     Config
+	deps    Deps
+	openapi *huma.OpenAPI
+	mux     *auth.Mux
+	v1      *auth.Mux
 }
 
 // New returns a server with all its routes.
@@ -108,8 +99,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.Logger == nil {
 		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO and Logger must be set")
 	}
-	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, guest: deps.Service.Guest(), executions: deps.Service.Executions(), auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
-	s.openapi = s.registerV1(ruled{s.v1})
+	s := &Server{cfg: withDefaults(cfg), deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
+	s.openapi = document(ruled{s.v1}, s.cfg.Version, handlers(s.cfg, deps))
 	s.v1.Name(operationIDs(s.openapi))
 	// Anonymous clients do not learn which routes exist.
 	unknown := deps.Auth.NewMux(deps.Audit)
@@ -218,9 +209,3 @@ type missWriter struct {
 func (m *missWriter) Header() http.Header         { return m.header }
 func (m *missWriter) WriteHeader(status int)      { m.status = status }
 func (m *missWriter) Write(p []byte) (int, error) { return len(p), nil }
-
-// caller returns the caller of an authenticated request.
-func caller(ctx context.Context) sandbox.Caller {
-	id, _ := auth.FromContext(ctx)
-	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(account.SandboxesWrite)}
-}

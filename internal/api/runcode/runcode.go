@@ -12,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/code"
 	"github.com/modbox/modbox/internal/kernelapi"
@@ -22,8 +23,6 @@ import (
 // Routes are the routes' functions. All fields must be set.
 type Routes struct {
 	Code *code.Service
-	// Caller returns who makes a request.
-	Caller func(ctx context.Context) sandbox.Caller
 	// Timeout returns the timeout of code in a sandbox; requested is 0 if the request has none.
 	Timeout func(ctx context.Context, ref string, requested time.Duration) (time.Duration, error)
 	// Ping is the longest silence of a stream.
@@ -42,30 +41,20 @@ type ContextRef struct {
 	Context string `path:"context" maxLength:"64" doc:"The context."`
 }
 
-// The inputs and outputs of the routes.
+// The inputs of the routes.
 type (
-	// RunInput is the input of Run.
-	RunInput struct {
+	runInput struct {
 		SandboxRef
 		Body wire.RunCode
 	}
-	// CreateInput is the input of Create.
-	CreateInput struct {
+	createInput struct {
 		SandboxRef
 		Body wire.CreateContext
 	}
-	// ListInput is the input of List.
-	ListInput struct {
+	listInput struct {
 		SandboxRef
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Items on a page at most."`
-		Cursor string `query:"cursor" maxLength:"8192" doc:"next_cursor of the page before; the first page when omitted."`
+		route.PageInput
 	}
-	// Result is the output of Run.
-	Result struct{ Body wire.CodeResult }
-	// Context is the output of Create and Restart.
-	Context struct{ Body wire.Context }
-	// Contexts is the output of List.
-	Contexts struct{ Body wire.Page[wire.Context] }
 )
 
 // sortable is a layout of times whose order as text is their order as times.
@@ -87,11 +76,11 @@ func (r *Routes) start(ctx context.Context, ref string, in *wire.RunCode) (*code
 	if spec.Context == "" {
 		spec.Language = cmp.Or(in.Language, "python")
 	}
-	return r.Code.Start(ctx, r.Caller(ctx), ref, spec)
+	return r.Code.Start(ctx, route.Caller(ctx), ref, spec)
 }
 
-// Run runs code to its end.
-func (r *Routes) Run(ctx context.Context, in *RunInput) (*Result, error) {
+// run runs code to its end.
+func (r *Routes) run(ctx context.Context, in *runInput) (*route.Body[wire.CodeResult], error) {
 	run, err := r.start(ctx, in.Ref, &in.Body)
 	if err != nil {
 		return nil, err
@@ -103,7 +92,7 @@ func (r *Routes) Run(ctx context.Context, in *RunInput) (*Result, error) {
 		ev, err := run.Next()
 		if err == io.EOF {
 			res.Stdout, res.Stderr = stdout.String(), stderr.String()
-			return &Result{res}, nil
+			return route.Reply(res), nil
 		}
 		if err != nil {
 			return nil, err
@@ -166,9 +155,13 @@ func failure(ev *kernelapi.Event) *wire.CodeError {
 	return &wire.CodeError{Name: ev.Name, Value: ev.Value, Traceback: append([]string{}, ev.Traceback...)}
 }
 
-// Stream runs code and sends its output as it comes.
-func (r *Routes) Stream(w http.ResponseWriter, req *http.Request, in *wire.RunCode) error {
-	run, err := r.start(req.Context(), req.PathValue("sandbox"), in)
+// stream runs code and sends its output as it comes.
+func (r *Routes) stream(w http.ResponseWriter, req *http.Request) error {
+	in, err := route.Decode[wire.RunCode](w, req, BodyMax)
+	if err != nil {
+		return err
+	}
+	run, err := r.start(req.Context(), req.PathValue("sandbox"), &in)
 	if err != nil {
 		return err
 	}
@@ -212,56 +205,42 @@ func event(ev *kernelapi.Event) wire.CodeEvent {
 	return m
 }
 
-// Create makes a context.
-func (r *Routes) Create(ctx context.Context, in *CreateInput) (*Context, error) {
-	v, err := r.Code.Create(ctx, r.Caller(ctx), in.Ref, kernelapi.ContextSpec{
+// create makes a context.
+func (r *Routes) create(ctx context.Context, in *createInput) (*route.Body[wire.Context], error) {
+	v, err := r.Code.Create(ctx, route.Caller(ctx), in.Ref, kernelapi.ContextSpec{
 		ID: strings.ToLower(rand.Text()), Language: cmp.Or(in.Body.Language, "python"), Cwd: in.Body.Cwd, Env: in.Body.Env,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Context{show(v)}, nil
+	return route.Reply(show(v)), nil
 }
 
-// List lists the contexts of a sandbox.
-func (r *Routes) List(ctx context.Context, in *ListInput) (*Contexts, error) {
-	all, err := r.Code.List(ctx, r.Caller(ctx), in.Ref)
-	if err != nil {
-		return nil, err
-	}
-	p, err := page.Of(page.Request{Limit: in.Limit, Cursor: in.Cursor}, all, page.Order[kernelapi.Context]{
+// list lists the contexts of a sandbox.
+func (r *Routes) list(ctx context.Context, in *listInput) (*route.Body[wire.Page[wire.Context]], error) {
+	all, err := r.Code.List(ctx, route.Caller(ctx), in.Ref)
+	return route.PagedOf(in.PageInput, all, err, page.Order[kernelapi.Context]{
 		Name: "contexts", Key: func(c kernelapi.Context) string { return c.CreatedAt.UTC().Format(sortable) + " " + c.ID },
-	})
+	}, show)
+}
+
+// delete ends a context.
+func (r *Routes) delete(ctx context.Context, in *ContextRef) (*struct{}, error) {
+	return nil, r.Code.Delete(ctx, route.Caller(ctx), in.Ref, in.Context)
+}
+
+// interrupt interrupts the code that runs in a context.
+func (r *Routes) interrupt(ctx context.Context, in *ContextRef) (*struct{}, error) {
+	return nil, r.Code.Interrupt(ctx, route.Caller(ctx), in.Ref, in.Context)
+}
+
+// restart starts the interpreter of a context again.
+func (r *Routes) restart(ctx context.Context, in *ContextRef) (*route.Body[wire.Context], error) {
+	v, err := r.Code.Restart(ctx, route.Caller(ctx), in.Ref, in.Context)
 	if err != nil {
 		return nil, err
 	}
-	out := wire.Page[wire.Context]{Items: []wire.Context{}}
-	for _, c := range p.Items {
-		out.Items = append(out.Items, show(c))
-	}
-	if p.Next != "" {
-		out.NextCursor = &p.Next
-	}
-	return &Contexts{out}, nil
-}
-
-// Delete ends a context.
-func (r *Routes) Delete(ctx context.Context, in *ContextRef) (*struct{}, error) {
-	return nil, r.Code.Delete(ctx, r.Caller(ctx), in.Ref, in.Context)
-}
-
-// Interrupt interrupts the code that runs in a context.
-func (r *Routes) Interrupt(ctx context.Context, in *ContextRef) (*struct{}, error) {
-	return nil, r.Code.Interrupt(ctx, r.Caller(ctx), in.Ref, in.Context)
-}
-
-// Restart starts the interpreter of a context again.
-func (r *Routes) Restart(ctx context.Context, in *ContextRef) (*Context, error) {
-	v, err := r.Code.Restart(ctx, r.Caller(ctx), in.Ref, in.Context)
-	if err != nil {
-		return nil, err
-	}
-	return &Context{show(v)}, nil
+	return route.Reply(show(v)), nil
 }
 
 func show(c kernelapi.Context) wire.Context {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/route"
 )
 
 // Server is how clients reach the SSH server. The zero value is a server without SSH.
@@ -20,8 +21,7 @@ type Server struct {
 	HostKeys []ssh.PublicKey
 }
 
-// DescribeOperation is the operation of [Routes.Describe].
-var DescribeOperation = huma.Operation{
+var describeOperation = huma.Operation{
 	OperationID: "get-ssh", Method: http.MethodGet, Path: "/v1/ssh", Tags: []string{"account"},
 	Summary: "Describe the SSH server", Description: "Its address, and its host keys for known_hosts.",
 }
@@ -29,17 +29,17 @@ var DescribeOperation = huma.Operation{
 // Routes are the routes.
 type Routes struct{ Server Server }
 
-// Answer is an answer with a JSON body.
-type Answer[T any] struct{ Body T }
+// Register adds the routes.
+func (r *Routes) Register(m *route.Mux) { route.JSON(m, describeOperation, r.describe) }
 
-// Describe answers how clients reach the SSH server.
-func (r *Routes) Describe(context.Context, *struct{}) (*Answer[wire.SSH], error) {
+// describe answers how clients reach the SSH server.
+func (r *Routes) describe(context.Context, *struct{}) (*route.Body[wire.SSH], error) {
 	s := r.Server
 	out := wire.SSH{Enabled: s.Enabled, Host: s.Host, Port: s.Port, HostKeys: []wire.SSHHostKey{}}
 	for _, key := range s.HostKeys {
 		out.HostKeys = append(out.HostKeys, wire.SSHHostKey{PublicKey: publicKey(key), Fingerprint: ssh.FingerprintSHA256(key)})
 	}
-	return &Answer[wire.SSH]{out}, nil
+	return route.Reply(out), nil
 }
 
 // publicKey returns the type and the text of a key.
