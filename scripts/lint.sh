@@ -16,6 +16,8 @@ sdk() {
 }
 # The documentation of settings and commands is compared by tests.
 docs() { go test ./internal/config ./internal/cli; }
+# The phrases that make readers stumble are counted by a test of the repository's structure.
+words() { go test ./internal/archtest; }
 unasync() { /usr/bin/python3 sdk/python/tools/unasync.py --check; }
 schemas() { /usr/bin/python3 sdk/python/tools/schemas.py --check; }
 types() { cd sdk/python && /usr/bin/mypy --python-version 3.9 --cache-dir ../../tmp/mypy; }
@@ -41,6 +43,7 @@ check schemas schemas
 check mypy types
 check pyflakes python
 check docs docs
+check words words
 check shellcheck shells
 check notice scripts/notice.sh --check
 check deps scripts/deps.sh --check
