@@ -52,7 +52,7 @@ type Session struct {
 func (c *Client) Attach(ctx context.Context, ref string, cmd Command, o AttachOptions) (*Session, error) {
 	start, err := json.Marshal(wire.AttachStart{
 		Command: cmd.Argv, Shell: cmd.Shell, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, TimeoutSeconds: seconds(cmd.Timeout),
-		TTY: o.TTY, Stdin: o.Stdin,
+		TTY: o.TTY, Stdin: o.Stdin, Limits: cmd.limits(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode command: %w", err)

@@ -16,8 +16,16 @@ import (
 func (cmd Command) body() wire.Exec {
 	return wire.Exec{
 		Command: cmd.Argv, Shell: cmd.Shell, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, Stdin: string(cmd.Stdin),
-		TimeoutSeconds: seconds(cmd.Timeout), MaxOutputBytes: int(cmd.MaxOutput),
+		TimeoutSeconds: seconds(cmd.Timeout), MaxOutputBytes: int(cmd.MaxOutput), Limits: cmd.limits(),
 	}
+}
+
+// limits are the limits as the wire has them.
+func (cmd Command) limits() *wire.ExecLimits {
+	if cmd.Limits == (Limits{}) {
+		return nil
+	}
+	return &cmd.Limits
 }
 
 // Exec runs a command to its end and returns its output. A command that fails is

@@ -63,7 +63,7 @@ func (cmd Command) execution(o ExecutionOptions) wire.ExecutionCommand {
 	kept := map[bool]string{true: "ignore"}
 	return wire.ExecutionCommand{
 		Kind: o.Kind, Command: cmd.Argv, Shell: cmd.Shell, Files: o.Files, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User,
-		TimeoutSeconds: seconds(cmd.Timeout), Stdin: o.Stdin, StdinStreamID: o.StdinStreamID, TTY: o.TTY, Combined: o.Combined,
+		TimeoutSeconds: seconds(cmd.Timeout), Stdin: o.Stdin, StdinStreamID: o.StdinStreamID, TTY: o.TTY, Combined: o.Combined, Limits: cmd.limits(),
 		Stdout: kept[o.IgnoreStdout], Stderr: kept[o.IgnoreStderr],
 	}
 }

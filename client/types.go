@@ -102,15 +102,30 @@ type Command struct {
 	Stdin []byte
 	// Timeout ends the command; 0 is the server's default.
 	Timeout time.Duration
+	// Limits are limits of the command and its processes, tighter than the sandbox's.
+	Limits Limits
 	// MaxOutput bounds the bytes of stdout and of stderr that Exec returns; 0 is the server's default.
 	MaxOutput int64
 }
+
+// Limits are limits of one command and all its processes; a limit that is not set is none. A command
+// that exceeds one is killed, and LimitExceeded of its result names it.
+type Limits = wire.ExecLimits
+
+// The limits of a command, as LimitExceeded names them.
+const (
+	LimitMemory    = "memory"
+	LimitCPU       = "cpu"
+	LimitFileSize  = "file_size"
+	LimitProcesses = "processes"
+)
 
 // ExecResult is the exit of a command and its output.
 type ExecResult struct {
 	ExitCode        int    `json:"exit_code"`
 	Signal          int    `json:"signal,omitempty"`
 	TimedOut        bool   `json:"timed_out"`
+	LimitExceeded   string `json:"limit_exceeded,omitempty"`
 	Stdout          []byte `json:"stdout"`
 	Stderr          []byte `json:"stderr"`
 	StdoutTruncated bool   `json:"stdout_truncated"`
@@ -120,10 +135,11 @@ type ExecResult struct {
 
 // Exit is the exit of a streamed command.
 type Exit struct {
-	ExitCode   int   `json:"exit_code"`
-	Signal     int   `json:"signal,omitempty"`
-	TimedOut   bool  `json:"timed_out,omitempty"`
-	DurationMS int64 `json:"duration_ms"`
+	ExitCode      int    `json:"exit_code"`
+	Signal        int    `json:"signal,omitempty"`
+	TimedOut      bool   `json:"timed_out,omitempty"`
+	LimitExceeded string `json:"limit_exceeded,omitempty"`
+	DurationMS    int64  `json:"duration_ms"`
 }
 
 // FileInfo describes a path in a sandbox.

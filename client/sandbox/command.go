@@ -20,6 +20,8 @@ type Cmd struct {
 	Stdin []byte
 	// Timeout ends the command; 0 is the sandbox's execution timeout, or none.
 	Timeout time.Duration
+	// Limits are limits of the command and its processes, tighter than the sandbox's.
+	Limits client.Limits
 	// Stdout and Stderr, unless nil, get the output of [Cmd.Run] as it comes; Result is without it then.
 	Stdout, Stderr io.Writer
 	// Input lets [Process.Write] write to a started command, after Stdin.
@@ -53,15 +55,16 @@ type Result struct {
 	ExitCode       int // 128 + the signal when a signal ended it
 	Signal         int
 	TimedOut       bool
+	LimitExceeded  string // the limit that ended it, such as [client.LimitMemory]; "" for none
 	Stdout, Stderr string
 	// StdoutTruncated and StderrTruncated say that there was more output than the server returns at once.
 	StdoutTruncated, StderrTruncated bool
 	Duration                         time.Duration
 }
 
-// Err returns a *[CommandError] if the command failed or was ended by its timeout.
+// Err returns a *[CommandError] if the command failed, was ended by its timeout, or exceeded a limit.
 func (r *Result) Err() error {
-	if r.ExitCode == 0 && !r.TimedOut {
+	if r.ExitCode == 0 && !r.TimedOut && r.LimitExceeded == "" {
 		return nil
 	}
 	return &CommandError{Result: *r}
@@ -76,6 +79,9 @@ func (e *CommandError) Error() string {
 	if e.Result.TimedOut {
 		text = "the command was ended by its timeout"
 	}
+	if e.Result.LimitExceeded != "" {
+		text = "the command exceeded its limit of " + e.Result.LimitExceeded
+	}
 	const most = 512
 	tail := bytes.TrimSpace([]byte(e.Result.Stderr))
 	if len(tail) > most {
@@ -88,7 +94,7 @@ func (e *CommandError) Error() string {
 }
 
 func (c *Cmd) command() client.Command {
-	return client.Command{Argv: c.argv, Shell: c.shell, Cwd: c.Cwd, Env: c.Env, User: c.User, Stdin: c.Stdin, Timeout: c.Timeout}
+	return client.Command{Argv: c.argv, Shell: c.shell, Cwd: c.Cwd, Env: c.Env, User: c.User, Stdin: c.Stdin, Timeout: c.Timeout, Limits: c.Limits}
 }
 
 // Run runs the command to its end. A command that fails is no error: look at ExitCode, or call
@@ -103,7 +109,7 @@ func (c *Cmd) Run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	return &Result{
-		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, Stdout: string(r.Stdout), Stderr: string(r.Stderr),
+		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, LimitExceeded: r.LimitExceeded, Stdout: string(r.Stdout), Stderr: string(r.Stderr),
 		StdoutTruncated: r.StdoutTruncated, StderrTruncated: r.StderrTruncated, Duration: milliseconds(r.DurationMS),
 	}, nil
 }
@@ -128,7 +134,7 @@ func (c *Cmd) stream(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	return &Result{
-		ExitCode: exit.ExitCode, Signal: exit.Signal, TimedOut: exit.TimedOut, Stdout: stdout.buf.String(), Stderr: stderr.buf.String(),
+		ExitCode: exit.ExitCode, Signal: exit.Signal, TimedOut: exit.TimedOut, LimitExceeded: exit.LimitExceeded, Stdout: stdout.buf.String(), Stderr: stderr.buf.String(),
 		StdoutTruncated: stdout.truncated, StderrTruncated: stderr.truncated, Duration: milliseconds(exit.DurationMS),
 	}, nil
 }

@@ -12,7 +12,17 @@ type Exec struct {
 	Stdin          string            `json:"stdin,omitempty" doc:"What the command reads from its standard input; empty when omitted."`
 	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" doc:"The command and its children are ended after this; 60 when omitted, 3600 at most, unless the server is set otherwise."`
 	MaxOutputBytes int               `json:"max_output_bytes,omitempty" minimum:"0" doc:"Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. Further output is dropped, and the command goes on. Not for streams."`
+	Limits         *ExecLimits       `json:"limits,omitempty" doc:"Limits of this command and its processes, tighter than the sandbox's."`
 	Encoding       string            `json:"encoding,omitempty" enum:"utf8,base64" doc:"How stdout and stderr are given: utf8 (default; bytes that are not UTF-8 are replaced) or base64."`
+}
+
+// ExecLimits are limits of one command and all its processes. A limit that is omitted or 0 is none.
+// A command that exceeds one is killed with its processes.
+type ExecLimits struct {
+	Memory     string `json:"memory,omitempty" maxLength:"32" doc:"The sum of the resident memory of its processes: 16Mi to the sandbox's memory." example:"256Mi"`
+	CPUSeconds int    `json:"cpu_seconds,omitempty" minimum:"0" doc:"The sum of the processor time of its processes." example:"10"`
+	FileSize   string `json:"file_size,omitempty" maxLength:"32" doc:"The size of each file that it writes: at most the sandbox's disk." example:"10Mi"`
+	Processes  int    `json:"processes,omitempty" minimum:"0" doc:"Its processes at a time, itself included; threads do not count." example:"16"`
 }
 
 // ExecResult is how a command ended.
@@ -20,6 +30,7 @@ type ExecResult struct {
 	ExitCode        int    `json:"exit_code" doc:"Exit code; 128 + signal when a signal ended it."`
 	Signal          int    `json:"signal,omitempty" doc:"The signal that ended it; absent when it exited by itself."`
 	TimedOut        bool   `json:"timed_out" doc:"It was ended because its time was up."`
+	LimitExceeded   string `json:"limit_exceeded,omitempty" enum:"memory,cpu,file_size,processes" doc:"The limit of the request that it exceeded, and that ended it; absent when there was none."`
 	Stdout          string `json:"stdout" doc:"Standard output, in the encoding asked for."`
 	Stderr          string `json:"stderr" doc:"Standard error, in the encoding asked for."`
 	StdoutTruncated bool   `json:"stdout_truncated" doc:"There was more standard output than max_output_bytes, or than the server had memory for."`
@@ -47,17 +58,18 @@ const (
 // StreamMessage is one line of an exec stream, or one text message of an attach
 // WebSocket from the server.
 type StreamMessage struct {
-	Type       string     `json:"type" enum:"started,stdout,stderr,exit,error,ping" doc:"started comes first; exit or error comes last; a ping, in between, only says that the command is still there."`
-	Data       []byte     `json:"data,omitempty" doc:"stdout, stderr: the bytes, in base64."`
-	PID        int        `json:"pid,omitempty" doc:"started: process id inside the sandbox."`
-	ProcessID  string     `json:"process_id,omitempty" doc:"started: the agent's identifier of the process."`
-	StartedAt  *time.Time `json:"started_at,omitempty" doc:"started: when."`
-	ExitCode   *int       `json:"exit_code,omitempty" doc:"exit: exit code; 128 + signal when a signal ended it."`
-	Signal     int        `json:"signal,omitempty" doc:"exit: the signal that ended it."`
-	TimedOut   bool       `json:"timed_out,omitempty" doc:"exit: its time was up."`
-	DurationMS *int64     `json:"duration_ms,omitempty" doc:"exit: milliseconds from start to end."`
-	Code       string     `json:"code,omitempty" doc:"error: the error's code. How the command ended is not known."`
-	Message    string     `json:"message,omitempty" doc:"error: what happened."`
+	Type          string     `json:"type" enum:"started,stdout,stderr,exit,error,ping" doc:"started comes first; exit or error comes last; a ping, in between, only says that the command is still there."`
+	Data          []byte     `json:"data,omitempty" doc:"stdout, stderr: the bytes, in base64."`
+	PID           int        `json:"pid,omitempty" doc:"started: process id inside the sandbox."`
+	ProcessID     string     `json:"process_id,omitempty" doc:"started: the agent's identifier of the process."`
+	StartedAt     *time.Time `json:"started_at,omitempty" doc:"started: when."`
+	ExitCode      *int       `json:"exit_code,omitempty" doc:"exit: exit code; 128 + signal when a signal ended it."`
+	Signal        int        `json:"signal,omitempty" doc:"exit: the signal that ended it."`
+	TimedOut      bool       `json:"timed_out,omitempty" doc:"exit: its time was up."`
+	LimitExceeded string     `json:"limit_exceeded,omitempty" enum:"memory,cpu,file_size,processes" doc:"exit: the limit of the request that it exceeded."`
+	DurationMS    *int64     `json:"duration_ms,omitempty" doc:"exit: milliseconds from start to end."`
+	Code          string     `json:"code,omitempty" doc:"error: the error's code. How the command ended is not known."`
+	Message       string     `json:"message,omitempty" doc:"error: what happened."`
 }
 
 // AttachStart is the first message on an attach WebSocket.
@@ -70,6 +82,7 @@ type AttachStart struct {
 	TimeoutSeconds int               `json:"timeout_seconds,omitempty"` // 0: no limit
 	TTY            *TTYSize          `json:"tty,omitempty"`
 	Stdin          bool              `json:"stdin,omitempty"`
+	Limits         *ExecLimits       `json:"limits,omitempty"`
 }
 
 // TTYSize is a terminal's size in characters.

@@ -19,6 +19,7 @@ type ExecutionCommand struct {
 	Env            map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
 	User           string            `json:"user,omitempty" maxLength:"256" doc:"User to run as: name, uid, name:group or uid:gid; the image's when omitted."`
 	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none."`
+	Limits         *ExecLimits       `json:"limits,omitempty" doc:"Limits of this command and its processes, tighter than the sandbox's."`
 	Stdin          bool              `json:"stdin,omitempty" doc:"Make a stream for its standard input; otherwise the input is empty."`
 	StdinStreamID  string            `json:"stdin_stream_id,omitempty" maxLength:"64" doc:"A stream made before by POST /v1/streams that it reads as its standard input."`
 	TTY            *TTYSize          `json:"tty,omitempty" doc:"Run it on a terminal of this size. Its output is one stream; its input comes by attaching."`
@@ -41,6 +42,7 @@ type Execution struct {
 	Command       []string       `json:"command" nullable:"false" doc:"Program and arguments, up to 4096 bytes; the last argument kept of a longer command ends with an ellipsis (U+2026)."`
 	State         ExecutionState `json:"state" enum:"queued,running,completed,failed,timeout,cancelled" doc:"Where it is in its life; the last four are for good."`
 	ExitCode      *int           `json:"exit_code,omitempty" doc:"Its exit code, 128 + signal when a signal ended it; absent as long as it is not known, for good when it cannot be known."`
+	LimitExceeded string         `json:"limit_exceeded,omitempty" enum:"memory,cpu,file_size,processes" doc:"The limit of the request that it exceeded; it has failed then, unless its exit code is 0. Absent when there was none."`
 	Error         string         `json:"error,omitempty" doc:"Why it failed, when not by its exit code."`
 	TTY           bool           `json:"tty" doc:"It runs on a terminal."`
 	OneShot       bool           `json:"one_shot" doc:"Its sandbox ends with it."`

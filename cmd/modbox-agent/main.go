@@ -1,7 +1,8 @@
 // Command modbox-agent runs inside every sandbox as its first process and answers
 // the host. See package agent. As "modbox-agent kernels" it is the supervisor of
 // interpreters, an ordinary process; see package kernel. As "modbox-agent sftp" it serves
-// files to an SFTP client on its stdin and stdout, with the rights of its user.
+// files to an SFTP client on its stdin and stdout, with the rights of its user. As "modbox-agent
+// limited" it becomes another program, under limits.
 package main
 
 import (
@@ -25,6 +26,11 @@ var version = "dev"
 
 func main() {
 	if len(os.Args) > 1 {
+		if os.Args[1] == "limited" {
+			code, err := agent.Limited(os.Args[2:])
+			fmt.Fprintf(os.Stderr, "modbox-agent: %v\n", err)
+			os.Exit(code)
+		}
 		run := map[string]func([]string) error{"kernels": kernels, "sftp": serveFiles}[os.Args[1]]
 		if run != nil {
 			if err := run(os.Args[2:]); err != nil {

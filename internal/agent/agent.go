@@ -58,6 +58,7 @@ type Agent struct {
 	log     *slog.Logger
 	reaper  *reaper
 	procs   *table
+	limits  supervisor
 	tunnels chan struct{} // holds a token for each open tunnel
 	root    rootdir.Root
 	files   *fileserver.Server

@@ -33,32 +33,38 @@ func killFamily(pid int, known family) {
 func familyOf(root int, known family) family {
 	found := make(family)
 	for range familyPasses {
-		all := processes()
-		grown := false
-		for changed := true; changed; {
-			changed = false
-			for pid, p := range all {
-				_, parent := found[p.parent]
-				was, old := known[pid]
-				if _, have := found[pid]; have {
-					continue
-				}
-				if pid == root || p.session == root || p.group == root || parent || old && was == p.started {
-					found[pid], changed, grown = p.started, true, true
-				}
-			}
-		}
-		if !grown {
+		if !found.grow(processes(), root, known) {
 			break
 		}
 	}
 	return found
 }
 
-// relation has the ids of a process that relate it to others.
+// grow adds the processes of all that are of the family of root, see familyOf, and reports whether
+// it added any.
+func (f family) grow(all map[int]relation, root int, known family) (grown bool) {
+	for changed := true; changed; {
+		changed = false
+		for pid, p := range all {
+			_, parent := f[p.parent]
+			was, old := known[pid]
+			if _, have := f[pid]; have {
+				continue
+			}
+			if pid == root || p.session == root || p.group == root || parent || old && was == p.started {
+				f[pid], changed, grown = p.started, true, true
+			}
+		}
+	}
+	return grown
+}
+
+// relation has the ids of a process that relate it to others, and what it uses.
 type relation struct {
 	parent, group, session int
 	started                uint64 // in ticks since the system started
+	cpu, childCPU          uint64 // in ticks: its own, and of the children that it has waited for
+	resident               uint64 // in pages
 }
 
 // processes reads all processes; it skips entries that cannot be read.
@@ -93,9 +99,9 @@ func parseStat(line []byte) (relation, bool) {
 	if i < 0 {
 		return relation{}, false
 	}
-	const parent, group, session, started = 1, 2, 3, 19 // counted from the state
+	const parent, group, session, user, system, childUser, childSystem, started, resident = 1, 2, 3, 11, 12, 13, 14, 19, 21 // counted from the state
 	fields := bytes.Fields(line[i+1:])
-	if len(fields) <= started {
+	if len(fields) <= resident {
 		return relation{}, false
 	}
 	var failed error
@@ -104,6 +110,9 @@ func parseStat(line []byte) (relation, bool) {
 		failed = errors.Join(failed, err)
 		return n
 	}
-	r := relation{parent: int(number(parent)), group: int(number(group)), session: int(number(session)), started: number(started)}
+	r := relation{
+		parent: int(number(parent)), group: int(number(group)), session: int(number(session)), started: number(started),
+		cpu: number(user) + number(system), childCPU: number(childUser) + number(childSystem), resident: number(resident),
+	}
 	return r, failed == nil
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -40,6 +41,7 @@ type process struct {
 
 	terminal *os.File // nil without a TTY
 
+	watch   *watch      // enforces its limits; nil when it has none
 	known   family      // guarded by reaper.mu; its family when its time limit passed
 	killing atomic.Bool // kill the rest of its family when it exits
 
@@ -50,15 +52,16 @@ type process struct {
 	eof     bool       // guarded by stdinMu; end of input was passed on
 
 	mu          sync.Mutex
-	taken       int64          // guarded by mu; stdin bytes accepted
-	attached    int            // guarded by mu
-	timedOut    bool           // guarded by mu
-	status      *agentapi.Exit // guarded by mu; set at the exit
-	open        int            // guarded by mu; 1 until the exit, plus the outputs that have not ended
-	done        bool           // guarded by mu; exited, and all output read
-	detachTimer *time.Timer    // guarded by mu; kills it when no client attaches in time
-	timeout     *time.Timer    // guarded by mu
-	ended       func(*process) // called once when done
+	taken       int64              // guarded by mu; stdin bytes accepted
+	attached    int                // guarded by mu
+	timedOut    bool               // guarded by mu
+	exceeded    agentapi.LimitName // guarded by mu; the limit for which it was killed
+	status      *agentapi.Exit     // guarded by mu; set at the exit
+	open        int                // guarded by mu; 1 until the exit, plus the outputs that have not ended
+	done        bool               // guarded by mu; exited, and all output read
+	detachTimer *time.Timer        // guarded by mu; kills it when no client attaches in time
+	timeout     *time.Timer        // guarded by mu
+	ended       func(*process)     // called once when done
 }
 
 // startProcess starts a command. ended is called once when the process is done.
@@ -86,11 +89,19 @@ func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*proce
 	if files.stderr != nil {
 		p.open++
 	}
+	if !cmd.Limits.IsZero() {
+		p.watch = a.newWatch(p, cmd.Limits, l)
+		exited := p.child.ended
+		p.child.ended = func(ws unix.WaitStatus) { go exited(ws) } // it looks at files, and the reaper must go on
+	}
 	p.mu.Lock() // delays the exit until all fields are set
 	defer p.mu.Unlock()
 	if err := a.reaper.start(&p.child, func() (int, error) { return l.spawn(files.theirs) }); err != nil {
 		files.closeOurs()
 		return nil, err
+	}
+	if p.watch != nil {
+		a.limits.add(p.watch)
 	}
 	if cmd.Timeout > 0 {
 		p.timeout = time.AfterFunc(cmd.Timeout, p.timeUp)
@@ -169,12 +180,17 @@ func (p *process) atExit() {
 // exited records how the process ended, and gives its outputs drainGrace to end.
 func (p *process) exited(ws unix.WaitStatus, files *pipes) {
 	now := time.Now()
-	p.mu.Lock()
-	exit := &agentapi.Exit{Code: ws.ExitStatus(), TimedOut: p.timedOut, Duration: now.Sub(p.started), EndedAt: now}
+	exit := &agentapi.Exit{Code: ws.ExitStatus(), Duration: now.Sub(p.started), EndedAt: now}
 	if ws.Signaled() {
 		exit.Signal = int(ws.Signal())
 		exit.Code = 128 + exit.Signal
 	}
+	if p.watch != nil {
+		p.watch.over.Store(true)
+		exit.Limit = p.watch.cause(exit.Code)
+	}
+	p.mu.Lock()
+	exit.TimedOut, exit.Limit = p.timedOut, cmp.Or(p.exceeded, exit.Limit)
 	p.status = exit
 	if p.timeout != nil {
 		p.timeout.Stop()
@@ -406,7 +422,7 @@ func (p *process) info() agentapi.ProcessInfo {
 }
 
 func (p *process) infoLocked() agentapi.ProcessInfo {
-	info := agentapi.ProcessInfo{ID: p.id, PID: p.child.pid, Argv: p.command.Argv, StartedAt: p.started}
+	info := agentapi.ProcessInfo{ID: p.id, PID: p.child.pid, Argv: p.command.Argv, StartedAt: p.started, Limited: p.watch != nil}
 	if p.done {
 		exit := *p.status
 		info.Exit = &exit

@@ -69,7 +69,7 @@ func (a *Agent) prepare(cmd agentapi.Command) (*launch, error) {
 		l.env = append(l.env, name+"="+value)
 	}
 	slices.Sort(l.env)
-	return l, nil
+	return l, l.limit(cmd.Limits)
 }
 
 // environment returns the defaults of the account, overridden by the host's configuration,

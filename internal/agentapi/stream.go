@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"syscall"
 )
 
 // Stream is a connection to a running or ended process. Next must be called by a single goroutine
@@ -41,7 +42,8 @@ type Stream struct {
 // Exec starts a process and attaches to it. ctx applies to the whole life of the stream; when it
 // ends, the stream ends, and the process has a client less. Errors of the agent: CodeNoProgram when
 // the program does not exist, CodeDenied when it cannot be executed, CodeNoCwd when the working
-// directory does not exist, CodeInvalid for a user that does not exist, CodeTooMany.
+// directory does not exist, CodeInvalid for a user that does not exist or limits that the agent does
+// not know, CodeTooMany.
 //
 // A command without an ID gets one, so that a start can be repeated after its answer was lost,
 // without running the command twice.
@@ -53,7 +55,15 @@ func (c *Client) Exec(ctx context.Context, cmd Command) (*Stream, error) {
 	if err != nil {
 		return nil, &Error{Code: CodeInvalid, Message: "the command is too large: " + err.Error()}
 	}
-	return c.stream(ctx, request{method: http.MethodPost, path: "/exec"}, start, 0)
+	s, err := c.stream(ctx, request{method: http.MethodPost, path: "/exec"}, start, 0)
+	if err != nil || cmd.Limits.IsZero() || s.started.Limited {
+		return s, err
+	}
+	defer s.Close()
+	if err := s.Signal(int(syscall.SIGKILL)); err != nil {
+		return nil, err
+	}
+	return nil, &Error{Code: CodeInvalid, Message: "limits: the sandbox was started by a version of Modbox that cannot limit commands; create another, or leave out limits"}
 }
 
 // Attach attaches to a process by its ID and returns its output from the byte at offset on, or from
@@ -174,6 +184,9 @@ func (s *Stream) next() (Frame, error) {
 			f.Exit = new(Exit)
 			if err := json.Unmarshal(f.Data, f.Exit); err != nil {
 				return Frame{}, fmt.Errorf("%w: %s: exit: %w", ErrBadAnswer, s.request.path, err)
+			}
+			if err := f.Exit.Limit.check(); err != nil {
+				return Frame{}, err
 			}
 			s.exited = true
 			if s.onExit != nil {

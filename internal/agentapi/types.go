@@ -108,6 +108,8 @@ type Command struct {
 	// a process that is not detached, and after its end it remains in the table until a client has
 	// read its output to the exit.
 	Hold bool `json:"hold,omitempty"`
+	// Limits bound the command and its processes.
+	Limits Limits `json:"limits,omitzero"`
 }
 
 // Shown returns the command without its environment, and with at most [ShownArgv] bytes of arguments:
@@ -144,6 +146,8 @@ type ProcessInfo struct {
 	Argv      []string  `json:"argv"`
 	StartedAt time.Time `json:"started_at"`
 	Exit      *Exit     `json:"exit,omitempty"` // nil while it runs
+	// Limited is whether the agent enforces the limits of its command: an old agent ignores them.
+	Limited bool `json:"limited,omitempty"`
 }
 
 // Started is the first frame of every answer to exec and attach.
@@ -163,6 +167,8 @@ type Exit struct {
 	Signal int `json:"signal,omitempty"`
 	// TimedOut is whether Command.Timeout ended it.
 	TimedOut bool `json:"timed_out,omitempty"`
+	// Limit is the limit that the command exceeded and that ended it; "" for none.
+	Limit LimitName `json:"limit,omitempty"`
 	// Duration is the time from start to end.
 	Duration time.Duration `json:"duration"`
 	EndedAt  time.Time     `json:"ended_at"`

@@ -122,6 +122,9 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, req R
 	if err != nil {
 		return sandbox.Execution{}, err
 	}
+	if err := guest.CheckLimits(req.Limits, sb.Resources); err != nil {
+		return sandbox.Execution{}, err
+	}
 	if err := audit.FromContext(ctx).Command(ctx, req.argv(bash), sb.Env, req.Env); err != nil {
 		return sandbox.Execution{}, err
 	}

@@ -70,11 +70,19 @@ func (s *Service) execute(x *execution) {
 // errNotStarted means that the execution was canceled before it started.
 var errNotStarted = errors.New("canceled before it started")
 
+// limitNames are the names of limits in messages.
+var limitNames = map[agentapi.LimitName]string{
+	agentapi.LimitMemory: "memory", agentapi.LimitCPU: "processor time",
+	agentapi.LimitFileSize: "file size", agentapi.LimitProcesses: "processes",
+}
+
 // judge records how an execution's process ended.
 func judge(e *sandbox.Execution, exit *agentapi.Exit) {
 	code := exit.Code
-	e.ExitCode, e.Duration = &code, exit.Duration
+	e.ExitCode, e.Duration, e.LimitExceeded = &code, exit.Duration, string(exit.Limit)
 	switch {
+	case exit.Limit != "" && code != 0:
+		e.State, e.Error = sandbox.ExecutionFailed, "it exceeded its limit of "+limitNames[exit.Limit]
 	case exit.TimedOut:
 		e.State = sandbox.ExecutionTimeout
 	case e.Cancel != sandbox.CancelNone:
@@ -144,6 +152,9 @@ func (s *Service) noteExecution(e *sandbox.Execution) {
 	}
 	if e.ExitCode != nil {
 		data["exit_code"] = strconv.Itoa(*e.ExitCode)
+	}
+	if e.LimitExceeded != "" {
+		data["limit_exceeded"] = e.LimitExceeded
 	}
 	ev := sandbox.Event{
 		Sandbox: e.Sandbox, Time: e.EndedAt, Type: sandbox.EventExec, Data: data,

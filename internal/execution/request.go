@@ -27,6 +27,8 @@ type Request struct {
 	User    string `json:",omitempty"`
 	// Timeout ends the command; 0 is the sandbox's execution timeout, or none.
 	Timeout time.Duration `json:",omitempty"`
+	// Limits are limits of the command, tighter than the sandbox's.
+	Limits agentapi.Limits `json:",omitzero"`
 	// Stdin makes a stream that the command reads from; it is written with
 	// [Service.WriteStdin]. StdinStream names an existing stream.
 	Stdin       bool             `json:",omitempty"`
@@ -76,7 +78,7 @@ func (req *Request) command(e *sandbox.Execution, sb *sandbox.Sandbox, shell str
 	}
 	return agentapi.Command{
 		ID: string(e.ID), Argv: req.argv(shell), Cwd: req.Cwd, User: req.User, Env: maps.Clone(req.Env),
-		Timeout: timeout, Grace: cancelGrace, Stdin: e.Stdin != "" || e.TTY, TTY: req.TTY, Detach: true, Hold: true,
+		Timeout: timeout, Grace: cancelGrace, Stdin: e.Stdin != "" || e.TTY, TTY: req.TTY, Detach: true, Hold: true, Limits: req.Limits,
 	}
 }
 

@@ -107,6 +107,9 @@ func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agen
 	if err != nil {
 		return nil, err
 	}
+	if err := CheckLimits(cmd.Limits, sb.Resources); err != nil {
+		return nil, err
+	}
 	if err := audit.FromContext(ctx).Command(ctx, cmd.Argv, sb.Env, cmd.Env); err != nil {
 		return nil, err
 	}
@@ -182,6 +185,10 @@ func (g *Calls) commandEnded(ctx context.Context, id sandbox.ID, program string,
 	if exit.TimedOut {
 		message = "a command ran out of time"
 		data["timed_out"] = "true"
+	}
+	if exit.Limit != "" {
+		message = "a command exceeded its limit"
+		data["limit_exceeded"] = string(exit.Limit)
 	}
 	g.sandboxes.Note(ctx, sandbox.Event{Sandbox: id, Time: time.Now().UTC(), Type: sandbox.EventExec, Message: message, Data: data})
 }

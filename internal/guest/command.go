@@ -99,6 +99,9 @@ func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Comma
 func (c *Command) use(stream *agentapi.Stream, saves int64) {
 	stream.OnExit(func(exit agentapi.Exit) {
 		audit.FromContext(c.ctx).Detail("exit_code", strconv.Itoa(exit.Code))
+		if exit.Limit != "" {
+			audit.FromContext(c.ctx).Detail("limit_exceeded", string(exit.Limit))
+		}
 		c.calls.commandEnded(c.ctx, c.box.ID, c.command.Argv[0], exit)
 	})
 	c.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
@@ -57,6 +58,11 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 		return sandbox.Sandbox{}, false, err
 	}
 	quota.Cut(limits, &creation.Sandbox.Resources)
+	if req.Command != nil {
+		if err := guest.CheckLimits(req.Command.Limits, creation.Sandbox.Resources); err != nil {
+			return sandbox.Sandbox{}, false, err
+		}
+	}
 	kind := pool.Kind{Digest: creation.Sandbox.ImageDigest, Resources: creation.Sandbox.Resources}
 	if req.Snapshot != "" && !prepare.PackagesOf(&creation.Sandbox).Empty() {
 		kind.Digest = "" // it is made from neither the snapshot nor anything known yet

@@ -103,6 +103,9 @@ type Execution struct {
 	// ExitCode is the exit code of the command, 128+signal when a signal ended it; nil while it is
 	// unknown, which may be for ever.
 	ExitCode *int
+	// LimitExceeded is the limit of its request that it exceeded: memory, cpu, file_size or
+	// processes; "" for none.
+	LimitExceeded string
 	// Error is one sentence about why it failed other than by its exit code.
 	Error string
 	// TTY says that it runs on a terminal.

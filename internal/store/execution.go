@@ -17,7 +17,7 @@ import (
 const (
 	executionColumns = `id, sandbox_id, workspace_id, kind, argv, state, exit_code, error, tty, one_shot, cancel, stdin,
 		stdout, stdout_off, stdout_bytes, stdout_truncated, stderr, stderr_off, stderr_bytes, stderr_truncated,
-		created_by, created_at, started_at, ended_at, duration`
+		created_by, created_at, started_at, ended_at, duration, limit_exceeded`
 	// executionLive repeats the condition of the index executions_live word for word, so that SQLite uses the index.
 	executionLive = "state IN ('queued', 'running')"
 )
@@ -38,11 +38,11 @@ func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit 
 			return sandbox.Errorf(sandbox.QuotaExceeded, "%d executions of the sandbox have not ended, and more are not allowed at a time", live)
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO executions ("+executionColumns+`) VALUES
-			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)`,
+			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`,
 			e.ID, e.Sandbox, e.Workspace, e.Kind, string(argv), e.State, e.ExitCode, e.Error, number(e.TTY), number(e.OneShot), e.Cancel, e.Stdin,
 			e.Stdout.ID, number(e.Stdout.Off), e.Stdout.Bytes, number(e.Stdout.Truncated),
 			e.Stderr.ID, number(e.Stderr.Off), e.Stderr.Bytes, number(e.Stderr.Truncated),
-			e.CreatedBy, nanos(e.CreatedAt), nanos(e.StartedAt), nanos(e.EndedAt), int64(e.Duration))
+			e.CreatedBy, nanos(e.CreatedAt), nanos(e.StartedAt), nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded)
 		return err
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit 
 	return nil
 }
 
-// UpdateExecution changes the State, ExitCode, Error, Cancel, times and output fields of an
+// UpdateExecution changes the State, ExitCode, LimitExceeded, Error, Cancel, times and output fields of an
 // execution that has not ended. It returns the row as written.
 //
 // Errors: NotFound; Conflict, with nothing written, if the execution has ended.
@@ -66,9 +66,9 @@ func (s *Store) UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mut
 		mutate(&e)
 		res, err := tx.ExecContext(ctx, `UPDATE executions SET state = $1, exit_code = $2, error = $3, cancel = $4,
 				stdout_bytes = $5, stdout_truncated = $6, stderr_bytes = $7, stderr_truncated = $8,
-				started_at = $9, ended_at = $10, duration = $11 WHERE id = $12 AND `+executionLive,
+				started_at = $9, ended_at = $10, duration = $11, limit_exceeded = $12 WHERE id = $13 AND `+executionLive,
 			e.State, e.ExitCode, e.Error, e.Cancel, e.Stdout.Bytes, number(e.Stdout.Truncated), e.Stderr.Bytes, number(e.Stderr.Truncated),
-			nanos(e.StartedAt), nanos(e.EndedAt), int64(e.Duration), id)
+			nanos(e.StartedAt), nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded, id)
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func scanExecution(row scanner) (sandbox.Execution, error) {
 	var created, started, ended, duration int64
 	err := row.Scan(&e.ID, &e.Sandbox, &e.Workspace, &e.Kind, &argv, &e.State, &code, &e.Error, &e.TTY, &e.OneShot, &e.Cancel, &e.Stdin,
 		&e.Stdout.ID, &e.Stdout.Off, &e.Stdout.Bytes, &e.Stdout.Truncated, &e.Stderr.ID, &e.Stderr.Off, &e.Stderr.Bytes, &e.Stderr.Truncated,
-		&e.CreatedBy, &created, &started, &ended, &duration)
+		&e.CreatedBy, &created, &started, &ended, &duration, &e.LimitExceeded)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Execution{}, sandbox.Errorf(sandbox.NotFound, "there is no such execution")
 	}

@@ -126,10 +126,14 @@ func attachCommand(in wire.AttachStart) (agentapi.Command, error) {
 	if err != nil {
 		return agentapi.Command{}, err
 	}
+	limits, err := command.Limits(in.Limits)
+	if err != nil {
+		return agentapi.Command{}, err
+	}
 	if in.TimeoutSeconds < 0 {
 		return agentapi.Command{}, sandbox.InvalidField("timeout_seconds", "must not be negative")
 	}
-	cmd := agentapi.Command{Argv: argv, Cwd: in.Cwd, User: in.User, Env: in.Env, Timeout: route.Seconds(in.TimeoutSeconds), Stdin: in.Stdin}
+	cmd := agentapi.Command{Argv: argv, Cwd: in.Cwd, User: in.User, Env: in.Env, Timeout: route.Seconds(in.TimeoutSeconds), Stdin: in.Stdin, Limits: limits}
 	if in.TTY != nil {
 		cmd.TTY = &agentapi.Size{Rows: in.TTY.Rows, Cols: in.TTY.Cols}
 		cmd.Stdin = true

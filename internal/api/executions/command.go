@@ -93,7 +93,7 @@ func (h *Commands) exec(ctx context.Context, in *execInput) (*route.Body[wire.Ex
 		encode = base64.StdEncoding.EncodeToString
 	}
 	return route.Reply(wire.ExecResult{
-		ExitCode: r.Code, Signal: r.Signal, TimedOut: r.TimedOut,
+		ExitCode: r.Code, Signal: r.Signal, TimedOut: r.TimedOut, LimitExceeded: string(r.Limit),
 		Stdout: encode(r.Stdout), Stderr: encode(r.Stderr),
 		StdoutTruncated: r.StdoutTruncated, StderrTruncated: r.StderrTruncated,
 		DurationMS: r.Duration.Milliseconds(),
@@ -115,6 +115,9 @@ func (h *Commands) command(ctx context.Context, ref string, e wire.Exec) (agenta
 	cmd := agentapi.Command{Cwd: e.Cwd, User: e.User, Env: e.Env}
 	var err error
 	if cmd.Timeout, err = h.Timeouts.Of(ctx, ref, route.Seconds(e.TimeoutSeconds)); err != nil {
+		return cmd, err
+	}
+	if cmd.Limits, err = command.Limits(e.Limits); err != nil {
 		return cmd, err
 	}
 	cmd.Argv, err = argvOf(e.Command, e.Shell)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -83,7 +84,10 @@ func (h *Executions) Register(m *route.Mux) {
 }
 
 func (h *Executions) startExecution(ctx context.Context, in *startExecutionInput) (*route.Body[wire.Execution], error) {
-	req := Request(&in.Body.ExecutionCommand)
+	req, err := Request(&in.Body.ExecutionCommand)
+	if err != nil {
+		return nil, err
+	}
 	e, err := h.Service.Start(ctx, route.Caller(ctx), in.Ref, *req)
 	if err == nil && in.Body.WaitSeconds > 0 {
 		e, err = h.Service.Wait(ctx, route.Caller(ctx), e.ID, route.Seconds(in.Body.WaitSeconds))
@@ -95,13 +99,17 @@ func (h *Executions) startExecution(ctx context.Context, in *startExecutionInput
 }
 
 // Request translates what a caller wants to run; nil for nothing.
-func Request(c *wire.ExecutionCommand) *execution.Request {
+func Request(c *wire.ExecutionCommand) (*execution.Request, error) {
 	if c == nil {
-		return nil
+		return nil, nil
+	}
+	limits, err := command.Limits(c.Limits)
+	if err != nil {
+		return nil, err
 	}
 	req := &execution.Request{
 		Kind: sandbox.ExecutionKind(c.Kind), Argv: c.Command, Script: c.Shell, Env: c.Env, Cwd: c.Cwd, User: c.User,
-		Timeout: route.Seconds(c.TimeoutSeconds), Stdin: c.Stdin, StdinStream: sandbox.StreamID(c.StdinStreamID),
+		Timeout: route.Seconds(c.TimeoutSeconds), Limits: limits, Stdin: c.Stdin, StdinStream: sandbox.StreamID(c.StdinStreamID),
 		Combined: c.Combined, StdoutOff: c.Stdout == "ignore", StderrOff: c.Stderr == "ignore",
 	}
 	if c.TTY != nil {
@@ -110,13 +118,13 @@ func Request(c *wire.ExecutionCommand) *execution.Request {
 	for _, f := range c.Files {
 		req.Files = append(req.Files, execution.File{Path: f.Path, Content: f.Content})
 	}
-	return req
+	return req, nil
 }
 
 func executionOf(e *sandbox.Execution) wire.Execution {
 	return wire.Execution{
 		ID: string(e.ID), SandboxID: string(e.Sandbox), Kind: string(e.Kind), Command: e.Argv, State: wire.ExecutionState(e.State),
-		ExitCode: e.ExitCode, Error: e.Error, TTY: e.TTY, OneShot: e.OneShot, Cancelling: e.Cancel != "" && !e.State.Ended(),
+		ExitCode: e.ExitCode, LimitExceeded: e.LimitExceeded, Error: e.Error, TTY: e.TTY, OneShot: e.OneShot, Cancelling: e.Cancel != "" && !e.State.Ended(),
 		StdinStreamID: string(e.Stdin), Stdout: outputOf(e.Stdout), Stderr: outputOf(e.Stderr),
 		CreatedBy: string(e.CreatedBy), CreatedAt: e.CreatedAt, StartedAt: route.Optional(e.StartedAt), EndedAt: route.Optional(e.EndedAt),
 		DurationMS: e.Duration.Milliseconds(),

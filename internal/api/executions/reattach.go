@@ -103,7 +103,7 @@ func exitOf(e *sandbox.Execution) wire.StreamMessage {
 		return wire.StreamMessage{Type: wire.StreamError, Code: string(sandbox.Unavailable), Message: "the execution is " + string(e.State) + ": " + e.Error}
 	}
 	ms := e.Duration.Milliseconds()
-	return wire.StreamMessage{Type: wire.StreamExit, ExitCode: e.ExitCode, TimedOut: e.TimedOut(), DurationMS: &ms}
+	return wire.StreamMessage{Type: wire.StreamExit, ExitCode: e.ExitCode, TimedOut: e.TimedOut(), LimitExceeded: e.LimitExceeded, DurationMS: &ms}
 }
 
 // sendStream sends a stream to its end.

@@ -76,7 +76,7 @@ func message(f agentapi.Frame) wire.StreamMessage {
 		return wire.StreamMessage{Type: wire.StreamStderr, Data: f.Data}
 	case agentapi.FrameExit:
 		code, ms := f.Exit.Code, f.Exit.Duration.Milliseconds()
-		return wire.StreamMessage{Type: wire.StreamExit, ExitCode: &code, Signal: f.Exit.Signal, TimedOut: f.Exit.TimedOut, DurationMS: &ms}
+		return wire.StreamMessage{Type: wire.StreamExit, ExitCode: &code, Signal: f.Exit.Signal, TimedOut: f.Exit.TimedOut, LimitExceeded: string(f.Exit.Limit), DurationMS: &ms}
 	default:
 		return wire.StreamMessage{}
 	}

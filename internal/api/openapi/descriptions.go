@@ -37,6 +37,7 @@ var typeDescriptions = map[string]string{
 	"Event":                 "An event of a sandbox.",
 	"ExchangeCode":          "The body of POST /v1/auth/exchange.",
 	"Exec":                  "The body of the exec routes. Exactly one of Command and Shell is given.",
+	"ExecLimits":            "Limits of one command and all its processes. A limit that is omitted or 0 is none. A command that exceeds one is killed with its processes.",
 	"ExecResult":            "How a command ended.",
 	"Execution":             "A command in a sandbox, kept after its end with its output.",
 	"ExecutionCommand":      "Says what an execution runs and what becomes of its output.",

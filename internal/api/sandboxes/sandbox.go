@@ -101,13 +101,17 @@ func (h *Sandboxes) createSandbox(ctx context.Context, in *createInput) (*route.
 	if err != nil {
 		return nil, err
 	}
+	first, err := executions.Request(in.Body.Command)
+	if err != nil {
+		return nil, err
+	}
 	sb, isNew, err := h.Service.Create(ctx, route.Caller(ctx), lifecycle.CreateRequest{
 		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID), Snapshot: in.Body.Snapshot,
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: route.Seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net, CheckpointInterval: route.Seconds(in.Body.CheckpointIntervalSeconds),
 		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages, PipPackages: in.Body.PipPackages,
 		URLAccess: sandbox.URLAccess(cmp.Or(in.Body.URLAccess, wire.URLKey)), Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: route.Seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
-		Command: executions.Request(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
+		Command: first, OneShot: in.Body.Mode == "oneshot",
 	})
 	if err != nil {
 		return nil, err

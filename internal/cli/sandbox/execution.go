@@ -356,6 +356,10 @@ func connect(ctx context.Context, env *base.Env, c *client.Client, ref string, e
 	if err != nil {
 		return attachError(ctx, err)
 	}
+	if exit.LimitExceeded != "" {
+		t.restore()
+		fmt.Fprintf(env.Stderr, "The command exceeded its limit: %s.\n", base.Clean(exit.LimitExceeded))
+	}
 	if exit.ExitCode != 0 {
 		return &base.ExitError{Code: exit.ExitCode}
 	}

@@ -25,6 +25,8 @@ type commandFlags struct {
 	tty, interactive bool
 	cwd, user        string
 	timeout          time.Duration
+	limits           client.Limits
+	limitCPU         time.Duration
 }
 
 func (f *commandFlags) add(cmd *cobra.Command) {
@@ -34,7 +36,18 @@ func (f *commandFlags) add(cmd *cobra.Command) {
 	fs.StringVarP(&f.cwd, "cwd", "w", "", "working directory (default: the image's)")
 	fs.StringVarP(&f.user, "user", "u", "", "user to run it as (default: the image's)")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this time (default: none)")
+	fs.StringVar(&f.limits.Memory, "limit-memory", "", "kill it when its processes use more memory, such as 256Mi")
+	fs.DurationVar(&f.limitCPU, "limit-cpu", 0, "kill it when its processes have used this much processor time, in whole seconds")
+	fs.StringVar(&f.limits.FileSize, "limit-file-size", "", "end it when it writes a larger file, such as 10Mi")
+	fs.IntVar(&f.limits.Processes, "limit-processes", 0, "kill it when it has more processes")
 	fs.SetInterspersed(false) // flags after the first argument belong to the command
+}
+
+// command returns a command with what the flags say of it.
+func (f *commandFlags) command(argv []string) client.Command {
+	limits := f.limits
+	limits.CPUSeconds = int((f.limitCPU + time.Second - 1) / time.Second)
+	return client.Command{Argv: argv, Cwd: f.cwd, User: f.user, Timeout: f.timeout, Limits: limits}
 }
 
 // splitCommand splits TARGET [--] COMMAND [ARGUMENT...]. A command that begins with "-" needs "--"
@@ -135,7 +148,7 @@ func run(ctx context.Context, env *base.Env, c *client.Client, o client.CreateOp
 	case sb.State != client.Running:
 		return &base.ExitError{Code: base.ExitInternal, Err: ended(sb)}
 	}
-	return attach(ctx, env, c, sb.ID, client.Command{Argv: argv, Cwd: f.cwd, User: f.user, Timeout: f.timeout}, f)
+	return attach(ctx, env, c, sb.ID, f.command(argv), f)
 }
 
 // NewExecCommand returns the command "modbox exec".
@@ -171,7 +184,8 @@ of this program and of the server: its id is printed, for "modbox logs",
 			if err != nil {
 				return &base.ExitError{Code: base.ExitInternal, Err: err}
 			}
-			run := client.Command{Argv: argv, Cwd: command.cwd, User: command.user, Timeout: command.timeout, Env: vars}
+			run := command.command(argv)
+			run.Env = vars
 			switch {
 			case detach && (command.tty || command.interactive):
 				return base.UsageError("--detach leaves nothing to connect: leave out --tty and --interactive")
@@ -217,6 +231,10 @@ func attach(ctx context.Context, env *base.Env, c *client.Client, ref string, co
 	if exit.TimedOut {
 		t.restore()
 		fmt.Fprintf(env.Stderr, "The command was ended after %v.\n", f.timeout)
+	}
+	if exit.LimitExceeded != "" {
+		t.restore()
+		fmt.Fprintf(env.Stderr, "The command exceeded its limit: %s.\n", base.Clean(exit.LimitExceeded))
 	}
 	if exit.ExitCode != 0 {
 		return &base.ExitError{Code: exit.ExitCode}

@@ -30,6 +30,7 @@ type executed struct {
 	StdoutTruncated bool   `json:"stdoutTruncated,omitempty"`
 	StderrTruncated bool   `json:"stderrTruncated,omitempty"`
 	TimedOut        bool   `json:"timedOut,omitempty"`
+	LimitExceeded   string `json:"limitExceeded,omitempty"`
 }
 
 // exec runs a bash command line.
@@ -104,6 +105,20 @@ func options(in *input, cmd *agentapi.Command) {
 	cmd.Timeout = time.Duration(in.integer("timeout", execDefault, 1, execMax)) * time.Second
 	cmd.Cwd = in.str("cwd", false, 0, 4096)
 	cmd.Env = in.dict("env")
+	cmd.Limits = in.limits()
+}
+
+// limits reads the limits of a command, an addition of ours: as in /v1.
+func (in *input) limits() agentapi.Limits {
+	raw, ok := in.raw("limits", false)
+	if !ok {
+		return agentapi.Limits{}
+	}
+	limits, err := command.DecodeLimits(raw)
+	if err != nil {
+		in.fault("limits", "value_error", "%v", err)
+	}
+	return limits
 }
 
 func (d *DataPlane) run(w http.ResponseWriter, r *http.Request, v *visit, cmd agentapi.Command, stdin *strings.Reader) error {
@@ -114,6 +129,7 @@ func (d *DataPlane) run(w http.ResponseWriter, r *http.Request, v *visit, cmd ag
 	return answer(w, executed{
 		ExitCode: result.Code, Stdout: text(result.Stdout), Stderr: text(result.Stderr), DurationMS: result.Duration.Milliseconds(),
 		StdoutTruncated: result.StdoutTruncated, StderrTruncated: result.StderrTruncated, TimedOut: result.TimedOut,
+		LimitExceeded: string(result.Limit),
 	})
 }
 

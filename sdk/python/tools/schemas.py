@@ -29,6 +29,7 @@ TARGET = ROOT / "sdk" / "python" / "src" / "modbox" / "_schemas.py"
 CLASSES = {
     "Cause": "",
     "Resources": "",
+    "ExecLimits": "",
     "Timeouts": "",
     "PublishedPort": "",
     "PortLink": "",
@@ -99,7 +100,7 @@ EMPTY = {"Sandbox.description", "Snapshot.description", "Snapshot.message", "Mem
 #: The members that older servers do not send, with what is true there.
 OLDER = {"Sandbox.url_access": "open", "Workspace.url_access": "open"}
 #: The schemas of what callers give.
-GIVEN = {"Network"}
+GIVEN = {"Network", "ExecLimits"}
 
 
 @dataclass

@@ -4,7 +4,7 @@ import type { StartExecutionOptions } from "./executions.js";
 import { Output, defaultOutputBytes, type TextCallback } from "./output.js";
 import type { PagePromise } from "./page.js";
 import type { CallOptions, CommandResult, PageOptions } from "./types.js";
-import type { Execution } from "./schemas.js";
+import type { ExecLimits, Execution } from "./schemas.js";
 
 /** The longest command that is run in one silent request: fetch of Node fails after 300 s without an answer. */
 const maxSilentSeconds = 240;
@@ -21,6 +21,8 @@ export interface RunOptions extends CallOptions {
   stdin?: string | undefined;
   /** Seconds until the command and its children are killed; default 60, at most 3600, unless the server is configured otherwise. */
   timeoutSeconds?: number | undefined;
+  /** Limits of this command and its processes, tighter than the sandbox's: a command that exceeds one is killed, and `limitExceeded` names it. */
+  limits?: ExecLimits | undefined;
   /** Called with the standard output as it arrives. */
   onStdout?: TextCallback | undefined;
   /** Called with the standard error as it arrives. */
@@ -129,8 +131,8 @@ export class Commands {
       if (event.type === "stdout") await stdout.add(event.data);
       if (event.type === "stderr") await stderr.add(event.data);
       if (event.type !== "exit") continue;
-      const { exitCode, timedOut, durationMs } = event;
-      return { exitCode, timedOut, ...(await texts(stdout, stderr)), durationMs };
+      const { exitCode, timedOut, limitExceeded, durationMs } = event;
+      return { exitCode, timedOut, ...(limitExceeded && { limitExceeded }), ...(await texts(stdout, stderr)), durationMs };
     }
     throw newError({ code: "bad_response", message: "the stream of the command has no exit" }); // the stream throws before
   }
@@ -194,8 +196,8 @@ export class Command {
     const stderr = info.stderr.streamId === info.stdout.streamId ? new Output(0) : await this.collect(info.stderr.streamId, maxOutputBytes, signal);
     stdout.truncated ||= info.stdout.truncated;
     stderr.truncated ||= info.stderr.streamId !== info.stdout.streamId && info.stderr.truncated;
-    const { exitCode, durationMs, state } = info;
-    const result = { exitCode, timedOut: state === "timeout", ...(await texts(stdout, stderr)), durationMs };
+    const { exitCode, durationMs, state, limitExceeded } = info;
+    const result = { exitCode, timedOut: state === "timeout", ...(limitExceeded && { limitExceeded }), ...(await texts(stdout, stderr)), durationMs };
     return checked(describe(info.command), result, options.check);
   }
 
@@ -256,8 +258,8 @@ function asCommand(command: string | readonly string[]): { shell: string } | { c
   return typeof command === "string" ? { shell: command } : { command };
 }
 
-function execOptions({ signal, cwd, env, user, stdin, timeoutSeconds, maxOutputBytes }: RunOptions) {
-  return { signal, cwd, env, user, stdin, timeoutSeconds, maxOutputBytes };
+function execOptions({ signal, cwd, env, user, stdin, timeoutSeconds, limits, maxOutputBytes }: RunOptions) {
+  return { signal, cwd, env, user, stdin, timeoutSeconds, limits, maxOutputBytes };
 }
 
 async function texts(stdout: Output, stderr: Output) {
@@ -275,8 +277,9 @@ function describe(command: string | readonly string[]): string {
 }
 
 function checked(command: string, result: CommandResult, check: boolean | undefined): CommandResult {
-  if (!check || (result.exitCode === 0 && !result.timedOut)) return result;
-  const why = result.timedOut ? "was killed at its timeout" : `ended with exit code ${result.exitCode}`;
+  if (!check || (result.exitCode === 0 && !result.timedOut && !result.limitExceeded)) return result;
+  const limit = result.limitExceeded && `exceeded its limit of ${result.limitExceeded}`;
+  const why = limit ?? (result.timedOut ? "was killed at its timeout" : `ended with exit code ${result.exitCode}`);
   const said = result.stderr.trim().slice(-500);
   throw new CommandError(`command ${JSON.stringify(command)} ${why}${said && `: ${said}`}`, result);
 }

@@ -2,13 +2,14 @@ import { fromBase64 } from "./base64.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import { readLines } from "./lines.js";
 import type * as wire from "./wire.js";
-import type { ExecEvent, ExecResult } from "./types.js";
+import type { ExecEvent, ExecResult, LimitName } from "./types.js";
 
 export function decodeResult<Output>(w: wire.ExecResult, output: (text: string) => Output): ExecResult<Output> {
   return {
     exitCode: w.exit_code,
     signal: w.signal ?? 0,
     timedOut: w.timed_out,
+    ...limitOf(w),
     stdout: output(w.stdout),
     stderr: output(w.stderr),
     stdoutTruncated: w.stdout_truncated,
@@ -45,6 +46,7 @@ export function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
         exitCode: w.exit_code ?? 0,
         signal: w.signal ?? 0,
         timedOut: w.timed_out ?? false,
+        ...limitOf(w),
         durationMs: w.duration_ms ?? 0,
       };
     case "error":
@@ -52,6 +54,11 @@ export function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
     default:
       return undefined;
   }
+}
+
+/** The member for the limit that a command exceeded; none without one. */
+function limitOf(w: { limit_exceeded?: LimitName }): { limitExceeded?: LimitName } {
+  return w.limit_exceeded === undefined ? {} : { limitExceeded: w.limit_exceeded };
 }
 
 /** That a connection broke before the end was known. */

@@ -1,5 +1,7 @@
 export { Sandbox, type ClientOptions, type CodeOptions, type ConnectOptions, type SandboxListOptions, type SandboxOptions } from "./sandbox.js";
 export { Command, type Commands, type OutputChunk, type RunOptions, type SignalName, type StartCommandOptions, type WaitCommandOptions } from "./commands.js";
+export { CodeSandbox, type ExecutionResult, type SandboxConfig } from "./codesandbox.js";
+export { SandboxPool, type PoolStatus } from "./sandboxpool.js";
 export type { TextCallback } from "./output.js";
 export type { SandboxFiles } from "./sandboxfiles.js";
 export type { SandboxCheckpoints, SandboxContexts, SandboxPorts } from "./bound.js";
@@ -83,6 +85,7 @@ export type {
   CreateTokenOptions,
   CreateUserOptions,
   DiskUse,
+  ExecLimits,
   Execution,
   ExecutionOptions,
   ExecutionState,

@@ -2711,11 +2711,38 @@ export interface components {
              * @description Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. Further output is dropped, and the command goes on. Not for streams.
              */
             max_output_bytes?: number;
+            /** @description Limits of this command and its processes, tighter than the sandbox's. */
+            limits?: components["schemas"]["ExecLimits"];
             /**
              * @description How stdout and stderr are given: utf8 (default; bytes that are not UTF-8 are replaced) or base64.
              * @enum {string}
              */
             encoding?: "utf8" | "base64";
+        };
+        /** @description Limits of one command and all its processes. A limit that is omitted or 0 is none. A command that exceeds one is killed with its processes. */
+        ExecLimits: {
+            /**
+             * @description The sum of the resident memory of its processes: 16Mi to the sandbox's memory.
+             * @example 256Mi
+             */
+            memory?: string;
+            /**
+             * Format: int64
+             * @description The sum of the processor time of its processes.
+             * @example 10
+             */
+            cpu_seconds?: number;
+            /**
+             * @description The size of each file that it writes: at most the sandbox's disk.
+             * @example 10Mi
+             */
+            file_size?: string;
+            /**
+             * Format: int64
+             * @description Its processes at a time, itself included; threads do not count.
+             * @example 16
+             */
+            processes?: number;
         };
         /** @description How a command ended. */
         ExecResult: {
@@ -2731,6 +2758,11 @@ export interface components {
             signal?: number;
             /** @description It was ended because its time was up. */
             timed_out: boolean;
+            /**
+             * @description The limit of the request that it exceeded, and that ended it; absent when there was none.
+             * @enum {string}
+             */
+            limit_exceeded?: "memory" | "cpu" | "file_size" | "processes";
             /** @description Standard output, in the encoding asked for. */
             stdout: string;
             /** @description Standard error, in the encoding asked for. */
@@ -2774,6 +2806,11 @@ export interface components {
              * @description Its exit code, 128 + signal when a signal ended it; absent as long as it is not known, for good when it cannot be known.
              */
             exit_code?: number;
+            /**
+             * @description The limit of the request that it exceeded; it has failed then, unless its exit code is 0. Absent when there was none.
+             * @enum {string}
+             */
+            limit_exceeded?: "memory" | "cpu" | "file_size" | "processes";
             /** @description Why it failed, when not by its exit code. */
             error?: string;
             /** @description It runs on a terminal. */
@@ -2843,6 +2880,8 @@ export interface components {
              * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
              */
             timeout_seconds?: number;
+            /** @description Limits of this command and its processes, tighter than the sandbox's. */
+            limits?: components["schemas"]["ExecLimits"];
             /** @description Make a stream for its standard input; otherwise the input is empty. */
             stdin?: boolean;
             /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
@@ -4304,6 +4343,8 @@ export interface components {
              * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
              */
             timeout_seconds?: number;
+            /** @description Limits of this command and its processes, tighter than the sandbox's. */
+            limits?: components["schemas"]["ExecLimits"];
             /** @description Make a stream for its standard input; otherwise the input is empty. */
             stdin?: boolean;
             /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
@@ -4414,6 +4455,11 @@ export interface components {
             signal?: number;
             /** @description exit: its time was up. */
             timed_out?: boolean;
+            /**
+             * @description exit: the limit of the request that it exceeded.
+             * @enum {string}
+             */
+            limit_exceeded?: "memory" | "cpu" | "file_size" | "processes";
             /**
              * Format: int64
              * @description exit: milliseconds from start to end.

@@ -47,6 +47,27 @@ export function encodeResources(o: Resources): Wire["Resources"] {
   };
 }
 
+/** Limits of one command and all its processes. A limit that is omitted or 0 is none. A command that exceeds one is killed with its processes. */
+export interface ExecLimits {
+  /** The sum of the resident memory of its processes: 16Mi to the sandbox's memory. */
+  memory?: string | undefined;
+  /** The sum of the processor time of its processes. */
+  cpuSeconds?: number | undefined;
+  /** The size of each file that it writes: at most the sandbox's disk. */
+  fileSize?: string | undefined;
+  /** Its processes at a time, itself included; threads do not count. */
+  processes?: number | undefined;
+}
+
+export function encodeExecLimits(o: ExecLimits): Wire["ExecLimits"] {
+  return {
+    memory: o.memory,
+    cpu_seconds: o.cpuSeconds,
+    file_size: o.fileSize,
+    processes: o.processes,
+  };
+}
+
 /** The clocks of a sandbox beside its ttl. */
 export interface Timeouts {
   /** How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds at least; 0: no limit. */
@@ -755,6 +776,8 @@ export interface Execution {
   state: ExecutionState;
   /** Its exit code, 128 + signal when a signal ended it; absent as long as it is not known, for good when it cannot be known. */
   exitCode: number | undefined;
+  /** The limit of the request that it exceeded; it has failed then, unless its exit code is 0. Absent when there was none. */
+  limitExceeded: "memory" | "cpu" | "file_size" | "processes" | undefined;
   /** Why it failed, when not by its exit code. */
   error: string | undefined;
   /** It runs on a terminal. */
@@ -789,6 +812,7 @@ export function execution(w: Wire["Execution"]): Execution {
     command: w.command,
     state: w.state,
     exitCode: w.exit_code,
+    limitExceeded: w.limit_exceeded,
     error: w.error,
     tty: w.tty,
     oneShot: w.one_shot,
@@ -1501,6 +1525,8 @@ export interface CommandOptions {
   stdin?: string | undefined;
   /** The command and its children are ended after this; 60 when omitted, 3600 at most, unless the server is set otherwise. */
   timeoutSeconds?: number | undefined;
+  /** Limits of this command and its processes, tighter than the sandbox's. */
+  limits?: ExecLimits | undefined;
 }
 
 export function encodeCommandOptions(o: CommandOptions) {
@@ -1512,6 +1538,7 @@ export function encodeCommandOptions(o: CommandOptions) {
     user: o.user,
     stdin: o.stdin,
     timeout_seconds: o.timeoutSeconds,
+    limits: o.limits && encodeExecLimits(o.limits),
   };
 }
 
@@ -1519,6 +1546,8 @@ export function encodeCommandOptions(o: CommandOptions) {
 export interface ExecutionOptions {
   /** exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0. */
   kind?: "exec" | "job" | undefined;
+  /** Limits of this command and its processes, tighter than the sandbox's. */
+  limits?: ExecLimits | undefined;
   /** Make a stream for its standard input; otherwise the input is empty. */
   stdin?: boolean | undefined;
   /** A stream made before by POST /v1/streams that it reads as its standard input. */
@@ -1538,6 +1567,7 @@ export interface ExecutionOptions {
 export function encodeExecutionOptions(o: ExecutionOptions) {
   return {
     kind: o.kind,
+    limits: o.limits && encodeExecLimits(o.limits),
     stdin: o.stdin,
     stdin_stream_id: o.stdinStreamId,
     combined: o.combined,

@@ -45,6 +45,9 @@ export interface ExecOptions extends CommandOptions, CallOptions {
   output?: "text" | "bytes" | undefined;
 }
 
+/** A limit of a command. */
+export type LimitName = "memory" | "cpu" | "file_size" | "processes";
+
 /** How a command ended, and its output. */
 export interface ExecResult<Output = string> {
   /** 128 + signal when a signal ended it. */
@@ -52,6 +55,8 @@ export interface ExecResult<Output = string> {
   /** The signal's number; 0 when it exited by itself. */
   signal: number;
   timedOut: boolean;
+  /** The limit of the request that it exceeded, and that ended it. */
+  limitExceeded?: LimitName;
   stdout: Output;
   stderr: Output;
   /** There was more than `maxOutputBytes`. */
@@ -68,7 +73,7 @@ export type ExecEvent =
   | { type: "started"; pid: number }
   | { type: "stdout"; data: Uint8Array }
   | { type: "stderr"; data: Uint8Array }
-  | { type: "exit"; exitCode: number; signal: number; timedOut: boolean; durationMs: number };
+  | { type: "exit"; exitCode: number; signal: number; timedOut: boolean; limitExceeded?: LimitName; durationMs: number };
 
 /** What a file's content may be given as. A stream is sent as it is read. */
 export type FileContent = string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;

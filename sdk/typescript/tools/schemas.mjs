@@ -25,9 +25,9 @@ const answers = {
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
 };
 /** The schemas that callers give, too: all their members are optional. */
-const given = { Resources: "", Timeouts: "", Network: "NetworkOptions", Quota: "" };
+const given = { Resources: "", ExecLimits: "", Timeouts: "", Network: "NetworkOptions", Quota: "" };
 /** The types that are decoded by hand. */
-const typesOnly = new Set(["SnapshotFile", "Network"]);
+const typesOnly = new Set(["SnapshotFile", "Network", "ExecLimits"]);
 /** The types that extend another, whose members they do not repeat. */
 const bases = { SnapshotFile: "FileInfo", NewToken: "Token", NewUser: "User", WorkspaceDetail: "Workspace", NewInvitation: "Invitation" };
 /** The members whose words have a type of their own. */

@@ -11,14 +11,15 @@ Sandbox is the object for one sandbox, and AsyncSandbox the same for asyncio. Mo
 calls of the API. ModboxClient adds the calls of the Modbox platform's client, for programs that were written for it.
 """
 
+from ._codesandbox import ExecutionResult, SandboxConfig
 from ._output import OutputChunk
 from ._pages import AsyncPage, AsyncPages, Page
 from ._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress
 from ._schemas import BuildImageOptions, SnapshotDownload, SnapshotFile
-from .aio import AsyncCommand, AsyncModbox, AsyncModboxClient, AsyncSandbox
+from .aio import AsyncCodeSandbox, AsyncCommand, AsyncModbox, AsyncModboxClient, AsyncSandbox, AsyncSandboxPool
 from .audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
 from .builds import BuildError, BuildEvent, PullEvent
-from .client import Command, Modbox, ModboxClient, Sandbox
+from .client import CodeSandbox, Command, Modbox, ModboxClient, Sandbox, SandboxPool
 from .code import CodeContext, CodeError, CodeEvent, CodeOutput, CodeResult
 from .errors import (
     AuthError,
@@ -41,11 +42,13 @@ from .models import (
     Cause,
     Event,
     ExecEvent,
+    ExecLimits,
     ExecResult,
     FileEvent,
     FileInfo,
     Identity,
     Image,
+    LimitName,
     NetworkOptions,
     NewToken,
     PortAccess,
@@ -113,6 +116,7 @@ __all__ = [
     "AddedMember",
     "AddedWorkspaceMember",
     "AptPackageChecks",
+    "AsyncCodeSandbox",
     "AsyncCommand",
     "AsyncConnectOptions",
     "AsyncHttpxTransport",
@@ -121,6 +125,7 @@ __all__ = [
     "AsyncPage",
     "AsyncPages",
     "AsyncSandbox",
+    "AsyncSandboxPool",
     "AsyncSession",
     "AuditEntry",
     "AuditFilter",
@@ -139,20 +144,23 @@ __all__ = [
     "CodeEvent",
     "CodeOutput",
     "CodeResult",
+    "CodeSandbox",
     "Command",
     "CommandError",
     "ConflictError",
-    "ConnectionError",
     "ConnectOptions",
+    "ConnectionError",
     "CreateOptions",
     "DestroyResult",
     "DiskUse",
     "EndedError",
     "Event",
     "ExecEvent",
+    "ExecLimits",
     "ExecResult",
     "Execution",
     "ExecutionCommand",
+    "ExecutionResult",
     "FieldError",
     "FileEvent",
     "FileInfo",
@@ -163,6 +171,7 @@ __all__ = [
     "Image",
     "InvalidAptPackage",
     "Invitation",
+    "LimitName",
     "Member",
     "Modbox",
     "ModboxClient",
@@ -194,6 +203,7 @@ __all__ = [
     "Resources",
     "Runtime",
     "Sandbox",
+    "SandboxConfig",
     "SandboxDetail",
     "SandboxFailedError",
     "SandboxImage",
@@ -202,6 +212,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxList",
     "SandboxNetwork",
+    "SandboxPool",
     "SandboxState",
     "ServerVersion",
     "Session",

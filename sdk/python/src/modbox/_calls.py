@@ -16,6 +16,7 @@ from ._decode import decode
 from ._schemas import (
     CreateOptions,
     Event,
+    ExecLimits,
     ExecutionCommand,
     FileInfo,
     Identity,
@@ -150,7 +151,7 @@ def known(options: Any, given: Mapping[str, Any]) -> None:
 
 
 #: The options that are objects: a dict must have members of the class.
-_OBJECTS: Dict[str, Any] = {"resources": Resources, "timeouts": Timeouts, "network": NetworkOptions, "quota": Quota}
+_OBJECTS: Dict[str, Any] = {"resources": Resources, "timeouts": Timeouts, "network": NetworkOptions, "quota": Quota, "limits": ExecLimits}
 
 
 def encoded(value: Any, name: str = "") -> Any:
@@ -264,6 +265,7 @@ def command_body(
     user: Optional[str],
     stdin: Optional[str],
     timeout_seconds: Optional[int],
+    limits: Optional[ExecLimits],
 ) -> Dict[str, Any]:
     return _body(
         command=program(command),
@@ -273,6 +275,7 @@ def command_body(
         user=user,
         stdin=stdin,
         timeout_seconds=timeout_seconds,
+        limits=encoded(limits, "limits"),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, AsyncGenerator, Awaitable, Callable, Dict, Generator, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from .errors import CommandError
-from .models import ExecResult
+from .models import ExecResult, LimitName
 
 T = TypeVar("T")
 
@@ -77,12 +77,13 @@ class Collector:
         """Says that there was more output than the collector got."""
         self._truncated[stream] = True
 
-    def result(self, exit_code: int, signal: int, timed_out: bool, duration_ms: int) -> ExecResult[str]:
+    def result(self, exit_code: int, signal: int, timed_out: bool, duration_ms: int, limit_exceeded: Optional[LimitName]) -> ExecResult[str]:
         return ExecResult(
             exit_code=exit_code,
             signal=signal,
             timed_out=timed_out,
             duration_ms=duration_ms,
+            limit_exceeded=limit_exceeded,
             stdout=self._bytes["stdout"].decode(errors="replace"),
             stderr=self._bytes["stderr"].decode(errors="replace"),
             stdout_truncated=self._truncated["stdout"],
@@ -92,10 +93,12 @@ class Collector:
 
 def checked(command: Union[str, Sequence[str]], result: ExecResult[str], check: bool) -> ExecResult[str]:
     """Returns the result; with ``check`` raises CommandError for a command that failed."""
-    if not check or result.exit_code == 0 and not result.timed_out:
+    if not check or result.exit_code == 0 and not result.timed_out and result.limit_exceeded is None:
         return result
     shown = command if isinstance(command, str) else " ".join(command)
     end = "ran out of time" if result.timed_out else f"exited with {result.exit_code}"
+    if result.limit_exceeded is not None:
+        end = f"exceeded its limit of {result.limit_exceeded}"
     last = (result.stderr.strip() or result.stdout.strip())[-500:]
     raise CommandError(f"command {shown[:200]!r} {end}{f': {last}' if last else ''}", result)
 

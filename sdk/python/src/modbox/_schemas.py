@@ -44,6 +44,22 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class ExecLimits:
+    """Limits of one command and all its processes. A limit that is omitted or 0 is none. A command that exceeds one
+    is killed with its processes.
+    """
+
+    #: The sum of the resident memory of its processes: 16Mi to the sandbox's memory.
+    memory: Optional[str] = None
+    #: The sum of the processor time of its processes.
+    cpu_seconds: Optional[int] = None
+    #: The size of each file that it writes: at most the sandbox's disk.
+    file_size: Optional[str] = None
+    #: Its processes at a time, itself included; threads do not count.
+    processes: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Timeouts:
     """The clocks of a sandbox beside its ttl."""
 
@@ -492,6 +508,9 @@ class Execution:
     #: Its exit code, 128 + signal when a signal ended it; None as long as it is not known, for good when it cannot
     #: be known.
     exit_code: Optional[int] = None
+    #: The limit of the request that it exceeded; it has failed then, unless its exit code is 0. Absent when there
+    #: was none.
+    limit_exceeded: Optional[Literal["memory", "cpu", "file_size", "processes"]] = None
     #: Why it failed, when not by its exit code.
     error: Optional[str] = None
     #: It runs on a terminal.
@@ -1019,6 +1038,8 @@ class ExecutionCommand(TypedDict, total=False):
     user: Optional[str]
     #: It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
     timeout_seconds: Optional[int]
+    #: Limits of this command and its processes, tighter than the sandbox's.
+    limits: Optional[Union[ExecLimits, Mapping[str, Any]]]
     #: Make a stream for its standard input; otherwise the input is empty.
     stdin: Optional[bool]
     #: A stream made before by POST /v1/streams that it reads as its standard input.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, Literal, TypeVar, Union
+from typing import Generic, Literal, Optional, TypeVar, Union
 
 from ._decode import _by
 from ._schemas import (
     Cause,
     Event,
+    ExecLimits,
     FileInfo,
     Identity,
     Image,
@@ -39,11 +40,13 @@ __all__ = [
     "Cause",
     "Event",
     "ExecEvent",
+    "ExecLimits",
     "ExecResult",
     "FileEvent",
     "FileInfo",
     "Identity",
     "Image",
+    "LimitName",
     "NetworkOptions",
     "NewToken",
     "PortAccess",
@@ -65,6 +68,9 @@ __all__ = [
     "UserSession",
 ]
 
+#: A limit of ExecLimits, as results name it.
+LimitName = Literal["memory", "cpu", "file_size", "processes"]
+
 Output = TypeVar("Output", str, bytes)
 
 
@@ -83,6 +89,8 @@ class ExecResult(Generic[Output]):
     duration_ms: int
     #: The signal's number; 0 when it exited by itself.
     signal: int = 0
+    #: The limit that it exceeded, and that ended it.
+    limit_exceeded: Optional[LimitName] = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,7 @@ class ExecEvent:
     exit_code: int = 0
     signal: int = 0
     timed_out: bool = False
+    limit_exceeded: Optional[LimitName] = None
     duration_ms: int = 0
 
 

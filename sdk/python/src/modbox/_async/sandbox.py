@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Type, Union
 from .._default import default_async_client
 from .._output import AsyncCallback, tell_async
 from .._pages import AsyncPages
-from .._schemas import CodeContext, CreateOptions, Event, PortAccess, SandboxInfo, SandboxState, Snapshot
+from .._schemas import CodeContext, CreateOptions, Event, ExecLimits, PortAccess, SandboxInfo, SandboxState, Snapshot
 from .._stateful import Memory
 from ..code import CodeCollector, CodeOutput, CodeResult
 from ..errors import EndedError, SandboxFailedError, TimeoutError, new_error
@@ -221,6 +221,7 @@ class AsyncSandbox:
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         on_stdout: Optional[AsyncCallback[str]] = None,
         on_stderr: Optional[AsyncCallback[str]] = None,
         check: bool = False,
@@ -232,7 +233,8 @@ class AsyncSandbox:
         image's working directory; ``env`` is added to the sandbox's environment; ``user`` is a name or a uid; ``stdin``
         is the command's input. The command is killed after ``timeout_seconds`` (60 when omitted), and ``timed_out``
         of the result is set. ``on_stdout`` and ``on_stderr`` get the output as text as it comes. The result has the
-        first ``max_output_bytes`` of each of stdout and stderr (1 MiB when omitted).
+        first ``max_output_bytes`` of each of stdout and stderr (1 MiB when omitted). A command that exceeds one of its
+        ``limits`` is killed, and ``limit_exceeded`` of the result names the limit.
 
         A command that fails raises nothing, unless ``check`` is set: then CommandError, with the result in it. Raises
         ProgramNotFoundError for a program, and FileNotFoundError for a ``cwd``, that does not exist; EndedError for a
@@ -246,6 +248,7 @@ class AsyncSandbox:
             user=user,
             stdin=stdin,
             timeout_seconds=timeout_seconds,
+            limits=limits,
             on_stdout=on_stdout,
             on_stderr=on_stderr,
             check=check,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterator, Literal, Mappin
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import AsyncPages
-from .._schemas import CreateOptions, Event, SandboxInfo, SandboxState, Stats, Usage
+from .._schemas import CreateOptions, Event, ExecLimits, SandboxInfo, SandboxState, Stats, Usage
 from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import AsyncSession
 from .code import AsyncCode, AsyncContexts
@@ -110,6 +110,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         max_output_bytes: Optional[int] = None,
         output: Literal["text"] = "text",
     ) -> ExecResult[str]: ...
@@ -126,6 +127,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         max_output_bytes: Optional[int] = None,
         output: Literal["bytes"],
     ) -> ExecResult[bytes]: ...
@@ -141,6 +143,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         max_output_bytes: Optional[int] = None,
         output: Literal["text", "bytes"] = "text",
     ) -> AnyExecResult:
@@ -148,10 +151,11 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
 
         A string as ``command`` raises TypeError. A command that fails is no error: look at ``exit_code``. It is ended after
         ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
-        ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). It is never sent twice.
+        ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). If it exceeds one of its ``limits``, it is killed, and
+        ``limit_exceeded`` names the limit. It is never sent twice.
         What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
         return await self._requester.perform(calls.execute(ref, body, max_output_bytes, output))
 
     async def exec_stream(
@@ -165,6 +169,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> AsyncGenerator[ExecEvent, None]:
         """Runs a command and gives its output as it comes, in bytes; the last event is ``exit``.
 
@@ -172,7 +177,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         ``contextlib.aclosing`` where a loop may be left early. Raises when the end of the
         command is not known.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
         chunks = self._requester.stream(calls.execute_stream(ref, body))
         reader = EventReader()
         try:
@@ -193,6 +198,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         tty: Optional[Tuple[int, int]] = None,
         stdin: Optional[bool] = None,
     ) -> AsyncSession:
@@ -201,7 +207,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         With ``tty``, a terminal of so many rows and columns, everything is on stdout. Without it and
         ``stdin`` the command has no input. Closing the session kills the command. Never sent twice.
         """
-        body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds)
+        body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds, limits)
         return await self._requester.connect(terminals.attach(ref, body, tty, stdin))
 
     def events(

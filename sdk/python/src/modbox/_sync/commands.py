@@ -10,7 +10,7 @@ from .. import _calls as calls
 from .._output import Callback, Collector, OutputChunk, StreamName, TextDecoder, checked, merged, tell
 from .._pages import Page
 from .._executions import list_executions
-from .._schemas import Execution
+from .._schemas import ExecLimits, Execution
 from ..errors import CommandError, new_error
 from ..models import ExecResult
 
@@ -34,6 +34,7 @@ class Commands:
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         on_stdout: Optional[Callback[str]] = None,
         on_stderr: Optional[Callback[str]] = None,
         check: bool = False,
@@ -45,7 +46,8 @@ class Commands:
         image's working directory; ``env`` is added to the sandbox's environment; ``user`` is a name or a uid; ``stdin``
         is the command's input. The command is killed after ``timeout_seconds`` (60 when omitted), and ``timed_out``
         of the result is set. ``on_stdout`` and ``on_stderr`` get the output as text as it comes. The result has the
-        first ``max_output_bytes`` of each of stdout and stderr (1 MiB when omitted).
+        first ``max_output_bytes`` of each of stdout and stderr (1 MiB when omitted). A command that exceeds one of its
+        ``limits`` is killed, and ``limit_exceeded`` of the result names the limit.
 
         A command that fails raises nothing, unless ``check`` is set: then CommandError, with the result in it. Raises
         ProgramNotFoundError for a program, and FileNotFoundError for a ``cwd``, that does not exist; EndedError for a
@@ -54,7 +56,15 @@ class Commands:
         """
         arguments, script = _command(command)
         events = self._client.sandboxes.exec_stream(
-            self._sandbox_id, arguments, shell=script, cwd=cwd, env=env, user=user, stdin=stdin, timeout_seconds=timeout_seconds
+            self._sandbox_id,
+            arguments,
+            shell=script,
+            cwd=cwd,
+            env=env,
+            user=user,
+            stdin=stdin,
+            timeout_seconds=timeout_seconds,
+            limits=limits,
         )
         decoder, collector, end = TextDecoder(), Collector(max_output_bytes), None
         callbacks = {"stdout": on_stdout, "stderr": on_stderr}
@@ -71,7 +81,7 @@ class Commands:
         for chunk in decoder.end():
             tell(callbacks[chunk.stream], chunk.text)
         assert end is not None  # the stream raises instead
-        result = collector.result(end.exit_code, end.signal, end.timed_out, end.duration_ms)
+        result = collector.result(end.exit_code, end.signal, end.timed_out, end.duration_ms, end.limit_exceeded)
         return checked(script or arguments or [], result, check)
 
     def start(
@@ -83,6 +93,7 @@ class Commands:
         user: Optional[str] = None,
         stdin: bool = False,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> Command:
         """Starts a command in the background and returns as soon as it runs.
 
@@ -102,6 +113,7 @@ class Commands:
             user=user,
             stdin=stdin or None,
             timeout_seconds=timeout_seconds,
+            limits=limits,
         )
         if execution.state == "failed" and execution.exit_code is None:
             raise CommandError(f"command {execution.id} did not start: {execution.error or 'no reason is known'}")
@@ -190,7 +202,8 @@ class Command:
         if self.info.stderr.truncated:
             collector.truncate("stderr")
         signal = self.info.exit_code - 128 if 128 < self.info.exit_code <= 128 + 64 else 0
-        result = collector.result(self.info.exit_code, signal, self.info.state == "timeout", self.info.duration_ms)
+        timed_out = self.info.state == "timeout"
+        result = collector.result(self.info.exit_code, signal, timed_out, self.info.duration_ms, self.info.limit_exceeded)
         return checked(self.info.command, result, check)
 
     def kill(self, signal: Union[int, str, None] = None) -> None:

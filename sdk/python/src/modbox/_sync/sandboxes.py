@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generator, Iterator, Literal, Mapping, Optiona
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import Page
-from .._schemas import CreateOptions, Event, SandboxInfo, SandboxState, Stats, Usage
+from .._schemas import CreateOptions, Event, ExecLimits, SandboxInfo, SandboxState, Stats, Usage
 from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import Session
 from .code import Code, Contexts
@@ -111,6 +111,7 @@ class Sandboxes(States, Code):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         max_output_bytes: Optional[int] = None,
         output: Literal["text"] = "text",
     ) -> ExecResult[str]: ...
@@ -127,6 +128,7 @@ class Sandboxes(States, Code):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         max_output_bytes: Optional[int] = None,
         output: Literal["bytes"],
     ) -> ExecResult[bytes]: ...
@@ -142,6 +144,7 @@ class Sandboxes(States, Code):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         max_output_bytes: Optional[int] = None,
         output: Literal["text", "bytes"] = "text",
     ) -> AnyExecResult:
@@ -149,10 +152,11 @@ class Sandboxes(States, Code):
 
         A string as ``command`` raises TypeError. A command that fails is no error: look at ``exit_code``. It is ended after
         ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
-        ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). It is never sent twice.
+        ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). If it exceeds one of its ``limits``, it is killed, and
+        ``limit_exceeded`` names the limit. It is never sent twice.
         What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
         return self._requester.perform(calls.execute(ref, body, max_output_bytes, output))
 
     def exec_stream(
@@ -166,6 +170,7 @@ class Sandboxes(States, Code):
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> Generator[ExecEvent, None, None]:
         """Runs a command and gives its output as it comes, in bytes; the last event is ``exit``.
 
@@ -173,7 +178,7 @@ class Sandboxes(States, Code):
         ``contextlib.closing`` where a loop may be left early. Raises when the end of the
         command is not known.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
         chunks = self._requester.stream(calls.execute_stream(ref, body))
         reader = EventReader()
         try:
@@ -194,6 +199,7 @@ class Sandboxes(States, Code):
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         tty: Optional[Tuple[int, int]] = None,
         stdin: Optional[bool] = None,
     ) -> Session:
@@ -202,7 +208,7 @@ class Sandboxes(States, Code):
         With ``tty``, a terminal of so many rows and columns, everything is on stdout. Without it and
         ``stdin`` the command has no input. Closing the session kills the command. Never sent twice.
         """
-        body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds)
+        body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds, limits)
         return self._requester.connect(terminals.attach(ref, body, tty, stdin))
 
     def events(

@@ -1,0 +1,146 @@
+"""Code in sandboxes that are used again, for both clients."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ._schemas import ExecLimits, Resources
+from .models import ExecResult, LimitName
+
+#: The directory in which code runs.
+WORK_DIR = "/tmp/code"
+#: What Python code may import unless its config says otherwise.
+_PYTHON_IMPORTS = ("json", "math", "re")
+#: The sandbox's memory beyond the limit of its code: the agent, files in memory, and room to hit the limit.
+_SPARE_MB = 256
+
+#: Runs the program of argv[1], whose own imports are limited to argv[2], a JSON list or null. A program that writes a
+#: file over its limit gets the signal for that, which Python ignores otherwise.
+_PYTHON = """\
+import builtins, json, signal, sys
+def prepare(path, allowed):
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    folder, real = path.rpartition("/")[0], builtins.__import__
+    def guarded(name, globals=None, locals=None, fromlist=(), level=0):
+        scope = globals or {}
+        own = scope.get("__name__", "__main__") == "__main__" or str(scope.get("__file__", "")).startswith(folder + "/")
+        if own and level == 0 and name.partition(".")[0] not in allowed:
+            raise ImportError(f"import of {name!r} is not allowed; allowed are {', '.join(sorted(allowed)) or 'none'}", name=name)
+        return real(name, globals, locals, fromlist, level)
+    def excepthook(kind, err, trace):
+        sys.__excepthook__(kind, err.with_traceback(trace and trace.tb_next), trace and trace.tb_next)
+    sys.argv[:], sys.path[0], sys.excepthook = [path], folder, excepthook
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    main.__file__, main.__builtins__ = path, builtins
+    if allowed is not None:
+        builtins.__import__ = guarded
+    return main.__dict__
+scope = prepare(sys.argv[1], json.loads(sys.argv[2]))
+exec(compile(open(scope["__file__"], "rb").read(), scope["__file__"], "exec"), scope)
+"""
+
+_NODE = """\
+const Module = require("node:module");
+const [path, allowed] = [process.argv[1], JSON.parse(process.argv[2])];
+const folder = path.slice(0, path.lastIndexOf("/") + 1);
+const load = Module._load;
+if (allowed !== null) Module._load = function (request, parent, isMain) {
+  const name = request.replace(/^node:/, "");
+  if (!isMain && parent?.filename?.startsWith(folder) && !/^[./]/.test(name) && !allowed.includes(name.split("/")[0]) && !allowed.includes(name))
+    throw new Error(`require of '${request}' is not allowed; allowed are ${allowed.join(", ") || "none"}`);
+  return load.apply(this, arguments);
+};
+process.argv.splice(1, 2, path);
+Module._load(path, null, true);
+"""
+
+#: The file of a program, and the command that runs it with its path and the JSON of its allowed imports.
+_LANGUAGES: Dict[str, Tuple[str, List[str]]] = {
+    "python": ("main.py", ["python3", "-c", _PYTHON]),
+    "javascript": ("main.js", ["node", "-e", _NODE, "--"]),
+    "bash": ("main.sh", ["bash", "-c", 'exec bash "$0"']),
+}
+
+
+@dataclass
+class SandboxConfig:
+    """How code runs: its language, limits and imports."""
+
+    #: ``python``, ``javascript`` or ``bash``.
+    language: str = "python"
+    #: The program is killed after this.
+    timeout_seconds: int = 30
+    #: The memory of the program with all its processes, at least 16.
+    max_memory_mb: int = 256
+    #: The packages that the program itself may import: their top-level names. None allows all. The default holds for
+    #: Python; for other languages the default is None. Not for ``bash``.
+    allowed_imports: Optional[Sequence[str]] = field(default_factory=lambda: list(_PYTHON_IMPORTS))
+    #: The processor time of the program with all its processes.
+    max_cpu_seconds: Optional[int] = None
+    #: The size of each file that the program writes.
+    max_file_mb: Optional[int] = None
+    #: The processes that the program may have at a time.
+    max_processes: Optional[int] = None
+    #: The image of the sandbox; it must have the language.
+    image: str = "modbox/code-exec"
+    #: Variables of the sandbox's environment.
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the sandbox has network.
+    network: bool = False
+    #: The sandbox ends by itself this long after its creation, or in a pool after it was last acquired.
+    ttl_seconds: int = 900
+
+    def __post_init__(self) -> None:
+        if self.language not in _LANGUAGES:
+            raise ValueError(f"language is {self.language!r}; it must be one of {', '.join(_LANGUAGES)}")
+        if isinstance(self.allowed_imports, str):
+            raise TypeError("allowed_imports is a list of names, not a string")
+        if self.language != "python" and self.allowed_imports == list(_PYTHON_IMPORTS):
+            self.allowed_imports = None
+        if self.language == "bash" and self.allowed_imports is not None:
+            raise ValueError("allowed_imports has no meaning for bash, which has no imports")
+
+    def limits(self) -> ExecLimits:
+        """The limits of one execution."""
+        return ExecLimits(
+            memory=f"{self.max_memory_mb}Mi",
+            cpu_seconds=self.max_cpu_seconds,
+            file_size=None if self.max_file_mb is None else f"{self.max_file_mb}Mi",
+            processes=self.max_processes,
+        )
+
+    def create_options(self) -> Dict[str, Any]:
+        """The options with which the sandbox is created."""
+        return {
+            "image": self.image,
+            "env": dict(self.env),
+            "network": {"enabled": self.network},
+            "resources": Resources(memory=f"{self.max_memory_mb + _SPARE_MB}Mi"),
+            "ttl_seconds": self.ttl_seconds,
+        }
+
+    def program(self) -> Tuple[str, List[str]]:
+        """The path of the program's file, and the command that runs it."""
+        name, command = _LANGUAGES[self.language]
+        path = f"{WORK_DIR}/{name}"
+        allowed = None if self.allowed_imports is None else list(self.allowed_imports)
+        return path, [*command, path, json.dumps(allowed)]
+
+
+@dataclass
+class ExecutionResult:
+    """The output of code, and how it ended."""
+
+    stdout: str = ""
+    stderr: str = ""
+    #: 128 + signal when a signal ended it.
+    exit_code: int = 0
+    timed_out: bool = False
+    #: The limit that it exceeded, and that ended it.
+    limit: Optional[LimitName] = None
+
+
+def execution_result(r: ExecResult[str]) -> ExecutionResult:
+    return ExecutionResult(stdout=r.stdout, stderr=r.stderr, exit_code=r.exit_code, timed_out=r.timed_out, limit=r.limit_exceeded)

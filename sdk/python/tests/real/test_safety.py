@@ -1,0 +1,206 @@
+"""CodeSandbox and SandboxPool, and the examples of docs/safety.md. Needs a server: MODBOX_URL and MODBOX_API_TOKEN."""
+
+import asyncio
+import re
+import threading
+import unittest
+from pathlib import Path
+
+from modbox import AsyncCodeSandbox, AsyncSandboxPool, CodeSandbox, ExecutionResult, ModboxError, Sandbox, SandboxConfig, SandboxPool
+
+TEXT = (Path(__file__).parents[4] / "docs" / "safety.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+# The programs of the skill "Sandbox Agent", which import its classes from here.
+SKILL = """\
+from modbox import CodeSandbox, ExecutionResult, SandboxConfig
+
+config = SandboxConfig(
+    language="python",
+    timeout_seconds=30,
+    max_memory_mb=256,
+    allowed_imports=["json", "math", "re"])
+sandbox = CodeSandbox(config)
+result: ExecutionResult = sandbox.execute('''
+import json, math
+print(json.dumps({"area": round(math.pi * 4, 3)}))
+''')
+if result.timed_out:
+    print("timed out")
+elif result.exit_code != 0:
+    print(result.stderr)
+else:
+    print(result.stdout)
+"""
+
+SKILL_POOL = """\
+from modbox import SandboxConfig, SandboxPool
+
+pool = SandboxPool(pool_size=3)
+pool.initialize(SandboxConfig())
+print(pool.status())
+sb = pool.acquire()
+print(sb.execute("print(sum(range(10)))").stdout)
+print(pool.status()["in_use"])
+pool.release(sb)
+print(pool.status()["available"])
+"""
+
+# What a hostile user leaves: a file, a process, a changed environment, a program in the place of another.
+DIRT = """\
+import os, subprocess
+open("/tmp/left", "w").write("secret")
+open("/tmp/code/left.py", "w").write("secret = 1")
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+open(os.path.expanduser("~/.profile"), "a").write("export LEFT=1")
+"""
+SEARCH = "ls /tmp/left /tmp/code /usr/local/bin/python3 2>/dev/null; grep -ls sleep /proc/[0-9]*/comm; grep LEFT ~/.profile; true"
+
+
+class SafetyTest(unittest.TestCase):
+    def test_examples_of_the_page(self):
+        self.assertEqual(len(EXAMPLES), 3)
+        for i, example in enumerate(EXAMPLES):
+            with self.subTest(i + 1):
+                printed = []
+                exec(compile(example, f"docs/safety.md, example {i + 1}", "exec"), {"print": lambda *v: printed.append(" ".join(map(str, v)).strip())})
+                for said in re.findall(r"print\(.*\)  # (.*)$", example, re.MULTILINE):
+                    self.assertTrue(any(said in line for line in printed), f"{printed} has no {said!r}")
+                self.assertNotIn("Traceback", printed[0])
+
+    def test_programs_of_the_skill(self):
+        for program, want in ((SKILL, ['{"area": 12.566}']), (SKILL_POOL, ["{'total': 3, 'available': 3, 'in_use': 0}", "45", "1", "3"])):
+            printed = []
+            names = {"print": lambda *v: printed.append(" ".join(map(str, v)).strip())}
+            exec(program, names)
+            self.assertEqual(printed, want)
+            for made in (names.get("sandbox"), names.get("pool")):
+                if made is not None:
+                    made.close()
+
+    def test_limits_and_imports(self):
+        config = SandboxConfig(allowed_imports=None, max_memory_mb=64, max_cpu_seconds=2, max_file_mb=1, max_processes=3, timeout_seconds=20)
+        with CodeSandbox(config) as sandbox:
+            programs = {
+                "memory": "x = bytearray(200 << 20)\nimport time; time.sleep(100)",
+                "cpu": "while True: pass",
+                "file_size": "open('/tmp/large', 'wb').write(bytes(2 << 20))",
+                "processes": "import subprocess, time\nfor i in range(5): subprocess.Popen(['sleep', '100'])\ntime.sleep(100)",
+            }
+            for limit, program in programs.items():
+                result = sandbox.execute(program)
+                self.assertEqual((result.limit, result.timed_out), (limit, False), result)
+                self.assertNotEqual(result.exit_code, 0)
+            self.assertEqual(sandbox.execute("import os; print(os.getcwd(), __name__, __file__)").stdout, "/tmp/code __main__ /tmp/code/main.py\n")
+        with self.assertRaisesRegex(ModboxError, "was closed"):
+            sandbox.execute("")
+        with CodeSandbox(SandboxConfig(timeout_seconds=1)) as sandbox:
+            self.assertEqual(sandbox.execute("while True: pass").timed_out, True)
+            for program in ("import os", "from os import path", "__import__('os')", "exec('import os')", "def f():\n import os.path\nf()"):
+                result = sandbox.execute(program)
+                self.assertEqual((result.exit_code, "import of 'os" in result.stderr), (1, True), result)
+            self.assertEqual(sandbox.execute("import re, json, math; print(re.sub('a', 'b', 'ca'))"), ExecutionResult("cb\n", "", 0, False))
+
+    def test_other_languages(self):
+        with CodeSandbox(SandboxConfig(language="javascript", allowed_imports=["path"])) as sandbox:
+            self.assertEqual(sandbox.execute("console.log(require('node:path').sep, require.main === module)").stdout, "/ true\n")
+            result = sandbox.execute("require('child_process')")
+            self.assertEqual((result.exit_code, "require of 'child_process' is not allowed" in result.stderr), (1, True), result)
+        with CodeSandbox(SandboxConfig(language="bash")) as sandbox:
+            self.assertEqual(sandbox.execute("echo $((6*7)); exit 3"), ExecutionResult("42\n", "", 3, False))
+        for wrong in ({"language": "cobol"}, {"language": "bash", "allowed_imports": ["os"]}):
+            with self.assertRaises(ValueError):
+                SandboxConfig(**wrong)
+
+    def test_a_released_sandbox_is_clean(self):
+        with SandboxPool(pool_size=1) as pool:
+            pool.initialize(SandboxConfig(allowed_imports=None, env={"KEPT": "yes"}))
+            first = pool.acquire()
+            clean = first.sandbox.run(SEARCH).stdout
+            self.assertEqual(first.execute(DIRT), ExecutionResult())
+            first.sandbox.client.sandboxes.update_env(first.sandbox.id, {"LEFT": "1"})
+            first.sandbox.url(8000)
+            context = first.sandbox.run_code("left=1", language="bash")
+            self.assertEqual(context.status, "ok")
+            first.sandbox.run("ln -s /bin/true /usr/local/bin/python3", user="root", check=True)
+            self.assertNotEqual(first.sandbox.run(SEARCH).stdout, clean)
+            self.assertIsNone(pool.acquire())
+            pool.release(first)
+            with self.assertRaises(ModboxError):
+                first.execute("print(1)")
+            with self.assertRaises(ValueError):
+                pool.release(first)
+            second = pool.acquire()
+            self.assertEqual(second.sandbox.run(SEARCH).stdout, clean)
+            self.assertEqual(list(second.sandbox.ports.list()), [])
+            self.assertEqual(second.sandbox.run("echo $LEFT-$KEPT").stdout, "-yes\n")
+            self.assertEqual(second.sandbox.run_code("echo $left", language="bash").stdout, "\n")
+            pool.release(second)
+
+    def test_a_sandbox_that_has_ended_is_replaced(self):
+        with SandboxPool(pool_size=2) as pool:
+            pool.initialize()
+            first, second = pool.acquire(), pool.acquire()
+            self.assertEqual(pool.status(), {"total": 2, "available": 0, "in_use": 2})
+            ended = first.sandbox
+            ended.delete()
+            pool.release(first)
+            pool.release(second)
+            second = pool.acquire()
+            second.sandbox.delete()  # behind the back of the pool, and of its release
+            ids = set()
+            handles = [pool.acquire()]
+            pool.release(second)
+            handles.append(pool.acquire())
+            for handle in handles:
+                ids.add(handle.sandbox.id)
+                self.assertEqual(handle.execute("print(1)").stdout, "1\n")
+            self.assertEqual((len(ids), ended.id in ids), (2, False))
+        for sandbox_id in ids:
+            self.assertIn(Sandbox(pool_client(), pool_client().sandboxes.get(sandbox_id)).info.state, ("destroyed", "destroying"))
+
+    def test_threads_share_a_pool(self):
+        with SandboxPool(pool_size=2) as pool:
+            pool.initialize(SandboxConfig(allowed_imports=None))
+            failures = []
+
+            def work(n):
+                for _ in range(2):
+                    sandbox = None
+                    while sandbox is None:
+                        sandbox = pool.acquire()
+                    try:
+                        result = sandbox.execute(f"import os\nprint(os.path.exists('/tmp/mine'))\nopen('/tmp/mine', 'w').write('{n}')")
+                        if result.stdout != "False\n":
+                            failures.append(result)
+                    finally:
+                        pool.release(sandbox)
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual((failures, pool.status()["available"]), ([], 2))
+
+    def test_asyncio(self):
+        async def use():
+            async with AsyncCodeSandbox(SandboxConfig(timeout_seconds=10)) as sandbox:
+                results = await asyncio.gather(*(sandbox.execute(f"print({n})") for n in range(3)))
+                self.assertEqual([r.stdout for r in results], ["0\n", "1\n", "2\n"])
+                await sandbox.reset()
+                self.assertEqual((await sandbox.execute("print(1)")).stdout, "1\n")
+            async with AsyncSandboxPool(1) as pool:
+                await pool.initialize()
+                sandbox = await pool.acquire()
+                self.assertEqual(((await sandbox.execute("print(1)")).stdout, await pool.acquire()), ("1\n", None))
+                await pool.release(sandbox)
+                self.assertEqual(pool.status(), {"total": 1, "available": 1, "in_use": 0})
+
+        asyncio.run(use())
+
+
+def pool_client():
+    from modbox import Modbox
+
+    return Modbox()

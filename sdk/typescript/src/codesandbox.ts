@@ -1,0 +1,234 @@
+import { Modbox } from "./client.js";
+import { newError } from "./errors.js";
+import { Sandbox } from "./sandbox.js";
+import type { ExecLimits } from "./schemas.js";
+import type { LimitName } from "./types.js";
+
+/** How code runs: its language, limits and imports. */
+export interface SandboxConfig {
+  /** Default `python`. */
+  language?: "python" | "javascript" | "bash" | undefined;
+  /** The program is killed after this; default 30. */
+  timeoutSeconds?: number | undefined;
+  /** The memory of the program with all its processes, at least 16; default 256. */
+  maxMemoryMb?: number | undefined;
+  /**
+   * The packages that the program itself may import: their top-level names. null allows all. Default for Python `json`, `math` and
+   * `re`, for other languages null. Not for `bash`.
+   */
+  allowedImports?: readonly string[] | null | undefined;
+  /** The processor time of the program with all its processes. */
+  maxCpuSeconds?: number | undefined;
+  /** The size of each file that the program writes. */
+  maxFileMb?: number | undefined;
+  /** The processes that the program may have at a time. */
+  maxProcesses?: number | undefined;
+  /** The image of the sandbox, which must have the language; default `modbox/code-exec`. */
+  image?: string | undefined;
+  /** Variables of the sandbox's environment. */
+  env?: Record<string, string> | undefined;
+  /** Whether the sandbox has network; default false. */
+  network?: boolean | undefined;
+  /** The sandbox ends by itself this long after its creation, or in a pool after it was last acquired; default 900. */
+  ttlSeconds?: number | undefined;
+}
+
+/** The output of code, and how it ended. */
+export interface ExecutionResult {
+  stdout: string;
+  stderr: string;
+  /** 128 + signal when a signal ended it. */
+  exitCode: number;
+  timedOut: boolean;
+  /** The limit that it exceeded, and that ended it. */
+  limit: LimitName | undefined;
+}
+
+/** The directory in which code runs. */
+const workDir = "/tmp/code";
+/** What Python code may import unless its config says otherwise. */
+const pythonImports = ["json", "math", "re"];
+/** The sandbox's memory beyond the limit of its code: the agent, files in memory, and room to hit the limit. */
+const spareMb = 256;
+
+/**
+ * Runs the program of argv[1], whose own imports are limited to argv[2], a JSON list or null. A program that writes a
+ * file over its limit gets the signal for that, which Python ignores otherwise.
+ */
+const pythonRunner = `\
+import builtins, json, signal, sys
+def prepare(path, allowed):
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    folder, real = path.rpartition("/")[0], builtins.__import__
+    def guarded(name, globals=None, locals=None, fromlist=(), level=0):
+        scope = globals or {}
+        own = scope.get("__name__", "__main__") == "__main__" or str(scope.get("__file__", "")).startswith(folder + "/")
+        if own and level == 0 and name.partition(".")[0] not in allowed:
+            raise ImportError(f"import of {name!r} is not allowed; allowed are {', '.join(sorted(allowed)) or 'none'}", name=name)
+        return real(name, globals, locals, fromlist, level)
+    def excepthook(kind, err, trace):
+        sys.__excepthook__(kind, err.with_traceback(trace and trace.tb_next), trace and trace.tb_next)
+    sys.argv[:], sys.path[0], sys.excepthook = [path], folder, excepthook
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    main.__file__, main.__builtins__ = path, builtins
+    if allowed is not None:
+        builtins.__import__ = guarded
+    return main.__dict__
+scope = prepare(sys.argv[1], json.loads(sys.argv[2]))
+exec(compile(open(scope["__file__"], "rb").read(), scope["__file__"], "exec"), scope)
+`;
+
+const nodeRunner = `\
+const Module = require("node:module");
+const [path, allowed] = [process.argv[1], JSON.parse(process.argv[2])];
+const folder = path.slice(0, path.lastIndexOf("/") + 1);
+const load = Module._load;
+if (allowed !== null) Module._load = function (request, parent, isMain) {
+  const name = request.replace(/^node:/, "");
+  if (!isMain && parent?.filename?.startsWith(folder) && !/^[./]/.test(name) && !allowed.includes(name.split("/")[0]) && !allowed.includes(name))
+    throw new Error(\`require of '\${request}' is not allowed; allowed are \${allowed.join(", ") || "none"}\`);
+  return load.apply(this, arguments);
+};
+process.argv.splice(1, 2, path);
+Module._load(path, null, true);
+`;
+
+/** The file of a program, and the command that runs it with its path and the JSON of its allowed imports. */
+const languages = {
+  python: { file: "main.py", command: ["python3", "-c", pythonRunner] },
+  javascript: { file: "main.js", command: ["node", "-e", nodeRunner, "--"] },
+  bash: { file: "main.sh", command: ["bash", "-c", 'exec bash "$0"'] },
+} as const;
+
+/**
+ * A sandbox that runs programs, each with the limits of its config.
+ *
+ * The sandbox is created by the first call, and deleted by `close`, at the end of the scope of `await using`, or by its `ttlSeconds`.
+ * What a program leaves, such as files, the next program finds: `reset` removes it, and a {@link SandboxPool} gives each user a
+ * sandbox without it. Safe for concurrent use.
+ */
+export class CodeSandbox {
+  readonly config: SandboxConfig;
+  /** The directory in which programs run. */
+  readonly workDir = workDir;
+  private made: Promise<CleanSandbox> | undefined;
+  private turn: Promise<unknown> = Promise.resolve();
+  private closed = false;
+
+  /** `client` defaults to the client of MODBOX_URL and MODBOX_API_TOKEN. */
+  constructor(
+    config: SandboxConfig = {},
+    private readonly client = new Modbox(),
+    made?: CleanSandbox,
+  ) {
+    const { language = "python" } = config;
+    if (!(language in languages)) throw new TypeError(`language is ${language}; it must be one of ${Object.keys(languages).join(", ")}`);
+    if (language === "bash" && config.allowedImports) throw new TypeError("allowedImports has no meaning for bash, which has no imports");
+    this.config = config;
+    this.made = made && Promise.resolve(made);
+  }
+
+  /** Creates the sandbox, unless it exists, and returns it when it runs. Throws code `conflict` after `close`, and after the release to a pool. */
+  async start(): Promise<Sandbox> {
+    return (await this.clean()).sandbox;
+  }
+
+  /**
+   * Runs a program to its end, and returns its output and how it ended. Programs run one after the other. A program that fails,
+   * exceeds a limit or runs out of time throws nothing. Throws an EndedError when the sandbox has ended, a ProgramNotFoundError
+   * when its image does not have the language.
+   */
+  async execute(code: string): Promise<ExecutionResult> {
+    const before = this.turn;
+    const run = async () => {
+      await before;
+      return this.run(await this.start(), code);
+    };
+    const running = run();
+    this.turn = running.catch(() => undefined);
+    return running;
+  }
+
+  /** Takes the sandbox back to its state after `start`: files, processes, environment, memory, network and ports. */
+  async reset(): Promise<void> {
+    await restoreClean(await this.clean(), this.config);
+  }
+
+  /** Deletes the sandbox; later calls of `execute` throw code `conflict`. */
+  async close(): Promise<void> {
+    const { made } = this;
+    this.retire();
+    const clean = await made?.catch(() => undefined);
+    await clean?.sandbox.delete();
+  }
+
+  /** @internal Makes the object unusable, and leaves the sandbox. */
+  retire(): void {
+    this.closed = true;
+    this.made = undefined;
+  }
+
+  /** @internal The sandbox with the checkpoint of its clean state. */
+  async clean(): Promise<CleanSandbox> {
+    if (this.closed) throw newError({ code: "conflict", message: "this CodeSandbox was closed, or released to its pool: make or acquire another" });
+    this.made ??= createClean(this.config, this.client).catch((err: unknown) => {
+      this.made = undefined; // the next call tries again
+      throw err;
+    });
+    return this.made;
+  }
+
+  /** Deletes the sandbox at the end of the scope of `await using`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  private async run(sandbox: Sandbox, code: string): Promise<ExecutionResult> {
+    const { language = "python", timeoutSeconds = 30, allowedImports = language === "python" ? pythonImports : null } = this.config;
+    const { file, command } = languages[language];
+    const path = `${workDir}/${file}`;
+    await sandbox.files.write(path, code);
+    const result = await sandbox.run([...command, path, JSON.stringify(allowedImports)], { cwd: workDir, timeoutSeconds, limits: limits(this.config) });
+    const { stdout, stderr, exitCode, timedOut, limitExceeded } = result;
+    return { stdout, stderr, exitCode, timedOut, limit: limitExceeded };
+  }
+}
+
+/** @internal A sandbox, and the checkpoint of its clean state. */
+export interface CleanSandbox {
+  sandbox: Sandbox;
+  checkpoint: string;
+}
+
+async function createClean(config: SandboxConfig, client: Modbox): Promise<CleanSandbox> {
+  const { maxMemoryMb = 256, image = "modbox/code-exec", env = {}, network = false, ttlSeconds = 900 } = config;
+  const resources = { memory: `${maxMemoryMb + spareMb}Mi` };
+  const sandbox = await Sandbox.create({ client, image, env, network: { enabled: network }, resources, ttlSeconds });
+  try {
+    await sandbox.files.mkdir(workDir);
+    return { sandbox, checkpoint: (await sandbox.checkpoints.create()).id };
+  } catch (err) {
+    await sandbox.delete().catch(() => undefined); // the first error counts
+    throw err;
+  }
+}
+
+/** @internal Takes a sandbox back to its checkpoint. Variables, network and ports are no part of a checkpoint. */
+export async function restoreClean({ sandbox, checkpoint }: CleanSandbox, { env = {}, network = false }: SandboxConfig): Promise<void> {
+  await sandbox.checkpoints.restore(checkpoint);
+  const { sandboxes } = sandbox.client;
+  const names = Object.keys(await sandboxes.updateEnv(sandbox.id, {}));
+  const changed = { ...Object.fromEntries(names.map((name) => [name, null])), ...env };
+  if (Object.keys(changed).length > 0) await sandboxes.updateEnv(sandbox.id, changed);
+  await sandboxes.setNetwork(sandbox.id, { enabled: network, ports: [] });
+}
+
+/** The limits of one execution. */
+function limits({ maxMemoryMb = 256, maxCpuSeconds, maxFileMb, maxProcesses }: SandboxConfig): ExecLimits {
+  return {
+    memory: `${maxMemoryMb}Mi`,
+    cpuSeconds: maxCpuSeconds,
+    fileSize: maxFileMb === undefined ? undefined : `${maxFileMb}Mi`,
+    processes: maxProcesses,
+  };
+}

@@ -1,0 +1,89 @@
+// CodeSandbox and SandboxPool, and the examples of docs/safety.md. Needs a server: MODBOX_URL and MODBOX_API_TOKEN.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { CodeSandbox, ModboxError, Sandbox, SandboxPool } from "modbox-sdk";
+
+const page = readFileSync(new URL("../../../../docs/safety.md", import.meta.url), "utf8");
+
+test("the examples of the page", async () => {
+  const examples = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map((m) => m[1]);
+  assert.equal(examples.length, 3);
+  const AsyncFunction = (async () => {}).constructor;
+  for (const example of examples) {
+    const printed = [];
+    const told = [...example.matchAll(/console\.log\(.*\); \/\/ (.*)$/gm)].map((m) => m[1]);
+    // Scopes of "await using" are closed by hand, for versions of Node.js without them.
+    const opened = [];
+    const body = example.replace(/^import .*$/gm, "").replace(/^await using (\w+) = (.*);$/gm, "const $1 = $2; opened.push($1);");
+    const shown = { log: (...values) => printed.push(values.map((v) => (typeof v === "object" ? JSON.stringify(v) : String(v).trim())).join(" ")) };
+    try {
+      await new AsyncFunction("Sandbox", "CodeSandbox", "SandboxPool", "console", "opened", body)(Sandbox, CodeSandbox, SandboxPool, shown, opened);
+    } finally {
+      await Promise.all(opened.map((o) => o[Symbol.asyncDispose]()));
+    }
+    const plain = (text) => text.replaceAll(/[" ]/g, "");
+    for (const line of told) assert.ok(printed.some((p) => plain(p) === plain(line)), `${JSON.stringify(printed)} has no ${line}`);
+  }
+});
+
+test("limits, time and imports", async () => {
+  const sandbox = new CodeSandbox({ allowedImports: null, maxMemoryMb: 64, maxCpuSeconds: 2, maxFileMb: 1, maxProcesses: 3, timeoutSeconds: 20 });
+  try {
+    const programs = {
+      memory: "x = bytearray(200 << 20)\nimport time; time.sleep(100)",
+      cpu: "while True: pass",
+      file_size: "open('/tmp/large', 'wb').write(bytes(2 << 20))",
+      processes: "import subprocess, time\nfor i in range(5): subprocess.Popen(['sleep', '100'])\ntime.sleep(100)",
+    };
+    for (const [limit, program] of Object.entries(programs)) {
+      const result = await sandbox.execute(program);
+      assert.deepEqual([result.limit, result.timedOut, result.exitCode !== 0], [limit, false, true], JSON.stringify(result));
+    }
+    assert.deepEqual(await sandbox.execute("print(6*7)"), { stdout: "42\n", stderr: "", exitCode: 0, timedOut: false, limit: undefined });
+  } finally {
+    await sandbox.close();
+  }
+  await assert.rejects(sandbox.execute("1"), /was closed/);
+  const js = new CodeSandbox({ language: "javascript", allowedImports: ["fs"], timeoutSeconds: 5 });
+  try {
+    const refused = await js.execute("require('child_process')");
+    assert.deepEqual([refused.exitCode, /require of 'child_process' is not allowed; allowed are fs/.test(refused.stderr)], [1, true], refused.stderr);
+    assert.equal((await js.execute("console.log(typeof require('fs').readFileSync)")).stdout, "function\n");
+    assert.equal((await js.execute("for (;;);")).timedOut, true);
+  } finally {
+    await js.close();
+  }
+  assert.throws(() => new CodeSandbox({ language: "cobol" }), TypeError);
+  assert.throws(() => new CodeSandbox({ language: "bash", allowedImports: [] }), TypeError);
+});
+
+test("a released sandbox is clean, and an ended one is replaced", async () => {
+  const pool = new SandboxPool(2);
+  try {
+    await pool.initialize({ allowedImports: null });
+    const first = await pool.acquire();
+    const second = await pool.acquire();
+    assert.equal(await pool.acquire(), undefined);
+    assert.deepEqual(pool.status(), { total: 2, available: 0, inUse: 2 });
+    const dirt = "import subprocess\nopen('/tmp/left', 'w').write('x')\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)";
+    assert.equal((await first.execute(dirt)).exitCode, 0);
+    const sandbox = await first.start();
+    await sandbox.url(8000);
+    await sandbox.client.sandboxes.updateEnv(sandbox.id, { LEFT: "1" });
+    await (await second.start()).delete();
+    await Promise.all([pool.release(first), pool.release(second)]);
+    assert.equal((await sandbox.run("ls /tmp/left; grep -ls sleep /proc/[0-9]*/comm; echo $LEFT")).stdout, "\n");
+    assert.deepEqual(await sandbox.ports.list().all(), []);
+    await assert.rejects(first.execute("1"), /released to its pool/);
+    await assert.rejects(pool.release(first), (err) => err instanceof ModboxError && err.code === "conflict");
+    for (const handle of [await pool.acquire(), await pool.acquire()]) {
+      assert.equal((await handle.execute("print(1)")).stdout, "1\n");
+      await pool.release(handle);
+    }
+    assert.deepEqual(pool.status(), { total: 2, available: 2, inUse: 0 });
+  } finally {
+    await pool.close();
+  }
+  assert.equal(await pool.acquire(), undefined);
+});
