@@ -24,6 +24,10 @@ type (
 	CodeError = wire.CodeError
 	// CodeEvent is an event of code under way.
 	CodeEvent = wire.CodeEvent
+	// CodeScan is the result of a scan of code.
+	CodeScan = wire.CodeScan
+	// Finding is a construct in code that deserves a look.
+	Finding = wire.Finding
 	// ContextOptions describe a context to make.
 	ContextOptions = wire.CreateContext
 )
@@ -50,6 +54,19 @@ type CodeOptions struct {
 
 func (o CodeOptions) body(code string) wire.RunCode {
 	return wire.RunCode{Code: code, Language: o.Language, ContextID: o.ContextID, TimeoutSeconds: int(seconds(o.Timeout))}
+}
+
+// Scan parses code by the interpreter in the sandbox, without running it, and returns the constructs
+// that deserve a look. language is python, also if it is empty, or javascript. allowed are the packages
+// that the code may import; nil allows all. Errors: as for Run; ProgramNotFound if the sandbox does not
+// have the interpreter.
+func (i *Interpreter) Scan(ctx context.Context, code, language string, allowed []string) (*CodeScan, error) {
+	body := wire.ScanCode{Code: code, Language: language}
+	if allowed != nil {
+		body.AllowedImports = &allowed
+	}
+	res := new(CodeScan)
+	return result(res, i.client.call(ctx, request{method: http.MethodPost, path: sandboxPath(i.ref, "code", "scan"), body: body}, res))
 }
 
 // Run runs code to its end. Code that fails is no error: look at Error of the result. When ctx ends

@@ -83,3 +83,25 @@ type Context struct {
 	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
 	Restarts  int       `json:"restarts" doc:"How often its interpreter was started again."`
 }
+
+// ScanCode is the body of POST /v1/sandboxes/{sandbox}/code/scan.
+type ScanCode struct {
+	Code           string    `json:"code" maxLength:"1048576" doc:"The code."`
+	Language       string    `json:"language,omitempty" enum:"python,javascript" doc:"python when omitted. The sandbox must have its interpreter."`
+	AllowedImports *[]string `json:"allowed_imports,omitempty" nullable:"false" maxItems:"1000" doc:"The packages that the code may import, by their top-level names; all when omitted."`
+}
+
+// CodeScan is the result of a scan of code.
+type CodeScan struct {
+	Findings  []Finding `json:"findings" nullable:"false" doc:"The constructs that deserve a look, by their places in the code; 200 at most."`
+	Truncated bool      `json:"truncated" doc:"There are more findings."`
+}
+
+// Finding is a construct in code that deserves a look.
+type Finding struct {
+	Line     int    `json:"line" doc:"Its line, from 1."`
+	Column   int    `json:"column" doc:"Its column, from 1."`
+	Rule     string `json:"rule" enum:"process,network,file_delete,eval,native,environment,import,syntax" doc:"What it does. import: it imports a package that is not allowed. syntax: the code cannot be parsed, and was not scanned."`
+	Severity string `json:"severity" enum:"high,medium,low" doc:"How much harm the rule's constructs can do."`
+	Reason   string `json:"reason" doc:"What was found, for people."`
+}

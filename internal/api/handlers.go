@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/modbox/modbox/internal/api/accounts"
 	"github.com/modbox/modbox/internal/api/audits"
+	"github.com/modbox/modbox/internal/api/codescan"
 	"github.com/modbox/modbox/internal/api/executions"
 	"github.com/modbox/modbox/internal/api/files"
 	"github.com/modbox/modbox/internal/api/images"
@@ -47,6 +48,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&executions.Executions{Service: s.executions, Sandboxes: d.Service, Ping: cfg.Ping},
 		&executions.Streams{Service: s.executions},
 		&runcode.Routes{Code: code.New(s.guest), Timeout: timeouts.Of, Ping: cfg.Ping},
+		&codescan.Routes{Guest: s.guest},
 		&files.Files{Guest: s.guest, Ping: cfg.Ping},
 		&files.Archives{Guest: s.guest},
 		&snapshots.Snapshots{Service: s.snapshots},

@@ -43,6 +43,7 @@ var needs = map[string]account.Permission{
 	"PATCH /v1/sandboxes/{sandbox}/env":                             account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/code":                             account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/code/stream":                      account.SandboxesWrite,
+	"POST /v1/sandboxes/{sandbox}/code/scan":                        account.SandboxesWrite,
 	"GET /v1/sandboxes/{sandbox}/contexts":                          account.SandboxesRead,
 	"POST /v1/sandboxes/{sandbox}/contexts":                         account.SandboxesWrite,
 	"DELETE /v1/sandboxes/{sandbox}/contexts/{context}":             account.SandboxesWrite,

@@ -53,6 +53,8 @@ CLASSES = {
     "OutputStream": "",
     "Execution": "",
     "CodeError": "",
+    "Finding": "",
+    "CodeScan": "",
     "Context": "CodeContext",
     "Checkpoint": "",
     "Snapshot": "",

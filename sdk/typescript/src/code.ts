@@ -9,7 +9,7 @@ import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { CodeContext, CodeError } from "./schemas.js";
+import type { CodeContext, CodeError, CodeScan } from "./schemas.js";
 
 /** The server's default for code without a timeout. */
 const defaultCodeSeconds = 60;
@@ -22,6 +22,14 @@ export interface RunCodeOptions extends CallOptions {
   contextId?: string | undefined;
   /** Seconds until the code is interrupted; the server's default, 60, when omitted. */
   timeoutSeconds?: number | undefined;
+}
+
+/** How code is scanned. */
+export interface ScanCodeOptions extends CallOptions {
+  /** Default `python`. */
+  language?: "python" | "javascript" | undefined;
+  /** The packages that the code may import, by their top-level names; all when omitted. */
+  allowedImports?: readonly string[] | undefined;
 }
 
 /** The interpreter of a new context. */
@@ -244,6 +252,13 @@ export async function runCode(http: HTTP, ref: string, code: string, options: Ru
 }
 
 /** Runs code and gives its events; ending the iteration early interrupts the code. */
+export async function scanCode(http: HTTP, ref: string, code: string, options: ScanCodeOptions): Promise<CodeScan> {
+  const { signal, language, allowedImports } = options;
+  const json: wire.ScanCode = { code, language, allowed_imports: allowedImports && [...allowedImports] };
+  const w = await http.json<wire.CodeScan>({ method: "POST", path: sandboxPath(ref, "/code/scan"), json, signal, repeatable: true });
+  return schemas.codeScan(w);
+}
+
 export async function* runCodeStream(http: HTTP, ref: string, code: string, options: RunCodeOptions): AsyncGenerator<CodeEvent, void, undefined> {
   const response = await http.raw({
     method: "POST",

@@ -1,7 +1,7 @@
 import { Modbox } from "./client.js";
 import { newError } from "./errors.js";
 import { Sandbox } from "./sandbox.js";
-import type { ExecLimits } from "./schemas.js";
+import type { ExecLimits, Finding } from "./schemas.js";
 import type { LimitName } from "./types.js";
 
 /** How code runs: its language, limits and imports. */
@@ -17,6 +17,10 @@ export interface SandboxConfig {
    * `re`, for other languages null. Not for `bash`.
    */
   allowedImports?: readonly string[] | null | undefined;
+  /** Whether programs are scanned before they run: `warn` gives the result the findings, `block` runs no program with findings. Default `off`; not for `bash`. */
+  scan?: "off" | "warn" | "block" | undefined;
+  /** The rules whose findings count; default all. */
+  scanRules?: readonly Finding["rule"][] | undefined;
   /** The processor time of the program with all its processes. */
   maxCpuSeconds?: number | undefined;
   /** The size of each file that the program writes. */
@@ -42,6 +46,10 @@ export interface ExecutionResult {
   timedOut: boolean;
   /** The limit that it exceeded, and that ended it. */
   limit: LimitName | undefined;
+  /** The findings of the scan before it ran. */
+  findings: Finding[];
+  /** It did not run, because of its findings; `exitCode` is 1 then. */
+  blocked: boolean;
 }
 
 /** The directory in which code runs. */
@@ -124,6 +132,7 @@ export class CodeSandbox {
     const { language = "python" } = config;
     if (!(language in languages)) throw new TypeError(`language is ${language}; it must be one of ${Object.keys(languages).join(", ")}`);
     if (language === "bash" && config.allowedImports) throw new TypeError("allowedImports has no meaning for bash, which has no imports");
+    if (language === "bash" && (config.scan ?? "off") !== "off") throw new TypeError("programs in bash cannot be scanned: leave scan off");
     this.config = config;
     this.made = made && Promise.resolve(made);
   }
@@ -184,13 +193,20 @@ export class CodeSandbox {
   }
 
   private async run(sandbox: Sandbox, code: string): Promise<ExecutionResult> {
-    const { language = "python", timeoutSeconds = 30, allowedImports = language === "python" ? pythonImports : null } = this.config;
+    const { language = "python", timeoutSeconds = 30, allowedImports = language === "python" ? pythonImports : null, scan = "off", scanRules } = this.config;
+    let findings: Finding[] = [];
+    if (scan !== "off" && language !== "bash") {
+      const found = await sandbox.scanCode(code, { language, allowedImports: allowedImports ?? undefined });
+      // A program that was not scanned, or not completely, counts in any case.
+      findings = found.findings.filter((f) => !scanRules || scanRules.includes(f.rule) || f.rule === "syntax" || found.truncated);
+      if (findings.length > 0 && scan === "block") return blocked(findings);
+    }
     const { file, command } = languages[language];
     const path = `${workDir}/${file}`;
     await sandbox.files.write(path, code);
     const result = await sandbox.run([...command, path, JSON.stringify(allowedImports)], { cwd: workDir, timeoutSeconds, limits: limits(this.config) });
     const { stdout, stderr, exitCode, timedOut, limitExceeded } = result;
-    return { stdout, stderr, exitCode, timedOut, limit: limitExceeded };
+    return { stdout, stderr, exitCode, timedOut, limit: limitExceeded, findings, blocked: false };
   }
 }
 
@@ -211,6 +227,13 @@ async function createClean(config: SandboxConfig, client: Modbox): Promise<Clean
     await sandbox.delete().catch(() => undefined); // the first error counts
     throw err;
   }
+}
+
+/** The result of a program that does not run. */
+function blocked(findings: Finding[]): ExecutionResult {
+  const lines = findings.map((f) => `line ${f.line}, column ${f.column}: ${f.rule}: ${f.reason}`);
+  const stderr = ["The program was not run:", ...lines, ""].join("\n");
+  return { stdout: "", stderr, exitCode: 1, timedOut: false, limit: undefined, findings, blocked: true };
 }
 
 /** @internal Takes a sandbox back to its checkpoint. Variables, network and ports are no part of a checkpoint. */

@@ -5,7 +5,7 @@ export { SandboxPool, type PoolStatus } from "./sandboxpool.js";
 export type { TextCallback } from "./output.js";
 export type { SandboxFiles } from "./sandboxfiles.js";
 export type { SandboxCheckpoints, SandboxContexts, SandboxPorts } from "./bound.js";
-export { CodeOutput, CodeResult, type CodeEvent, type CodeStatus, type Contexts, type CreateContextOptions, type RunCodeOptions } from "./code.js";
+export { CodeOutput, CodeResult, type CodeEvent, type CodeStatus, type Contexts, type CreateContextOptions, type RunCodeOptions, type ScanCodeOptions } from "./code.js";
 export { Modbox, type AcceptInvitationOptions, type LoginOptions, type ModboxOptions, type ModboxOptions as ModboxClientOptions } from "./client.js";
 export { ModboxClient } from "./modboxclient.js";
 export type { OnSession, UserSession } from "./credentials.js";
@@ -77,6 +77,7 @@ export type {
   Cause,
   Checkpoint,
   CodeContext,
+  CodeScan,
   CodeError,
   CommandOptions,
   CreateRegistryOptions,
@@ -90,6 +91,7 @@ export type {
   ExecutionOptions,
   ExecutionState,
   FileInfo,
+  Finding,
   ForkOptions,
   Identity,
   Image,

@@ -705,6 +705,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{sandbox}/code/scan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Scan code without running it
+         * @description Parses code by the interpreter in the sandbox, and answers the constructs that deserve a look: processes, network, deleted files, evaluated code, native code, environment variables, imports that are not allowed. The scan catches mistakes and is no boundary: code can hide what it does.
+         */
+        post: operations["scan-code"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{sandbox}/code/stream": {
         parameters: {
             query?: never;
@@ -2299,6 +2319,13 @@ export interface components {
             /** @description There was more output than a run may have (16 MiB); the rest was dropped. */
             truncated: boolean;
         };
+        /** @description The result of a scan of code. */
+        CodeScan: {
+            /** @description The constructs that deserve a look, by their places in the code; 200 at most. */
+            findings: components["schemas"]["Finding"][];
+            /** @description There are more findings. */
+            truncated: boolean;
+        };
         /** @description An interpreter that keeps its state between runs of code. */
         Context: {
             /** @description The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids. */
@@ -2989,6 +3016,31 @@ export interface components {
             items: components["schemas"]["FileInfo"][];
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
+        };
+        /** @description A construct in code that deserves a look. */
+        Finding: {
+            /**
+             * Format: int64
+             * @description Its line, from 1.
+             */
+            line: number;
+            /**
+             * Format: int64
+             * @description Its column, from 1.
+             */
+            column: number;
+            /**
+             * @description What it does. import: it imports a package that is not allowed. syntax: the code cannot be parsed, and was not scanned.
+             * @enum {string}
+             */
+            rule: "process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax";
+            /**
+             * @description How much harm the rule's constructs can do.
+             * @enum {string}
+             */
+            severity: "high" | "medium" | "low";
+            /** @description What was found, for people. */
+            reason: string;
         };
         /** @description The body of POST /v1/snapshot-builds/{build}/finish. */
         FinishSnapshotBuild: {
@@ -4058,6 +4110,18 @@ export interface components {
             items: components["schemas"]["Sandbox"][];
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
+        };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/code/scan. */
+        ScanCode: {
+            /** @description The code. */
+            code: string;
+            /**
+             * @description python when omitted. The sandbox must have its interpreter.
+             * @enum {string}
+             */
+            language?: "python" | "javascript";
+            /** @description The packages that the code may import, by their top-level names; all when omitted. */
+            allowed_imports?: string[];
         };
         /** @description The pair of tokens that a session has. */
         SessionTokens: {
@@ -6460,6 +6524,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CodeResult"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "scan-code": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScanCode"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CodeScan"];
                 };
             };
             /** @description An error */

@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { SandboxCheckpoints, SandboxContexts, SandboxPorts, contextId } from "./bound.js";
 import { Modbox } from "./client.js";
-import { CodeResult, type CodeOutput } from "./code.js";
+import { CodeResult, type CodeOutput, type ScanCodeOptions } from "./code.js";
 import { Commands, type RunOptions } from "./commands.js";
 import { TimeoutError, newError } from "./errors.js";
 import { maxWaitSeconds } from "./limits.js";
@@ -12,6 +12,7 @@ import { endedError } from "./sandboxes.js";
 import type { CallOptions, CommandResult, ListSandboxesOptions } from "./types.js";
 import type {
   CodeContext,
+  CodeScan,
   CreateSandboxOptions,
   CreateSnapshotOptions,
   ForkOptions,
@@ -189,6 +190,14 @@ export class Sandbox {
       if (event.type === "result") await onResult?.(event.result);
     }
     return result;
+  }
+
+  /**
+   * Parses code in the sandbox, without running it, and returns the constructs that deserve a look. A scan catches mistakes; code can
+   * hide what it does. Throws a ProgramNotFoundError if the sandbox does not have the language's interpreter.
+   */
+  scanCode(code: string, options: ScanCodeOptions = {}): Promise<CodeScan> {
+    return this.client.sandboxes.scanCode(this.id, code, options);
   }
 
   /**

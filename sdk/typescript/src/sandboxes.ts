@@ -2,7 +2,7 @@
 import { fromBase64 } from "./base64.js";
 import { Checkpoints } from "./checkpoints.js";
 import * as schemas from "./schemas.js";
-import { Contexts, runCode, runCodeStream, type CodeEvent, type CodeResult, type RunCodeOptions } from "./code.js";
+import { Contexts, runCode, runCodeStream, scanCode, type CodeEvent, type CodeResult, type RunCodeOptions, type ScanCodeOptions } from "./code.js";
 import { EndedError, SandboxFailedError, newError, type ErrorCode } from "./errors.js";
 import { decodeResult, readEvents } from "./exec.js";
 import { encodeExecution } from "./executions.js";
@@ -17,7 +17,7 @@ import { waitForQuota } from "./quotawait.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
 import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, WaitOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { Cause, CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
+import type { Cause, CodeScan, CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
 
 /** The server's own default and its slack for a command's end. */
 const defaultExecSeconds = 60;
@@ -260,6 +260,14 @@ export class Sandboxes {
   /** As {@link runCode}, and gives events as they happen; the last one is `end`. Leaving the loop interrupts the code. */
   runCodeStream(ref: string, code: string, options: RunCodeOptions = {}): AsyncGenerator<CodeEvent, void, undefined> {
     return runCodeStream(this.http, ref, code, options);
+  }
+
+  /**
+   * Parses code in the sandbox, without running it, and returns the constructs that deserve a look. A scan catches mistakes; code can
+   * hide what it does. Throws a ProgramNotFoundError if the sandbox does not have the language's interpreter.
+   */
+  scanCode(ref: string, code: string, options: ScanCodeOptions = {}): Promise<CodeScan> {
+    return scanCode(this.http, ref, code, options);
   }
 
   /** Lists what happened to a sandbox, oldest first unless asked otherwise. */

@@ -873,6 +873,45 @@ export function codeError(w: Wire["CodeError"]): CodeError {
   };
 }
 
+/** A construct in code that deserves a look. */
+export interface Finding {
+  /** Its line, from 1. */
+  line: number;
+  /** Its column, from 1. */
+  column: number;
+  /** What it does. import: it imports a package that is not allowed. syntax: the code cannot be parsed, and was not scanned. */
+  rule: "process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax";
+  /** How much harm the rule's constructs can do. */
+  severity: "high" | "medium" | "low";
+  /** What was found, for people. */
+  reason: string;
+}
+
+export function finding(w: Wire["Finding"]): Finding {
+  return {
+    line: w.line,
+    column: w.column,
+    rule: w.rule,
+    severity: w.severity,
+    reason: w.reason,
+  };
+}
+
+/** The result of a scan of code. */
+export interface CodeScan {
+  /** The constructs that deserve a look, by their places in the code; 200 at most. */
+  findings: Finding[];
+  /** There are more findings. */
+  truncated: boolean;
+}
+
+export function codeScan(w: Wire["CodeScan"]): CodeScan {
+  return {
+    findings: w.findings.map(finding),
+    truncated: w.truncated,
+  };
+}
+
 /** A saved state of a sandbox. */
 export interface Checkpoint {
   /** Its identifier. */

@@ -20,7 +20,7 @@ const schemas = document.components.schemas;
 const answers = {
   Cause: "", PublishedPort: "", PortLink: "", SandboxNetwork: "", Sandbox: "SandboxInfo", FileInfo: "", SnapshotFile: "", SnapshotDownload: "", Event: "SandboxEvent",
   Stats: "", Usage: "", Image: "", SandboxImage: "", PrunedImage: "", PrunedImages: "", Requirements: "", Runtime: "", InvalidAptPackage: "",
-  ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "",
+  ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Finding: "", CodeScan: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "",
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
 };

@@ -15,7 +15,7 @@ from ._codesandbox import ExecutionResult, SandboxConfig
 from ._output import OutputChunk
 from ._pages import AsyncPage, AsyncPages, Page
 from ._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress
-from ._schemas import BuildImageOptions, SnapshotDownload, SnapshotFile
+from ._schemas import BuildImageOptions, CodeScan, Finding, SnapshotDownload, SnapshotFile
 from .aio import AsyncCodeSandbox, AsyncCommand, AsyncModbox, AsyncModboxClient, AsyncSandbox, AsyncSandboxPool
 from .audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
 from .builds import BuildError, BuildEvent, PullEvent
@@ -145,6 +145,7 @@ __all__ = [
     "CodeOutput",
     "CodeResult",
     "CodeSandbox",
+    "CodeScan",
     "Command",
     "CommandError",
     "ConflictError",
@@ -165,6 +166,7 @@ __all__ = [
     "FileEvent",
     "FileInfo",
     "FileNotFoundError",
+    "Finding",
     "Forked",
     "HttpxTransport",
     "Identity",

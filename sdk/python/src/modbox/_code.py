@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from ._calls import DEFAULT_EXEC_SECONDS, WAIT_SLACK_SECONDS, Call, Listing, _body, _into, _load, _nothing, _raw, _segment, listing, sandbox_path
-from ._schemas import CodeContext
+from ._calls import DEFAULT_EXEC_SECONDS, WAIT_SLACK_SECONDS, Call, Listing, _body, _into, _load, _nothing, _raw, _segment, listed, listing, sandbox_path
+from ._schemas import CodeContext, CodeScan
 from .code import CodeEvent, CodeResult, code_event
 from .errors import new_error
 
@@ -25,6 +25,13 @@ def run(ref: str, body: Dict[str, Any]) -> Call[CodeResult]:
 
 def stream(ref: str, body: Dict[str, Any]) -> Call[bytes]:
     return Call("POST", sandbox_path(ref, "/code/stream"), _raw, repeatable=False, json=body, timeout=None)
+
+
+def scan(ref: str, code: str, language: Optional[str], allowed_imports: Optional[Sequence[str]]) -> Call[CodeScan]:
+    if not isinstance(code, str):
+        raise TypeError(f"code is a str, not {type(code).__name__}")
+    body = _body(code=code, language=language, allowed_imports=listed(allowed_imports))
+    return Call("POST", sandbox_path(ref, "/code/scan"), _into(CodeScan), repeatable=True, json=body)
 
 
 class CodeReader:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
-from ._schemas import ExecLimits, Resources
+from ._schemas import CodeScan, ExecLimits, Finding, Resources
 from .models import ExecResult, LimitName
 
 #: The directory in which code runs.
@@ -77,6 +77,11 @@ class SandboxConfig:
     #: The packages that the program itself may import: their top-level names. None allows all. The default holds for
     #: Python; for other languages the default is None. Not for ``bash``.
     allowed_imports: Optional[Sequence[str]] = field(default_factory=lambda: list(_PYTHON_IMPORTS))
+    #: Whether programs are scanned before they run: ``off``; ``warn``: the result has the findings; ``block``: a program
+    #: with findings does not run. Not for ``bash``.
+    scan: Literal["off", "warn", "block"] = "off"
+    #: The rules whose findings count; None is all rules.
+    scan_rules: Optional[Sequence[str]] = None
     #: The processor time of the program with all its processes.
     max_cpu_seconds: Optional[int] = None
     #: The size of each file that the program writes.
@@ -101,6 +106,10 @@ class SandboxConfig:
             self.allowed_imports = None
         if self.language == "bash" and self.allowed_imports is not None:
             raise ValueError("allowed_imports has no meaning for bash, which has no imports")
+        if self.scan not in ("off", "warn", "block"):
+            raise ValueError(f"scan is {self.scan!r}; it must be off, warn or block")
+        if self.language == "bash" and self.scan != "off":
+            raise ValueError("programs in bash cannot be scanned: leave scan off")
 
     def limits(self) -> ExecLimits:
         """The limits of one execution."""
@@ -140,7 +149,25 @@ class ExecutionResult:
     timed_out: bool = False
     #: The limit that it exceeded, and that ended it.
     limit: Optional[LimitName] = None
+    #: The findings of the scan before it ran.
+    findings: List[Finding] = field(default_factory=list)
+    #: It did not run, because of its findings; ``exit_code`` is 1 then.
+    blocked: bool = False
 
 
-def execution_result(r: ExecResult[str]) -> ExecutionResult:
-    return ExecutionResult(stdout=r.stdout, stderr=r.stderr, exit_code=r.exit_code, timed_out=r.timed_out, limit=r.limit_exceeded)
+def execution_result(r: ExecResult[str], findings: List[Finding]) -> ExecutionResult:
+    return ExecutionResult(
+        stdout=r.stdout, stderr=r.stderr, exit_code=r.exit_code, timed_out=r.timed_out, limit=r.limit_exceeded, findings=findings
+    )
+
+
+def counted(config: SandboxConfig, scan: CodeScan) -> List[Finding]:
+    """The findings of a scan that count. A program that was not scanned, or not completely, counts in any case."""
+    rules = config.scan_rules
+    return [f for f in scan.findings if rules is None or f.rule in rules or f.rule == "syntax" or scan.truncated]
+
+
+def blocked_result(findings: List[Finding]) -> ExecutionResult:
+    """The result of a program that does not run."""
+    lines = [f"line {f.line}, column {f.column}: {f.rule}: {f.reason}" for f in findings]
+    return ExecutionResult(stderr="\n".join(["The program was not run:", *lines, ""]), exit_code=1, findings=findings, blocked=True)

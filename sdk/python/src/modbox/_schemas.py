@@ -550,6 +550,33 @@ class CodeError:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A construct in code that deserves a look."""
+
+    #: Its line, from 1.
+    line: int = 0
+    #: Its column, from 1.
+    column: int = 0
+    #: What it does. import: it imports a package that is not allowed. syntax: the code cannot be parsed, and was not
+    #: scanned.
+    rule: Literal["process", "network", "file_delete", "eval", "native", "environment", "import", "syntax"] = _required()
+    #: How much harm the rule's constructs can do.
+    severity: Literal["high", "medium", "low"] = _required()
+    #: What was found, for people.
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CodeScan:
+    """The result of a scan of code."""
+
+    #: The constructs that deserve a look, by their places in the code; 200 at most.
+    findings: List[Finding] = _by(_list(Finding), default_factory=list)
+    #: There are more findings.
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
 class CodeContext:
     """An interpreter that keeps its state between runs of code."""
 

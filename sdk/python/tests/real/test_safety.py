@@ -59,7 +59,7 @@ SEARCH = "ls /tmp/left /tmp/code /usr/local/bin/python3 2>/dev/null; grep -ls sl
 
 class SafetyTest(unittest.TestCase):
     def test_examples_of_the_page(self):
-        self.assertEqual(len(EXAMPLES), 3)
+        self.assertEqual(len(EXAMPLES), 4)
         for i, example in enumerate(EXAMPLES):
             with self.subTest(i + 1):
                 printed = []
@@ -111,6 +111,26 @@ class SafetyTest(unittest.TestCase):
         for wrong in ({"language": "cobol"}, {"language": "bash", "allowed_imports": ["os"]}):
             with self.assertRaises(ValueError):
                 SandboxConfig(**wrong)
+
+    def test_programs_are_scanned_before_they_run(self):
+        code = "import math\nfrom os import system as run\nrun('true')\n"
+        with CodeSandbox(SandboxConfig(scan="block")) as sandbox:
+            refused = sandbox.execute("print(1)\n" + code)
+            self.assertEqual((refused.blocked, refused.exit_code, refused.stdout), (True, 1, ""))
+            self.assertEqual([(f.line, f.column, f.rule, f.severity) for f in refused.findings], [(3, 1, "import", "high"), (4, 1, "process", "high")])
+            self.assertIn("line 3, column 1: import: imports os, which is not allowed", refused.stderr)
+            self.assertEqual([f.rule for f in sandbox.execute("x = (").findings], ["syntax"])
+            self.assertEqual(sandbox.execute("import math; print(math.pi > 3)"), ExecutionResult("True\n"))
+            deep = sandbox.execute("x = " + "(" * 5000 + ")" * 5000)
+            self.assertEqual([f.rule for f in deep.findings], ["syntax"])
+            every = "import ctypes, socket, os, shutil\nos.environ['A']\nshutil.rmtree('x')\neval('1')\n__import__('pty')\nimportlib.import_module(x)\n"
+            scan = sandbox.sandbox.scan_code(every)
+            self.assertEqual([f.rule for f in scan.findings], ["native", "network", "environment", "file_delete", "eval", "process", "eval"])
+        with CodeSandbox(SandboxConfig(scan="warn", scan_rules=["process"], allowed_imports=None)) as sandbox:
+            result = sandbox.execute(code + "print('ran')")
+            self.assertEqual((result.stdout, [f.rule for f in result.findings], result.blocked), ("ran\n", ["process"], False))
+        with self.assertRaises(ValueError):
+            SandboxConfig(language="bash", scan="warn")
 
     def test_a_released_sandbox_is_clean(self):
         with SandboxPool(pool_size=1) as pool:

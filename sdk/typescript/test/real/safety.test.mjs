@@ -8,7 +8,7 @@ const page = readFileSync(new URL("../../../../docs/safety.md", import.meta.url)
 
 test("the examples of the page", async () => {
   const examples = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map((m) => m[1]);
-  assert.equal(examples.length, 3);
+  assert.equal(examples.length, 4);
   const AsyncFunction = (async () => {}).constructor;
   for (const example of examples) {
     const printed = [];
@@ -40,7 +40,7 @@ test("limits, time and imports", async () => {
       const result = await sandbox.execute(program);
       assert.deepEqual([result.limit, result.timedOut, result.exitCode !== 0], [limit, false, true], JSON.stringify(result));
     }
-    assert.deepEqual(await sandbox.execute("print(6*7)"), { stdout: "42\n", stderr: "", exitCode: 0, timedOut: false, limit: undefined });
+    assert.deepEqual(await sandbox.execute("print(6*7)"), { stdout: "42\n", stderr: "", exitCode: 0, timedOut: false, limit: undefined, findings: [], blocked: false });
   } finally {
     await sandbox.close();
   }
@@ -56,6 +56,22 @@ test("limits, time and imports", async () => {
   }
   assert.throws(() => new CodeSandbox({ language: "cobol" }), TypeError);
   assert.throws(() => new CodeSandbox({ language: "bash", allowedImports: [] }), TypeError);
+});
+
+test("programs are scanned before they run", async () => {
+  const js = new CodeSandbox({ language: "javascript", scan: "block", scanRules: ["process"] });
+  try {
+    const refused = await js.execute("console.log(1);\nrequire('node:child_process').execSync('true');");
+    assert.deepEqual([refused.blocked, refused.exitCode, refused.stdout], [true, 1, ""]);
+    assert.deepEqual(refused.findings, [{ line: 2, column: 1, rule: "process", severity: "high", reason: "imports node:child_process" }]);
+    const run = await js.execute("console.log(typeof process.env)");
+    assert.deepEqual([run.blocked, run.stdout, run.findings], [false, "object\n", []]);
+    const all = await (await js.start()).scanCode("import net from 'net'; fetch('x'); process.env.A; eval('1'); fs.rmSync('a')", { language: "javascript", allowedImports: [] });
+    assert.deepEqual(all.findings.map((f) => f.rule), ["import", "network", "network", "environment", "eval", "file_delete"]);
+  } finally {
+    await js.close();
+  }
+  assert.throws(() => new CodeSandbox({ language: "bash", scan: "warn" }), TypeError);
 });
 
 test("a released sandbox is clean, and an ended one is replaced", async () => {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import AsyncGenerator, Mapping, Optional, Union
+from typing import AsyncGenerator, Mapping, Optional, Sequence, Union
 
 from .. import _code as calls
 from .._code import CodeReader
 from .._pages import AsyncPages
-from .._schemas import CodeContext
+from .._schemas import CodeContext, CodeScan
 from ..code import CodeEvent, CodeResult
 from .requester import AsyncRequester
 
@@ -62,6 +62,17 @@ class AsyncCode:
         finally:
             await chunks.aclose()
         reader.end()
+
+    async def scan_code(
+        self, ref: str, code: str, *, language: Optional[str] = None, allowed_imports: Optional[Sequence[str]] = None
+    ) -> CodeScan:
+        """Parses code in the sandbox, without running it, and returns the constructs that deserve a look.
+
+        ``language`` is ``python`` (the default) or ``javascript``; ``allowed_imports`` are the packages that the code may
+        import, all when omitted. A scan catches mistakes; code can hide what it does. Raises ProgramNotFoundError if
+        the sandbox does not have the language's interpreter.
+        """
+        return await self._requester.perform(calls.scan(ref, code, language, allowed_imports))
 
 
 class AsyncContexts:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Dict, List, Optional, Type
 
-from .._codesandbox import WORK_DIR, ExecutionResult, SandboxConfig, execution_result
+from .._codesandbox import WORK_DIR, ExecutionResult, SandboxConfig, blocked_result, counted, execution_result
 from .._locks import AsyncLock
+from .._schemas import Finding
 from ..errors import ModboxError, new_error
 from .client import AsyncModbox
 from .sandbox import AsyncSandbox
@@ -60,12 +61,18 @@ class AsyncCodeSandbox:
         """
         sandbox = await self.start()
         path, command = self.config.program()
+        findings: List[Finding] = []
+        if self.config.scan != "off":
+            scan = await sandbox.scan_code(code, language=self.config.language, allowed_imports=self.config.allowed_imports)
+            findings = counted(self.config, scan)
+            if findings and self.config.scan == "block":
+                return blocked_result(findings)
         async with self._turn:
             await sandbox.files.write(path, code)
             result = await sandbox.run(
                 command, cwd=WORK_DIR, timeout_seconds=self.config.timeout_seconds, limits=self.config.limits()
             )
-        return execution_result(result)
+        return execution_result(result, findings)
 
     async def reset(self) -> None:
         """Takes the sandbox back to its state after ``start``: files, processes, environment, memory, network and ports."""

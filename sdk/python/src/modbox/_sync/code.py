@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Generator, Mapping, Optional, Union
+from typing import Generator, Mapping, Optional, Sequence, Union
 
 from .. import _code as calls
 from .._code import CodeReader
 from .._pages import Page
-from .._schemas import CodeContext
+from .._schemas import CodeContext, CodeScan
 from ..code import CodeEvent, CodeResult
 from .requester import Requester
 
@@ -63,6 +63,17 @@ class Code:
         finally:
             chunks.close()
         reader.end()
+
+    def scan_code(
+        self, ref: str, code: str, *, language: Optional[str] = None, allowed_imports: Optional[Sequence[str]] = None
+    ) -> CodeScan:
+        """Parses code in the sandbox, without running it, and returns the constructs that deserve a look.
+
+        ``language`` is ``python`` (the default) or ``javascript``; ``allowed_imports`` are the packages that the code may
+        import, all when omitted. A scan catches mistakes; code can hide what it does. Raises ProgramNotFoundError if
+        the sandbox does not have the language's interpreter.
+        """
+        return self._requester.perform(calls.scan(ref, code, language, allowed_imports))
 
 
 class Contexts:

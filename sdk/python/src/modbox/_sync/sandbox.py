@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Type, Union
 from .._default import default_client
 from .._output import Callback, tell
 from .._pages import Page
-from .._schemas import CodeContext, CreateOptions, Event, ExecLimits, PortAccess, SandboxInfo, SandboxState, Snapshot
+from .._schemas import CodeContext, CodeScan, CreateOptions, Event, ExecLimits, PortAccess, SandboxInfo, SandboxState, Snapshot
 from .._stateful import Memory
 from ..code import CodeCollector, CodeOutput, CodeResult
 from ..errors import EndedError, SandboxFailedError, TimeoutError, new_error
@@ -299,6 +299,17 @@ class Sandbox:
         finally:
             events.close()
         return collector.result()
+
+    def scan_code(
+        self, code: str, *, language: Optional[str] = None, allowed_imports: Optional[Sequence[str]] = None
+    ) -> CodeScan:
+        """Parses code in the sandbox, without running it, and returns the constructs that deserve a look.
+
+        ``language`` is ``python`` (the default) or ``javascript``; ``allowed_imports`` are the packages that the code may
+        import, all when omitted. A scan catches mistakes; code can hide what it does. Raises ProgramNotFoundError if
+        the sandbox does not have the language's interpreter.
+        """
+        return self.client.sandboxes.scan_code(self.id, code, language=language, allowed_imports=allowed_imports)
 
     def url(self, port: int, *, access: Optional[PortAccess] = None) -> str:
         """Publishes a port, unless it is published, and returns its URL, which leads to this port and to nothing else.

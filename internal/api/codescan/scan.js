@@ -1,0 +1,89 @@
+// Finds constructs in JavaScript code that deserve a look, with the parser that is part of Node.js. Reads
+// {"code", "allowed"} and writes {"findings"}, as JSON.
+'use strict';
+const { parse } = require('internal/deps/acorn/acorn/dist/acorn');
+const { readFileSync } = require('fs');
+
+const { code, allowed } = JSON.parse(readFileSync(0, 'utf8'));
+const findings = [];
+const modules = {
+  child_process: 'process', cluster: 'process', worker_threads: 'process',
+  net: 'network', http: 'network', https: 'network', http2: 'network', dgram: 'network', tls: 'network', dns: 'network', inspector: 'network',
+  'dns/promises': 'network', undici: 'network', axios: 'network', 'node-fetch': 'network', ws: 'network', got: 'network',
+  vm: 'eval', repl: 'eval',
+};
+const globals = { fetch: 'network', WebSocket: 'network', XMLHttpRequest: 'network', EventSource: 'network', eval: 'eval', Function: 'eval' };
+const deletes = new Set(['unlink', 'unlinkSync', 'rm', 'rmSync', 'rmdir', 'rmdirSync', 'truncate', 'truncateSync']);
+
+const add = (node, rule, reason) => findings.push({ line: node.loc.start.line, column: node.loc.start.column + 1, rule, reason });
+const text = (node) => {
+  if (node?.type === 'Literal' && typeof node.value === 'string') return node.value;
+  if (node?.type === 'TemplateLiteral' && node.expressions.length === 0) return node.quasis[0].value.cooked;
+  return undefined;
+};
+const imported = (node, source) => {
+  const name = text(source);
+  if (name === undefined) return add(node, 'eval', 'imports a module whose name is not constant');
+  const bare = name.replace(/^node:/, '');
+  const top = bare.startsWith('@') ? bare.split('/').slice(0, 2).join('/') : bare.split('/')[0];
+  if (allowed !== null && !/^[./]/.test(bare) && !allowed.includes(top) && !allowed.includes(bare)) add(node, 'import', `imports ${name}, which is not allowed`);
+  if (modules[bare]) add(node, modules[bare], `imports ${name}`);
+  if (bare.endsWith('.node')) add(node, 'native', `loads ${name}`);
+};
+const property = (node) => (node.computed ? text(node.property) : node.property.name);
+
+const visit = (node) => {
+  switch (node.type) {
+    case 'ImportDeclaration':
+    case 'ImportExpression':
+      imported(node, node.source);
+      break;
+    case 'ExportNamedDeclaration':
+    case 'ExportAllDeclaration':
+      if (node.source) imported(node, node.source);
+      break;
+    case 'CallExpression':
+    case 'NewExpression': {
+      const { callee } = node;
+      if (callee.type === 'Identifier' && callee.name === 'require') imported(node, node.arguments[0]);
+      else if (callee.type === 'Identifier' && Object.hasOwn(globals, callee.name)) add(node, globals[callee.name], `calls ${callee.name}`);
+      else if (callee.type === 'Identifier' && deletes.has(callee.name)) add(node, 'file_delete', `calls ${callee.name}`);
+      else if (callee.type === 'MemberExpression' && deletes.has(property(callee))) add(node, 'file_delete', `calls a method ${property(callee)}`);
+      break;
+    }
+    case 'MemberExpression':
+      if (node.object.type === 'Identifier' && node.object.name === 'process') {
+        const name = property(node);
+        if (name === 'env') add(node, 'environment', 'uses process.env');
+        if (name === 'dlopen' || name === 'binding') add(node, 'native', `uses process.${name}`);
+        if (name === 'kill') add(node, 'process', 'uses process.kill');
+      }
+      break;
+  }
+};
+
+// Without recursion, so that deep code does not end the scan.
+const walk = (root) => {
+  for (const nodes = [root]; nodes.length > 0; ) {
+    const node = nodes.pop();
+    visit(node);
+    for (const key of Object.keys(node)) {
+      for (const child of [node[key]].flat()) if (child && typeof child.type === 'string') nodes.push(child);
+    }
+  }
+};
+
+const options = { ecmaVersion: 'latest', locations: true, allowHashBang: true, allowReturnOutsideFunction: true, allowAwaitOutsideFunction: true };
+try {
+  let tree;
+  try {
+    tree = parse(code, { ...options, sourceType: 'script' });
+  } catch {
+    tree = parse(code, { ...options, sourceType: 'module' });
+  }
+  walk(tree);
+} catch (err) {
+  findings.push({ line: err.loc?.line ?? 1, column: (err.loc?.column ?? 0) + 1, rule: 'syntax', reason: String(err.message) });
+}
+findings.sort((a, b) => a.line - b.line || a.column - b.column);
+process.stdout.write(JSON.stringify({ findings: findings.slice(0, 201) }));
