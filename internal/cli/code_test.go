@@ -46,6 +46,12 @@ func (i *interpreter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		i.run(w, r, body)
 	case strings.HasSuffix(path, "/code"):
 		_, _ = io.WriteString(w, `{"status":"error","stdout":"","stderr":"","results":[],"context_id":"python","error":{"name":"E","value":"v","traceback":[]}}`)
+	case strings.HasSuffix(path, "/code/scan"):
+		if strings.Contains(string(body), "clean") {
+			_, _ = io.WriteString(w, `{"findings":[],"truncated":false}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"findings":[{"line":2,"column":1,"rule":"import","severity":"high","reason":"imports os\u001b, which is not allowed"}],"truncated":true}`)
 	case strings.HasSuffix(path, "/interrupt"):
 		i.interrupted <- struct{}{}
 	case r.Method == "GET" && strings.HasSuffix(path, "/contexts"):
@@ -215,5 +221,22 @@ func TestRepl(t *testing.T) {
 	calls := s.called()
 	if strings.Contains(calls, "dropped") || !strings.Contains(calls, `"ttl_seconds":86400`) || !strings.HasSuffix(calls, "DELETE /s ") {
 		t.Errorf("requests %s\nwant a new sandbox that is destroyed at the end, and no dropped line", calls)
+	}
+}
+
+func TestScan(t *testing.T) {
+	s := newInterpreter()
+	got := invoke(t, s, "import os", "scan", "s", "--language", "python", "--allow-import", "json,re")
+	if got.code != 1 || !strings.HasPrefix(got.stdout, "2:1: import (high): imports os") || strings.Contains(got.stdout, "\x1b") || got.stderr != "There are more findings.\n" {
+		t.Errorf("scan with a finding = %+v", got)
+	}
+	if calls := s.called(); !strings.Contains(calls, `{"code":"import os","language":"python","allowed_imports":["json","re"]}`) {
+		t.Errorf("requests %s", calls)
+	}
+	if got := invoke(t, newInterpreter(), "", "scan", "s", "-c", "clean"); got != (result{}) {
+		t.Errorf("scan without findings = %+v, want nothing and code 0", got)
+	}
+	if got := invoke(t, newInterpreter(), "", "scan", "s", "-c", "x", "--json"); got.code != 1 || !strings.Contains(got.stdout, `"rule": "import"`) {
+		t.Errorf("scan --json = %+v", got)
 	}
 }
