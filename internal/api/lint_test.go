@@ -101,7 +101,7 @@ var (
 	// units are the ends of names of numbers, except for those in unitless, which count, identify or order something.
 	units    = regexp.MustCompile(`_(seconds|ms|nanoseconds|bytes|mb|byte_seconds|millicores|per_minute)$`)
 	unitless = []string{
-		"after_seq", "anchor_seq", "cols", "count", "errors_omitted", "execution_count", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
+		"after_seq", "anchor_seq", "cols", "column", "count", "errors_omitted", "execution_count", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
 		"pid", "port", "ports", "processes", "readiness_port", "records", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
 	}
 	// otherNumbers are numbers whose names do not say their unit, with the reason.
