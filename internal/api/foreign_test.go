@@ -81,6 +81,7 @@ var bodies = map[string]string{
 	"POST /v1/sandboxes/{sandbox}/exec/stream":      `{"command":["true"]}`,
 	"POST /v1/sandboxes/{sandbox}/code":             `{"code":"1"}`,
 	"POST /v1/sandboxes/{sandbox}/code/stream":      `{"code":"1"}`,
+	"POST /v1/sandboxes/{sandbox}/code/scan":        `{"code":"1"}`,
 	"POST /v1/sandboxes/{sandbox}/executions":       `{"shell":"true"}`,
 	"PATCH /v1/sandboxes/{sandbox}/env":             `{"A":"b"}`,
 	"POST /v1/sandboxes/{sandbox}/files/batch":      `{"files":[{"path":"a","content":"YQ=="}]}`,
