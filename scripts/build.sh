@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds bin/modbox with the agent and the sandbox process inside. Go's build
+# Builds bin/modbox with the agent, the sandbox process and the program of modbox/sandbox inside. Go's build
 # cache makes a second run quick; packing is done only for what changed.
 #
 #   scripts/build.sh        for this machine, into bin/
@@ -14,6 +14,7 @@ commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
 gvisor=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 export CGO_ENABLED=0
 out=${1:-bin} embedded=$PWD/internal/embedded/files
+front=$PWD/images/sandbox-lite/build/modbox-front.gz # in the recipe of the image
 files=$embedded overlay=()
 mkdir -p "$out"
 if [ $# != 0 ]; then
@@ -23,7 +24,10 @@ if [ $# != 0 ]; then
 	mkdir -p "$files"
 	for name in modbox-agent modbox-sandbox; do
 		for suffix in gz sha256; do printf '%s/%s.%s\t%s/%s.%s\n' "$embedded" $name $suffix "$files" $name $suffix; done
-	done | jq -Rn '{Replace: [inputs | split("\t") | {(.[0]): .[1]}] | add}' >"$out/overlay.json"
+	done >"$out/overlay.tsv"
+	printf '%s\t%s\n' "$front" "$files/modbox-front.gz" >>"$out/overlay.tsv"
+	jq -Rn '{Replace: [inputs | split("\t") | {(.[0]): .[1]}] | add}' <"$out/overlay.tsv" >"$out/overlay.json"
+	front=$files/modbox-front.gz
 fi
 
 build() { # NAME LDFLAGS [OPTION...]
@@ -43,10 +47,14 @@ pack() { # NAME: files/NAME.gz and the hash of what is in it
 	echo "$sum" >"$files/$1.sha256"
 }
 
-# The agent and sandbox carry versions that change only with their code, so that
+# The agent, sandbox and front carry versions that change only with their code, so that
 # a commit elsewhere does not make every sandbox image and checkpoint a new one.
 build modbox-agent ""
+build modbox-front ""
 build modbox-sandbox "-X gvisor.dev/gvisor/runsc/version.version=$gvisor"
 pack modbox-agent
 pack modbox-sandbox
+gzip -9 -n -c "$out/modbox-front" >"$front.tmp"
+# Only a change gets a new date, after which Go would read it again.
+if cmp -s "$front.tmp" "$front"; then rm "$front.tmp"; else mv "$front.tmp" "$front"; fi
 build modbox "-X main.version=$version -X main.commit=$commit" "${overlay[@]}"

@@ -12,7 +12,7 @@ deps() { # NAME: prints the packages, without versions, which go.mod has
 }
 
 code=0
-for name in modbox modbox-agent modbox-sandbox; do
+for name in modbox modbox-agent modbox-front modbox-sandbox; do
 	list=$(deps "$name")
 	if [ "${1:-}" != --check ]; then
 		echo "$list" >"cmd/$name/deps.txt"

@@ -23,7 +23,7 @@ GOFLAGS="$(go env GOFLAGS) -trimpath -vet=off"
 export GOFLAGS CGO_ENABLED=0
 
 # The packages with concurrency worth the race detector (which needs cgo).
-racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,eviction,execution,fairsem,guest,lifecycle,mcp,mcphttp,pool,prepare,proxy,quota,spool,store,stream,workbox}/... ./internal/driver/{drivertest,fake}/...)
+racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,eviction,execution,fairsem,front,guest,lifecycle,mcp,mcphttp,pool,prepare,proxy,quota,spool,store,stream,workbox}/... ./internal/driver/{drivertest,fake}/...)
 
 suite_lint() { scripts/lint.sh; }
 # What the race suite runs is not run twice.
@@ -57,7 +57,7 @@ suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/r
 suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL; and development servers
 # in a sandbox, opened in a browser of this machine.
-suite_browser() { use_cached_images && cached_images browser chromium && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
+suite_browser() { use_cached_images && cached_images browser chromium sandbox sandbox-lite && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
 
 # The programs under examples/, which check what they print.
 suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }

@@ -21,6 +21,8 @@ var mayImport = map[string][]string{
 	"internal/kernel":         {"internal/kernelapi"},
 	"cmd/modbox-agent":        {"internal/agent", "internal/kernel", "internal/kernelapi"},
 	"cmd/modbox-sandbox":      {},
+	"internal/front":          {},
+	"cmd/modbox-front":        {"internal/front"},
 	"internal/driver":         {"internal/sandbox"},
 	"internal/config":         {"internal/sandbox", "internal/installation", "internal/image/reference"},
 	"internal/ballast":        {},

@@ -1,0 +1,254 @@
+// The desktop of modbox/sandbox, used at the sandbox's URL as people and agents use it: noVNC and the
+// web terminal in a browser of this machine, CDP by Playwright, MCP by the official client, screen
+// and windows by commands; also after a pause, in a fork, and after everything was killed.
+// Pictures are kept below tmp/desktop for people to look at.
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { Sandbox } from "modbox-sdk";
+import { chromium } from "playwright-core";
+import { PNG } from "pngjs";
+
+const patience = 300_000; // for a busy machine
+const pictures = fileURLToPath(new URL("../../tmp/desktop/", import.meta.url));
+
+/** program returns the path of the browser of this machine. */
+function program() {
+	const names = ["chromium", "chromium-browser", "google-chrome"].flatMap((name) => process.env.PATH.split(delimiter).map((dir) => join(dir, name)));
+	const path = names.find((name) => existsSync(name));
+	assert.ok(path, "install chromium: scripts/install-deps.sh --test");
+	return path;
+}
+
+/** until asks again until probe does not fail. */
+async function until(probe) {
+	const deadline = Date.now() + patience;
+	for (;;) {
+		try {
+			return await probe();
+		} catch (err) {
+			if (Date.now() > deadline) throw err;
+			await new Promise((done) => setTimeout(done, 500));
+		}
+	}
+}
+
+/** colours returns how many colours a picture has, up to 1000: a blank one has one. */
+function colours(png) {
+	const { data } = PNG.sync.read(Buffer.from(png));
+	const seen = new Set();
+	for (let i = 0; i < data.length && seen.size < 1000; i += 4) seen.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
+	return seen.size;
+}
+
+/** keep keeps a picture, which must not be blank. */
+async function keep(name, png) {
+	await writeFile(join(pictures, `${name}.png`), png);
+	assert.ok(colours(png) > 10, `${name}.png is blank`);
+}
+
+/** use connects a client to an MCP server of a sandbox. */
+async function mcp(sbx, server, use) {
+	const client = new Client({ name: "test", version: "1" });
+	await client.connect(new StreamableHTTPClientTransport(new URL(`${sbx.info.url}/mcp/${server}`)));
+	try {
+		return await use(async (name, args = {}) => {
+			const result = await client.callTool({ name, arguments: args }, undefined, { timeout: patience });
+			const text = result.content.filter((c) => c.type === "text").map((c) => c.text).join("");
+			return { ...result, text };
+		}, client);
+	} finally {
+		await client.close();
+	}
+}
+
+/** screenshot returns a picture of the screen. */
+async function screenshot(sbx) {
+	const r = await sbx.run("scrot --silent --overwrite /tmp/screen.png && base64 -w0 /tmp/screen.png");
+	assert.equal(r.exitCode, 0, r.stderr);
+	return Buffer.from(r.stdout, "base64");
+}
+
+/** windows lists the ids and titles of the windows. */
+async function windows(sbx) {
+	const { stdout } = await sbx.run("wmctrl -l");
+	return stdout.trim().split("\n").map((line) => line.match(/^(\S+) +\S+ +\S+ (.*)$/)).filter(Boolean).map(([, id, title]) => ({ id, title }));
+}
+
+/** windowTitled returns the window with a title. */
+const windowTitled = (sbx, title) => until(async () => {
+	const list = await windows(sbx);
+	const found = list.find((w) => w.title.includes(title));
+	assert.ok(found, `no window has the title ${title}: ${list.map((w) => w.title)}`);
+	return found;
+});
+
+const page = `<!DOCTYPE html><title>Page of the test</title><style>body { background: #fed; font-size: 30px }</style>
+<input id="in" autofocus> <button onclick="out.textContent = 'pressed ' + document.getElementById('in').value">Press</button> <p id="out">waiting</p>
+<script>const out = document.getElementById("out");</script>`;
+
+let sbx, browser;
+before(async () => {
+	await mkdir(pictures, { recursive: true });
+	sbx = await Sandbox.create({ image: "modbox/sandbox", ttlSeconds: 3600, waitSeconds: 900, resources: { memory: "2Gi", cpu: "2" } });
+	await sbx.files.write("/workspace/site/page.html", page);
+	await sbx.commands.start("python3 -m http.server --directory /workspace/site 3000");
+	browser = await chromium.launch({ executablePath: program(), args: ["--no-sandbox"] });
+});
+after(async () => {
+	await browser?.close();
+	await sbx?.delete();
+});
+
+test("the sandbox is ready when the desktop is", async () => {
+	assert.equal((await fetch(`${sbx.info.url}/`)).status, 200);
+	assert.equal((await sbx.run("pgrep -u user -x Xvnc && pgrep -u user icewm && pgrep -u user -f remote-debugging-port=9222 | head -n 1")).exitCode, 0);
+	assert.equal((await sbx.run("xdotool getdisplaygeometry")).stdout, "1920 1080\n");
+	await keep("start", await screenshot(sbx));
+});
+
+test("a person sees the desktop in noVNC, and a click there reaches it", async (t) => {
+	await sbx.commands.start(["xterm", "-T", "Window of the test", "-geometry", "80x24+200+200", "-e", "sleep", "100000"]);
+	await windowTitled(sbx, "Window of the test");
+	const viewer = await browser.newPage({ viewport: { width: 1280, height: 720 } });
+	t.after(() => viewer.close());
+	await viewer.goto(`${sbx.info.url}/vnc/`, { timeout: patience });
+	await viewer.locator("canvas").waitFor({ timeout: patience });
+	await until(async () => assert.ok(colours(await viewer.screenshot()) > 10));
+	await keep("novnc", await viewer.screenshot());
+	await until(async () => {
+		await viewer.mouse.move(700, 30); // 1.5 screen pixels are one of the viewer's
+		await viewer.mouse.move(600, 300);
+		const { stdout } = await sbx.run("xdotool getmouselocation");
+		const [, x, y] = stdout.match(/^x:(\d+) y:(\d+) /);
+		assert.ok(Math.abs(x - 900) < 3 && Math.abs(y - 450) < 3, stdout);
+	});
+});
+
+test("a person types in the web terminal; the shell goes on when the page is loaded again", async (t) => {
+	const terminal = await browser.newPage({ viewport: { width: 1000, height: 600 } });
+	t.after(() => terminal.close());
+	const shows = (text) => until(async () => assert.ok((await terminal.locator(".xterm-rows").innerText()).includes(text)));
+	await terminal.goto(`${sbx.info.url}/terminal/`, { timeout: patience });
+	await shows("user@");
+	await terminal.keyboard.type("n=41; echo the answer is $((n+1)); id -un; stty size\n");
+	await shows("the answer is 42");
+	assert.doesNotMatch(await terminal.locator(".xterm-rows").innerText(), /\b24 80\b/); // the size of the page
+	await keep("terminal", await terminal.screenshot());
+	await terminal.reload();
+	await shows("the answer is 42");
+	await terminal.keyboard.type("echo still $n\n");
+	await shows("still 41");
+	await terminal.keyboard.type("exit\n");
+	await terminal.getByText("The shell has ended").waitFor({ timeout: patience });
+});
+
+test("Playwright drives the browser, and the screen shows it", async () => {
+	const cdp = await chromium.connectOverCDP(`${sbx.info.url}/cdp`, { timeout: patience });
+	try {
+		const p = cdp.contexts()[0].pages()[0];
+		await p.goto("http://127.0.0.1:3000/page.html", { timeout: patience });
+		await p.getByRole("button", { name: "Press" }).click({ timeout: patience });
+		assert.match(await p.locator("#out").innerText(), /^pressed/);
+	} finally {
+		await cdp.close();
+	}
+	await windowTitled(sbx, "Page of the test");
+});
+
+test("MCP clients call the shell and the browser", async () => {
+	await mcp(sbx, "shell", async (call, client) => {
+		assert.deepEqual((await client.listTools()).tools.map((tool) => tool.name).sort(), ["exec", "read_file", "write_file"]);
+		assert.equal((await call("exec", { command: "echo out; echo err >&2; pwd; exit 3" })).text, "exit code: 3\nstdout:\nout\n/workspace\nstderr:\nerr\n");
+		assert.match((await call("exec", { command: "sleep 100", timeout_seconds: 1 })).text, /killed after 1s/);
+		await call("write_file", { path: "/workspace/new/file.txt", content: "kept" });
+		assert.equal((await call("read_file", { path: "/workspace/new/file.txt" })).text, "kept");
+		assert.ok((await call("read_file", { path: "/none" })).isError);
+	});
+	await mcp(sbx, "browser", async (call) => {
+		assert.match((await call("browser_new_tab", { url: "http://127.0.0.1:3000/page.html" })).text, /title: Page of the test\n/);
+		assert.match((await call("browser_elements")).text, /button\[submit\] "Press": /);
+		await call("browser_type", { selector: "#in", text: "by MCP" });
+		await call("browser_click", { selector: "button" });
+		assert.match((await call("browser_read")).text, /pressed by MCP/);
+		assert.equal((await call("browser_evaluate", { expression: "Promise.resolve(6 * 7)" })).text, "42");
+		const shot = (await call("browser_screenshot")).content.find((c) => c.type === "image");
+		await keep("mcp", Buffer.from(shot.data, "base64"));
+		assert.match((await call("browser_click", { selector: "#nothing" })).text, /no element matches #nothing/);
+		const tabs = JSON.parse((await call("browser_tabs")).text);
+		assert.ok(tabs.length >= 2);
+		await call("browser_close_tab", { tab: tabs[0].id });
+		assert.equal(JSON.parse((await call("browser_tabs")).text).length, tabs.length - 1);
+	});
+});
+
+test("pages in the browser do not command the sandbox", async () => {
+	const cdp = await chromium.connectOverCDP(`${sbx.info.url}/cdp`, { timeout: patience });
+	try {
+		const p = cdp.contexts()[0].pages()[0];
+		for (const path of ["vnc/websockify", "terminal/socket?id=abcdefgh", "cdp/devtools/browser"]) {
+			const opened = await p.evaluate((url) => new Promise((done) => {
+				const ws = new WebSocket(url);
+				ws.onopen = () => done("open");
+				ws.onerror = () => done("refused");
+			}), `ws://127.0.0.1:8080/${path}`);
+			assert.equal(opened, "refused", path);
+		}
+		const status = await p.evaluate(() => fetch("http://127.0.0.1:8080/mcp/shell", {
+			method: "POST", headers: { "content-type": "application/json", "x-forwarded-proto": "http" }, body: "{}",
+		}).then((r) => r.status, () => "refused"));
+		assert.equal(status, "refused");
+	} finally {
+		await cdp.close();
+	}
+});
+
+test("a pause, a resume and a fork keep the windows", async (t) => {
+	const w = await windowTitled(sbx, "Window of the test");
+	await sbx.pause();
+	await keep("resumed", await screenshot(sbx)); // wakes it
+	assert.equal((await windowTitled(sbx, "Window of the test")).id, w.id);
+	const [fork] = await sbx.fork();
+	t.after(() => fork.delete());
+	assert.equal((await windowTitled(fork, "Window of the test")).id, w.id);
+	await keep("forked", await screenshot(fork));
+	await fork.run(`wmctrl -i -c ${w.id}`);
+	await until(async () => assert.ok((await windows(fork)).every((x) => x.id !== w.id)));
+	assert.equal((await windowTitled(sbx, "Window of the test")).id, w.id);
+	await mcp(fork, "shell", async (call) => assert.match((await call("exec", { command: "echo $DISPLAY" })).text, /:99/));
+});
+
+test("everything that is killed comes back", async () => {
+	await sbx.run("pkill -9 -x Xvnc; pkill -9 chromium; pkill -9 icewm; pkill -9 modbox-front; true");
+	await until(async () => assert.equal((await fetch(`${sbx.info.url}/`)).status, 200));
+	const cdp = await until(() => chromium.connectOverCDP(`${sbx.info.url}/cdp`, { timeout: patience }));
+	await cdp.close();
+	await until(async () => keep("restarted", await screenshot(sbx)));
+	assert.match(await (await fetch(`${sbx.info.url}/terminal/`)).text(), /xterm\.js/);
+});
+
+test("with a key, terminals and MCP need it", async () => {
+	await Sandbox.with({ image: "modbox/sandbox", ttlSeconds: 600, waitSeconds: 900, env: { SANDBOX_API_KEY: "secret", SCREEN_SIZE: "1024x768" } }, async (keyed) => {
+		assert.equal((await keyed.run("xdotool getdisplaygeometry")).stdout, "1024 768\n");
+		for (const path of ["terminal/", "mcp/shell"]) {
+			assert.equal((await fetch(`${keyed.info.url}/${path}`)).status, 401, path);
+			assert.notEqual((await fetch(`${keyed.info.url}/${path}`, { headers: { authorization: "Bearer secret" } })).status, 401, path);
+		}
+		assert.equal((await fetch(`${keyed.info.url}/cdp/json/version`)).status, 200);
+	});
+});
+
+test("modbox/sandbox-lite has a terminal and the shell's MCP server, and neither screen nor browser", async () => {
+	await Sandbox.with({ image: "modbox/sandbox-lite", ttlSeconds: 600, waitSeconds: 900 }, async (lite) => {
+		assert.equal((await fetch(`${lite.info.url}/`)).status, 200);
+		assert.match(await (await fetch(`${lite.info.url}/terminal/`)).text(), /xterm\.js/);
+		for (const path of ["vnc/", "cdp/json/version", "mcp/browser"]) assert.equal((await fetch(`${lite.info.url}/${path}`)).status, 404, path);
+		await mcp(lite, "shell", async (call) => assert.match((await call("exec", { command: "python3 -c 'print(6*7)'; node -p 6*7" })).text, /stdout:\n42\n42\n/));
+	});
+});
+
