@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
@@ -41,6 +44,15 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 	create("registry", "/v1/registries", map[string]any{"name": name, "server": name + ".test", "username": "ann", "password": "p"})
 	create("image", "/v1/sandbox-images", map[string]any{"name": name, "image": "modbox/code-exec:latest"})
 	create("token", "/v1/tokens", map[string]any{})
+	key, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	public, err := ssh.NewPublicKey(key)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	create("ssh-key", "/v1/ssh-keys", map[string]any{"public_key": string(ssh.MarshalAuthorizedKey(public))})
 	o["session"] = uuid.NewString()
 	begun := account.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
 	if err := m.Store.CreateSession(m.T.Context(), begun); err != nil {
@@ -60,7 +72,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 // kinds are the kinds of parameters, by the preceding part of the pattern; "" is the default.
 var kinds = map[string]map[string]string{
 	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "context": {"": "context"}, "snapshot": {"": "snapshot"},
-	"execution": {"": "execution"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"},
+	"execution": {"": "execution"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"}, "ssh_key": {"": "ssh-key"},
 	"invitation": {"": "invitation"}, "user": {"members": "member"}, "workspace": {"": "workspace"}, "org": {"": "workspace"},
 	"id": {"": "sandbox"},
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/api/sandboxes"
 	"github.com/modbox/modbox/internal/api/snapshots"
 	"github.com/modbox/modbox/internal/api/sshaccess"
+	"github.com/modbox/modbox/internal/api/tunnel"
 	"github.com/modbox/modbox/internal/code"
 	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/execution"
@@ -68,7 +69,8 @@ func handlers(cfg Config, d Deps) []handler {
 		&accounts.Members{Accounts: d.Accounts},
 		&accounts.Quotas{Service: s.quotas},
 		&audits.Routes{Log: d.Audit},
-		&sshaccess.Routes{Server: cfg.SSH},
+		&sshaccess.Routes{Server: cfg.SSH, Keys: d.SSHKeys},
+		&tunnel.Tunnels{Sandboxes: d.Service, Guest: s.guest, Rights: d.Auth, Ping: cfg.Ping, Logger: d.Logger},
 		&version{version: cfg.Version, driver: d.Driver},
 	}
 }

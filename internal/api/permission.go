@@ -69,6 +69,7 @@ var needs = map[string]account.Permission{
 	"GET /v1/sandboxes/{sandbox}/files/watch":                       account.SandboxesRead,
 	"GET /v1/sandboxes/{sandbox}/ports":                             account.SandboxesRead,
 	"PUT /v1/sandboxes/{sandbox}/ports/{port}":                      account.SandboxesWrite,
+	"GET /v1/sandboxes/{sandbox}/ports/{port}/connect":              account.SandboxesWrite,
 	"DELETE /v1/sandboxes/{sandbox}/ports/{port}":                   account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/ports/{port}/rotate":              account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/ports/{port}/links":               account.SandboxesWrite,
@@ -132,6 +133,9 @@ var needs = map[string]account.Permission{
 	"DELETE /v1/users/{user}":                                       account.Administer,
 	"POST /v1/users/{user}/reset":                                   account.Administer,
 	"GET /v1/ssh":                                                   auth.SignedIn,
+	"GET /v1/ssh-keys":                                              account.TokensRead,
+	"POST /v1/ssh-keys":                                             account.TokensWrite,
+	"DELETE /v1/ssh-keys/{ssh_key}":                                 account.TokensWrite,
 	"GET /v1/version":                                               auth.SignedIn,
 	"GET /v1/whoami":                                                auth.SignedIn,
 }

@@ -11,6 +11,7 @@ import (
 var recorded = map[string]string{
 	"GET /v1/sandboxes/{sandbox}/exec/attach":                   auth.Recorded,
 	"GET /v1/sandboxes/{sandbox}/executions/{execution}/attach": auth.Recorded,
+	"GET /v1/sandboxes/{sandbox}/ports/{port}/connect":          auth.Recorded,
 	"POST /v1/apt-packages/validate":                            auth.NotRecorded,
 }
 

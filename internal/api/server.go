@@ -25,6 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sshkey"
 )
 
 // Config are the API's settings. Zero values mean the defaults that the comments name.
@@ -62,6 +63,8 @@ type Deps struct {
 	Images *image.Store
 	// Builder builds images from Dockerfiles.
 	Builder *build.Builder
+	// SSHKeys are the keys by which users log in over SSH.
+	SSHKeys *sshkey.Keys
 	// Links signs links to private ports.
 	Links *preview.Links
 	// Audit is where what is done is recorded.
@@ -96,8 +99,8 @@ type Server struct {
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO and Logger must be set")
+	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.SSHKeys == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO, SSHKeys and Logger must be set")
 	}
 	s := &Server{cfg: withDefaults(cfg), deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
 	s.openapi = document(ruled{s.v1}, s.cfg.Version, handlers(s.cfg, deps))

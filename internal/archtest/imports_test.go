@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"internal/access":         {},
 	"internal/conns":          {"internal/sandbox"},
 	"internal/auth":           {"internal/page", "internal/sandbox", "internal/audit", "internal/access", "internal/account"},
+	"internal/sshkey":         {"internal/account", "internal/audit", "internal/auth", "internal/broadcast", "internal/sandbox"},
 	"internal/secret":         {"internal/sandbox", "internal/durable"},
 	"internal/preview":        {"internal/sandbox"},
 	"internal/registry":       {"internal/sandbox", "internal/audit", "internal/image/reference", "internal/secret"},
@@ -74,7 +75,7 @@ var mayImport = map[string][]string{
 	"internal/lifecycle":      {"internal/environment", "internal/telemetry", "internal/timelimit", "internal/network", "internal/usage", "internal/autocheckpoint", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/catalogue", "internal/image/phase", "internal/image/spec", "internal/registry", "internal/warmbox", "internal/lookup", "internal/eventlog", "internal/readiness"},
 	"internal/build":          {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
-	"internal/api":            {"client/wire", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec"},
+	"internal/api":            {"client/wire", "internal/sshkey", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec"},
 	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec"},
 	"client/wire":             {},
 	"client":                  {"client/wire"},
@@ -82,12 +83,13 @@ var mayImport = map[string][]string{
 	"internal/mcp":            {"client", "client/sandbox"},
 	"internal/mcphttp":        {"client", "internal/api", "internal/auth", "internal/mcp", "internal/sandbox"},
 	"internal/archtest":       {},
-	"internal/sshd":           {"internal/account", "internal/agentapi", "internal/api", "internal/audit", "internal/auth", "internal/guest", "internal/sandbox", "internal/statedir"},
+	"internal/sshd":           {"internal/account", "internal/agentapi", "internal/api", "internal/audit", "internal/auth", "internal/guest", "internal/sandbox", "internal/sshkey", "internal/statedir"},
 
 	// The command line. Its root and the commands over the API know little of the server;
 	// account and image also work on the directories of a server, without it.
 	"cmd/modbox":            {"internal/cli"},
-	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/image", "internal/cli/mcp", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot"},
+	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/image", "internal/cli/mcp", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot", "internal/cli/ssh"},
+	"internal/cli/ssh":      {"client", "internal/cli/base", "internal/durable"},
 	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image/phase", "internal/statedir"},
 	"internal/cli/tree":     {},
 	"internal/cli/code":     {"client", "client/sandbox", "internal/cli/base"},
@@ -105,7 +107,7 @@ var mayImport = map[string][]string{
 	"internal/server/services": {
 		"internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
-		"internal/store", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp", "internal/sshd",
+		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp", "internal/sshd", "internal/sshkey",
 	},
 
 	// Images, and the network that guests and registries are reached by.
@@ -119,6 +121,7 @@ var mayImport = map[string][]string{
 	"internal/image/index": {
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec",
 	},
+	"internal/store/sshkeyrows":   {"internal/account", "internal/sandbox", "internal/sshkey", "internal/store"},
 	"internal/store/imagerows":    {"internal/sandbox", "internal/image/index", "internal/store"},
 	"internal/image/integrity":    {},
 	"internal/image/lease":        {"internal/image/lock"},

@@ -71,6 +71,9 @@ func (id Identity) May(p account.Permission) bool {
 	return RoleHas(id.Role, p)
 }
 
+// InScope reports whether the identity's token includes the permission, whatever the role.
+func (id Identity) InScope(p account.Permission) bool { return scoped(id.Scopes, p) }
+
 // beyond reports whether p reaches beyond a workspace: a token that is limited to a workspace could
 // use p to get access to others.
 func beyond(p account.Permission) bool { return p == account.Administer || p == account.AccountWrite }

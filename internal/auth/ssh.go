@@ -2,8 +2,11 @@ package auth
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/modbox/modbox/internal/account"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,4 +26,35 @@ func (a *Authenticator) Token(ctx context.Context, remote, token, ws string, p a
 		err = id.require(p)
 	}
 	return id, err
+}
+
+// User returns the identity of a user whom another credential than a token has proven, for a client at
+// remote, an address with a port, in the workspace ws, an ID or slug; "" is the user's default workspace. The
+// identity has permission p. On error the identity contains what is known so far.
+//
+// Errors: Unauthenticated when the user is deleted or disabled; NotFound when the user is not a member of the
+// workspace; Forbidden without p.
+func (a *Authenticator) User(ctx context.Context, remote string, user sandbox.UserID, ws string, p account.Permission) (Identity, error) {
+	address, _ := audit.Client(remote)
+	id := Identity{User: user, Address: address}
+	asked := sandbox.WorkspaceID(strings.ToLower(ws))
+	if asked == "" {
+		home, err := a.store.Home(ctx, user)
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+			return id, fmt.Errorf("look up the workspace of user %s: %w", user, err)
+		}
+		asked = home // "" for a user without any
+	}
+	m, err := a.membership(ctx, user, asked)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		if err := a.enabled(ctx, user); err != nil {
+			return id, err
+		}
+		return id, errWorkspace
+	case err != nil:
+		return id, fmt.Errorf("look up member %s of workspace %s: %w", user, asked, err)
+	}
+	id.Workspace, id.Role, id.Administrator = m.Workspace, m.Role, m.Administrator
+	return id, id.require(p)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/operator"
 	"github.com/modbox/modbox/internal/cli/sandbox"
 	"github.com/modbox/modbox/internal/cli/snapshot"
+	"github.com/modbox/modbox/internal/cli/ssh"
 )
 
 // Main runs the command line of this process, a program of the version, built from the commit,
@@ -118,8 +119,8 @@ func root(env *base.Env) *cobra.Command {
 		Long: `Modbox gives programs their own isolated Linux machines, called sandboxes.
 
 "modbox server" runs the service on this machine; all other commands call a server.
-MODBOX_URL is its address. Without MODBOX_URL they call the server of the last
-"modbox login", or else the server that runs with your state directory, or else
+MODBOX_URL is its address. Without MODBOX_URL they call the server of the chosen
+"modbox profile", or else of the last "modbox login", or else the server that runs with your state directory, or else
 ` + base.DefaultURL + `. MODBOX_API_TOKEN is the token. Without MODBOX_API_TOKEN they use
 the token of the last "modbox login" to the server, or else the token that a server on
 this machine made for itself. The commands send a token only to a server that you
@@ -129,6 +130,8 @@ named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&env.URL, "url", "", "address of the server (default $MODBOX_URL, else the server of the last login, else the server of your state directory, else "+base.DefaultURL+")")
+	root.PersistentFlags().StringVar(&env.ProfileName, "profile", "", "name of the profile to use, see \"modbox profile\" (default $MODBOX_PROFILE or the chosen one)")
+	_ = root.RegisterFlagCompletionFunc("profile", account.CompleteProfileFlag(env)) // fails only without that flag
 	root.PersistentFlags().StringVar(&env.Token, "token", "", "API token (default $MODBOX_API_TOKEN)")
 	root.PersistentFlags().StringVar(&env.Workspace, "workspace", "", "id or slug of the workspace to act in (default $MODBOX_WORKSPACE or the token's own)")
 	root.PersistentFlags().BoolVar(&env.JSON, "json", false, "print JSON, for programs")
@@ -143,7 +146,7 @@ named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 		}
 	}
 	add(groupUse, sandbox.NewRunCommand(env), sandbox.NewCreateCommand(env), sandbox.NewListCommand(env), sandbox.NewGetCommand(env), sandbox.NewExecCommand(env), sandbox.NewShellCommand(env), sandbox.NewAttachCommand(env), code.NewCodeCommand(env), code.NewReplCommand(env), code.NewScanCommand(env), code.NewContextsCommand(env), mcp.NewMCPCommand(env), sandbox.NewJobsCommand(env), sandbox.NewLogsCommand(env), sandbox.NewCancelCommand(env), sandbox.NewEnvCommand(env), sandbox.NewCopyCommand(env), sandbox.NewFilesCommand(env), sandbox.NewWatchCommand(env),
-		sandbox.NewRemoveCommand(env), sandbox.NewPauseCommand(env), sandbox.NewResumeCommand(env), sandbox.NewCheckpointCommand(env), snapshot.NewSnapshotCommand(env), sandbox.NewForkCommand(env), sandbox.NewUpdateCommand(env), sandbox.NewWaitCommand(env), sandbox.NewEventsCommand(env), sandbox.NewStatsCommand(env), sandbox.NewTopCommand(env), sandbox.NewUsageCommand(env), sandbox.NewNetworkCommand(env), sandbox.NewPortCommand(env), sandbox.NewURLCommand(env), sandbox.NewOpenCommand(env), image.NewBuildCommand(env), image.NewImagesCommand(env), image.NewRuntimesCommand(env), image.NewCatalogueCommand(env), image.NewRegistryCommand(env), account.NewTokenCommand(env), account.NewWorkspaceCommand(env), account.NewLoginCommand(env), account.NewLogoutCommand(env), account.NewSessionCommand(env), account.NewWhoamiCommand(env))
+		sandbox.NewRemoveCommand(env), sandbox.NewPauseCommand(env), sandbox.NewResumeCommand(env), sandbox.NewCheckpointCommand(env), snapshot.NewSnapshotCommand(env), sandbox.NewForkCommand(env), sandbox.NewUpdateCommand(env), sandbox.NewWaitCommand(env), sandbox.NewEventsCommand(env), sandbox.NewStatsCommand(env), sandbox.NewTopCommand(env), sandbox.NewUsageCommand(env), sandbox.NewNetworkCommand(env), sandbox.NewPortCommand(env), sandbox.NewPortForwardCommand(env), sandbox.NewURLCommand(env), sandbox.NewOpenCommand(env), ssh.NewSSHCommand(env), ssh.NewConfigCommand(env), ssh.NewKeyCommand(env), image.NewBuildCommand(env), image.NewImagesCommand(env), image.NewRuntimesCommand(env), image.NewCatalogueCommand(env), image.NewRegistryCommand(env), account.NewTokenCommand(env), account.NewWorkspaceCommand(env), account.NewLoginCommand(env), account.NewProfileCommand(env), account.NewLogoutCommand(env), account.NewSessionCommand(env), account.NewWhoamiCommand(env))
 	add(groupServe, operator.NewServerCommand(env), account.NewUserCommand(env), operator.NewAuditCommand(env), operator.NewBackupCommand(env), operator.NewRestoreCommand(env), operator.NewQuarantineCommand(env), operator.NewSecretsCommand(env), operator.NewDoctorCommand(env), newOpenapiCommand(env), newVersionCommand(env))
 	return root
 }

@@ -4,7 +4,9 @@ package lookup
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
@@ -203,12 +205,47 @@ func (f *Finder[E]) byRef(ctx context.Context, c sandbox.Caller, ref string) (no
 	}
 	sb, err := f.store.SandboxByName(ctx, c.Workspace, ref)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return none, sandbox.Sandbox{}, notFound(ref)
+		if sb, err = f.byShortID(ctx, c, ref); err != nil {
+			return none, sandbox.Sandbox{}, err
+		}
+		return f.EntryByID(ctx, sb.ID)
 	}
 	if err != nil || sb.State.Ended() {
 		return none, sb, err
 	}
 	return f.EntryByID(ctx, sb.ID)
+}
+
+// candidates is the most sandboxes that the error for an ambiguous short ID names.
+const candidates = 10
+
+// byShortID returns the sandbox of the caller's workspace whose ID begins with ref: the live sandbox if there
+// is a single live one. Errors: NotFound; Invalid when there are several.
+func (f *Finder[E]) byShortID(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
+	if !c.ShortIDs || !sandbox.IsShortID(ref) {
+		return sandbox.Sandbox{}, notFound(ref)
+	}
+	list := func(states []sandbox.State) ([]sandbox.Sandbox, error) {
+		p, err := f.store.ListSandboxes(ctx, c.Workspace, sandbox.Filter{IDPrefix: strings.ToLower(ref), States: states, Limit: candidates})
+		return p.Items, err
+	}
+	found, err := list(nil) // the live sandboxes
+	if err == nil && len(found) == 0 {
+		found, err = list(sandbox.States)
+	}
+	switch {
+	case err != nil:
+		return sandbox.Sandbox{}, err
+	case len(found) == 0:
+		return sandbox.Sandbox{}, notFound(ref)
+	case len(found) == 1:
+		return found[0], nil
+	}
+	var names strings.Builder
+	for _, sb := range found {
+		fmt.Fprintf(&names, "; %s (%s)", sb.ID, sb.Name)
+	}
+	return sandbox.Sandbox{}, sandbox.Errorf(sandbox.Invalid, "the ids of several sandboxes begin with %q%s; give more of the id", ref, names.String())
 }
 
 // EntryByID is Entry by id, in any workspace.

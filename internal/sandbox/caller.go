@@ -10,6 +10,9 @@ type Caller struct {
 	// ReadOnly hides from the caller everything that gives access: the host label of a
 	// sandbox, the stream that a command reads. Permission to call is checked elsewhere.
 	ReadOnly bool
+	// ShortIDs lets the caller name a sandbox by the beginning of its ID. Callers whose names for sandboxes come
+	// from programs must not have it: a name may begin an ID by chance.
+	ShortIDs bool
 }
 
 // Shown returns sb as the caller may see it.

@@ -38,6 +38,24 @@ func ParseID(s string) (ID, bool) {
 	return ID(u.String()), true
 }
 
+// shortIDMin is the minimum length of a short ID. IDs begin with the time of creation, so that a
+// shorter beginning belongs to the IDs of all sandboxes of a day.
+const shortIDMin = 6
+
+// IsShortID reports whether s may be the beginning of an ID.
+func IsShortID(s string) bool {
+	const form = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+	if len(s) < shortIDMin || len(s) >= len(form) {
+		return false
+	}
+	for i, c := range []byte(strings.ToLower(s)) {
+		if dash := form[i] == '-'; dash && c != '-' || !dash && !strings.ContainsRune("0123456789abcdef", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
 // labelEncoding has no padding and only characters that are legal in a DNS label.
 var labelEncoding = base32.NewEncoding("abcdefghijkmnpqrstuvwxyz23456789").WithPadding(base32.NoPadding)
 

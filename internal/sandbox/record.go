@@ -6,6 +6,8 @@ import "time"
 type Filter struct {
 	// States to include; empty means all that have not ended.
 	States []State
+	// IDPrefix, when set, must begin the ID.
+	IDPrefix string
 	// Name, when set, must match exactly.
 	Name string
 	// Labels must all be present with these values.
@@ -16,6 +18,15 @@ type Filter struct {
 	Limit int
 	// Cursor is Next of the page before; "" for the first.
 	Cursor string
+}
+
+// IDEnd returns a string that sorts after the IDs with the filter's prefix and before all greater IDs; "" without
+// a prefix.
+func (f Filter) IDEnd() string {
+	if f.IDPrefix == "" {
+		return ""
+	}
+	return f.IDPrefix + "g" // the digits of an ID come before g
 }
 
 // Creation is the record of an accepted sandbox, written as a whole or not at all.

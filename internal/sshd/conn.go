@@ -108,6 +108,9 @@ func refuse(offered ssh.NewChannel, reason ssh.RejectionReason, message string) 
 // permitted returns nil while the login has its rights.
 func (c *connection) permitted(ctx context.Context) error {
 	in := c.login
+	if in.key.ID != "" {
+		return c.server.deps.Keys.StillPermits(ctx, in.key.ID, in.Workspace, needs)
+	}
 	return c.server.deps.Logins.StillPermits(ctx, in.User, in.TokenID, in.Workspace, needs)
 }
 
@@ -120,7 +123,7 @@ func (c *connection) watch(ctx context.Context, cancel context.CancelCauseFunc) 
 		expired = timer.C
 	}
 	for {
-		changed := c.server.deps.Logins.Changed() // before the check
+		changed, removed := c.server.deps.Logins.Changed(), c.server.deps.Keys.Changed() // before the check
 		if err := c.permitted(ctx); err != nil && ctx.Err() == nil {
 			if code := sandbox.CodeOf(err); code == sandbox.Unauthenticated || code == sandbox.Forbidden {
 				cancel(err)
@@ -130,8 +133,9 @@ func (c *connection) watch(ctx context.Context, cancel context.CancelCauseFunc) 
 		}
 		select {
 		case <-changed:
+		case <-removed:
 		case <-expired:
-			cancel(sandbox.Errorf(sandbox.Unauthenticated, "the token has expired"))
+			cancel(sandbox.Errorf(sandbox.Unauthenticated, "the token or key has expired"))
 			return
 		case <-ctx.Done():
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sshkey"
 )
 
 // needs is the permission of everything over SSH.
@@ -29,11 +30,17 @@ type login struct {
 	ctx    context.Context // of the connection
 	remote string
 	in     *admitted // nil before it succeeded
+
+	// unknown is the fingerprint of the last key that the client has and nobody has added, with the client's
+	// program; "" if there is none.
+	unknown, program string
 }
 
 // admitted is a login that succeeded.
 type admitted struct {
 	auth.Identity
+	// key is the SSH key of the login; its ID is "" for a login by token.
+	key account.SSHKey
 
 	// ref is the sandbox that the login names, by name or ID.
 	ref    string
@@ -46,13 +53,16 @@ type admitted struct {
 
 // caller returns the identity as the caller of the services.
 func (a *admitted) caller() sandbox.Caller {
-	return sandbox.Caller{User: a.User, Workspace: a.Workspace}
+	return sandbox.Caller{User: a.User, Workspace: a.Workspace, ShortIDs: true}
 }
 
 type admittedKey struct{}
 
 func (l *login) config() *ssh.ServerConfig {
-	cfg := &ssh.ServerConfig{MaxAuthTries: loginTries, ServerVersion: "SSH-2.0-Modbox", PasswordCallback: l.password}
+	cfg := &ssh.ServerConfig{
+		MaxAuthTries: loginTries, ServerVersion: "SSH-2.0-Modbox", PasswordCallback: l.password,
+		PublicKeyAuthAlgorithms: sshkey.SignatureAlgorithms, PublicKeyCallback: anyKey, VerifiedPublicKeyCallback: l.publicKey,
+	}
 	cfg.AddHostKey(l.server.hostKey)
 	return cfg
 }
@@ -72,15 +82,51 @@ func (l *login) abandon() {
 
 // password checks an API token.
 func (l *login) password(meta ssh.ConnMetadata, token []byte) (*ssh.Permissions, error) {
-	return l.admit(meta, func(ctx context.Context, ws string) (auth.Identity, error) {
+	return l.admit(meta, account.SSHKey{}, func(ctx context.Context, ws string) (auth.Identity, error) {
 		return l.server.deps.Logins.Token(ctx, l.remote, string(token), ws, needs)
 	})
 }
 
-// admit records the login of a client, whose identity comes from identify, given the workspace that the client
-// names.
-func (l *login) admit(meta ssh.ConnMetadata, identify func(ctx context.Context, ws string) (auth.Identity, error)) (*ssh.Permissions, error) {
-	in := &admitted{remote: l.remote, program: string(meta.ClientVersion())}
+// anyKey accepts every key that a client asks about: a client without the private key does not learn which
+// public keys the server knows. [login.publicKey] decides, after the proof.
+func anyKey(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
+	return &ssh.Permissions{}, nil
+}
+
+var errUnknownKey = sandbox.Errorf(sandbox.Unauthenticated, "the SSH key is unknown or was deleted")
+
+// publicKey checks a key that the client has proven to have.
+func (l *login) publicKey(meta ssh.ConnMetadata, public ssh.PublicKey, _ *ssh.Permissions, _ string) (*ssh.Permissions, error) {
+	key, err := l.server.deps.Keys.Find(l.ctx, public)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		// Clients offer all keys they have: only the failure of the whole login is recorded.
+		l.unknown, l.program = ssh.FingerprintSHA256(public), string(meta.ClientVersion())
+		return nil, errUnknownKey
+	case err != nil:
+		return nil, l.refusal(err)
+	}
+	return l.admit(meta, key, func(ctx context.Context, ws string) (auth.Identity, error) {
+		return l.server.deps.Keys.Login(ctx, l.remote, key, ws, needs)
+	})
+}
+
+// failed records that the login failed, if the client offered keys that nobody has added.
+func (l *login) failed() {
+	if l.unknown == "" || l.in != nil {
+		return
+	}
+	// The error is the client's, which is gone.
+	_ = l.server.deps.Audit.Operate(l.ctx, &loginOperation, audit.Actor{}, l.remote, l.program, func(ctx context.Context) error {
+		audit.FromContext(ctx).Detail("ssh_key", l.unknown)
+		return errUnknownKey
+	})
+}
+
+// admit records the login of a client by a key, or by a token if the key's ID is "". The identity comes from
+// identify, given the workspace that the client names.
+func (l *login) admit(meta ssh.ConnMetadata, key account.SSHKey, identify func(ctx context.Context, ws string) (auth.Identity, error)) (*ssh.Permissions, error) {
+	in := &admitted{key: key, remote: l.remote, program: string(meta.ClientVersion())}
 	err := l.server.deps.Audit.Operate(l.ctx, &loginOperation, audit.Actor{}, l.remote, in.program, func(ctx context.Context) error {
 		ws, ref, err := target(meta.User())
 		if err != nil {
@@ -90,6 +136,7 @@ func (l *login) admit(meta ssh.ConnMetadata, identify func(ctx context.Context, 
 		in.Identity, err = identify(ctx, ws)
 		entry := audit.FromContext(ctx)
 		entry.By(in.Actor())
+		entry.Detail("ssh_key", key.Fingerprint)
 		if err != nil {
 			return err
 		}

@@ -48,6 +48,18 @@ type Logins interface {
 	Changed() <-chan struct{}
 }
 
+// Keys checks who logs in by a public key. [sshkey.Keys] implements it.
+type Keys interface {
+	// Find returns the record of a key that a client has, see [sshkey.Keys.Find]. Errors: NotFound.
+	Find(ctx context.Context, public ssh.PublicKey) (account.SSHKey, error)
+	// Login returns the identity that a key gives, see [sshkey.Keys.Login].
+	Login(ctx context.Context, remote string, key account.SSHKey, ws string, p account.Permission) (auth.Identity, error)
+	// StillPermits returns nil while the key gives the permission, see [sshkey.Keys.StillPermits].
+	StillPermits(ctx context.Context, id string, ws sandbox.WorkspaceID, p account.Permission) error
+	// Changed returns a channel that is closed at the next deletion of a key.
+	Changed() <-chan struct{}
+}
+
 // Sandboxes finds sandboxes. [lifecycle.Service] implements it.
 type Sandboxes interface {
 	// Get returns the sandbox that ref, an id or a name, means to the caller. Errors: NotFound.
@@ -65,6 +77,7 @@ type Calls interface {
 // Deps are the dependencies of a [Server]; all must be set.
 type Deps struct {
 	Logins    Logins
+	Keys      Keys
 	Sandboxes Sandboxes
 	Calls     Calls
 	Audit     *audit.Log
@@ -170,6 +183,7 @@ func (s *Server) serve(raw net.Conn, loggedIn func()) {
 	conn, channels, requests, err := ssh.NewServerConn(raw, in.config())
 	if err != nil {
 		in.abandon()
+		in.failed()
 		s.deps.Logger.Debug("SSH login", "address", in.remote, "error", err)
 		return
 	}

@@ -174,6 +174,7 @@ func (s *session) run(ctx context.Context, cmd agentapi.Command) {
 	c := s.connection
 	defer s.channel.Close()
 	err := c.server.deps.Audit.Operate(ctx, &sessionOperation, c.login.Actor(), c.login.remote, c.login.program, func(ctx context.Context) error {
+		audit.FromContext(ctx).Detail("ssh_key", c.login.key.Fingerprint)
 		if err := c.permitted(ctx); err != nil {
 			return err
 		}

@@ -26,11 +26,10 @@ func (s *Store) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f san
 	if err := q.states(f.States); err != nil {
 		return page.Page[sandbox.Sandbox]{}, err
 	}
-	if f.Name != "" {
-		q.where("name = ", f.Name)
-	}
-	if f.Snapshot != "" {
-		q.where("snapshot_id = ", f.Snapshot)
+	for condition, value := range map[string]string{"id >= ": f.IDPrefix, "id < ": f.IDEnd(), "name = ": f.Name, "snapshot_id = ": string(f.Snapshot)} {
+		if value != "" {
+			q.where(condition, value)
+		}
 	}
 	for label, value := range f.Labels {
 		q.and(fmt.Sprintf("EXISTS (SELECT 1 FROM sandbox_labels WHERE sandbox_id = sandboxes.id AND label = %s AND value = %s)",

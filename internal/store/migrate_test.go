@@ -51,6 +51,7 @@ var fixtures = []string{
 	`INSERT INTO images VALUES ('k', 1, 'n', 'latest', 1, '', 'sha256:a', 1, 1, 1, '', 'sha256:b', 1, '', '', '', '{}', 1, 0, 0, '', '', 0, 0, '', '', 'null', 0, 1, 1)`,
 	`INSERT INTO image_users (image_key, workspace_id, used_at) VALUES ('k', 'w', 1)`,
 	`INSERT INTO image_readers (image_key, proof, proven_at) VALUES ('k', 'w/r@1', 1)`,
+	`INSERT INTO ssh_keys (id, user_id, workspace_id, name, public_key, fingerprint, created_at) VALUES ('h', 'u', 'w', 'n', 'ssh-ed25519 A', 'SHA256:a', 1)`,
 	`UPDATE installation SET generation = 7`,
 }
 
@@ -136,6 +137,8 @@ func TestQueriesUseIndexes(t *testing.T) {
 		"SELECT seq FROM events WHERE sandbox_id = 's' AND seq > 3 ORDER BY seq":                                      "events_sandbox",
 		quotaSandboxes: "sandboxes_quota",
 		quotaSnapshots: "snapshots_page",
+		"SELECT id FROM ssh_keys WHERE fingerprint = 'SHA256:a'":                                                                                      "autoindex_ssh_keys",
+		"SELECT id FROM ssh_keys WHERE user_id = 'u' ORDER BY created_at DESC":                                                                        "ssh_keys_user",
 		"SELECT id FROM tokens WHERE hash = 'ff'":                                                                                                     "autoindex_tokens",
 		"SELECT seq FROM audit_records WHERE workspace_id = 'w' AND seq < 5 ORDER BY seq DESC LIMIT 5":                                                "audit_records_workspace",
 		"SELECT seq FROM audit_records WHERE time >= 't' AND time < 'u' ORDER BY seq":                                                                 "audit_records_time",

@@ -6,6 +6,7 @@ package openapi
 var typeDescriptions = map[string]string{
 	"AcceptInvitation":      "The body of POST /v1/auth/accept.",
 	"AddMember":             "The body of POST /v1/workspaces/{workspace}/members.",
+	"AddSSHKey":             "Describes an SSH key to add.",
 	"AddedMember":           "The result for an added member: one of the two is there.",
 	"AttachControl":         "A text message from the client on an attach WebSocket.",
 	"AttachStart":           "The first message on an attach WebSocket.",
@@ -90,6 +91,7 @@ var typeDescriptions = map[string]string{
 	"Runtime":               "A built-in image with a description for people.",
 	"SSH":                   "Describes the SSH server.",
 	"SSHHostKey":            "A host key of the SSH server.",
+	"SSHKey":                "A public key by which its user logs in over SSH.",
 	"Sandbox":               "One sandbox.",
 	"SandboxImage":          "An image of a workspace's catalogue.",
 	"SandboxNetwork":        "The network of a sandbox.",
@@ -114,6 +116,7 @@ var typeDescriptions = map[string]string{
 	"TagSnapshot":           "The body of PATCH /v1/snapshots/{snapshot}.",
 	"Timeouts":              "The clocks of a sandbox beside its ttl.",
 	"Token":                 "An API token, without its text.",
+	"TunnelMessage":         "A text message of a connection to a port.",
 	"URLAccess":             "Names the credential that callers of the management routes on a sandbox's own URL, such as /modbox/api/exec, must present.",
 	"UpdateEnv":             "The body of PATCH /v1/sandboxes/{sandbox}/env.",
 	"UpdateRegistry":        "The body of PATCH /v1/registries/{registry}: what is omitted stays.",

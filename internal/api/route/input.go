@@ -20,7 +20,7 @@ import (
 // Caller returns the caller of an authenticated request.
 func Caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
-	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(account.SandboxesWrite)}
+	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ShortIDs: true, ReadOnly: !id.May(account.SandboxesWrite)}
 }
 
 // SandboxRef is the path parameter that names a sandbox. It is exported because

@@ -43,19 +43,28 @@ func SessionLogin(s *client.SignIn) Login {
 type Credentials struct {
 	Current string           `json:"current,omitempty"` // the server of the last sign-in
 	Servers map[string]Login `json:"servers"`
+	Profile string           `json:"profile,omitempty"` // the name of the current profile
+	// Profiles are the servers under names.
+	Profiles map[string]Profile `json:"profiles,omitempty"`
 }
 
 // credentialsFile returns the path of the file of logins.
 func (env *Env) credentialsFile() (string, error) {
+	dir, err := env.ConfigDir()
+	return filepath.Join(dir, "credentials.json"), err
+}
+
+// ConfigDir returns the directory of the user's files for the command line, which may not exist.
+func (env *Env) ConfigDir() (string, error) {
 	dir := env.Getenv("XDG_CONFIG_HOME")
 	if dir == "" {
 		home := env.Getenv("HOME")
 		if home == "" {
-			return "", errors.New("neither XDG_CONFIG_HOME nor HOME is set: nowhere to keep the login")
+			return "", errors.New("neither XDG_CONFIG_HOME nor HOME is set: nowhere to keep files of the user")
 		}
 		dir = filepath.Join(home, ".config")
 	}
-	return filepath.Join(dir, "modbox", "credentials.json"), nil
+	return filepath.Join(dir, "modbox"), nil
 }
 
 // ReadCredentials reads the file of logins at path; a missing file has none.
@@ -95,6 +104,9 @@ func (env *Env) StoredLogin() Login { return env.StoredCredentials().Servers[env
 func (env *Env) StoreLogin(ctx context.Context, l Login) error {
 	return env.changeCredentials(ctx, func(c *Credentials) error {
 		c.Servers[env.ServerURL()], c.Current = l, env.ServerURL()
+		if c.Profiles[c.Profile].URL != env.ServerURL() {
+			c.Profile = "" // later commands go to this server
+		}
 		return nil
 	})
 }

@@ -57,7 +57,11 @@ type Env struct {
 	Commit         string // of the source of this program
 
 	URL, Token, Workspace string // flags; "" when they are not given
+	ProfileName           string // flag
 	JSON                  bool   // flag
+
+	readProfile sync.Once
+	profile     chosenProfile // written by readProfile
 
 	readCurrent sync.Once
 	current     string // server of the last login, or of this machine; written by readCurrent
@@ -82,9 +86,12 @@ func (env *Env) Getenv(name string) string {
 const DefaultURL = "http://127.0.0.1:7070"
 
 // ServerURL returns the address of the server that commands call, without a trailing slash: from
-// --url, MODBOX_URL, the last login, the running server of the user's state directory, or
+// --url, --profile, MODBOX_URL, MODBOX_PROFILE, the current profile, the last login, the running server of the user's state directory, or
 // DefaultURL. It is the same for the whole invocation.
 func (env *Env) ServerURL() string {
+	if p := env.chosen(); p.name != "" {
+		return p.URL
+	}
 	if u := cmp.Or(env.URL, env.Getenv("MODBOX_URL")); u != "" {
 		return strings.TrimRight(u, "/")
 	}
@@ -104,7 +111,7 @@ func (env *Env) ServerURL() string {
 // isNamed reports whether the user has chosen the server: with a URL, by signing in, or by running
 // it.
 func (env *Env) isNamed() bool {
-	return cmp.Or(env.URL, env.Getenv("MODBOX_URL")) != "" || env.ServerURL() == env.current
+	return env.chosen().name != "" || cmp.Or(env.URL, env.Getenv("MODBOX_URL")) != "" || env.ServerURL() == env.current
 }
 
 // givenToken returns the token of the flag or the environment.
@@ -118,6 +125,11 @@ func (env *Env) givenToken() string { return cmp.Or(env.Token, env.Getenv("MODBO
 // A given token is sent only to a server that the user has named.
 func (env *Env) Client() (*client.Client, error) {
 	l := Login{Token: env.givenToken()}
+	if p := env.chosen(); p.named {
+		l.Token = cmp.Or(env.Token, p.Token)
+	} else if l.Token == "" {
+		l.Token = p.Token
+	}
 	if l.Token != "" && !env.isNamed() {
 		return nil, UsageError("a token is given but no server, and none of yours runs on this machine; set MODBOX_URL or --url to the token's, e.g. %s", DefaultURL)
 	}
@@ -143,10 +155,19 @@ func (env *Env) ClientOptions(l Login) []client.Option {
 
 // ClientFor returns a client that uses a login, in the workspace of the flag or environment.
 func (env *Env) ClientFor(l Login) (*client.Client, error) {
+	p := env.chosen()
+	if p.err != nil {
+		return nil, p.err
+	}
+	if env.URL != "" && env.ProfileName != "" {
+		return nil, UsageError("--url and --profile both name a server; give one of them")
+	}
 	options := env.ClientOptions(l)
-	if env.Workspace != "" {
-		options = append(options, client.WithWorkspace(env.Workspace))
-	} else if ws := env.Getenv("MODBOX_WORKSPACE"); ws != "" {
+	ws := cmp.Or(env.Workspace, env.Getenv("MODBOX_WORKSPACE"), p.Workspace)
+	if p.named {
+		ws = cmp.Or(env.Workspace, p.Workspace)
+	}
+	if ws != "" {
 		options = append(options, client.WithWorkspace(ws))
 	}
 	return client.New(env.ServerURL(), l.Token, options...)

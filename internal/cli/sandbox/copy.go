@@ -20,7 +20,8 @@ import (
 
 // NewCopyCommand returns the command "modbox cp".
 func NewCopyCommand(env *base.Env) *cobra.Command {
-	return &cobra.Command{
+	var quiet bool
+	cmd := &cobra.Command{
 		Use:   "cp SOURCE TARGET",
 		Short: "Copy files and directories into and out of a sandbox",
 		Long: `Copy a file or a directory with all that is in it. One side is SANDBOX:PATH, the
@@ -29,7 +30,7 @@ is a directory receives the source under its own name. A directory is written to
 standard output as a tar archive, and a target that is a directory reads such an
 archive from standard input. A path in a sandbox that is not absolute begins at the
 image's working directory. A path of this machine that holds a colon is written
-with ./ in front.`,
+with ./ in front. On a terminal a bar shows the progress.`,
 		Example: `  modbox cp main.py my-agent:/workspace/
   modbox cp my-agent:/workspace/results ./results
   echo hello | modbox cp - my-agent:/tmp/greeting
@@ -42,7 +43,10 @@ with ./ in front.`,
 				return err
 			}
 			from, to := parsePlace(args[0]), parsePlace(args[1])
-			cp := copier{env: env, c: c}
+			cp := copier{env: env, c: c, progress: env.Stderr}
+			if quiet || args[1] == "-" { // the terminal may show the file
+				cp.progress = io.Discard
+			}
 			switch {
 			case from.sandbox == "" && to.sandbox != "":
 				cp.sandbox = to.sandbox
@@ -55,6 +59,8 @@ with ./ in front.`,
 			}
 		},
 	}
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "show no progress")
+	return cmd
 }
 
 // place is an end of a copy; sandbox is "" for this machine.
@@ -70,19 +76,29 @@ func parsePlace(s string) place {
 
 // copier copies between this machine and one sandbox.
 type copier struct {
-	env     *base.Env
-	c       *client.Client
-	sandbox string
+	env      *base.Env
+	c        *client.Client
+	sandbox  string
+	progress io.Writer
+}
+
+// shown returns a reader that shows its progress under a name, and the function that ends that. The total is -1
+// if it is unknown.
+func (cp *copier) shown(r io.Reader, name string, total int64) (io.Reader, func()) {
+	t := base.NewTransfer(cp.progress, name, total)
+	return t.Reader(r), t.End
 }
 
 // into copies local to remote.
 func (cp *copier) into(ctx context.Context, local, remote string) error {
 	if local == "-" {
+		stdin, end := cp.shown(cp.env.Stdin, "-", -1)
+		defer end()
 		// The error of a path that does not exist is the write's to tell.
 		if info, err := cp.c.Stat(ctx, cp.sandbox, remote); err == nil && info.Type == "directory" {
-			return cp.c.UploadArchive(ctx, cp.sandbox, remote, cp.env.Stdin, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
+			return cp.c.UploadArchive(ctx, cp.sandbox, remote, stdin, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
 		}
-		_, err := cp.c.WriteFile(ctx, cp.sandbox, remote, cp.env.Stdin, client.WriteOptions{})
+		_, err := cp.c.WriteFile(ctx, cp.sandbox, remote, stdin, client.WriteOptions{})
 		return err
 	}
 	info, err := os.Stat(local)
@@ -99,13 +115,17 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 			return err
 		}
 		defer f.Close()
-		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, f, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
+		content, end := cp.shown(f, filepath.Base(local), info.Size())
+		defer end()
+		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, content, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
 		return err
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(tree.Pack(w, local)) }()
 	defer r.Close() // ends tree.Pack if the upload ended early
-	return cp.c.UploadArchive(ctx, cp.sandbox, remote, r, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
+	content, end := cp.shown(r, filepath.Base(local), -1)
+	defer end()
+	return cp.c.UploadArchive(ctx, cp.sandbox, remote, content, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
 }
 
 // remoteTarget returns the destination of a source called base: below remote if that is a
@@ -135,7 +155,7 @@ func (cp *copier) outOf(ctx context.Context, remote, local string) error {
 	case local == "-" && info.Type == "directory":
 		return cp.archive(ctx, remote)
 	case local == "-":
-		return cp.download(ctx, remote, cp.env.Stdout)
+		return cp.download(ctx, remote, info.SizeBytes, cp.env.Stdout)
 	}
 	// The caller chooses the name, not the sandbox.
 	if st, err := os.Stat(local); err == nil && st.IsDir() {
@@ -156,16 +176,19 @@ func (cp *copier) outOf(ctx context.Context, remote, local string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(cp.download(ctx, remote, f), f.Close())
+	return errors.Join(cp.download(ctx, remote, info.SizeBytes, f), f.Close())
 }
 
-func (cp *copier) download(ctx context.Context, remote string, w io.Writer) error {
+// download copies a file of a size to w.
+func (cp *copier) download(ctx context.Context, remote string, size int64, w io.Writer) error {
 	r, err := cp.c.ReadFile(ctx, cp.sandbox, remote)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	_, err = io.Copy(w, r)
+	content, end := cp.shown(r, path.Base(remote), size)
+	defer end()
+	_, err = io.Copy(w, content)
 	return err
 }
 
@@ -189,11 +212,13 @@ func (cp *copier) outOfTree(ctx context.Context, remote, local string) error {
 		return err
 	}
 	defer r.Close()
-	err = tree.Unpack(r, local, func(name string) {
+	content, end := cp.shown(r, path.Base(remote), -1)
+	defer end()
+	err = tree.Unpack(content, local, func(name string) {
 		fmt.Fprintf(cp.env.Stderr, "left out: %s is a symlink that leads out of %s\n", base.Clean(name), base.Clean(remote))
 	})
 	if err == nil {
-		_, err = io.Copy(io.Discard, r) // the end shows whether the archive is complete
+		_, err = io.Copy(io.Discard, content) // the end shows whether the archive is complete
 	}
 	return err
 }

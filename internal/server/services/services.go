@@ -25,7 +25,9 @@ import (
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/sshkey"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/sshkeyrows"
 	"github.com/modbox/modbox/internal/stream"
 )
 
@@ -78,6 +80,7 @@ type Services struct {
 	Builder    *build.Builder
 	SSO        *sso.SignIn
 	Links      *preview.Links
+	SSHKeys    *sshkey.Keys
 
 	ports   Ports
 	urls    proxy.URLs
@@ -104,6 +107,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		return nil, err
 	}
 	s.closers = append(s.closers, s.Auth.Close)
+	s.SSHKeys = sshkey.New(sshkeyrows.New(ports.Store), s.Auth)
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
 		Streams: ports.Streams, Store: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store, Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,

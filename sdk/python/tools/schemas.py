@@ -61,6 +61,7 @@ CLASSES = {
     "Registry": "",
     "Token": "",
     "NewToken": "",
+    "SSHKey": "",
     "SignInSession": "",
     "Whoami": "Identity",
     "Version": "ServerVersion",

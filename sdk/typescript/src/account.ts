@@ -6,7 +6,7 @@ import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { CreateTokenOptions, NewToken, SignInSession, Token } from "./schemas.js";
+import type { CreateTokenOptions, NewToken, SignInSession, SSHKey, SSHKeyOptions, Token } from "./schemas.js";
 
 /** The account of the client's user, and its session. Safe for concurrent use. */
 export class Account {
@@ -80,5 +80,27 @@ export class Tokens {
   /** Ends a token; it stops working within seconds. */
   async revoke(id: string, options: CallOptions = {}): Promise<void> {
     await this.http.done({ method: "DELETE", path: `/v1/tokens/${segment(id)}`, signal: options.signal, repeatable: false });
+  }
+}
+
+/** The caller's SSH keys, by which `ssh SANDBOX@SERVER` logs in. */
+export class SSHKeys {
+  constructor(private readonly http: HTTP) {}
+
+  /** Adds a public key, given as the content of its .pub file: ed25519, ecdsa, or rsa with at least 2048 bits. */
+  async add(publicKey: string, options: SSHKeyOptions = {}): Promise<SSHKey> {
+    const json: wire.AddSSHKey = { ...schemas.encodeSSHKeyOptions(options), public_key: publicKey };
+    const w = await this.http.json<wire.SSHKey>({ method: "POST", path: "/v1/ssh-keys", json, signal: options.signal, repeatable: false });
+    return schemas.sshKey(w);
+  }
+
+  /** Lists the keys that have not expired, newest first. */
+  list(options: PageOptions = {}): PagePromise<SSHKey> {
+    return pages(this.http, options, () => ({ path: "/v1/ssh-keys" }), schemas.sshKey);
+  }
+
+  /** Deletes a key, by id or fingerprint; it stops working at once, and its connections end. */
+  async delete(key: string, options: CallOptions = {}): Promise<void> {
+    await this.http.done({ method: "DELETE", path: `/v1/ssh-keys/${segment(key)}`, signal: options.signal, repeatable: false });
   }
 }

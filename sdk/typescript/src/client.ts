@@ -1,5 +1,5 @@
 import * as schemas from "./schemas.js";
-import { Account, Tokens } from "./account.js";
+import { Account, SSHKeys, Tokens } from "./account.js";
 import { Audit } from "./audit.js";
 import { Credentials, signIn, type OnSession, type UserSession } from "./credentials.js";
 import { newError } from "./errors.js";
@@ -72,6 +72,7 @@ export class Modbox {
   readonly registries: Registries;
   readonly account: Account;
   readonly tokens: Tokens;
+  readonly sshKeys: SSHKeys;
   readonly workspaces: Workspaces;
   readonly users: Users;
   readonly audit: Audit;
@@ -92,6 +93,7 @@ export class Modbox {
     this.sandboxImages = new SandboxImages(this.http);
     this.registries = new Registries(this.http);
     this.tokens = new Tokens(this.http);
+    this.sshKeys = new SSHKeys(this.http);
     this.workspaces = new Workspaces(this.http);
     this.users = new Users(this.http);
     this.audit = new Audit(this.http);

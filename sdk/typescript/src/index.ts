@@ -61,7 +61,7 @@ export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
 export type { Audit, AuditFilter, ListAuditOptions, ListInstallationAuditOptions } from "./audit.js";
 export type { BuildEvent } from "./builds.js";
-export type { Account, Tokens } from "./account.js";
+export type { Account, SSHKeys, Tokens } from "./account.js";
 export type { Images, PullEvent, SandboxImages } from "./images.js";
 export type { Registries, UpdateRegistryOptions } from "./registries.js";
 export type { Users } from "./users.js";
@@ -131,6 +131,8 @@ export type {
   Snapshot,
   SnapshotDownload,
   SnapshotFile,
+  SSHKey,
+  SSHKeyOptions,
   Stats,
   Timeouts,
   Token,

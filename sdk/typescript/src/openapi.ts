@@ -1250,6 +1250,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{sandbox}/ports/{port}/connect": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Connect to a TCP port over a WebSocket
+         * @description A connection to a port of the sandbox's loopback or interface, which need not be published. Binary messages carry its bytes, in both directions. The text message `{"type":"eof"}` says that no more bytes come from its sender; bytes in the other direction go on. The server closes the WebSocket with status 1000 when both directions have ended, with 1011 when the connection broke, and with 1008 when the token lost its rights. The server pings every 15 seconds. A paused sandbox is resumed; a pause does not break the connection.
+         */
+        get: operations["connect-port"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{sandbox}/ports/{port}/links": {
         parameters: {
             query?: never;
@@ -1630,6 +1650,50 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/ssh-keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List SSH keys
+         * @description The caller's that have not expired, newest first.
+         */
+        get: operations["list-ssh-keys"];
+        put?: never;
+        /**
+         * Add an SSH key
+         * @description For the caller, who can have 100 and logs in to sandboxes by them. A key belongs to one user.
+         */
+        post: operations["add-ssh-key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/ssh-keys/{ssh_key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete an SSH key
+         * @description It stops working at once, and its connections end.
+         */
+        delete: operations["delete-ssh-key"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2021,6 +2085,23 @@ export interface components {
              * @enum {string}
              */
             role: "owner" | "admin" | "member" | "viewer";
+        };
+        /** @description Describes an SSH key to add. */
+        AddSSHKey: {
+            /**
+             * @description The content of the key's .pub file: ed25519, ecdsa, or rsa with at least 2048 bits.
+             * @example ssh-ed25519 AAAAC3Nza... me@laptop
+             */
+            public_key: string;
+            /** @description Its name; the key's comment when omitted. */
+            name?: string;
+            /**
+             * Format: int64
+             * @description How long it works; for ever when omitted.
+             */
+            expires_in_seconds?: number;
+            /** @description Keep it out of its user's other workspaces. */
+            workspace_only?: boolean;
         };
         /** @description The result for an added member: one of the two is there. */
         AddedMember: {
@@ -3914,6 +3995,54 @@ export interface components {
              * @example SHA256:47DEQpj8HBSa...
              */
             fingerprint: string;
+        };
+        /** @description A public key by which its user logs in over SSH. */
+        SSHKey: {
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description Its name; empty for none. */
+            name: string;
+            /**
+             * @description Its type.
+             * @example ssh-ed25519
+             */
+            type: string;
+            /**
+             * @description The fingerprint that ssh-keygen -l shows.
+             * @example SHA256:47DEQpj8HBSa...
+             */
+            fingerprint: string;
+            /**
+             * @description Type and key, as in authorized_keys.
+             * @example ssh-ed25519 AAAAC3Nza...
+             */
+            public_key: string;
+            /** @description The only workspace in which it works; absent for all workspaces of the user. */
+            workspace_id?: string;
+            /**
+             * Format: date-time
+             * @description When it was added.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was last used, within a few minutes; absent when never.
+             */
+            last_used_at?: string;
+            /**
+             * Format: date-time
+             * @description When it stops working; absent for never.
+             */
+            expires_at?: string;
+        };
+        SSHKeyPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["SSHKey"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description One sandbox. */
         Sandbox: {
@@ -7803,6 +7932,41 @@ export interface operations {
             };
         };
     };
+    "connect-port": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+                /** @description The port. */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The WebSocket */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "create-port-link": {
         parameters: {
             query?: never;
@@ -8600,6 +8764,112 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["SSH"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-ssh-keys": {
+        parameters: {
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SSHKeyPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "add-ssh-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AddSSHKey"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SSHKey"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-ssh-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The key's id, or its fingerprint, percent-encoded. */
+                ssh_key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {

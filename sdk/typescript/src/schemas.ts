@@ -1087,6 +1087,42 @@ export function newToken(w: Wire["NewToken"]): NewToken {
   };
 }
 
+/** A public key by which its user logs in over SSH. */
+export interface SSHKey {
+  /** Its identifier. */
+  id: string;
+  /** Its name; empty for none. */
+  name: string;
+  /** Its type. */
+  type: string;
+  /** The fingerprint that ssh-keygen -l shows. */
+  fingerprint: string;
+  /** Type and key, as in authorized_keys. */
+  publicKey: string;
+  /** The only workspace in which it works; absent for all workspaces of the user. */
+  workspaceId: string | undefined;
+  /** When it was added. */
+  createdAt: string;
+  /** When it was last used, within a few minutes; absent when never. */
+  lastUsedAt: string | undefined;
+  /** When it stops working; absent for never. */
+  expiresAt: string | undefined;
+}
+
+export function sshKey(w: Wire["SSHKey"]): SSHKey {
+  return {
+    id: w.id,
+    name: w.name,
+    type: w.type,
+    fingerprint: w.fingerprint,
+    publicKey: w.public_key,
+    workspaceId: w.workspace_id,
+    createdAt: w.created_at,
+    lastUsedAt: w.last_used_at,
+    expiresAt: w.expires_at,
+  };
+}
+
 /** An active sign-in, without its tokens. */
 export interface SignInSession {
   /** Its identifier. */
@@ -1904,6 +1940,24 @@ export interface PortLinkOptions extends CallOptions {
 export function encodePortLinkOptions(o: PortLinkOptions) {
   return {
     expires_in_seconds: o.expiresInSeconds,
+  };
+}
+
+/** How an SSH key works; the empty object is one that works for ever, for all that its user may. */
+export interface SSHKeyOptions extends CallOptions {
+  /** Its name; the key's comment when omitted. */
+  name?: string | undefined;
+  /** How long it works; for ever when omitted. */
+  expiresInSeconds?: number | undefined;
+  /** Keep it out of its user's other workspaces. */
+  workspaceOnly?: boolean | undefined;
+}
+
+export function encodeSSHKeyOptions(o: SSHKeyOptions) {
+  return {
+    name: o.name,
+    expires_in_seconds: o.expiresInSeconds,
+    workspace_only: o.workspaceOnly,
   };
 }
 

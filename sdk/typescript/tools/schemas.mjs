@@ -20,7 +20,7 @@ const schemas = document.components.schemas;
 const answers = {
   Cause: "", PublishedPort: "", PortLink: "", SandboxNetwork: "", Sandbox: "SandboxInfo", FileInfo: "", SnapshotFile: "", SnapshotDownload: "", Event: "SandboxEvent",
   Stats: "", Usage: "", Image: "", SandboxImage: "", PrunedImage: "", PrunedImages: "", Requirements: "", Runtime: "", InvalidAptPackage: "",
-  ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Finding: "", CodeScan: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "",
+  ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Finding: "", CodeScan: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "", SSHKey: "",
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
 };
@@ -113,6 +113,7 @@ const options = {
   PruneOptions: { doc: "Which images to prune.", of: ["PruneImages"], extends: ["CallOptions"] },
   PublishPortOptions: { doc: "How to publish a port.", of: ["PublishPort"], extends: ["CallOptions"] },
   PortLinkOptions: { doc: "How to make a signed link.", of: ["CreatePortLink"], extends: ["CallOptions"] },
+  SSHKeyOptions: { doc: "How an SSH key works; the empty object is one that works for ever, for all that its user may.", of: ["AddSSHKey"], without: ["public_key"], extends: ["CallOptions"] },
   CreateTokenOptions: { doc: "What token to make; the empty object is one that may do all that its user may.", of: ["CreateToken"], extends: ["CallOptions"] },
   CreateUserOptions: { doc: "What user to make.", of: ["CreateUser"], extends: ["CallOptions"], without: ["name"] },
   CreateRegistryOptions: { doc: "How to sign in.", of: ["CreateRegistry"], extends: ["CallOptions"] },
@@ -133,7 +134,7 @@ for (const [schema, name] of entries) {
 const wordTypes = new Map(Object.entries(words).map(([name, [schema, property]]) => [schemas[schema].properties[property].enum.join(), name]));
 
 const camel = (name) => name.replace(/_([a-z0-9])/g, (_, c) => c.toUpperCase());
-const lower = (name) => name.charAt(0).toLowerCase() + name.slice(1);
+const lower = (name) => name.replace(/^[A-Z]+(?=[A-Z][a-z])|^[A-Z]/, (begin) => begin.toLowerCase());
 const bare = (s) => s.anyOf?.find((a) => a.type !== "null") ?? s;
 const types = (s) => [bare(s).type].flat().filter((t) => t !== "null");
 const nullable = (s) => s.anyOf?.some((a) => a.type === "null") || [s.type].flat().includes("null");

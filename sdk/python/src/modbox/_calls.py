@@ -28,6 +28,7 @@ from ._schemas import (
     ServerVersion,
     Stats,
     Timeouts,
+    SSHKey,
     Token,
     Usage,
 )
@@ -433,6 +434,21 @@ def list_tokens() -> Listing[Token]:
 
 def revoke_token(token_id: str) -> Call[None]:
     return Call("DELETE", f"/v1/tokens/{_segment(token_id)}", _nothing, repeatable=False)
+
+
+def add_ssh_key(
+    public_key: str, name: Optional[str], expires_in_seconds: Optional[int], workspace_only: Optional[bool]
+) -> Call[SSHKey]:
+    body = _body(public_key=public_key, name=name, expires_in_seconds=expires_in_seconds, workspace_only=workspace_only)
+    return Call("POST", "/v1/ssh-keys", _into(SSHKey), repeatable=False, json=body)
+
+
+def list_ssh_keys() -> Listing[SSHKey]:
+    return listing(SSHKey, "/v1/ssh-keys")
+
+
+def delete_ssh_key(key: str) -> Call[None]:
+    return Call("DELETE", f"/v1/ssh-keys/{_segment(key)}", _nothing, repeatable=False)
 
 
 def whoami() -> Call[Identity]:

@@ -712,6 +712,30 @@ class NewToken(Token):
 
 
 @dataclass(frozen=True)
+class SSHKey:
+    """A public key by which its user logs in over SSH."""
+
+    #: Its identifier.
+    id: str = _required()
+    #: Its name; empty for none.
+    name: str = ""
+    #: Its type.
+    type: str = ""
+    #: The fingerprint that ssh-keygen -l shows.
+    fingerprint: str = ""
+    #: Type and key, as in authorized_keys.
+    public_key: str = ""
+    #: The only workspace in which it works; None for all workspaces of the user.
+    workspace_id: Optional[str] = None
+    #: When it was added.
+    created_at: datetime = _required(parse_time)
+    #: When it was last used, within a few minutes; None when never.
+    last_used_at: Optional[datetime] = _optional_time()
+    #: When it stops working; None for never.
+    expires_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
 class SignInSession:
     """An active sign-in, without its tokens."""
 

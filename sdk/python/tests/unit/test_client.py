@@ -329,6 +329,7 @@ class ClientTests:
             "/v1/tokens": {"items": [], **token},
             "/v1/whoami": {"user_id": "u", "workspace_id": "w", "token_id": "t"},
             "/v1/version": {"version": "1", "driver": "fake"},
+            "/v1/ssh-keys": {"items": [], "id": "k-1", "fingerprint": "SHA256:a/b", "type": "ssh-ed25519", "created_at": when},
         }
 
         def answer(seen, handler, n):
@@ -357,6 +358,13 @@ class ClientTests:
         self.assertEqual(server.requests[6].path, "/v1/tokens/t-1")
         self.assertEqual(client.whoami().workspace_id, "w")
         self.assertEqual(client.version().driver, "fake")
+        key = client.ssh_keys.add("ssh-ed25519 AAAA", name="laptop", workspace_only=True)
+        self.assertEqual((key.id, key.fingerprint, key.workspace_id, key.expires_at), ("k-1", "SHA256:a/b", None, None))
+        sent = {"public_key": "ssh-ed25519 AAAA", "name": "laptop", "workspace_only": True}
+        self.assertEqual(server.requests[-1].json(), sent)
+        self.assertEqual(client.ssh_keys.list().items, [])
+        client.ssh_keys.delete(key.fingerprint)
+        self.assertEqual((server.requests[-1].method, server.requests[-1].path), ("DELETE", "/v1/ssh-keys/SHA256%3Aa%2Fb"))
 
     def test_references(self):
         server = Server(self, lambda seen, handler, n: send_problem(handler, 404, "not_found"))

@@ -189,6 +189,7 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
     "/v1/tokens": { items: [], id: "t-1", token: "mbx_new" },
     "/v1/whoami": { user_id: "u", workspace_id: "w", token_id: "t" },
     "/v1/version": { version: "1", driver: "fake" },
+    "/v1/ssh-keys": { items: [], id: "k-1", fingerprint: "SHA256:a/b", type: "ssh-ed25519" },
   };
   const s = await serve(t, (r, res) => (r.method === "DELETE" ? res.writeHead(204).end() : json(res, answers[r.path])));
   const client = s.client();
@@ -207,6 +208,12 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
   assert.equal(s.requests[6].path, "/v1/tokens/t-1");
   assert.equal((await client.whoami()).workspaceId, "w");
   assert.equal((await client.version()).driver, "fake");
+  const key = await client.sshKeys.add("ssh-ed25519 AAAA", { name: "laptop", workspaceOnly: true });
+  assert.deepEqual([key.id, key.fingerprint, key.workspaceId, key.expiresAt], ["k-1", "SHA256:a/b", undefined, undefined]);
+  assert.deepEqual(s.requests.at(-1).json(), { public_key: "ssh-ed25519 AAAA", name: "laptop", workspace_only: true });
+  assert.deepEqual(await client.sshKeys.list().all(), []);
+  await client.sshKeys.delete(key.fingerprint);
+  assert.equal(s.requests.at(-1).method, "DELETE");
 });
 
 test("references are encoded, and impossible ones refused before anything is sent", async (t) => {

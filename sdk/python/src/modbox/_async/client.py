@@ -22,6 +22,7 @@ from .registries import AsyncRegistries
 from .requester import AsyncRequester
 from .sandboxes import AsyncSandboxes
 from .snapshots import AsyncSnapshots
+from .ssh_keys import AsyncSSHKeys
 from .tokens import AsyncTokens
 from .users import AsyncUsers
 from .workspaces import AsyncWorkspaces
@@ -34,7 +35,7 @@ class AsyncModbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
     The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
-    ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``workspaces``,
+    ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``,
     ``users`` and ``audit``; AsyncSandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
@@ -76,6 +77,7 @@ class AsyncModbox:
         self.registries = AsyncRegistries(self._requester)
         self.account = AsyncAccount(self._requester)
         self.tokens = AsyncTokens(self._requester)
+        self.ssh_keys = AsyncSSHKeys(self._requester)
         self.workspaces = AsyncWorkspaces(self._requester)
         self.users = AsyncUsers(self._requester)
         self.audit = AsyncAudit(self._requester)

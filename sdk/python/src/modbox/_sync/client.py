@@ -23,6 +23,7 @@ from .registries import Registries
 from .requester import Requester
 from .sandboxes import Sandboxes
 from .snapshots import Snapshots
+from .ssh_keys import SSHKeys
 from .tokens import Tokens
 from .users import Users
 from .workspaces import Workspaces
@@ -35,7 +36,7 @@ class Modbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
     The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
-    ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``workspaces``,
+    ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``,
     ``users`` and ``audit``; Sandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
@@ -77,6 +78,7 @@ class Modbox:
         self.registries = Registries(self._requester)
         self.account = Account(self._requester)
         self.tokens = Tokens(self._requester)
+        self.ssh_keys = SSHKeys(self._requester)
         self.workspaces = Workspaces(self._requester)
         self.users = Users(self._requester)
         self.audit = Audit(self._requester)
