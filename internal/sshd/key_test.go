@@ -3,7 +3,6 @@ package sshd_test
 import (
 	"crypto/ed25519"
 	"crypto/rand"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -251,7 +250,7 @@ func TestExpiredKey(t *testing.T) {
 	if _, _, err := f.dial("x", ssh.PublicKeys(signer)); err == nil {
 		t.Error("logged in by an expired key")
 	}
-	if list := fmt.Sprintf("%s", f.Want(200, "GET", "/v1/ssh-keys", nil).Body); strings.Contains(list, "SHA256:") {
+	if list := string(f.Want(200, "GET", "/v1/ssh-keys", nil).Body); strings.Contains(list, "SHA256:") {
 		t.Errorf("keys after their expiry: %s", list)
 	}
 }
