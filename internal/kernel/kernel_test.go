@@ -385,3 +385,35 @@ func BenchmarkPython(b *testing.B) {
 		}
 	}
 }
+
+// TestInterruptJavaScript interrupts code after a few milliseconds, many times: wherever that is, the
+// interpreter keeps its state.
+func TestInterruptJavaScript(t *testing.T) {
+	s := start(t)
+	s.run("javascript", "let v = 7; const sleep = (ms) => new Promise((f) => setTimeout(f, ms)); undefined", summary{})
+	codes := []string{
+		"while (true);",
+		"for (;;) await null;",
+		"await sleep(1); while (true);",
+		"await new Promise(() => {})",
+		"for (let i = 0; i < 100; i++) await sleep(1); await new Promise(() => {})",
+		"for (;;) JSON.stringify(new Array(1000).fill({ a: 1 }))",
+		"for (;;) await import('node:fs')",
+		"for (;;) require('node:vm').runInNewContext('1')",
+		"for (;;) try { throw 1 } catch {} finally {}",
+		"({ get a() { for (;;); }, [Symbol.for('nodejs.util.inspect.custom')]() { for (;;); } })",
+		"Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
+		"setTimeout(() => { while (true); }, 1); await new Promise(() => {})",
+	}
+	for i := range 10 * len(codes) {
+		code := codes[i%len(codes)]
+		got := s.begin(kernelapi.Run{Language: "javascript", Code: code, Timeout: time.Duration(1+i%23) * time.Millisecond}).rest()
+		if got.Status != kernelapi.TimedOut || got.Restarted || got.Error != "Interrupted: the execution was interrupted" {
+			t.Errorf("%d: %q = %+v, want it interrupted", i, code, got)
+		}
+		s.run("javascript", "v", summary{Results: []string{"main 7"}})
+		if t.Failed() {
+			t.Fatalf("after interrupt %d, of %q", i, code)
+		}
+	}
+}

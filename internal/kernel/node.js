@@ -1,21 +1,21 @@
-// The harness of Node.js: executes code in the global scope and keeps its state.
+// The harness of Node.js: executes code in the global scope and keeps its state. Its control thread
+// (nodecontrol.js) may end anything here at any place, the harness included.
 'use strict';
 const fs = require('node:fs');
-const vm = require('node:vm');
 const util = require('node:util');
 const path = require('node:path');
 const { pathToFileURL } = require('node:url');
 const { createRequire } = require('node:module');
 const { Session } = require('node:inspector');
 const { Writable } = require('node:stream');
+const { Worker } = require('node:worker_threads');
 
 const session = new Session();
 session.connect();
 
-const reply = (message) => {
-  let data = Buffer.from(JSON.stringify(message) + '\n');
-  while (data.length > 0) data = data.subarray(fs.writeSync(4, data));
-};
+const exit = new Int32Array(new SharedArrayBuffer(4));
+const control = new Worker(__filename.replace(/\.js$/, '.control.js'), { workerData: { exit }, argv: [], execArgv: [], stdout: false, stderr: false });
+const reply = (message) => control.postMessage({ line: JSON.stringify(message) });
 
 // Output is written at once, without the state of a stream: an interrupt ends code anywhere, and a
 // stream that is in the middle of a write would stay there.
@@ -133,8 +133,8 @@ if (!strip) {
   process.exit(3);
 }
 
-let interrupt = () => {};
-process.on('SIGINT', () => interrupt());
+// The supervisor's signal is for programs that the code has started.
+process.on('SIGINT', () => {});
 const report = (err) => console.error(err);
 process.on('uncaughtException', report);
 process.on('unhandledRejection', report);
@@ -147,21 +147,16 @@ const fail = (err) => {
   reply({ type: 'error', name: isError ? String(err.name) : 'Error', value: isError ? String(err.message) : String(lines[0]), traceback: lines });
 };
 
-let count = 0;
-const execute = (code) => {
-  let open = true;
+let current; // the execution that has not ended
+const valueKey = Symbol.for('modbox.value');
+const execute = (run, code) => {
+  const execution = { run };
   const end = (failed) => {
-    if (!open) return;
-    open = false;
-    interrupt = () => {};
-    reply({ done: true, failed, count });
+    if (current !== execution) return;
+    current = undefined;
+    control.postMessage({ done: run, failed });
   };
-  const interrupted = () => {
-    if (open) reply({ type: 'error', name: 'Interrupted', value: 'the execution was interrupted', traceback: [] });
-    end(true);
-  };
-  count++;
-  interrupt = interrupted;
+  current = execution;
   let expression;
   try {
     expression = imports(strip(code));
@@ -170,10 +165,11 @@ const execute = (code) => {
     return end(true);
   }
   const finish = (err, answer) => {
-    if (!open) return;
+    if (current !== execution) return;
     const failed = err || answer.exceptionDetails;
     // The value is passed by reference, to code of ours that runs like the user's.
-    finish.value = (value) => {
+    const show = (value) => {
+      if (current !== execution) return;
       try {
         if (failed) fail(value);
         else if (value !== undefined) reply({ type: 'result', main: true, data: bundle(value) });
@@ -183,64 +179,43 @@ const execute = (code) => {
         end(true);
       }
     };
-    if (err) return finish.value(err);
+    if (err) return /terminated/.test(err.message) ? undefined : show(err); // the control thread reports the former
     const value = failed ? failed.exception ?? {} : answer.result;
     const { objectId, unserializableValue } = value;
     const argument = objectId ? { objectId } : unserializableValue ? { unserializableValue } : 'value' in value ? { value: value.value } : {};
-    globalThis[valueKey] = finish.value;
+    globalThis[valueKey] = show;
     session.post('Runtime.callFunctionOn', {
       executionContextId: contextId, arguments: [argument], silent: true,
       functionDeclaration: `function (value) { const f = globalThis[Symbol.for('modbox.value')]; delete globalThis[Symbol.for('modbox.value')]; f(value); }`,
     });
     if (objectId) session.post('Runtime.releaseObject', { objectId });
   };
-  post = () => session.post('Runtime.evaluate', { expression, replMode: true, silent: true }, finish);
-  try {
-    evaluate.runInThisContext({ breakOnSigint: true });
-  } catch {
-    interrupted();
-  }
+  session.post('Runtime.evaluate', { expression, replMode: true, silent: true }, finish);
 };
 
-// SIGINT ends synchronous code only within a script of vm.
-const valueKey = Symbol.for('modbox.value');
-let post;
-Object.defineProperty(globalThis, '__modbox_post', { value: () => post() });
-const evaluate = new vm.Script('__modbox_post()');
 let contextId;
 session.on('Runtime.executionContextCreated', ({ params }) => {
   contextId ??= params.context.id;
 });
 session.post('Runtime.enable');
 
-// A SIGINT that arrives when a script ends is kept for the next script with breakOnSigint.
-const idle = new vm.Script('for (const end = Date.now() + 10; Date.now() < end; );');
-const settle = () => {
-  // Other signals are handled at the end of a turn of the event loop.
-  setImmediate(() =>
-    setImmediate(() => {
-      for (let quiet = false; !quiet; ) {
-        try {
-          idle.runInThisContext({ breakOnSigint: true });
-          quiet = true;
-        } catch {}
-      }
-      reply({ settled: true });
-    }),
-  );
-};
-
-let rest = '';
-const requests = fs.createReadStream(null, { fd: 3, encoding: 'utf8' });
-requests.on('data', (data) => {
-  const lines = (rest + data).split('\n');
-  rest = lines.pop();
-  for (const line of lines) {
-    const request = JSON.parse(line);
-    if (request.settle) settle();
-    else execute(request.code);
-  }
+// At its end Node.js would not wait for what was sent to the control thread.
+process.on('exit', () => {
+  control.postMessage({ exit: true });
+  Atomics.wait(exit, 0, 0, 1000);
 });
-requests.on('end', () => process.exit(0));
+
+control.on('message', ({ ready, run, code, abandon, settle }) => {
+  if (ready) reply({ ready: true });
+  if (run) execute(run, code);
+  if (abandon) {
+    if (current?.run === abandon) current = undefined;
+    control.postMessage({ abandoned: abandon });
+  }
+  if (settle) control.postMessage({ settled: true });
+});
+control.on('error', (err) => {
+  console.error(err);
+  process.exit(1);
+});
 process.argv.splice(1);
-reply({ ready: true });
