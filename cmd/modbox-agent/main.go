@@ -77,10 +77,14 @@ func serve(a *agent.Agent, l net.Listener) error {
 // kernels starts a supervisor of interpreters unless there is one, and returns when it answers. With
 // the argument "serve" this process is the supervisor: it closes its stdout when it answers, and
 // opens the default contexts of the languages that follow, so that the first code in them need not
-// wait for an interpreter.
+// wait for an interpreter. With the argument "environment" it gives its environment variables to the
+// supervisor that runs.
 func kernels(args []string) error {
 	if len(args) == 0 {
 		return kernel.Start("kernels", "serve")
+	}
+	if args[0] == "environment" {
+		return kernel.Announce(kernelapi.Directory)
 	}
 	err := kernel.Serve(kernelapi.Directory, func() { os.Stdout.Close() }, args[1:]...)
 	if err != nil {

@@ -22,6 +22,7 @@ type interpreterContext struct {
 	created time.Time
 	queue   chan *queued
 	closing chan struct{} // closed when the context is to end
+	tasks   chan func()   // executed between runs
 	ready   chan struct{} // closed when the first start has ended
 	failed  error         // the error of the first start, after ready
 
@@ -44,7 +45,7 @@ type queued struct {
 func newContext(dir string, spec kernelapi.ContextSpec) *interpreterContext {
 	return &interpreterContext{
 		spec: spec, dir: dir, created: time.Now().UTC(),
-		queue: make(chan *queued, kernelapi.MaxQueue), closing: make(chan struct{}), ready: make(chan struct{}),
+		queue: make(chan *queued, kernelapi.MaxQueue), closing: make(chan struct{}), tasks: make(chan func()), ready: make(chan struct{}),
 	}
 }
 
@@ -56,6 +57,8 @@ func (c *interpreterContext) work() {
 		select {
 		case r := <-c.queue:
 			c.execute(r)
+		case task := <-c.tasks:
+			task()
 		case <-c.closing:
 			for {
 				select {

@@ -7,6 +7,7 @@
 //	DELETE /contexts/{id}             ends the context and its processes
 //	POST   /contexts/{id}/interrupt   interrupts the run that executes
 //	POST   /contexts/{id}/restart     -> Context, with a new interpreter
+//	PUT    /environment               Environment; for the supervisor and all contexts
 //	POST   /runs/{id}?after=N         Run -> events, one JSON object a line, from number N+1 on
 //	DELETE /runs/{id}                 interrupts the run, also before it executes
 //
@@ -43,6 +44,9 @@ const (
 	// StartTimeout bounds the start of an interpreter.
 	StartTimeout = time.Minute
 )
+
+// Environment has environment variables by name.
+type Environment map[string]string
 
 // ContextSpec describes a context to make.
 type ContextSpec struct {

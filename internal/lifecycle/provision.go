@@ -146,6 +146,11 @@ func (s *Service) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sa
 	if err := b.Agent.Configure(ctx, cfg); err != nil {
 		return err
 	}
+	if environment.Prestarts(img) {
+		if err := environment.Announce(ctx, b.Box); err != nil {
+			return err
+		}
+	}
 	s.executions.FollowMain(b.Box, cfg.Main)
 	return nil
 }

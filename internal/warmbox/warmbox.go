@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quota"
@@ -36,7 +37,7 @@ const (
 )
 
 // Box is a box in the pool. Its agent answers, and nothing was ever run in it but its image's
-// "true". It is in the index of boxes without a view, so that no caller can find it and the sweep
+// "true" and, for some built-in images, interpreters that have executed nothing. It is in the index of boxes without a view, so that no caller can find it and the sweep
 // ignores it; it has no row, so that the next server's sweep destroys it.
 type Box struct {
 	*box.Box
@@ -205,7 +206,7 @@ func (k *Keeper) awaitCalm() bool {
 func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
 	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
 	defer cancel()
-	_, rootfs, err := k.Images.Resolve(ctx, kind.Digest)
+	img, rootfs, err := k.Images.Resolve(ctx, kind.Digest)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +214,7 @@ func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
 	watching, stop := context.WithCancel(b.Context())
 	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, stop: stop}}
 	if warm.Value.Handle, err = k.Driver.Create(ctx, k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)); err == nil {
-		err = k.start(ctx, b)
+		err = k.start(ctx, b, &img)
 	}
 	if err != nil {
 		k.Destroy(warm)
@@ -225,8 +226,9 @@ func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
 }
 
 // start starts a box and returns when its agent answers and has run a command: the first command in
-// a box takes half as long again as the commands after it.
-func (k *Keeper) start(ctx context.Context, b *box.Box) error {
+// a box takes half as long again as the commands after it. The interpreters
+// that the image starts with a sandbox have started by then.
+func (k *Keeper) start(ctx context.Context, b *box.Box, img *spec.Image) error {
 	if err := k.Driver.Start(ctx, b.ID); err != nil {
 		return err
 	}
@@ -238,6 +240,11 @@ func (k *Keeper) start(ctx context.Context, b *box.Box) error {
 	}, retry.Pauses(2*time.Millisecond, 100*time.Millisecond), retry.Forever())
 	if err != nil {
 		return err
+	}
+	if environment.Prestarts(img) {
+		if err := environment.Prestart(ctx, b, img); err != nil {
+			return err
+		}
 	}
 	rehearsal, err := b.Agent.Exec(ctx, agentapi.Command{Argv: []string{"true"}})
 	if err != nil {

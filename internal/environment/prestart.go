@@ -1,0 +1,140 @@
+package environment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/kernelapi"
+	"github.com/modbox/modbox/internal/retry"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// supervisor is the beginning of the command of an image whose main process is the supervisor of
+// interpreters (package kernel). The names of languages follow.
+var supervisor = []string{"/.modbox/agent", "kernels", "serve"}
+
+// announcer is the command that gives its environment variables to that supervisor.
+var announcer = []string{"/.modbox/agent", "kernels", "environment"}
+
+const (
+	// announceTimeout bounds the announcement of an environment.
+	announceTimeout = 5 * time.Second
+	// maxAnswer bounds how much is read of an answer or of an error's text.
+	maxAnswer = 4 << 10
+)
+
+// Prestarts reports whether the main command of an image can be started in a box that belongs to no
+// sandbox yet: the supervisor of interpreters, which can take over the environment of its sandbox
+// later. It holds for built-in images only, whose programs nobody else has written.
+func Prestarts(img *spec.Image) bool {
+	main := img.Config.Entrypoint
+	main = slices.Concat(main, img.Config.Cmd)
+	return img.Builtin && len(main) > len(supervisor) && slices.Equal(main[:len(supervisor)], supervisor)
+}
+
+// Prestart starts the main command of such an image in a box of no sandbox, and returns when its
+// interpreters have started. The agent of the box must answer.
+func Prestart(ctx context.Context, b *box.Box, img *spec.Image) error {
+	env := map[string]string{}
+	for _, kv := range img.Config.Env {
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			env[name] = value
+		}
+	}
+	main := slices.Concat(img.Config.Entrypoint, img.Config.Cmd)
+	cfg := agentapi.Config{Env: env, WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: main}
+	if err := Configure(ctx, b, cfg); err != nil {
+		return err
+	}
+	for _, language := range main[len(supervisor):] {
+		_, err := backoff.Retry(ctx, func() (struct{}, error) {
+			err := openContext(ctx, b, language)
+			var refused *refusal
+			if errors.As(err, &refused) {
+				err = backoff.Permanent(err)
+			}
+			return struct{}{}, err
+		}, retry.Pauses(10*time.Millisecond, 100*time.Millisecond), retry.Forever())
+		if err != nil {
+			return fmt.Errorf("start the interpreter of %s: %w", language, err)
+		}
+	}
+	return nil
+}
+
+// refusal is an answer of the supervisor that stays the same when the request is repeated.
+type refusal struct{ status string }
+
+func (r *refusal) Error() string { return "the supervisor answered " + r.status }
+
+// openContext returns when the default context of a language has started.
+func openContext(ctx context.Context, b *box.Box, language string) error {
+	conn, err := b.Agent.TunnelSocket(ctx, path.Join(kernelapi.Directory, kernelapi.Socket))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing is lost
+	body, err := json.Marshal(kernelapi.ContextSpec{Language: language})
+	if err != nil {
+		return backoff.Permanent(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor/contexts", strings.NewReader(string(body)))
+	if err != nil {
+		return backoff.Permanent(err)
+	}
+	req.Close = true
+	transport := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 16 << 10,
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // nothing is lost
+	if resp.StatusCode != http.StatusOK {
+		return &refusal{resp.Status}
+	}
+	return nil
+}
+
+// Announce gives the interpreters that [Prestart] started the environment of the box's sandbox, with
+// which its agent was configured.
+func Announce(ctx context.Context, b *box.Box) error {
+	cmd, err := b.Agent.Exec(ctx, agentapi.Command{Argv: announcer, Timeout: announceTimeout})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cmd.Close() }() // nothing is lost
+	var output []byte
+	for {
+		f, err := cmd.Next()
+		switch {
+		case err == io.EOF:
+			return errors.New("the announcement of the environment has no end")
+		case err != nil:
+			return err
+		case f.Type == agentapi.FrameStderr:
+			output = append(output, f.Data[:min(len(f.Data), maxAnswer-len(output))]...)
+		case f.Type == agentapi.FrameExit && f.Exit.Code != 0:
+			return fmt.Errorf("announce the environment: %s", sandbox.OneLine(string(output)))
+		case f.Type == agentapi.FrameExit:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/kernelapi"
+)
+
+// announceTimeout bounds the call that announces an environment.
+const announceTimeout = 20 * time.Second
+
+// Announce gives the supervisor whose socket is in dir the environment of this process, and returns
+// when its contexts have that environment.
+func Announce(dir string) error {
+	env := kernelapi.Environment{}
+	for _, v := range os.Environ() {
+		if name, value, ok := strings.Cut(v, "="); ok {
+			env[name] = value
+		}
+	}
+	body, err := json.Marshal(env)
+	if err != nil {
+		return err
+	}
+	conn, err := net.DialTimeout("unix", filepath.Join(dir, kernelapi.Socket), announceTimeout)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(announceTimeout)); err != nil {
+		return err
+	}
+	req, err := http.NewRequest(http.MethodPut, "http://supervisor/environment", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Close = true
+	// Without a transport the program is smaller.
+	if err := req.Write(conn); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		message, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a part of it helps as well
+		return fmt.Errorf("the supervisor of kernels refuses the environment: %s", message)
+	}
+	return nil
+}
+
+// setEnvironment is the handler that makes an environment the environment of the supervisor and of
+// its contexts. The host sends it once, before a sandbox that gets this box runs.
+func (s *Supervisor) setEnvironment(_ http.ResponseWriter, r *http.Request) error {
+	var env kernelapi.Environment
+	if err := decode(r, &env); err != nil {
+		return err
+	}
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf("%q is not a valid environment variable", name)}
+		}
+	}
+	changes := changedFrom(os.Environ(), env)
+	for name, value := range changes {
+		var err error
+		if value == nil {
+			err = os.Unsetenv(name)
+		} else {
+			err = os.Setenv(name, *value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	var all []*interpreterContext
+	for _, c := range s.contexts {
+		all = append(all, c)
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		c.adopt(changes)
+	}
+	return nil
+}
+
+// changedFrom returns the variables of env that differ from now, and nil for variables that env lacks.
+func changedFrom(now []string, env kernelapi.Environment) map[string]*string {
+	changes := map[string]*string{}
+	for name, value := range env {
+		changes[name] = &value
+	}
+	for _, v := range now {
+		name, value, _ := strings.Cut(v, "=")
+		switch wanted, ok := env[name]; {
+		case !ok:
+			changes[name] = nil
+		case wanted == value:
+			delete(changes, name)
+		}
+	}
+	return changes
+}
+
+// Variables that an interpreter, or a library that it has loaded, reads only when it starts.
+var (
+	startVariables = []string{"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV"}
+	startPrefixes  = []string{"PYTHON", "IPYTHON", "JUPYTER", "ZMQ_", "LD_", "LC_", "MALLOC_", "GLIBC_", "XDG_"}
+)
+
+// readAtStart reports whether an interpreter that runs does not notice a change of a variable.
+func readAtStart(name string) bool {
+	return slices.Contains(startVariables, name) ||
+		slices.ContainsFunc(startPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// adopt gives the interpreter of a context that never executed code other variables, nil for variables
+// to remove. An interpreter that cannot change them is replaced.
+func (c *interpreterContext) adopt(changes map[string]*string) {
+	if len(changes) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	select {
+	case c.tasks <- func() {
+		defer close(done)
+		c.changeEnvironment(changes)
+	}:
+	case <-c.closing:
+		return
+	}
+	select {
+	case <-done:
+	case <-c.closing:
+	}
+}
+
+// changeEnvironment is adopt between two runs.
+func (c *interpreterContext) changeEnvironment(changes map[string]*string) {
+	c.mu.Lock()
+	k := c.kernel
+	c.mu.Unlock()
+	if k == nil || k.hasEnded() {
+		return // the next run starts it, with the variables of this process
+	}
+	restart := false
+	for name := range changes {
+		restart = restart || readAtStart(name)
+	}
+	if e, ok := k.(*jupyter); ok && !restart && e.setEnviron(changes) == nil {
+		return
+	}
+	k.kill()
+	c.mu.Lock()
+	c.kernel, c.starts = nil, 0 // nobody has used it
+	c.mu.Unlock()
+	go func() { _, _ = c.start() }() // the first run tries again
+}
+
+// setEnviron sets environment variables of a Python kernel, and removes variables whose value is nil.
+func (k *jupyter) setEnviron(changes map[string]*string) error {
+	data, err := json.Marshal(changes)
+	if err != nil {
+		return err
+	}
+	code, err := json.Marshal(fmt.Sprintf(`import json, os
+for name, value in json.loads(%q).items():
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+`, data))
+	if err != nil {
+		return err
+	}
+	// Code in a scope of its own leaves no names.
+	out, err := k.run("exec("+string(code)+", {})", true, func(kernelapi.Event) {})
+	if err == nil && out.failed {
+		err = fmt.Errorf("the interpreter did not change its environment")
+	}
+	return err
+}
