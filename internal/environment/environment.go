@@ -28,6 +28,10 @@ const attemptTimeout = 5 * time.Second
 // configuration. Without it, Vite refuses requests to the URL of its port.
 const viteHosts = "__VITE_ADDITIONAL_SERVER_ALLOWED_HOSTS"
 
+// noNetworkIndex is an index of packages for pip in sandboxes without a network. It does not exist, but pip
+// prints its address before it says that it found no package, and so tells why and what helps.
+const noNetworkIndex = "https://this-sandbox-has-no-network.invalid/enable-its-network-or-create-it-with-pip_packages"
+
 // Config are the settings of all sandboxes.
 type Config struct {
 	// SandboxURL returns the URL for a host label, which the sandbox gets as MODBOX_SANDBOX_URL; nil
@@ -94,6 +98,7 @@ func (s *Service) Agent(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
 	if !sb.Network.Enabled {
 		// Without a network pip and npm would repeat a request that cannot succeed for up to two minutes.
 		env["PIP_RETRIES"], env["NPM_CONFIG_FETCH_RETRIES"] = "0", "0"
+		env["PIP_EXTRA_INDEX_URL"] = noNetworkIndex
 	}
 	maps.Copy(env, sb.Env)
 	var network *agentapi.Network

@@ -23,7 +23,7 @@ func TestAgent(t *testing.T) {
 		Hostname: "job-1", Main: []string{"sh", "-c", "true"},
 		Env: map[string]string{
 			"A": "image", "B": "caller", "MODBOX_SANDBOX_ID": "id", "MODBOX_SANDBOX_NAME": "name", "MODBOX_SANDBOX_URL": "caller",
-			"PIP_RETRIES": "0", "NPM_CONFIG_FETCH_RETRIES": "0",
+			"PIP_RETRIES": "0", "NPM_CONFIG_FETCH_RETRIES": "0", "PIP_EXTRA_INDEX_URL": noNetworkIndex,
 		},
 	}
 	if diff := cmp.Diff(want, s.Agent(&sb, &img)); diff != "" {
@@ -32,6 +32,7 @@ func TestAgent(t *testing.T) {
 	sb.Network.Enabled = true
 	delete(want.Env, "PIP_RETRIES")
 	delete(want.Env, "NPM_CONFIG_FETCH_RETRIES")
+	delete(want.Env, "PIP_EXTRA_INDEX_URL")
 	want.Network = &agentapi.Network{Nameserver: "10.0.0.1", CA: "ca"}
 	if diff := cmp.Diff(want, s.Agent(&sb, &img)); diff != "" {
 		t.Errorf("Agent() with a network (-want +got):\n%s", diff)

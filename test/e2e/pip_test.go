@@ -143,19 +143,38 @@ func TestPipIndexIsUnreachable(t *testing.T) {
 	}
 }
 
-// TestPipWithoutNetwork installs a package in a sandbox without network: pip does not repeat its requests.
+// TestPipWithoutNetwork installs a package in a sandbox without network, as a command and as code: pip does not
+// repeat its requests, and its output says why it finds nothing and what helps.
 func TestPipWithoutNetwork(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/data"})
-	res := s.Bash(sb.ID, "python3 -m pip install --break-system-packages no-such-package 2>&1", 2*time.Minute)
-	if out := string(res.Stdout); res.ExitCode == 0 || strings.Contains(out, "Retrying") || !strings.Contains(out, "No matching distribution") {
-		t.Errorf("pip install without network ended with %d: %s", res.ExitCode, out)
+	check := func(how, out string, failed bool) {
+		t.Helper()
+		for _, want := range []string{"this-sandbox-has-no-network.invalid", "enable-its-network", "pip_packages", "No matching distribution"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s without network has no %q in its output: %s", how, want, out)
+			}
+		}
+		if !failed || strings.Contains(out, "Retrying") {
+			t.Errorf("%s without network, failed: %v: %s", how, failed, out)
+		}
+	}
+	for _, line := range []string{"pip install no-such-package", "python3 -m venv /tmp/v && /tmp/v/bin/pip install no-such-package"} {
+		res := s.Bash(sb.ID, line+" 2>&1", 2*time.Minute)
+		check(line, string(res.Stdout), res.ExitCode != 0)
+	}
+	for _, code := range []string{"!pip install no-such-package", "%pip install no-such-package"} {
+		res, err := client.NewInterpreter(s.Client, sb.ID).Run(t.Context(), code, client.CodeOptions{Timeout: 2 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(code, res.Stdout+res.Stderr, true)
 	}
 	on := true
 	if _, err := s.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: &on}); err != nil {
 		t.Fatal(err)
 	}
-	if res := s.Bash(sb.ID, `echo "[$PIP_RETRIES$NPM_CONFIG_FETCH_RETRIES]"`, time.Minute); string(res.Stdout) != "[]\n" {
+	if res := s.Bash(sb.ID, `echo "[$PIP_RETRIES$NPM_CONFIG_FETCH_RETRIES$PIP_EXTRA_INDEX_URL]"`, time.Minute); string(res.Stdout) != "[]\n" {
 		t.Errorf("with network the variables are %q, want none", res.Stdout)
 	}
 }
