@@ -38,8 +38,8 @@ type Job struct {
 	Progress func(phase.Event)
 }
 
-// Debian makes root filesystems from Debian packages with mmdebstrap and from
-// npm packages with npm, as both are configured on this host. It needs root, or
+// Debian makes root filesystems from Debian packages with mmdebstrap, from npm packages with npm, as both
+// are configured on this host, and from Python packages with the pip of the new root filesystem. It needs root, or
 // an ordinary user with entries in /etc/subuid and /etc/subgid.
 type Debian struct {
 	// Mirror is the base address of a Debian mirror, optional: mmdebstrap knows Debian's own.
@@ -162,6 +162,9 @@ func (d Debian) args(r *Recipe, overlay string) []string {
 	args = append(args, "--customize-hook=tar-in "+filepath.Base(overlay)+" /")
 	script := func(name string) string {
 		return fmt.Sprintf(`--customize-hook=chroot "$1" env BUILD=%s sh -eu '%s/%s'`, stagingDir, stagingDir, name)
+	}
+	if len(r.pip()) > 0 {
+		args = append(args, script(pipScriptName))
 	}
 	for i, l := range r.layers {
 		if l.setup != "" {

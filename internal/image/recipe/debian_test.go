@@ -84,6 +84,9 @@ npm:
     files: {bin/tool: /usr/local/bin/tool, "": /usr/lib/p, lib: /usr/lib/only}
     exclude: [docs]
   - {package: q, version: 1.0.0, integrity: sha512-x, arch: other, files: {"": /q}}
+pip:
+  - {package: six, version: 1.17.0, sha256: [4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274]}
+  - {package: other, version: "1", sha256: [4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274], arch: other}
 setup: s.sh
 memory: 64Mi
 `, integrity)},
@@ -151,7 +154,7 @@ echo the tar`})
 	}
 	for _, want := range []string{
 		"--include=bash,curl\n", "--dpkgopt=path-exclude=/usr/share/x/*\n", "--customize-hook=tar-in overlay.tar /\n",
-		"/.setup-0.sh'\n", "MMDEBSTRAP_APT_CONFIG", "\ntrixie\n-\nhttp://mirror.test/debian\n1735776000\n",
+		"/.pip.sh'\n--customize-hook=chroot \"$1\" env BUILD=/.modbox-build sh -eu '/.modbox-build/.setup-0.sh'\n", "MMDEBSTRAP_APT_CONFIG", "\ntrixie\n-\nhttp://mirror.test/debian\n1735776000\n",
 	} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("mmdebstrap's arguments and date have no %q:\n%s", want, data)
@@ -187,14 +190,19 @@ func checkOverlay(t *testing.T, name string) {
 		t.Errorf("finish script = %q", finish)
 	}
 	delete(got, ".modbox-build/.finish.sh")
+	if pip := got[".modbox-build/.pip.sh"]; !strings.Contains(pip, "--require-hashes") || !strings.Contains(pip, "$BUILD/.pip-requirements") {
+		t.Errorf("script for Python packages = %q", pip)
+	}
+	delete(got, ".modbox-build/.pip.sh")
 	want := map[string]string{
-		"etc/motd":                    "644 0:0 hello",
-		".modbox-build/extra":         "644 0:0 extra",
-		".modbox-build/.setup-0.sh":   "755 0:0 true\n",
-		".modbox-build/.npm-packages": "644 0:0 npm\tp\t1.2.3\tall\n",
-		"usr/local/bin/tool":          "755 0:0 tool",
-		"usr/lib/only/a.js":           "644 0:0 a",
-		"usr/lib/p/README.md":         "644 0:0 r",
+		"etc/motd":                        "644 0:0 hello",
+		".modbox-build/extra":             "644 0:0 extra",
+		".modbox-build/.setup-0.sh":       "755 0:0 true\n",
+		".modbox-build/.npm-packages":     "644 0:0 npm\tp\t1.2.3\tall\npip\tsix\t1.17.0\tall\n",
+		".modbox-build/.pip-requirements": "644 0:0 six==1.17.0 --hash=sha256:4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274\n",
+		"usr/local/bin/tool":              "755 0:0 tool",
+		"usr/lib/only/a.js":               "644 0:0 a",
+		"usr/lib/p/README.md":             "644 0:0 r",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("overlay (-want +got):\n%s", d)

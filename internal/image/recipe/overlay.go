@@ -43,6 +43,17 @@ func writeOverlay(file string, r *Recipe, packages []npmPackage) error {
 			return fmt.Errorf("unpack %s: %w", p.Package, err)
 		}
 	}
+	if python := r.pip(); len(python) > 0 {
+		for _, p := range python {
+			fmt.Fprintf(&list, "pip\t%s\t%s\t%s\n", p.Package, p.Version, cmp.Or(p.Arch, "all"))
+		}
+		if err := o.file(stagingDir+"/"+requirementName, 0o644, []byte(requirements(python))); err != nil {
+			return err
+		}
+		if err := o.file(stagingDir+"/"+pipScriptName, 0o755, []byte(pipScript)); err != nil {
+			return err
+		}
+	}
 	if err := o.file(stagingDir+"/.npm-packages", 0o644, list.Bytes()); err != nil {
 		return err
 	}

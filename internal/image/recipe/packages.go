@@ -10,7 +10,7 @@ const (
 
 // Package is a package in an image.
 type Package struct {
-	Source  string `json:"source"` // "debian" or "npm"
+	Source  string `json:"source"` // "debian", "npm" or "pip"
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Arch    string `json:"arch"`

@@ -74,6 +74,7 @@ type recipeSpec struct {
 	Date          string       `yaml:"date"`
 	Debian        debianSpec   `yaml:"debian"`
 	NPM           []npmSpec    `yaml:"npm"`
+	PIP           []pipSpec    `yaml:"pip"`
 	Setup         string       `yaml:"setup"`
 	FutureDated   []string     `yaml:"future_dated"`
 	Config        configSpec   `yaml:"config"`
@@ -143,6 +144,10 @@ func Load(dir fs.FS, known ...*Recipe) (*Recipe, error) {
 	}
 	if r.hash, err = hashFiles(dir, parent); err != nil {
 		return nil, fmt.Errorf("read recipe %s: %w", r.Ref(), err)
+	}
+	if len(r.spec.PIP) > 0 {
+		sum := sha256.Sum256([]byte(r.hash + pipScript))
+		r.hash = hex.EncodeToString(sum[:])
 	}
 	return r, nil
 }
@@ -228,6 +233,9 @@ func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 		}
 	}
 	if err := checkNPM(s.NPM); err != nil {
+		return err
+	}
+	if err := checkPIP(s.PIP); err != nil {
 		return err
 	}
 	if s.Setup != "" {
@@ -346,6 +354,7 @@ func (s *recipeSpec) inherit(parent *recipeSpec) {
 	s.Debian.Packages = slices.Concat(parent.Debian.Packages, s.Debian.Packages)
 	s.Debian.ExcludeFiles = slices.Concat(parent.Debian.ExcludeFiles, s.Debian.ExcludeFiles)
 	s.NPM = slices.Concat(parent.NPM, s.NPM)
+	s.PIP = slices.Concat(parent.PIP, s.PIP)
 	s.FutureDated = slices.Concat(parent.FutureDated, s.FutureDated)
 	c := &s.Config
 	c.User = cmp.Or(c.User, parent.Config.User)

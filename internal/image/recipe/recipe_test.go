@@ -22,7 +22,15 @@ func TestInvalidRecipes(t *testing.T) {
 	npm := func(s string) string {
 		return good + "npm: [{package: p, version: 1.2.3, integrity: sha512-x, " + s + "}]\n"
 	}
+	pip := good + "pip: [{package: p, version: 1.2.3, sha256: [" + strings.Repeat("0a", 32) + "]}]\n"
+	if _, err := recipe.Load(fstest.MapFS{"recipe.yaml": {Data: []byte(pip)}}); err != nil {
+		t.Fatalf("a recipe with a Python package is not valid: %v", err)
+	}
 	for name, c := range map[string]struct{ recipe, field string }{
+		"pip_name":         {strings.Replace(pip, "package: p", "package: '-r x'", 1), "pip.package"},
+		"pip_range":        {strings.Replace(pip, "1.2.3", "'>=1'", 1), "pip.version"},
+		"pip_no_hash":      {strings.Replace(pip, strings.Repeat("0a", 32), "", 1), "pip.sha256"},
+		"pip_hash":         {strings.Replace(pip, "0a0a", "0A0a", 1), "pip.sha256"},
 		"empty":            {"", "name"},
 		"unknown_key":      {good + "nmae: x\n", ""},
 		"not_yaml":         {"\t:", ""},

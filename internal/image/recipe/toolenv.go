@@ -8,7 +8,7 @@ var toolVariables = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "TMPDIR",
 	"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
-	"APT_CONFIG", "npm_config_*",
+	"APT_CONFIG", "npm_config_*", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST",
 }
 
 // toolEnv returns the part of the server's environment for the tools that make images: paths of
