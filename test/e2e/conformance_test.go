@@ -133,6 +133,8 @@ type arguments struct {
 	CurrentPassword                    string `json:"current_password"`
 	ImageID                            string `json:"image_id"`
 	RegistryID                         string `json:"registry_id"`
+	Language, Context                  string
+	ContextID                          string `json:"context_id"`
 	Who, Code, Password, Email, Server string
 	Disabled                           *bool
 	EnabledOnly                        bool `json:"enabled_only"`
@@ -195,6 +197,7 @@ var goCalls = func() map[string]call {
 	maps.Copy(calls, statefulCalls)
 	maps.Copy(calls, accountCalls)
 	maps.Copy(calls, portCalls)
+	maps.Copy(calls, codeCalls)
 	return calls
 }()
 

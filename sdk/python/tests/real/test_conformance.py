@@ -72,7 +72,7 @@ class ConformanceTest(unittest.TestCase):
 
 
 #: Arguments that are given by position.
-FIRST = ("ref", "port", "path", "from", "to", "content", "id", "text", "snapshot", "workspace", "checkpoint", "tag", "changes", "files", "who")
+FIRST = ("ref", "port", "path", "from", "to", "content", "id", "text", "code", "context", "snapshot", "workspace", "checkpoint", "tag", "changes", "files", "who")
 
 #: Calls that take all but ref by name.
 BY_NAME = ("login", "accept_invitation", "registries.create", "executions.start", "sandboxes.create", "snapshots.create", "snapshots.build")
@@ -97,6 +97,8 @@ async def perform(client, call, args):
     result = await finish(target(*first, **args))
     if call == "executions.logs":
         return b"".join(result).decode()
+    if call.endswith("run_code_stream"):
+        return ran(result)
     return joined(result) if call.endswith("exec_stream") else result
 
 
@@ -124,6 +126,20 @@ def joined(events):
             out[event.type] += event.data.decode()
         if event.type == "exit":
             out["exit_code"] = event.exit_code
+    return out
+
+
+def ran(events):
+    out = {"types": [], "stdout": "", "stderr": "", "data": []}
+    for event in events:
+        if event.type not in out["types"]:
+            out["types"].append(event.type)
+        if event.type in ("stdout", "stderr"):
+            out[event.type] += event.text
+        if event.type == "result":
+            out["data"].append(event.result.json)
+        if event.type == "end":
+            out["status"] = event.status
     return out
 
 

@@ -22,6 +22,11 @@ const calls = {
   "workspaces.add_member": (c, { workspace, name, role }) => c.workspaces.addMember(workspace, { name }, role),
   "snapshots.tag": (c, { snapshot, tag }) => c.snapshots.tag(snapshot, tag),
   "sandboxes.exec_stream": (c, { ref, ...a }) => streamed(c.sandboxes.execStream(ref, camelKeys(a))),
+  "sandboxes.run_code": (c, { ref, code, ...a }) => c.sandboxes.runCode(ref, code, camelKeys(a)),
+  "sandboxes.run_code_stream": (c, { ref, code, ...a }) => ran(c.sandboxes.runCodeStream(ref, code, camelKeys(a))),
+  "sandboxes.contexts.interrupt": (c, { ref, context }) => c.sandboxes.contexts.interrupt(ref, context),
+  "sandboxes.contexts.restart": (c, { ref, context }) => c.sandboxes.contexts.restart(ref, context),
+  "sandboxes.contexts.delete": (c, { ref, context }) => c.sandboxes.contexts.delete(ref, context),
   "sandboxes.files.write": (c, { ref, path, content, ...a }) => c.sandboxes.files.write(ref, path, Buffer.from(content.base64, "base64"), a),
   "sandboxes.files.page": async (c, { ref, path, ...a }) => {
     const { items, nextCursor } = await c.sandboxes.files.list(ref, path, a);
@@ -122,6 +127,17 @@ async function streamed(events) {
     if (!out.types.includes(e.type)) out.types.push(e.type);
     if (e.data) out[e.type] += Buffer.from(e.data).toString();
     if (e.type === "exit") out.exitCode = e.exitCode;
+  }
+  return out;
+}
+
+async function ran(events) {
+  const out = { types: [], stdout: "", stderr: "", data: [] };
+  for (const e of await collect(events)) {
+    if (!out.types.includes(e.type)) out.types.push(e.type);
+    if (e.type === "stdout" || e.type === "stderr") out[e.type] += e.text;
+    if (e.type === "result") out.data.push(e.result.json);
+    if (e.type === "end") out.status = e.status;
   }
   return out;
 }
