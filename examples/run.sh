@@ -31,15 +31,9 @@ line 3
 URL'
 # shellcheck disable=SC2034 # by its name, below
 want_typescript_agent=${want_agent/True/true}
-go_agent() { go run ./go/agent modbox/data | sed 's/ [0-9]* bytes of PNG/ bytes of PNG/'; }
+go_agent() { go run ./go/agent | sed 's#^http.*#URL#'; }
 # shellcheck disable=SC2034 # by its name, below
-want_go_agent='sum 42
-plot: bytes of PNG
-line 1
-line 2
-line 3
-200 OK: 28 bytes
-after the pause: 28 bytes'
+want_go_agent=$want_typescript_agent
 go_example() { go run ./go; }
 curl_example() { curl/primes.sh; }
 
