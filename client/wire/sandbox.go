@@ -153,12 +153,13 @@ type Cause struct {
 
 // Event is an event of a sandbox.
 type Event struct {
-	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after_seq to list what happens afterwards."`
-	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
-	Time      time.Time         `json:"time" doc:"When."`
-	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec." example:"running"`
-	Message   string            `json:"message" doc:"What, for people."`
-	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
+	Seq         int64             `json:"seq" doc:"Grows with time; pass the last one as after_seq to list what happens afterwards."`
+	SandboxID   string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
+	SandboxName string            `json:"sandbox_name" doc:"The sandbox's name."`
+	Time        time.Time         `json:"time" doc:"When."`
+	Type        string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, checkpoint_failed, checkpoint_interval, rolled_back, forked, ttl, network, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Message     string            `json:"message" doc:"What, for people."`
+	Data        map[string]string `json:"data,omitempty" doc:"The facts."`
 }
 
 // Stats is a moment's use of a sandbox.

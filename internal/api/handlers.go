@@ -4,6 +4,7 @@ import (
 	"github.com/modbox/modbox/internal/api/accounts"
 	"github.com/modbox/modbox/internal/api/audits"
 	"github.com/modbox/modbox/internal/api/codescan"
+	"github.com/modbox/modbox/internal/api/events"
 	"github.com/modbox/modbox/internal/api/executions"
 	"github.com/modbox/modbox/internal/api/files"
 	"github.com/modbox/modbox/internal/api/images"
@@ -42,6 +43,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&sandboxes.Sandboxes{Service: d.Service, View: view},
 		&sandboxes.Checkpoints{Service: d.Service, View: view},
 		&sandboxes.Activity{Service: d.Service, Guest: s.guest},
+		&events.Events{Hub: d.Events, Sandboxes: d.Service, Auth: d.Auth, Ping: cfg.Ping},
 		&sandboxes.Environments{Service: s.environments},
 		&sandboxes.Networks{Service: s.networks, View: view},
 		&sandboxes.Ports{Sandboxes: d.Service, Networks: s.networks, Links: d.Links, View: view},

@@ -13,6 +13,8 @@ import (
 // the permission to write; so does reading files, among which are the sandbox's own address and
 // keys (/proc/PID/environ).
 var needs = map[string]account.Permission{
+	"GET /v1/events":                                                account.SandboxesRead,
+	"GET /v1/events/stream":                                         account.SandboxesRead,
 	"GET /v1/executions/{execution}":                                account.SandboxesRead,
 	"POST /v1/executions/{execution}/cancel":                        account.SandboxesWrite,
 	"GET /v1/images":                                                account.ImagesRead,

@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/preview"
@@ -65,6 +66,8 @@ type Deps struct {
 	Builder *build.Builder
 	// SSHKeys are the keys by which users log in over SSH.
 	SSHKeys *sshkey.Keys
+	// Events are the events of all sandboxes.
+	Events *eventstream.Hub
 	// Links signs links to private ports.
 	Links *preview.Links
 	// Audit is where what is done is recorded.
@@ -99,8 +102,8 @@ type Server struct {
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.SSHKeys == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO, SSHKeys and Logger must be set")
+	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.Events == nil || deps.SSO == nil || deps.SSHKeys == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, Events, SSO, SSHKeys and Logger must be set")
 	}
 	s := &Server{cfg: withDefaults(cfg), deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
 	s.openapi = document(ruled{s.v1}, s.cfg.Version, handlers(s.cfg, deps))

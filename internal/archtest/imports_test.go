@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"images":                  {},
 	"packaging":               {},
 	"internal/site":           {},
-	"internal/store":          {"internal/page", "internal/sandbox", "internal/durable", "internal/account", "internal/audit", "internal/catalogue", "internal/installation", "internal/quota", "internal/registry", "internal/secret"},
+	"internal/store":          {"internal/page", "internal/sandbox", "internal/broadcast", "internal/durable", "internal/account", "internal/audit", "internal/catalogue", "internal/installation", "internal/quota", "internal/registry", "internal/secret"},
 	"internal/audit":          {"internal/page", "internal/sandbox", "internal/account"},
 	"internal/access":         {},
 	"internal/conns":          {"internal/sandbox"},
@@ -67,6 +67,7 @@ var mayImport = map[string][]string{
 	"internal/warmbox":        {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/driver", "internal/environment", "internal/image/spec", "internal/pool", "internal/quota", "internal/retry"},
 	"internal/lookup":         {"internal/sandbox", "internal/audit", "internal/box", "internal/page"},
 	"internal/eventlog":       {"internal/sandbox"},
+	"internal/eventstream":    {"internal/sandbox", "internal/broadcast", "internal/page"},
 	"internal/readiness":      {"internal/retry"},
 	"internal/workbox":        {"internal/environment", "internal/sandbox", "internal/agentapi", "internal/box", "internal/driver", "internal/quota", "internal/image/spec"},
 	"internal/prepare":        {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/fairsem", "internal/quota", "internal/spool", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
@@ -75,7 +76,7 @@ var mayImport = map[string][]string{
 	"internal/lifecycle":      {"internal/environment", "internal/telemetry", "internal/timelimit", "internal/network", "internal/usage", "internal/autocheckpoint", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/catalogue", "internal/image/phase", "internal/image/spec", "internal/registry", "internal/warmbox", "internal/lookup", "internal/eventlog", "internal/readiness"},
 	"internal/build":          {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
-	"internal/api":            {"client/wire", "internal/sshkey", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec"},
+	"internal/api":            {"client/wire", "internal/sshkey", "internal/eventstream", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec"},
 	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec"},
 	"client/wire":             {},
 	"client":                  {"client/wire"},
@@ -107,7 +108,7 @@ var mayImport = map[string][]string{
 	"internal/server/services": {
 		"internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
-		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp", "internal/sshd", "internal/sshkey",
+		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp", "internal/sshd", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
 	},
 
 	// Images, and the network that guests and registries are reached by.
@@ -122,6 +123,7 @@ var mayImport = map[string][]string{
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec",
 	},
 	"internal/store/sshkeyrows":   {"internal/account", "internal/sandbox", "internal/sshkey", "internal/store"},
+	"internal/store/eventrows":    {"internal/sandbox", "internal/eventstream", "internal/page", "internal/store"},
 	"internal/store/imagerows":    {"internal/sandbox", "internal/image/index", "internal/store"},
 	"internal/image/integrity":    {},
 	"internal/image/lease":        {"internal/image/lock"},

@@ -60,9 +60,9 @@ func cannedSandboxes() canned {
 		"/v1/sandboxes/broken":      dead,
 		"/v1/sandboxes/demo":        live,
 		"/v1/sandboxes/broken/wait": dead,
-		"/v1/sandboxes/" + dead.ID + "/events": wire.Page[wire.Event]{Items: []wire.Event{
-			{Seq: 1, SandboxID: dead.ID, Time: fixed, Type: "created", Message: "asked for"},
-			{Seq: 2, SandboxID: dead.ID, Time: fixed, Type: "failed", Message: "out of memory", Data: map[string]string{"cause": "oom"}},
+		"/v1/events": wire.Page[wire.Event]{Items: []wire.Event{
+			{Seq: 1, SandboxID: dead.ID, SandboxName: "broken", Time: fixed, Type: "created", Message: "asked for"},
+			{Seq: 2, SandboxID: dead.ID, SandboxName: "broken", Time: fixed, Type: "failed", Message: "out of memory", Data: map[string]string{"cause": "oom"}},
 		}},
 		"/v1/sandboxes/" + live.ID + "/stats": wire.Stats{
 			Time: fixed, MemoryBytes: 100 << 20, MemoryLimit: 512 << 20, CPUNanos: 1234567890, DiskBytes: 0, DiskLimit: 2 << 30, Processes: 3, HostPSSBytes: 12 << 20,
@@ -116,7 +116,7 @@ func TestOutputs(t *testing.T) {
 func TestEvents(t *testing.T) {
 	// Following ends by itself when the sandbox has ended.
 	r := invoke(t, cannedSandboxes(), "", "events", "-f", "broken", "--json")
-	want := `{"seq":1,"sandbox_id":"0192f000-0000-7000-8000-000000000002","time":"2026-01-02T03:04:05Z","type":"created","message":"asked for"}`
+	want := `{"seq":1,"sandbox_id":"0192f000-0000-7000-8000-000000000002","sandbox_name":"broken","time":"2026-01-02T03:04:05Z","type":"created","message":"asked for"}`
 	if lines := strings.Split(r.stdout, "\n"); r.code != 0 || len(lines) != 3 || lines[0] != want {
 		t.Errorf("events = %+v, want two lines, the first %s", r, want)
 	}

@@ -42,6 +42,7 @@ type Config struct {
 	Connections Connections `yaml:"connections"`
 	MCP         MCP         `yaml:"mcp"`
 	SSH         SSH         `yaml:"ssh"`
+	Events      Events      `yaml:"events"`
 	Metrics     Metrics     `yaml:"metrics"`
 
 	Sandbox Sandbox `yaml:"sandbox"`
@@ -235,6 +236,7 @@ func Default() Config {
 		Connections: Connections{Max: 10_000, MaxPerAddress: 500, MaxPerUser: 2000},
 		MCP:         MCP{MaxSessions: 1000, MaxSessionsPerWorkspace: 200, MaxSessionsPerUser: 50, IdleTimeout: Duration(30 * time.Minute)},
 		SSH:         SSH{MaxConnections: 500, MaxPerUser: 50},
+		Events:      Events{MaxStreams: 1000, MaxStreamsPerWorkspace: 100},
 		Metrics:     Metrics{Access: "loopback"},
 		Sandbox: Sandbox{
 			DefaultMemory:    512 << 20,
@@ -387,10 +389,8 @@ func (c *Config) validate() error {
 	within(bad, "connections.max_per_address", c.Connections.MaxPerAddress, 0, 1<<20)
 	within(bad, "connections.max_per_user", c.Connections.MaxPerUser, 0, 1<<20)
 	within(bad, "connections.max_sandbox_urls", c.Connections.MaxSandboxURLs, 0, c.Connections.Max)
-	within(bad, "mcp.max_sessions", c.MCP.MaxSessions, 0, 1<<20)
-	within(bad, "mcp.max_sessions_per_workspace", c.MCP.MaxSessionsPerWorkspace, 0, 1<<20)
-	within(bad, "mcp.max_sessions_per_user", c.MCP.MaxSessionsPerUser, 0, 1<<20)
-	within(bad, "mcp.idle_timeout", c.MCP.IdleTimeout, Duration(time.Minute), Duration(24*time.Hour))
+	c.MCP.validate(bad)
+	c.Events.validate(bad)
 	c.SSH.validate(bad)
 	c.validateLimits(bad)
 	return errors.Join(errs...)

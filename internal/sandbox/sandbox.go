@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"slices"
 	"time"
 )
 
@@ -140,17 +141,25 @@ func (s *Sandbox) Port() uint16 {
 type Event struct {
 	Seq     int64 // grows by time within the installation
 	Sandbox ID
-	Time    time.Time
-	Type    EventType
+	// SandboxName is set by the store when it reads the event.
+	SandboxName string
+	Time        time.Time
+	Type        EventType
 	// Message is one sentence for people.
 	Message string
 	// Data holds the facts for programs; values are short strings.
 	Data map[string]string
 }
 
-// EventFilter selects events of a sandbox; the zero value is the first page of all,
+// EventFilter selects events of a sandbox or a workspace; the zero value is the first page of all,
 // the oldest first.
 type EventFilter struct {
+	// Sandbox, when set, selects the events of that sandbox.
+	Sandbox ID
+	// Types, when set, leaves out events of other types.
+	Types []EventType
+	// Since and Until, when set, leave out events before Since, and from Until on.
+	Since, Until time.Time
 	// AfterSeq, when set, leaves out the events up to and with this Seq.
 	AfterSeq int64
 	// Descending lists the newest first.
@@ -196,6 +205,18 @@ const (
 	EventSnapshotTagged     EventType = "snapshot_tagged"     // a snapshot of it got another tag, or lost it
 	EventSnapshotDeleted    EventType = "snapshot_deleted"    // a snapshot of it was deleted
 )
+
+// EventTypes lists every type of events.
+var EventTypes = []EventType{
+	EventCreated, EventRunning, EventDestroying, EventDestroyed, EventFailed, EventRecovered, EventExec,
+	EventImageBuilding, EventTTL, EventNetwork, EventPausing, EventPaused, EventPauseFailed, EventResuming,
+	EventResumed, EventResumedFromFiles, EventResumeFailed, EventCheckpointCreated, EventCheckpointRestored,
+	EventCheckpointDeleted, EventRolledBack, EventCheckpointFailed, EventCheckpointInterval, EventForked,
+	EventSnapshotCreated, EventSnapshotTagged, EventSnapshotDeleted,
+}
+
+// Valid reports whether t is one of the types.
+func (t EventType) Valid() bool { return slices.Contains(EventTypes, t) }
 
 // Stats is a moment's use of a sandbox.
 type Stats struct {

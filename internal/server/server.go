@@ -160,7 +160,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, http: httpServer(front, clients, log)}
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.http.RegisterOnShutdown(shell.end)
-	s.http.RegisterOnShutdown(front.EndSessions) // whose streams last as long as their clients want
+	s.http.RegisterOnShutdown(p.Events.Close)    // streams of events last as long as their clients want
+	s.http.RegisterOnShutdown(front.EndSessions) // and so do streams of sessions
 	s.release = cu.Release()
 	return s, nil
 }
@@ -241,6 +242,7 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 	s := services.Config{
 		Lifecycle: lifecycleConfig(cfg, machine, p.urls), Audit: auditConfig(cfg), Accounts: accountsConfig(cfg),
 		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls,
+		Events: eventsConfig(cfg),
 	}
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
 		return services.Config{}, err

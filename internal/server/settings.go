@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/eviction"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/remote"
@@ -207,4 +208,8 @@ func signInProviders(cfg config.Config) ([]sso.Provider, error) {
 		list = append(list, made)
 	}
 	return list, nil
+}
+
+func eventsConfig(cfg config.Config) eventstream.Config {
+	return eventstream.Config{MaxStreams: cfg.Events.MaxStreams, PerWorkspace: cfg.Events.MaxStreamsPerWorkspace}
 }

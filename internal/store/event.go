@@ -24,8 +24,8 @@ func insertEvent(ctx context.Context, tx *sql.Tx, id sandbox.ID, ev sandbox.Even
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO events (sandbox_id, time, type, message, data) VALUES ($1, $2, $3, $4, $5)",
-		id, nanos(ev.Time), ev.Type, ev.Message, data)
+	_, err = tx.ExecContext(ctx, `INSERT INTO events (sandbox_id, workspace_id, time, type, message, data)
+		VALUES ($1, (SELECT workspace_id FROM sandboxes WHERE id = $1), $2, $3, $4, $5)`, id, nanos(ev.Time), ev.Type, ev.Message, data)
 	return err
 }
 
@@ -44,14 +44,14 @@ func (s *Store) Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter
 	if f.Descending {
 		list.order = "seq desc"
 	}
-	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT seq, sandbox_id, time, type, message, data FROM events", q)
+	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT seq, sandbox_id, (SELECT name FROM sandboxes WHERE id = sandbox_id), time, type, message, data FROM events", q)
 }
 
 func scanEvent(row scanner) (sandbox.Event, error) {
 	var ev sandbox.Event
 	var at int64
 	var data string
-	err := row.Scan(&ev.Seq, &ev.Sandbox, &at, &ev.Type, &ev.Message, &data)
+	err := row.Scan(&ev.Seq, &ev.Sandbox, &ev.SandboxName, &at, &ev.Type, &ev.Message, &data)
 	if err != nil {
 		return sandbox.Event{}, fmt.Errorf("read event: %w", err)
 	}

@@ -66,20 +66,8 @@ func (s *Store) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]regis
 }
 
 func queryRegistries(ctx context.Context, q querier, query string, args ...any) ([]registry.Credential, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	list := []registry.Credential{}
-	for rows.Next() {
-		r, err := scanRegistry(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
+	list, err := collect(ctx, q, scanRegistry, query, args...)
+	return append([]registry.Credential{}, list...), err
 }
 
 // UpdateRegistry changes a credential with change, which runs in the transaction and whose

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 
+	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/sandbox"
 
 	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
@@ -33,7 +34,8 @@ type Store struct {
 	batches batches
 	relief  relief
 
-	advanced func(generation int64) // may be nil
+	advanced  func(generation int64) // may be nil
+	committed broadcast.Broadcast    // sent after every commit of this process
 }
 
 // Open opens the database file at path; it creates and migrates it as needed. Before a

@@ -250,7 +250,7 @@ func TestEvents(t *testing.T) {
 		t.Fatalf("Events = %d, next %q, %v, want 5 and no next", len(all), events.Next, err)
 	}
 	first := c.Event
-	first.Sandbox, first.Seq = sb.ID, all[0].Seq
+	first.Sandbox, first.SandboxName, first.Seq = sb.ID, sb.Name, all[0].Seq
 	if d := cmp.Diff(first, all[0]); d != "" {
 		t.Errorf("first event differs (-want +got):\n%s", d)
 	}

@@ -207,6 +207,7 @@ func (s *Store) transact(ctx context.Context, batch []*change) (err error) {
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	s.committed.Send()
 	if !lazy {
 		s.batches.syncs.Add(1)
 		if s.advanced != nil {
@@ -278,6 +279,15 @@ type Tables struct{ Store *Store }
 func (t Tables) Write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
 	return t.Store.write(ctx, f)
 }
+
+// Note is Write for changes that a loss of power may undo.
+func (t Tables) Note(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
+	return t.Store.note(ctx, f)
+}
+
+// Committed returns a channel that the next commit of this process closes. A caller that must miss
+// no change calls it before it reads.
+func (t Tables) Committed() <-chan struct{} { return t.Store.committed.Wait() }
 
 // Reader is for reads outside of transactions.
 func (t Tables) Reader() *sql.DB { return t.Store.reader }

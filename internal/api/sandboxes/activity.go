@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/events"
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -44,12 +45,10 @@ func (h *Activity) Register(m *route.Mux) {
 }
 
 func (h *Activity) listEvents(ctx context.Context, in *eventsInput) (*route.Body[wire.Page[wire.Event]], error) {
-	events, err := h.Service.Events(ctx, route.Caller(ctx), in.Ref, sandbox.EventFilter{
+	list, err := h.Service.Events(ctx, route.Caller(ctx), in.Ref, sandbox.EventFilter{
 		AfterSeq: in.AfterSeq, Descending: in.Order == "desc", Limit: in.Limit, Cursor: in.Cursor,
 	})
-	return route.Paged(events, err, func(e sandbox.Event) wire.Event {
-		return wire.Event{Seq: e.Seq, SandboxID: string(e.Sandbox), Time: e.Time, Type: string(e.Type), Message: e.Message, Data: e.Data}
-	})
+	return route.Paged(list, err, events.Show)
 }
 
 func (h *Activity) getStats(ctx context.Context, in *route.SandboxRef) (*route.Body[wire.Stats], error) {

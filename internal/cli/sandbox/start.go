@@ -49,6 +49,9 @@ func start(ctx context.Context, env *base.Env, c *client.Client, o client.Create
 	return sb, nil
 }
 
+// eventsPause is the interval at which the progress of builds is asked for.
+const eventsPause = time.Second
+
 // showMaking shows the builds for a sandbox until they end or its events cannot be read: the
 // caller, which waits for the sandbox, gets the error.
 func showMaking(ctx context.Context, c *client.Client, id string, show *base.Progress, over <-chan struct{}) {

@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/network"
@@ -27,6 +28,7 @@ import (
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/sshkey"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/eventrows"
 	"github.com/modbox/modbox/internal/store/sshkeyrows"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -59,6 +61,7 @@ type Ports struct {
 // Config are the settings of the services.
 type Config struct {
 	Lifecycle lifecycle.Config
+	Events    eventstream.Config
 	Audit     audit.Config
 	Accounts  auth.AccountsConfig
 	// Providers sign people in; none means that only passwords do.
@@ -81,6 +84,7 @@ type Services struct {
 	SSO        *sso.SignIn
 	Links      *preview.Links
 	SSHKeys    *sshkey.Keys
+	Events     *eventstream.Hub
 
 	ports   Ports
 	urls    proxy.URLs
@@ -127,6 +131,13 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		return nil, err
 	}
 	s.closers = append(s.closers, s.SSO.Close)
+	s.Events = eventstream.New(cfg.Events, eventrows.New(ports.Store), ports.Logger)
+	s.closers = append(s.closers, s.Events.Close)
+	if ports.Metrics != nil {
+		if err := ports.Metrics.Register(s.Events.Collector()); err != nil {
+			return nil, fmt.Errorf("register the metrics of events: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -137,6 +148,7 @@ func (s *Services) Start(ctx context.Context) error {
 		return fmt.Errorf("start lifecycle: %w", err)
 	}
 	s.Accounts.Start(ctx)
+	s.Events.Start()
 	return nil
 }
 

@@ -3,6 +3,7 @@ import { Account, SSHKeys, Tokens } from "./account.js";
 import { Audit } from "./audit.js";
 import { Credentials, signIn, type OnSession, type UserSession } from "./credentials.js";
 import { newError } from "./errors.js";
+import { Events } from "./events.js";
 import { Executions } from "./executions.js";
 import { HTTP } from "./http.js";
 import { Images, SandboxImages } from "./images.js";
@@ -76,6 +77,7 @@ export class Modbox {
   readonly workspaces: Workspaces;
   readonly users: Users;
   readonly audit: Audit;
+  readonly events: Events;
   /** @internal */
   protected readonly http: HTTP;
 
@@ -97,6 +99,7 @@ export class Modbox {
     this.workspaces = new Workspaces(this.http);
     this.users = new Users(this.http);
     this.audit = new Audit(this.http);
+    this.events = new Events(this.http);
   }
 
   /** Signs in by name and password and returns a client for the session. Throws an AuthError when either is wrong. */

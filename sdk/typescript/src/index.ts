@@ -61,6 +61,7 @@ export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
 export type { Audit, AuditFilter, ListAuditOptions, ListInstallationAuditOptions } from "./audit.js";
 export type { BuildEvent } from "./builds.js";
+export type { EventFilter, Events, FollowEventsOptions, ListEventsOptions } from "./events.js";
 export type { Account, SSHKeys, Tokens } from "./account.js";
 export type { Images, PullEvent, SandboxImages } from "./images.js";
 export type { Registries, UpdateRegistryOptions } from "./registries.js";

@@ -288,6 +288,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what happened to the sandboxes of the workspace
+         * @description The events of all sandboxes. They stay for as long as the record of their sandbox, also when it has ended.
+         */
+        get: operations["list-workspace-events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/events/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow what happens to the sandboxes of the workspace
+         * @description Answers server-sent events (`text/event-stream`). Without `Last-Event-ID`, `after_seq` or `since` it begins with the next event to come. Each message has an event as JSON in `data`, and in `id` the number with which a new stream goes on: it neither misses an event nor repeats one. The first message, and a message after every 15 seconds of silence, has an `id` and no data. A message with `event: problem` has an error in `data` and ends the stream; it comes for example when the token is revoked. A stream that ends without it ended with its connection or the server: connect again. A client that reads nothing for a minute is disconnected.
+         */
+        get: operations["stream-workspace-events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/executions/{execution}": {
         parameters: {
             query?: never;
@@ -2753,13 +2793,15 @@ export interface components {
              * @description The sandbox.
              */
             sandbox_id: string;
+            /** @description The sandbox's name. */
+            sandbox_name: string;
             /**
              * Format: date-time
              * @description When.
              */
             time: string;
             /**
-             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
+             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, checkpoint_failed, checkpoint_interval, rolled_back, forked, ttl, network, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
              * @example running
              */
             type: string;
@@ -5567,6 +5609,98 @@ export interface operations {
                 };
                 content: {
                     "application/gzip": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-workspace-events": {
+        parameters: {
+            query?: {
+                /** @description Only events of this sandbox: its id or name. */
+                sandbox?: string;
+                /** @description Only events of these types. */
+                type?: string[];
+                /** @description Only events from that time on (RFC 3339). */
+                since?: string;
+                /** @description Only events before that time (RFC 3339). */
+                until?: string;
+                /** @description Only events with a greater seq, which happened after that event. */
+                after_seq?: number;
+                /** @description asc: oldest first; desc: newest first. */
+                order?: "asc" | "desc";
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "stream-workspace-events": {
+        parameters: {
+            query?: {
+                /** @description Only events of this sandbox: its id or name. */
+                sandbox?: string;
+                /** @description Only events of these types. */
+                type?: string[];
+                /** @description Begin with the events from that time on (RFC 3339). */
+                since?: string;
+                /** @description Begin after the event of this number. */
+                after_seq?: string;
+            };
+            header?: {
+                /** @description The id of the last message, to go on where another stream ended. It takes precedence over after_seq and since. */
+                "Last-Event-ID"?: string;
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The events */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["Event"];
                 };
             };
             /** @description An error */

@@ -408,9 +408,11 @@ export interface SandboxEvent {
   seq: number;
   /** The sandbox. */
   sandboxId: string;
+  /** The sandbox's name. */
+  sandboxName: string;
   /** When. */
   time: string;
-  /** What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec. */
+  /** What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, checkpoint_failed, checkpoint_interval, rolled_back, forked, ttl, network, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec. */
   type: string;
   /** What, for people. */
   message: string;
@@ -422,6 +424,7 @@ export function event(w: Wire["Event"]): SandboxEvent {
   return {
     seq: w.seq,
     sandboxId: w.sandbox_id,
+    sandboxName: w.sandbox_name,
     time: w.time,
     type: w.type,
     message: w.message,

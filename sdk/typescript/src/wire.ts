@@ -82,5 +82,7 @@ export type Refresh = Schemas["Refresh"];
 export type SessionTokens = Schemas["SessionTokens"];
 export type SetPassword = Schemas["SetPassword"];
 export type AuditReport = Schemas["AuditReport"];
+export type Event = Schemas["Event"];
+export type Problem = Schemas["Problem"];
 export type Whoami = Schemas["Whoami"];
 export type Version = Schemas["Version"];

@@ -254,11 +254,14 @@ class Event:
     seq: int = 0
     #: The sandbox.
     sandbox_id: str = _required()
+    #: The sandbox's name.
+    sandbox_name: str = ""
     #: When.
     time: datetime = _required(parse_time)
     #: What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed,
-    #: resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, ttl,
-    #: snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
+    #: resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted,
+    #: checkpoint_failed, checkpoint_interval, rolled_back, forked, ttl, network, snapshot_created, snapshot_tagged,
+    #: snapshot_deleted, destroying, destroyed, failed, recovered, exec.
     type: str = ""
     #: What, for people.
     message: str = ""

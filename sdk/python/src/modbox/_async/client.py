@@ -16,6 +16,7 @@ from ..options import AsyncConnectOptions
 from ..transport import AsyncTransport, default_async_transport
 from .account import AsyncAccount
 from .audit import AsyncAudit
+from .events import AsyncEvents
 from .executions import AsyncExecutions, AsyncStreams
 from .images import AsyncImages, AsyncSandboxImages
 from .registries import AsyncRegistries
@@ -36,7 +37,7 @@ class AsyncModbox:
 
     The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
     ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``,
-    ``users`` and ``audit``; AsyncSandbox is the object for one sandbox. All calls raise ModboxError. Threads may
+    ``users``, ``audit`` and ``events``; AsyncSandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
 
@@ -81,6 +82,7 @@ class AsyncModbox:
         self.workspaces = AsyncWorkspaces(self._requester)
         self.users = AsyncUsers(self._requester)
         self.audit = AsyncAudit(self._requester)
+        self.events = AsyncEvents(self._requester)
 
     @classmethod
     async def login(

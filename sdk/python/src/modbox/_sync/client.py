@@ -17,6 +17,7 @@ from ..options import ConnectOptions
 from ..transport import Transport, default_transport
 from .account import Account
 from .audit import Audit
+from .events import Events
 from .executions import Executions, Streams
 from .images import Images, SandboxImages
 from .registries import Registries
@@ -37,7 +38,7 @@ class Modbox:
 
     The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
     ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``,
-    ``users`` and ``audit``; Sandbox is the object for one sandbox. All calls raise ModboxError. Threads may
+    ``users``, ``audit`` and ``events``; Sandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
 
@@ -82,6 +83,7 @@ class Modbox:
         self.workspaces = Workspaces(self._requester)
         self.users = Users(self._requester)
         self.audit = Audit(self._requester)
+        self.events = Events(self._requester)
 
     @classmethod
     def login(
