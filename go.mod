@@ -50,7 +50,10 @@ require (
 	modernc.org/sqlite v1.60.1
 )
 
-require github.com/kr/fs v0.1.0 // indirect
+require (
+	connectrpc.com/connect v1.21.1 // indirect
+	github.com/kr/fs v0.1.0 // indirect
+)
 
 require (
 	github.com/agext/levenshtein v1.2.3 // indirect

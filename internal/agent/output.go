@@ -143,11 +143,14 @@ func (o *output) size() int64 {
 	return o.end - o.start
 }
 
-// attach adds a reader at an offset; a negative offset means the oldest byte in memory.
+// attach adds a reader at an offset; a negative offset means the oldest byte in memory, except
+// agentapi.FromEnd.
 func (o *output) attach(offset int64) (*outputReader, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
+	case offset == agentapi.FromEnd:
+		offset = o.end
 	case offset < 0:
 		offset = o.start
 	case offset < o.start:

@@ -66,9 +66,12 @@ func (c *Client) Exec(ctx context.Context, cmd Command) (*Stream, error) {
 	return nil, &Error{Code: CodeInvalid, Message: "limits: the sandbox was started by a version of Modbox that cannot limit commands; create another, or leave out limits"}
 }
 
+// FromEnd is the offset of [Client.Attach] for only the output that follows.
+const FromEnd = -2
+
 // Attach attaches to a process by its ID and returns its output from the byte at offset on, or from
-// the oldest byte that the agent still has when offset is negative. ctx is as in Exec. Errors of
-// the agent: CodeNotFound; CodeOutputGone when the output at offset was discarded.
+// the oldest byte that the agent still has when offset is negative, except FromEnd. ctx is as in
+// Exec. Errors of the agent: CodeNotFound; CodeOutputGone when the output at offset was discarded.
 func (c *Client) Attach(ctx context.Context, processID string, offset int64) (*Stream, error) {
 	r := request{method: http.MethodPost, path: processPath(processID, "attach"), query: url.Values{"offset": {number(offset)}}}
 	return c.stream(ctx, r, nil, offset)

@@ -66,17 +66,7 @@ func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Comma
 			return nil, box.AgentError(err)
 		}
 	}
-	release := b.Activity.Begin()
-	c.release = sync.OnceFunc(func() {
-		if c.input != nil {
-			c.input.End()
-		}
-		c.mu.Lock()
-		c.box.Agent.Release(c.held)
-		c.held = -1
-		c.mu.Unlock()
-		release()
-	})
+	c.begin()
 	for {
 		saves := b.Saves()
 		stream, err := b.Agent.Exec(ctx, cmd) // an id is started once
@@ -93,6 +83,21 @@ func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Comma
 			return nil, err
 		}
 	}
+}
+
+// begin counts the command as activity of its box, until its release.
+func (c *Command) begin() {
+	end := c.box.Activity.Begin()
+	c.release = sync.OnceFunc(func() {
+		if c.input != nil {
+			c.input.End()
+		}
+		c.mu.Lock()
+		c.box.Agent.Release(c.held)
+		c.held = -1
+		c.mu.Unlock()
+		end()
+	})
 }
 
 // use replaces the command's stream.

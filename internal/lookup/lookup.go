@@ -5,6 +5,7 @@ package lookup
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -165,6 +166,20 @@ func Reached(state, want sandbox.State) bool {
 func (f *Finder[E]) Find(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, sandbox.Sandbox, error) {
 	return base(f.Entry(ctx, c, ref))
 }
+
+// Live returns the ids of the live sandboxes of all workspaces, in no order, from memory.
+func (f *Finder[E]) Live() iter.Seq[sandbox.ID] {
+	return func(yield func(sandbox.ID) bool) {
+		for _, b := range f.index.Boxes() {
+			if !yield(b.ID) {
+				return
+			}
+		}
+	}
+}
+
+// Lives reports whether a sandbox is live, from memory.
+func (f *Finder[E]) Lives(id sandbox.ID) bool { return f.index.Has(id) }
 
 // FindID is Find by id, in any workspace.
 func (f *Finder[E]) FindID(ctx context.Context, id sandbox.ID) (*box.Box, sandbox.Sandbox, error) {

@@ -83,8 +83,13 @@ func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	p.writeError(w, r, err)
 }
 
-// writeError answers in HTML to clients that accept it, else in JSON.
+// writeError answers in HTML to clients that accept it, else in JSON; a [Direct] request by its own
+// function.
 func (p *Proxy) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if fail, ok := r.Context().Value(failKey{}).(func(http.ResponseWriter, *http.Request, error)); ok {
+		fail(w, r, err)
+		return
+	}
 	code, detail := sandbox.CodeOf(err), "something went wrong on our side; the server's log has the details"
 	var e *sandbox.Error
 	if code != sandbox.Internal && errors.As(err, &e) {

@@ -8,6 +8,9 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
+	"github.com/modbox/modbox/internal/dialect/e2b"
+	"github.com/modbox/modbox/internal/dialect/e2b/envd"
+	"github.com/modbox/modbox/internal/dialect/e2b/gateway"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
@@ -24,6 +27,7 @@ func (s *Services) API() api.Deps {
 		Dialects: []api.Dialect{
 			modbox.NewControl(s.Lifecycle, s.Auth, s.Accounts, s.Registries, s.Catalogue, s.urls.Sandbox),
 			agentuity.New(s.Lifecycle, s.Catalogue, s.urls),
+			e2b.New(s.Lifecycle, s.Catalogue, e2b.NewCredentials(s.ports.Keys), s.urls.Domain()),
 		},
 	}
 }
@@ -54,6 +58,8 @@ type Front struct {
 
 	sessions *mcphttp.Handler
 	proxy    *proxy.Proxy
+	envd     *envd.Server
+	gateway  *gateway.Gateway
 }
 
 // EndSessions ends the MCP sessions with their sandboxes, and refuses others. It must be called
@@ -61,7 +67,11 @@ type Front struct {
 func (f *Front) EndSessions() { f.sessions.Close() }
 
 // Close closes the connections to sandboxes.
-func (f *Front) Close() { f.proxy.Close() }
+func (f *Front) Close() {
+	f.envd.Close()
+	f.gateway.Close()
+	f.proxy.Close()
+}
 
 // Handler returns the handler of all requests: requests to the URLs of sandboxes go through a
 // proxy, requests of MCP sessions to tools that call v1, and all others to v1.
@@ -85,8 +95,17 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	if err := mux.Err(); err != nil {
 		return nil, err
 	}
+	credentials := e2b.NewCredentials(s.ports.Keys)
+	inside, err := envd.New(s.Lifecycle.Guest(), credentials, s.Audit)
+	if err != nil {
+		return nil, err
+	}
+	e2bs, err := gateway.New(gateway.Deps{Service: s.Lifecycle, Credentials: credentials, Envd: inside, Ports: p, URLs: cfg.Proxy.URLs})
+	if err != nil {
+		return nil, err
+	}
 	return &Front{
-		Handler:  auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, mux)))),
-		sessions: sessions, proxy: p,
+		Handler:  auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(e2bs.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, mux))))),
+		sessions: sessions, proxy: p, envd: inside, gateway: e2bs,
 	}, nil
 }

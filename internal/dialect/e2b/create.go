@@ -1,0 +1,97 @@
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// imageOf has the images for templates that the clients name by themselves. The base template is the
+// default image of the workspace.
+var imageOf = map[string]string{
+	templateBase:          "",
+	"code-interpreter-v1": "modbox/data:latest",
+}
+
+// request translates a create.
+func (s *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle.CreateRequest, err error) {
+	if err := in.refusals(); err != nil {
+		return req, err
+	}
+	template := cmp.Or(in.TemplateID, templateBase)
+	if len(template) > sandbox.LabelMax {
+		return req, sandbox.InvalidField("templateID", "must be at most %d bytes", sandbox.LabelMax)
+	}
+	timeout, err := seconds("timeout", *in.Timeout)
+	if err != nil {
+		return req, err
+	}
+	req = lifecycle.CreateRequest{
+		Env: in.EnvVars, Metadata: in.Metadata, TTL: timeout, URLAccess: sandbox.URLKey,
+		Labels: map[string]string{labelTemplate: template, labelTimeout: timeoutLabel(timeout)},
+	}
+	if req.Image, req.Snapshot, err = s.source(ctx, template); err != nil {
+		return req, err
+	}
+	enabled, err := in.Network.internet(in.AllowInternet)
+	if err != nil {
+		return req, err
+	}
+	// A server without networks would refuse every create of a client that asks for nothing.
+	req.Network.Enabled = enabled && s.svc.Networks().Offered() == nil
+	if p := in.Network.AllowPublicTraffic; p != nil && !*p {
+		req.Labels[labelPrivate] = "true"
+	}
+	if in.AutoResume != nil && in.AutoResume.Enabled {
+		req.Labels[labelAutoResume] = "true"
+	}
+	if in.AutoPause {
+		// It pauses when nothing has used it for so long, and never while a command runs.
+		req.TTL, req.Timeouts.Idle, req.Timeouts.OnIdle = 0, max(timeout, sandbox.IdleMin), sandbox.OnIdlePause
+		if in.AutoPauseMemory != nil && !*in.AutoPauseMemory {
+			req.Labels[labelColdResume] = "true"
+		}
+	}
+	return req, nil
+}
+
+// source returns the image or the snapshot that a template names: a template of the clients, the id
+// or name of a snapshot, or the reference of an image. Errors: errors of the store.
+func (b *base) source(ctx context.Context, template string) (image, snapshot string, err error) {
+	name, tag, _ := strings.Cut(template, ":")
+	if image, ok := imageOf[name]; ok && slices.Contains([]string{"", defaultTag, sandbox.DefaultTag}, tag) {
+		return image, "", nil
+	}
+	sn, err := b.snapshot(ctx, template)
+	switch sandbox.CodeOf(err) {
+	case "":
+		return "", string(sn.ID), nil
+	case sandbox.NotFound, sandbox.Invalid:
+		return template, "", nil
+	}
+	return "", "", err
+}
+
+// internet reports whether the settings give a sandbox the internet. Errors: Invalid for what no
+// sandbox can have.
+func (in *networkInput) internet(allow *bool) (bool, error) {
+	switch {
+	case len(in.AllowOut) > 0:
+		return false, absentField("network.allowOut")
+	case slices.ContainsFunc(in.DenyOut, func(s string) bool { return s != everywhere }):
+		return false, absentField("network.denyOut with anything but " + everywhere)
+	case in.MaskRequestHost != "":
+		return false, absentField("network.maskRequestHost")
+	case len(in.HTTPSPorts) > 0:
+		return false, absentField("network.httpsPorts")
+	case given(in.EgressProxy):
+		return false, absentField("network.egressProxy")
+	case given(in.Rules):
+		return false, absentField("network.rules")
+	}
+	return len(in.DenyOut) == 0 && (allow == nil || *allow), nil
+}

@@ -1,0 +1,2 @@
+// Package filesystemconnect has the handler of the service of package filesystem.
+package filesystemconnect

@@ -1,0 +1,2 @@
+// Package processconnect has the handler of the service of package process.
+package processconnect

@@ -1,0 +1,217 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// gap is the time between the two measurements of the use of processors.
+	gap = 200 * time.Millisecond
+	// manyMax is how many sandboxes one request may measure.
+	manyMax = 100
+	logsMax = 1000
+)
+
+// metric has the use of resources by a sandbox.
+type metric struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	CPUCount      int64     `json:"cpuCount"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"`
+	MemUsed       int64     `json:"memUsed"`
+	MemTotal      int64     `json:"memTotal"`
+	MemCache      int64     `json:"memCache"`
+	DiskUsed      int64     `json:"diskUsed"`
+	DiskTotal     int64     `json:"diskTotal"`
+}
+
+// metricOf returns what a sandbox used between two measurements.
+func metricOf(before, now *sandbox.Stats) metric {
+	cores := (now.CPULimitMilli + 999) / 1000
+	m := metric{
+		Timestamp: now.Time.UTC(), TimestampUnix: now.Time.Unix(), CPUCount: cores,
+		MemUsed: now.MemoryBytes, MemTotal: now.MemoryLimit, DiskUsed: now.DiskBytes, DiskTotal: now.DiskLimit,
+	}
+	if spent := now.Time.Sub(before.Time); spent > 0 && cores > 0 {
+		m.CPUUsedPct = max(0, float64(now.CPUNanos-before.CPUNanos)/float64(spent)/float64(cores)*100)
+	}
+	return m
+}
+
+// measure measures sandboxes at the same time. Those that do not run are not in the result.
+func (s *sandboxes) measure(ctx context.Context, ids []sandbox.ID) (map[sandbox.ID]metric, error) {
+	before := map[sandbox.ID]sandbox.Stats{}
+	for _, id := range ids {
+		stats, err := s.svc.Guest().Stats(ctx, caller(ctx), string(id))
+		switch sandbox.CodeOf(err) {
+		case "":
+			before[id] = stats
+		case sandbox.NotFound, sandbox.NotRunning, sandbox.Ended, sandbox.Conflict:
+		default:
+			return nil, err
+		}
+	}
+	if len(before) == 0 {
+		return nil, nil
+	}
+	timer := time.NewTimer(gap)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	out := map[sandbox.ID]metric{}
+	for id, first := range before {
+		if now, err := s.svc.Guest().Stats(ctx, caller(ctx), string(id)); err == nil { // otherwise it has just ended
+			out[id] = metricOf(&first, &now)
+		}
+	}
+	return out, nil
+}
+
+func (s *sandboxes) metrics(w http.ResponseWriter, r *http.Request) error {
+	const never = 1 << 40
+	from, err := number(r, "start", 0, 0, never)
+	if err != nil {
+		return err
+	}
+	to, err := number(r, "end", never, 0, never)
+	if err != nil {
+		return err
+	}
+	sb, err := s.found(r)
+	if err != nil {
+		return err
+	}
+	out := []metric{} // only the present is known
+	if now := time.Now().Unix(); int64(from) > now || int64(to) < now-1 {
+		return answer(w, http.StatusOK, out)
+	}
+	measured, err := s.measure(r.Context(), []sandbox.ID{sb.ID})
+	if err != nil {
+		return err
+	}
+	if m, ok := measured[sb.ID]; ok {
+		out = append(out, m)
+	}
+	return answer(w, http.StatusOK, out)
+}
+
+func (s *sandboxes) manyMetrics(w http.ResponseWriter, r *http.Request) error {
+	names := strings.Split(r.URL.Query().Get("sandbox_ids"), ",")
+	if len(names) > manyMax {
+		return sandbox.InvalidField("sandbox_ids", "must be at most %d", manyMax)
+	}
+	var ids []sandbox.ID
+	for _, name := range names {
+		if id, ok := ParseSandboxID(name); ok {
+			ids = append(ids, id)
+		}
+	}
+	measured, err := s.measure(r.Context(), ids)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Sandboxes map[string]metric `json:"sandboxes"`
+	}{map[string]metric{}}
+	for id, m := range measured {
+		out.Sandboxes[SandboxID(id)] = m
+	}
+	return answer(w, http.StatusOK, out)
+}
+
+// logLine is a line of a log in the older form; logEntry is the newer form.
+type logLine struct {
+	Timestamp time.Time `json:"timestamp"`
+	Line      string    `json:"line"`
+}
+
+type logEntry struct {
+	Timestamp time.Time         `json:"timestamp"`
+	Level     string            `json:"level"`
+	Message   string            `json:"message"`
+	Fields    map[string]string `json:"fields"`
+}
+
+// events returns the events of the sandbox in the request's path, which are its log.
+func (s *sandboxes) events(r *http.Request, f sandbox.EventFilter) ([]sandbox.Event, error) {
+	limit, err := number(r, "limit", logsMax, 0, logsMax)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := s.found(r)
+	if err != nil {
+		return nil, err
+	}
+	f.Limit = max(1, limit)
+	p, err := s.svc.Events(r.Context(), caller(r.Context()), string(sb.ID), f)
+	return p.Items, err
+}
+
+// levelOf returns the level of an event.
+func levelOf(t sandbox.EventType) string {
+	switch t {
+	case sandbox.EventFailed, sandbox.EventPauseFailed, sandbox.EventResumeFailed, sandbox.EventCheckpointFailed:
+		return "error"
+	}
+	return "info"
+}
+
+func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
+	list, err := s.events(r, sandbox.EventFilter{})
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Logs    []logLine  `json:"logs"`
+		Entries []logEntry `json:"logEntries"`
+	}{[]logLine{}, []logEntry{}}
+	for _, e := range list {
+		out.Logs = append(out.Logs, logLine{e.Time.UTC(), e.Message})
+		out.Entries = append(out.Entries, logEntryOf(e))
+	}
+	return answer(w, http.StatusOK, out)
+}
+
+func logEntryOf(e sandbox.Event) logEntry {
+	fields := e.Data
+	if fields == nil {
+		fields = map[string]string{}
+	}
+	return logEntry{e.Time.UTC(), levelOf(e.Type), e.Message, fields}
+}
+
+func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	backward := q.Get("direction") == "backward"
+	cursor, err := number(r, "cursor", 0, 0, 1<<50) // milliseconds
+	if err != nil {
+		return err
+	}
+	list, err := s.events(r, sandbox.EventFilter{Descending: backward})
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Logs []logEntry `json:"logs"`
+	}{[]logEntry{}}
+	for _, e := range list {
+		at := e.Time.UnixMilli()
+		if cursor != 0 && (backward && at > int64(cursor) || !backward && at < int64(cursor)) {
+			continue
+		}
+		entry := logEntryOf(e)
+		if level := q.Get("level"); level == "error" && entry.Level != level || !strings.Contains(entry.Message, q.Get("search")) {
+			continue
+		}
+		out.Logs = append(out.Logs, entry)
+	}
+	return answer(w, http.StatusOK, out)
+}

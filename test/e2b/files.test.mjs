@@ -1,0 +1,84 @@
+// Files: read, write, list, move, watch, signed URLs.
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { test } from "node:test";
+import { create, later, lines } from "./setup.mjs";
+
+for (const [line, { Sandbox, FileNotFoundError, NotFoundError }] of Object.entries(lines)) {
+	const Missing = FileNotFoundError ?? NotFoundError;
+	test(`${line}: files`, async (t) => {
+		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
+		await t.test("write and read", async () => {
+			const info = await sbx.files.write("dir/a file ü.txt", "text ü");
+			assert.deepEqual([info.name, info.path, info.type], ["a file ü.txt", "/home/user/dir/a file ü.txt", "file"]);
+			assert.equal(await sbx.files.read("dir/a file ü.txt"), "text ü");
+			assert.equal((await sbx.commands.run("stat -c '%U %a' dir 'dir/a file ü.txt'")).stdout, "user 755\nuser 644\n");
+			await sbx.files.write("empty", "");
+			assert.equal(await sbx.files.read("empty"), "");
+			const big = randomBytes(5 << 20);
+			await sbx.files.write("/tmp/big", new Blob([big]));
+			assert.deepEqual(Buffer.from(await sbx.files.read("/tmp/big", { format: "bytes" })), big);
+			const many = await sbx.files.write([{ path: "many/1", data: "one" }, { path: "many/2", data: new Blob(["two"]) }]);
+			assert.deepEqual(many.map((f) => f.path), ["/home/user/many/1", "/home/user/many/2"]);
+			await sbx.files.write("/root/secret", "r", { user: "root" });
+			assert.equal((await sbx.commands.run("stat -c %U /root/secret", { user: "root" })).stdout, "root\n");
+			await assert.rejects(sbx.files.read("missing"), Missing);
+			await assert.rejects(sbx.files.read("/tmp"));
+			await assert.rejects(sbx.files.write("/tmp", "x"));
+		});
+		await t.test("describe, list, make, move, remove", async () => {
+			assert.equal(await sbx.files.makeDir("tree/sub"), true);
+			assert.equal(await sbx.files.makeDir("tree/sub"), false);
+			await sbx.files.write("tree/sub/f", "1234");
+			await sbx.commands.run("ln -s sub/f tree/link");
+			const info = await sbx.files.getInfo("tree/sub/f");
+			assert.deepEqual([info.size, info.mode, info.permissions, info.owner, info.group], [4, 0o644, "-rw-r--r--", "user", "user"]);
+			assert.ok(Math.abs(info.modifiedTime - Date.now()) < 600_000);
+			const link = await sbx.files.getInfo("tree/link");
+			assert.equal(link.symlinkTarget, "/home/user/tree/sub/f");
+			assert.deepEqual((await sbx.files.list("tree")).map((e) => [e.name, e.type]), [["link", "file"], ["sub", "dir"]]);
+			assert.deepEqual((await sbx.files.list("tree", { depth: 2 })).map((e) => e.path), ["link", "sub", "sub/f"].map((p) => `/home/user/tree/${p}`));
+			await assert.rejects(sbx.files.list("tree/sub/f"));
+			await assert.rejects(sbx.files.list("none"), Missing);
+			const moved = await sbx.files.rename("tree/sub/f", "tree/new/g");
+			assert.equal(moved.path, "/home/user/tree/new/g");
+			await assert.rejects(sbx.files.rename("tree/sub/f", "tree/h"), Missing);
+			assert.equal(await sbx.files.exists("tree/sub/f"), false);
+			assert.equal(await sbx.files.exists("tree/new/g"), true);
+			await sbx.files.remove("tree");
+			await sbx.files.remove("tree");
+			assert.equal(await sbx.files.exists("tree"), false);
+		});
+		await t.test("watch", async () => {
+			await sbx.files.makeDir("watched/sub");
+			const deep = later();
+			const seen = [];
+			const watch = await sbx.files.watchDir("watched", (e) => {
+				seen.push(e);
+				if (e.name === "sub/f" && e.type === "remove") deep.resolve();
+			}, { recursive: true, timeoutMs: 0 });
+			await sbx.files.write("watched/sub/f", "1");
+			await sbx.files.remove("watched/sub/f");
+			await deep.promise;
+			assert.ok(seen.some((e) => e.name === "sub/f" && e.type === "create") || seen.some((e) => e.type === "write" || e.type === "rename"), JSON.stringify(seen));
+			await watch.stop();
+			await assert.rejects(sbx.files.watchDir("nowhere", () => {}), Missing);
+		});
+		await t.test("signed URLs", async () => {
+			await sbx.files.write("signed.txt", "signed");
+			const get = await fetch(await sbx.downloadUrl("signed.txt", { user: "user" }));
+			assert.deepEqual([get.status, await get.text()], [200, "signed"]);
+			const form = new FormData();
+			form.append("file", new Blob(["uploaded"]), "up.txt");
+			const put = await fetch(await sbx.uploadUrl("up.txt", { user: "user", useSignatureExpiration: 100 }), { method: "POST", body: form });
+			assert.equal(put.status, 200, await put.text());
+			assert.equal(await sbx.files.read("up.txt"), "uploaded");
+			const expired = await fetch(await sbx.downloadUrl("signed.txt", { user: "user", useSignatureExpiration: -120 }));
+			assert.equal(expired.status, 401);
+			assert.deepEqual(await expired.json(), { code: 401, message: "signature is already expired" });
+			const url = new URL(await sbx.downloadUrl("signed.txt", { user: "user" }));
+			url.searchParams.set("path", "other.txt");
+			assert.equal((await fetch(url)).status, 401);
+		});
+	});
+}

@@ -1,0 +1,90 @@
+// Commands and terminals.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { create, later, lines } from "./setup.mjs";
+
+for (const [line, { Sandbox, CommandExitError, TimeoutError }] of Object.entries(lines)) {
+	test(`${line}: commands`, async (t) => {
+		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
+		await t.test("output, exit code, environment, directory, user", async () => {
+			const out = [];
+			const done = await sbx.commands.run("echo out; echo err >&2; echo $A; pwd", { envs: { A: "b" }, cwd: "/tmp", onStdout: (s) => out.push(s) });
+			assert.deepEqual([done.exitCode, done.stdout, done.stderr], [0, "out\nb\n/tmp\n", "err\n"]);
+			assert.equal(out.join(""), done.stdout);
+			assert.equal((await sbx.commands.run("whoami; echo $HOME", { user: "root" })).stdout, "root\n/root\n");
+			assert.equal((await sbx.commands.run('echo "$E2B_SANDBOX $E2B_SANDBOX_ID"')).stdout, `true ${sbx.sandboxId}\n`);
+			await assert.rejects(sbx.commands.run("echo no >&2; exit 3"), (err) => {
+				assert.ok(err instanceof CommandExitError);
+				assert.deepEqual([err.exitCode, err.stderr], [3, "no\n"]);
+				return true;
+			});
+			await assert.rejects(sbx.commands.run("true", { cwd: "/none" }), /does not exist/);
+			await assert.rejects(sbx.commands.run("true", { user: "nobody-here" }), /invalid username/);
+		});
+		await t.test("input, list, kill", async () => {
+			const cat = await sbx.commands.run("cat", { background: true, stdin: true, timeoutMs: 0 });
+			await sbx.commands.sendStdin(cat.pid, "hello\n");
+			const listed = (await sbx.commands.list()).find((p) => p.pid === cat.pid);
+			assert.deepEqual([listed.cmd, listed.args], ["/bin/bash", ["-l", "-c", "cat"]]);
+			assert.equal((await sbx.commands.run(`kill -0 ${cat.pid} && echo alive`)).stdout, "alive\n");
+			await sbx.commands.closeStdin(cat.pid);
+			assert.equal((await cat.wait()).stdout, "hello\n");
+			const sleeper = await sbx.commands.run("sleep 1000 & sleep 1000; wait", { background: true, timeoutMs: 0 });
+			assert.equal(await sleeper.kill(), true);
+			await assert.rejects(sleeper.wait(), (err) => err instanceof CommandExitError);
+			assert.equal(await sbx.commands.kill(sleeper.pid), false);
+		});
+		await t.test("a second client reads along", async () => {
+			const first = await sbx.commands.run("read x; echo got $x; read y; echo got $y", { background: true, stdin: true, timeoutMs: 0 });
+			const seen = later();
+			const second = await sbx.commands.connect(first.pid, { onStdout: (s) => s.includes("two") && seen.resolve(s), timeoutMs: 0 });
+			await sbx.commands.sendStdin(first.pid, "one\n");
+			await sbx.commands.sendStdin(first.pid, "two\n");
+			assert.match(await seen.promise, /got two/);
+			assert.equal((await second.wait()).exitCode, 0);
+			assert.equal((await first.wait()).stdout, "got one\ngot two\n");
+		});
+		await t.test("a process outlives its client, and ends at its time limit", async () => {
+			const first = await sbx.commands.run("sleep 1; echo late > /tmp/late", { background: true, timeoutMs: 0 });
+			await first.disconnect();
+			await sbx.commands.run("for i in $(seq 100); do [ -e /tmp/late ] && exit; sleep 0.1; done; exit 1");
+			await assert.rejects(sbx.commands.run("sleep 1000", { timeoutMs: 1000 }), TimeoutError);
+			await sbx.commands.run("for i in $(seq 100); do pgrep -x -f 'sleep 1000' || exit 0; sleep 0.1; done; exit 1");
+		});
+		await t.test("much output", async () => {
+			const { stdout } = await sbx.commands.run("head -c 3000000 /dev/zero | tr '\\0' x");
+			assert.equal(stdout.length, 3_000_000);
+			assert.equal((await sbx.commands.run("printf 'ü%.0s' $(seq 1000)")).stdout, "ü".repeat(1000));
+		});
+	});
+
+	test(`${line}: a terminal`, async (t) => {
+		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
+		let text = "";
+		const seen = later();
+		const terminal = await sbx.pty.create({
+			cols: 90, rows: 30, timeoutMs: 0, onData: (d) => {
+				text += new TextDecoder().decode(d);
+				if (text.includes("size=31 91")) seen.resolve();
+			},
+		});
+		await sbx.pty.resize(terminal.pid, { cols: 91, rows: 31 });
+		await sbx.pty.sendInput(terminal.pid, new TextEncoder().encode('echo "size=$(stty size)"\n'));
+		await seen.promise;
+		await sbx.pty.sendInput(terminal.pid, new TextEncoder().encode("exit\n"));
+		assert.equal((await terminal.wait()).exitCode, 0);
+		const other = await sbx.pty.create({ cols: 80, rows: 24, timeoutMs: 0, onData: () => {} });
+		assert.equal(await sbx.pty.kill(other.pid), true);
+		await other.wait().catch(() => {});
+		assert.equal(await sbx.pty.kill(other.pid), false);
+	});
+}
+
+test("a kill of the sandbox ends its streams", async (t) => {
+	const { Sandbox } = lines["2.51"];
+	const sbx = await create(t, Sandbox);
+	const running = await sbx.commands.run("sleep 1000", { background: true, timeoutMs: 0 });
+	const ended = running.wait();
+	await sbx.kill();
+	await assert.rejects(ended);
+});

@@ -1,0 +1,35 @@
+// What all tests share: the published clients, pointed at the server by the variables that the
+// documentation names, and sandboxes that end with their test.
+const { MODBOX_URL: url, MODBOX_API_TOKEN: token } = process.env;
+if (!url || !token) throw new Error("set MODBOX_URL and MODBOX_API_TOKEN");
+process.env.E2B_API_URL = url;
+process.env.E2B_SANDBOX_URL = url;
+process.env.E2B_API_KEY = `e2b_${Buffer.from(token).toString("hex")}`;
+
+export { url, token };
+export const current = await import("e2b");
+export const old = await import("e2b-old");
+
+/** create makes a sandbox that ends with the test t. */
+export async function create(t, Sandbox, ...args) {
+	const sbx = await Sandbox.create(...args);
+	t.after(() => sbx.kill());
+	return sbx;
+}
+
+/** call makes a request of its own, beside the clients. */
+export async function call(method, path, { headers = {}, body } = {}) {
+	const res = await fetch(url + path, { method, headers, body });
+	const text = await res.text();
+	return { status: res.status, headers: res.headers, text, json: text.startsWith("{") || text.startsWith("[") ? JSON.parse(text) : undefined };
+}
+
+/** later returns a promise with the functions that settle it. */
+export function later() {
+	let settle;
+	const promise = new Promise((resolve, reject) => (settle = { resolve, reject }));
+	return { promise, ...settle };
+}
+
+/** both runs a test with both lines of the client. */
+export const lines = { "2.51": current, "2.45": old };
