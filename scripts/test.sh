@@ -53,6 +53,8 @@ suite_sdks() { use_cached_images && scripts/with-server.sh scripts/test-sdks.sh;
 suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server.
 suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/run.sh; }
+# The published E2B clients against a real server.
+suite_e2b() { use_cached_images && scripts/with-server.sh test/e2b/run.sh; }
 # The official MCP client against a real server, over both transports.
 suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL; and development servers
@@ -65,7 +67,7 @@ suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; 
 # The lanes. The suites that install or build the packages of the TypeScript SDK are in one lane.
 computing=(race go lint python images)
 sandboxed=(system gvisor docker)
-clients=(typescript release sdks seeds examples agentuity mcp browser)
+clients=(typescript release sdks seeds examples agentuity e2b mcp browser)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of

@@ -74,7 +74,7 @@ var kinds = map[string]map[string]string{
 	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "context": {"": "context"}, "snapshot": {"": "snapshot"},
 	"execution": {"": "execution"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"}, "ssh_key": {"": "ssh-key"},
 	"invitation": {"": "invitation"}, "user": {"members": "member"}, "workspace": {"": "workspace"}, "org": {"": "workspace"},
-	"id": {"": "sandbox"},
+	"id": {"": "sandbox"}, "template": {"": "snapshot"}, "alias": {"": "snapshot"},
 }
 
 // ofBuilds are routes whose snapshot is being built.
@@ -120,6 +120,7 @@ var bodies = map[string]string{
 	"POST /fs/rmdir/{id}":                           `{"path":"d"}`,
 	"POST /fs/rm/{id}":                              `{"path":"a"}`,
 	"PATCH /sandbox/snapshots/{snapshot}":           `{"tag":"t"}`,
+	"POST /e2b/sandboxes/{id}/timeout":              `{"timeout":60}`,
 }
 
 // agentuityPath is of routes of that dialect, whose ids have a form of their own.

@@ -40,7 +40,7 @@ var holders = map[account.Permission][]account.Role{
 // publicRoutes is every route that may be used without credentials.
 var publicRoutes = []string{
 	"/v1/", // dialects below have rules of their own, and unknown routes need a token
-	"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
+	"GET /health", "GET /e2b/health", "GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
 	"POST /auth/login", "POST /auth/refresh",
 	"POST /v1/auth/login", "POST /v1/auth/refresh", "POST /v1/auth/accept", "POST /v1/auth/exchange", "GET /v1/auth/providers",
 	"GET /auth/sso/{provider}", "GET /auth/sso/{provider}/callback",

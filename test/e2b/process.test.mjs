@@ -58,6 +58,15 @@ for (const [line, { Sandbox, CommandExitError, TimeoutError }] of Object.entries
 		});
 	});
 
+	test(`${line}: a client that goes away leaves its command`, async (t) => {
+		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
+		const gone = new AbortController();
+		const first = await sbx.commands.run("echo started; sleep 2; echo done > /tmp/done", { background: true, timeoutMs: 0, signal: gone.signal });
+		first.wait().catch(() => {});
+		gone.abort();
+		await sbx.commands.run("for i in $(seq 100); do [ -s /tmp/done ] && exit; sleep 0.1; done; exit 1");
+	});
+
 	test(`${line}: a terminal`, async (t) => {
 		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
 		let text = "";
@@ -81,10 +90,10 @@ for (const [line, { Sandbox, CommandExitError, TimeoutError }] of Object.entries
 }
 
 test("a kill of the sandbox ends its streams", async (t) => {
-	const { Sandbox } = lines["2.51"];
+	const { Sandbox, TimeoutError } = lines["2.51"];
 	const sbx = await create(t, Sandbox);
 	const running = await sbx.commands.run("sleep 1000", { background: true, timeoutMs: 0 });
-	const ended = running.wait();
+	const ended = assert.rejects(running.wait(), TimeoutError);
 	await sbx.kill();
-	await assert.rejects(ended);
+	await ended;
 });

@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/dialect/e2b"
 	"github.com/modbox/modbox/internal/dialect/e2b/envd"
 	"github.com/modbox/modbox/internal/dialect/e2b/gateway"
+	"github.com/modbox/modbox/internal/dialect/e2b/interpreter"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
@@ -100,7 +101,7 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	e2bs, err := gateway.New(gateway.Deps{Service: s.Lifecycle, Credentials: credentials, Envd: inside, Ports: p, URLs: cfg.Proxy.URLs})
+	e2bs, err := gateway.New(gateway.Deps{Service: s.Lifecycle, Credentials: credentials, Envd: inside, Interpreter: interpreter.New(s.Lifecycle.Guest(), credentials, s.Audit), Ports: p, URLs: cfg.Proxy.URLs})
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (a *accounts) lines(ctx context.Context, v *visit, name string, fields int)
 		return nil, err
 	}
 	var out [][]string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(strings.ToValidUTF8(string(text), "\uFFFD")) {
 		if f := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(f) == fields {
 			out = append(out, f)
 		}

@@ -6,11 +6,13 @@ package envd
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 
 	"connectrpc.com/connect"
 
 	"github.com/modbox/modbox/internal/access"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/dialect/e2b"
 	"github.com/modbox/modbox/internal/dialect/e2b/envdpb/filesystem/filesystemconnect"
@@ -23,8 +25,10 @@ import (
 const Port = 49983
 
 const (
-	// messageMax bounds a message of a client, which may carry input for a command.
+	// messageMax bounds a message of a client, which may carry input for a command; pieceMax bounds the
+	// messages of a stream of input.
 	messageMax = 8 << 20
+	pieceMax   = 64 << 10
 	// viaToken is the value of Via in the audit log for access by a sandbox's own token.
 	viaToken = "sandbox-url"
 	// tokenHeader has the access token of the sandbox.
@@ -52,16 +56,17 @@ func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) (*Serv
 	}
 	files := &files{calls: calls, users: users, watchers: s.watchers}
 	transfers := &transfers{calls: calls, users: users, credentials: credentials}
-	limit := connect.WithReadMaxBytes(messageMax)
-	_, processHandler := processconnect.NewProcessHandler(s.processes, limit)
-	_, fileHandler := filesystemconnect.NewFilesystemHandler(files, limit)
+	_, processHandler := processconnect.NewProcessHandler(s.processes, connect.WithReadMaxBytes(messageMax))
+	_, inputHandler := processconnect.NewProcessHandler(s.processes, connect.WithReadMaxBytes(pieceMax))
+	_, fileHandler := filesystemconnect.NewFilesystemHandler(files, connect.WithReadMaxBytes(pieceMax))
+	processHandler, fileHandler = counted(processHandler), counted(fileHandler)
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for pattern, rt := range map[string]route{
 		"POST /process.Process/List":                   {handler: processHandler},
 		"POST /process.Process/Connect":                {handler: processHandler},
 		"POST /process.Process/Start":                  {handler: processHandler, action: "exec-stream"},
 		"POST /process.Process/Update":                 {handler: processHandler},
-		"POST /process.Process/StreamInput":            {handler: processHandler, action: "write-input"},
+		"POST /process.Process/StreamInput":            {handler: inputHandler},
 		"POST /process.Process/SendInput":              {handler: processHandler},
 		"POST /process.Process/SendSignal":             {handler: processHandler},
 		"POST /process.Process/CloseStdin":             {handler: processHandler},
@@ -121,6 +126,19 @@ func (s *Server) register(log *audit.Log, pattern string, rt route) {
 		h = log.Handler(op, h)
 	}
 	s.mux.Handle(pattern, access.Routed(pattern, h))
+}
+
+// counted counts the memory of the body of a request, which next reads as a whole, for the sandbox's
+// workspace.
+func counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r2 := *r
+		r2.Body = struct {
+			io.Reader
+			io.Closer
+		}{edge.Whole(r.Context(), r.Body), r.Body}
+		next.ServeHTTP(w, &r2)
+	})
 }
 
 // flusher lets package connect flush: it does not look behind a wrapper.

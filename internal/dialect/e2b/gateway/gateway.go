@@ -1,5 +1,5 @@
 // Package gateway finds out which requests of E2B's clients are for a sandbox, by their headers or
-// their host, and passes them on: to package envd, or to the port of the sandbox.
+// their host, and passes them on: to packages envd and interpreter, or to the port of the sandbox.
 package gateway
 
 import (
@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/dialect/e2b"
 	"github.com/modbox/modbox/internal/dialect/e2b/envd"
+	"github.com/modbox/modbox/internal/dialect/e2b/interpreter"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -38,6 +39,7 @@ type Deps struct {
 	Service     *lifecycle.Service
 	Credentials e2b.Credentials
 	Envd        *envd.Server
+	Interpreter *interpreter.Server
 	Ports       Ports
 	URLs        proxy.URLs
 }
@@ -208,14 +210,17 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	record := access.FromContext(r.Context())
 	record.In(string(sb.ID), string(sb.Workspace))
-	if t.port == envd.Port {
+	answers := map[uint16]func(http.ResponseWriter, *http.Request, sandbox.Sandbox){
+		envd.Port: g.Envd.ServeSandbox, interpreter.Port: g.Interpreter.ServeSandbox,
+	}
+	if serve, ok := answers[t.port]; ok {
 		leave, err := g.Ports.Enter(sb.Workspace)
 		if err != nil {
 			t.fail(w, r, err)
 			return
 		}
 		defer leave()
-		g.Envd.ServeSandbox(w, r, sb)
+		serve(w, r, sb)
 		return
 	}
 	r2 := r.Clone(r.Context())

@@ -1,0 +1,108 @@
+package interpreter
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/modbox/modbox/internal/kernelapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	python     = "python"
+	javascript = "javascript"
+	// defaultID begins the ids of the contexts of code that names none. They are not the default
+	// contexts of /v1, which begin in the working directory of the image.
+	defaultID = "e2b-"
+	// defaultCwd is the directory of files with relative paths, and of commands.
+	defaultCwd = "/home/user"
+)
+
+// contextInfo describes a context.
+type contextInfo struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+	Cwd      string `json:"cwd"`
+}
+
+func contextInfoOf(c *kernelapi.Context) contextInfo { return contextInfo{c.ID, c.Language, c.Cwd} }
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, v *visit) error {
+	all, err := s.code.List(r.Context(), v.caller, v.ref)
+	if err != nil {
+		return err
+	}
+	out := []contextInfo{}
+	for _, language := range []string{python, javascript} { // they exist from the start for the clients
+		if !slices.ContainsFunc(all, func(c kernelapi.Context) bool { return c.ID == defaultID+language }) {
+			out = append(out, contextInfo{defaultID + language, language, defaultCwd})
+		}
+	}
+	for i := range all {
+		if all[i].ID != all[i].Language { // otherwise it is a default context of /v1
+			out = append(out, contextInfoOf(&all[i]))
+		}
+	}
+	return answer(w, out)
+}
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request, v *visit) error {
+	in, err := decode[struct {
+		Language string `json:"language"`
+		Cwd      string `json:"cwd"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	c, err := s.code.Create(r.Context(), v.caller, v.ref, kernelapi.ContextSpec{
+		ID: strings.ToLower(rand.Text()), Language: languageOf(in.Language), Cwd: cmp.Or(in.Cwd, defaultCwd),
+	})
+	if err != nil {
+		return err
+	}
+	return answer(w, contextInfoOf(&c))
+}
+
+func (s *Server) restart(w http.ResponseWriter, r *http.Request, v *visit) error {
+	id := r.PathValue("id")
+	if _, err := s.ensure(r.Context(), v, id); err != nil {
+		return err
+	}
+	if _, err := s.code.Restart(r.Context(), v.caller, v.ref, id); err != nil {
+		return err
+	}
+	return answer(w, nil)
+}
+
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, v *visit) error {
+	id := r.PathValue("id")
+	if _, err := s.ensure(r.Context(), v, id); err != nil {
+		return err
+	}
+	if err := s.code.Delete(r.Context(), v.caller, v.ref, id); err != nil {
+		return err
+	}
+	return answer(w, nil)
+}
+
+// ensure returns the context with an id. It makes a default context that is missing. Errors: NotFound.
+func (s *Server) ensure(ctx context.Context, v *visit, id string) (kernelapi.Context, error) {
+	if language, ok := strings.CutPrefix(id, defaultID); ok {
+		// The supervisor answers with the context that exists.
+		return s.code.Create(ctx, v.caller, v.ref, kernelapi.ContextSpec{ID: id, Language: language, Cwd: defaultCwd})
+	}
+	all, err := s.code.List(ctx, v.caller, v.ref)
+	if err != nil {
+		return kernelapi.Context{}, err
+	}
+	for _, c := range all {
+		if c.ID == id {
+			return c, nil
+		}
+	}
+	return kernelapi.Context{}, sandbox.Errorf(sandbox.NotFound, "Context %s not found", sandbox.OneLine(id))
+}
