@@ -9,7 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// label is what a host name can have before the port.
+// label is the form of the part of a host name before its first dot.
 var label = regexp.MustCompile(`^[a-z0-9]{1,50}$`)
 
 func TestSandboxIDs(t *testing.T) {

@@ -67,7 +67,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, v *visit) error
 			return err
 		}
 		defer func() {
-			// After the client has gone, too.
+			// The variables are also removed after the client disconnected.
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), environMax)
 			defer cancel()
 			_ = s.quietly(late, v, c.ID, unset) // fails only when the interpreter, and its environment, is gone
