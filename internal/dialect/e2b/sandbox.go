@@ -33,6 +33,7 @@ func (s *sandboxes) routes() map[string]route {
 		"POST /v2/sandboxes":             {account.SandboxesWrite, "create-sandbox", s.create(defaultTimeout)},
 		"POST /sandboxes":                {account.SandboxesWrite, "create-sandbox", s.create(defaultTimeoutV1)},
 		"GET /v2/sandboxes":              {account.SandboxesRead, "", s.list},
+		"GET /sandboxes":                 {account.SandboxesRead, "", s.list},
 		"GET /sandboxes/{id}":            {account.SandboxesRead, "", s.get},
 		"DELETE /sandboxes/{id}":         {account.SandboxesWrite, "delete-sandbox", s.kill},
 		"GET /sandboxes/{id}/metrics":    {account.SandboxesRead, "", s.metrics},
