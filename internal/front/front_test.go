@@ -152,8 +152,8 @@ func dial(t *testing.T, url string) *websocket.Conn {
 	return ws
 }
 
-// read reads until the text comes.
-func read(t *testing.T, ws *websocket.Conn, text string) {
+// read reads until the text comes, and returns all that came.
+func read(t *testing.T, ws *websocket.Conn, text string) string {
 	t.Helper()
 	var got strings.Builder
 	for !strings.Contains(got.String(), text) {
@@ -163,6 +163,7 @@ func read(t *testing.T, ws *websocket.Conn, text string) {
 		}
 		got.Write(data)
 	}
+	return got.String()
 }
 
 func TestTerminal(t *testing.T) {
@@ -176,8 +177,9 @@ func TestTerminal(t *testing.T) {
 	first := dial(t, url)
 	say(first, websocket.MessageText, `{"cols": 100, "rows": 30}`)
 	say(first, websocket.MessageBinary, "n=41; stty size; echo n is $((n+1))\n")
-	read(t, first, "30 100")
-	read(t, first, "n is 42")
+	if out := read(t, first, "n is 42"); !strings.Contains(out, "30 100") { // both can come in one message
+		t.Errorf("the terminal shows %q, which does not have its size, 30 100", out)
+	}
 
 	second := dial(t, url) // in the place of the first, with what that saw
 	read(t, second, "n is 42")
