@@ -51,7 +51,7 @@ require (
 )
 
 require (
-	connectrpc.com/connect v1.21.1 // indirect
+	connectrpc.com/connect v1.21.1
 	github.com/kr/fs v0.1.0 // indirect
 )
 
