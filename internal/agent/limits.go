@@ -24,7 +24,7 @@ const (
 	// slowLook and fastLook are the longest and shortest time between two looks at the processes of
 	// limited commands.
 	slowLook, fastLook = 25 * time.Millisecond, 5 * time.Millisecond
-	// growth is how fast the memory of a command can grow, in bytes per second, as an estimate for
+	// growth estimates the fastest growth of the memory of a command, in bytes per second, for
 	// the time of the next look.
 	growth = 4 << 30
 	// tick is the unit of processor time in /proc.
@@ -346,7 +346,8 @@ func (p *process) pid() int {
 	return p.child.pid
 }
 
-// exceed kills the process and its family, of which known is a part, because they exceed a limit.
+// exceed kills the process and its family because they exceed a limit. The argument known has the
+// processes that the last look found; others may have started since.
 func (p *process) exceed(limit agentapi.LimitName, known family) {
 	p.mu.Lock()
 	if p.status != nil || p.exceeded != "" {

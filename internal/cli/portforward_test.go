@@ -34,7 +34,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPortForward forwards two ports to a sandbox, of which one has no server.
+// TestPortForward forwards two ports to a sandbox; a server listens on one of them only.
 func TestPortForward(t *testing.T) {
 	s := apitest.New(t)
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "x", "wait_seconds": 180})

@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 )
 
-// writeTime is how long a client may take nothing of an answer.
+// writeTime bounds a single write of an answer: a client that reads nothing for so long is disconnected.
 const writeTime = time.Minute
 
 // Types are the media types of archives.

@@ -22,7 +22,7 @@ import (
 const (
 	// startTime is how long a client may take to say what to run.
 	startTime = 10 * time.Second
-	// writeTime is how long a client may take nothing of the output.
+	// writeTime bounds a single write of output: a client that reads nothing for so long is disconnected.
 	writeTime = time.Minute
 	// stdinPiece is read of a message with stdin at a time. The message that says what
 	// to run may be as long as any, other control messages have controlMax bytes.

@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	// ownKeyLifetime is how long the key of this machine works; the commands add it again after that.
+	// ownKeyLifetime is the lifetime of the key of this machine; the commands add the key again after that.
 	ownKeyLifetime = 90 * 24 * time.Hour
 	ownKeyFile     = "id_ed25519"
 )
 
-// access is how OpenSSH's client reaches the sandboxes of a server.
+// access has the address, host key and login with which OpenSSH's client reaches the sandboxes of a server.
 type access struct {
 	env    *base.Env
 	client *client.Client

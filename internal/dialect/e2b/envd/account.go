@@ -21,7 +21,7 @@ const (
 	rootUser    = "root"
 	// databaseMax bounds what is read of the files with users and groups, in bytes.
 	databaseMax = 64 << 10
-	// databaseTime is how long they count as unchanged.
+	// databaseTime is the time after which the server reads these files again.
 	databaseTime = 5 * time.Second
 	databasesMax = 256
 )
