@@ -50,7 +50,7 @@ server() {
 		cp "$work/$architecture/modbox" "$dist/modbox_${number}_linux_$architecture"
 		programs+=("$architecture=$work/$architecture/modbox")
 		# Which modules, at which versions and with which hashes, are linked into each program.
-		(cd "$work" && go version -m "$architecture"/modbox{,-agent,-sandbox}) >>"$dist/modbox_${number}_modules.txt"
+		(cd "$work" && go version -m "$architecture"/modbox{,-agent,-front,-sandbox}) >>"$dist/modbox_${number}_modules.txt"
 	done
 	# Completion and documentation are the same for all architectures.
 	GOARCH='' go build -o "$work/modbox" ./cmd/modbox
