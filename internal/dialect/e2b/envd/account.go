@@ -52,6 +52,9 @@ func newAccounts(calls *guest.Calls) (*accounts, error) {
 	return &accounts{calls: calls, read: read}, err
 }
 
+// close ends the work of the cache in the background.
+func (a *accounts) close() { a.read.StopAllGoroutines() }
+
 // of returns the users and groups of the sandbox of a visit. A sandbox without the files has root alone.
 func (a *accounts) of(ctx context.Context, v *visit) (*database, error) {
 	if db, ok := a.read.GetIfPresent(v.sb.ID); ok {

@@ -41,6 +41,7 @@ type Server struct {
 	mux         *http.ServeMux
 	processes   *processes
 	watchers    *watchers
+	users       *accounts
 }
 
 // New returns a server, which records what it does in log. The caller closes it.
@@ -52,7 +53,7 @@ func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) (*Serv
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
 		credentials: credentials, mux: http.NewServeMux(),
-		processes: newProcesses(ctx, cancel, calls, users), watchers: newWatchers(ctx, calls),
+		processes: newProcesses(ctx, cancel, calls, users), watchers: newWatchers(ctx, calls), users: users,
 	}
 	files := &files{calls: calls, users: users, watchers: s.watchers}
 	transfers := &transfers{calls: calls, users: users, credentials: credentials}
@@ -153,7 +154,10 @@ func (f flusher) Flush() {
 func (f flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // Close ends the connections to processes, which go on, and all watches.
-func (s *Server) Close() { s.processes.cancel() }
+func (s *Server) Close() {
+	s.processes.cancel()
+	s.users.close()
+}
 
 // visit is a request to a sandbox. A client with the sandbox's token acts for the sandbox's owner.
 type visit struct {
