@@ -57,9 +57,12 @@ suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/r
 suite_e2b() { use_cached_images && scripts/with-server.sh test/e2b/run.sh; }
 # The official MCP client against a real server, over both transports.
 suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
-# A browser in a sandbox, driven by Playwright over the sandbox's URL; and development servers
-# in a sandbox, opened in a browser of this machine.
-suite_browser() { use_cached_images && cached_images browser chromium sandbox sandbox-lite && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
+# A browser in a sandbox, driven by Playwright over the sandbox's URL; development servers
+# in a sandbox, and pages of other origins, opened in a browser of this machine.
+suite_browser() {
+	use_cached_images && cached_images browser chromium sandbox sandbox-lite &&
+		MODBOX_IMAGES=$images_cache/browser/images MODBOX_HTTP_CORS_ORIGINS=http://allowed.localhost scripts/with-server.sh test/browser/run.sh
+}
 
 # The programs under examples/, which check what they print.
 suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }

@@ -1,23 +1,13 @@
 // Development servers in a sandbox, opened in a browser of this machine by the URL of a published
 // port: an edit in the sandbox changes the page over the server's WebSocket, without a reload.
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
-import { delimiter, join } from "node:path";
 import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
+import { launch } from "./machine.mjs";
 
-const { MODBOX_URL: server, MODBOX_API_TOKEN: token, PATH } = process.env;
+const { MODBOX_URL: server, MODBOX_API_TOKEN: token } = process.env;
 if (!server || !token) throw new Error("set MODBOX_URL and MODBOX_API_TOKEN");
 
 const patience = 300_000; // for a busy machine
-
-/** program returns the path of the browser of this machine. */
-function program() {
-	const names = ["chromium", "chromium-browser", "google-chrome"].flatMap((name) => PATH.split(delimiter).map((dir) => join(dir, name)));
-	const path = names.find((name) => existsSync(name));
-	assert.ok(path, "install chromium: scripts/install-deps.sh --test");
-	return path;
-}
 
 async function api(method, path, body) {
 	const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
@@ -71,7 +61,7 @@ before(async () => {
 		image: "modbox/code-exec", ttl_seconds: 3600, network: { enabled: true }, resources: { memory: "2Gi", cpu: "2" }, wait_seconds: 300,
 	});
 	assert.equal(sandbox.state, "running", JSON.stringify(sandbox.cause));
-	browser = await chromium.launch({ executablePath: program(), args: ["--no-sandbox"] });
+	browser = await launch();
 });
 after(async () => {
 	await browser?.close();
