@@ -145,7 +145,7 @@ func (a *Agent) signal(w http.ResponseWriter, r *http.Request) error {
 	if req.Grace > 0 {
 		return p.terminate(req.Signal, req.Grace)
 	}
-	return p.signal(req.Signal)
+	return p.signal(r.Context(), req.Signal)
 }
 
 func (a *Agent) resize(_ http.ResponseWriter, r *http.Request) error {

@@ -511,3 +511,17 @@ func TestLongCommand(t *testing.T) {
 		t.Errorf("the list shows %d bytes of the command: %.40q", len(shown), shown)
 	}
 }
+
+// TestKillWaitsForTheEnd kills many processes, each a second time as soon as the first call has answered.
+func TestKillWaitsForTheEnd(t *testing.T) {
+	e := start(t)
+	for range 50 {
+		s := e.exec(t, agentapi.Command{Argv: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, Detach: true})
+		if err := e.Signal(t.Context(), s.Info().ID, 9); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Signal(t.Context(), s.Info().ID, 9); code(t, err) != agentapi.CodeNotFound {
+			t.Fatalf("second SIGKILL = %v, want that the process has ended", err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -23,6 +24,8 @@ const (
 	drainGrace = 250 * time.Millisecond
 	// defaultGrace is the time between SIGTERM and SIGKILL when a command's time limit has passed.
 	defaultGrace = 2 * time.Second
+	// killWait is how long the answer to a SIGKILL waits for the end of the process.
+	killWait = 2 * time.Second
 	// maxPipe bounds what a pipe can contain at the exit: the largest pipe that a process may ask
 	// for.
 	maxPipe = 1 << 20
@@ -279,8 +282,10 @@ func (p *process) kill() {
 // killTree kills the process and its family. reaper.mu is held.
 func (p *process) killTree(pid int) { killFamily(pid, p.known) }
 
-// signal sends a signal to the process group. SIGKILL reaches further, see killFamily.
-func (p *process) signal(n int) error {
+// signal sends a signal to the process group. SIGKILL reaches further, see killFamily; signal then
+// waits until the process has ended, so that the caller finds it ended: for killWait at most, and
+// until ctx ends.
+func (p *process) signal(ctx context.Context, n int) error {
 	if n < 1 || n > 64 {
 		return answer.Invalid("%d is not a signal", n)
 	}
@@ -297,6 +302,15 @@ func (p *process) signal(n int) error {
 	})
 	if !running {
 		return answer.Errorf(agentapi.CodeNotFound, "the process %s has ended", p.id)
+	}
+	if syscall.Signal(n) == unix.SIGKILL {
+		timer := time.NewTimer(killWait)
+		defer timer.Stop()
+		select {
+		case <-p.child.reaped:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
 	}
 	return err
 }

@@ -28,8 +28,9 @@ type child struct {
 	// can still be found.
 	last func()
 	// ended is called once after the child was reaped.
-	ended func(unix.WaitStatus)
-	gone  bool // guarded by reaper.mu
+	ended  func(unix.WaitStatus)
+	gone   bool          // guarded by reaper.mu
+	reaped chan struct{} // closed when the child has been reaped
 }
 
 func newReaper(init bool) *reaper {
@@ -48,7 +49,7 @@ func (r *reaper) start(c *child, spawn func() (int, error)) error {
 	if err != nil {
 		return err
 	}
-	c.reaper, c.pid = r, pid
+	c.reaper, c.pid, c.reaped = r, pid, make(chan struct{})
 	r.children[pid] = c
 	if !r.init {
 		go r.waitOne(pid)
@@ -110,6 +111,7 @@ func (r *reaper) reap(pid int) {
 	}
 	if c != nil {
 		c.gone = true
+		close(c.reaped)
 		delete(r.children, pid)
 	}
 	r.mu.Unlock()

@@ -81,7 +81,8 @@ func (c *Client) Configure(ctx context.Context, cfg Config) error {
 }
 
 // Signal sends a signal to a process and its group, and SIGKILL to all its descendants that can be
-// found. CodeNotFound when no such process runs.
+// found; the answer to SIGKILL waits, for some seconds at most, until the process has ended.
+// CodeNotFound when no such process runs.
 func (c *Client) Signal(ctx context.Context, processID string, signal int) error {
 	return c.callJSON(ctx, processPath(processID, "signal"), SignalRequest{Signal: signal}, false)
 }

@@ -235,11 +235,14 @@ func (c *Command) Next() (agentapi.Frame, error) {
 // Write sends p to the command's stdin. While the command does not read, Write blocks until the
 // command ends. It fails after CloseStdin and after the end of the command. A command without stdin
 // discards its input.
-func (c *Command) Write(p []byte) (int, error) {
+func (c *Command) Write(p []byte) (int, error) { return c.WriteContext(c.ctx, p) }
+
+// WriteContext is Write until ctx ends.
+func (c *Command) WriteContext(ctx context.Context, p []byte) (int, error) {
 	if c.input == nil {
 		return len(p), nil
 	}
-	return c.input.Write(c.ctx, p)
+	return c.input.Write(ctx, p)
 }
 
 // CloseStdin ends the command's stdin. It may be called again.
@@ -251,21 +254,23 @@ func (c *Command) CloseStdin() error {
 }
 
 // Resize sets the size of the command's terminal. Errors: Invalid if it has no terminal.
-func (c *Command) Resize(size agentapi.Size) error {
-	if err := c.box.Settled(c.ctx); err != nil {
+//
+// ctx bounds the call, which does not end when the command does.
+func (c *Command) Resize(ctx context.Context, size agentapi.Size) error {
+	if err := c.box.Settled(ctx); err != nil {
 		return err
 	}
-	stream, _ := c.current()
-	return box.AgentError(stream.Resize(size))
+	return box.AgentError(c.box.Agent.Resize(ctx, c.command.ID, size))
 }
 
-// Signal sends a signal to the command's processes; see [agentapi.Client.Signal].
-func (c *Command) Signal(signal int) error {
-	if err := c.box.Settled(c.ctx); err != nil {
+// Signal sends a signal to the command's processes; see [agentapi.Client.Signal]. ctx bounds the
+// call, which does not end when the command does: the answer to a SIGKILL often arrives after the
+// exit. Errors: NotFound if the command has ended.
+func (c *Command) Signal(ctx context.Context, signal int) error {
+	if err := c.box.Settled(ctx); err != nil {
 		return err
 	}
-	stream, _ := c.current()
-	return box.AgentError(stream.Signal(signal))
+	return box.AgentError(c.box.Agent.Signal(ctx, c.command.ID, signal))
 }
 
 // Close disconnects from the command, which the agent ends if nobody attaches to it for

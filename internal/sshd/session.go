@@ -252,9 +252,9 @@ func (s *session) control(ctx context.Context, running *command.Session) {
 			s.mu.Lock()
 			size := *s.size
 			s.mu.Unlock()
-			_ = running.Resize(size)
+			_ = running.Resize(ctx, size)
 		case signal := <-s.signals:
-			_ = running.Signal(int(signal))
+			_ = running.Signal(ctx, int(signal))
 		}
 	}
 }

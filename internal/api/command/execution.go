@@ -106,17 +106,9 @@ func Start(ctx context.Context, in Sandbox, cmd agentapi.Command) (*Session, err
 
 // kill ends the command, as far as the agent can be reached.
 func (s *Session) kill() {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.Command.Signal(int(syscall.SIGKILL)) // without an agent the command is gone or about to be
-	}()
-	timer := time.NewTimer(killTime)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.request), killTime)
+	defer cancel()
+	_ = s.Command.Signal(ctx, int(syscall.SIGKILL)) // without an agent the command is gone or about to be
 	_ = s.Command.Close()
 }
 

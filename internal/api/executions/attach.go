@@ -174,9 +174,9 @@ func receive(ctx context.Context, conn *websocket.Conn, session *command.Session
 	messages(ctx, conn, stdin, func(c wire.AttachControl) {
 		switch c.Type {
 		case wire.StreamResize:
-			_ = session.Resize(agentapi.Size{Rows: c.Rows, Cols: c.Cols})
+			_ = session.Resize(ctx, agentapi.Size{Rows: c.Rows, Cols: c.Cols})
 		case wire.StreamSignal:
-			_ = session.Signal(c.Signal)
+			_ = session.Signal(ctx, c.Signal)
 		case wire.StreamStdinEOF:
 			_ = session.CloseStdin()
 		}

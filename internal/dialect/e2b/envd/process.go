@@ -256,13 +256,14 @@ func (p *processes) Update(ctx context.Context, req *connect.Request[pb.UpdateRe
 		if req.Msg.Pty == nil {
 			return nil
 		}
-		return s.command.Resize(*terminal(req.Msg.GetPty().GetSize()))
+		return s.command.Resize(ctx, *terminal(req.Msg.GetPty().GetSize()))
 	})
 	return connect.NewResponse(&pb.UpdateResponse{}), err
 }
 
-// write sends input to a process.
-func (s *session) write(in *pb.ProcessInput) error {
+// write sends input to a process. While the process does not read, write blocks until the process or
+// ctx ends.
+func (s *session) write(ctx context.Context, in *pb.ProcessInput) error {
 	data := in.GetStdin()
 	if _, ok := in.GetInput().(*pb.ProcessInput_Pty); ok {
 		data = in.GetPty()
@@ -270,15 +271,20 @@ func (s *session) write(in *pb.ProcessInput) error {
 	if !s.stdin {
 		return sandbox.Errorf(sandbox.Conflict, "process %d takes no input: it was started without stdin", s.pid)
 	}
-	if _, err := s.command.Write(data); err != nil {
+	_, err := s.command.WriteContext(ctx, data)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
 		return noProcess()
 	}
-	return nil
 }
 
 // SendInput implements the service.
 func (p *processes) SendInput(ctx context.Context, req *connect.Request[pb.SendInputRequest]) (*connect.Response[pb.SendInputResponse], error) {
-	err := p.with(ctx, req.Msg.GetProcess(), func(s *session) error { return s.write(req.Msg.GetInput()) })
+	err := p.with(ctx, req.Msg.GetProcess(), func(s *session) error { return s.write(ctx, req.Msg.GetInput()) })
 	return connect.NewResponse(&pb.SendInputResponse{}), err
 }
 
@@ -290,7 +296,7 @@ func (p *processes) StreamInput(ctx context.Context, stream *connect.ClientStrea
 		case *pb.StreamInputRequest_Start:
 			sel = e.Start.GetProcess()
 		case *pb.StreamInputRequest_Data:
-			if err := p.with(ctx, sel, func(s *session) error { return s.write(e.Data.GetInput()) }); err != nil {
+			if err := p.with(ctx, sel, func(s *session) error { return s.write(ctx, e.Data.GetInput()) }); err != nil {
 				return nil, err
 			}
 		}
@@ -305,7 +311,7 @@ func (p *processes) SendSignal(ctx context.Context, req *connect.Request[pb.Send
 	if !ok {
 		return nil, connect.NewError(connect.CodeUnimplemented, sandbox.Errorf(sandbox.Unsupported, "signal %s cannot be sent", req.Msg.GetSignal()))
 	}
-	err := p.with(ctx, req.Msg.GetProcess(), func(s *session) error { return s.command.Signal(int(signal)) })
+	err := p.with(ctx, req.Msg.GetProcess(), func(s *session) error { return s.command.Signal(ctx, int(signal)) })
 	return connect.NewResponse(&pb.SendSignalResponse{}), err
 }
 
