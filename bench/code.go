@@ -13,7 +13,7 @@ const dataImage = "modbox/data"
 
 // startData creates a sandbox whose Python context has run code.
 func (m *modbox) startData(ctx context.Context) (string, error) {
-	sb, err := m.c.Create(ctx, client.CreateOptions{Image: dataImage, Resources: client.Resources{CPU: "1"}, TTL: ttl, WaitUpTo: time.Minute})
+	sb, err := m.c.Sandboxes.Create(ctx, client.CreateOptions{Image: dataImage, Resources: client.Resources{CPU: "1"}, TTL: ttl, WaitUpTo: time.Minute})
 	if err != nil {
 		return "", err
 	}
@@ -28,7 +28,7 @@ func (m *modbox) startData(ctx context.Context) (string, error) {
 func (m *modbox) code(id string) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		return timed(func() error {
-			res, err := client.NewInterpreter(m.c, id).Run(ctx, "1+1", client.CodeOptions{})
+			res, err := m.c.Sandboxes.RunCode(ctx, id, "1+1", client.CodeOptions{})
 			if err == nil && (len(res.Results) != 1 || res.Results[0].Data["text/plain"] != "2") {
 				err = fmt.Errorf("1+1 = %+v", res)
 			}

@@ -18,11 +18,11 @@ const commitsAtOnce = 16
 // after it has synced the change and its audit record to disk.
 func (m *modbox) commits(ctx context.Context) (time.Duration, error) {
 	return timed(func() error {
-		made, err := m.c.CreateToken(ctx, "bench", client.TokenOptions{Lifetime: ttl})
+		made, err := m.c.Tokens.Create(ctx, "bench", client.TokenOptions{Lifetime: ttl})
 		if err != nil {
 			return err
 		}
-		return m.c.RevokeToken(ctx, made.ID)
+		return m.c.Tokens.Revoke(ctx, made.ID)
 	})
 }
 

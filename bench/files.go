@@ -40,7 +40,7 @@ func (m *modbox) upload(id, path string) op {
 				return err
 			}
 			defer f.Close()
-			_, err = m.c.WriteFile(ctx, id, remoteFile, f, client.WriteOptions{})
+			_, err = m.c.Sandboxes.Files.Write(ctx, id, remoteFile, f, client.WriteOptions{})
 			return err
 		})
 	}
@@ -49,7 +49,7 @@ func (m *modbox) upload(id, path string) op {
 func (m *modbox) download(id, path string) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		return timed(func() error {
-			r, err := m.c.ReadFile(ctx, id, remoteFile)
+			r, err := m.c.Sandboxes.Files.Read(ctx, id, remoteFile)
 			if err != nil {
 				return err
 			}

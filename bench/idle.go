@@ -58,7 +58,7 @@ func (m *modbox) idle(ctx context.Context, n int) (pss int64, cpu float64, err e
 // used returns what sandboxes have used of the CPU, and their memory, in bytes.
 func (m *modbox) used(ctx context.Context, ids []string) (cpu time.Duration, pss int64, err error) {
 	for _, id := range ids {
-		st, err := m.c.Stats(ctx, id)
+		st, err := m.c.Sandboxes.Stats(ctx, id)
 		if err != nil {
 			return 0, 0, err
 		}

@@ -39,7 +39,7 @@ func (m *modbox) start(ctx context.Context) (string, error) {
 }
 
 func (m *modbox) startWith(ctx context.Context, limits client.Resources) (string, error) {
-	sb, err := m.c.Create(ctx, client.CreateOptions{Image: m.image, Resources: limits, TTL: ttl, WaitUpTo: time.Minute})
+	sb, err := m.c.Sandboxes.Create(ctx, client.CreateOptions{Image: m.image, Resources: limits, TTL: ttl, WaitUpTo: time.Minute})
 	if err != nil {
 		return "", err
 	}
@@ -50,12 +50,12 @@ func (m *modbox) startWith(ctx context.Context, limits client.Resources) (string
 }
 
 func (m *modbox) remove(ctx context.Context, id string) error {
-	_, err := m.c.Delete(ctx, id)
+	_, err := m.c.Sandboxes.Delete(ctx, id)
 	return err
 }
 
 func (m *modbox) exec(ctx context.Context, id string, argv ...string) error {
-	res, err := m.c.Exec(ctx, id, client.Command{Argv: argv})
+	res, err := m.c.Sandboxes.Exec(ctx, id, client.Command{Argv: argv})
 	if err != nil {
 		return err
 	}

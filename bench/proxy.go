@@ -82,7 +82,7 @@ func drive(ctx context.Context, url string) (load, error) {
 // proxied measures a server in a sandbox by its URL and, in turns, from inside.
 // The best round of each counts: what disturbs makes all of them worse.
 func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err error) {
-	sb, err := m.c.Get(ctx, id)
+	sb, err := m.c.Sandboxes.Get(ctx, id)
 	if err != nil {
 		return load{}, load{}, err
 	}
@@ -91,7 +91,7 @@ func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err
 		return load{}, load{}, err
 	}
 	defer self.Close()
-	if _, err := m.c.WriteFile(ctx, id, remoteBinary, self, client.WriteOptions{Mode: 0o755}); err != nil {
+	if _, err := m.c.Sandboxes.Files.Write(ctx, id, remoteBinary, self, client.WriteOptions{Mode: 0o755}); err != nil {
 		return load{}, load{}, err
 	}
 	if err := m.exec(ctx, id, "bash", "-c", "setsid nohup "+remoteBinary+" -serve >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/"+strconv.Itoa(proxyPort)+") 2>/dev/null; do :; done"); err != nil {
@@ -109,7 +109,7 @@ func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err
 			return load{}, load{}, err
 		}
 		better(&ours, l)
-		res, err := m.c.Exec(ctx, id, client.Command{Argv: []string{remoteBinary, "-load", fmt.Sprintf("http://127.0.0.1:%d/", proxyPort)}})
+		res, err := m.c.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{remoteBinary, "-load", fmt.Sprintf("http://127.0.0.1:%d/", proxyPort)}})
 		if err != nil {
 			return load{}, load{}, err
 		}

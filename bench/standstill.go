@@ -28,7 +28,7 @@ func (m *modbox) heapPython(ctx context.Context) (string, error) {
 	if err != nil {
 		return id, err
 	}
-	if err := m.c.WriteFiles(ctx, id, []client.File{{Path: "/tmp/ticker.py", Content: []byte(ticker)}}); err != nil {
+	if err := m.c.Sandboxes.Files.WriteMany(ctx, id, []client.File{{Path: "/tmp/ticker.py", Content: []byte(ticker)}}); err != nil {
 		return id, err
 	}
 	return id, m.exec(ctx, id, "bash", "-c", "setsid nohup python3 /tmp/ticker.py >/tmp/ticker.log 2>&1 & for i in {1..1000}; do [ -e /tmp/ticker.pid ] && exit; sleep 0.01; done; cat /tmp/ticker.log >&2; exit 1")
@@ -36,7 +36,7 @@ func (m *modbox) heapPython(ctx context.Context) (string, error) {
 
 // gap returns the ticker's longest gap since it was asked last.
 func (m *modbox) gap(ctx context.Context, id string) (time.Duration, error) {
-	res, err := m.c.Exec(ctx, id, client.Command{Argv: []string{
+	res, err := m.c.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{
 		"bash", "-c", "rm -f /tmp/gap; kill -USR1 $(cat /tmp/ticker.pid); for i in {1..1000}; do [ -e /tmp/gap ] && exec cat /tmp/gap; sleep 0.01; done; exit 1",
 	}})
 	if err != nil {
@@ -68,7 +68,7 @@ func (m *modbox) standstill(id string) op {
 		if err != nil {
 			return 0, err
 		}
-		forked, err := m.c.Fork(ctx, id, client.ForkOptions{Count: 1, TTL: ttl})
+		forked, err := m.c.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: 1, TTL: ttl})
 		if err != nil {
 			return 0, err
 		}

@@ -15,7 +15,7 @@ func (m *modbox) fromSnapshot(id string) op {
 	var snapshot string
 	return func(ctx context.Context) (time.Duration, error) {
 		if snapshot == "" {
-			sn, err := m.c.CreateSnapshot(ctx, id, client.SnapshotOptions{})
+			sn, err := m.c.Snapshots.Create(ctx, id, client.SnapshotOptions{})
 			if err != nil {
 				return 0, err
 			}
@@ -23,7 +23,7 @@ func (m *modbox) fromSnapshot(id string) op {
 		}
 		var made *client.Sandbox
 		took, err := timed(func() (err error) {
-			made, err = m.c.Create(ctx, client.CreateOptions{Snapshot: snapshot, Resources: m.limits, TTL: ttl, WaitUpTo: time.Minute})
+			made, err = m.c.Sandboxes.Create(ctx, client.CreateOptions{Snapshot: snapshot, Resources: m.limits, TTL: ttl, WaitUpTo: time.Minute})
 			if err != nil {
 				return err
 			}
@@ -49,11 +49,11 @@ func (m *modbox) idlePython(ctx context.Context) (string, error) {
 // back is not measured.
 func (m *modbox) pause(id string) op {
 	return func(ctx context.Context) (time.Duration, error) {
-		took, err := timed(func() error { _, err := m.c.Pause(ctx, id); return err })
+		took, err := timed(func() error { _, err := m.c.Sandboxes.Pause(ctx, id); return err })
 		if err != nil {
 			return 0, err
 		}
-		_, err = m.c.Resume(ctx, id)
+		_, err = m.c.Sandboxes.Resume(ctx, id, client.ResumeOptions{})
 		return took, err
 	}
 }
@@ -62,7 +62,7 @@ func (m *modbox) pause(id string) op {
 // pausing is not measured.
 func (m *modbox) resume(id string) op {
 	return func(ctx context.Context) (time.Duration, error) {
-		if _, err := m.c.Pause(ctx, id); err != nil {
+		if _, err := m.c.Sandboxes.Pause(ctx, id); err != nil {
 			return 0, err
 		}
 		return timed(func() error { return m.exec(ctx, id, "true") })
@@ -75,7 +75,7 @@ func (m *modbox) fork(id string, n int) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		var children []string
 		took, err := timed(func() error {
-			forked, err := m.c.Fork(ctx, id, client.ForkOptions{Count: n, TTL: ttl})
+			forked, err := m.c.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: n, TTL: ttl})
 			if err != nil {
 				return err
 			}

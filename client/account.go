@@ -2,55 +2,118 @@ package client
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/modbox/modbox/client/wire"
 )
 
-// Images lists the images that sandboxes can be made from: the built-in images, the default first,
-// and then the others, by name.
-func (c *Client) Images() *List[Image] { return newList[Image](c, "/v1/images", nil) }
+// Account has the calls for the client's user: sign-in, sessions and the password.
+type Account struct{ *transport }
 
-// TokenOptions restrict a token. A token with the zero value has all permissions of its maker and
-// never expires.
-type TokenOptions struct {
-	// Lifetime is the time after which it expires, in whole seconds; 0 is never.
-	Lifetime time.Duration
-	// Scopes are its permissions, e.g. "sandboxes:write"; docs/auth.md lists them. None gives it all
-	// permissions of its maker.
-	Scopes []string
-	// WorkspaceOnly restricts it to a single workspace of its user.
-	WorkspaceOnly bool
+// SignIn is the tokens of a session. [Client.WithToken] makes a client of the access token.
+type SignIn = wire.SessionTokens
+
+// SignInSession is an active sign-in, without its tokens.
+type SignInSession = wire.SignInSession
+
+// Login signs in by name, or e-mail address, and password; the client needs no
+// token. Errors: Unauthenticated; QuotaExceeded after too many failures.
+func (c *Account) Login(ctx context.Context, name, password string) (*SignIn, error) {
+	return c.login(ctx, name, password, false)
 }
 
-// CreateToken makes a token of the caller in the same workspace. Errors: Invalid, naming scopes;
-// Forbidden for permissions that the caller's own token lacks.
-func (c *Client) CreateToken(ctx context.Context, description string, o TokenOptions) (*NewToken, error) {
-	body := wire.CreateToken{
-		Description: description, ExpiresInSeconds: int64(seconds(o.Lifetime)), Scopes: o.Scopes, WorkspaceOnly: o.WorkspaceOnly,
+// LoginProgram is Login for a program on the user's machine: the session lasts 90 days, and ends
+// after 30 days without a refresh.
+func (c *Account) LoginProgram(ctx context.Context, name, password string) (*SignIn, error) {
+	return c.login(ctx, name, password, true)
+}
+
+func (c *Account) login(ctx context.Context, name, password string, program bool) (*SignIn, error) {
+	s := new(SignIn)
+	body := wire.Login{Username: name, Password: password, Program: program}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/login", body: body}, s))
+}
+
+// Refresh returns the next tokens of a session. Errors: Unauthenticated.
+func (c *Account) Refresh(ctx context.Context, refreshToken string) (*SignIn, error) {
+	s := new(SignIn)
+	body := wire.Refresh{RefreshToken: refreshToken}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/refresh", body: body}, s))
+}
+
+// Providers lists the services that people may sign in with; the client needs no token.
+func (c *Account) Providers() *List[string] {
+	return newList[string](c.transport, "/v1/auth/providers", nil)
+}
+
+// SignInURL is the URL at which a browser begins to sign in to one of the Providers for a program.
+// It ends at redirect, http://127.0.0.1:PORT/…, with a code and the state in the query; with
+// redirect "" it shows the code. verifier is a secret of the program of 43 to 128 letters and
+// digits, new for each sign-in, with which Exchange proves that the code is the program's.
+func (c *Account) SignInURL(provider, redirect, state, verifier string) string {
+	sum := sha256.Sum256([]byte(verifier))
+	q := url.Values{"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"}}
+	if redirect != "" {
+		q.Set("redirect", redirect)
+		q.Set("state", state)
 	}
-	t := new(NewToken)
-	return result(t, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: body}, t))
+	return c.base + "/auth/sso/" + url.PathEscape(provider) + "?" + q.Encode()
 }
 
-// Tokens lists the user's tokens in the workspace, newest first, without their secrets.
-func (c *Client) Tokens() *List[Token] { return newList[Token](c, "/v1/tokens", nil) }
-
-// RevokeToken ends a token; it stops working within seconds. Errors: NotFound.
-func (c *Client) RevokeToken(ctx context.Context, id string) error {
-	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/tokens/" + url.PathEscape(id), repeat: true}, nil)
+// Exchange begins a session with the code of a sign-in. Errors: Unauthenticated for a code that is
+// unknown, expired, or was tried before.
+func (c *Account) Exchange(ctx context.Context, code, verifier string) (*SignIn, error) {
+	s := new(SignIn)
+	body := wire.ExchangeCode{Code: code, CodeVerifier: verifier}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/exchange", body: body}, s))
 }
 
-// WhoAmI returns the identity of the token.
-func (c *Client) WhoAmI(ctx context.Context) (*Identity, error) {
-	id := new(Identity)
-	return result(id, c.call(ctx, request{method: http.MethodGet, path: "/v1/whoami", repeat: true}, id))
+// AcceptInvitation uses a code up and signs in. A new user gets the name; a code that sets the
+// password of an existing user ignores it. Errors: Unauthenticated for an invalid code; Exists for
+// a name that is taken; Invalid.
+func (c *Account) AcceptInvitation(ctx context.Context, code, name, password string) (*SignIn, error) {
+	return c.acceptInvitation(ctx, code, name, password, false)
 }
 
-// Version returns the server's version.
-func (c *Client) Version(ctx context.Context) (*Version, error) {
-	v := new(Version)
-	return result(v, c.call(ctx, request{method: http.MethodGet, path: "/v1/version", repeat: true}, v))
+// AcceptInvitationProgram is AcceptInvitation for a program on the user's machine, see LoginProgram.
+func (c *Account) AcceptInvitationProgram(ctx context.Context, code, name, password string) (*SignIn, error) {
+	return c.acceptInvitation(ctx, code, name, password, true)
+}
+
+func (c *Account) acceptInvitation(ctx context.Context, code, name, password string, program bool) (*SignIn, error) {
+	s := new(SignIn)
+	body := wire.AcceptInvitation{Code: code, Name: name, Password: password, Program: program}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/accept", body: body}, s))
+}
+
+// Logout ends the session whose access token the client has, with all its tokens; API
+// tokens go on. Errors: Invalid for an API token.
+func (c *Account) Logout(ctx context.Context) error {
+	return c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/logout"}, nil)
+}
+
+// Sessions lists the sessions of the client's user, the newest first.
+func (c *Account) Sessions() *List[SignInSession] {
+	return newList[SignInSession](c.transport, "/v1/account/sessions", nil)
+}
+
+// DeleteSession ends a session of the client's user; its tokens stop working at once. Errors: NotFound.
+func (c *Account) DeleteSession(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions/" + url.PathEscape(id)}, nil)
+}
+
+// DeleteSessions ends all sessions of the client's user, the client's own too; API tokens go on.
+func (c *Account) DeleteSessions(ctx context.Context) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions"}, nil)
+}
+
+// SetPassword changes the caller's password; current may be "" if the caller has none. All its
+// sessions end but the client's own; API tokens go on. Errors: Forbidden for a wrong password;
+// Invalid.
+func (c *Account) SetPassword(ctx context.Context, current, password string) error {
+	body := wire.SetPassword{Password: password, CurrentPassword: current}
+	return c.call(ctx, request{method: http.MethodPut, path: "/v1/account/password", body: body}, nil)
 }

@@ -20,9 +20,9 @@ type File struct {
 	Mode    uint32 // permission bits of a new file; 0 is 0644
 }
 
-// WriteFiles writes files in their order, each all or nothing, with missing parent directories: at
+// WriteMany writes files in their order, each all or nothing, with missing parent directories: at
 // most 1000 with 32 MiB together. The error names a file; the files before it are written.
-func (c *Client) WriteFiles(ctx context.Context, ref string, files []File) error {
+func (c *Files) WriteMany(ctx context.Context, ref string, files []File) error {
 	body := wire.WriteFiles{Files: make([]wire.NewFile, len(files))}
 	for i, f := range files {
 		body.Files[i] = wire.NewFile{Path: f.Path, Content: append([]byte{}, f.Content...)} // null is no content
@@ -66,7 +66,7 @@ type UploadArchiveOptions struct {
 // Errors: Invalid for an archive that is damaged, or hostile: with absolute paths, "..", links that
 // lead out, devices, or an implausible compression ratio; Conflict for a file where the archive has
 // a directory, or the reverse; DiskFull.
-func (c *Client) UploadArchive(ctx context.Context, ref, path string, r io.Reader, o UploadArchiveOptions) error {
+func (c *Files) UploadArchive(ctx context.Context, ref, path string, r io.Reader, o UploadArchiveOptions) error {
 	q := archiveQuery(path, o.Format)
 	if o.KeepLinks {
 		q.Set("keep_links", "true")
@@ -77,7 +77,7 @@ func (c *Client) UploadArchive(ctx context.Context, ref, path string, r io.Reade
 // DownloadArchive opens a directory or file of the sandbox as an archive; the empty format is
 // [TarGzip]. It is packed while it is read: reading fails if it cannot be completed. The caller
 // closes it.
-func (c *Client) DownloadArchive(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
+func (c *Files) DownloadArchive(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet, path: sandboxPath(ref, "files", "archive"), query: archiveQuery(path, format), repeat: true,
 	})
@@ -117,11 +117,11 @@ type FileWatch struct {
 	lines *bufio.Reader
 }
 
-// WatchFiles watches a directory, or a file; recursive includes all directories below, and later
-// directories. The watch reports changes from the return of WatchFiles until ctx ends.
+// Watch watches a directory, or a file; recursive includes all directories below, and later
+// directories. The watch reports changes from the return of Watch until ctx ends.
 //
 // Errors: NotFound; FileNotFound; QuotaExceeded when the sandbox has too many watches.
-func (c *Client) WatchFiles(ctx context.Context, ref, path string, recursive bool) (*FileWatch, error) {
+func (c *Files) Watch(ctx context.Context, ref, path string, recursive bool) (*FileWatch, error) {
 	q := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
 	resp, err := c.send(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "files", "watch"), query: q, repeat: true})
 	if err != nil {

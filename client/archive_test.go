@@ -32,7 +32,7 @@ func TestWriteFiles(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"count":2}`)
 	})
-	if err := c.WriteFiles(t.Context(), "a/b", []client.File{{Path: "/x", Content: []byte{0, 1}, Mode: 0o755}, {Path: "/empty"}}); err != nil {
+	if err := c.Sandboxes.Files.WriteMany(t.Context(), "a/b", []client.File{{Path: "/x", Content: []byte{0, 1}, Mode: 0o755}, {Path: "/empty"}}); err != nil {
 		t.Fatal(err)
 	}
 	want := wire.WriteFiles{Files: []wire.NewFile{{Path: "/x", Content: []byte{0, 1}, Mode: "0755"}, {Path: "/empty", Content: []byte{}}}}
@@ -58,13 +58,13 @@ func TestArchives(t *testing.T) {
 			}
 		}
 	})
-	if err := c.UploadArchive(t.Context(), "x", "/w", strings.NewReader("content"), client.UploadArchiveOptions{Format: client.Zip, KeepLinks: true}); err != nil {
+	if err := c.Sandboxes.Files.UploadArchive(t.Context(), "x", "/w", strings.NewReader("content"), client.UploadArchiveOptions{Format: client.Zip, KeepLinks: true}); err != nil {
 		t.Fatal(err)
 	}
 	if string(sent) != "content" || query != "format=zip&keep_links=true&path=%2Fw" {
 		t.Errorf("sent %q with %s", sent, query)
 	}
-	r, err := c.DownloadArchive(t.Context(), "x", "/w", "")
+	r, err := c.Sandboxes.Files.DownloadArchive(t.Context(), "x", "/w", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestArchives(t *testing.T) {
 	if got, err := io.ReadAll(r); string(got) != "archive" || err != nil || query != "path=%2Fw" {
 		t.Errorf("got %q, %v with %s", got, err, query)
 	}
-	if r, err = c.DownloadArchive(t.Context(), "x", "/w", client.Zip); err != nil {
+	if r, err = c.Sandboxes.Files.DownloadArchive(t.Context(), "x", "/w", client.Zip); err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
@@ -93,7 +93,7 @@ func TestWatchFiles(t *testing.T) {
 	})
 	watch := func(path string) *client.FileWatch {
 		t.Helper()
-		w, err := c.WatchFiles(t.Context(), "x", path, true)
+		w, err := c.Sandboxes.Files.Watch(t.Context(), "x", path, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestWatchFiles(t *testing.T) {
 	if _, err := watch("/cut").Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("Next() of a watch that broke off = %v", err)
 	}
-	if _, err := c.WatchFiles(t.Context(), "x", "/silent", false); err == nil {
+	if _, err := c.Sandboxes.Files.Watch(t.Context(), "x", "/silent", false); err == nil {
 		t.Error("a watch that never became ready has no error")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 
 	"github.com/coder/websocket"
@@ -49,7 +48,7 @@ type Session struct {
 
 // Attach starts a command and stays connected to it over a WebSocket. The end of ctx, and Close,
 // end the session and kill a command that still runs.
-func (c *Client) Attach(ctx context.Context, ref string, cmd Command, o AttachOptions) (*Session, error) {
+func (c *Sandboxes) Attach(ctx context.Context, ref string, cmd Command, o AttachOptions) (*Session, error) {
 	start, err := json.Marshal(wire.AttachStart{
 		Command: cmd.Argv, Shell: cmd.Shell, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, TimeoutSeconds: seconds(cmd.Timeout),
 		TTY: o.TTY, Stdin: o.Stdin, Limits: cmd.limits(),
@@ -68,24 +67,6 @@ func (c *Client) Attach(ctx context.Context, ref string, cmd Command, o AttachOp
 	s := &Session{conn: conn}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	return s, nil
-}
-
-// dial begins a WebSocket.
-func (c *Client) dial(ctx context.Context, path string) (*websocket.Conn, error) {
-	header, err := c.header(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	conn, resp, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header})
-	if err != nil {
-		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the dialler has read its beginning
-			return nil, errorFrom(resp, body)
-		}
-		return nil, fmt.Errorf("attach: %w", err)
-	}
-	conn.SetReadLimit(maxMessage)
-	return conn, nil
 }
 
 // Copy writes the command's output to the two writers until it ends, and returns its exit; errors

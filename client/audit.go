@@ -10,6 +10,9 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
+// Audit has the calls for the audit log.
+type Audit struct{ *transport }
+
 // AuditEntry is a record of the audit log with its place in the chain: Hash is the
 // SHA-256 over the 32 bytes of Prev and the bytes of Raw.
 type AuditEntry struct {
@@ -68,7 +71,7 @@ type AuditOptions struct {
 	Ascending bool
 	// AfterSeq omits the records up to and including this number.
 	AfterSeq int64
-	// Workspace is an id, for InstallationAudit.
+	// Workspace is an id, for ListInstallation.
 	Workspace string
 }
 
@@ -91,22 +94,22 @@ func (o AuditOptions) query() map[string]string {
 	return q
 }
 
-// Audit lists the records of the workspace, newest first. For owners and admins. Errors: Forbidden;
+// List lists the records of the workspace, newest first. For owners and admins. Errors: Forbidden;
 // Invalid, naming the field; Timeout when the search would take too long.
-func (c *Client) Audit(o AuditOptions) *List[AuditEntry] {
+func (c *Audit) List(o AuditOptions) *List[AuditEntry] {
 	o.Workspace = ""
-	return newList[AuditEntry](c, "/v1/audit", o.query())
+	return newList[AuditEntry](c.transport, "/v1/audit", o.query())
 }
 
-// InstallationAudit lists the records of all workspaces, and records without a workspace. For
+// ListInstallation lists the records of all workspaces, and records without a workspace. For
 // administrators.
-func (c *Client) InstallationAudit(o AuditOptions) *List[AuditEntry] {
-	return newList[AuditEntry](c, "/v1/audit/installation", o.query())
+func (c *Audit) ListInstallation(o AuditOptions) *List[AuditEntry] {
+	return newList[AuditEntry](c.transport, "/v1/audit/installation", o.query())
 }
 
-// VerifyAudit has the server check the chain of the whole audit log. For
+// Verify has the server check the chain of the whole audit log. For
 // administrators.
-func (c *Client) VerifyAudit(ctx context.Context) (*AuditReport, error) {
+func (c *Audit) Verify(ctx context.Context) (*AuditReport, error) {
 	report := new(AuditReport)
 	return result(report, c.call(ctx, request{method: http.MethodGet, path: "/v1/audit/verify", repeat: true}, report))
 }

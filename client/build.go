@@ -71,13 +71,13 @@ func (e *ImageBuildError) Error() string { return e.Err.Error() }
 // Unwrap returns the error with its code.
 func (e *ImageBuildError) Unwrap() error { return e.Err }
 
-// BuildImage has the server build an image from a Dockerfile. Files is a tar of the files to build
+// Build has the server build an image from a Dockerfile. Files is a tar of the files to build
 // from, plain or compressed with gzip, bzip2 or zstd. It calls events, which may be nil, with each
 // event until it returns. The build ends when ctx does.
 //
 // Errors: an [ImageBuildError] when an instruction is at fault; Invalid, NotFound, Forbidden,
 // QuotaExceeded, TooLarge, Timeout, Unavailable.
-func (c *Client) BuildImage(ctx context.Context, o ImageBuildOptions, files io.Reader, events func(ImageBuildEvent)) (*Image, error) {
+func (c *Images) Build(ctx context.Context, o ImageBuildOptions, files io.Reader, events func(ImageBuildEvent)) (*Image, error) {
 	pr, pw := io.Pipe()
 	form := multipart.NewWriter(pw)
 	go func() { _ = pw.CloseWithError(writeBuild(form, o, files)) }() // does not fail
@@ -154,10 +154,10 @@ func writeBuild(form *multipart.Writer, o ImageBuildOptions, files io.Reader) er
 	return form.Close()
 }
 
-// PushImage has the server push an image that the workspace has built to a registry: to another
-// reference, or with "" to the reference that is its name. Progress is as in [Client.PullImage].
+// Push has the server push an image that the workspace has built to a registry: to another
+// reference, or with "" to the reference that is its name. Progress is as in [Images.Pull].
 // Errors: Invalid, NotFound, Forbidden, Timeout and Unavailable, with the registry's message.
-func (c *Client) PushImage(ctx context.Context, ref, to string, progress func(ImageProgress)) (*Image, error) {
+func (c *Images) Push(ctx context.Context, ref, to string, progress func(ImageProgress)) (*Image, error) {
 	body := wire.ImagePush{Image: ref, To: to}
 	return c.watchImage(ctx, "push "+ref, request{method: http.MethodPost, path: "/v1/images/push", body: body}, progress)
 }

@@ -89,7 +89,7 @@ func TestErrorsRoundTrip(t *testing.T) {
 				w.Header().Set("X-Request-Id", "req")
 				apierror.New(&sandbox.Error{Code: code, Field: "env.X", Message: "is wrong"}, "req").Write(w)
 			})
-			_, err := c.Exec(t.Context(), "x", client.Command{Shell: "true"})
+			_, err := c.Sandboxes.Exec(t.Context(), "x", client.Command{Shell: "true"})
 			var e *client.Error
 			if !errors.As(err, &e) || !client.IsCode(err, client.Code(code)) || e.RequestID != "req" {
 				t.Fatalf("Exec error = %#v, want code %s of request req", err, code)
@@ -105,7 +105,7 @@ func TestErrorOfAProxy(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "<html>nope", http.StatusRequestEntityTooLarge)
 	})
-	_, err := c.WriteFile(t.Context(), "x", "/f", strings.NewReader("data"), client.WriteOptions{})
+	_, err := c.Sandboxes.Files.Write(t.Context(), "x", "/f", strings.NewReader("data"), client.WriteOptions{})
 	if !client.IsCode(err, client.TooLarge) {
 		t.Errorf("WriteFile error = %v, want code too_large", err)
 	}
@@ -117,7 +117,7 @@ func TestRequestsCarryIdentityAndEscapeNames(t *testing.T) {
 		got = append(got, r.Header.Get("Authorization"), r.Header.Get("X-Workspace-Id"), r.URL.EscapedPath())
 		fmt.Fprint(w, `{}`)
 	})
-	if _, err := c.Get(t.Context(), "a/b ?ü"); err != nil {
+	if _, err := c.Sandboxes.Get(t.Context(), "a/b ?ü"); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"Bearer mbx_test", "ws", "/v1/sandboxes/a%2Fb%20%3F%C3%BC"}
@@ -140,7 +140,7 @@ func TestRetries(t *testing.T) {
 			}
 			fmt.Fprint(w, `{"id":"i"}`)
 		})
-		sb, err := c.Create(t.Context(), client.CreateOptions{})
+		sb, err := c.Sandboxes.Create(t.Context(), client.CreateOptions{})
 		if err != nil || sb.ID != "i" {
 			t.Fatalf("Create = %v, %v", sb, err)
 		}
@@ -151,7 +151,7 @@ func TestRetries(t *testing.T) {
 	t.Run("commands_are_not_repeated", func(t *testing.T) {
 		calls := 0
 		c := serve(t, func(w http.ResponseWriter, r *http.Request) { calls++; unavailable(w) })
-		if _, err := c.Exec(t.Context(), "x", client.Command{Shell: "true"}); !client.IsCode(err, client.Unavailable) {
+		if _, err := c.Sandboxes.Exec(t.Context(), "x", client.Command{Shell: "true"}); !client.IsCode(err, client.Unavailable) {
 			t.Errorf("Exec error = %v, want unavailable", err)
 		}
 		if calls != 1 {
@@ -164,14 +164,14 @@ func TestRetries(t *testing.T) {
 			calls++
 			apierror.New(sandbox.Errorf(sandbox.NotFound, "no"), "").Write(w)
 		})
-		if _, err := c.Get(t.Context(), "x"); !client.IsCode(err, client.NotFound) || calls != 1 {
+		if _, err := c.Sandboxes.Get(t.Context(), "x"); !client.IsCode(err, client.NotFound) || calls != 1 {
 			t.Errorf("Get error = %v after %d calls, want not_found after one", err, calls)
 		}
 	})
 	t.Run("end_with_the_context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := serve(t, func(w http.ResponseWriter, r *http.Request) { cancel(); unavailable(w) })
-		if _, err := c.Get(ctx, "x"); err == nil {
+		if _, err := c.Sandboxes.Get(ctx, "x"); err == nil {
 			t.Error("Get succeeded")
 		}
 	})
@@ -186,7 +186,7 @@ func TestExecKeepsBytes(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(wire.ExecResult{ExitCode: 3, Stdout: base64.StdEncoding.EncodeToString(raw)})
 	})
-	res, err := c.Exec(t.Context(), "x", client.Command{Argv: []string{"x"}, Timeout: 1500 * time.Millisecond})
+	res, err := c.Sandboxes.Exec(t.Context(), "x", client.Command{Argv: []string{"x"}, Timeout: 1500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestStream(t *testing.T) {
 		})
 	}
 	run := func(c *client.Client) (string, string, *client.Exit, error) {
-		s, err := c.Stream(t.Context(), "x", client.Command{Shell: "x"})
+		s, err := c.Sandboxes.ExecStream(t.Context(), "x", client.Command{Shell: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ func TestAttach(t *testing.T) {
 		_ = conn.Write(r.Context(), websocket.MessageText, []byte(`{"type":"exit","exit_code":130,"signal":2}`))
 		_, _, _ = conn.Read(r.Context()) // until the client closes
 	})
-	s, err := c.Attach(t.Context(), "x", client.Command{Argv: []string{"sh"}}, client.AttachOptions{TTY: &client.Size{Rows: 24, Cols: 80}, Stdin: true})
+	s, err := c.Sandboxes.Attach(t.Context(), "x", client.Command{Argv: []string{"sh"}}, client.AttachOptions{TTY: &client.Size{Rows: 24, Cols: 80}, Stdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestAttachRefused(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		apierror.New(sandbox.Errorf(sandbox.NotRunning, "wait for it"), "").Write(w)
 	})
-	_, err := c.Attach(t.Context(), "x", client.Command{Shell: "x"}, client.AttachOptions{})
+	_, err := c.Sandboxes.Attach(t.Context(), "x", client.Command{Shell: "x"}, client.AttachOptions{})
 	if !client.IsCode(err, client.NotRunning) {
 		t.Errorf("Attach error = %v, want not_running", err)
 	}
@@ -315,7 +315,7 @@ func TestAllWalksThePages(t *testing.T) {
 			fmt.Fprint(w, `{"items":[{"id":"c"}],"next_cursor":null}`)
 		}
 	})
-	list := c.List(client.ListOptions{Name: "x"})
+	list := c.Sandboxes.List(client.ListOptions{Name: "x"})
 	list.PageSize = 2
 	var got []string
 	for sb, err := range list.All(t.Context()) {
@@ -349,7 +349,7 @@ func TestAllEndsWithAnError(t *testing.T) {
 		fmt.Fprint(w, `{"items":[{"id":"a"}],"next_cursor":"n"}`)
 	})
 	items, failures := 0, 0
-	for _, err := range c.Checkpoints("s").All(t.Context()) {
+	for _, err := range c.Sandboxes.Checkpoints.List("s").All(t.Context()) {
 		if err != nil {
 			failures++
 		} else {
@@ -359,7 +359,7 @@ func TestAllEndsWithAnError(t *testing.T) {
 	if items != 1 || failures != 1 {
 		t.Errorf("All yields %d items and %d errors, want one of each", items, failures)
 	}
-	if all, err := c.Checkpoints("s").Collect(t.Context()); err == nil || all != nil {
+	if all, err := c.Sandboxes.Checkpoints.List("s").Collect(t.Context()); err == nil || all != nil {
 		t.Errorf("Collect = %v, %v, want an error", all, err)
 	}
 }
@@ -374,7 +374,7 @@ func TestWaitGoesOnUntilTheState(t *testing.T) {
 		}
 		fmt.Fprint(w, `{"state":"failed"}`)
 	})
-	sb, err := c.Wait(t.Context(), "x", client.Running)
+	sb, err := c.Sandboxes.Wait(t.Context(), "x", client.Running)
 	if err != nil || sb.State != client.Failed || calls != 2 {
 		t.Errorf("Wait = %v, %v after %d calls, want failed after 2", sb, err, calls)
 	}

@@ -32,15 +32,6 @@ type (
 	ContextOptions = wire.CreateContext
 )
 
-// Interpreter runs code in the contexts of one sandbox.
-type Interpreter struct {
-	client *Client
-	ref    string
-}
-
-// NewInterpreter returns the interpreter of a sandbox.
-func NewInterpreter(c *Client, ref string) *Interpreter { return &Interpreter{c, ref} }
-
 // CodeOptions say where and how long code runs.
 type CodeOptions struct {
 	// Language names the default context of a language: python if it is empty, javascript,
@@ -56,31 +47,31 @@ func (o CodeOptions) body(code string) wire.RunCode {
 	return wire.RunCode{Code: code, Language: o.Language, ContextID: o.ContextID, TimeoutSeconds: int(seconds(o.Timeout))}
 }
 
-// Scan parses code by the interpreter in the sandbox, without running it, and returns the constructs
+// ScanCode parses code by the interpreter in the sandbox, without running it, and returns the constructs
 // that deserve a look. language is python, also if it is empty, or javascript. allowed are the packages
-// that the code may import; nil allows all. Errors: as for Run; ProgramNotFound if the sandbox does not
+// that the code may import; nil allows all. Errors: as for RunCode; ProgramNotFound if the sandbox does not
 // have the interpreter.
-func (i *Interpreter) Scan(ctx context.Context, code, language string, allowed []string) (*CodeScan, error) {
+func (c *Sandboxes) ScanCode(ctx context.Context, ref, code, language string, allowed []string) (*CodeScan, error) {
 	body := wire.ScanCode{Code: code, Language: language}
 	if allowed != nil {
 		body.AllowedImports = &allowed
 	}
 	res := new(CodeScan)
-	return result(res, i.client.call(ctx, request{method: http.MethodPost, path: sandboxPath(i.ref, "code", "scan"), body: body}, res))
+	return result(res, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "code", "scan"), body: body}, res))
 }
 
-// Run runs code to its end. Code that fails is no error: look at Error of the result. When ctx ends
+// RunCode runs code to its end. Code that fails is no error: look at Error of the result. When ctx ends
 // the code is interrupted. Errors: NotFound, NotRunning, Ended; Unsupported if the sandbox does not
 // have the interpreter.
-func (i *Interpreter) Run(ctx context.Context, code string, o CodeOptions) (*CodeResult, error) {
+func (c *Sandboxes) RunCode(ctx context.Context, ref, code string, o CodeOptions) (*CodeResult, error) {
 	res := new(CodeResult)
-	return result(res, i.client.call(ctx, request{method: http.MethodPost, path: sandboxPath(i.ref, "code"), body: o.body(code)}, res))
+	return result(res, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "code"), body: o.body(code)}, res))
 }
 
-// Stream runs code and calls each with its events, but not with pings, until the code ends or each
-// returns an error, which Stream returns. Errors: as for Run, and [ErrCut].
-func (i *Interpreter) Stream(ctx context.Context, code string, o CodeOptions, each func(CodeEvent) error) error {
-	resp, err := i.client.send(ctx, request{method: http.MethodPost, path: sandboxPath(i.ref, "code", "stream"), body: o.body(code)})
+// RunCodeStream runs code and calls each with its events, but not with pings, until the code ends or each
+// returns an error, which RunCodeStream returns. Errors: as for RunCode, and [ErrCut].
+func (c *Sandboxes) RunCodeStream(ctx context.Context, ref, code string, o CodeOptions, each func(CodeEvent) error) error {
+	resp, err := c.send(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "code", "stream"), body: o.body(code)})
 	if err != nil {
 		return err
 	}
@@ -110,31 +101,33 @@ func (i *Interpreter) Stream(ctx context.Context, code string, o CodeOptions, ea
 	}
 }
 
-// CreateContext makes a context.
-func (i *Interpreter) CreateContext(ctx context.Context, o ContextOptions) (*Context, error) {
+// Contexts has the calls for the contexts of a sandbox. Errors of all calls: NotFound, NotRunning, Ended.
+type Contexts struct{ *transport }
+
+// Create makes a context. Errors: Invalid, naming the field; Unsupported if the sandbox does not have
+// the interpreter; QuotaExceeded beyond 32 contexts.
+func (c *Contexts) Create(ctx context.Context, ref string, o ContextOptions) (*Context, error) {
 	v := new(Context)
-	return result(v, i.client.call(ctx, request{method: http.MethodPost, path: sandboxPath(i.ref, "contexts"), body: o}, v))
+	return result(v, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "contexts"), body: o}, v))
 }
 
-// Contexts returns the sandbox's contexts, the oldest first.
-func (i *Interpreter) Contexts(ctx context.Context) ([]Context, error) {
-	var page wire.Page[Context]
-	err := i.client.call(ctx, request{method: http.MethodGet, path: sandboxPath(i.ref, "contexts"), repeat: true}, &page)
-	return page.Items, err // a page has more items than a sandbox contexts
+// List lists the contexts of a sandbox, oldest first.
+func (c *Contexts) List(ref string) *List[Context] {
+	return newList[Context](c.transport, sandboxPath(ref, "contexts"), nil)
 }
 
-// DeleteContext ends a context.
-func (i *Interpreter) DeleteContext(ctx context.Context, id string) error {
-	return i.client.call(ctx, request{method: http.MethodDelete, path: sandboxPath(i.ref, "contexts", id)}, nil)
+// Delete ends a context.
+func (c *Contexts) Delete(ctx context.Context, ref, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: sandboxPath(ref, "contexts", id)}, nil)
 }
 
-// InterruptContext interrupts the code that runs in a context.
-func (i *Interpreter) InterruptContext(ctx context.Context, id string) error {
-	return i.client.call(ctx, request{method: http.MethodPost, path: sandboxPath(i.ref, "contexts", id, "interrupt")}, nil)
+// Interrupt interrupts the code that runs in a context.
+func (c *Contexts) Interrupt(ctx context.Context, ref, id string) error {
+	return c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "contexts", id, "interrupt")}, nil)
 }
 
-// RestartContext starts the interpreter of a context again, without its state.
-func (i *Interpreter) RestartContext(ctx context.Context, id string) (*Context, error) {
+// Restart starts the interpreter of a context again, without its state.
+func (c *Contexts) Restart(ctx context.Context, ref, id string) (*Context, error) {
 	v := new(Context)
-	return result(v, i.client.call(ctx, request{method: http.MethodPost, path: sandboxPath(i.ref, "contexts", id, "restart")}, v))
+	return result(v, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "contexts", id, "restart")}, v))
 }

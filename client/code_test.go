@@ -35,7 +35,7 @@ func TestRunCode(t *testing.T) {
 		}
 		answer(t, w, wire.CodeResult{Status: "error", ContextID: "c1", Error: &wire.CodeError{Name: "ZeroDivisionError", Value: "division by zero"}})
 	})
-	res, err := client.NewInterpreter(c, "a/b").Run(t.Context(), "1/0", client.CodeOptions{ContextID: "c1", Timeout: 1500 * time.Millisecond})
+	res, err := c.Sandboxes.RunCode(t.Context(), "a/b", "1/0", client.CodeOptions{ContextID: "c1", Timeout: 1500 * time.Millisecond})
 	if err != nil || res.Status != "error" || res.Error == nil || res.Error.Name != "ZeroDivisionError" {
 		t.Errorf("Run = %+v, %v; want the code's error in the result", res, err)
 	}
@@ -63,7 +63,7 @@ func TestStreamCode(t *testing.T) {
 	} {
 		c := serve(t, lines(tt.events...))
 		var got []string
-		err := client.NewInterpreter(c, "s").Stream(t.Context(), "x", client.CodeOptions{}, func(ev client.CodeEvent) error {
+		err := c.Sandboxes.RunCodeStream(t.Context(), "s", "x", client.CodeOptions{}, func(ev client.CodeEvent) error {
 			got = append(got, ev.Type)
 			return nil
 		})
@@ -73,7 +73,7 @@ func TestStreamCode(t *testing.T) {
 	}
 	stop := errors.New("enough")
 	c := serve(t, lines(started, text))
-	if err := client.NewInterpreter(c, "s").Stream(t.Context(), "x", client.CodeOptions{}, func(client.CodeEvent) error { return stop }); err != stop {
+	if err := c.Sandboxes.RunCodeStream(t.Context(), "s", "x", client.CodeOptions{}, func(client.CodeEvent) error { return stop }); err != stop {
 		t.Errorf("Stream = %v, want the function's error", err)
 	}
 }
@@ -91,19 +91,19 @@ func TestContexts(t *testing.T) {
 			answer(t, w, wire.Context{ID: "c1", Restarts: 1})
 		}
 	})
-	i := client.NewInterpreter(c, "s")
-	made, err := i.CreateContext(t.Context(), client.ContextOptions{Language: "bash"})
+	contexts := c.Sandboxes.Contexts
+	made, err := contexts.Create(t.Context(), "s", client.ContextOptions{Language: "bash"})
 	if err != nil || made.ID != "c1" {
-		t.Errorf("CreateContext = %+v, %v", made, err)
+		t.Errorf("Create = %+v, %v", made, err)
 	}
-	if list, err := i.Contexts(t.Context()); err != nil || len(list) != 2 {
-		t.Errorf("Contexts = %+v, %v", list, err)
+	if list, err := contexts.List("s").Collect(t.Context()); err != nil || len(list) != 2 {
+		t.Errorf("List = %+v, %v", list, err)
 	}
-	restarted, err := i.RestartContext(t.Context(), "c1")
+	restarted, err := contexts.Restart(t.Context(), "s", "c1")
 	if err != nil || restarted.Restarts != 1 {
-		t.Errorf("RestartContext = %+v, %v", restarted, err)
+		t.Errorf("Restart = %+v, %v", restarted, err)
 	}
-	if err := errors.Join(i.InterruptContext(t.Context(), "c1"), i.DeleteContext(t.Context(), "c1")); err != nil {
+	if err := errors.Join(contexts.Interrupt(t.Context(), "s", "c1"), contexts.Delete(t.Context(), "s", "c1")); err != nil {
 		t.Error(err)
 	}
 	const at = "/v1/sandboxes/s/contexts"

@@ -3,12 +3,14 @@
 // code.
 //
 //	c, err := client.New("http://127.0.0.1:7070", os.Getenv("MODBOX_API_TOKEN"))
-//	sb, err := c.Create(ctx, client.CreateOptions{Image: "modbox/code-exec", TTL: 10 * time.Minute, WaitUpTo: time.Minute})
-//	defer c.Delete(context.WithoutCancel(ctx), sb.ID)
-//	res, err := c.Exec(ctx, sb.ID, client.Command{Argv: []string{"python3", "-c", "print(1+1)"}})
+//	sb, err := c.Sandboxes.Create(ctx, client.CreateOptions{Image: "modbox/code-exec", TTL: 10 * time.Minute, WaitUpTo: time.Minute})
+//	defer c.Sandboxes.Delete(context.WithoutCancel(ctx), sb.ID)
+//	res, err := c.Sandboxes.Exec(ctx, sb.ID, client.Command{Argv: []string{"python3", "-c", "print(1+1)"}})
 //	fmt.Print(res.Stdout)
 //
-// A sandbox is named by its id or by its name. All methods are safe for concurrent use and end with
+// A [Client] has a service for each noun of the API: [Sandboxes], [Snapshots], [Images] and so on, with
+// the names that the SDKs for TypeScript and Python have. A sandbox is named by its id or by its name.
+// All methods are safe for concurrent use and end with
 // their context.
 //
 // # Errors

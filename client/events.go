@@ -25,11 +25,9 @@ const (
 	messageMax = 1 << 20
 )
 
-// EventFeed has the events of all sandboxes of a workspace.
-type EventFeed struct{ client *Client }
-
-// NewEventFeed returns the events of the client's workspace.
-func NewEventFeed(c *Client) *EventFeed { return &EventFeed{c} }
+// Events has the calls for the events of all sandboxes of the workspace; [Sandboxes.Events] lists the
+// events of a sandbox.
+type Events struct{ *transport }
 
 // EventFilter selects events of a workspace; the zero value selects all, oldest first.
 type EventFilter struct {
@@ -50,7 +48,7 @@ type FollowOptions struct {
 }
 
 // List lists events. Errors: NotFound for the sandbox; Invalid, naming the field.
-func (f *EventFeed) List(o EventFilter) *List[Event] {
+func (c *Events) List(o EventFilter) *List[Event] {
 	query := map[string]string{"sandbox": o.Sandbox, "since": timestamp(o.Since), "until": timestamp(o.Until)}
 	if o.AfterSeq != 0 {
 		query["after_seq"] = strconv.FormatInt(o.AfterSeq, 10)
@@ -58,7 +56,7 @@ func (f *EventFeed) List(o EventFilter) *List[Event] {
 	if o.Descending {
 		query["order"] = "desc"
 	}
-	l := newList[Event](f.client, "/v1/events", query)
+	l := newList[Event](c.transport, "/v1/events", query)
 	for _, t := range o.Types {
 		l.query.Add("type", t)
 	}
@@ -80,9 +78,9 @@ func timestamp(t time.Time) string {
 // It yields the error that ends it: the context's; NotFound for the sandbox; Invalid, naming the
 // field; Unauthenticated or Forbidden also when the token loses its rights; and if the first
 // connection cannot be made, its error.
-func (f *EventFeed) Follow(ctx context.Context, o FollowOptions) iter.Seq2[Event, error] {
+func (c *Events) Follow(ctx context.Context, o FollowOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		s := &eventStream{feed: f, query: url.Values{}}
+		s := &eventStream{transport: c.transport, query: url.Values{}}
 		for name, value := range map[string]string{"sandbox": o.Sandbox, "since": timestamp(o.Since)} {
 			if value != "" {
 				s.query.Set(name, value)
@@ -100,10 +98,10 @@ func (f *EventFeed) Follow(ctx context.Context, o FollowOptions) iter.Seq2[Event
 
 // eventStream is a stream over any number of connections.
 type eventStream struct {
-	feed  *EventFeed
-	query url.Values
-	last  string // the id of the last message
-	known bool   // the server has answered before
+	transport *transport
+	query     url.Values
+	last      string // the id of the last message
+	known     bool   // the server has answered before
 }
 
 // run calls each with every event until it returns false.
@@ -156,7 +154,7 @@ func (s *eventStream) connect(ctx context.Context, each func(Event) bool) (done 
 	if s.last != "" {
 		r.header.Set("Last-Event-ID", s.last)
 	}
-	resp, err := s.feed.client.send(ctx, r)
+	resp, err := s.transport.send(ctx, r)
 	if err != nil {
 		return false, err
 	}

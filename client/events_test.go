@@ -36,7 +36,7 @@ func TestFollowEvents(t *testing.T) {
 	})
 	var seqs []int64
 	var ended error
-	for e, err := range client.NewEventFeed(c).Follow(t.Context(), client.FollowOptions{Sandbox: "a", Types: []string{"created", "exec"}, AfterSeq: 3}) {
+	for e, err := range c.Events.Follow(t.Context(), client.FollowOptions{Sandbox: "a", Types: []string{"created", "exec"}, AfterSeq: 3}) {
 		if err != nil {
 			ended = err
 			break
@@ -59,7 +59,7 @@ func TestFollowEventsFails(t *testing.T) {
 		n++
 		http.Error(w, "no", http.StatusForbidden)
 	})
-	for _, err := range client.NewEventFeed(c).Follow(t.Context(), client.FollowOptions{}) {
+	for _, err := range c.Events.Follow(t.Context(), client.FollowOptions{}) {
 		if !errors.Is(err, client.Forbidden) {
 			t.Errorf("the stream ended with %v, want code forbidden", err)
 		}
@@ -74,7 +74,7 @@ func TestFollowEventsFails(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	for e, err := range client.NewEventFeed(c).Follow(t.Context(), client.FollowOptions{}) {
+	for e, err := range c.Events.Follow(t.Context(), client.FollowOptions{}) {
 		if err != nil || e.Seq != 1 {
 			t.Errorf("event %d, %v", e.Seq, err)
 		}
@@ -82,7 +82,7 @@ func TestFollowEventsFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended error
-	for e, err := range client.NewEventFeed(c).Follow(ctx, client.FollowOptions{Since: time.Now()}) {
+	for e, err := range c.Events.Follow(ctx, client.FollowOptions{Since: time.Now()}) {
 		ended = err
 		if e.Seq == 2 {
 			cancel()

@@ -22,12 +22,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sb, err := c.Create(ctx, client.CreateOptions{Name: "demo", Image: "modbox/code-exec", WaitUpTo: time.Minute})
+	sb, err := c.Sandboxes.Create(ctx, client.CreateOptions{Name: "demo", Image: "modbox/code-exec", WaitUpTo: time.Minute})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Delete(ctx, sb.ID)
-	res, err := c.Exec(ctx, sb.ID, client.Command{Argv: []string{"python3", "-c", "print(6*7)"}})
+	defer c.Sandboxes.Delete(ctx, sb.ID)
+	res, err := c.Sandboxes.Exec(ctx, sb.ID, client.Command{Argv: []string{"python3", "-c", "print(6*7)"}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (cmd Command) limits() *wire.ExecLimits {
 //
 // Errors: NotFound, NotRunning, Ended; ProgramNotFound; FileNotFound, naming cwd, for a missing working
 // directory.
-func (c *Client) Exec(ctx context.Context, ref string, cmd Command) (*ExecResult, error) {
+func (c *Sandboxes) Exec(ctx context.Context, ref string, cmd Command) (*ExecResult, error) {
 	body := cmd.body()
 	body.Encoding = "base64" // output is bytes; encoding/json decodes base64 into []byte
 	res := new(ExecResult)
@@ -47,9 +47,9 @@ type Stream struct {
 	exit  *Exit
 }
 
-// Stream starts a command; read its output with Copy. Closing the stream, or the
+// ExecStream starts a command; read its output with Copy. Closing the stream, or the
 // end of ctx, kills a command that still runs.
-func (c *Client) Stream(ctx context.Context, ref string, cmd Command) (*Stream, error) {
+func (c *Sandboxes) ExecStream(ctx context.Context, ref string, cmd Command) (*Stream, error) {
 	resp, err := c.send(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "exec", "stream"), body: cmd.body()})
 	if err != nil {
 		return nil, err

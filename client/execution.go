@@ -31,6 +31,9 @@ const (
 	KindMain = "main" // the image's own command, which starts with the sandbox; it cannot be started by a call
 )
 
+// Executions has the calls for executions.
+type Executions struct{ *transport }
+
 // Execution is a command in a sandbox whose record and output outlive it.
 type Execution = wire.Execution
 
@@ -43,7 +46,7 @@ type ExecutionOptions struct {
 	Kind string // KindExec when empty
 	// Files are written before it starts, by path.
 	Files []ExecutionFile
-	// Stdin makes a stream for its input; StdinStreamID names a stream made by CreateStream.
+	// Stdin makes a stream for its input; StdinStreamID names a stream made by [Streams.Create].
 	Stdin         bool
 	StdinStreamID string
 	TTY           *Size
@@ -68,9 +71,9 @@ func (cmd Command) execution(o ExecutionOptions) wire.ExecutionCommand {
 	}
 }
 
-// StartExecution starts a command that outlives this client and a restart of the server. Streams
-// store its output, see ReadStream. If the command cannot be started, the execution has failed.
-func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
+// Start starts a command that outlives this client and a restart of the server. Streams
+// store its output, see [Streams.Read]. If the command cannot be started, the execution has failed.
+func (c *Executions) Start(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
 	body := wire.StartExecution{ExecutionCommand: cmd.execution(o), WaitSeconds: seconds(o.WaitUpTo)}
 	e := new(Execution)
 	return result(e, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: body}, e))
@@ -78,9 +81,9 @@ func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o 
 
 func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }
 
-// Execution returns an execution: at once when wait is 0, else when it has ended or after wait, at
+// Get returns an execution: at once when wait is 0, else when it has ended or after wait, at
 // most 10 minutes.
-func (c *Client) Execution(ctx context.Context, id string, wait time.Duration) (*Execution, error) {
+func (c *Executions) Get(ctx context.Context, id string, wait time.Duration) (*Execution, error) {
 	q := url.Values{}
 	if wait > 0 {
 		q.Set("wait_seconds", strconv.Itoa(seconds(wait)))
@@ -89,19 +92,22 @@ func (c *Client) Execution(ctx context.Context, id string, wait time.Duration) (
 	return result(e, c.call(ctx, request{method: http.MethodGet, path: executionPath(id), query: q, repeat: true}, e))
 }
 
-// Executions lists the executions of a sandbox, of a single kind unless kind is empty, newest
+// List lists the executions of a sandbox, of a single kind unless kind is empty, newest
 // first. Errors: NotFound.
-func (c *Client) Executions(ref, kind string) *List[Execution] {
-	return newList[Execution](c, sandboxPath(ref, "executions"), map[string]string{"kind": kind})
+func (c *Executions) List(ref, kind string) *List[Execution] {
+	return newList[Execution](c.transport, sandboxPath(ref, "executions"), map[string]string{"kind": kind})
 }
 
-// CancelExecution ends an execution: all its processes get SIGTERM, and SIGKILL 5
+// Cancel ends an execution: all its processes get SIGTERM, and SIGKILL 5
 // seconds later; with force SIGKILL at once. It does not wait for the end.
-func (c *Client) CancelExecution(ctx context.Context, id string, force bool) (*Execution, error) {
+func (c *Executions) Cancel(ctx context.Context, id string, force bool) (*Execution, error) {
 	e := new(Execution)
 	body := wire.CancelExecution{Force: force}
 	return result(e, c.call(ctx, request{method: http.MethodPost, path: executionPath(id) + "/cancel", body: body, repeat: true}, e))
 }
+
+// Streams has the calls for durable streams: the output and the input of executions.
+type Streams struct{ *transport }
 
 // StreamOptions select the part of a stream to read.
 type StreamOptions struct {
@@ -112,9 +118,9 @@ type StreamOptions struct {
 
 func streamPath(id string) string { return "/v1/streams/" + url.PathEscape(id) }
 
-// ReadStream reads a stream, while it grows and afterwards. The caller closes the reader. A broken
+// Read reads a stream, while it grows and afterwards. The caller closes the reader. A broken
 // connection is a read error: continue at the offset.
-func (c *Client) ReadStream(ctx context.Context, id string, o StreamOptions) (io.ReadCloser, error) {
+func (c *Streams) Read(ctx context.Context, id string, o StreamOptions) (io.ReadCloser, error) {
 	q := url.Values{}
 	if o.Offset > 0 {
 		q.Set("offset", strconv.FormatInt(o.Offset, 10))
@@ -132,16 +138,16 @@ func (c *Client) ReadStream(ctx context.Context, id string, o StreamOptions) (io
 	return resp.Body, nil
 }
 
-// CreateStream makes an input stream for a later command, and returns its id.
-func (c *Client) CreateStream(ctx context.Context) (string, error) {
+// Create makes an input stream for a later command, and returns its id.
+func (c *Streams) Create(ctx context.Context) (string, error) {
 	var s struct{ ID string }
 	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/streams"}, &s)
 	return s.ID, err
 }
 
-// WriteStream appends the content of r to an input stream as it arrives, and with end ends the
+// Write appends the content of r to an input stream as it arrives, and with end ends the
 // stream.
-func (c *Client) WriteStream(ctx context.Context, id string, r io.Reader, end bool) error {
+func (c *Streams) Write(ctx context.Context, id string, r io.Reader, end bool) error {
 	q := url.Values{}
 	if !end {
 		q.Set("eof", "false")
@@ -149,9 +155,9 @@ func (c *Client) WriteStream(ctx context.Context, id string, r io.Reader, end bo
 	return c.call(ctx, request{method: http.MethodPut, path: streamPath(id), query: q, stream: r}, nil)
 }
 
-// AttachExecution connects to an execution, from a byte of its stdout on. The execution goes on
+// Attach connects to an execution, from a byte of its stdout on. The execution goes on
 // when the session is closed, and can be attached again.
-func (c *Client) AttachExecution(ctx context.Context, ref, id string, offset int64) (*Session, error) {
+func (c *Executions) Attach(ctx context.Context, ref, id string, offset int64) (*Session, error) {
 	path := sandboxPath(ref, "executions", url.PathEscape(id), "attach")
 	conn, err := c.dial(ctx, path+"?offset="+strconv.FormatInt(offset, 10))
 	if err != nil {
@@ -160,12 +166,4 @@ func (c *Client) AttachExecution(ctx context.Context, ref, id string, offset int
 	s := &Session{conn: conn}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	return s, nil
-}
-
-// UpdateEnv sets environment variables of a sandbox for later commands, and deletes the variables
-// whose value is nil. It returns all variables that callers have set.
-func (c *Client) UpdateEnv(ctx context.Context, ref string, changes map[string]*string) (map[string]string, error) {
-	var env struct{ Env map[string]string }
-	err := c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "env"), body: changes, repeat: true}, &env)
-	return env.Env, err
 }

@@ -10,11 +10,14 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// ReadFile opens a file for reading. The caller closes it. Paths that are not
-// absolute begin at the image's working directory.
+// Files has the calls for files of a sandbox. Paths that are not absolute begin at the image's
+// working directory.
+type Files struct{ *transport }
+
+// Read opens a file for reading. The caller closes it.
 //
 // Errors: NotFound; FileNotFound; Invalid for what is not a regular file.
-func (c *Client) ReadFile(ctx context.Context, ref, path string) (io.ReadCloser, error) {
+func (c *Files) Read(ctx context.Context, ref, path string) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet, path: sandboxPath(ref, "files"), query: url.Values{"path": {path}}, repeat: true,
 	})
@@ -24,10 +27,10 @@ func (c *Client) ReadFile(ctx context.Context, ref, path string) (io.ReadCloser,
 	return resp.Body, nil
 }
 
-// WriteFile writes a file of any size from r, all or nothing.
+// Write writes a file of any size from r, all or nothing.
 //
 // Errors: NotFound; FileNotFound for a missing parent; DiskFull.
-func (c *Client) WriteFile(ctx context.Context, ref, path string, r io.Reader, o WriteOptions) (*FileInfo, error) {
+func (c *Files) Write(ctx context.Context, ref, path string, r io.Reader, o WriteOptions) (*FileInfo, error) {
 	q := url.Values{"path": {path}}
 	if o.Mode != 0 {
 		q.Set("mode", "0"+strconv.FormatUint(uint64(o.Mode), 8))
@@ -43,22 +46,22 @@ func (c *Client) WriteFile(ctx context.Context, ref, path string, r io.Reader, o
 }
 
 // Stat describes a path, not following a last symlink. Errors: NotFound; FileNotFound.
-func (c *Client) Stat(ctx context.Context, ref, path string) (*FileInfo, error) {
+func (c *Files) Stat(ctx context.Context, ref, path string) (*FileInfo, error) {
 	info := new(FileInfo)
 	return result(info, c.call(ctx, request{
 		method: http.MethodGet, path: sandboxPath(ref, "files", "stat"), query: url.Values{"path": {path}}, repeat: true,
 	}, info))
 }
 
-// ListDir lists a directory, sorted by name. Errors: NotFound; FileNotFound; Invalid for what is
+// List lists a directory, sorted by name. Errors: NotFound; FileNotFound; Invalid for what is
 // not a directory.
-func (c *Client) ListDir(ref, path string) *List[FileInfo] {
-	return newList[FileInfo](c, sandboxPath(ref, "files", "list"), map[string]string{"path": path})
+func (c *Files) List(ref, path string) *List[FileInfo] {
+	return newList[FileInfo](c.transport, sandboxPath(ref, "files", "list"), map[string]string{"path": path})
 }
 
 // Mkdir makes a directory and returns it. With parents it also makes missing parents, and accepts
 // an existing directory. Errors: Exists; NotFound; FileNotFound for a missing parent.
-func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*FileInfo, error) {
+func (c *Files) Mkdir(ctx context.Context, ref, path string, parents bool) (*FileInfo, error) {
 	body := wire.Mkdir{Path: path, Parents: parents}
 	info := new(FileInfo)
 	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body}, info))
@@ -66,14 +69,14 @@ func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*Fi
 
 // Move renames a path and returns it at its new place. Errors: NotFound; FileNotFound; Exists
 // when to exists and overwrite is not set.
-func (c *Client) Move(ctx context.Context, ref, from, to string, overwrite bool) (*FileInfo, error) {
+func (c *Files) Move(ctx context.Context, ref, from, to string, overwrite bool) (*FileInfo, error) {
 	body := wire.Move{From: from, To: to, Overwrite: overwrite}
 	info := new(FileInfo)
 	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body}, info))
 }
 
-// DeleteFile deletes a file or empty directory, or everything below with recursive.
-func (c *Client) DeleteFile(ctx context.Context, ref, path string, recursive bool) error {
+// Delete deletes a file or empty directory, or everything below with recursive.
+func (c *Files) Delete(ctx context.Context, ref, path string, recursive bool) error {
 	q := url.Values{"path": {path}}
 	if recursive {
 		q.Set("recursive", "true")

@@ -12,6 +12,13 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
+// Images has the calls for images, which sandboxes are made from.
+type Images struct{ *transport }
+
+// List lists the images that sandboxes can be made from: the built-in images, the default first,
+// and then the others, by name.
+func (c *Images) List() *List[Image] { return newList[Image](c.transport, "/v1/images", nil) }
+
 // ImageProgress reports the progress of a pull.
 type ImageProgress struct {
 	// Phase is "waiting", "pulling", in which Done and Total count bytes, or "writing".
@@ -22,19 +29,19 @@ type ImageProgress struct {
 	Message string `json:"message"`
 }
 
-// PullImage has the server ask a registry for an image and download its missing parts. A create
+// Pull has the server ask a registry for an image and download its missing parts. A create
 // does so by itself if the server does not have the image. It calls progress, which may be nil,
 // until it returns. When ctx ends the pull goes on only if others wait for it.
 //
 // Errors: Invalid, NotFound, Forbidden, Unsupported, TooLarge, Timeout and Unavailable, with the
 // registry's message.
-func (c *Client) PullImage(ctx context.Context, ref string, progress func(ImageProgress)) (*Image, error) {
+func (c *Images) Pull(ctx context.Context, ref string, progress func(ImageProgress)) (*Image, error) {
 	body := wire.ImagePull{Image: ref}
 	return c.watchImage(ctx, "pull "+ref, request{method: http.MethodPost, path: "/v1/images/pull", body: body, repeat: true}, progress)
 }
 
 // watchImage sends a request whose answer is progress and finally an image.
-func (c *Client) watchImage(ctx context.Context, what string, r request, progress func(ImageProgress)) (*Image, error) {
+func (c *Images) watchImage(ctx context.Context, what string, r request, progress func(ImageProgress)) (*Image, error) {
 	resp, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
@@ -69,14 +76,14 @@ func (c *Client) watchImage(ctx context.Context, what string, r request, progres
 	}
 }
 
-// DeleteImage removes an image, named by its id or a reference: an image that the workspace has
+// Delete removes an image, named by its id or a reference: an image that the workspace has
 // built, or that its credentials gave access to. Sandboxes and snapshots made from it go on; its
 // files stay until nothing needs them and they are pruned. The client never repeats the request,
 // because the name may mean another image then.
 //
 // Errors: NotFound; Forbidden for an image for all workspaces, which only administrators of the
 // installation may remove; Conflict for a digest that several images have.
-func (c *Client) DeleteImage(ctx context.Context, image string) error {
+func (c *Images) Delete(ctx context.Context, image string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/images/" + url.PathEscape(image)}, nil)
 }
 
@@ -89,9 +96,9 @@ type PrunedImages = wire.PrunedImages
 // PrunedImage is an image that was removed.
 type PrunedImage = wire.PrunedImage
 
-// PruneImages removes the unused images of the workspace: removed and replaced images, and cached
+// Prune removes the unused images of the workspace: removed and replaced images, and cached
 // layers of builds. Errors: Forbidden for All.
-func (c *Client) PruneImages(ctx context.Context, o ImagePruneOptions) (*PrunedImages, error) {
+func (c *Images) Prune(ctx context.Context, o ImagePruneOptions) (*PrunedImages, error) {
 	p := new(PrunedImages)
 	return result(p, c.call(ctx, request{method: http.MethodPost, path: "/v1/images/prune", body: o, repeat: true}, p))
 }

@@ -22,7 +22,7 @@ func TestPullImage(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	})
 	var told []client.ImageProgress
-	img, err := c.PullImage(t.Context(), "r/app:v1", func(p client.ImageProgress) { told = append(told, p) })
+	img, err := c.Images.Pull(t.Context(), "r/app:v1", func(p client.ImageProgress) { told = append(told, p) })
 	if err != nil || img.Ref != "r/app:v1" || string(sent) != `{"image":"r/app:v1"}` {
 		t.Errorf("PullImage = %+v, %v after %s", img, err, sent)
 	}
@@ -30,11 +30,11 @@ func TestPullImage(t *testing.T) {
 		t.Errorf("progress (-want +got):\n%s", d)
 	}
 	answer = `{"type":"error","code":"forbidden","message":"no"}` + "\n"
-	if _, err := c.PullImage(t.Context(), "x", nil); !client.IsCode(err, client.Forbidden) {
+	if _, err := c.Images.Pull(t.Context(), "x", nil); !client.IsCode(err, client.Forbidden) {
 		t.Errorf("PullImage = %v, want forbidden", err)
 	}
 	answer = `{"type":"progress"}` + "\n"
-	if _, err := c.PullImage(t.Context(), "x", nil); err == nil {
+	if _, err := c.Images.Pull(t.Context(), "x", nil); err == nil {
 		t.Error("PullImage of an answer that breaks off succeeded")
 	}
 }
@@ -52,12 +52,12 @@ func TestRemoveAndPruneImages(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(want)
 	})
-	if err := c.DeleteImage(t.Context(), "r.test/team/app:v1"); err != nil {
+	if err := c.Images.Delete(t.Context(), "r.test/team/app:v1"); err != nil {
 		t.Error(err)
 	}
-	got, err := c.PruneImages(t.Context(), client.ImagePruneOptions{All: true, DryRun: true})
+	got, err := c.Images.Prune(t.Context(), client.ImagePruneOptions{All: true, DryRun: true})
 	if err != nil || !cmp.Equal(*got, want) {
-		t.Errorf("PruneImages = %+v, %v, want %+v", got, err, want)
+		t.Errorf("Prune = %+v, %v, want %+v", got, err, want)
 	}
 	calls := []string{"DELETE /v1/images/r.test%2Fteam%2Fapp:v1 ", `POST /v1/images/prune {"all":true,"dry_run":true}`}
 	if d := cmp.Diff(calls, asked); d != "" {

@@ -30,13 +30,13 @@ type Usage = wire.Usage
 // SetNetwork changes the network of a running or paused sandbox; switching it off
 // cuts its connections. Errors: Invalid, naming the field; NotFound; NotRunning
 // while it is provisioning; Ended; Unsupported.
-func (c *Client) SetNetwork(ctx context.Context, ref string, change NetworkChange) (*Sandbox, error) {
+func (c *Sandboxes) SetNetwork(ctx context.Context, ref string, change NetworkChange) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "network"), body: change, repeat: true}, sb))
 }
 
 // Usage returns the total use of a sandbox, also after its end. Errors: NotFound.
-func (c *Client) Usage(ctx context.Context, ref string) (*Usage, error) {
+func (c *Sandboxes) Usage(ctx context.Context, ref string) (*Usage, error) {
 	u := new(Usage)
 	return result(u, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "usage"), repeat: true}, u))
 }

@@ -16,7 +16,7 @@ type InvalidAptPackage = wire.InvalidAptPackage
 // ValidateAptPackages checks whether Debian packages, written as in
 // CreateOptions.AptPackages, can be installed in an image, "" for modbox/base. It
 // may take some seconds. Errors: Invalid; Unsupported; Unavailable.
-func (c *Client) ValidateAptPackages(ctx context.Context, image string, packages []string) (*AptPackageChecks, error) {
+func (c *Images) ValidateAptPackages(ctx context.Context, image string, packages []string) (*AptPackageChecks, error) {
 	body := wire.ValidateAptPackages{Image: image, AptPackages: packages}
 	checks := new(AptPackageChecks)
 	return result(checks, c.call(ctx, request{method: http.MethodPost, path: "/v1/apt-packages/validate", body: body, repeat: true}, checks))

@@ -9,18 +9,18 @@ import (
 	"strconv"
 )
 
-// List is a list that the server answers in pages. Methods of Client that return a List make no
+// List is a list that the server answers in pages. Methods of services that return a List make no
 // request; the methods of List do.
 //
-//	for sb, err := range c.List(client.ListOptions{}).All(ctx) { … }
+//	for sb, err := range c.Sandboxes.List(client.ListOptions{}).All(ctx) { … }
 type List[T any] struct {
 	// PageSize is the limit of each request of All and Collect, 1 to 1000 items; 0 is
 	// the server's default, 100.
 	PageSize int
 
-	client *Client
-	path   string
-	query  url.Values
+	transport *transport
+	path      string
+	query     url.Values
 }
 
 // PageOptions select a page of a list; the zero value is the first page.
@@ -37,8 +37,8 @@ type Page[T any] struct {
 }
 
 // newList returns the list at path. It omits parameters that are "".
-func newList[T any](c *Client, path string, query map[string]string) *List[T] {
-	l := &List[T]{client: c, path: path, query: url.Values{}}
+func newList[T any](t *transport, path string, query map[string]string) *List[T] {
+	l := &List[T]{transport: t, path: path, query: url.Values{}}
 	for name, value := range query {
 		if value != "" {
 			l.query.Set(name, value)
@@ -58,7 +58,7 @@ func (l *List[T]) Page(ctx context.Context, o PageOptions) (*Page[T], error) {
 		query.Set("cursor", o.Cursor)
 	}
 	page := new(Page[T])
-	return result(page, l.client.call(ctx, request{method: http.MethodGet, path: l.path, query: query, repeat: true}, page))
+	return result(page, l.transport.call(ctx, request{method: http.MethodGet, path: l.path, query: query, repeat: true}, page))
 }
 
 // All iterates over the items of all pages. It stops at the first error, which it yields.

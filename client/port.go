@@ -29,6 +29,9 @@ const (
 	PortPrivate = wire.PortPrivate
 )
 
+// Ports has the calls for the ports of a sandbox.
+type Ports struct{ *transport }
+
 // PublishedPort is a port of a sandbox with a URL of its own. The URL leads to this
 // port and to nothing else of the sandbox; it is "" for a caller who may only read.
 type PublishedPort = wire.PublishedPort
@@ -36,28 +39,28 @@ type PublishedPort = wire.PublishedPort
 // PortLink is a signed link to a private port. Both URL and token are secrets.
 type PortLink = wire.PortLink
 
-// Ports lists the ports that a sandbox publishes, by number. Errors: NotFound.
-func (c *Client) Ports(ref string) *List[PublishedPort] {
-	return newList[PublishedPort](c, sandboxPath(ref, "ports"), nil)
+// List lists the ports that a sandbox publishes, by number. Errors: NotFound.
+func (c *Ports) List(ref string) *List[PublishedPort] {
+	return newList[PublishedPort](c.transport, sandboxPath(ref, "ports"), nil)
 }
 
-// PublishPort gives a port a URL of its own, or changes the access of a port that has
+// Publish gives a port a URL of its own, or changes the access of a port that has
 // one, which cuts off all visitors. "" is [PortPublic].
 //
 // Errors: Invalid, naming port; NotFound; Ended; QuotaExceeded beyond 32 ports.
-func (c *Client) PublishPort(ctx context.Context, ref string, port uint16, access PortAccess) (*PublishedPort, error) {
+func (c *Ports) Publish(ctx context.Context, ref string, port uint16, access PortAccess) (*PublishedPort, error) {
 	body := wire.PublishPort{Access: access}
 	p := new(PublishedPort)
 	return result(p, c.call(ctx, request{method: http.MethodPut, path: portPath(ref, port), body: body, repeat: true}, p))
 }
 
-// VisitPort returns a URL with which a visitor reaches a port, and the access of the port. It
+// Visit returns a URL with which a visitor reaches a port, and the access of the port. It
 // publishes a port that is not published yet with the given access, "" for [PortPublic]; asking for
 // [PortPrivate] also closes a public port. The URL of a private port is a link, valid for an hour.
 //
-// Errors: the errors of [Client.PublishPort] and of [Client.CreatePortLink].
-func VisitPort(ctx context.Context, c *Client, ref string, port uint16, access PortAccess) (string, PortAccess, error) {
-	ports, err := c.Ports(ref).Collect(ctx)
+// Errors: the errors of [Ports.Publish] and of [Ports.CreateLink].
+func (c *Ports) Visit(ctx context.Context, ref string, port uint16, access PortAccess) (string, PortAccess, error) {
+	ports, err := c.List(ref).Collect(ctx)
 	if err != nil {
 		return "", "", err
 	}
@@ -68,39 +71,39 @@ func VisitPort(ctx context.Context, c *Client, ref string, port uint16, access P
 		}
 	}
 	if p == nil || access == PortPrivate && p.Access != PortPrivate {
-		if p, err = c.PublishPort(ctx, ref, port, cmp.Or(access, PortPublic)); err != nil {
+		if p, err = c.Publish(ctx, ref, port, cmp.Or(access, PortPublic)); err != nil {
 			return "", "", err
 		}
 	}
 	if p.Access != PortPrivate {
 		return p.URL, p.Access, nil
 	}
-	link, err := c.CreatePortLink(ctx, ref, port, 0)
+	link, err := c.CreateLink(ctx, ref, port, 0)
 	if err != nil {
 		return "", "", err
 	}
 	return link.URL, p.Access, nil
 }
 
-// UnpublishPort unpublishes a port: its URL and all links to it stop working at once,
+// Unpublish unpublishes a port: its URL and all links to it stop working at once,
 // and open connections are cut off. Errors: NotFound, also for a port that is not published; Ended.
-func (c *Client) UnpublishPort(ctx context.Context, ref string, port uint16) error {
+func (c *Ports) Unpublish(ctx context.Context, ref string, port uint16) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: portPath(ref, port)}, nil)
 }
 
-// RotatePort gives a published port another URL; the old URL and all links to it
+// Rotate gives a published port another URL; the old URL and all links to it
 // stop working at once, and open connections are cut off. Errors: NotFound, also for a port that is not published; Ended.
-func (c *Client) RotatePort(ctx context.Context, ref string, port uint16) (*PublishedPort, error) {
+func (c *Ports) Rotate(ctx context.Context, ref string, port uint16) (*PublishedPort, error) {
 	p := new(PublishedPort)
 	return result(p, c.call(ctx, request{method: http.MethodPost, path: portPath(ref, port) + "/rotate"}, p))
 }
 
-// CreatePortLink makes a link to a private port that is valid for a minute to a week; 0 is an hour.
+// CreateLink makes a link to a private port that is valid for a minute to a week; 0 is an hour.
 // The link ends earlier if the client's own token is revoked.
 //
 // Errors: Invalid and Forbidden, naming expires_in_seconds, the latter when the link would outlive
 // the client's own token; NotFound; Conflict for a public port; Ended.
-func (c *Client) CreatePortLink(ctx context.Context, ref string, port uint16, lifetime time.Duration) (*PortLink, error) {
+func (c *Ports) CreateLink(ctx context.Context, ref string, port uint16, lifetime time.Duration) (*PortLink, error) {
 	body := wire.CreatePortLink{ExpiresInSeconds: seconds(lifetime)}
 	l := new(PortLink)
 	return result(l, c.call(ctx, request{method: http.MethodPost, path: portPath(ref, port) + "/links", body: body}, l))

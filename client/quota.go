@@ -21,14 +21,14 @@ type QuotaUsed = wire.QuotaUsed
 type DiskUse = wire.DiskUse
 
 // Quota returns the quota of a workspace and its use. Errors: NotFound.
-func (c *Client) Quota(ctx context.Context, workspace string) (*QuotaReport, error) {
+func (c *Workspaces) Quota(ctx context.Context, workspace string) (*QuotaReport, error) {
 	q := new(QuotaReport)
 	return result(q, c.call(ctx, request{method: http.MethodGet, path: workspacePath(workspace, "/quota"), repeat: true}, q))
 }
 
 // SetQuota replaces the limits that are set for a workspace. For administrators of the
 // installation. Errors: Invalid, naming the limit; NotFound; Forbidden.
-func (c *Client) SetQuota(ctx context.Context, workspace string, quota Quota) (*QuotaReport, error) {
+func (c *Workspaces) SetQuota(ctx context.Context, workspace string, quota Quota) (*QuotaReport, error) {
 	q := new(QuotaReport)
 	return result(q, c.call(ctx, request{method: http.MethodPut, path: workspacePath(workspace, "/quota"), body: quota, repeat: true}, q))
 }

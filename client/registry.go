@@ -8,6 +8,9 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
+// Registries has the calls for the sign-ins of the workspace to container registries.
+type Registries struct{ *transport }
+
 // Registry is a workspace's sign-in to a container registry, without the password.
 type Registry = wire.Registry
 
@@ -15,31 +18,33 @@ type Registry = wire.Registry
 // and Password; other nil fields stay.
 type RegistryFields = wire.UpdateRegistry
 
-// CreateRegistry adds a registry to the workspace, for later pulls from its host. Errors: Invalid,
+// Create adds a registry to the workspace, for later pulls from its host. Errors: Invalid,
 // naming the field, password when the registry was asked and does not accept it; Exists,
 // QuotaExceeded; Timeout and Unavailable when it cannot be asked.
-func (c *Client) CreateRegistry(ctx context.Context, f RegistryFields) (*Registry, error) {
+func (c *Registries) Create(ctx context.Context, f RegistryFields) (*Registry, error) {
 	r := new(Registry)
 	return result(r, c.call(ctx, request{method: http.MethodPost, path: "/v1/registries", body: f}, r))
 }
 
-// Registries lists the registries of the workspace, oldest first.
-func (c *Client) Registries() *List[Registry] { return newList[Registry](c, "/v1/registries", nil) }
+// List lists the registries of the workspace, oldest first.
+func (c *Registries) List() *List[Registry] {
+	return newList[Registry](c.transport, "/v1/registries", nil)
+}
 
-// Registry returns a registry. Errors: NotFound.
-func (c *Client) Registry(ctx context.Context, id string) (*Registry, error) {
+// Get returns a registry. Errors: NotFound.
+func (c *Registries) Get(ctx context.Context, id string) (*Registry, error) {
 	r := new(Registry)
 	return result(r, c.call(ctx, request{method: http.MethodGet, path: "/v1/registries/" + url.PathEscape(id), repeat: true}, r))
 }
 
-// UpdateRegistry changes a registry. Errors: NotFound; Invalid, naming the field; Exists.
-func (c *Client) UpdateRegistry(ctx context.Context, id string, f RegistryFields) (*Registry, error) {
+// Update changes a registry. Errors: NotFound; Invalid, naming the field; Exists.
+func (c *Registries) Update(ctx context.Context, id string, f RegistryFields) (*Registry, error) {
 	r := new(Registry)
 	return result(r, c.call(ctx, request{method: http.MethodPatch, path: "/v1/registries/" + url.PathEscape(id), body: f, repeat: true}, r))
 }
 
-// DeleteRegistry removes a registry. Images that need it cannot be pulled any
+// Delete removes a registry. Images that need it cannot be pulled any
 // more. Errors: NotFound.
-func (c *Client) DeleteRegistry(ctx context.Context, id string) error {
+func (c *Registries) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/registries/" + url.PathEscape(id), repeat: true}, nil)
 }

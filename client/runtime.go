@@ -10,4 +10,4 @@ type Requirements = wire.Requirements
 
 // Runtimes lists the built-in images that sandboxes can be made from, by name. The first use of an
 // image builds it.
-func (c *Client) Runtimes() *List[Runtime] { return newList[Runtime](c, "/v1/runtimes", nil) }
+func (c *Images) Runtimes() *List[Runtime] { return newList[Runtime](c.transport, "/v1/runtimes", nil) }

@@ -11,12 +11,23 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
+// Sandboxes has the calls for sandboxes; a sandbox is named by its id or its name. Package
+// [github.com/modbox/modbox/client/sandbox] has an object for a single sandbox.
+type Sandboxes struct {
+	Files       *Files
+	Checkpoints *Checkpoints
+	Ports       *Ports
+	Contexts    *Contexts
+
+	*transport
+}
+
 // Create makes a sandbox, or returns the live sandbox of the same request. Without WaitUpTo it
 // returns at once, and the sandbox is usually still provisioning.
 //
 // Errors: Invalid, naming the field; Exists when a different live sandbox has the name; NotFound
 // for an unknown image; QuotaExceeded, whose RetryAfter says when to try again.
-func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
+func (c *Sandboxes) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := wire.CreateSandbox{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
 		TTLSeconds: seconds(o.TTL), CheckpointIntervalSeconds: seconds(o.CheckpointInterval), AptPackages: o.AptPackages, NpmPackages: o.NpmPackages, PipPackages: o.PipPackages,
@@ -58,14 +69,14 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) 
 }
 
 // Get returns a sandbox. Errors: NotFound.
-func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
+func (c *Sandboxes) Get(ctx context.Context, ref string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref), repeat: true}, sb))
 }
 
 // List lists sandboxes, newest first.
-func (c *Client) List(o ListOptions) *List[Sandbox] {
-	l := newList[Sandbox](c, "/v1/sandboxes", map[string]string{"name": o.Name, "snapshot_id": o.SnapshotID})
+func (c *Sandboxes) List(o ListOptions) *List[Sandbox] {
+	l := newList[Sandbox](c.transport, "/v1/sandboxes", map[string]string{"name": o.Name, "snapshot_id": o.SnapshotID})
 	for _, s := range o.States {
 		l.query.Add("state", string(s))
 	}
@@ -87,7 +98,7 @@ type UpdateOptions struct {
 
 // Update changes settings of a sandbox. Errors: Invalid, naming the field; NotFound; Ended;
 // Unsupported.
-func (c *Client) Update(ctx context.Context, ref string, o UpdateOptions) (*Sandbox, error) {
+func (c *Sandboxes) Update(ctx context.Context, ref string, o UpdateOptions) (*Sandbox, error) {
 	var body wire.UpdateSandbox
 	if o.TTL != nil {
 		n := seconds(*o.TTL)
@@ -101,9 +112,17 @@ func (c *Client) Update(ctx context.Context, ref string, o UpdateOptions) (*Sand
 	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref), body: body, repeat: true}, sb))
 }
 
+// UpdateEnv sets environment variables of a sandbox for later commands, and deletes the variables
+// whose value is nil. It returns all variables that callers have set.
+func (c *Sandboxes) UpdateEnv(ctx context.Context, ref string, changes map[string]*string) (map[string]string, error) {
+	var env struct{ Env map[string]string }
+	err := c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "env"), body: changes, repeat: true}, &env)
+	return env.Env, err
+}
+
 // Delete ends a sandbox and returns when it is completely removed. It returns an ended sandbox
 // unchanged. Errors: NotFound.
-func (c *Client) Delete(ctx context.Context, ref string) (*Sandbox, error) {
+func (c *Sandboxes) Delete(ctx context.Context, ref string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodDelete, path: sandboxPath(ref), repeat: true}, sb))
 }
@@ -113,7 +132,7 @@ const waitMax = 10 * time.Minute
 
 // Wait returns the sandbox as soon as it has that state, or has ended, or ctx ends (with ctx's
 // error). Check State: an end is no error.
-func (c *Client) Wait(ctx context.Context, ref string, want State) (*Sandbox, error) {
+func (c *Sandboxes) Wait(ctx context.Context, ref string, want State) (*Sandbox, error) {
 	for {
 		q := url.Values{"state": {string(want)}}
 		wait := waitMax
@@ -136,7 +155,7 @@ func (c *Client) Wait(ctx context.Context, ref string, want State) (*Sandbox, er
 }
 
 // Events lists the events of a sandbox. Errors: NotFound.
-func (c *Client) Events(ref string, o EventsOptions) *List[Event] {
+func (c *Sandboxes) Events(ref string, o EventsOptions) *List[Event] {
 	query := map[string]string{}
 	if o.AfterSeq != 0 {
 		query["after_seq"] = strconv.FormatInt(o.AfterSeq, 10)
@@ -144,11 +163,11 @@ func (c *Client) Events(ref string, o EventsOptions) *List[Event] {
 	if o.Descending {
 		query["order"] = "desc"
 	}
-	return newList[Event](c, sandboxPath(ref, "events"), query)
+	return newList[Event](c.transport, sandboxPath(ref, "events"), query)
 }
 
 // Stats measures a running sandbox now. Errors: NotFound, NotRunning, Ended.
-func (c *Client) Stats(ctx context.Context, ref string) (*Stats, error) {
+func (c *Sandboxes) Stats(ctx context.Context, ref string) (*Stats, error) {
 	st := new(Stats)
 	return result(st, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "stats"), repeat: true}, st))
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
+// Snapshots has the calls for snapshots; a snapshot is named by its id, name, name:tag or @workspace/name:tag.
+type Snapshots struct{ *transport }
+
 // Snapshot is the saved filesystem of a sandbox, or of a build, from which
 // sandboxes are made.
 type Snapshot = wire.Snapshot
@@ -29,33 +32,33 @@ type SnapshotFilter struct {
 	Ascending bool
 }
 
-// CreateSnapshot saves the files of a running or paused sandbox, and returns when
+// Create saves the files of a running or paused sandbox, and returns when
 // sandboxes can be made from them. Errors: Invalid, NotFound, Ended,
 // QuotaExceeded, DiskFull.
-func (c *Client) CreateSnapshot(ctx context.Context, ref string, o SnapshotOptions) (*Snapshot, error) {
+func (c *Snapshots) Create(ctx context.Context, ref string, o SnapshotOptions) (*Snapshot, error) {
 	sn := new(Snapshot)
 	return result(sn, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "snapshots"), body: o}, sn))
 }
 
-// Snapshot returns the snapshot with an id, name, name:tag or @workspace/name:tag. Errors:
+// Get returns the snapshot with an id, name, name:tag or @workspace/name:tag. Errors:
 // NotFound.
-func (c *Client) Snapshot(ctx context.Context, ref string) (*Snapshot, error) {
+func (c *Snapshots) Get(ctx context.Context, ref string) (*Snapshot, error) {
 	sn := new(Snapshot)
 	return result(sn, c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref), repeat: true}, sn))
 }
 
-// Snapshots lists snapshots.
-func (c *Client) Snapshots(f SnapshotFilter) *List[Snapshot] {
+// List lists snapshots.
+func (c *Snapshots) List(f SnapshotFilter) *List[Snapshot] {
 	query := map[string]string{"sandbox_id": f.SandboxID, "name": f.Name, "tag": f.Tag, "sort": f.Sort, "public": flag(f.Public)}
 	if f.Ascending {
 		query["order"] = "asc"
 	}
-	return newList[Snapshot](c, "/v1/snapshots", query)
+	return newList[Snapshot](c.transport, "/v1/snapshots", query)
 }
 
-// TagSnapshot moves a tag to a snapshot from the other snapshot of the same name; "" removes its
+// Tag moves a tag to a snapshot from the other snapshot of the same name; "" removes its
 // tag. Errors: NotFound, Invalid.
-func (c *Client) TagSnapshot(ctx context.Context, ref, tag string) (*Snapshot, error) {
+func (c *Snapshots) Tag(ctx context.Context, ref, tag string) (*Snapshot, error) {
 	var body wire.TagSnapshot
 	if tag != "" {
 		body.Tag = &tag
@@ -64,15 +67,15 @@ func (c *Client) TagSnapshot(ctx context.Context, ref, tag string) (*Snapshot, e
 	return result(sn, c.call(ctx, request{method: http.MethodPatch, path: snapshotPath(ref), body: body}, sn))
 }
 
-// DeleteSnapshot deletes a snapshot; sandboxes made from it go on. Errors: NotFound.
-func (c *Client) DeleteSnapshot(ctx context.Context, ref string) error {
+// Delete deletes a snapshot; sandboxes made from it go on. Errors: NotFound.
+func (c *Snapshots) Delete(ctx context.Context, ref string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: snapshotPath(ref)}, nil)
 }
 
 // Lineage lists a snapshot and its ancestors, newest first, including deleted snapshots. Errors:
 // NotFound.
-func (c *Client) Lineage(ref string) *List[Snapshot] {
-	return newList[Snapshot](c, snapshotPath(ref)+"/lineage", nil)
+func (c *Snapshots) Lineage(ref string) *List[Snapshot] {
+	return newList[Snapshot](c.transport, snapshotPath(ref)+"/lineage", nil)
 }
 
 func snapshotPath(ref string) string { return "/v1/snapshots/" + url.PathEscape(ref) }
@@ -108,11 +111,11 @@ type SnapshotBuildOptions struct {
 // SnapshotBuildProgress is the progress of a build.
 type SnapshotBuildProgress = wire.SnapshotBuildProgress
 
-// BuildSnapshot builds a snapshot from files and packages, and returns when sandboxes can be made
+// Build builds a snapshot from files and packages, and returns when sandboxes can be made
 // from it; unchanged reports that there was nothing to do. Errors: Invalid, naming the field, which
 // is archive for files that are no tar.gz and for a build of nothing; QuotaExceeded; TooLarge. They begin with the id of a build that had begun, whose log has the
 // details.
-func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn *Snapshot, unchanged bool, err error) {
+func (c *Snapshots) Build(ctx context.Context, o SnapshotBuildOptions) (sn *Snapshot, unchanged bool, err error) {
 	var begun wire.SnapshotBuild
 	const builds = "/v1/snapshot-builds"
 	begin := wire.BeginSnapshotBuild{
@@ -152,7 +155,7 @@ func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn 
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			watchBuild(watch, c, path, o.Progress)
+			c.watchBuild(watch, path, o.Progress)
 		}()
 		defer func() { stop(); <-over }()
 	}
@@ -167,9 +170,9 @@ type SnapshotBuildLog = wire.SnapshotBuildLog
 // SnapshotBuildLine is a step of a build, or a line that a tool wrote.
 type SnapshotBuildLine = wire.SnapshotBuildLine
 
-// SnapshotBuildLog returns the log of a build so far, or until its end. It is available for an hour
+// BuildLog returns the log of a build so far, or until its end. It is available for an hour
 // after the beginning. Errors: NotFound.
-func (c *Client) SnapshotBuildLog(ctx context.Context, id string) (*SnapshotBuildLog, error) {
+func (c *Snapshots) BuildLog(ctx context.Context, id string) (*SnapshotBuildLog, error) {
 	log := new(SnapshotBuildLog)
 	return result(log, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshot-builds/" + url.PathEscape(id) + "/log", repeat: true}, log))
 }
@@ -179,7 +182,7 @@ const buildPause = time.Second
 
 // watchBuild reports the progress of a build until ctx ends. It ignores errors: the caller, which
 // waits for the build, gets the reason.
-func watchBuild(ctx context.Context, c *Client, path string, report func(SnapshotBuildProgress)) {
+func (c *Snapshots) watchBuild(ctx context.Context, path string, report func(SnapshotBuildProgress)) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -21,19 +21,19 @@ type SnapshotFileFilter struct {
 	SHA256    bool   // with hashes; pages may be shorter then
 }
 
-// SnapshotFiles lists files of a snapshot, including files of its image: a directory before its
+// Files lists files of a snapshot, including files of its image: a directory before its
 // entries, else sorted by name. Errors: NotFound, Invalid, QuotaExceeded when the workspace is
 // reading too many snapshots.
-func (c *Client) SnapshotFiles(ref string, f SnapshotFileFilter) *List[SnapshotFile] {
-	return newList[SnapshotFile](c, snapshotPath(ref)+"/files", map[string]string{
+func (c *Snapshots) Files(ref string, f SnapshotFileFilter) *List[SnapshotFile] {
+	return newList[SnapshotFile](c.transport, snapshotPath(ref)+"/files", map[string]string{
 		"path": f.Path, "recursive": flag(f.Recursive), "sha256": flag(f.SHA256),
 	})
 }
 
-// DownloadSnapshot opens a directory or file of a snapshot, its root for "", as an archive; the
+// Download opens a directory or file of a snapshot, its root for "", as an archive; the
 // empty format is [TarGzip], [Tar] is the other format. It is packed while it is read: reading
 // fails if it cannot be completed. The caller closes it.
-func (c *Client) DownloadSnapshot(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
+func (c *Snapshots) Download(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet, path: snapshotPath(ref) + "/archive", query: archiveQuery(path, format), repeat: true,
 	})
@@ -50,9 +50,9 @@ type SnapshotDownload struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// ShareSnapshot returns an address under which a directory or file of a snapshot,
+// Share returns an address under which a directory or file of a snapshot,
 // its root for "", can be downloaded without a token, for an hour.
-func (c *Client) ShareSnapshot(ctx context.Context, ref, path string) (*SnapshotDownload, error) {
+func (c *Snapshots) Share(ctx context.Context, ref, path string) (*SnapshotDownload, error) {
 	q := url.Values{}
 	if path != "" {
 		q.Set("path", path)

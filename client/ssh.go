@@ -12,16 +12,13 @@ import (
 // SSHKey is a public key by which its user logs in over SSH.
 type SSHKey = wire.SSHKey
 
-// SSHAccess is the access of the caller to sandboxes over SSH.
-type SSHAccess struct{ client *Client }
-
-// NewSSHAccess returns the access of the client's user.
-func NewSSHAccess(c *Client) *SSHAccess { return &SSHAccess{c} }
+// SSHKeys has the calls for the SSH keys of the client's user, which log in to sandboxes.
+type SSHKeys struct{ *transport }
 
 // Server returns the address of the SSH server and its host keys.
-func (a *SSHAccess) Server(ctx context.Context) (*SSH, error) {
+func (c *SSHKeys) Server(ctx context.Context) (*SSH, error) {
 	s := new(SSH)
-	return result(s, a.client.call(ctx, request{method: http.MethodGet, path: "/v1/ssh", repeat: true}, s))
+	return result(s, c.call(ctx, request{method: http.MethodGet, path: "/v1/ssh", repeat: true}, s))
 }
 
 // SSHKeyOptions configure a key to add; the zero value is a key with the name of its comment, that works
@@ -33,18 +30,18 @@ type SSHKeyOptions struct {
 	WorkspaceOnly bool
 }
 
-// AddKey adds a public key, given as the content of its .pub file. Errors: Invalid, naming public_key; Exists
+// Add adds a public key, given as the content of its .pub file. Errors: Invalid, naming public_key; Exists
 // if the key was added before, by any user; QuotaExceeded beyond 100 keys.
-func (a *SSHAccess) AddKey(ctx context.Context, publicKey string, o SSHKeyOptions) (*SSHKey, error) {
+func (c *SSHKeys) Add(ctx context.Context, publicKey string, o SSHKeyOptions) (*SSHKey, error) {
 	k := new(SSHKey)
 	body := wire.AddSSHKey{PublicKey: publicKey, Name: o.Name, ExpiresInSeconds: int64(seconds(o.Lifetime)), WorkspaceOnly: o.WorkspaceOnly}
-	return result(k, a.client.call(ctx, request{method: http.MethodPost, path: "/v1/ssh-keys", body: body}, k))
+	return result(k, c.call(ctx, request{method: http.MethodPost, path: "/v1/ssh-keys", body: body}, k))
 }
 
-// Keys lists the user's keys, newest first.
-func (a *SSHAccess) Keys() *List[SSHKey] { return newList[SSHKey](a.client, "/v1/ssh-keys", nil) }
+// List lists the user's keys, newest first.
+func (c *SSHKeys) List() *List[SSHKey] { return newList[SSHKey](c.transport, "/v1/ssh-keys", nil) }
 
-// DeleteKey deletes a key, by ID or fingerprint; its connections end. Errors: NotFound.
-func (a *SSHAccess) DeleteKey(ctx context.Context, key string) error {
-	return a.client.call(ctx, request{method: http.MethodDelete, path: "/v1/ssh-keys/" + url.PathEscape(key), repeat: true}, nil)
+// Delete deletes a key, by ID or fingerprint; its connections end. Errors: NotFound.
+func (c *SSHKeys) Delete(ctx context.Context, key string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/ssh-keys/" + url.PathEscape(key), repeat: true}, nil)
 }

@@ -13,6 +13,9 @@ import (
 // none.
 type Timeouts = wire.Timeouts
 
+// Checkpoints has the calls for the checkpoints of a sandbox.
+type Checkpoints struct{ *transport }
+
 // Checkpoint is a saved state of a sandbox, memory and files.
 type Checkpoint = wire.Checkpoint
 
@@ -42,7 +45,7 @@ type Forked struct {
 
 // Pause saves a sandbox, ends its processes and frees its memory, and returns after that. Calls
 // into a paused sandbox resume it. Errors: NotFound, NotRunning, Ended, Unsupported, DiskFull.
-func (c *Client) Pause(ctx context.Context, ref string) (*Sandbox, error) {
+func (c *Sandboxes) Pause(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.change(ctx, sandboxPath(ref, "pause"))
 }
 
@@ -56,14 +59,7 @@ const (
 	MemoryDiscard Memory = "discard" // start anew with the files in any case
 )
 
-// Resume restores a paused sandbox and returns when it can be used. If its memory cannot be
-// restored, the sandbox starts anew with its files, and MemoryLostReason gives the reason. Errors:
-// NotFound, Ended, Unsupported, QuotaExceeded.
-func (c *Client) Resume(ctx context.Context, ref string) (*Sandbox, error) {
-	return c.ResumeWith(ctx, ref, ResumeOptions{})
-}
-
-// ResumeOptions configure a resume. The zero value is [Client.Resume].
+// ResumeOptions configure a resume. The zero value restores the memory if it can.
 type ResumeOptions struct {
 	// Memory is MemoryPrefer when empty.
 	Memory Memory
@@ -72,42 +68,44 @@ type ResumeOptions struct {
 	WaitForQuota time.Duration
 }
 
-// ResumeWith is [Client.Resume] with options. Errors: Unsupported also when the memory is required
-// and cannot be restored.
-func (c *Client) ResumeWith(ctx context.Context, ref string, o ResumeOptions) (*Sandbox, error) {
+// Resume restores a paused sandbox and returns when it can be used. If its memory cannot be
+// restored, the sandbox starts anew with its files, and MemoryLostReason gives the reason. Errors:
+// NotFound, Ended, QuotaExceeded; Unsupported, also when the memory is required and cannot be
+// restored.
+func (c *Sandboxes) Resume(ctx context.Context, ref string, o ResumeOptions) (*Sandbox, error) {
 	body := wire.ResumeSandbox{Memory: string(o.Memory), WaitForQuotaSeconds: seconds(o.WaitForQuota)}
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "resume"), body: body, repeat: true}, sb))
 }
 
 // change makes a call that returns the sandbox and may be repeated.
-func (c *Client) change(ctx context.Context, path string) (*Sandbox, error) {
+func (c *Sandboxes) change(ctx context.Context, path string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: path, repeat: true}, sb))
 }
 
-// CreateCheckpoint saves the state of a running or paused sandbox under a name, which the server
+// Create saves the state of a running or paused sandbox under a name, which the server
 // makes up when it is empty. Errors: Exists, QuotaExceeded, and the errors of Pause.
-func (c *Client) CreateCheckpoint(ctx context.Context, ref, name string) (*Checkpoint, error) {
+func (c *Checkpoints) Create(ctx context.Context, ref, name string) (*Checkpoint, error) {
 	body := wire.CreateCheckpoint{Name: name}
 	cp := new(Checkpoint)
 	return result(cp, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "checkpoints"), body: body}, cp))
 }
 
-// Checkpoints lists the checkpoints of a sandbox, oldest first. Errors: NotFound.
-func (c *Client) Checkpoints(ref string) *List[Checkpoint] {
-	return newList[Checkpoint](c, sandboxPath(ref, "checkpoints"), nil)
+// List lists the checkpoints of a sandbox, oldest first. Errors: NotFound.
+func (c *Checkpoints) List(ref string) *List[Checkpoint] {
+	return newList[Checkpoint](c.transport, sandboxPath(ref, "checkpoints"), nil)
 }
 
-// RestoreCheckpoint restores a checkpoint of a sandbox, by id or name, and returns when it runs.
+// Restore restores a checkpoint of a sandbox, by id or name, and returns when it runs.
 // Its later state is lost.
-func (c *Client) RestoreCheckpoint(ctx context.Context, ref, checkpoint string) (*Sandbox, error) {
+func (c *Checkpoints) Restore(ctx context.Context, ref, checkpoint string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: checkpointPath(ref, checkpoint, "restore")}, sb))
 }
 
-// DeleteCheckpoint deletes a checkpoint, named by id or name. Errors: NotFound.
-func (c *Client) DeleteCheckpoint(ctx context.Context, ref, checkpoint string) error {
+// Delete deletes a checkpoint, named by id or name. Errors: NotFound.
+func (c *Checkpoints) Delete(ctx context.Context, ref, checkpoint string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: checkpointPath(ref, checkpoint)}, nil)
 }
 
@@ -118,7 +116,7 @@ func checkpointPath(ref, checkpoint string, parts ...string) string {
 // Fork makes sandboxes with the memory, processes and files of a running or paused sandbox: the
 // quota admits all of them, or none. It returns when each child runs or has failed, in the order of
 // the names. Errors: QuotaExceeded, and the errors of Pause.
-func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
+func (c *Sandboxes) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
 	var answer wire.ForkList
 	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: wire.Fork{
 		Count: o.Count, Names: o.Names, Env: o.Env, Labels: o.Labels, TTLSeconds: seconds(o.TTL), Timeouts: o.Timeouts,

@@ -28,9 +28,9 @@ type PortConn struct {
 	closed  bool // guarded by writing; CloseWrite was called
 }
 
-// DialPort connects to a port of a sandbox, which need not be published. The end of ctx, and Close, end the
+// Dial connects to a port of a sandbox, which need not be published. The end of ctx, and Close, end the
 // connection. Errors: NotFound; PortClosed when nothing listens there; Ended.
-func DialPort(ctx context.Context, c *Client, ref string, port uint16) (*PortConn, error) {
+func (c *Ports) Dial(ctx context.Context, ref string, port uint16) (*PortConn, error) {
 	conn, err := c.dial(ctx, sandboxPath(ref, "ports", strconv.Itoa(int(port)), "connect"))
 	if err != nil {
 		return nil, err

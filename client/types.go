@@ -63,7 +63,7 @@ type CreateOptions struct {
 	Description string
 	Metadata    map[string]string
 	// Command starts as an execution, configured by Execution, as soon as the sandbox runs; with
-	// OneShot the sandbox ends with it. Executions lists it at once.
+	// OneShot the sandbox ends with it. [Executions.List] lists it at once.
 	Command   *Command
 	Execution ExecutionOptions
 	OneShot   bool
@@ -167,7 +167,7 @@ type Stats = wire.Stats
 // Image is an image that sandboxes can be made from.
 type Image = wire.Image
 
-// Token is an API token; only CreateToken returns its secret.
+// Token is an API token; only [Tokens.Create] returns its secret.
 type Token = wire.Token
 
 // NewToken is a new token with its secret.

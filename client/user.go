@@ -2,13 +2,14 @@ package client
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"net/http"
 	"net/url"
 
 	"github.com/modbox/modbox/client/wire"
 )
+
+// Users has the calls for the users of the server, for its administrators.
+type Users struct{ *transport }
 
 // User is a person who signs in.
 type User = wire.User
@@ -22,136 +23,33 @@ type UserOptions = wire.CreateUser
 // UserChange changes a user; nil fields stay.
 type UserChange = wire.UpdateUser
 
-// SignIn is the tokens of a session. New makes a client of the access token.
-type SignIn = wire.SessionTokens
-
-// SignInSession is an active sign-in, without its tokens.
-type SignInSession = wire.SignInSession
-
 func userPath(ref, rest string) string { return "/v1/users/" + url.PathEscape(ref) + rest }
 
-// CreateUser makes a user. For administrators, as all methods of users.
-func (c *Client) CreateUser(ctx context.Context, o UserOptions) (*NewUser, error) {
+// Create makes a user.
+func (c *Users) Create(ctx context.Context, o UserOptions) (*NewUser, error) {
 	u := new(NewUser)
 	return result(u, c.call(ctx, request{method: http.MethodPost, path: "/v1/users", body: o}, u))
 }
 
-// Users lists the users of the server, by name.
-func (c *Client) Users() *List[User] { return newList[User](c, "/v1/users", nil) }
+// List lists the users of the server, by name.
+func (c *Users) List() *List[User] { return newList[User](c.transport, "/v1/users", nil) }
 
-// UpdateUser changes the user with that id, name or e-mail address. Errors:
+// Update changes the user with that id, name or e-mail address. Errors:
 // NotFound; Conflict when no administrator would be left.
-func (c *Client) UpdateUser(ctx context.Context, ref string, change UserChange) (*User, error) {
+func (c *Users) Update(ctx context.Context, ref string, change UserChange) (*User, error) {
 	u := new(User)
 	return result(u, c.call(ctx, request{method: http.MethodPatch, path: userPath(ref, ""), body: change, repeat: true}, u))
 }
 
-// DeleteUser deletes a user with its tokens, and the workspaces without another member. Errors:
+// Delete deletes a user with its tokens, and the workspaces without another member. Errors:
 // NotFound; Conflict.
-func (c *Client) DeleteUser(ctx context.Context, ref string) error {
+func (c *Users) Delete(ctx context.Context, ref string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: userPath(ref, "")}, nil)
 }
 
 // ResetPassword returns a code by which a user chooses a new password. Errors: NotFound.
-func (c *Client) ResetPassword(ctx context.Context, ref string) (string, error) {
+func (c *Users) ResetPassword(ctx context.Context, ref string) (string, error) {
 	var code wire.Code
 	err := c.call(ctx, request{method: http.MethodPost, path: userPath(ref, "/reset")}, &code)
 	return code.Code, err
-}
-
-// Login signs in by name, or e-mail address, and password; the client needs no
-// token. Errors: Unauthenticated; QuotaExceeded after too many failures.
-func (c *Client) Login(ctx context.Context, name, password string) (*SignIn, error) {
-	return c.login(ctx, name, password, false)
-}
-
-// LoginProgram is Login for a program on the user's machine: the session lasts 90 days, and ends
-// after 30 days without a refresh.
-func (c *Client) LoginProgram(ctx context.Context, name, password string) (*SignIn, error) {
-	return c.login(ctx, name, password, true)
-}
-
-func (c *Client) login(ctx context.Context, name, password string, program bool) (*SignIn, error) {
-	s := new(SignIn)
-	body := wire.Login{Username: name, Password: password, Program: program}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/login", body: body}, s))
-}
-
-// Refresh returns the next tokens of a session. Errors: Unauthenticated.
-func (c *Client) Refresh(ctx context.Context, refreshToken string) (*SignIn, error) {
-	s := new(SignIn)
-	body := wire.Refresh{RefreshToken: refreshToken}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/refresh", body: body}, s))
-}
-
-// Providers lists the services that people may sign in with; the client needs no token.
-func (c *Client) Providers() *List[string] { return newList[string](c, "/v1/auth/providers", nil) }
-
-// SignInURL is the URL at which a browser begins to sign in to one of the Providers for a program.
-// It ends at redirect, http://127.0.0.1:PORT/…, with a code and the state in the query; with
-// redirect "" it shows the code. verifier is a secret of the program of 43 to 128 letters and
-// digits, new for each sign-in, with which Exchange proves that the code is the program's.
-func (c *Client) SignInURL(provider, redirect, state, verifier string) string {
-	sum := sha256.Sum256([]byte(verifier))
-	q := url.Values{"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"}}
-	if redirect != "" {
-		q.Set("redirect", redirect)
-		q.Set("state", state)
-	}
-	return c.base + "/auth/sso/" + url.PathEscape(provider) + "?" + q.Encode()
-}
-
-// Exchange begins a session with the code of a sign-in. Errors: Unauthenticated for a code that is
-// unknown, expired, or was tried before.
-func (c *Client) Exchange(ctx context.Context, code, verifier string) (*SignIn, error) {
-	s := new(SignIn)
-	body := wire.ExchangeCode{Code: code, CodeVerifier: verifier}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/exchange", body: body}, s))
-}
-
-// AcceptInvitation uses a code up and signs in. A new user gets the name; a code that sets the
-// password of an existing user ignores it. Errors: Unauthenticated for an invalid code; Exists for
-// a name that is taken; Invalid.
-func (c *Client) AcceptInvitation(ctx context.Context, code, name, password string) (*SignIn, error) {
-	return c.acceptInvitation(ctx, code, name, password, false)
-}
-
-// AcceptInvitationProgram is AcceptInvitation for a program on the user's machine, see LoginProgram.
-func (c *Client) AcceptInvitationProgram(ctx context.Context, code, name, password string) (*SignIn, error) {
-	return c.acceptInvitation(ctx, code, name, password, true)
-}
-
-func (c *Client) acceptInvitation(ctx context.Context, code, name, password string, program bool) (*SignIn, error) {
-	s := new(SignIn)
-	body := wire.AcceptInvitation{Code: code, Name: name, Password: password, Program: program}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/accept", body: body}, s))
-}
-
-// Logout ends the session whose access token the client has, with all its tokens; API
-// tokens go on. Errors: Invalid for an API token.
-func (c *Client) Logout(ctx context.Context) error {
-	return c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/logout"}, nil)
-}
-
-// Sessions lists the sessions of the client's user, the newest first.
-func (c *Client) Sessions() *List[SignInSession] {
-	return newList[SignInSession](c, "/v1/account/sessions", nil)
-}
-
-// DeleteSession ends a session of the client's user; its tokens stop working at once. Errors: NotFound.
-func (c *Client) DeleteSession(ctx context.Context, id string) error {
-	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions/" + url.PathEscape(id)}, nil)
-}
-
-// DeleteSessions ends all sessions of the client's user, the client's own too; API tokens go on.
-func (c *Client) DeleteSessions(ctx context.Context) error {
-	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions"}, nil)
-}
-
-// SetPassword changes the caller's password; current may be "" if the caller has none. All its
-// sessions end but the client's own; API tokens go on. Errors: Forbidden for a wrong password;
-// Invalid.
-func (c *Client) SetPassword(ctx context.Context, current, password string) error {
-	body := wire.SetPassword{Password: password, CurrentPassword: current}
-	return c.call(ctx, request{method: http.MethodPut, path: "/v1/account/password", body: body}, nil)
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
+// Workspaces has the calls for workspaces, and their members, invitations and quotas.
+type Workspaces struct{ *transport }
+
 // Workspace is a tenant of the server.
 type Workspace = wire.Workspace
 
@@ -39,37 +42,39 @@ type WorkspaceOptions struct {
 
 func workspacePath(id, rest string) string { return "/v1/workspaces/" + url.PathEscape(id) + rest }
 
-// CreateWorkspace makes a workspace that the caller owns; o.Name must be set.
+// Create makes a workspace that the caller owns; o.Name must be set.
 // Errors: Invalid; Exists for a slug that is taken.
-func (c *Client) CreateWorkspace(ctx context.Context, o WorkspaceOptions) (*WorkspaceDetail, error) {
+func (c *Workspaces) Create(ctx context.Context, o WorkspaceOptions) (*WorkspaceDetail, error) {
 	ws := new(WorkspaceDetail)
 	return result(ws, c.call(ctx, request{method: http.MethodPost, path: "/v1/workspaces", body: o}, ws))
 }
 
-// Workspaces lists the workspaces that the caller is a member of, by name.
-func (c *Client) Workspaces() *List[Workspace] { return newList[Workspace](c, "/v1/workspaces", nil) }
+// List lists the workspaces that the caller is a member of, by name.
+func (c *Workspaces) List() *List[Workspace] {
+	return newList[Workspace](c.transport, "/v1/workspaces", nil)
+}
 
-// Workspace returns a workspace with its members. Errors: NotFound.
-func (c *Client) Workspace(ctx context.Context, id string) (*WorkspaceDetail, error) {
+// Get returns a workspace with its members. Errors: NotFound.
+func (c *Workspaces) Get(ctx context.Context, id string) (*WorkspaceDetail, error) {
 	ws := new(WorkspaceDetail)
 	return result(ws, c.call(ctx, request{method: http.MethodGet, path: workspacePath(id, ""), repeat: true}, ws))
 }
 
-// UpdateWorkspace changes what is set in o. Errors: NotFound; Invalid; Exists.
-func (c *Client) UpdateWorkspace(ctx context.Context, id string, o WorkspaceOptions) (*WorkspaceDetail, error) {
+// Update changes what is set in o. Errors: NotFound; Invalid; Exists.
+func (c *Workspaces) Update(ctx context.Context, id string, o WorkspaceOptions) (*WorkspaceDetail, error) {
 	ws := new(WorkspaceDetail)
 	return result(ws, c.call(ctx, request{method: http.MethodPatch, path: workspacePath(id, ""), body: o}, ws))
 }
 
-// DeleteWorkspace deletes a workspace with everything in it; its sandboxes end in the background.
+// Delete deletes a workspace with everything in it; its sandboxes end in the background.
 // Errors: NotFound; Forbidden; Conflict for the server's first workspace.
-func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
+func (c *Workspaces) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(id, "")}, nil)
 }
 
 // AddMember adds the user with that e-mail address, or that name when it has no @, to a workspace.
 // An unknown address is invited. Errors: NotFound; Forbidden; Exists.
-func (c *Client) AddMember(ctx context.Context, workspace, who, role string) (*AddedMember, error) {
+func (c *Workspaces) AddMember(ctx context.Context, workspace, who, role string) (*AddedMember, error) {
 	body := wire.AddMember{Role: role}
 	if strings.Contains(who, "@") {
 		body.Email = who
@@ -82,7 +87,7 @@ func (c *Client) AddMember(ctx context.Context, workspace, who, role string) (*A
 
 // SetRole changes a member's role. Errors: NotFound; Forbidden; Conflict when no
 // owner would be left.
-func (c *Client) SetRole(ctx context.Context, workspace, user, role string) (*Member, error) {
+func (c *Workspaces) SetRole(ctx context.Context, workspace, user, role string) (*Member, error) {
 	m := new(Member)
 	body := wire.SetRole{Role: role}
 	return result(m, c.call(ctx, request{method: http.MethodPut, path: workspacePath(workspace, "/members/"+url.PathEscape(user)), body: body, repeat: true}, m))
@@ -90,21 +95,21 @@ func (c *Client) SetRole(ctx context.Context, workspace, user, role string) (*Me
 
 // DeleteMember ends a membership; everybody may end its own. Errors: NotFound;
 // Forbidden; Conflict when no owner would be left.
-func (c *Client) DeleteMember(ctx context.Context, workspace, user string) error {
+func (c *Workspaces) DeleteMember(ctx context.Context, workspace, user string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(workspace, "/members/"+url.PathEscape(user))}, nil)
 }
 
 // Members lists the members of a workspace, in the order they came. Errors: NotFound.
-func (c *Client) Members(workspace string) *List[Member] {
-	return newList[Member](c, workspacePath(workspace, "/members"), nil)
+func (c *Workspaces) Members(workspace string) *List[Member] {
+	return newList[Member](c.transport, workspacePath(workspace, "/members"), nil)
 }
 
 // Invitations lists the open invitations to a workspace, newest first. Errors: NotFound.
-func (c *Client) Invitations(workspace string) *List[Invitation] {
-	return newList[Invitation](c, workspacePath(workspace, "/invitations"), nil)
+func (c *Workspaces) Invitations(workspace string) *List[Invitation] {
+	return newList[Invitation](c.transport, workspacePath(workspace, "/invitations"), nil)
 }
 
 // DeleteInvitation ends an invitation. Errors: NotFound.
-func (c *Client) DeleteInvitation(ctx context.Context, workspace, invitation string) error {
+func (c *Workspaces) DeleteInvitation(ctx context.Context, workspace, invitation string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(workspace, "/invitations/"+url.PathEscape(invitation))}, nil)
 }

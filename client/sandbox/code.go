@@ -17,7 +17,7 @@ import (
 type CodeOptions struct {
 	// Language is python, javascript, typescript, bash or r.
 	Language string
-	// Context is the id of a context, instead of Language; see [Sandbox.Interpreter].
+	// Context is the id of a context, instead of Language; see [Sandbox.Contexts].
 	Context string
 	// Timeout interrupts the code; 0 is the server's default.
 	Timeout time.Duration
@@ -177,7 +177,7 @@ func (s *Sandbox) RunCodeWith(ctx context.Context, code string, o CodeOptions) (
 	if o.OnStdout != nil || o.OnStderr != nil || o.OnResult != nil {
 		return s.streamCode(ctx, code, options, o)
 	}
-	r, err := s.Interpreter().Run(ctx, code, options)
+	r, err := s.client.Sandboxes.RunCode(ctx, s.ID, code, options)
 	if err != nil {
 		return nil, err
 	}
@@ -191,14 +191,11 @@ func (s *Sandbox) RunCodeWith(ctx context.Context, code string, o CodeOptions) (
 	return res, nil
 }
 
-// Interpreter returns the calls for contexts of code.
-func (s *Sandbox) Interpreter() *client.Interpreter { return client.NewInterpreter(s.client, s.ID) }
-
 // streamCode runs code and collects its events.
 func (s *Sandbox) streamCode(ctx context.Context, code string, options client.CodeOptions, o CodeOptions) (*CodeResult, error) {
 	res := new(CodeResult)
 	var stdout, stderr strings.Builder
-	err := s.Interpreter().Stream(ctx, code, options, func(ev client.CodeEvent) error {
+	err := s.client.Sandboxes.RunCodeStream(ctx, s.ID, code, options, func(ev client.CodeEvent) error {
 		switch ev.Type {
 		case wire.CodeStarted:
 			res.Context, res.Restarted = ev.ContextID, ev.Restarted

@@ -104,7 +104,7 @@ func (c *Cmd) Run(ctx context.Context) (*Result, error) {
 	if c.Stdout != nil || c.Stderr != nil {
 		return c.stream(ctx)
 	}
-	r, err := c.sandbox.client.Exec(ctx, c.sandbox.ID, c.command())
+	r, err := c.sandbox.client.Sandboxes.Exec(ctx, c.sandbox.ID, c.command())
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (c *Cmd) Run(ctx context.Context) (*Result, error) {
 
 // stream runs the command with its output written as it comes.
 func (c *Cmd) stream(ctx context.Context) (*Result, error) {
-	s, err := c.sandbox.client.Stream(ctx, c.sandbox.ID, c.command())
+	s, err := c.sandbox.client.Sandboxes.ExecStream(ctx, c.sandbox.ID, c.command())
 	if err != nil {
 		return nil, err
 	}
@@ -175,20 +175,20 @@ func (c *Cmd) Start(ctx context.Context) (*Process, error) {
 		return nil, errors.New("a command in the background has no writers: read Process.Stdout and Process.Stderr")
 	}
 	input := c.Input || len(c.Stdin) > 0
-	e, err := c.sandbox.client.StartExecution(ctx, c.sandbox.ID, c.command(), client.ExecutionOptions{Kind: client.KindJob, Stdin: input})
+	e, err := c.sandbox.client.Executions.Start(ctx, c.sandbox.ID, c.command(), client.ExecutionOptions{Kind: client.KindJob, Stdin: input})
 	if err != nil {
 		return nil, err
 	}
 	p := process(c.sandbox.client, e)
 	if len(c.Stdin) > 0 {
-		err = p.client.WriteStream(ctx, p.stdin, bytes.NewReader(c.Stdin), !c.Input)
+		err = p.client.Streams.Write(ctx, p.stdin, bytes.NewReader(c.Stdin), !c.Input)
 	}
 	return p, err
 }
 
 // Process returns a command that was started before, perhaps by another program. Errors: NotFound.
 func (s *Sandbox) Process(ctx context.Context, id string) (*Process, error) {
-	e, err := s.client.Execution(ctx, id, 0)
+	e, err := s.client.Executions.Get(ctx, id, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (s *Sandbox) Process(ctx context.Context, id string) (*Process, error) {
 // MainCommand returns the image's own command, which started with the sandbox. Errors: NotFound if
 // the image has none, and in a fork, which has no record of it.
 func (s *Sandbox) MainCommand(ctx context.Context) (*Process, error) {
-	page, err := s.client.Executions(s.ID, client.KindMain).Page(ctx, client.PageOptions{Limit: 1})
+	page, err := s.client.Executions.List(s.ID, client.KindMain).Page(ctx, client.PageOptions{Limit: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (p *Process) Stderr(ctx context.Context) io.ReadCloser { return p.reader(ct
 
 func (p *Process) reader(ctx context.Context, id string) io.ReadCloser {
 	return &output{open: func(offset int64) (io.ReadCloser, error) {
-		return p.client.ReadStream(ctx, id, client.StreamOptions{Offset: offset, Follow: true})
+		return p.client.Streams.Read(ctx, id, client.StreamOptions{Offset: offset, Follow: true})
 	}, ctx: ctx}
 }
 
@@ -240,7 +240,7 @@ func (p *Process) input(ctx context.Context, data []byte, end bool) error {
 	if p.stdin == "" {
 		return errors.New("the command was started without input: set Cmd.Input")
 	}
-	return p.client.WriteStream(ctx, p.stdin, bytes.NewReader(data), end)
+	return p.client.Streams.Write(ctx, p.stdin, bytes.NewReader(data), end)
 }
 
 // waitStep bounds a request that waits for the end of a command.
@@ -250,7 +250,7 @@ const waitStep = 4 * time.Minute
 // reason if the exit code cannot be known.
 func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 	for {
-		e, err := p.client.Execution(ctx, p.ID, waitStep)
+		e, err := p.client.Executions.Get(ctx, p.ID, waitStep)
 		if err != nil {
 			return 0, err
 		}
@@ -267,13 +267,13 @@ func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 
 // Stop ends the command: its processes get SIGTERM, and SIGKILL 5 seconds later. It does not wait.
 func (p *Process) Stop(ctx context.Context) error {
-	_, err := p.client.CancelExecution(ctx, p.ID, false)
+	_, err := p.client.Executions.Cancel(ctx, p.ID, false)
 	return err
 }
 
 // Kill kills the processes of the command. It does not wait for their end.
 func (p *Process) Kill(ctx context.Context) error {
-	_, err := p.client.CancelExecution(ctx, p.ID, true)
+	_, err := p.client.Executions.Cancel(ctx, p.ID, true)
 	return err
 }
 

@@ -23,13 +23,13 @@ func (f *Files) Write(ctx context.Context, path string, content []byte) error {
 
 // WriteFrom writes what r has to a file.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, o client.WriteOptions) error {
-	_, err := f.client.WriteFile(ctx, f.id, path, r, o)
+	_, err := f.client.Sandboxes.Files.Write(ctx, f.id, path, r, o)
 	return err
 }
 
 // Read returns the content of a file. Errors: FileNotFound.
 func (f *Files) Read(ctx context.Context, path string) (content []byte, err error) {
-	r, err := f.client.ReadFile(ctx, f.id, path)
+	r, err := f.client.Sandboxes.Files.Read(ctx, f.id, path)
 	if err != nil {
 		return nil, err
 	}
@@ -39,22 +39,22 @@ func (f *Files) Read(ctx context.Context, path string) (content []byte, err erro
 
 // Open reads a file of any size. The caller closes the reader. Errors: FileNotFound.
 func (f *Files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
-	return f.client.ReadFile(ctx, f.id, path)
+	return f.client.Sandboxes.Files.Read(ctx, f.id, path)
 }
 
 // List returns the entries of a directory. Errors: FileNotFound.
 func (f *Files) List(ctx context.Context, path string) ([]client.FileInfo, error) {
-	return f.client.ListDir(f.id, path).Collect(ctx)
+	return f.client.Sandboxes.Files.List(f.id, path).Collect(ctx)
 }
 
 // Stat describes a path. Errors: FileNotFound.
 func (f *Files) Stat(ctx context.Context, path string) (*client.FileInfo, error) {
-	return f.client.Stat(ctx, f.id, path)
+	return f.client.Sandboxes.Files.Stat(ctx, f.id, path)
 }
 
 // Exists reports whether there is a file or directory at a path.
 func (f *Files) Exists(ctx context.Context, path string) (bool, error) {
-	_, err := f.client.Stat(ctx, f.id, path)
+	_, err := f.client.Sandboxes.Files.Stat(ctx, f.id, path)
 	if errors.Is(err, client.FileNotFound) {
 		return false, nil
 	}
@@ -63,17 +63,17 @@ func (f *Files) Exists(ctx context.Context, path string) (bool, error) {
 
 // Mkdir makes a directory with its parents.
 func (f *Files) Mkdir(ctx context.Context, path string) error {
-	_, err := f.client.Mkdir(ctx, f.id, path, true)
+	_, err := f.client.Sandboxes.Files.Mkdir(ctx, f.id, path, true)
 	return err
 }
 
 // Move moves a file or directory, and replaces a file at the new path. Errors: FileNotFound.
 func (f *Files) Move(ctx context.Context, from, to string) error {
-	_, err := f.client.Move(ctx, f.id, from, to, true)
+	_, err := f.client.Sandboxes.Files.Move(ctx, f.id, from, to, true)
 	return err
 }
 
 // Remove removes a file, or a directory with all that is in it. Errors: FileNotFound.
 func (f *Files) Remove(ctx context.Context, path string) error {
-	return f.client.DeleteFile(ctx, f.id, path, true)
+	return f.client.Sandboxes.Files.Delete(ctx, f.id, path, true)
 }

@@ -121,7 +121,7 @@ func (s *Sandboxes) Create(ctx context.Context, o Options) (*Sandbox, error) {
 	if o.WaitUpTo = limit; s.progress != nil {
 		o.WaitUpTo = min(limit, lookEvery)
 	}
-	info, err := s.client.Create(ctx, o)
+	info, err := s.client.Sandboxes.Create(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (s *Sandboxes) started(ctx context.Context, info *client.Sandbox, w waiting
 			}
 		} else if err == nil {
 			slice, cancel := context.WithTimeout(ctx, min(left, lookEvery))
-			info, err = s.client.Wait(slice, id, client.Running)
+			info, err = s.client.Sandboxes.Wait(slice, id, client.Running)
 			cancel()
 			if err == nil {
 				return info, nil
@@ -181,7 +181,7 @@ func (s *Sandboxes) started(ctx context.Context, info *client.Sandbox, w waiting
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
-		if _, endErr := s.client.Delete(end, id); endErr != nil {
+		if _, endErr := s.client.Sandboxes.Delete(end, id); endErr != nil {
 			err = errors.Join(err, fmt.Errorf("delete sandbox %s: %w", id, endErr))
 		}
 		return nil, err
@@ -193,7 +193,7 @@ func (s *Sandboxes) look(ctx context.Context, id string, w *waiting) error {
 	if w.fixed && s.progress == nil {
 		return nil
 	}
-	events, err := s.client.Events(id, client.EventsOptions{AfterSeq: w.seen}).Collect(ctx)
+	events, err := s.client.Sandboxes.Events(id, client.EventsOptions{AfterSeq: w.seen}).Collect(ctx)
 	for _, e := range events {
 		w.seen = e.Seq
 		if e.Type != "image_building" {
@@ -214,15 +214,15 @@ func (s *Sandboxes) look(ctx context.Context, id string, w *waiting) error {
 // Connect returns a sandbox, named by its id or name, when it runs: it resumes a paused sandbox.
 // Errors: NotFound; *[FailedError] for a sandbox that has ended; QuotaExceeded.
 func (s *Sandboxes) Connect(ctx context.Context, ref string) (*Sandbox, error) {
-	info, err := s.client.Get(ctx, ref)
+	info, err := s.client.Sandboxes.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	switch info.State {
 	case client.Pausing, client.Paused, client.Resuming:
-		info, err = s.client.Resume(ctx, info.ID)
+		info, err = s.client.Sandboxes.Resume(ctx, info.ID, client.ResumeOptions{})
 	case client.Provisioning:
-		info, err = s.client.Wait(ctx, info.ID, client.Running)
+		info, err = s.client.Sandboxes.Wait(ctx, info.ID, client.Running)
 	}
 	if err != nil {
 		return nil, err
@@ -234,10 +234,15 @@ func (s *Sandboxes) Connect(ctx context.Context, ref string) (*Sandbox, error) {
 }
 
 // List lists the records of sandboxes, newest first; Connect returns the object of a record.
-func (s *Sandboxes) List(o ListOptions) *client.List[client.Sandbox] { return s.client.List(o) }
+func (s *Sandboxes) List(o ListOptions) *client.List[client.Sandbox] {
+	return s.client.Sandboxes.List(o)
+}
 
 func (s *Sandboxes) object(info *client.Sandbox) *Sandbox {
-	return &Sandbox{ID: info.ID, Name: info.Name, Files: &Files{client: s.client, id: info.ID}, client: s.client, info: *info}
+	return &Sandbox{
+		ID: info.ID, Name: info.Name, Files: &Files{client: s.client, id: info.ID},
+		Contexts: &Contexts{client: s.client, id: info.ID}, client: s.client, info: *info,
+	}
 }
 
 // Sandbox is a sandbox. Make it with [Create] or [Connect].
@@ -246,6 +251,8 @@ type Sandbox struct {
 	ID, Name string
 	// Files are the files of the sandbox.
 	Files *Files
+	// Contexts are the interpreters of the sandbox that keep their state.
+	Contexts *Contexts
 
 	client *client.Client
 	mu     sync.Mutex
@@ -261,7 +268,7 @@ func (s *Sandbox) Info() client.Sandbox {
 
 // Refresh asks the server for the record of the sandbox. Errors: NotFound.
 func (s *Sandbox) Refresh(ctx context.Context) (client.Sandbox, error) {
-	return s.learn(s.client.Get(ctx, s.ID))
+	return s.learn(s.client.Sandboxes.Get(ctx, s.ID))
 }
 
 // learn keeps the record of an answer.
@@ -277,26 +284,26 @@ func (s *Sandbox) learn(info *client.Sandbox, err error) (client.Sandbox, error)
 // SetTimeout has the sandbox destroyed after this time from now on, 1 minute to 24 hours, longer or
 // shorter than before; 0 removes the limit. Errors: Invalid; Ended.
 func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
-	_, err := s.learn(s.client.Update(ctx, s.ID, client.UpdateOptions{TTL: &d}))
+	_, err := s.learn(s.client.Sandboxes.Update(ctx, s.ID, client.UpdateOptions{TTL: &d}))
 	return err
 }
 
 // Pause saves memory and files, and ends the processes. The next call into the sandbox resumes it.
 func (s *Sandbox) Pause(ctx context.Context) error {
-	_, err := s.learn(s.client.Pause(ctx, s.ID))
+	_, err := s.learn(s.client.Sandboxes.Pause(ctx, s.ID))
 	return err
 }
 
 // Resume brings a paused sandbox back. Errors: QuotaExceeded; Ended.
 func (s *Sandbox) Resume(ctx context.Context) error {
-	_, err := s.learn(s.client.Resume(ctx, s.ID))
+	_, err := s.learn(s.client.Sandboxes.Resume(ctx, s.ID, client.ResumeOptions{}))
 	return err
 }
 
 // Fork makes copies of the sandbox with its memory and processes. If some cannot run, it returns the
 // others with the errors joined.
 func (s *Sandbox) Fork(ctx context.Context, o client.ForkOptions) ([]*Sandbox, error) {
-	forks, err := s.client.Fork(ctx, s.ID, o)
+	forks, err := s.client.Sandboxes.Fork(ctx, s.ID, o)
 	if err != nil {
 		return nil, err
 	}
@@ -314,20 +321,20 @@ func (s *Sandbox) Fork(ctx context.Context, o client.ForkOptions) ([]*Sandbox, e
 
 // Snapshot saves the files as a snapshot, which Options.Snapshot makes sandboxes from.
 func (s *Sandbox) Snapshot(ctx context.Context, o client.SnapshotOptions) (*client.Snapshot, error) {
-	return s.client.CreateSnapshot(ctx, s.ID, o)
+	return s.client.Snapshots.Create(ctx, s.ID, o)
 }
 
 // Delete destroys the sandbox, and returns when it is completely removed. It does nothing to a sandbox
 // that has ended.
 func (s *Sandbox) Delete(ctx context.Context) error {
-	_, err := s.learn(s.client.Delete(ctx, s.ID))
+	_, err := s.learn(s.client.Sandboxes.Delete(ctx, s.ID))
 	return err
 }
 
 // URL returns the URL of a port in the sandbox. A port that is not published yet is published for
-// everybody who knows the URL; [client.Client.PublishPort] publishes a private port.
+// everybody who knows the URL; [client.Ports.Publish] publishes a private port.
 func (s *Sandbox) URL(ctx context.Context, port uint16) (string, error) {
-	ports, err := s.client.Ports(s.ID).Collect(ctx)
+	ports, err := s.client.Sandboxes.Ports.List(s.ID).Collect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -336,7 +343,7 @@ func (s *Sandbox) URL(ctx context.Context, port uint16) (string, error) {
 			return p.URL, nil
 		}
 	}
-	p, err := s.client.PublishPort(ctx, s.ID, port, client.PortPublic)
+	p, err := s.client.Sandboxes.Ports.Publish(ctx, s.ID, port, client.PortPublic)
 	if err != nil {
 		return "", err
 	}

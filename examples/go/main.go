@@ -35,7 +35,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	sb, err := c.Create(ctx, client.CreateOptions{
+	sb, err := c.Sandboxes.Create(ctx, client.CreateOptions{
 		Image:     "modbox/code-exec",
 		TTL:       5 * time.Minute, // it ends by itself, whatever happens to us
 		Resources: client.Resources{Memory: "512Mi", CPU: "1", Disk: "1Gi"},
@@ -46,7 +46,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintln(out, "sandbox", sb.State)
 	defer func() {
-		ended, destroyErr := c.Delete(context.WithoutCancel(ctx), sb.ID)
+		ended, destroyErr := c.Sandboxes.Delete(context.WithoutCancel(ctx), sb.ID)
 		if err == nil && destroyErr == nil {
 			fmt.Fprintln(out, "sandbox", ended.State)
 		} else if err == nil {
@@ -54,11 +54,11 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		}
 	}()
 
-	_, err = c.WriteFile(ctx, sb.ID, "/tmp/work/limit.txt", strings.NewReader("30"), client.WriteOptions{Parents: true})
+	_, err = c.Sandboxes.Files.Write(ctx, sb.ID, "/tmp/work/limit.txt", strings.NewReader("30"), client.WriteOptions{Parents: true})
 	if err != nil {
 		return err
 	}
-	res, err := c.Exec(ctx, sb.ID, client.Command{
+	res, err := c.Sandboxes.Exec(ctx, sb.ID, client.Command{
 		Argv: []string{"python3", "-c", program}, Cwd: "/tmp/work", Timeout: 20 * time.Second,
 	})
 	if err != nil {
@@ -66,7 +66,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "exit code %d\n%s", res.ExitCode, res.Stdout)
 
-	stream, err := c.Stream(ctx, sb.ID, client.Command{Shell: "for i in 1 2 3; do echo line $i; done"})
+	stream, err := c.Sandboxes.ExecStream(ctx, sb.ID, client.Command{Shell: "for i in 1 2 3; do echo line $i; done"})
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 
-	file, err := c.ReadFile(ctx, sb.ID, "/tmp/work/count.txt")
+	file, err := c.Sandboxes.Files.Read(ctx, sb.ID, "/tmp/work/count.txt")
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestConnectPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"hello", strings.Repeat("0123456789abcdef", 1<<16)} {
-		conn, err := client.DialPort(t.Context(), c, "x", port)
+		conn, err := c.Sandboxes.Ports.Dial(t.Context(), "x", port)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestConnectPort(t *testing.T) {
 		_ = conn.Close()
 	}
 	for ref, code := range map[string]client.Code{"x": client.PortClosed, "y": client.NotFound} {
-		if _, err := client.DialPort(t.Context(), c, ref, 1); !client.IsCode(err, code) {
+		if _, err := c.Sandboxes.Ports.Dial(t.Context(), ref, 1); !client.IsCode(err, code) {
 			t.Errorf("port 1 of %s: %v, want %s", ref, err, code)
 		}
 	}
@@ -72,7 +72,7 @@ func TestConnectPort(t *testing.T) {
 	}
 
 	// The connection ends with the rights of its token.
-	conn, err := client.DialPort(t.Context(), c, "x", port)
+	conn, err := c.Sandboxes.Ports.Dial(t.Context(), "x", port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestConnectPortGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	conn, err := client.DialPort(ctx, c, "x", uint16(l.Addr().(*net.TCPAddr).Port))
+	conn, err := c.Sandboxes.Ports.Dial(ctx, "x", uint16(l.Addr().(*net.TCPAddr).Port))
 	if err != nil {
 		t.Fatal(err)
 	}

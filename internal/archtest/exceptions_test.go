@@ -9,7 +9,6 @@ var (
 	}
 	// largeReceivers have over 40 methods.
 	largeReceivers = exceptions{
-		"client.Client":                      124,
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               124,

@@ -139,7 +139,7 @@ func (s *Session) listFiles(ctx context.Context, a listArguments) (*sdk.CallTool
 		path = "."
 	}
 	return s.in(ctx, a.Sandbox, 0, func(sbx *sandbox.Sandbox) (*sdk.CallToolResult, error) {
-		page, err := s.client.ListDir(sbx.ID, path).Page(ctx, client.PageOptions{Limit: maxEntries})
+		page, err := s.client.Sandboxes.Files.List(sbx.ID, path).Page(ctx, client.PageOptions{Limit: maxEntries})
 		if err != nil {
 			return nil, err
 		}

@@ -148,7 +148,7 @@ func (s *Session) getURL(ctx context.Context, a urlArguments) (*sdk.CallToolResu
 		if a.Private {
 			access = client.PortPrivate
 		}
-		address, access, err := client.VisitPort(ctx, s.client, sbx.ID, a.Port, access)
+		address, access, err := s.client.Sandboxes.Ports.Visit(ctx, sbx.ID, a.Port, access)
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +193,7 @@ func (s *Session) destroySandbox(ctx context.Context, a destroyArguments) (*sdk.
 	if ref == "" {
 		return nil, &client.Error{Code: client.NotFound, Message: "this session has no sandbox of its own yet; name another in \"sandbox\""}
 	}
-	info, err := s.client.Delete(ctx, ref)
+	info, err := s.client.Sandboxes.Delete(ctx, ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.own != nil && (err == nil && info.ID == s.own.ID || ref == s.own.ID && errors.Is(err, client.NotFound)) {

@@ -205,13 +205,13 @@ func (s *Session) make(ctx context.Context, length time.Duration) (*sandbox.Sand
 func (s *Session) discard(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, discardTime)
 	defer cancel()
-	_, _ = s.client.Delete(ctx, name) // mostly there is none any more
+	_, _ = s.client.Sandboxes.Delete(ctx, name) // mostly there is none any more
 }
 
 // image returns the image of the session's sandbox; "" is the server's default, which is also the
 // image for a token without permission to list images.
 func (s *Session) image(ctx context.Context) (string, error) {
-	for image, err := range s.client.Images().All(ctx) {
+	for image, err := range s.client.Images.List().All(ctx) {
 		switch {
 		case errors.Is(err, client.Forbidden):
 			return "", nil

@@ -58,7 +58,7 @@ func newRig(t *testing.T) *rig {
 // user makes a user with a workspace and returns a client that acts in it.
 func (r *rig) user(name string) *client.Client {
 	r.t.Helper()
-	if _, err := r.CreateUser(r.t.Context(), client.UserOptions{Name: name, Password: password}); err != nil {
+	if _, err := r.Users.Create(r.t.Context(), client.UserOptions{Name: name, Password: password}); err != nil {
 		r.t.Fatal(err)
 	}
 	return r.signIn(name)
@@ -67,11 +67,11 @@ func (r *rig) user(name string) *client.Client {
 // signIn makes a token of a user and returns a client with it.
 func (r *rig) signIn(name string) *client.Client {
 	r.t.Helper()
-	signedIn, err := r.Login(r.t.Context(), name, password)
+	signedIn, err := r.Account.Login(r.t.Context(), name, password)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.WithToken(signedIn.AccessToken).CreateToken(r.t.Context(), "test", client.TokenOptions{})
+	token, err := r.WithToken(signedIn.AccessToken).Tokens.Create(r.t.Context(), "test", client.TokenOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func (r *rig) work(times took) {
 	}
 	var id string
 	call("create", func(ctx context.Context) error {
-		sb, err := r.neighbour.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: timeLimit})
+		sb, err := r.neighbour.Sandboxes.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: timeLimit})
 		if err != nil {
 			return err
 		}
@@ -122,18 +122,18 @@ func (r *rig) work(times took) {
 		return
 	}
 	call("exec", func(ctx context.Context) error {
-		res, err := r.neighbour.Exec(ctx, id, client.Command{Argv: []string{"echo", "fine"}})
+		res, err := r.neighbour.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"echo", "fine"}})
 		if err == nil && string(res.Stdout) != "fine\n" {
 			return fmt.Errorf("answered %+v", res)
 		}
 		return err
 	})
 	call("destroy", func(ctx context.Context) error {
-		_, err := r.neighbour.Delete(ctx, id)
+		_, err := r.neighbour.Sandboxes.Delete(ctx, id)
 		return err
 	})
 	call("sign-in", func(ctx context.Context) error {
-		_, err := r.Login(ctx, "ann", password)
+		_, err := r.Account.Login(ctx, "ann", password)
 		return err
 	})
 }
@@ -213,12 +213,12 @@ func fillDisk(ctx context.Context, r *rig, n *atomic.Int64) {
 	for range 2 {
 		both.Go(func() {
 			until(ctx, n, func() error {
-				sb, err := r.attacker.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: timeLimit})
+				sb, err := r.attacker.Sandboxes.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: timeLimit})
 				if err != nil {
 					return err
 				}
-				defer func() { _, _ = r.attacker.Delete(context.WithoutCancel(ctx), sb.ID) }()
-				_, err = r.attacker.Exec(ctx, sb.ID, client.Command{
+				defer func() { _, _ = r.attacker.Sandboxes.Delete(context.WithoutCancel(ctx), sb.ID) }()
+				_, err = r.attacker.Sandboxes.Exec(ctx, sb.ID, client.Command{
 					Argv: []string{"/bin/sh", "-c", "dd if=/dev/urandom of=$HOME/big bs=1M; sleep 20"}, Timeout: timeLimit,
 				})
 				return err
@@ -245,7 +245,7 @@ func expandVariables(ctx context.Context, r *rig, n *atomic.Int64) {
 			ctx, cancel = context.WithTimeout(ctx, time.Second)
 		}
 		defer cancel()
-		_, err := r.attacker.BuildImage(ctx, client.ImageBuildOptions{Dockerfile: []byte(file.String())}, bytes.NewReader(make([]byte, 1024)), nil)
+		_, err := r.attacker.Images.Build(ctx, client.ImageBuildOptions{Dockerfile: []byte(file.String())}, bytes.NewReader(make([]byte, 1024)), nil)
 		return err
 	})
 }
@@ -292,14 +292,14 @@ func pinMemory(ctx context.Context, r *rig, n *atomic.Int64) {
 		many.Go(func() {
 			until(ctx, n, func() error {
 				if box.Load() == nil {
-					sb, err := r.attacker.Create(ctx, client.CreateOptions{Name: "pin", TTL: 10 * time.Minute, WaitUpTo: timeLimit})
+					sb, err := r.attacker.Sandboxes.Create(ctx, client.CreateOptions{Name: "pin", TTL: 10 * time.Minute, WaitUpTo: timeLimit})
 					if err != nil {
 						return err
 					}
 					box.Store(&sb.ID)
 				}
 				id := box.Load()
-				_, err := r.attacker.Exec(ctx, *id, client.Command{Argv: []string{"sleep", "20"}, Stdin: input, Timeout: timeLimit})
+				_, err := r.attacker.Sandboxes.Exec(ctx, *id, client.Command{Argv: []string{"sleep", "20"}, Stdin: input, Timeout: timeLimit})
 				if client.IsCode(err, client.NotFound) || client.IsCode(err, "ended") {
 					box.CompareAndSwap(id, nil)
 				}

@@ -40,7 +40,7 @@ func pullEmptyFiles(ctx context.Context, r *rig, n *atomic.Int64) {
 			r.t.Error(err)
 			return err
 		}
-		_, err = r.attacker.PullImage(ctx, ref.Name(), nil)
+		_, err = r.attacker.Images.Pull(ctx, ref.Name(), nil)
 		return err
 	})
 }

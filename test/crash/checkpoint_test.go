@@ -31,13 +31,13 @@ func TestKillBetweenFilesAndRow(t *testing.T) {
 	if res := s.Bash(sb.ID, "head -c 8M /dev/urandom > /tmp/data", time.Minute); res.ExitCode != 0 {
 		t.Fatalf("write: %+v", res)
 	}
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "first"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "first"); err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(s.StateDir, "checkpoints", sb.ID)
 	recorded := func() (ids []string) {
 		t.Helper()
-		list, err := s.Checkpoints(sb.ID).Collect(t.Context())
+		list, err := s.Sandboxes.Checkpoints.List(sb.ID).Collect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,9 +54,9 @@ func TestKillBetweenFilesAndRow(t *testing.T) {
 		go func() {
 			defer close(done)
 			if round%2 == 0 {
-				_, _ = s.CreateCheckpoint(t.Context(), sb.ID, fmt.Sprint("round", round)) // the server is killed under it
+				_, _ = s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, fmt.Sprint("round", round)) // the server is killed under it
 			} else {
-				_, _ = s.RestoreCheckpoint(t.Context(), sb.ID, "first")
+				_, _ = s.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, "first")
 			}
 		}()
 		unrecorded := func() bool {

@@ -49,13 +49,13 @@ func storm(ctx context.Context, s *client.Client, l *ledger, worker int) {
 	small := client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
 	for n := 0; ctx.Err() == nil; n++ {
 		marker := fmt.Sprintf("w%d-%d-%d", worker, n, rand.Uint32())
-		sb, err := s.Create(ctx, client.CreateOptions{
+		sb, err := s.Sandboxes.Create(ctx, client.CreateOptions{
 			Name: marker, Image: "modbox/base", Resources: small, TTL: 10 * time.Minute, WaitUpTo: 5 * time.Minute,
 		})
 		if err != nil || sb.State != client.Running {
 			continue
 		}
-		res, err := s.Exec(ctx, sb.ID, client.Command{Shell: "echo " + marker + " > /marker", User: "root"})
+		res, err := s.Sandboxes.Exec(ctx, sb.ID, client.Command{Shell: "echo " + marker + " > /marker", User: "root"})
 		if err != nil || res.ExitCode != 0 {
 			l.doom(sb.ID)
 			continue
@@ -64,7 +64,7 @@ func storm(ctx context.Context, s *client.Client, l *ledger, worker int) {
 		if n%2 == 1 {
 			if id, ok := l.pick(); ok {
 				l.doom(id)
-				_, _ = s.Delete(ctx, id)
+				_, _ = s.Sandboxes.Delete(ctx, id)
 			}
 		}
 	}
@@ -95,14 +95,14 @@ func TestKillInTheMiddleOfAStorm(t *testing.T) {
 func verify(t *testing.T, s *testserver.Server, l *ledger, round int) {
 	t.Helper()
 	for id, marker := range l.running {
-		res, err := s.Exec(t.Context(), id, client.Command{Argv: []string{"cat", "/marker"}})
+		res, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"cat", "/marker"}})
 		if err != nil || string(res.Stdout) != marker+"\n" {
-			sb, _ := s.Get(t.Context(), id)
+			sb, _ := s.Sandboxes.Get(t.Context(), id)
 			t.Errorf("round %d: sandbox %s was running: cat /marker = %+v, %v; sandbox %+v", round, id, res, err, sb)
 		}
 	}
 	for id := range l.doomed {
-		if _, err := s.Delete(t.Context(), id); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), id); err != nil {
 			t.Errorf("round %d: delete %s: %v", round, id, err)
 		}
 	}
@@ -124,7 +124,7 @@ func verify(t *testing.T, s *testserver.Server, l *ledger, round int) {
 func inBetween(t *testing.T, s *testserver.Server) []string {
 	t.Helper()
 	busy := map[string]client.State{}
-	for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
+	for sb, err := range s.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestRunningCommandSurvivesARestartOfTheServer(t *testing.T) {
 	if string(res.Stdout) != "counts\n" {
 		t.Errorf("the counter stands still after the restart: %+v", res)
 	}
-	events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
+	events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestDeadlineSurvivesARestartOfTheServer(t *testing.T) {
 	s.Launch()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	got, err := s.Wait(ctx, sb.ID, client.Destroyed)
+	got, err := s.Sandboxes.Wait(ctx, sb.ID, client.Destroyed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestBoxKilledWhileTheServerIsDown(t *testing.T) {
 	s.Kill()
 	s.KillBoxes()
 	s.Launch()
-	got, err := s.Wait(t.Context(), sb.ID, client.Failed)
+	got, err := s.Sandboxes.Wait(t.Context(), sb.ID, client.Failed)
 	if err != nil {
 		t.Fatal(err)
 	}

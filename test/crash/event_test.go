@@ -23,7 +23,7 @@ func TestEventsAcrossKills(t *testing.T) {
 		err  error
 	}
 	followed := make(chan seen, 1)
-	feed := client.NewEventFeed(s.Client)
+	feed := s.Client.Events
 	go func() {
 		var got seen
 		for e, err := range feed.Follow(ctx, client.FollowOptions{Since: time.Unix(0, 0)}) {
@@ -47,18 +47,18 @@ func TestEventsAcrossKills(t *testing.T) {
 			s.Stop()
 			s.Launch()
 		}
-		if _, err := s.Delete(ctx, sb.ID); err != nil {
+		if _, err := s.Sandboxes.Delete(ctx, sb.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Wait(ctx, "last", client.Destroyed); err != nil {
+	if _, err := s.Sandboxes.Wait(ctx, "last", client.Destroyed); err != nil {
 		t.Fatal(err)
 	}
 	got := <-followed
 	if got.err != nil {
 		t.Fatalf("after %d events: %v", len(got.seqs), got.err)
 	}
-	all, err := client.NewEventFeed(s.Client).List(client.EventFilter{}).Collect(ctx)
+	all, err := s.Client.Events.List(client.EventFilter{}).Collect(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 	const last = 7_999_999
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
-	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
+	e, err := s.Executions.Start(t.Context(), sb.ID, client.Command{
 		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done; exit 9", "sh", "7999999"},
 	}, client.ExecutionOptions{Kind: client.KindJob})
 	if err != nil {
@@ -50,7 +50,7 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 	kills := 0
 	for ; kills < 12; kills++ {
 		<-time.After(time.Duration(50+rand.IntN(500)) * time.Millisecond) // any moment, on purpose
-		if now, err := s.Execution(t.Context(), e.ID, 0); err == nil && kills >= 3 && now.Stdout.SizeBytes == size && now.Stderr.SizeBytes == size {
+		if now, err := s.Executions.Get(t.Context(), e.ID, 0); err == nil && kills >= 3 && now.Stdout.SizeBytes == size && now.Stderr.SizeBytes == size {
 			break
 		}
 		s.Kill()
@@ -58,12 +58,12 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 	}
 	t.Logf("the server was killed %d times", kills)
 	s.Bash(sb.ID, "touch /tmp/go", time.Minute)
-	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
+	end, err := s.Executions.Get(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionFailed || end.ExitCode == nil || *end.ExitCode != 9 {
 		t.Fatalf("execution %+v, %v; want failed with exit code 9", end, err)
 	}
 	for name, out := range map[string]client.OutputStream{"stdout": end.Stdout, "stderr": end.Stderr} {
-		r, err := s.ReadStream(t.Context(), out.StreamID, client.StreamOptions{Follow: true})
+		r, err := s.Streams.Read(t.Context(), out.StreamID, client.StreamOptions{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,24 +80,24 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 func TestStdinAcrossAKill(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
-	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{Argv: []string{"sha256sum"}}, client.ExecutionOptions{Stdin: true})
+	e, err := s.Executions.Start(t.Context(), sb.ID, client.Command{Argv: []string{"sha256sum"}}, client.ExecutionOptions{Stdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	part := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
 	h := sha256.New()
 	for range 8 {
-		if err := s.WriteStream(t.Context(), e.StdinStreamID, strings.NewReader(part), false); err != nil {
+		if err := s.Streams.Write(t.Context(), e.StdinStreamID, strings.NewReader(part), false); err != nil {
 			t.Fatal(err)
 		}
 		io.WriteString(h, part)
 		s.Kill()
 		s.Launch()
 	}
-	if err := s.WriteStream(t.Context(), e.StdinStreamID, strings.NewReader(""), true); err != nil {
+	if err := s.Streams.Write(t.Context(), e.StdinStreamID, strings.NewReader(""), true); err != nil {
 		t.Fatal(err)
 	}
-	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
+	end, err := s.Executions.Get(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionCompleted {
 		t.Fatalf("execution %+v, %v; want completed", end, err)
 	}
@@ -110,11 +110,11 @@ func TestStdinAcrossAKill(t *testing.T) {
 func TestBoxKilledUnderAnExecution(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
-	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{Shell: "echo before; sleep 600"}, client.ExecutionOptions{})
+	e, err := s.Executions.Start(t.Context(), sb.ID, client.Command{Shell: "echo before; sleep 600"}, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.ReadStream(t.Context(), e.Stdout.StreamID, client.StreamOptions{Follow: true})
+	r, err := s.Streams.Read(t.Context(), e.Stdout.StreamID, client.StreamOptions{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestBoxKilledUnderAnExecution(t *testing.T) {
 	s.Kill()
 	s.KillBoxes()
 	s.Launch()
-	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
+	end, err := s.Executions.Get(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionFailed || end.ExitCode != nil || end.Error == "" {
 		t.Errorf("execution %+v, %v; want failed without an exit code, with the reason", end, err)
 	}
@@ -138,11 +138,11 @@ func TestBoxKilledUnderAnExecution(t *testing.T) {
 func TestOneShotAcrossAKill(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", OneShot: true, Command: &client.Command{Shell: "echo up; sleep 1; echo done"}})
-	list, err := s.Executions(sb.ID, "").Collect(t.Context())
+	list, err := s.Executions.List(sb.ID, "").Collect(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("executions %+v, %v; want one at once", list, err)
 	}
-	r, err := s.ReadStream(t.Context(), list[0].Stdout.StreamID, client.StreamOptions{Follow: true})
+	r, err := s.Streams.Read(t.Context(), list[0].Stdout.StreamID, client.StreamOptions{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +154,11 @@ func TestOneShotAcrossAKill(t *testing.T) {
 	s.Launch()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	end, err := s.Wait(ctx, sb.ID, client.Destroyed)
+	end, err := s.Sandboxes.Wait(ctx, sb.ID, client.Destroyed)
 	if err != nil || end.Cause == nil || end.Cause.Code != "completed" {
 		t.Fatalf("sandbox %+v, %v; want its end with cause completed", end, err)
 	}
-	list, err = s.Executions(sb.ID, "").Collect(t.Context())
+	list, err = s.Executions.List(sb.ID, "").Collect(t.Context())
 	if err != nil || len(list) != 1 || list[0].ExitCode == nil || *list[0].ExitCode != 0 {
 		t.Fatalf("executions %+v, %v; want one with exit code 0", list, err)
 	}
@@ -174,7 +174,7 @@ func readAll(t *testing.T, s *testserver.Server, id string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	r, err := s.ReadStream(ctx, id, client.StreamOptions{Follow: true})
+	r, err := s.Streams.Read(ctx, id, client.StreamOptions{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,36 +191,36 @@ func readAll(t *testing.T, s *testserver.Server, id string) string {
 func TestExecutionAcrossAPause(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
-	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
+	e, err := s.Executions.Start(t.Context(), sb.ID, client.Command{
 		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done", "sh", "2999999"},
 	}, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 2 {
-		if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 			t.Fatal(err)
 		}
 		if round == 1 {
 			s.Kill()
 			s.Launch()
 		}
-		if _, err := s.Execution(t.Context(), e.ID, time.Minute); !client.IsCode(err, client.NotRunning) {
+		if _, err := s.Executions.Get(t.Context(), e.ID, time.Minute); !client.IsCode(err, client.NotRunning) {
 			t.Fatalf("a wait while the sandbox is paused: %v; want code not_running", err)
 		}
-		now, err := s.Execution(t.Context(), e.ID, 0)
+		now, err := s.Executions.Get(t.Context(), e.ID, 0)
 		if err != nil || now.State != client.ExecutionRunning {
 			t.Fatalf("while the sandbox is paused: %+v, %v; want running", now, err)
 		}
-		if got, err := s.Get(t.Context(), sb.ID); err != nil || got.State != "paused" {
+		if got, err := s.Sandboxes.Get(t.Context(), sb.ID); err != nil || got.State != "paused" {
 			t.Fatalf("the sandbox is %+v, %v; the execution must not have resumed it", got, err)
 		}
-		if _, err := s.Resume(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.Bash(sb.ID, "touch /tmp/go", time.Minute)
-	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
+	end, err := s.Executions.Get(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionCompleted {
 		t.Fatalf("execution %+v, %v; want completed", end, err)
 	}

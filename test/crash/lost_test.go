@@ -29,7 +29,7 @@ func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 	}
 	get := func() *client.Sandbox {
 		t.Helper()
-		now, err := s.Get(t.Context(), sb.ID)
+		now, err := s.Sandboxes.Get(t.Context(), sb.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,12 +37,12 @@ func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 	}
 	until(t, "the automatic checkpoint", func() bool { return get().LastCheckpointAt != nil })
 	interval := time.Hour // no other checkpoint comes between
-	if _, err := s.Update(t.Context(), sb.ID, client.UpdateOptions{CheckpointInterval: &interval}); err != nil {
+	if _, err := s.Sandboxes.Update(t.Context(), sb.ID, client.UpdateOptions{CheckpointInterval: &interval}); err != nil {
 		t.Fatal(err)
 	}
 	rolledBack := func() (n int) {
 		t.Helper()
-		for ev, err := range s.Events(sb.ID, client.EventsOptions{}).All(t.Context()) {
+		for ev, err := range s.Sandboxes.Events(sb.ID, client.EventsOptions{}).All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 			t.Errorf("loss %d: the sandbox has %q, want files and memory of the checkpoint", i+1, got)
 		}
 	}
-	ended, err := s.Wait(t.Context(), other.ID, client.Failed)
+	ended, err := s.Sandboxes.Wait(t.Context(), other.ID, client.Failed)
 	if err != nil || ended.Cause == nil || ended.Cause.Code != "exited" {
 		t.Errorf("a sandbox without a checkpoint: %+v, %v, want it ended", ended, err)
 	}

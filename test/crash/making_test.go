@@ -69,7 +69,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 	create := func(o client.CreateOptions) func(context.Context) {
 		return func(ctx context.Context) {
 			o.WaitUpTo = 5 * time.Minute
-			_, _ = s.Create(ctx, o) // the server is killed under it
+			_, _ = s.Sandboxes.Create(ctx, o) // the server is killed under it
 		}
 	}
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		under func() bool
 	}{
 		{"build of a snapshot", func(ctx context.Context) {
-			_, _, _ = s.BuildSnapshot(ctx, client.SnapshotBuildOptions{ // the server is killed under it
+			_, _, _ = s.Snapshots.Build(ctx, client.SnapshotBuildOptions{ // the server is killed under it
 				SnapshotOptions: client.SnapshotOptions{Name: "cut"}, Runtime: "modbox/code-exec", NpmPackages: []string{"is-odd"},
 				Files: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(tarGz(t, 1))), nil },
 			})
@@ -87,7 +87,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", AptPackages: []string{"sl"}}), boxed},
 		{"build of a Dockerfile", func(ctx context.Context) {
 			o := client.ImageBuildOptions{Tag: "cut", Dockerfile: []byte("FROM modbox/base\nRUN head -c 300M /dev/urandom > /big && sleep 60\n")}
-			_, _ = s.BuildImage(ctx, o, strings.NewReader(strings.Repeat("\x00", 1024)), nil) // the server is killed under it
+			_, _ = s.Images.Build(ctx, o, strings.NewReader(strings.Repeat("\x00", 1024)), nil) // the server is killed under it
 		}, boxed},
 		{"runtime", create(client.CreateOptions{Image: "bun:1"}), building},
 		{"runtime again", create(client.CreateOptions{Image: "bun:1"}), building},
@@ -103,7 +103,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		begun.Wait()
 		s.Launch()
 		until(t, c.name+": sandboxes to reach an end", func() bool { return len(inBetween(t, s)) == 0 })
-		page, err := s.List(client.ListOptions{States: []client.State{client.Failed}}).Page(t.Context(), client.PageOptions{})
+		page, err := s.Sandboxes.List(client.ListOptions{States: []client.State{client.Failed}}).Page(t.Context(), client.PageOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		}
 		until(t, c.name+": boxes to be removed", func() bool { return len(s.Leftovers()) == 0 })
 		until(t, c.name+": tools on the host to end", func() bool { return len(working(s)) == 0 })
-		if snapshots, err := s.Snapshots(client.SnapshotFilter{}).Page(t.Context(), client.PageOptions{}); err != nil || len(snapshots.Items) > 0 {
+		if snapshots, err := s.Snapshots.List(client.SnapshotFilter{}).Page(t.Context(), client.PageOptions{}); err != nil || len(snapshots.Items) > 0 {
 			t.Errorf("%s: snapshots %+v, %v, want none", c.name, snapshots.Items, err)
 		}
 		for _, dir := range []string{"spool", "images/tmp"} {
@@ -125,7 +125,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		}
 	}
 	// The interrupted work succeeds now, up to the message of its tool.
-	sb, err := s.Create(t.Context(), client.CreateOptions{Image: "modbox/base", NpmPackages: []string{"is-odd"}, WaitUpTo: 5 * time.Minute})
+	sb, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base", NpmPackages: []string{"is-odd"}, WaitUpTo: 5 * time.Minute})
 	if err != nil || sb.Cause == nil || !strings.Contains(sb.Cause.Message, "neither npm nor bun") {
 		t.Errorf("after all: %+v, %v, want a failure that says there is no npm", sb, err)
 	}

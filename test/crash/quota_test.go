@@ -20,7 +20,7 @@ func TestKillBetweenPlaceAndLife(t *testing.T) {
 	s := testserver.StartSmall(t, "--quota-sandboxes", fmt.Sprint(most))
 	small := client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
 	create := func(ctx context.Context, name string, replace bool, wait time.Duration) error {
-		_, err := s.Create(ctx, client.CreateOptions{
+		_, err := s.Sandboxes.Create(ctx, client.CreateOptions{
 			Name: name, Image: "modbox/base", Resources: small, Replace: replace, WaitForQuota: wait, WaitUpTo: 5 * time.Minute,
 		})
 		return err
@@ -37,17 +37,17 @@ func TestKillBetweenPlaceAndLife(t *testing.T) {
 			func() error { return create(ctx, "replaced", true, 0) },
 			func() error { return create(ctx, "waited", true, 10*time.Second) },
 			func() error {
-				children, err := s.Fork(ctx, "parent", client.ForkOptions{Count: 2, WaitForQuota: 10 * time.Second})
+				children, err := s.Sandboxes.Fork(ctx, "parent", client.ForkOptions{Count: 2, WaitForQuota: 10 * time.Second})
 				for _, c := range children {
 					if c.Sandbox != nil {
-						_, _ = s.Delete(ctx, c.Sandbox.ID)
+						_, _ = s.Sandboxes.Delete(ctx, c.Sandbox.ID)
 					}
 				}
 				return err
 			},
 			func() error {
-				_, _ = s.Pause(ctx, "asleep")
-				_, err := s.ResumeWith(ctx, "asleep", client.ResumeOptions{WaitForQuota: 10 * time.Second})
+				_, _ = s.Sandboxes.Pause(ctx, "asleep")
+				_, err := s.Sandboxes.Resume(ctx, "asleep", client.ResumeOptions{WaitForQuota: 10 * time.Second})
 				return err
 			},
 		} {
@@ -65,27 +65,27 @@ func TestKillBetweenPlaceAndLife(t *testing.T) {
 		s.Launch()
 		wantOnlyLiving(t, s, round)
 		// The places are there for others.
-		for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
+		for sb, err := range s.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if sb.Name != "parent" && sb.Name != "asleep" {
-				if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+				if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 					t.Errorf("round %d: delete %s: %v", round, sb.ID, err)
 				}
 			}
 		}
-		if _, err := s.Resume(t.Context(), "asleep"); err != nil {
+		if _, err := s.Sandboxes.Resume(t.Context(), "asleep", client.ResumeOptions{}); err != nil {
 			t.Errorf("round %d: resume: %v", round, err)
 		}
-		children, err := s.Fork(t.Context(), "parent", client.ForkOptions{Count: most - 2})
+		children, err := s.Sandboxes.Fork(t.Context(), "parent", client.ForkOptions{Count: most - 2})
 		if err != nil {
 			t.Fatalf("round %d: fork that fills the quota: %v", round, err)
 		}
 		for _, c := range children {
 			if c.Err != nil {
 				t.Errorf("round %d: child: %v", round, c.Err)
-			} else if _, err := s.Delete(t.Context(), c.Sandbox.ID); err != nil {
+			} else if _, err := s.Sandboxes.Delete(t.Context(), c.Sandbox.ID); err != nil {
 				t.Errorf("round %d: delete child: %v", round, err)
 			}
 		}
@@ -101,13 +101,13 @@ func wantOnlyLiving(t *testing.T, s *testserver.Server, round int) {
 	}
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) { // polling another process
 		states := map[client.State]int64{}
-		for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
+		for sb, err := range s.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			states[sb.State]++
 		}
-		q, err := s.Quota(t.Context(), me.WorkspaceID)
+		q, err := s.Workspaces.Quota(t.Context(), me.WorkspaceID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 	create := func(o client.CreateOptions) string {
 		t.Helper()
 		o.WaitUpTo, o.Resources = 5*time.Minute, client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
-		sb, err := s.Create(t.Context(), o)
+		sb, err := s.Sandboxes.Create(t.Context(), o)
 		if err != nil || sb.State != client.Running {
 			t.Fatalf("create: %+v, %v", sb, err)
 		}
@@ -29,7 +29,7 @@ func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 	}
 	marked := func(id string) {
 		t.Helper()
-		res, err := s.Exec(t.Context(), id, client.Command{Shell: "cat /marker; wc -c /data", User: "root"})
+		res, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Shell: "cat /marker; wc -c /data", User: "root"})
 		if err != nil || !strings.HasPrefix(string(res.Stdout), "kept\n8388608 ") {
 			t.Errorf("files of sandbox %s: %+v, %v", id, res, err)
 		}
@@ -37,13 +37,13 @@ func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 	ids := make([]string, 2)
 	for i := range ids {
 		ids[i] = create(client.CreateOptions{Image: "modbox/base"})
-		res, err := s.Exec(t.Context(), ids[i], client.Command{Shell: "echo kept > /marker; head -c 8M /dev/urandom > /data", User: "root"})
+		res, err := s.Sandboxes.Exec(t.Context(), ids[i], client.Command{Shell: "echo kept > /marker; head -c 8M /dev/urandom > /data", User: "root"})
 		if err != nil || res.ExitCode != 0 {
 			t.Fatalf("write: %+v, %v", res, err)
 		}
 	}
 	for range rounds {
-		if _, err := s.Pause(t.Context(), ids[1]); err != nil {
+		if _, err := s.Sandboxes.Pause(t.Context(), ids[1]); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -51,7 +51,7 @@ func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 		for _, id := range ids {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = s.CreateSnapshot(ctx, id, client.SnapshotOptions{Name: "s"}) // the server is killed under it
+					_, _ = s.Snapshots.Create(ctx, id, client.SnapshotOptions{Name: "s"}) // the server is killed under it
 				}
 			})
 		}
@@ -64,14 +64,14 @@ func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 		for _, id := range ids {
 			marked(id)
 		}
-		page, err := s.Snapshots(client.SnapshotFilter{}).Page(t.Context(), client.PageOptions{})
+		page, err := s.Snapshots.List(client.SnapshotFilter{}).Page(t.Context(), client.PageOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(page.Items) > 0 {
 			child := create(client.CreateOptions{Snapshot: page.Items[0].ID})
 			marked(child)
-			if _, err := s.Delete(t.Context(), child); err != nil {
+			if _, err := s.Sandboxes.Delete(t.Context(), child); err != nil {
 				t.Error(err)
 			}
 		}
@@ -81,7 +81,7 @@ func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 	}
 	// However few came to be above: after all that one can be taken of each.
 	for _, id := range ids {
-		sn, err := s.CreateSnapshot(t.Context(), id, client.SnapshotOptions{Name: "last"})
+		sn, err := s.Snapshots.Create(t.Context(), id, client.SnapshotOptions{Name: "last"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,20 +28,20 @@ func churn(ctx context.Context, s *client.Client, id string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		switch n % 5 {
 		case 0, 2:
-			_, _ = s.Pause(ctx, id)
+			_, _ = s.Sandboxes.Pause(ctx, id)
 		case 1:
-			_, _ = s.Resume(ctx, id)
+			_, _ = s.Sandboxes.Resume(ctx, id, client.ResumeOptions{})
 		case 3:
 			name := fmt.Sprint("c", rand.Uint32())
-			if _, err := s.CreateCheckpoint(ctx, id, name); err == nil {
-				_, _ = s.RestoreCheckpoint(ctx, id, name)
-				_ = s.DeleteCheckpoint(ctx, id, name)
+			if _, err := s.Sandboxes.Checkpoints.Create(ctx, id, name); err == nil {
+				_, _ = s.Sandboxes.Checkpoints.Restore(ctx, id, name)
+				_ = s.Sandboxes.Checkpoints.Delete(ctx, id, name)
 			}
 		case 4:
-			children, _ := s.Fork(ctx, id, client.ForkOptions{Count: 2, TTL: 10 * time.Minute})
+			children, _ := s.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: 2, TTL: 10 * time.Minute})
 			for _, child := range children {
 				if child.Sandbox != nil {
-					_, _ = s.Delete(ctx, child.Sandbox.ID)
+					_, _ = s.Sandboxes.Delete(ctx, child.Sandbox.ID)
 				}
 			}
 		}
@@ -51,9 +51,9 @@ func churn(ctx context.Context, s *client.Client, id string) {
 // count returns what the counter of a sandbox has come to, resuming it when it is paused.
 func count(t *testing.T, s *testserver.Server, id string) string {
 	t.Helper()
-	res, err := s.Exec(t.Context(), id, client.Command{Argv: []string{"cat", "/marker", "/tmp/count"}, User: "root"})
+	res, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"cat", "/marker", "/tmp/count"}, User: "root"})
 	if err != nil || res.ExitCode != 0 {
-		sb, _ := s.Get(t.Context(), id)
+		sb, _ := s.Sandboxes.Get(t.Context(), id)
 		t.Fatalf("sandbox %s: cat = %+v, %v; sandbox %+v", id, res, err, sb)
 	}
 	marker, n, _ := strings.Cut(string(res.Stdout), "\n")
@@ -71,14 +71,14 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 	const rounds, boxes = 6, 3
 	ids := make([]string, boxes)
 	for i := range ids {
-		sb, err := s.Create(t.Context(), client.CreateOptions{
+		sb, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{
 			Image: "modbox/base", WaitUpTo: 5 * time.Minute, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids[i] = sb.ID
-		res, err := s.Exec(t.Context(), sb.ID, client.Command{
+		res, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{
 			User: "root", Shell: "echo kept > /marker; (setsid sh -c '" + counter + "' </dev/null >/dev/null 2>&1 &); until [ -s /tmp/count ]; do sleep 0.01; done",
 		})
 		if err != nil || res.ExitCode != 0 {
@@ -108,12 +108,12 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 		}
 	}
 	wantNothingQuarantined(t, s)
-	page, err := s.List(client.ListOptions{}).Page(t.Context(), client.PageOptions{})
+	page, err := s.Sandboxes.List(client.ListOptions{}).Page(t.Context(), client.PageOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, sb := range page.Items {
-		if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 			t.Errorf("delete %s: %v", sb.ID, err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 func TestKillInTheMiddleOfStartsFromFiles(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}})
-	res, err := s.Exec(t.Context(), sb.ID, client.Command{User: "root", Shell: "mkdir /kept && head -c 1000000 /dev/urandom > /kept/data && cd /kept && sha256sum data > sum"})
+	res, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{User: "root", Shell: "mkdir /kept && head -c 1000000 /dev/urandom > /kept/data && cd /kept && sha256sum data > sum"})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("write files: %+v, %v", res, err)
 	}
@@ -150,9 +150,9 @@ func TestKillInTheMiddleOfStartsFromFiles(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = s.Pause(ctx, sb.ID)
-				_, _ = s.ResumeWith(ctx, sb.ID, client.ResumeOptions{Memory: client.MemoryDiscard})
-				_ = s.UploadArchive(ctx, sb.ID, "/tmp/in", bytes.NewReader(archive), client.UploadArchiveOptions{})
+				_, _ = s.Sandboxes.Pause(ctx, sb.ID)
+				_, _ = s.Sandboxes.Resume(ctx, sb.ID, client.ResumeOptions{Memory: client.MemoryDiscard})
+				_ = s.Sandboxes.Files.UploadArchive(ctx, sb.ID, "/tmp/in", bytes.NewReader(archive), client.UploadArchiveOptions{})
 			}
 		})
 		// The moment is random on purpose: between any two steps of any of the calls.
@@ -161,9 +161,9 @@ func TestKillInTheMiddleOfStartsFromFiles(t *testing.T) {
 		cancel()
 		wg.Wait()
 		s.Launch()
-		res, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "cd /kept && sha256sum -c sum"})
+		res, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "cd /kept && sha256sum -c sum"})
 		if err != nil || res.ExitCode != 0 {
-			now, _ := s.Get(t.Context(), sb.ID)
+			now, _ := s.Sandboxes.Get(t.Context(), sb.ID)
 			t.Fatalf("round %d: files after the restart: %+v, %v; sandbox %+v", round, res, err, now)
 		}
 	}
@@ -196,13 +196,13 @@ func TestRestartOfTheHost(t *testing.T) {
 	s := testserver.StartSmall(t)
 	paused := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	running := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
-	res, err := s.Exec(t.Context(), paused.ID, client.Command{
+	res, err := s.Sandboxes.Exec(t.Context(), paused.ID, client.Command{
 		User: "root", Shell: "echo kept > /marker; (setsid sh -c '" + counter + "' </dev/null >/dev/null 2>&1 &); until [ -s /tmp/count ]; do sleep 0.01; done",
 	})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("start the counter: %+v, %v", res, err)
 	}
-	if _, err := s.Pause(t.Context(), paused.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), paused.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.Kill()
@@ -211,7 +211,7 @@ func TestRestartOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Launch()
-	got, err := s.Wait(t.Context(), running.ID, client.Failed)
+	got, err := s.Sandboxes.Wait(t.Context(), running.ID, client.Failed)
 	if err != nil || got.Cause == nil || got.Cause.Code != "host_restart" {
 		t.Errorf("the one that ran: %+v, %v, want the cause host_restart", got, err)
 	}
@@ -221,7 +221,7 @@ func TestRestartOfTheHost(t *testing.T) {
 			t.Fatal("the process in the paused sandbox does not go on")
 		}
 	}
-	if now, err := s.Get(t.Context(), paused.ID); err != nil || now.MemoryLostReason != "" {
+	if now, err := s.Sandboxes.Get(t.Context(), paused.ID); err != nil || now.MemoryLostReason != "" {
 		t.Errorf("the paused one: %+v, %v", now, err)
 	}
 }

@@ -19,21 +19,21 @@ func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
 	small := client.CreateOptions{
 		Image: "modbox/base", WaitUpTo: 5 * time.Minute, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
 	}
-	kept, err := s.Create(t.Context(), small)
+	kept, err := s.Sandboxes.Create(t.Context(), small)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Bash(kept.ID, "echo kept >/tmp/marker", time.Minute)
 	images := names(t, s, "images/images")
 	for round := range 4 {
-		ws, err := s.CreateWorkspace(t.Context(), client.WorkspaceOptions{Name: "doomed"})
+		ws, err := s.Workspaces.Create(t.Context(), client.WorkspaceOptions{Name: "doomed"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		member := memberOf(t, s, ws.ID)
 		var ids []string
 		for i := range 3 {
-			sb, err := member.Create(t.Context(), small)
+			sb, err := member.Sandboxes.Create(t.Context(), small)
 			if err != nil || sb.State != client.Running {
 				t.Fatalf("create: %+v, %v", sb, err)
 			}
@@ -41,24 +41,24 @@ func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
 			if i == 0 {
 				continue
 			}
-			if _, err := member.CreateCheckpoint(t.Context(), sb.ID, ""); err != nil {
+			if _, err := member.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := member.CreateSnapshot(t.Context(), ids[0], client.SnapshotOptions{Name: "s", Public: true}); err != nil {
+		if _, err := member.Snapshots.Create(t.Context(), ids[0], client.SnapshotOptions{Name: "s", Public: true}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := member.Pause(t.Context(), ids[2]); err != nil {
+		if _, err := member.Sandboxes.Pause(t.Context(), ids[2]); err != nil {
 			t.Fatal(err)
 		}
-		if err := member.DeleteWorkspace(t.Context(), ws.ID); err != nil {
+		if err := member.Workspaces.Delete(t.Context(), ws.ID); err != nil {
 			t.Fatal(err)
 		}
 		// The moment is random on purpose: between any two steps.
 		<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond)
 		s.Kill()
 		s.Launch()
-		if _, err := memberOf(t, s, ws.ID).List(client.ListOptions{}).Page(t.Context(), client.PageOptions{}); err == nil {
+		if _, err := memberOf(t, s, ws.ID).Sandboxes.List(client.ListOptions{}).Page(t.Context(), client.PageOptions{}); err == nil {
 			t.Errorf("round %d: the workspace can still be used", round)
 		}
 		for _, id := range ids {
@@ -68,7 +68,7 @@ func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
 			until(t, "what was saved of sandbox "+id+" to be removed", func() bool { return len(names(t, s, "checkpoints/"+id)) == 0 })
 		}
 		until(t, "its snapshot to be deleted", func() bool {
-			page, err := s.Snapshots(client.SnapshotFilter{Public: true}).Page(t.Context(), client.PageOptions{})
+			page, err := s.Snapshots.List(client.SnapshotFilter{Public: true}).Page(t.Context(), client.PageOptions{})
 			return err == nil && len(page.Items) == 0
 		})
 		if res := s.Bash(kept.ID, "cat /tmp/marker", time.Minute); string(res.Stdout) != "kept\n" {

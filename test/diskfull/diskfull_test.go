@@ -37,7 +37,7 @@ const password = "a-long-passw0rd"
 // newTenant makes a user; its workspace comes with it.
 func newTenant(t testing.TB, s *testserver.Server, name string) *tenant {
 	t.Helper()
-	if _, err := s.CreateUser(t.Context(), client.UserOptions{Name: name, Password: password}); err != nil {
+	if _, err := s.Users.Create(t.Context(), client.UserOptions{Name: name, Password: password}); err != nil {
 		t.Fatal(err)
 	}
 	v := &tenant{t: t, name: name}
@@ -48,7 +48,7 @@ func newTenant(t testing.TB, s *testserver.Server, name string) *tenant {
 // signIn signs in, and uses the new session from then on.
 func (v *tenant) signIn(s *testserver.Server) {
 	v.t.Helper()
-	session, err := s.Login(v.t.Context(), v.name, password)
+	session, err := s.Account.Login(v.t.Context(), v.name, password)
 	if err == nil {
 		v.Client, err = client.New(s.URL, session.AccessToken, client.WithAttempts(1))
 	}
@@ -60,7 +60,7 @@ func (v *tenant) signIn(s *testserver.Server) {
 func (v *tenant) create(o client.CreateOptions) *client.Sandbox {
 	v.t.Helper()
 	o.Image, o.WaitUpTo = "modbox/base", timeLimit
-	sb, err := v.Create(v.t.Context(), o)
+	sb, err := v.Sandboxes.Create(v.t.Context(), o)
 	if err != nil || sb.State != client.Running {
 		v.t.Fatalf("create: %+v, %v", sb, err)
 	}
@@ -92,19 +92,19 @@ func (c *tally) try(what string, do func() error) {
 // destroys a sandbox.
 func (c *tally) use(ctx context.Context, s *testserver.Server, v *tenant, sb string, doomed ...string) {
 	c.try("exec", func() error {
-		res, err := v.Exec(ctx, sb, client.Command{Argv: []string{"cat", "/dev/shm/marker"}})
+		res, err := v.Sandboxes.Exec(ctx, sb, client.Command{Argv: []string{"cat", "/dev/shm/marker"}})
 		if err == nil && string(res.Stdout) != "mine\n" {
 			err = errors.New("it printed " + string(res.Stdout))
 		}
 		return err
 	})
 	c.try("sign in", func() error {
-		_, err := s.Login(ctx, v.name, password)
+		_, err := s.Account.Login(ctx, v.name, password)
 		return err
 	})
 	for _, id := range doomed {
 		c.try("destroy", func() error {
-			_, err := v.Delete(ctx, id)
+			_, err := v.Sandboxes.Delete(ctx, id)
 			return err
 		})
 	}
@@ -143,7 +143,7 @@ func TestSandboxesThatFillTheDisk(t *testing.T) {
 	}
 	free := fs.Free()
 	for _, id := range attackers {
-		if _, err := hostile.StartExecution(t.Context(), id, client.Command{Shell: fillDisk, User: "root"}, client.ExecutionOptions{}); err != nil {
+		if _, err := hostile.Executions.Start(t.Context(), id, client.Command{Shell: fillDisk, User: "root"}, client.ExecutionOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,21 +159,21 @@ func TestSandboxesThatFillTheDisk(t *testing.T) {
 		}
 		c.use(ctx, s, quiet, bystander.ID, gone...)
 	}
-	if got, err := quiet.Wait(ctx, mortal.ID, client.Destroyed); err != nil || got.Cause == nil || got.Cause.Code != "ttl" {
+	if got, err := quiet.Sandboxes.Wait(ctx, mortal.ID, client.Destroyed); err != nil || got.Cause == nil || got.Cause.Code != "ttl" {
 		t.Errorf("the sandbox with a ttl: %+v, %v", got, err)
 	}
 	for _, sb := range ended(t, hostile, attackers) {
 		if sb.Cause == nil || sb.Cause.Code != "disk_full" || sb.Cause.Message == "" {
 			t.Errorf("a sandbox that filled the disk ended with %+v, want cause disk_full", sb.Cause)
 		}
-		events, err := hostile.Events(sb.ID, client.EventsOptions{}).Collect(ctx)
+		events, err := hostile.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(ctx)
 		if err != nil || !slices.ContainsFunc(events, func(e client.Event) bool { return e.Data["cause"] == "disk_full" }) {
 			t.Errorf("its events: %+v, %v", events, err)
 		}
 		t.Logf("ended: %s", sb.Cause.Message)
 	}
 	for _, id := range attackers {
-		c.try("destroy", func() error { _, err := hostile.Delete(ctx, id); return err })
+		c.try("destroy", func() error { _, err := hostile.Sandboxes.Delete(ctx, id); return err })
 	}
 	c.use(ctx, s, quiet, bystander.ID)
 	c.report(t)
@@ -205,7 +205,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 	for i := range 3 {
 		c.use(ctx, s, quiet, bystander.ID, doomed[i])
 	}
-	if _, err := quiet.Create(ctx, client.CreateOptions{Image: "modbox/base", Resources: small}); !client.IsCode(err, client.Unavailable) {
+	if _, err := quiet.Sandboxes.Create(ctx, client.CreateOptions{Image: "modbox/base", Resources: small}); !client.IsCode(err, client.Unavailable) {
 		t.Errorf("create on a full disk: %v, want code unavailable", err)
 	}
 	s.Kill()
@@ -216,7 +216,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 	for i := range 2 {
 		c.use(ctx, s, quiet, bystander.ID, doomed[3+i])
 	}
-	if got, err := quiet.Wait(ctx, mortal.ID, client.Destroyed); err != nil || got.Cause == nil || got.Cause.Code != "ttl" {
+	if got, err := quiet.Sandboxes.Wait(ctx, mortal.ID, client.Destroyed); err != nil || got.Cause == nil || got.Cause.Code != "ttl" {
 		t.Errorf("the sandbox with a ttl: %+v, %v", got, err)
 	}
 	s.Stop() // which gives back the space of the log
@@ -293,7 +293,7 @@ func TestDestroyWithoutAnySpace(t *testing.T) {
 	s := testserver.StartIn(t, fs.Dir, "--disk-evict-below", "0", "--disk-ballast", "0") // it would take long to use them up
 	quiet := newTenant(t, s, "quiet")
 	sb := quiet.create(client.CreateOptions{})
-	if res, err := quiet.Exec(t.Context(), sb.ID, client.Command{Shell: "dd if=/dev/urandom of=/var/tmp/f bs=1M count=200", User: "root"}); err != nil || res.ExitCode != 0 {
+	if res, err := quiet.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "dd if=/dev/urandom of=/var/tmp/f bs=1M count=200", User: "root"}); err != nil || res.ExitCode != 0 {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	const most = 5000
@@ -302,9 +302,9 @@ func TestDestroyWithoutAnySpace(t *testing.T) {
 		if i%100 == 0 {
 			fs.Fill("f"+strconv.Itoa(i), 0)
 		}
-		made, err := quiet.CreateToken(t.Context(), "full", client.TokenOptions{})
+		made, err := quiet.Tokens.Create(t.Context(), "full", client.TokenOptions{})
 		if err == nil {
-			err = quiet.RevokeToken(t.Context(), made.ID)
+			err = quiet.Tokens.Revoke(t.Context(), made.ID)
 		}
 		if refused = client.IsCode(err, client.Unavailable); err != nil && !refused {
 			t.Fatal(err)
@@ -313,7 +313,7 @@ func TestDestroyWithoutAnySpace(t *testing.T) {
 	if !refused {
 		t.Fatalf("the server still has space after %d tokens on a full disk", most)
 	}
-	if got, err := quiet.Delete(t.Context(), sb.ID); err != nil || got.State != client.Destroyed {
+	if got, err := quiet.Sandboxes.Delete(t.Context(), sb.ID); err != nil || got.State != client.Destroyed {
 		t.Errorf("destroy: %+v, %v", got, err)
 	}
 	quiet.signIn(s)
@@ -349,7 +349,7 @@ func TestDiskWithoutInodes(t *testing.T) {
 	var c tally
 	c.use(t.Context(), s, quiet, bystander.ID, doomed)
 	c.report(t)
-	if _, err := quiet.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Resources: small}); !client.IsCode(err, client.Unavailable) {
+	if _, err := quiet.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Resources: small}); !client.IsCode(err, client.Unavailable) {
 		t.Errorf("create without inodes: %v, want code unavailable", err)
 	}
 	if err := os.RemoveAll(files); err != nil {
@@ -361,7 +361,7 @@ func TestDiskWithoutInodes(t *testing.T) {
 // mark writes what [tally.use] reads.
 func mark(t *testing.T, v *tenant, id string) {
 	t.Helper()
-	if res, err := v.Exec(t.Context(), id, client.Command{Shell: "echo mine >/dev/shm/marker"}); err != nil || res.ExitCode != 0 {
+	if res, err := v.Sandboxes.Exec(t.Context(), id, client.Command{Shell: "echo mine >/dev/shm/marker"}); err != nil || res.ExitCode != 0 {
 		t.Fatalf("%+v, %v", res, err)
 	}
 }
@@ -370,7 +370,7 @@ func mark(t *testing.T, v *tenant, id string) {
 func ended(t *testing.T, v *tenant, ids []string) (list []client.Sandbox) {
 	t.Helper()
 	for _, id := range ids {
-		sb, err := v.Get(t.Context(), id)
+		sb, err := v.Sandboxes.Get(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}

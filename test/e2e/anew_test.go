@@ -57,16 +57,16 @@ head -c 5000000 /dev/urandom > work/big && (cd work && sha256sum big > sum) && c
 	if res.ExitCode != 0 {
 		t.Fatalf("write files: %+v", res)
 	}
-	root, err := s.Exec(t.Context(), sb.ID, client.Command{User: "root", Shell: "rm /etc/motd /etc/issue; echo mine >> /etc/hosts.allow; rm -rf /usr/share/doc && mkdir /usr/share/doc && touch /usr/share/doc/only"})
+	root, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{User: "root", Shell: "rm /etc/motd /etc/issue; echo mine >> /etc/hosts.allow; rm -rf /usr/share/doc && mkdir /usr/share/doc && touch /usr/share/doc/only"})
 	if err != nil || root.ExitCode != 0 {
 		t.Fatalf("change files of the image: %+v, %v", root, err)
 	}
-	job, err := s.StartExecution(t.Context(), sb.ID, client.Command{Argv: []string{"sleep", "1000"}}, client.ExecutionOptions{})
+	job, err := s.Executions.Start(t.Context(), sb.ID, client.Command{Argv: []string{"sleep", "1000"}}, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 2 {
-		if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 			t.Fatal(err)
 		}
 		otherBuild(t, s, sb.ID)
@@ -74,7 +74,7 @@ head -c 5000000 /dev/urandom > work/big && (cd work && sha256sum big > sum) && c
 			s.Kill() // the server that comes is another build
 			s.Launch()
 		}
-		if _, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "v0.0.1") {
+		if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "v0.0.1") {
 			t.Errorf("resume that requires the memory = %v, want unsupported with the reason", err)
 		}
 		res := s.Bash(sb.ID, `cd ~/work && cat link/file && stat -c '%h' hard && stat -c '%a' deep && sha256sum -c sum && cat /etc/hosts.allow | tail -n 1
@@ -82,23 +82,23 @@ ls /etc/motd /etc/issue 2>/dev/null; ls /usr/share/doc; echo $ROLE; ls /tmp/scra
 		if got, want := string(res.Stdout), "data\n2\n751\nbig: OK\nmine\nonly\nworker\n"; got != want {
 			t.Errorf("after the resume: %q (%s), want %q", got, res.Stderr, want)
 		}
-		now, err := s.Get(t.Context(), sb.ID)
+		now, err := s.Sandboxes.Get(t.Context(), sb.ID)
 		if err != nil || now.State != client.Running || !strings.Contains(now.MemoryLostReason, "v0.0.1") || path.Base(now.URL) != path.Base(sb.URL) {
 			t.Errorf("after the resume: %+v, %v", now, err)
 		}
 	}
-	events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
+	events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil || !slices.ContainsFunc(events, func(e client.Event) bool { return e.Type == "resumed_from_files" }) {
 		t.Errorf("events: %+v, %v", events, err)
 	}
-	if e, err := s.Execution(t.Context(), job.ID, time.Minute); err != nil || e.State != client.ExecutionFailed || e.ExitCode != nil {
+	if e, err := s.Executions.Get(t.Context(), job.ID, time.Minute); err != nil || e.State != client.ExecutionFailed || e.ExitCode != nil {
 		t.Errorf("the execution whose process was lost: %+v, %v", e, err)
 	}
 	// And what is saved from now on has its memory.
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLostReason != "" {
+	if now, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLostReason != "" {
 		t.Errorf("resume with memory = %+v, %v", now, err)
 	}
 }

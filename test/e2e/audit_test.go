@@ -16,7 +16,7 @@ import (
 // trail returns the records about a sandbox, the oldest first.
 func trail(t *testing.T, s *testserver.Server, sandbox string) []client.AuditRecord {
 	t.Helper()
-	page, err := s.Audit(client.AuditOptions{Object: sandbox, Ascending: true}).Page(t.Context(), client.PageOptions{Limit: 1000})
+	page, err := s.Audit.List(client.AuditOptions{Object: sandbox, Ascending: true}).Page(t.Context(), client.PageOptions{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,13 +35,13 @@ func TestCommandsAreRecorded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	secret := client.Command{Argv: []string{"sh", "-c", "exit 3 # by-exec of-the-sandbox of-the-request " + s.Token}, Env: map[string]string{"X": "of-the-request"}}
-	if r, err := s.Exec(ctx, sb.ID, secret); err != nil || r.ExitCode != 3 {
+	if r, err := s.Sandboxes.Exec(ctx, sb.ID, secret); err != nil || r.ExitCode != 3 {
 		t.Fatalf("Exec = %+v, %v", r, err)
 	}
-	if _, err := s.Exec(ctx, sb.ID, client.Command{Argv: []string{"/by-exec-not-there"}}); err == nil {
+	if _, err := s.Sandboxes.Exec(ctx, sb.ID, client.Command{Argv: []string{"/by-exec-not-there"}}); err == nil {
 		t.Error("a program that is not there was run")
 	}
-	stream, err := s.Stream(ctx, sb.ID, client.Command{Argv: []string{"echo", "by-stream"}})
+	stream, err := s.Sandboxes.ExecStream(ctx, sb.ID, client.Command{Argv: []string{"echo", "by-stream"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestCommandsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	stream.Close()
-	session, err := s.Attach(ctx, sb.ID, client.Command{Argv: []string{"echo", "by-attach"}}, client.AttachOptions{})
+	session, err := s.Sandboxes.Attach(ctx, sb.ID, client.Command{Argv: []string{"echo", "by-attach"}}, client.AttachOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestCommandsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	session.Close()
-	if _, err := s.StartExecution(ctx, sb.ID, client.Command{Argv: []string{"echo", "in-background"}}, client.ExecutionOptions{}); err != nil {
+	if _, err := s.Executions.Start(ctx, sb.ID, client.Command{Argv: []string{"echo", "in-background"}}, client.ExecutionOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	plane := func(key, path, body string) int {
@@ -83,7 +83,7 @@ func TestCommandsAreRecorded(t *testing.T) {
 	if got := plane("of-its-url-0", "/execute", `{"language": "bash", "code": "echo by-code\n`+large+`"}`); got != 200 {
 		t.Errorf("execute by URL: %d", got)
 	}
-	if _, err := s.WriteFile(ctx, sb.ID, "/tmp/by-file", strings.NewReader("the-content"), client.WriteOptions{}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(ctx, sb.ID, "/tmp/by-file", strings.NewReader("the-content"), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -151,7 +151,7 @@ func TestAuditSurvivesAKill(t *testing.T) {
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	gone := make(chan error, 1)
 	go func() {
-		_, err := s.Exec(context.WithoutCancel(t.Context()), sb.ID, client.Command{Argv: []string{"sleep", "600"}})
+		_, err := s.Sandboxes.Exec(context.WithoutCancel(t.Context()), sb.ID, client.Command{Argv: []string{"sleep", "600"}})
 		gone <- err
 	}()
 	deadline := time.Now().Add(5 * time.Minute)
@@ -166,15 +166,15 @@ func TestAuditSurvivesAKill(t *testing.T) {
 		t.Error("the command ended well although the server was killed")
 	}
 	s.Launch()
-	if _, err := s.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}}); err != nil {
+	if _, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}}); err != nil {
 		t.Fatal(err)
 	}
 	list := trail(t, s, sb.ID)
 	if !slices.ContainsFunc(list, func(r client.AuditRecord) bool { return slices.Equal(r.Command, []string{"sleep", "600"}) }) {
 		t.Errorf("the command before the kill is gone: %+v", list)
 	}
-	report, err := s.VerifyAudit(t.Context())
+	report, err := s.Audit.Verify(t.Context())
 	if err != nil || !report.OK || report.Records < 3 {
-		t.Errorf("VerifyAudit = %+v, %v", report, err)
+		t.Errorf("Verify = %+v, %v", report, err)
 	}
 }

@@ -43,32 +43,32 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 	reg.on(basicAuth)
 	s := testserver.StartSmall(t)
 	mustRun(t, s, registryPassword+"\n", "registry", "add", reg.host, "--username", "ann", "--password-stdin")
-	token, err := s.CreateToken(t.Context(), "kept", client.TokenOptions{})
+	token, err := s.Tokens.Create(t.Context(), "kept", client.TokenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	seven := int64(7)
-	ws, err := s.Workspaces().Collect(t.Context())
+	ws, err := s.Workspaces.List().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Sandboxes: &seven}); err != nil {
+	if _, err := s.Workspaces.SetQuota(t.Context(), ws[0].ID, client.Quota{Sandboxes: &seven}); err != nil {
 		t.Fatal(err)
 	}
 	first := s.Token
 	sb := s.MustCreate(client.CreateOptions{Name: "paused", Image: "modbox/base"})
 	s.Bash(sb.ID, `echo file > ~/file; echo saved > ~/snapshotted`, time.Minute)
-	job, err := s.StartExecution(t.Context(), sb.ID, client.Command{Shell: "sleep 100000"}, client.ExecutionOptions{})
+	job, err := s.Executions.Start(t.Context(), sb.ID, client.Command{Shell: "sleep 100000"}, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "snap"}); err != nil {
+	if _, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "snap"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "cp"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "cp"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	running := s.MustCreate(client.CreateOptions{Name: "running", Image: "modbox/base"})
@@ -82,7 +82,7 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 	if _, errOut, code := run(t, s, "", "restore", file, "--force", "--state-dir", s.StateDir); code == 0 || !strings.Contains(errOut, "another server") {
 		t.Errorf("restore below a running server = %q, %d, want a refusal", errOut, code)
 	}
-	if _, err := s.Delete(t.Context(), running.ID); err != nil {
+	if _, err := s.Sandboxes.Delete(t.Context(), running.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.Stop()
@@ -101,29 +101,29 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Get(t.Context(), "paused"); err != nil || got.ID != sb.ID || got.State != client.Paused {
+	if got, err := c.Sandboxes.Get(t.Context(), "paused"); err != nil || got.ID != sb.ID || got.State != client.Paused {
 		t.Errorf("with the token made before: %+v, %v", got, err)
 	}
-	if got, err := s.Get(t.Context(), running.ID); err != nil || got.Cause == nil || got.Cause.Code != "host_restart" {
+	if got, err := s.Sandboxes.Get(t.Context(), running.ID); err != nil || got.Cause == nil || got.Cause.Code != "host_restart" {
 		t.Errorf("what was running: %+v, %v, want it ended by host_restart", got, err)
 	}
-	if q, err := s.Quota(t.Context(), ws[0].ID); err != nil || q.Set.Sandboxes == nil || *q.Set.Sandboxes != 7 {
+	if q, err := s.Workspaces.Quota(t.Context(), ws[0].ID); err != nil || q.Set.Sandboxes == nil || *q.Set.Sandboxes != 7 {
 		t.Errorf("quota: %+v, %v", q, err)
 	}
-	if now, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLostReason != "" {
+	if now, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLostReason != "" {
 		t.Fatalf("resume: %+v, %v", now, err)
 	}
 	if res := s.Bash(sb.ID, `cat ~/file`, time.Minute); string(res.Stdout) != "file\n" {
 		t.Errorf("in the resumed sandbox: %+v", res)
 	}
-	if e, err := s.Execution(t.Context(), job.ID, 0); err != nil || e.State != client.ExecutionRunning {
+	if e, err := s.Executions.Get(t.Context(), job.ID, 0); err != nil || e.State != client.ExecutionRunning {
 		t.Errorf("the execution in the resumed sandbox: %+v, %v, want it running", e, err)
 	}
 	child := s.MustCreate(client.CreateOptions{Snapshot: "snap"})
 	if res := s.Bash(child.ID, `cat ~/snapshotted`, time.Minute); string(res.Stdout) != "saved\n" {
 		t.Errorf("in a sandbox of the snapshot: %+v", res)
 	}
-	if _, err := s.RestoreCheckpoint(t.Context(), sb.ID, "cp"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, "cp"); err != nil {
 		t.Errorf("going back to the checkpoint: %v", err)
 	}
 	if out, errOut, code := run(t, s, "", "run", ref, "--", "cat", "/srv/version"); out != "one" || code != 0 {
@@ -135,10 +135,10 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 func TestRestoreWithoutCheckpointsSaysSo(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
-	if _, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "snap"}); err != nil {
+	if _, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "snap"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "backup.tar.zst")
@@ -147,15 +147,15 @@ func TestRestoreWithoutCheckpointsSaysSo(t *testing.T) {
 	s.StateDir, s.RunDir = t.TempDir(), shortDir(t)
 	mustRun(t, s, "", "restore", file, "--state-dir", s.StateDir)
 	s.Launch()
-	if _, err := s.Resume(t.Context(), sb.ID); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "no complete checkpoint") {
+	if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{}); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "no complete checkpoint") {
 		t.Errorf("resume of what was not in the backup = %v, want unsupported with the reason", err)
 	}
-	if _, err := s.Create(t.Context(), client.CreateOptions{Snapshot: "snap"}); err == nil {
+	if _, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: "snap"}); err == nil {
 		t.Error("a sandbox was made of a snapshot that was not in the backup")
 	} else {
 		t.Logf("a sandbox of a snapshot that was not in the backup: %v", err)
 	}
-	if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Error(err)
 	}
 }

@@ -87,7 +87,7 @@ func testCatalogueOfPrivateImages(t *testing.T, reg *imageRegistry, ref string) 
 	must("", "catalogue", "update", "agent", "--disable")
 	fails("disabled", "", "create")
 
-	if _, err := s.Client.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Client.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	must("", "catalogue", "rm", "agent")
@@ -107,7 +107,7 @@ func TestPullIsTold(t *testing.T) {
 	ref := reg.push(t, "team/app:v1", "one")
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: ref})
-	events, err := s.Client.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
+	events, err := s.Client.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,12 +131,12 @@ func TestReadinessPortOfTheCatalogue(t *testing.T) {
 	})
 	s := testserver.Start(t)
 	name, port := "server", int64(3000)
-	img, err := s.Client.CreateSandboxImage(t.Context(), client.SandboxImageFields{Name: &name, Image: &ref, ReadinessPort: &port})
+	img, err := s.Client.SandboxImages.Create(t.Context(), client.SandboxImageFields{Name: &name, Image: &ref, ReadinessPort: &port})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sb := s.MustCreate(client.CreateOptions{ImageID: img.ID})
-	res, err := s.Client.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"cat", "/srv/index.html"}})
+	res, err := s.Client.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"cat", "/srv/index.html"}})
 	if err != nil || string(res.Stdout) != "up\n" || sb.ReadinessPort != 3000 {
 		t.Errorf("a sandbox that counts as running has %+v, %v, port %d", res, err, sb.ReadinessPort)
 	}

@@ -116,7 +116,7 @@ func TestCommands(t *testing.T) {
 	must("", "cp", dir, "box:work")
 	must("ran", "exec", "box", "sh", "-c", "./run.sh && cmp run.sh work/tree/sub/run.sh")
 	must("ran", "cp", "box:work/tree/sub/run.sh", "-")
-	if info, err := s.Stat(t.Context(), "box", "work/../run.sh"); err != nil || info.Path != "/workspace/run.sh" {
+	if info, err := s.Sandboxes.Files.Stat(t.Context(), "box", "work/../run.sh"); err != nil || info.Path != "/workspace/run.sh" {
 		t.Errorf("Stat of a relative path = %+v, %v", info, err)
 	}
 	token := strings.TrimSpace(must("mbx_", "token", "create", "second"))

@@ -12,14 +12,25 @@ import (
 
 // cells runs code in a sandbox.
 type cells struct {
-	t *testing.T
-	*client.Interpreter
+	t      *testing.T
+	client *client.Client
+	id     string
 }
+
+func (c cells) runCode(ctx context.Context, code string, o client.CodeOptions) (*client.CodeResult, error) {
+	return c.client.Sandboxes.RunCode(ctx, c.id, code, o)
+}
+
+func (c cells) stream(ctx context.Context, code string, o client.CodeOptions, each func(client.CodeEvent) error) error {
+	return c.client.Sandboxes.RunCodeStream(ctx, c.id, code, o, each)
+}
+
+func (c cells) contexts() *client.List[client.Context] { return c.client.Sandboxes.Contexts.List(c.id) }
 
 // want runs code, and compares its standard output.
 func (c cells) want(language, code, stdout string) {
 	c.t.Helper()
-	res, err := c.Run(c.t.Context(), code, client.CodeOptions{Language: language})
+	res, err := c.runCode(c.t.Context(), code, client.CodeOptions{Language: language})
 	if err != nil {
 		c.t.Fatalf("%s %q: %v", language, code, err)
 	}
@@ -32,17 +43,17 @@ func (c cells) want(language, code, stdout string) {
 func TestContextsKeepTheirState(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
-	in := func(ref string) cells { return cells{t, client.NewInterpreter(s.Client, ref)} }
+	in := func(ref string) cells { return cells{t, s.Client, ref} }
 	c := in(sb.ID)
-	if all, err := c.Contexts(t.Context()); err != nil || len(all) != 0 {
+	if all, err := c.contexts().Collect(t.Context()); err != nil || len(all) != 0 {
 		t.Fatalf("contexts of a new sandbox = %v, %v", all, err)
 	}
 	c.want("bash", "x=1; cd /usr; echo $((x+1))", "2\n")
-	second, err := c.CreateContext(t.Context(), client.ContextOptions{Language: "bash", Cwd: "/tmp", Env: map[string]string{"V": "w"}})
+	second, err := c.client.Sandboxes.Contexts.Create(t.Context(), c.id, client.ContextOptions{Language: "bash", Cwd: "/tmp", Env: map[string]string{"V": "w"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := c.Run(t.Context(), "echo $V ${x-none} $PWD", client.CodeOptions{ContextID: second.ID}); err != nil || res.Stdout != "w none /tmp\n" {
+	if res, err := c.runCode(t.Context(), "echo $V ${x-none} $PWD", client.CodeOptions{ContextID: second.ID}); err != nil || res.Stdout != "w none /tmp\n" {
 		t.Errorf("second context = %+v, %v", res, err)
 	}
 
@@ -54,7 +65,7 @@ func TestContextsKeepTheirState(t *testing.T) {
 	ended, going := make(chan end, 1), make(chan struct{})
 	go func() {
 		res := new(client.CodeResult)
-		err := c.Stream(t.Context(), "echo go; until [ -e /tmp/saved ]; do sleep 0.05; done; echo on", client.CodeOptions{Language: "bash"}, func(ev client.CodeEvent) error {
+		err := c.stream(t.Context(), "echo go; until [ -e /tmp/saved ]; do sleep 0.05; done; echo on", client.CodeOptions{Language: "bash"}, func(ev client.CodeEvent) error {
 			if res.Stdout += ev.Text; ev.Type == "stdout" && res.Stdout == "go\n" {
 				close(going)
 			}
@@ -70,28 +81,28 @@ func TestContextsKeepTheirState(t *testing.T) {
 	case e := <-ended:
 		t.Fatalf("the code ended: %+v, %v", e.res, e.err)
 	}
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "c"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "c"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"touch", "/tmp/saved"}}); err != nil {
+	if _, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"touch", "/tmp/saved"}}); err != nil {
 		t.Fatal(err)
 	}
 	if e := <-ended; e.err != nil || e.res.Stdout != "go\non\n" || e.res.Status != "ok" {
 		t.Errorf("code over a checkpoint = %+v, %v", e.res, e.err)
 	}
 
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	c.want("bash", "x=$((x+1)); echo $x $PWD", "2 /usr\n") // wakes it
-	forks, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{})
+	forks, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{})
 	if err != nil || forks[0].Err != nil {
 		t.Fatal(err, forks)
 	}
 	f := in(forks[0].Sandbox.ID)
 	f.want("bash", "x=$((x+1)); echo $x", "3\n")
 	c.want("bash", "echo $x", "2\n")
-	all, err := f.Contexts(t.Context())
+	all, err := f.contexts().Collect(t.Context())
 	if err != nil || len(all) != 2 || all[1].ID != second.ID {
 		t.Errorf("contexts of the fork = %+v, %v", all, err)
 	}
@@ -101,12 +112,12 @@ func TestContextsKeepTheirState(t *testing.T) {
 func TestCodeIsInterrupted(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
-	c := cells{t, client.NewInterpreter(s.Client, sb.ID)}
+	c := cells{t, s.Client, sb.ID}
 	c.want("bash", "x=5", "")
 	const forever = "echo go; sleep 1000"
 	bash := client.CodeOptions{Language: "bash"}
 	run := func(ctx context.Context, o client.CodeOptions, going func()) (status string, err error) {
-		err = c.Stream(ctx, forever, o, func(ev client.CodeEvent) error {
+		err = c.stream(ctx, forever, o, func(ev client.CodeEvent) error {
 			if ev.Type == "stdout" {
 				going()
 			}
@@ -116,7 +127,7 @@ func TestCodeIsInterrupted(t *testing.T) {
 		return status, err
 	}
 	status, err := run(t.Context(), bash, func() {
-		if err := c.InterruptContext(t.Context(), "bash"); err != nil {
+		if err := c.client.Sandboxes.Contexts.Interrupt(t.Context(), c.id, "bash"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -132,18 +143,18 @@ func TestCodeIsInterrupted(t *testing.T) {
 	}
 	c.want("bash", "echo $x", "5\n") // waits for the end of the code before it
 
-	restarted, err := c.RestartContext(t.Context(), "bash")
+	restarted, err := c.client.Sandboxes.Contexts.Restart(t.Context(), c.id, "bash")
 	if err != nil || restarted.Restarts != 1 {
 		t.Errorf("restart = %+v, %v", restarted, err)
 	}
 	c.want("bash", "echo ${x-none}", "none\n")
-	if err := c.DeleteContext(t.Context(), "bash"); err != nil {
+	if err := c.client.Sandboxes.Contexts.Delete(t.Context(), c.id, "bash"); err != nil {
 		t.Error(err)
 	}
-	if err := c.InterruptContext(t.Context(), "bash"); !client.IsCode(err, client.NotFound) {
+	if err := c.client.Sandboxes.Contexts.Interrupt(t.Context(), c.id, "bash"); !client.IsCode(err, client.NotFound) {
 		t.Errorf("interrupt of a deleted context = %v, want not_found", err)
 	}
-	_, err = c.CreateContext(t.Context(), client.ContextOptions{Language: "r"})
+	_, err = c.client.Sandboxes.Contexts.Create(t.Context(), c.id, client.ContextOptions{Language: "r"})
 	if !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "r-cran-irkernel") {
 		t.Errorf("R = %v, want the packages to install", err)
 	}

@@ -59,7 +59,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 	}
 	ends := make(chan end, 4)
 
-	stream, err := s.Stream(ctx, sb.ID, client.Command{Shell: script})
+	stream, err := s.Sandboxes.ExecStream(ctx, sb.ID, client.Command{Shell: script})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 		ends <- end{"exec", exit, streamed, counted(lines, "\n"), err}
 	}()
 
-	tty, err := s.Attach(ctx, sb.ID, client.Command{Shell: script}, client.AttachOptions{TTY: &client.Size{Rows: 24, Cols: 80}})
+	tty, err := s.Sandboxes.Attach(ctx, sb.ID, client.Command{Shell: script}, client.AttachOptions{TTY: &client.Size{Rows: 24, Cols: 80}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 		ends <- end{"terminal", exit, shown, counted(lines, "\r\n"), err}
 	}()
 
-	cat, err := s.Attach(ctx, sb.ID, client.Command{Shell: "cat; exit 5"}, client.AttachOptions{Stdin: true})
+	cat, err := s.Sandboxes.Attach(ctx, sb.ID, client.Command{Shell: "cat; exit 5"}, client.AttachOptions{Stdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +94,11 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 		ends <- end{"stdin", exit, echoed, typed, err}
 	}()
 
-	e, err := s.StartExecution(ctx, sb.ID, client.Command{Shell: script}, client.ExecutionOptions{})
+	e, err := s.Executions.Start(ctx, sb.ID, client.Command{Shell: script}, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := s.ReadStream(ctx, e.Stdout.StreamID, client.StreamOptions{Follow: true})
+	log, err := s.Streams.Read(ctx, e.Stdout.StreamID, client.StreamOptions{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 	go func() {
 		_, err := io.Copy(followed, log)
 		if err == nil {
-			e, err = s.Execution(ctx, e.ID, 5*time.Minute)
+			e, err = s.Executions.Get(ctx, e.ID, 5*time.Minute)
 		}
 		exit := &client.Exit{}
 		if err == nil && e.ExitCode != nil {
@@ -123,10 +123,10 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 			t.Fatalf("%s: nothing came", what)
 		}
 	}
-	if _, err := s.CreateCheckpoint(ctx, sb.ID, "middle"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(ctx, sb.ID, "middle"); err != nil {
 		t.Fatal(err)
 	}
-	children, err := s.Fork(ctx, sb.ID, client.ForkOptions{Count: 1})
+	children, err := s.Sandboxes.Fork(ctx, sb.ID, client.ForkOptions{Count: 1})
 	if err != nil || children[0].Err != nil {
 		t.Fatal(err, children)
 	}
@@ -145,7 +145,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 func TestPauseEndsCommandsThatSomebodyWaitsFor(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
-	stream, err := s.Stream(t.Context(), sb.ID, client.Command{Shell: "echo up; exec sleep 600"})
+	stream, err := s.Sandboxes.ExecStream(t.Context(), sb.ID, client.Command{Shell: "echo up; exec sleep 600"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestPauseEndsCommandsThatSomebodyWaitsFor(t *testing.T) {
 		ended <- err
 	}()
 	<-out.full
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	var coded *client.Error
@@ -170,11 +170,11 @@ func TestPauseEndsCommandsThatSomebodyWaitsFor(t *testing.T) {
 func TestCommandRightAfterACreate(t *testing.T) {
 	s := testserver.StartSmall(t)
 	for range 3 {
-		sb, err := s.Create(t.Context(), client.CreateOptions{Image: image})
+		sb, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Image: image})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "echo ran"}); err != nil || string(r.Stdout) != "ran\n" {
+		if r, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "echo ran"}); err != nil || string(r.Stdout) != "ran\n" {
 			t.Errorf("a command right after the create = %+v, %v", r, err)
 		}
 	}

@@ -39,71 +39,75 @@ func signedIn(c *client.Client, s *client.SignIn, err error) (any, error) {
 // accountCalls are the calls about accounts, users, registries and the catalogue.
 var accountCalls = map[string]call{
 	"login": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		s, err := c.Login(ctx, a.UserName, a.Password)
+		s, err := c.Account.Login(ctx, a.UserName, a.Password)
 		return signedIn(c, s, err)
 	},
 	"accept_invitation": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		s, err := c.AcceptInvitation(ctx, a.Code, a.Name, a.Password)
+		s, err := c.Account.AcceptInvitation(ctx, a.Code, a.Name, a.Password)
 		return signedIn(c, s, err)
 	},
 	"account.providers": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
-		return c.Providers().Collect(ctx)
+		return c.Account.Providers().Collect(ctx)
 	},
 	"account.logout": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		if a.Everywhere {
-			return nil, c.DeleteSessions(ctx)
+			return nil, c.Account.DeleteSessions(ctx)
 		}
-		return nil, c.Logout(ctx)
+		return nil, c.Account.Logout(ctx)
 	},
 	"account.sessions": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
-		return c.Sessions().Collect(ctx)
+		return c.Account.Sessions().Collect(ctx)
 	},
 	"account.delete_session": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteSession(ctx, a.ID)
+		return nil, c.Account.DeleteSession(ctx, a.ID)
 	},
 	"account.set_password": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.SetPassword(ctx, a.CurrentPassword, a.Password)
+		return nil, c.Account.SetPassword(ctx, a.CurrentPassword, a.Password)
 	},
 	"users.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateUser(ctx, client.UserOptions{Name: a.Name, Email: a.Email})
+		return c.Users.Create(ctx, client.UserOptions{Name: a.Name, Email: a.Email})
 	},
-	"users.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Users().Collect(ctx) },
+	"users.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Users.List().Collect(ctx)
+	},
 	"users.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.UpdateUser(ctx, a.Who, client.UserChange{Disabled: a.Disabled})
+		return c.Users.Update(ctx, a.Who, client.UserChange{Disabled: a.Disabled})
 	},
 	"users.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteUser(ctx, a.Who)
+		return nil, c.Users.Delete(ctx, a.Who)
 	},
 	"users.reset_password": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.ResetPassword(ctx, a.Who)
+		return c.Users.ResetPassword(ctx, a.Who)
 	},
 	"registries.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateRegistry(ctx, a.registry())
+		return c.Registries.Create(ctx, a.registry())
 	},
 	"registries.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
-		return c.Registries().Collect(ctx)
+		return c.Registries.List().Collect(ctx)
 	},
-	"registries.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Registry(ctx, a.ID) },
+	"registries.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Registries.Get(ctx, a.ID)
+	},
 	"registries.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.UpdateRegistry(ctx, a.ID, a.registry())
+		return c.Registries.Update(ctx, a.ID, a.registry())
 	},
 	"registries.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteRegistry(ctx, a.ID)
+		return nil, c.Registries.Delete(ctx, a.ID)
 	},
 	"sandbox_images.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateSandboxImage(ctx, a.sandboxImage())
+		return c.SandboxImages.Create(ctx, a.sandboxImage())
 	},
 	"sandbox_images.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.SandboxImages(a.EnabledOnly).Collect(ctx)
+		return c.SandboxImages.List(a.EnabledOnly).Collect(ctx)
 	},
 	"sandbox_images.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.SandboxImage(ctx, a.ID)
+		return c.SandboxImages.Get(ctx, a.ID)
 	},
 	"sandbox_images.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.UpdateSandboxImage(ctx, a.ID, a.sandboxImage())
+		return c.SandboxImages.Update(ctx, a.ID, a.sandboxImage())
 	},
 	"sandbox_images.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteSandboxImage(ctx, a.ID)
+		return nil, c.SandboxImages.Delete(ctx, a.ID)
 	},
 	"images.pull": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		type event struct {
@@ -111,7 +115,7 @@ var accountCalls = map[string]call{
 			Image *client.Image `json:"image,omitempty"`
 		}
 		events := []event{}
-		image, err := c.PullImage(ctx, a.Image, func(client.ImageProgress) { events = append(events, event{Type: "progress"}) })
+		image, err := c.Images.Pull(ctx, a.Image, func(client.ImageProgress) { events = append(events, event{Type: "progress"}) })
 		return append(events, event{"done", image}), err
 	},
 }

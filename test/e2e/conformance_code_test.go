@@ -15,23 +15,23 @@ func (a arguments) codeOptions() client.CodeOptions {
 // codeCalls are the calls about code and contexts.
 var codeCalls = map[string]call{
 	"sandboxes.run_code": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return client.NewInterpreter(c, a.Ref).Run(ctx, a.Code, a.codeOptions())
+		return c.Sandboxes.RunCode(ctx, a.Ref, a.Code, a.codeOptions())
 	},
 	"sandboxes.run_code_stream": runCodeStream,
 	"sandboxes.contexts.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return client.NewInterpreter(c, a.Ref).CreateContext(ctx, client.ContextOptions{Language: a.Language, Cwd: a.Cwd, Env: a.Env})
+		return c.Sandboxes.Contexts.Create(ctx, a.Ref, client.ContextOptions{Language: a.Language, Cwd: a.Cwd, Env: a.Env})
 	},
 	"sandboxes.contexts.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return client.NewInterpreter(c, a.Ref).Contexts(ctx)
+		return c.Sandboxes.Contexts.List(a.Ref).Collect(ctx)
 	},
 	"sandboxes.contexts.interrupt": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, client.NewInterpreter(c, a.Ref).InterruptContext(ctx, a.Context)
+		return nil, c.Sandboxes.Contexts.Interrupt(ctx, a.Ref, a.Context)
 	},
 	"sandboxes.contexts.restart": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return client.NewInterpreter(c, a.Ref).RestartContext(ctx, a.Context)
+		return c.Sandboxes.Contexts.Restart(ctx, a.Ref, a.Context)
 	},
 	"sandboxes.contexts.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, client.NewInterpreter(c, a.Ref).DeleteContext(ctx, a.Context)
+		return nil, c.Sandboxes.Contexts.Delete(ctx, a.Ref, a.Context)
 	},
 }
 
@@ -39,7 +39,7 @@ var codeCalls = map[string]call{
 func runCodeStream(ctx context.Context, c *client.Client, a arguments) (any, error) {
 	var types []string
 	output, data, status := map[string]string{}, []any{}, ""
-	err := client.NewInterpreter(c, a.Ref).Stream(ctx, a.Code, a.codeOptions(), func(ev client.CodeEvent) error {
+	err := c.Sandboxes.RunCodeStream(ctx, a.Ref, a.Code, a.codeOptions(), func(ev client.CodeEvent) error {
 		if !slices.Contains(types, ev.Type) {
 			types = append(types, ev.Type)
 		}

@@ -30,38 +30,42 @@ func (c *commandArgument) UnmarshalJSON(b []byte) error {
 // statefulCalls are the calls for executions, saved states, snapshots and tokens.
 var statefulCalls = map[string]call{
 	"images.runtimes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
-		return c.Runtimes().Collect(ctx)
+		return c.Images.Runtimes().Collect(ctx)
 	},
 	"tokens.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateToken(ctx, a.Description, client.TokenOptions{Lifetime: time.Duration(a.ExpiresSeconds) * time.Second})
+		return c.Tokens.Create(ctx, a.Description, client.TokenOptions{Lifetime: time.Duration(a.ExpiresSeconds) * time.Second})
 	},
-	"tokens.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Tokens().Collect(ctx) },
+	"tokens.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Tokens.List().Collect(ctx)
+	},
 	"tokens.revoke": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.RevokeToken(ctx, a.ID)
+		return nil, c.Tokens.Revoke(ctx, a.ID)
 	},
 
 	"workspaces.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateWorkspace(ctx, client.WorkspaceOptions{Name: a.Name, Description: a.Description})
+		return c.Workspaces.Create(ctx, client.WorkspaceOptions{Name: a.Name, Description: a.Description})
 	},
 	"workspaces.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
-		return c.Workspaces().Collect(ctx)
+		return c.Workspaces.List().Collect(ctx)
 	},
 	"workspaces.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Workspace(ctx, a.Workspace)
+		return c.Workspaces.Get(ctx, a.Workspace)
 	},
 	"workspaces.add_member": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.AddMember(ctx, a.Workspace, a.Name, a.Role)
+		return c.Workspaces.AddMember(ctx, a.Workspace, a.Name, a.Role)
 	},
 	"workspaces.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteWorkspace(ctx, a.Workspace)
+		return nil, c.Workspaces.Delete(ctx, a.Workspace)
 	},
 
 	"sandboxes.update_env": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.UpdateEnv(ctx, a.Ref, a.Changes)
+		return c.Sandboxes.UpdateEnv(ctx, a.Ref, a.Changes)
 	},
-	"sandboxes.pause": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Pause(ctx, a.Ref) },
+	"sandboxes.pause": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Sandboxes.Pause(ctx, a.Ref)
+	},
 	"sandboxes.resume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.ResumeWith(ctx, a.Ref, client.ResumeOptions{Memory: client.Memory(a.Memory)})
+		return c.Sandboxes.Resume(ctx, a.Ref, client.ResumeOptions{Memory: client.Memory(a.Memory)})
 	},
 	"sandboxes.fork": fork,
 	"sandboxes.files.write_many": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
@@ -69,45 +73,45 @@ var statefulCalls = map[string]call{
 		for _, path := range slices.Sorted(maps.Keys(a.Files)) {
 			files = append(files, client.File{Path: path, Content: []byte(a.Files[path])})
 		}
-		return nil, c.WriteFiles(ctx, a.Ref, files)
+		return nil, c.Sandboxes.Files.WriteMany(ctx, a.Ref, files)
 	},
 
 	"sandboxes.checkpoints.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateCheckpoint(ctx, a.Ref, a.Name)
+		return c.Sandboxes.Checkpoints.Create(ctx, a.Ref, a.Name)
 	},
 	"sandboxes.checkpoints.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Checkpoints(a.Ref).Collect(ctx)
+		return c.Sandboxes.Checkpoints.List(a.Ref).Collect(ctx)
 	},
 	"sandboxes.checkpoints.restore": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.RestoreCheckpoint(ctx, a.Ref, a.Checkpoint)
+		return c.Sandboxes.Checkpoints.Restore(ctx, a.Ref, a.Checkpoint)
 	},
 	"sandboxes.checkpoints.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteCheckpoint(ctx, a.Ref, a.Checkpoint)
+		return nil, c.Sandboxes.Checkpoints.Delete(ctx, a.Ref, a.Checkpoint)
 	},
 
 	"snapshots.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateSnapshot(ctx, a.Ref, client.SnapshotOptions{Name: a.Name, Tag: a.Tag, Message: a.Message, Metadata: a.Metadata})
+		return c.Snapshots.Create(ctx, a.Ref, client.SnapshotOptions{Name: a.Name, Tag: a.Tag, Message: a.Message, Metadata: a.Metadata})
 	},
 	"snapshots.build": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		sn, unchanged, err := c.BuildSnapshot(ctx, client.SnapshotBuildOptions{
+		sn, unchanged, err := c.Snapshots.Build(ctx, client.SnapshotBuildOptions{
 			Runtime: a.Runtime, SnapshotOptions: client.SnapshotOptions{Name: a.Name}, Env: a.Env, ContentHash: a.ContentHash,
 		})
 		return map[string]any{"snapshot": sn, "unchanged": unchanged}, err
 	},
 	"snapshots.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Snapshot(ctx, a.Snapshot)
+		return c.Snapshots.Get(ctx, a.Snapshot)
 	},
 	"snapshots.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Snapshots(client.SnapshotFilter{Name: a.Name, Sort: a.Sort, Ascending: a.Order == "asc"}).Collect(ctx)
+		return c.Snapshots.List(client.SnapshotFilter{Name: a.Name, Sort: a.Sort, Ascending: a.Order == "asc"}).Collect(ctx)
 	},
 	"snapshots.tag": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.TagSnapshot(ctx, a.Snapshot, a.Tag)
+		return c.Snapshots.Tag(ctx, a.Snapshot, a.Tag)
 	},
 	"snapshots.lineage": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Lineage(a.Snapshot).Collect(ctx)
+		return c.Snapshots.Lineage(a.Snapshot).Collect(ctx)
 	},
 	"snapshots.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteSnapshot(ctx, a.Snapshot)
+		return nil, c.Snapshots.Delete(ctx, a.Snapshot)
 	},
 
 	"executions.start": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
@@ -116,26 +120,26 @@ var statefulCalls = map[string]call{
 		for path, content := range a.Files {
 			o.Files = append(o.Files, client.ExecutionFile{Path: path, Content: []byte(content)})
 		}
-		return c.StartExecution(ctx, a.Ref, a.command(), o)
+		return c.Executions.Start(ctx, a.Ref, a.command(), o)
 	},
 	"executions.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Executions(a.Ref, a.Kind).Collect(ctx)
+		return c.Executions.List(a.Ref, a.Kind).Collect(ctx)
 	},
 	"executions.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Execution(ctx, a.ID, 0)
+		return c.Executions.Get(ctx, a.ID, 0)
 	},
 	"executions.wait": waitExecution,
 	"executions.cancel": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CancelExecution(ctx, a.ID, a.Force)
+		return c.Executions.Cancel(ctx, a.ID, a.Force)
 	},
 	"executions.logs": logs,
 	"streams.write": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.WriteStream(ctx, a.ID, strings.NewReader(a.Text), a.End == nil || *a.End)
+		return nil, c.Streams.Write(ctx, a.ID, strings.NewReader(a.Text), a.End == nil || *a.End)
 	},
 }
 
 func fork(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	children, err := c.Fork(ctx, a.Ref, client.ForkOptions{
+	children, err := c.Sandboxes.Fork(ctx, a.Ref, client.ForkOptions{
 		Count: a.Count, Names: a.Names, Env: a.Env, Labels: a.Labels, TTL: time.Duration(a.TTLSeconds) * time.Second,
 	})
 	if err != nil {
@@ -149,14 +153,14 @@ func fork(ctx context.Context, c *client.Client, a arguments) (any, error) {
 }
 
 func events(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	list := c.Events(a.Ref, client.EventsOptions{Descending: a.Order == "desc"})
+	list := c.Sandboxes.Events(a.Ref, client.EventsOptions{Descending: a.Order == "desc"})
 	list.PageSize = a.Limit
 	return list.Collect(ctx)
 }
 
 // waitExecution makes an error of what is no error in Go: that the time was over.
 func waitExecution(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	e, err := c.Execution(ctx, a.ID, time.Duration(a.TimeoutSeconds)*time.Second)
+	e, err := c.Executions.Get(ctx, a.ID, time.Duration(a.TimeoutSeconds)*time.Second)
 	if err == nil && !e.State.Ended() {
 		err = &client.Error{Code: client.Timeout}
 	}
@@ -164,7 +168,7 @@ func waitExecution(ctx context.Context, c *client.Client, a arguments) (any, err
 }
 
 func logs(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	e, err := c.Execution(ctx, a.ID, 0)
+	e, err := c.Executions.Get(ctx, a.ID, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +179,7 @@ func logs(ctx context.Context, c *client.Client, a arguments) (any, error) {
 	if out.StreamID == "" { // in Go the caller sees that
 		return nil, &client.Error{Code: client.NotFound, Message: fmt.Sprintf("execution %s keeps no %s", e.ID, a.Output)}
 	}
-	r, err := c.ReadStream(ctx, out.StreamID, client.StreamOptions{Offset: a.Offset, Follow: a.Follow, Timestamps: a.Timestamps})
+	r, err := c.Streams.Read(ctx, out.StreamID, client.StreamOptions{Offset: a.Offset, Follow: a.Follow, Timestamps: a.Timestamps})
 	if err != nil {
 		return nil, err
 	}

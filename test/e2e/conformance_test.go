@@ -209,12 +209,14 @@ var coreCalls = map[string]call{
 	"whoami":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.WhoAmI(ctx) },
 	"version": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
 	"images.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteImage(ctx, a.ID)
+		return nil, c.Images.Delete(ctx, a.ID)
 	},
 	"images.prune": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.PruneImages(ctx, client.ImagePruneOptions{All: a.All, DryRun: a.DryRun})
+		return c.Images.Prune(ctx, client.ImagePruneOptions{All: a.All, DryRun: a.DryRun})
 	},
-	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Images().Collect(ctx) },
+	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Images.List().Collect(ctx)
+	},
 	"sandboxes.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		o := client.CreateOptions{
 			Name: a.Name, Image: a.Image, ImageID: a.ImageID, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
@@ -225,12 +227,16 @@ var coreCalls = map[string]call{
 			o.Command = &client.Command{Shell: a.Command.Shell}
 			o.Execution.Kind = a.Command.Kind
 		}
-		return c.Create(ctx, o)
+		return c.Sandboxes.Create(ctx, o)
 	},
-	"sandboxes.get":    func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Get(ctx, a.Ref) },
-	"sandboxes.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Delete(ctx, a.Ref) },
+	"sandboxes.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Sandboxes.Get(ctx, a.Ref)
+	},
+	"sandboxes.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Sandboxes.Delete(ctx, a.Ref)
+	},
 	"sandboxes.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.List(client.ListOptions{States: a.States, Labels: a.Labels, SnapshotID: a.SnapshotID}).Collect(ctx)
+		return c.Sandboxes.List(client.ListOptions{States: a.States, Labels: a.Labels, SnapshotID: a.SnapshotID}).Collect(ctx)
 	},
 	"sandboxes.wait": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -239,14 +245,14 @@ var coreCalls = map[string]call{
 		if want == "" {
 			want = client.Running
 		}
-		sb, err := c.Wait(ctx, a.Ref, want)
+		sb, err := c.Sandboxes.Wait(ctx, a.Ref, want)
 		if err == nil && sb.State != want { // in Go an end is an answer
 			err = &client.Error{Code: client.Ended}
 		}
 		return sb, err
 	},
 	"sandboxes.exec": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		r, err := c.Exec(ctx, a.Ref, a.command())
+		r, err := c.Sandboxes.Exec(ctx, a.Ref, a.command())
 		if err != nil {
 			return nil, err
 		}
@@ -263,19 +269,23 @@ var coreCalls = map[string]call{
 		}, nil
 	},
 	"sandboxes.exec_stream": execStream,
-	"sandboxes.stats":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Stats(ctx, a.Ref) },
-	"sandboxes.usage":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Usage(ctx, a.Ref) },
+	"sandboxes.stats": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Sandboxes.Stats(ctx, a.Ref)
+	},
+	"sandboxes.usage": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Sandboxes.Usage(ctx, a.Ref)
+	},
 	"sandboxes.set_network": setNetwork,
 	"sandboxes.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		ttl, interval := time.Duration(a.TTLSeconds)*time.Second, time.Duration(a.CheckpointIntervalSeconds)*time.Second
 		if ttl != 0 {
-			return c.Update(ctx, a.Ref, client.UpdateOptions{TTL: &ttl})
+			return c.Sandboxes.Update(ctx, a.Ref, client.UpdateOptions{TTL: &ttl})
 		}
-		return c.Update(ctx, a.Ref, client.UpdateOptions{CheckpointInterval: &interval})
+		return c.Sandboxes.Update(ctx, a.Ref, client.UpdateOptions{CheckpointInterval: &interval})
 	},
 	"sandboxes.events": events,
 	"sandboxes.files.read": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		r, err := c.ReadFile(ctx, a.Ref, a.Path)
+		r, err := c.Sandboxes.Files.Read(ctx, a.Ref, a.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -288,32 +298,32 @@ var coreCalls = map[string]call{
 		if err != nil {
 			return nil, err
 		}
-		return c.WriteFile(ctx, a.Ref, a.Path, bytes.NewReader(a.Content.Base64), client.WriteOptions{Mode: uint32(mode), Parents: a.Parents})
+		return c.Sandboxes.Files.Write(ctx, a.Ref, a.Path, bytes.NewReader(a.Content.Base64), client.WriteOptions{Mode: uint32(mode), Parents: a.Parents})
 	},
 	"sandboxes.files.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.ListDir(a.Ref, a.Path).Collect(ctx)
+		return c.Sandboxes.Files.List(a.Ref, a.Path).Collect(ctx)
 	},
 	"sandboxes.files.page": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.ListDir(a.Ref, a.Path).Page(ctx, client.PageOptions{Limit: a.Limit, Cursor: a.Cursor})
+		return c.Sandboxes.Files.List(a.Ref, a.Path).Page(ctx, client.PageOptions{Limit: a.Limit, Cursor: a.Cursor})
 	},
 	"sandboxes.files.stat": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Stat(ctx, a.Ref, a.Path)
+		return c.Sandboxes.Files.Stat(ctx, a.Ref, a.Path)
 	},
 	"sandboxes.files.mkdir": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Mkdir(ctx, a.Ref, a.Path, a.Parents)
+		return c.Sandboxes.Files.Mkdir(ctx, a.Ref, a.Path, a.Parents)
 	},
 	"sandboxes.files.move": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Move(ctx, a.Ref, a.From, a.To, a.Overwrite)
+		return c.Sandboxes.Files.Move(ctx, a.Ref, a.From, a.To, a.Overwrite)
 	},
 	"sandboxes.files.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.DeleteFile(ctx, a.Ref, a.Path, a.Recursive)
+		return nil, c.Sandboxes.Files.Delete(ctx, a.Ref, a.Path, a.Recursive)
 	},
 }
 
 // execStream puts the output of a stream together. Go's stream has no events:
 // that it began is the call's success, its end what Copy returns.
 func execStream(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	s, err := c.Stream(ctx, a.Ref, a.command())
+	s, err := c.Sandboxes.ExecStream(ctx, a.Ref, a.command())
 	if err != nil {
 		return nil, err
 	}
@@ -459,5 +469,5 @@ func matchBy(got any, matcher string, arg any) (bool, error) {
 }
 
 func setNetwork(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	return c.SetNetwork(ctx, a.Ref, client.NetworkChange{Enabled: a.Enabled, Ports: a.Ports})
+	return c.Sandboxes.SetNetwork(ctx, a.Ref, client.NetworkChange{Enabled: a.Enabled, Ports: a.Ports})
 }

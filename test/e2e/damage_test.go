@@ -49,28 +49,28 @@ func TestDamagedMemoryFallsBackToFiles(t *testing.T) {
 		if res := s.Bash(sb.ID, `cd ~ && head -c 3000000 /dev/urandom > big && sha256sum big > sum && echo kept > file`, time.Minute); res.ExitCode != 0 {
 			t.Fatalf("write files: %+v", res)
 		}
-		if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 			t.Fatal(err)
 		}
 		overwrite(t, s, sb.ID, file)
-		if _, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), file) {
+		if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: resume that requires the memory = %v, want unsupported, naming the file", file, err)
 		}
 		res := s.Bash(sb.ID, `cd ~ && sha256sum -c sum && cat file`, time.Minute) // resumes it
 		if got, want := string(res.Stdout), "big: OK\nkept\n"; got != want {
 			t.Errorf("%s: after the resume: %q (%s), want %q", file, got, res.Stderr, want)
 		}
-		now, err := s.Get(t.Context(), sb.ID)
+		now, err := s.Sandboxes.Get(t.Context(), sb.ID)
 		if err != nil || !strings.Contains(now.MemoryLostReason, "damaged: "+file) {
 			t.Errorf("%s: after the resume: %+v, %v", file, now, err)
 		}
-		events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
+		events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 		if err != nil || !slices.ContainsFunc(events, func(e client.Event) bool {
 			return e.Type == "resumed_from_files" && strings.Contains(e.Message, "damaged: "+file)
 		}) {
 			t.Errorf("%s: events: %+v, %v, want one that gives the reason", file, events, err)
 		}
-		if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,11 +84,11 @@ func TestDamagedFilesAreAnErrorThatSaysSo(t *testing.T) {
 	if res := s.Bash(sb.ID, `echo kept > ~/file`, time.Minute); res.ExitCode != 0 {
 		t.Fatalf("write a file: %+v", res)
 	}
-	cp, err := s.CreateCheckpoint(t.Context(), sb.ID, "before")
+	cp, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "before")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	held := filepath.Join(t.TempDir(), "held") // so that overwrite finds only what it was paused with
@@ -102,15 +102,15 @@ func TestDamagedFilesAreAnErrorThatSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		_, err := s.Resume(t.Context(), sb.ID)
+		_, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{})
 		if !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "pages.img") || !strings.Contains(err.Error(), "layer.tar") {
 			t.Errorf("resume of what is damaged = %v, want unsupported, naming both files", err)
 		}
 	}
-	if now, err := s.Get(t.Context(), sb.ID); err != nil || now.State != client.Paused {
+	if now, err := s.Sandboxes.Get(t.Context(), sb.ID); err != nil || now.State != client.Paused {
 		t.Errorf("after that: %+v, %v, want it paused", now, err)
 	}
-	if _, err := s.RestoreCheckpoint(t.Context(), sb.ID, "before"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, "before"); err != nil {
 		t.Fatal(err)
 	}
 	if res := s.Bash(sb.ID, `cat ~/file`, time.Minute); string(res.Stdout) != "kept\n" {

@@ -21,7 +21,7 @@ const dataImage = "modbox/data"
 // run runs code of a language.
 func (c cells) run(language, code string) *client.CodeResult {
 	c.t.Helper()
-	res, err := c.Run(c.t.Context(), code, client.CodeOptions{Language: language})
+	res, err := c.runCode(c.t.Context(), code, client.CodeOptions{Language: language})
 	if err != nil {
 		c.t.Fatalf("%s %q: %v", language, code, err)
 	}
@@ -73,9 +73,9 @@ func (c cells) image(code, mime, begin string) {
 func startData(t *testing.T, s *testserver.Server) (*client.Sandbox, cells) {
 	t.Helper()
 	sb := s.MustCreate(client.CreateOptions{Image: dataImage})
-	c := cells{t, client.NewInterpreter(s.Client, sb.ID)}
+	c := cells{t, s.Client, sb.ID}
 	for {
-		all, err := c.Contexts(t.Context())
+		all, err := c.contexts().Collect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ for name in "numpy pandas scipy sklearn matplotlib seaborn PIL requests openpyxl
 	})
 	t.Run("order", func(t *testing.T) {
 		var got []string
-		err := c.Stream(t.Context(), `import sys
+		err := c.stream(t.Context(), `import sys
 print("a", flush=True)
 display(1)
 print("b", file=sys.stderr, flush=True)
@@ -174,14 +174,14 @@ print("c", flush=True)
 	})
 	t.Run("interrupts", func(t *testing.T) { interruptData(t, c) })
 	t.Run("side by side", func(t *testing.T) {
-		second, err := c.CreateContext(t.Context(), client.ContextOptions{Language: "python", Cwd: "/tmp"})
+		second, err := c.client.Sandboxes.Contexts.Create(t.Context(), c.id, client.ContextOptions{Language: "python", Cwd: "/tmp"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.run("python", "side = 1")
 		ended := make(chan error, 1)
 		go func() {
-			res, err := c.Run(t.Context(), "import os, time\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nprint(os.getcwd(), 'side' in globals())", client.CodeOptions{ContextID: second.ID})
+			res, err := c.runCode(t.Context(), "import os, time\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nprint(os.getcwd(), 'side' in globals())", client.CodeOptions{ContextID: second.ID})
 			if err == nil && res.Stdout != "/tmp False\n" {
 				err = fmt.Errorf("%+v", res)
 			}
@@ -207,9 +207,9 @@ func interruptData(t *testing.T, c cells) {
 	c.run("python", "kept = 7")
 	for _, code := range []string{"while True: pass", "import time; time.sleep(1000)", "import subprocess; subprocess.run(['sleep', '1000'])"} {
 		var status string
-		err := c.Stream(t.Context(), "print('go', flush=True)\n"+code, client.CodeOptions{}, func(ev client.CodeEvent) error {
+		err := c.stream(t.Context(), "print('go', flush=True)\n"+code, client.CodeOptions{}, func(ev client.CodeEvent) error {
 			if ev.Type == "stdout" {
-				if err := c.InterruptContext(t.Context(), "python"); err != nil {
+				if err := c.client.Sandboxes.Contexts.Interrupt(t.Context(), c.id, "python"); err != nil {
 					return err
 				}
 			}
@@ -219,7 +219,7 @@ func interruptData(t *testing.T, c cells) {
 		if err != nil || status != "interrupted" {
 			t.Errorf("interrupted %q = %s, %v", code, status, err)
 		}
-		res, err := c.Run(t.Context(), code, client.CodeOptions{Timeout: time.Second})
+		res, err := c.runCode(t.Context(), code, client.CodeOptions{Timeout: time.Second})
 		if err != nil || res.Status != "timed_out" || res.Error == nil || res.Error.Name != "KeyboardInterrupt" {
 			t.Errorf("%q with a timeout = %+v, %v", code, res, err)
 		}
@@ -249,7 +249,7 @@ func (n *notebook) cell(i int) {
 	}
 	ctx, cancel := context.WithTimeout(n.t.Context(), 5*time.Minute)
 	defer cancel()
-	res, err := n.Run(ctx, code, o)
+	res, err := n.runCode(ctx, code, o)
 	if err != nil {
 		n.t.Fatalf("cell %d: %v", i, err)
 	}
@@ -283,27 +283,27 @@ func TestNotebook(t *testing.T) {
 	for i := 1; i <= 15; i++ {
 		n.cell(i)
 	}
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Resume(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := 16; i <= 25; i++ {
 		n.cell(i)
 	}
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	for i := 26; i <= 35; i++ { // the first wakes it
 		n.cell(i)
 	}
-	forks, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{})
+	forks, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{})
 	if err != nil || forks[0].Err != nil {
 		t.Fatal(err, forks)
 	}
 	f := *n
-	f.cells = cells{t, client.NewInterpreter(s.Client, forks[0].Sandbox.ID)}
+	f.cells = cells{t, s.Client, forks[0].Sandbox.ID}
 	c.run("python", "side = 'parent'")
 	f.run("python", "side = 'fork'")
 	n.count, f.count = n.count+1, f.count+1

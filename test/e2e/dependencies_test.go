@@ -17,7 +17,7 @@ func TestDependencies(t *testing.T) {
 	start := func(o client.CreateOptions) *client.Sandbox {
 		t.Helper()
 		o.WaitUpTo = 8 * time.Minute
-		sb, err := s.Create(t.Context(), o)
+		sb, err := s.Sandboxes.Create(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestDependencies(t *testing.T) {
 	results := make(chan *client.Sandbox, 2)
 	for range 2 {
 		go func() {
-			sb, err := s.Create(t.Context(), client.CreateOptions{
+			sb, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{
 				Image: o.Image, AptPackages: o.AptPackages, NpmPackages: o.NpmPackages, WaitUpTo: 8 * time.Minute,
 			})
 			if err != nil {
@@ -59,7 +59,7 @@ func TestDependencies(t *testing.T) {
 	}
 	third := start(o)
 	says(third, "echo 6*7 | bc", "42")
-	events, err := s.Events(third.ID, client.EventsOptions{}).Collect(t.Context())
+	events, err := s.Sandboxes.Events(third.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("a sandbox with what was installed before waited for %q", e.Message)
 		}
 	}
-	checks, err := s.ValidateAptPackages(t.Context(), "", []string{"bc=1*", "bc=999*", "no-such-package-anywhere"})
+	checks, err := s.Images.ValidateAptPackages(t.Context(), "", []string{"bc=1*", "bc=999*", "no-such-package-anywhere"})
 	if err != nil || len(checks.Valid) != 1 || len(checks.Invalid) != 2 || len(checks.Invalid[0].Versions) == 0 {
 		t.Errorf("ValidateAptPackages() = %+v, %v, want only the first valid", checks, err)
 	}
@@ -92,20 +92,20 @@ func TestDependencies(t *testing.T) {
 func TestDependenciesCount(t *testing.T) {
 	_, args := mirrors(t)
 	s := testserver.Start(t, append(args, "--pool-size", "0")...)
-	ws, err := s.Workspaces().Collect(t.Context())
+	ws, err := s.Workspaces.List().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	quota := func(id string) client.QuotaUsed {
 		t.Helper()
-		q, err := s.Quota(t.Context(), id)
+		q, err := s.Workspaces.Quota(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return q.Used
 	}
 	o := client.CreateOptions{Image: "modbox/base", AptPackages: []string{"sl"}, WaitUpTo: 8 * time.Minute}
-	first, err := s.Create(t.Context(), o)
+	first, err := s.Sandboxes.Create(t.Context(), o)
 	if err != nil || first.State != client.Running {
 		t.Fatalf("sandbox is %+v, %v", first, err)
 	}
@@ -118,21 +118,21 @@ func TestDependenciesCount(t *testing.T) {
 	}
 	// When the quota is exhausted, packages installed before still work, and others do not fit.
 	disk := int64(2<<30) + left
-	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(disk)}); err != nil {
+	if _, err := s.Workspaces.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(disk)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Delete(t.Context(), first.ID); err != nil {
+	if _, err := s.Sandboxes.Delete(t.Context(), first.ID); err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.Create(t.Context(), o)
+	again, err := s.Sandboxes.Create(t.Context(), o)
 	if err != nil || again.State != client.Running || again.ImageDigest != first.ImageDigest {
 		t.Errorf("another with the same: %+v, %v", again, err)
 	}
-	if _, err := s.Delete(t.Context(), again.ID); err != nil {
+	if _, err := s.Sandboxes.Delete(t.Context(), again.ID); err != nil {
 		t.Fatal(err)
 	}
 	o.AptPackages = []string{"bc"}
-	other, err := s.Create(t.Context(), o)
+	other, err := s.Sandboxes.Create(t.Context(), o)
 	if err != nil || other.Cause == nil || other.Cause.Code != "image" || !strings.Contains(other.Cause.Message, "quota of disk") {
 		t.Errorf("one with others: %+v, %v, want it failed for the quota of disk", other, err)
 	}

@@ -54,7 +54,7 @@ func TestTerminalIsAttachedAgain(t *testing.T) {
 	var id string
 	deadline := time.Now().Add(5 * time.Minute)
 	for id == "" {
-		list, err := s.Executions(sb.ID, "").Collect(t.Context())
+		list, err := s.Executions.List(sb.ID, "").Collect(t.Context())
 		if err == nil && len(list) == 1 && list[0].Stdout.SizeBytes > 30 { // the line was echoed
 			id = list[0].ID
 		}

@@ -22,7 +22,7 @@ import (
 // shell runs a script in the sandbox, which must succeed, and returns its output.
 func shell(t *testing.T, s *testserver.Server, ref, script string) string {
 	t.Helper()
-	res, err := s.Exec(t.Context(), ref, client.Command{Shell: script})
+	res, err := s.Sandboxes.Exec(t.Context(), ref, client.Command{Shell: script})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("%s = %+v, %v", script, res, err)
 	}
@@ -31,9 +31,9 @@ func shell(t *testing.T, s *testserver.Server, ref, script string) string {
 
 func createForFiles(t *testing.T, s *testserver.Server, disk string) string {
 	t.Helper()
-	sb, err := s.Create(t.Context(), client.CreateOptions{Image: image, Resources: client.Resources{Disk: disk}})
+	sb, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Image: image, Resources: client.Resources{Disk: disk}})
 	if err == nil {
-		sb, err = s.Wait(t.Context(), sb.ID, client.Running)
+		sb, err = s.Sandboxes.Wait(t.Context(), sb.ID, client.Running)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -78,12 +78,12 @@ func TestArchivesOfManyAndLargeFiles(t *testing.T) {
 	}
 	for _, format := range []client.Format{client.TarGzip, client.Zip} {
 		sum := sha256.New()
-		r, err := s.DownloadArchive(t.Context(), id, "/one", format)
+		r, err := s.Sandboxes.Files.DownloadArchive(t.Context(), id, "/one", format)
 		if err != nil {
 			t.Fatal(err)
 		}
 		to := "/" + string(format)
-		err = s.UploadArchive(t.Context(), id, to, io.TeeReader(r, sum), client.UploadArchiveOptions{})
+		err = s.Sandboxes.Files.UploadArchive(t.Context(), id, to, io.TeeReader(r, sum), client.UploadArchiveOptions{})
 		r.Close()
 		if err != nil {
 			t.Fatalf("%s: %v", format, err)
@@ -105,7 +105,7 @@ func TestArchivesOfManyAndLargeFiles(t *testing.T) {
 	if left := shell(t, s, id, "find / -xdev -name '.modbox-*' | wc -l"); left != "0" {
 		t.Errorf("%s temporary files are left", left)
 	}
-	r, err := s.DownloadArchive(t.Context(), id, "/", client.Tar) // /proc has no end
+	r, err := s.Sandboxes.Files.DownloadArchive(t.Context(), id, "/", client.Tar) // /proc has no end
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestHostileArchives(t *testing.T) {
 		"bomb":         &bomb,
 		"rubbish":      strings.NewReader("rubbish"),
 	} {
-		if err := s.UploadArchive(t.Context(), id, "/w", archive, client.UploadArchiveOptions{}); !client.IsCode(err, client.Invalid) {
+		if err := s.Sandboxes.Files.UploadArchive(t.Context(), id, "/w", archive, client.UploadArchiveOptions{}); !client.IsCode(err, client.Invalid) {
 			t.Errorf("%s = %v, want %s", name, err, client.Invalid)
 		}
 	}
@@ -172,7 +172,7 @@ func TestHostileArchives(t *testing.T) {
 		t.Errorf("made: %s", out)
 	}
 	full := io.MultiReader(tarHead(t, "noise", 1<<30), rand.NewChaCha8([32]byte{1}))
-	if err := s.UploadArchive(t.Context(), id, "/w", full, client.UploadArchiveOptions{}); !client.IsCode(err, client.DiskFull) {
+	if err := s.Sandboxes.Files.UploadArchive(t.Context(), id, "/w", full, client.UploadArchiveOptions{}); !client.IsCode(err, client.DiskFull) {
 		t.Errorf("more than the disk holds = %v, want %s", err, client.DiskFull)
 	}
 	if out := shell(t, s, id, "ls /w/noise 2>/dev/null; echo more >/w/after && cat /w/after"); out != "more" {
@@ -201,14 +201,14 @@ func TestWatchOfAStorm(t *testing.T) {
 	s := testserver.StartSmall(t)
 	id := createForFiles(t, s, "")
 	shell(t, s, id, "mkdir /w")
-	w, err := s.WatchFiles(t.Context(), id, "/w", true)
+	w, err := s.Sandboxes.Files.Watch(t.Context(), id, "/w", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	storm := make(chan error, 1)
 	go func() {
-		res, err := s.Exec(t.Context(), id, client.Command{Shell: `
+		res, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Shell: `
 			for d in $(seq 500); do mkdir -p /w/a/b$d/c; for f in 0 1 2 3 4 5 6 7 8 9; do echo x >/w/a/b$d/c/f$f; done; done
 			mv /w/a/b1 /w/moved; rm -r /w/moved; mkdir /w/end`})
 		if err == nil && res.ExitCode != 0 {

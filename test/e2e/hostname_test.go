@@ -21,11 +21,11 @@ func TestOwnNameResolves(t *testing.T) {
 		}
 	}
 	want(parent.ID, "box")
-	if _, err := s.Pause(t.Context(), parent.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), parent.ID); err != nil {
 		t.Fatal(err)
 	}
 	want(parent.ID, "box")
-	children, err := s.Fork(t.Context(), parent.ID, client.ForkOptions{Names: []string{"bo", "copy"}})
+	children, err := s.Sandboxes.Fork(t.Context(), parent.ID, client.ForkOptions{Names: []string{"bo", "copy"}})
 	if err != nil {
 		t.Fatal(err)
 	}

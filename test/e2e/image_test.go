@@ -145,7 +145,7 @@ func TestImagesFromARegistry(t *testing.T) {
 // version reads the version of the image that a sandbox was made from.
 func version(t *testing.T, s *testserver.Server, ref string) string {
 	t.Helper()
-	res, err := s.Client.Exec(t.Context(), ref, client.Command{Argv: []string{"cat", "/srv/version"}})
+	res, err := s.Client.Sandboxes.Exec(t.Context(), ref, client.Command{Argv: []string{"cat", "/srv/version"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestKilledWhilePulling(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	sb, err := s.Client.Create(t.Context(), client.CreateOptions{Image: ref})
+	sb, err := s.Client.Sandboxes.Create(t.Context(), client.CreateOptions{Image: ref})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestKilledWhilePulling(t *testing.T) {
 	s.Kill()
 	reg.on(nil)
 	s.Launch()
-	got, err := s.Client.Wait(t.Context(), sb.ID, "running")
+	got, err := s.Client.Sandboxes.Wait(t.Context(), sb.ID, "running")
 	if err == nil && got.State == "running" {
 		t.Errorf("the sandbox runs after the server was killed while its image was pulled")
 	}

@@ -54,7 +54,7 @@ func buildImage(t *testing.T, s *testserver.Server, o client.ImageBuildOptions, 
 	t.Helper()
 	var b built
 	var err error
-	b.image, err = s.BuildImage(t.Context(), o, tarOf(t, files), func(e client.ImageBuildEvent) {
+	b.image, err = s.Images.Build(t.Context(), o, tarOf(t, files), func(e client.ImageBuildEvent) {
 		switch {
 		case e.Type == "step" && e.Cached:
 			b.cached = append(b.cached, strings.Fields(e.Instruction)[0])
@@ -164,7 +164,7 @@ func TestImageBuildEndsWithItsClient(t *testing.T) {
 	s := testserver.Start(t, "--pool-size", "0")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := s.BuildImage(ctx, client.ImageBuildOptions{}, tarOf(t, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo begun; sleep 1000\n"}),
+	_, err := s.Images.Build(ctx, client.ImageBuildOptions{}, tarOf(t, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo begun; sleep 1000\n"}),
 		func(e client.ImageBuildEvent) {
 			if strings.Contains(string(e.Data), "begun") {
 				cancel()
@@ -216,7 +216,7 @@ func TestImageBuildOnWhatThereIs(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	s.Bash(sb.ID, "echo kept > kept", time.Minute)
-	if _, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "saved"}); err != nil {
+	if _, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "saved"}); err != nil {
 		t.Fatal(err)
 	}
 	mustBuild(t, s, client.ImageBuildOptions{Tag: "middle"}, map[string]string{"Dockerfile": `FROM saved
@@ -264,13 +264,13 @@ EOF
 // out not to fit is not kept.
 func TestImageBuildsFillTheDisk(t *testing.T) {
 	s := testserver.Start(t)
-	ws, err := s.Workspaces().Collect(t.Context())
+	ws, err := s.Workspaces.List().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	used := func() client.DiskUse {
 		t.Helper()
-		q, err := s.Quota(t.Context(), ws[0].ID)
+		q, err := s.Workspaces.Quota(t.Context(), ws[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 		t.Errorf("after a build of an image of %d bytes: %+v", app.image.SizeBytes, first)
 	}
 	// The disk has space to begin, but not for another layer, which is a whole root filesystem.
-	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes + app.image.SizeBytes/2)}); err != nil {
+	if _, err := s.Workspaces.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes + app.image.SizeBytes/2)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = buildImage(t, s, client.ImageBuildOptions{Tag: "more"}, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo more > /more\n"})
@@ -292,14 +292,14 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	if d := cmp.Diff(first, used()); d != "" {
 		t.Errorf("used after it (-before +after):\n%s", d)
 	}
-	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes)}); err != nil {
+	if _, err := s.Workspaces.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = buildImage(t, s, client.ImageBuildOptions{Tag: "more"}, map[string]string{"Dockerfile": "FROM scratch\nWORKDIR /w\n"})
 	if !client.IsCode(err, client.QuotaExceeded) {
 		t.Errorf("a build on a full disk: %v", err)
 	}
-	if err := s.DeleteImage(t.Context(), app.image.ID); err != nil {
+	if err := s.Images.Delete(t.Context(), app.image.ID); err != nil {
 		t.Fatal(err)
 	}
 	if now := used(); now.ImageBytes != 0 || now.BuildCacheBytes != first.ImageBytes+first.BuildCacheBytes {

@@ -21,7 +21,7 @@ func rootFile(s *testserver.Server, digest string) string {
 // has reports whether a workspace is shown an image.
 func has(t *testing.T, c *client.Client, ref string) bool {
 	t.Helper()
-	list, err := c.Images().Collect(t.Context())
+	list, err := c.Images.List().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +37,8 @@ func TestRemoveAndPruneBuiltImages(t *testing.T) {
 	app := mustBuild(t, s, client.ImageBuildOptions{Tag: "app:v1"}, map[string]string{"Dockerfile": "FROM " + ref + "\nUSER 0\nRUN echo built > /srv/version\n"}).image
 	other := clientOf(t, s, "other")
 	for _, name := range []string{"app:v1", app.ID, app.Digest} {
-		if err := other.DeleteImage(t.Context(), name); !client.IsCode(err, client.NotFound) {
-			t.Errorf("DeleteImage(%s) by another workspace: %v", name, err)
+		if err := other.Images.Delete(t.Context(), name); !client.IsCode(err, client.NotFound) {
+			t.Errorf("Delete(%s) by another workspace: %v", name, err)
 		}
 	}
 	sb := s.MustCreate(client.CreateOptions{Image: "app:v1"})
@@ -64,17 +64,17 @@ func TestRemoveAndPruneBuiltImages(t *testing.T) {
 	if got := version(t, s, sb.ID); got != "built\n" {
 		t.Errorf("a sandbox of a removed image has %q", got)
 	}
-	if _, err := s.Client.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Client.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	prune("--all")
 	if got := version(t, s, sb.ID); got != "built\n" {
 		t.Errorf("a sandbox that was paused meanwhile has %q", got)
 	}
-	if _, err := s.Client.Delete(t.Context(), sb.ID); err != nil {
+	if _, err := s.Client.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := other.PruneImages(t.Context(), client.ImagePruneOptions{}); err != nil || len(got.Images) != 0 {
+	if got, err := other.Images.Prune(t.Context(), client.ImagePruneOptions{}); err != nil || len(got.Images) != 0 {
 		t.Errorf("another workspace pruned %+v, %v", got, err)
 	}
 	would := prune("--dry-run")
@@ -95,7 +95,7 @@ func TestRemoveAndPruneBuiltImages(t *testing.T) {
 // clientOf is a client of a workspace made anew.
 func clientOf(t *testing.T, s *testserver.Server, name string) *client.Client {
 	t.Helper()
-	ws, err := s.CreateWorkspace(t.Context(), client.WorkspaceOptions{Name: name})
+	ws, err := s.Workspaces.Create(t.Context(), client.WorkspaceOptions{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,50 +116,50 @@ func TestRemovePulledImages(t *testing.T) {
 	reg.on(basicAuth)
 	for _, c := range []*client.Client{s.Client, other} {
 		name, user, password := "ours", "ann", registryPassword
-		if _, err := c.CreateRegistry(t.Context(), client.RegistryFields{Name: &name, Server: &reg.host, Username: &user, Password: &password}); err != nil {
+		if _, err := c.Registries.Create(t.Context(), client.RegistryFields{Name: &name, Server: &reg.host, Username: &user, Password: &password}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.PullImage(t.Context(), ref, nil); err != nil {
+		if _, err := c.Images.Pull(t.Context(), ref, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.DeleteImage(t.Context(), ref); err != nil {
+	if err := s.Images.Delete(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 	if has(t, s.Client, ref) || !has(t, other, ref) {
 		t.Errorf("after one gave it up it has it: %v, and the other: %v", has(t, s.Client, ref), has(t, other, ref))
 	}
-	if err := s.DeleteImage(t.Context(), ref); !client.IsCode(err, client.NotFound) {
+	if err := s.Images.Delete(t.Context(), ref); !client.IsCode(err, client.NotFound) {
 		t.Errorf("giving it up again: %v", err)
 	}
-	sb, err := other.Create(t.Context(), client.CreateOptions{Image: ref})
+	sb, err := other.Sandboxes.Create(t.Context(), client.CreateOptions{Image: ref})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Wait(t.Context(), sb.ID, "running"); err != nil {
+	if _, err := other.Sandboxes.Wait(t.Context(), sb.ID, "running"); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := other.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"cat", "/srv/version"}}); err != nil || string(res.Stdout) != "one" {
+	if res, err := other.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"cat", "/srv/version"}}); err != nil || string(res.Stdout) != "one" {
 		t.Errorf("in a sandbox of who has it: %+v, %v", res, err)
 	}
-	if _, err := other.Delete(t.Context(), sb.ID); err != nil {
+	if _, err := other.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	reg.on(nil)
 	public := reg.push(t, "team/public:v1", "two")
-	img, err := s.PullImage(t.Context(), public, nil)
+	img, err := s.Images.Pull(t.Context(), public, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.DeleteImage(t.Context(), img.ID); err != nil {
+	if err := s.Images.Delete(t.Context(), img.ID); err != nil {
 		t.Fatal(err)
 	}
 	if has(t, other, public) {
 		t.Error("what an administrator removed is there for others")
 	}
-	pruned, err := s.PruneImages(t.Context(), client.ImagePruneOptions{All: true})
+	pruned, err := s.Images.Prune(t.Context(), client.ImagePruneOptions{All: true})
 	if err != nil || !slices.ContainsFunc(pruned.Images, func(p client.PrunedImage) bool { return p.Digest == img.Digest && p.Ref == public }) {
-		t.Errorf("PruneImages = %+v, %v, want %s among them", pruned, err, public)
+		t.Errorf("Prune = %+v, %v, want %s among them", pruned, err, public)
 	}
 	if out, said, code := run(t, s, "", "run", public, "--", "cat", "/srv/version"); out != "two" || code != 0 {
 		t.Errorf("run of it, pulled again = %q, %q, %d", out, said, code)
@@ -174,20 +174,20 @@ func TestKilledWhilePruning(t *testing.T) {
 	ref := reg.push(t, "team/app:v1", "one")
 	for _, tag := range []string{"app:v1", "app:v2"} {
 		b := mustBuild(t, s, client.ImageBuildOptions{Tag: tag}, map[string]string{"Dockerfile": "FROM " + ref + "\nENV TAG=" + tag + "\n"})
-		if err := s.DeleteImage(t.Context(), tag); err != nil {
+		if err := s.Images.Delete(t.Context(), tag); err != nil {
 			t.Fatal(err)
 		}
 		began, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)
 			close(began)
-			_, _ = s.PruneImages(t.Context(), client.ImagePruneOptions{All: true}) // cut off, or not
+			_, _ = s.Images.Prune(t.Context(), client.ImagePruneOptions{All: true}) // cut off, or not
 		}()
 		<-began
 		s.Kill()
 		<-ended
 		s.Launch()
-		if _, err := s.PruneImages(t.Context(), client.ImagePruneOptions{All: true}); err != nil {
+		if _, err := s.Images.Prune(t.Context(), client.ImagePruneOptions{All: true}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(rootFile(s, b.image.Digest)); !os.IsNotExist(err) {

@@ -31,7 +31,7 @@ class H(http.server.BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 http.server.ThreadingHTTPServer(("10.0.0.2", 8080), H).serve_forever()
 `
-	if _, err := s.WriteFile(t.Context(), sb.ID, "/tmp/server.py", strings.NewReader(server), client.WriteOptions{}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(t.Context(), sb.ID, "/tmp/server.py", strings.NewReader(server), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.Bash(sb.ID, `setsid nohup python3 /tmp/server.py >/dev/null 2>&1 & until (exec 3<>/dev/tcp/10.0.0.2/8080) 2>/dev/null; do sleep 0.05; done`, time.Minute)
@@ -58,7 +58,7 @@ http.server.ThreadingHTTPServer(("10.0.0.2", 8080), H).serve_forever()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	for _, want := range []string{"2 10.0.0.1", "3 10.0.0.1"} {
-		if now, err := s.Wait(ctx, sb.ID, client.Paused); err != nil || now.State != client.Paused {
+		if now, err := s.Sandboxes.Wait(ctx, sb.ID, client.Paused); err != nil || now.State != client.Paused {
 			t.Fatalf("a sandbox that nobody uses: %+v, %v, want it paused", now, err)
 		}
 		visit(want) // resumes it
@@ -66,7 +66,7 @@ http.server.ThreadingHTTPServer(("10.0.0.2", 8080), H).serve_forever()
 			t.Errorf("the gateway after a resume: %s", res.Stderr)
 		}
 	}
-	if _, err := s.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: new(bool)}); err != nil {
+	if _, err := s.Sandboxes.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: new(bool)}); err != nil {
 		t.Fatal(err)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL, nil)

@@ -29,13 +29,13 @@ func TestLimitsPerCommand(t *testing.T) {
 	for limit, tc := range limited {
 		for _, user := range []string{"root", "1000"} {
 			cmd := client.Command{Argv: tc.command, User: user, Limits: tc.limits, Timeout: 5 * time.Minute}
-			res, err := s.Exec(t.Context(), sb.ID, cmd)
+			res, err := s.Sandboxes.Exec(t.Context(), sb.ID, cmd)
 			if err != nil || res.LimitExceeded != limit || res.ExitCode == 0 || res.TimedOut {
 				t.Errorf("exec over its limit of %s, as %s: %+v, %v", limit, user, res, err)
 			}
 		}
 		cmd := client.Command{Argv: tc.command, Limits: tc.limits}
-		e, err := s.StartExecution(t.Context(), sb.ID, cmd, client.ExecutionOptions{WaitUpTo: 5 * time.Minute})
+		e, err := s.Executions.Start(t.Context(), sb.ID, cmd, client.ExecutionOptions{WaitUpTo: 5 * time.Minute})
 		if err != nil || e.State != client.ExecutionFailed || e.LimitExceeded != limit {
 			t.Errorf("execution over its limit of %s: %+v, %v", limit, e, err)
 		}
@@ -53,7 +53,7 @@ func TestLimitsPerCommand(t *testing.T) {
 	if code != 137 || !strings.Contains(errOut, "exceeded its limit: processes") {
 		t.Errorf("modbox exec --limit-processes = %q, %q, %d", out, errOut, code)
 	}
-	res, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "ps -e | wc -l; echo ok"})
+	res, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "ps -e | wc -l; echo ok"})
 	if err != nil || !strings.HasSuffix(string(res.Stdout), "ok\n") || strings.Contains(string(res.Stdout), "sleep") {
 		t.Errorf("after all of that: %s, %v", res.Stdout, err)
 	}
@@ -64,17 +64,17 @@ func TestLimitsOutliveAPause(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	cmd := client.Command{Shell: "while [ ! -e /tmp/go ]; do sleep 0.05; done; for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; wait", Limits: client.Limits{Processes: 4}}
-	e, err := s.StartExecution(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
+	e, err := s.Executions.Start(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "touch /tmp/go"}); err != nil {
+	if _, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "touch /tmp/go"}); err != nil {
 		t.Fatal(err)
 	}
-	if e, err = s.Execution(t.Context(), e.ID, time.Minute); err != nil || e.LimitExceeded != client.LimitProcesses {
+	if e, err = s.Executions.Get(t.Context(), e.ID, time.Minute); err != nil || e.LimitExceeded != client.LimitProcesses {
 		t.Errorf("after a pause: %+v, %v", e, err)
 	}
 }
@@ -90,13 +90,13 @@ func TestLimitsAreChecked(t *testing.T) {
 		"limits.processes":   {Processes: 1 << 30},
 	} {
 		cmd := client.Command{Argv: []string{"true"}, Limits: limits}
-		_, err := s.Exec(t.Context(), sb.ID, cmd)
+		_, err := s.Sandboxes.Exec(t.Context(), sb.ID, cmd)
 		wantField(t, err, field)
-		_, err = s.StartExecution(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
+		_, err = s.Executions.Start(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
 		wantField(t, err, field)
 	}
 	for _, memory := range []string{"1Ki", "much", "-1"} {
-		_, err := s.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}, Limits: client.Limits{Memory: memory}})
+		_, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}, Limits: client.Limits{Memory: memory}})
 		wantField(t, err, "limits.memory")
 	}
 }

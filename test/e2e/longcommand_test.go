@@ -28,16 +28,16 @@ func TestLongCommands(t *testing.T) {
 		"argument":  {Argv: []string{"/bin/sh", "-c", "echo done", argument}},
 		"arguments": {Argv: []string{"/bin/sh", "-c", "echo done", argument, argument[:120<<10]}},
 	} {
-		res, err := s.Exec(t.Context(), sb.ID, cmd)
+		res, err := s.Sandboxes.Exec(t.Context(), sb.ID, cmd)
 		if err != nil || string(res.Stdout) != "done\n" {
 			t.Errorf("exec of the longest %s: %v, %v", name, res, err)
 		}
-		e, err := s.StartExecution(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
+		e, err := s.Executions.Start(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
 		if err != nil {
 			t.Errorf("execution of the longest %s: %v", name, err)
 			continue
 		}
-		if e, err = s.Execution(t.Context(), e.ID, time.Minute); err != nil || e.State != "completed" {
+		if e, err = s.Executions.Get(t.Context(), e.ID, time.Minute); err != nil || e.State != "completed" {
 			t.Errorf("execution of the longest %s: %+v, %v", name, e, err)
 		}
 	}
@@ -46,9 +46,9 @@ func TestLongCommands(t *testing.T) {
 		"shell":   {Shell: script + "<"},
 		"command": {Argv: []string{"/bin/echo", argument + "x"}},
 	} {
-		_, err := s.Exec(t.Context(), sb.ID, cmd)
+		_, err := s.Sandboxes.Exec(t.Context(), sb.ID, cmd)
 		wantField(t, err, field)
-		_, err = s.StartExecution(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
+		_, err = s.Executions.Start(t.Context(), sb.ID, cmd, client.ExecutionOptions{})
 		wantField(t, err, field)
 	}
 }

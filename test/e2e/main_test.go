@@ -24,18 +24,18 @@ func TestMainCommandHasOutput(t *testing.T) {
 		t.Fatalf("build: %v\n%s", err, b.output)
 	}
 	sb := s.MustCreate(client.CreateOptions{Image: "app:v1"})
-	list, err := s.Executions(sb.ID, client.KindMain).Page(t.Context(), client.PageOptions{})
+	list, err := s.Executions.List(sb.ID, client.KindMain).Page(t.Context(), client.PageOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].State.Ended() || list.Items[0].Command[2] != script {
 		t.Fatalf("main command: %+v, %v, want one that runs", list.Items, err)
 	}
 	id := list.Items[0].ID
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Execution(t.Context(), id, time.Minute); !client.IsCode(err, client.NotRunning) {
+	if _, err := s.Executions.Get(t.Context(), id, time.Minute); !client.IsCode(err, client.NotRunning) {
 		t.Errorf("a wait for it in a pause: %v, want not_running", err)
 	}
-	if _, err := s.Resume(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.Bash(sb.ID, "touch /end", time.Minute)
@@ -47,10 +47,10 @@ func TestMainCommandHasOutput(t *testing.T) {
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 3 || stdout.String() != "begun\nended\n" || stderr.String() != "oops\n" {
 		t.Errorf("modbox logs: %v, %q, %q, want what the command wrote, and its exit code 3", err, stdout.String(), stderr.String())
 	}
-	if e, err := s.Execution(t.Context(), id, time.Minute); err != nil || e.State != client.ExecutionCompleted || e.ExitCode == nil || *e.ExitCode != 3 {
+	if e, err := s.Executions.Get(t.Context(), id, time.Minute); err != nil || e.State != client.ExecutionCompleted || e.ExitCode == nil || *e.ExitCode != 3 {
 		t.Errorf("main command after its end: %+v, %v, want it completed with code 3", e, err)
 	}
-	events, err := s.Events(sb.ID, client.EventsOptions{}).Page(t.Context(), client.PageOptions{})
+	events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Page(t.Context(), client.PageOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

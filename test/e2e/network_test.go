@@ -84,11 +84,11 @@ func TestNetworkOfASandbox(t *testing.T) {
 	must(sb.ID, `cd /tmp && npm install --no-audit --no-fund is-odd && node -e 'process.exit(require("is-odd")(3) ? 0 : 1)'`)
 	must(sb.ID, "(sudo apt-get -q update && sudo apt-get -q install -y --no-install-recommends sl) 2>&1 && test -x /usr/games/sl")
 
-	if _, err := s.WriteFile(t.Context(), sb.ID, "/tmp/old.py", strings.NewReader(oldConnection), client.WriteOptions{}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(t.Context(), sb.ID, "/tmp/old.py", strings.NewReader(oldConnection), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	must(sb.ID, "setsid nohup python3 /tmp/old.py >/dev/null 2>&1 & until test -e /tmp/connected; do sleep 0.05; done")
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	must(sb.ID, fetch) // resumes it
@@ -96,18 +96,18 @@ func TestNetworkOfASandbox(t *testing.T) {
 		t.Errorf("a connection of before the pause is %s, want broken", out)
 	}
 
-	children, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{})
+	children, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{})
 	if err != nil || children[0].Err != nil {
 		t.Fatal(err, children)
 	}
 	child := children[0].Sandbox.ID
 	must(sb.ID, fetch)
 	must(child, fetch)
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "cp"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "cp"); err != nil {
 		t.Fatal(err)
 	}
 	must(sb.ID, fetch)
-	if _, err := s.RestoreCheckpoint(t.Context(), sb.ID, "cp"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, "cp"); err != nil {
 		t.Fatal(err)
 	}
 	must(sb.ID, fetch)
@@ -126,14 +126,14 @@ func TestNetworkOfASandbox(t *testing.T) {
 	}
 
 	off := false
-	if _, err := s.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: &off}); err != nil {
+	if _, err := s.Sandboxes.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: &off}); err != nil {
 		t.Fatal(err)
 	}
 	if res := s.Bash(sb.ID, fetch, time.Minute); res.ExitCode == 0 {
 		t.Error("a sandbox whose network was switched off reaches the registry")
 	}
 	must(child, fetch)
-	if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if ended := usageOf(t, s, sb.ID); ended.ReceivedBytes < after.ReceivedBytes || ended.CPUSeconds < after.CPUSeconds {
@@ -143,7 +143,7 @@ func TestNetworkOfASandbox(t *testing.T) {
 
 func usageOf(t *testing.T, s *testserver.Server, ref string) *client.Usage {
 	t.Helper()
-	u, err := s.Usage(t.Context(), ref)
+	u, err := s.Sandboxes.Usage(t.Context(), ref)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestNetworkCommands(t *testing.T) {
 		return out
 	}
 	must("create", codeExec, "--name", "a", "--network", "--port", "3000", "--port", "4000")
-	sb, err := s.Get(t.Context(), "a")
+	sb, err := s.Sandboxes.Get(t.Context(), "a")
 	if err != nil || !sb.Network.Enabled || len(sb.Network.Ports) != 2 {
 		t.Fatalf("network %+v, %v", sb.Network, err)
 	}

@@ -94,7 +94,7 @@ func TestPipPackages(t *testing.T) {
 	create := func(o client.CreateOptions) *client.Sandbox {
 		t.Helper()
 		o.WaitUpTo = 8 * time.Minute
-		sb, err := s.Create(t.Context(), o)
+		sb, err := s.Sandboxes.Create(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestPipPackages(t *testing.T) {
 // An index that does not answer is no package that does not exist.
 func TestPipIndexIsUnreachable(t *testing.T) {
 	s := testserver.Start(t, "--build-pip-index-url", "https://index.invalid/simple")
-	sb, err := s.Create(t.Context(), client.CreateOptions{Image: codeExec, PipPackages: []string{"hello"}, WaitUpTo: 8 * time.Minute})
+	sb, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Image: codeExec, PipPackages: []string{"hello"}, WaitUpTo: 8 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,14 +164,14 @@ func TestPipWithoutNetwork(t *testing.T) {
 		check(line, string(res.Stdout), res.ExitCode != 0)
 	}
 	for _, code := range []string{"!pip install no-such-package", "%pip install no-such-package"} {
-		res, err := client.NewInterpreter(s.Client, sb.ID).Run(t.Context(), code, client.CodeOptions{Timeout: 2 * time.Minute})
+		res, err := s.Client.Sandboxes.RunCode(t.Context(), sb.ID, code, client.CodeOptions{Timeout: 2 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		check(code, res.Stdout+res.Stderr, true)
 	}
 	on := true
-	if _, err := s.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: &on}); err != nil {
+	if _, err := s.Sandboxes.SetNetwork(t.Context(), sb.ID, client.NetworkChange{Enabled: &on}); err != nil {
 		t.Fatal(err)
 	}
 	if res := s.Bash(sb.ID, `echo "[$PIP_RETRIES$NPM_CONFIG_FETCH_RETRIES$PIP_EXTRA_INDEX_URL]"`, time.Minute); string(res.Stdout) != "[]\n" {

@@ -15,7 +15,7 @@ func fromPool(t *testing.T, s *testserver.Server, o client.CreateOptions) *clien
 	deadline := time.Now().Add(5 * time.Minute)
 	for time.Now().Before(deadline) {
 		sb := s.MustCreate(o)
-		events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
+		events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,7 +24,7 @@ func fromPool(t *testing.T, s *testserver.Server, o client.CreateOptions) *clien
 				return sb
 			}
 		}
-		if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,11 +58,11 @@ func TestSandboxFromThePool(t *testing.T) {
 	if string(res.Stdout) != "me\n" {
 		t.Errorf("after a restart: %+v", res)
 	}
-	for other, err := range s.List(client.ListOptions{}).All(t.Context()) {
+	for other, err := range s.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Delete(t.Context(), other.ID); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), other.ID); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -50,7 +50,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 // serve has a server listen on ports of a sandbox, and returns when they answer.
 func serve(t *testing.T, s *testserver.Server, ref string, ports ...string) {
 	t.Helper()
-	if _, err := s.WriteFile(t.Context(), ref, "/tmp/serve.py", strings.NewReader(guestServer), client.WriteOptions{}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(t.Context(), ref, "/tmp/serve.py", strings.NewReader(guestServer), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, port := range ports {
@@ -133,11 +133,11 @@ func TestPrivatePorts(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
 	serve(t, s, sb.ID, "3000")
-	port, err := s.PublishPort(t.Context(), sb.ID, 3000, client.PortPrivate)
+	port, err := s.Sandboxes.Ports.Publish(t.Context(), sb.ID, 3000, client.PortPrivate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := s.CreateToken(t.Context(), "to be revoked", client.TokenOptions{})
+	token, err := s.Tokens.Create(t.Context(), "to be revoked", client.TokenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +155,11 @@ func TestPrivatePorts(t *testing.T) {
 		wantVisit(t, when+": a link", url+"/", tokenHeader(link), 200, "port 3000 /")
 	}
 	look("at first")
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	wantVisit(t, "a refused request", port.URL+"/", nil, 401, "")
-	if got, err := s.Get(t.Context(), sb.ID); err != nil || got.State != client.Paused {
+	if got, err := s.Sandboxes.Get(t.Context(), sb.ID); err != nil || got.State != client.Paused {
 		t.Errorf("after a refused request the sandbox is %v, %v, want paused", got, err)
 	}
 	look("resumed")
@@ -167,7 +167,7 @@ func TestPrivatePorts(t *testing.T) {
 	s.Launch()
 	look("after a crash of the server")
 
-	children, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{})
+	children, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{})
 	if err != nil || children[0].Err != nil {
 		t.Fatal(err, children)
 	}
@@ -179,13 +179,13 @@ func TestPrivatePorts(t *testing.T) {
 	wantVisit(t, "a token at the fork", forked.URL+"/", tokenHeader(s.Token), 200, "port 3000")
 
 	kept, cut := dial(t, s.URL+"/s/"+label+"/", link), dial(t, s.URL+"/s/"+label+"/", ofToken)
-	if err := s.RevokeToken(t.Context(), token.ID); err != nil {
+	if err := s.Tokens.Revoke(t.Context(), token.ID); err != nil {
 		t.Fatal(err)
 	}
 	ends(t, "of the link whose token was revoked", cut)
 	wantVisit(t, "a link whose token was revoked", s.URL+"/s/"+label+"/", tokenHeader(ofToken), 401, "revoked")
 	look("after another token was revoked")
-	if _, err := s.RotatePort(t.Context(), sb.ID, 3000); err != nil {
+	if _, err := s.Sandboxes.Ports.Rotate(t.Context(), sb.ID, 3000); err != nil {
 		t.Fatal(err)
 	}
 	ends(t, "of a port with another URL", kept)
@@ -198,11 +198,11 @@ func TestLinkExpires(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
 	serve(t, s, sb.ID, "3000")
-	port, err := s.PublishPort(t.Context(), sb.ID, 3000, client.PortPrivate)
+	port, err := s.Sandboxes.Ports.Publish(t.Context(), sb.ID, 3000, client.PortPrivate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	link, err := s.CreatePortLink(t.Context(), sb.ID, 3000, time.Minute) // the shortest
+	link, err := s.Sandboxes.Ports.CreateLink(t.Context(), sb.ID, 3000, time.Minute) // the shortest
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestKeyOfManagementRoutes(t *testing.T) {
 // newLink makes a link to port 3000 with a token.
 func newLink(t *testing.T, s *testserver.Server, token, ref string) string {
 	t.Helper()
-	link, err := s.WithToken(token).CreatePortLink(t.Context(), ref, 3000, time.Hour)
+	link, err := s.WithToken(token).Sandboxes.Ports.CreateLink(t.Context(), ref, 3000, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestPrestartedInterpreter(t *testing.T) {
 		return ns
 	}
 	sb := fromPool(t, s, o)
-	c := cells{t, client.NewInterpreter(s.Client, sb.ID)}
+	c := cells{t, s.Client, sb.ID}
 	res := c.run("python", "1+1")
 	if res.Status != "ok" || res.Restarted || res.ExecutionCount != 1 || res.Results[0].Data["text/plain"] != "2" {
 		t.Fatalf("the first run = %+v", res)
@@ -42,32 +42,32 @@ func TestPrestartedInterpreter(t *testing.T) {
 	c.value("python", "import os, subprocess\nos.environ['MODBOX_SANDBOX_ID'] + ' ' + os.environ['MODBOX_SANDBOX_NAME']", fmt.Sprintf("'%s %s'", sb.ID, sb.Name))
 	c.value("python", "subprocess.run(['printenv', 'WHO'], capture_output=True, text=True).stdout", `'me "and" \'you\'\n'`)
 	c.value("python", "os.uname().nodename, os.getuid(), os.getcwd()", "('sandbox', 1000, '/workspace')")
-	second, err := c.CreateContext(t.Context(), client.ContextOptions{Language: "bash"})
+	second, err := c.client.Sandboxes.Contexts.Create(t.Context(), c.id, client.ContextOptions{Language: "bash"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err = c.Run(t.Context(), "echo $MODBOX_SANDBOX_ID $WHO", client.CodeOptions{ContextID: second.ID})
+	res, err = c.runCode(t.Context(), "echo $MODBOX_SANDBOX_ID $WHO", client.CodeOptions{ContextID: second.ID})
 	if err != nil || res.Stdout != sb.ID+" me \"and\" 'you'\n" {
 		t.Errorf("another context = %+v, %v", res, err)
 	}
-	all, err := c.Contexts(t.Context())
+	all, err := c.contexts().Collect(t.Context())
 	if err != nil || len(all) != 2 || all[0].ID != "python" || all[0].Restarts != 0 {
 		t.Errorf("contexts = %+v, %v", all, err)
 	}
 
 	// It is paused, resumed and forked as others are.
 	c.run("python", "kept = 7")
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	c.value("python", "kept", "7")
-	forks, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{})
+	forks, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{})
 	if err != nil || forks[0].Err != nil {
 		t.Fatal(err, forks)
 	}
-	cells{t, client.NewInterpreter(s.Client, forks[0].Sandbox.ID)}.value("python", "kept", "7")
+	cells{t, s.Client, forks[0].Sandbox.ID}.value("python", "kept", "7")
 	for _, id := range []string{sb.ID, forks[0].Sandbox.ID} {
-		if _, err := s.Delete(t.Context(), id); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestPrestartedInterpreter(t *testing.T) {
 	// Python reads some variables only at its start: the sandbox gets an interpreter of its own.
 	o.Env = map[string]string{"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
 	sb = fromPool(t, s, o)
-	c = cells{t, client.NewInterpreter(s.Client, sb.ID)}
+	c = cells{t, s.Client, sb.ID}
 	c.value("python", "import sys, time\nsys.flags.hash_randomization, time.tzname[0]", "(1, 'JST')")
 	if at := started(c); at < sb.CreatedAt.UnixNano() {
 		t.Errorf("the kernel started at %d, before the sandbox was created at %d", at, sb.CreatedAt.UnixNano())

@@ -19,7 +19,7 @@ import (
 // the first, which deletes it meanwhile: its files stay as long as they are of use.
 func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	s := testserver.StartSmall(t)
-	ws, err := s.CreateWorkspace(t.Context(), client.WorkspaceOptions{Name: "other"})
+	ws, err := s.Workspaces.Create(t.Context(), client.WorkspaceOptions{Name: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	taken := map[string]*client.Snapshot{}
 	for _, name := range []string{"shared", "private", "first", "second"} {
 		asRoot(t, s, source.ID, "echo "+name+" >/srv/marker")
-		sn, err := s.CreateSnapshot(t.Context(), source.ID, client.SnapshotOptions{Name: name, Public: name == "shared"})
+		sn, err := s.Snapshots.Create(t.Context(), source.ID, client.SnapshotOptions{Name: name, Public: name == "shared"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	}
 	shared := taken["shared"]
 	create := func(ref string) (*client.Sandbox, error) {
-		return other().Create(t.Context(), client.CreateOptions{Snapshot: ref, WaitUpTo: 5 * time.Minute})
+		return other().Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: ref, WaitUpTo: 5 * time.Minute})
 	}
 	sb, err := create(shared.FullName)
 	if err != nil || sb.State != client.Running {
@@ -51,7 +51,7 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	}
 	marker := func() {
 		t.Helper()
-		res, err := other().Exec(t.Context(), sb.ID, client.Command{Argv: []string{"cat", "/srv/marker"}})
+		res, err := other().Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"cat", "/srv/marker"}})
 		if err != nil || string(res.Stdout) != "shared\n" {
 			t.Fatalf("the marker in the other workspace's sandbox: %+v, %v", res, err)
 		}
@@ -60,13 +60,13 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	if _, err := create(taken["private"].ID); !client.IsCode(err, client.Invalid) {
 		t.Errorf("a sandbox from the first workspace's private snapshot: %v, want invalid", err)
 	}
-	if err := other().DeleteSnapshot(t.Context(), shared.ID); !client.IsCode(err, client.NotFound) {
+	if err := other().Snapshots.Delete(t.Context(), shared.ID); !client.IsCode(err, client.NotFound) {
 		t.Errorf("deleting another workspace's snapshot: %v, want not_found", err)
 	}
 
 	remove := func(name string) {
 		t.Helper()
-		if err := s.DeleteSnapshot(t.Context(), taken[name].ID); err != nil {
+		if err := s.Snapshots.Delete(t.Context(), taken[name].ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,17 +91,17 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	if !there("shared") {
 		t.Fatal("the root filesystem of a sandbox that runs was removed")
 	}
-	if _, err := other().Pause(t.Context(), sb.ID); err != nil {
+	if _, err := other().Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other().Resume(t.Context(), sb.ID); err != nil {
+	if _, err := other().Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	marker()
 	if _, err := create(shared.ID); !client.IsCode(err, client.Invalid) {
 		t.Errorf("a sandbox from a deleted snapshot: %v, want invalid", err)
 	}
-	if _, err := other().Delete(t.Context(), sb.ID); err != nil {
+	if _, err := other().Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	remove("second")

@@ -37,7 +37,7 @@ func TestSavedMemoryOutlivesItsRow(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	s.Bash(sb.ID, `echo kept > ~/file; (sleep 1000 >/dev/null 2>&1 &)`, time.Minute)
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.Stop()
@@ -122,29 +122,29 @@ func TestVariablesAreEncryptedAndWorkEverywhere(t *testing.T) {
 	s.Stop()
 	s.Launch()
 	check("after a restart", sb.ID)
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.Kill()
 	s.Launch()
-	if _, err := s.Resume(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	check("after a resume", sb.ID)
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryDiscard}); err != nil {
+	if _, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryDiscard}); err != nil {
 		t.Fatal(err)
 	}
 	check("after a resume from files", sb.ID)
-	forks, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 1})
+	forks, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 1})
 	if err != nil || len(forks) != 1 || forks[0].Sandbox == nil {
 		t.Fatalf("fork = %+v, %v", forks, err)
 	}
 	check("in a fork", forks[0].Sandbox.ID)
 	for _, id := range []string{sb.ID, forks[0].Sandbox.ID} {
-		if _, err := s.Delete(t.Context(), id); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}

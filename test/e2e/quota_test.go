@@ -85,7 +85,7 @@ func TestWaitingForQuota(t *testing.T) {
 	for _, name := range []string{"asleep", "parent"} {
 		s.MustCreate(client.CreateOptions{Name: name, Image: image, Resources: small})
 	}
-	if _, err := s.Pause(t.Context(), "asleep"); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), "asleep"); err != nil {
 		t.Fatal(err)
 	}
 	s.MustCreate(client.CreateOptions{Name: "filler", Image: image, Resources: small})
@@ -93,7 +93,7 @@ func TestWaitingForQuota(t *testing.T) {
 	waiting := func() {
 		t.Helper()
 		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // polling another process
-			_, err := s.Create(t.Context(), client.CreateOptions{Name: "other", Image: image, Resources: small})
+			_, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Name: "other", Image: image, Resources: small})
 			if err != nil && strings.Contains(err.Error(), "come first") {
 				return
 			}
@@ -110,17 +110,17 @@ func TestWaitingForQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 		waiting()
-		if _, err := s.Delete(t.Context(), "filler"); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), "filler"); err != nil {
 			t.Fatal(err)
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Fatalf("%v that waits: %v %s", args, err, errOut.String())
 		}
 		if args[0] == "resume" {
-			if sb, err := s.Get(t.Context(), "asleep"); err != nil || sb.State != client.Running {
+			if sb, err := s.Sandboxes.Get(t.Context(), "asleep"); err != nil || sb.State != client.Running {
 				t.Errorf("what was resumed: %+v, %v", sb, err)
 			}
-			if _, err := s.Delete(t.Context(), "asleep"); err != nil {
+			if _, err := s.Sandboxes.Delete(t.Context(), "asleep"); err != nil {
 				t.Fatal(err)
 			}
 			s.MustCreate(client.CreateOptions{Name: "filler", Image: image, Resources: small})
@@ -151,7 +151,7 @@ func TestWaitingForQuota(t *testing.T) {
 		t.Errorf("who waits when the server is told to stop: %v, want 503 with Retry-After", err)
 	}
 	s.Launch()
-	if _, err := s.Get(t.Context(), "late"); !client.IsCode(err, client.NotFound) {
+	if _, err := s.Sandboxes.Get(t.Context(), "late"); !client.IsCode(err, client.NotFound) {
 		t.Errorf("what waited: %v, want nothing of it", err)
 	}
 }

@@ -94,7 +94,7 @@ func TestStringsThatMeanNothing(t *testing.T) {
 
 func sandboxes(t *testing.T, s *testserver.Server) (n int) {
 	t.Helper()
-	for _, err := range s.List(client.ListOptions{}).All(t.Context()) {
+	for _, err := range s.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

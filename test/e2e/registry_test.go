@@ -166,16 +166,16 @@ func TestServersOwnMachine(t *testing.T) {
 	for _, port := range []string{strings.TrimPrefix(plain.URL, "http://127.0.0.1:"), strings.TrimPrefix(secure.URL, "https://127.0.0.1:")} {
 		for _, name := range []string{"127.0.0.1", "localhost"} {
 			host := name + ":" + port
-			_, err := s.Client.PullImage(t.Context(), host+"/x", nil)
+			_, err := s.Client.Images.Pull(t.Context(), host+"/x", nil)
 			refused("pull", host, err)
-			_, err = s.Client.CreateRegistry(t.Context(), client.RegistryFields{Name: &host, Server: &host, Username: new("ann"), Password: new("pw"), Verify: true})
+			_, err = s.Client.Registries.Create(t.Context(), client.RegistryFields{Name: &host, Server: &host, Username: new("ann"), Password: new("pw"), Verify: true})
 			refused("verify", host, err)
 			if _, errOut, code := run(t, s, "", "run", host+"/x", "--", "true"); code == 0 || !strings.Contains(errOut, "images.insecure_registries") {
 				t.Errorf("run = %q, %d", errOut, code)
 			}
 		}
 	}
-	if _, err := s.Client.PullImage(t.Context(), ref, nil); err != nil {
+	if _, err := s.Client.Images.Pull(t.Context(), ref, nil); err != nil {
 		t.Errorf("pull from the registry that is allowed: %v", err)
 	}
 	for _, target := range []*httptest.Server{plain, secure} {
@@ -187,7 +187,7 @@ func TestServersOwnMachine(t *testing.T) {
 			http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
 			return true
 		})
-		_, err := s.Client.PullImage(t.Context(), ref, nil)
+		_, err := s.Client.Images.Pull(t.Context(), ref, nil)
 		// The error names the registry that was asked for: where it leads to is not the caller's to learn.
 		refused("pull that is sent on", reg.host, err)
 		if strings.Contains(err.Error(), strings.SplitAfter(elsewhere, "://")[1]) {

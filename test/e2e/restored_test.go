@@ -86,13 +86,13 @@ python3 -c 'import os, random, ssl; print(os.urandom(16).hex()); print(random.ge
 func TestWhatIsRestoredGoesOn(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
-	if _, err := s.WriteFile(t.Context(), sb.ID, "/tmp/echo.py", strings.NewReader(echo), client.WriteOptions{}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(t.Context(), sb.ID, "/tmp/echo.py", strings.NewReader(echo), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.Bash(sb.ID, `setsid nohup python3 /tmp/echo.py >/tmp/log 2>&1 & until [ -s /tmp/talk ]; do sleep 0.05; done`, time.Minute)
 	n, _, port := talk(t, s, sb.ID)
 
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.Kill() // and what the host runs has ended, as after its restart
@@ -100,16 +100,16 @@ func TestWhatIsRestoredGoesOn(t *testing.T) {
 	s.Launch()
 	n = wantTalking(t, s, sb.ID, n, port)
 
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "here"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "here"); err != nil {
 		t.Fatal(err)
 	}
 	wantTalking(t, s, sb.ID, n, port)
-	if _, err := s.RestoreCheckpoint(t.Context(), sb.ID, "here"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, "here"); err != nil {
 		t.Fatal(err)
 	}
 	n = wantTalking(t, s, sb.ID, n, port)
 
-	children, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 2})
+	children, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func TestSettingsReachTheSandboxes(t *testing.T) {
 	if res := s.Bash(sb.ID, "sleep 1000", 0); !res.TimedOut {
 		t.Errorf("a command without a timeout: %+v", res)
 	}
-	res, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "head -c 18M /dev/zero", MaxOutput: 17 << 20, Timeout: 10 * time.Minute})
+	res, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "head -c 18M /dev/zero", MaxOutput: 17 << 20, Timeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +81,11 @@ func TestSettingsReachTheSandboxes(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"timeout": func() error {
-			_, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "true", Timeout: 10*time.Minute + time.Second})
+			_, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "true", Timeout: 10*time.Minute + time.Second})
 			return err
 		}(),
 		"memory": func() error {
-			_, err := s.Create(t.Context(), client.CreateOptions{Image: image, Resources: client.Resources{Memory: "401Mi"}})
+			_, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Image: image, Resources: client.Resources{Memory: "401Mi"}})
 			return err
 		}(),
 	} {
@@ -93,7 +93,7 @@ func TestSettingsReachTheSandboxes(t *testing.T) {
 			t.Errorf("%s over the limit: %v", name, err)
 		}
 	}
-	if _, err := s.Create(t.Context(), client.CreateOptions{Image: image}); !client.IsCode(err, client.QuotaExceeded) {
+	if _, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Image: image}); !client.IsCode(err, client.QuotaExceeded) {
 		t.Errorf("a second sandbox: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestLeftoversAreSeen(t *testing.T) {
 			t.Errorf("what a sandbox has on the host lacks %q:\n%s", kind, left)
 		}
 	}
-	if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 }

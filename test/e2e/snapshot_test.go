@@ -35,7 +35,7 @@ touch -d @1234567890 /srv/tree/file`
 
 func asRoot(t *testing.T, s *testserver.Server, ref, line string) string {
 	t.Helper()
-	res, err := s.Exec(t.Context(), ref, client.Command{Shell: line, User: "root", Timeout: 10 * time.Minute, MaxOutput: 4 << 20})
+	res, err := s.Sandboxes.Exec(t.Context(), ref, client.Command{Shell: line, User: "root", Timeout: 10 * time.Minute, MaxOutput: 4 << 20})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("in %s: code %d, %s, %v", ref, res.ExitCode, res.Stderr, err)
 	}
@@ -59,7 +59,7 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 			t.Errorf("%s: the hard link has %s links", name, links)
 		}
 	}
-	first, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "all"})
+	first, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "all"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +73,14 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 	// Layers upon layers: the child's own snapshot, taken while it is paused.
 	asRoot(t, s, child.ID, "rm -rf /srv/tree/renamed /srv/tree/hard; ln /srv/tree/file /srv/tree/hard; echo changed > /srv/tree/dir/new; rm -rf /usr/share/doc.old")
 	want = asRoot(t, s, child.ID, listing)
-	if _, err := s.Pause(t.Context(), child.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), child.ID); err != nil {
 		t.Fatal(err)
 	}
-	second, err := s.CreateSnapshot(t.Context(), child.ID, client.SnapshotOptions{Name: "all"})
+	second, err := s.Snapshots.Create(t.Context(), child.ID, client.SnapshotOptions{Name: "all"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Get(t.Context(), child.ID); err != nil || got.State != client.Paused {
+	if got, err := s.Sandboxes.Get(t.Context(), child.ID); err != nil || got.State != client.Paused {
 		t.Errorf("the sandbox is %+v, %v, want it paused as before", got, err)
 	}
 	if second.ParentID != first.ID || second.BaseDigest != first.Digest {
@@ -91,17 +91,17 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 
 	// A deleted snapshot that is in use keeps working for its sandboxes.
 	for _, ref := range []string{first.ID, second.ID} {
-		if err := s.DeleteSnapshot(t.Context(), ref); err != nil {
+		if err := s.Snapshots.Delete(t.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.Kill()
 	s.Launch()
 	compare("grandchild after a restart", grandchild.ID)
-	if _, err := s.Resume(t.Context(), child.ID); err != nil {
+	if _, err := s.Sandboxes.Resume(t.Context(), child.ID, client.ResumeOptions{}); err != nil {
 		t.Error(err)
 	}
-	if lineage, err := s.Lineage(second.ID).Collect(t.Context()); !client.IsCode(err, client.NotFound) {
+	if lineage, err := s.Snapshots.Lineage(second.ID).Collect(t.Context()); !client.IsCode(err, client.NotFound) {
 		t.Errorf("lineage of a deleted snapshot: %v, %v", lineage, err)
 	}
 }
@@ -110,7 +110,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	asRoot(t, s, sb.ID, "echo x > /marker")
-	sn, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "n"})
+	sn, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Launch()
-	if _, err := s.Create(t.Context(), client.CreateOptions{Snapshot: "n", WaitUpTo: 5 * time.Minute}); !client.IsCode(err, client.Unavailable) {
+	if _, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: "n", WaitUpTo: 5 * time.Minute}); !client.IsCode(err, client.Unavailable) {
 		t.Errorf("a sandbox of a damaged snapshot: %v, want unavailable", err)
 	}
 }

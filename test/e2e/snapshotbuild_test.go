@@ -56,7 +56,7 @@ func TestDeclarativeBuild(t *testing.T) {
 		return id
 	}
 	id := build()
-	sn, err := s.Snapshot(t.Context(), "app")
+	sn, err := s.Snapshots.Get(t.Context(), "app")
 	if err != nil || sn.ID != id || sn.ContentHash == "" || sn.Metadata["commit"] != "abc" || sn.SandboxID != "" {
 		t.Fatalf("built %s, found %+v, %v", id, sn, err)
 	}
@@ -70,7 +70,7 @@ func TestDeclarativeBuild(t *testing.T) {
 		t.Errorf("the same content gave %s, want %s as before", again, id)
 	}
 	forced := build("--force", "--tag", "v2")
-	if second, err := s.Snapshot(t.Context(), "app:v2"); err != nil || forced == id || second.ID != forced || second.Digest == "" {
+	if second, err := s.Snapshots.Get(t.Context(), "app:v2"); err != nil || forced == id || second.ID != forced || second.Digest == "" {
 		t.Errorf("forced build %s: %+v, %v", forced, second, err)
 	}
 }
@@ -88,7 +88,7 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 	if !strings.Contains(said, "tools: uploading: its files\n") || !strings.Contains(said, "tools: installing: ") {
 		t.Errorf("the build said %q, want its phases", said)
 	}
-	sn, err := s.Snapshot(t.Context(), "tools:latest")
+	sn, err := s.Snapshots.Get(t.Context(), "tools:latest")
 	if err != nil || sn.ID != id || sn.Description != "what it needs" || sn.Metadata["team"] != "a" || sn.LayerBytes == 0 {
 		t.Fatalf("built %s, found %+v, %v", id, sn, err)
 	}
@@ -104,7 +104,7 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 	// Other files with the same packages: the installed packages are used again.
 	writeFiles(t, dir, map[string]string{"lib/run.sh": `echo "$ANSWER + 1" | bc` + "\n"})
 	changed, _ := buildSnapshot(t, s, dir)
-	after, err := s.Snapshot(t.Context(), "tools")
+	after, err := s.Snapshots.Get(t.Context(), "tools")
 	if err != nil || after.ID != changed || after.ID == id || after.ParentID != id || after.BaseDigest != sn.BaseDigest {
 		t.Errorf("a build of other files on the same packages: %+v, %v, want parent %s and base %s", after, err, id, sn.BaseDigest)
 	}
@@ -114,13 +114,13 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 	}
 
 	// A build whose tools fail says why, and leaves nothing.
-	_, _, err = s.BuildSnapshot(t.Context(), client.SnapshotBuildOptions{
+	_, _, err = s.Snapshots.Build(t.Context(), client.SnapshotBuildOptions{
 		SnapshotOptions: client.SnapshotOptions{Name: "wrong"}, Runtime: codeExec, AptPackages: []string{"no-such-package-anywhere"},
 	})
 	if !client.IsCode(err, client.Invalid) || !strings.Contains(err.Error(), "Unable to locate package no-such-package-anywhere") {
 		t.Errorf("a build with an unknown package: %v, want what apt-get said", err)
 	}
-	page, err := s.Snapshots(client.SnapshotFilter{Name: "wrong"}).Page(t.Context(), client.PageOptions{})
+	page, err := s.Snapshots.List(client.SnapshotFilter{Name: "wrong"}).Page(t.Context(), client.PageOptions{})
 	if err != nil || len(page.Items) > 0 {
 		t.Errorf("snapshots of a build that failed: %+v, %v", page.Items, err)
 	}

@@ -42,14 +42,14 @@ func TestSnapshotFiles(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	script := `mkdir -p /srv/d && cd /srv/d && echo one >one && ln one two && ln -s ../../../etc/passwd out && mkfifo pipe && printf x >"$(printf 'red\033[31m\n\377')"`
-	if res, err := s.Client.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"sh", "-c", script}}); err != nil || res.ExitCode != 0 {
+	if res, err := s.Client.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"sh", "-c", script}}); err != nil || res.ExitCode != 0 {
 		t.Fatalf("write: %+v, %v", res, err)
 	}
-	sn, err := s.Client.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "n"})
+	sn, err := s.Client.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.Client.SnapshotFiles("n", client.SnapshotFileFilter{Path: "/srv/d", SHA256: true}).Page(t.Context(), client.PageOptions{})
+	page, err := s.Client.Snapshots.Files("n", client.SnapshotFileFilter{Path: "/srv/d", SHA256: true}).Page(t.Context(), client.PageOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestSnapshotFiles(t *testing.T) {
 	}
 	// All of it, in pages: names and their number agree with the snapshot's record.
 	total := 0
-	all := s.Client.SnapshotFiles(sn.ID, client.SnapshotFileFilter{Recursive: true})
+	all := s.Client.Snapshots.Files(sn.ID, client.SnapshotFileFilter{Recursive: true})
 	all.PageSize = 700
 	for _, err := range all.All(t.Context()) {
 		if err != nil {

@@ -29,7 +29,7 @@ type sshClient struct {
 // server's host key, and has its token as password.
 func openSSH(t *testing.T, s *testserver.Server, user string) *sshClient {
 	t.Helper()
-	at, err := client.NewSSHAccess(s.Client).Server(t.Context())
+	at, err := s.Client.SSHKeys.Server(t.Context())
 	if err != nil || !at.Enabled || len(at.HostKeys) != 1 {
 		t.Fatalf("SSH server: %+v, %v", at, err)
 	}
@@ -113,7 +113,7 @@ func TestSSH(t *testing.T) {
 	testSSHForward(t, s, sb, ssh)
 
 	// A paused sandbox resumes.
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := ssh.must("ssh", "", ssh.login, "cat /tmp/file"); got != big {
@@ -136,7 +136,7 @@ func TestSSH(t *testing.T) {
 	if res := s.Bash(sb.ID, "while [ -d /proc/$(cat /tmp/pid) ]; do sleep 0.1; done", time.Minute); res.ExitCode != 0 {
 		t.Errorf("the command of a client that died runs on: %+v", res)
 	}
-	if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, stderr, code := ssh.run("ssh", "", ssh.login, "true"); code != 255 || !strings.Contains(stderr, "modbox:") {

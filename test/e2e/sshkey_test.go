@@ -33,7 +33,7 @@ func TestSSHKeys(t *testing.T) {
 	s := testserver.Start(t, "--ssh-listen", "127.0.0.1:0")
 	sb := s.MustCreate(client.CreateOptions{Name: "box"})
 	ssh := openSSH(t, s, "box")
-	keys := client.NewSSHAccess(s.Client)
+	keys := s.Client.SSHKeys
 	options := ssh.options
 	var last *client.SSHKey
 	for name, args := range map[string][]string{
@@ -48,7 +48,7 @@ func TestSSHKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last, err = keys.AddKey(t.Context(), string(public), client.SSHKeyOptions{}); err != nil || last.Name != name {
+		if last, err = keys.Add(t.Context(), string(public), client.SSHKeyOptions{}); err != nil || last.Name != name {
 			t.Fatalf("add the key %s: %+v, %v", name, last, err)
 		}
 		if got := ssh.must("ssh", "", ssh.login, "echo in"); got != "in\n" {
@@ -60,7 +60,7 @@ func TestSSHKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keys.AddKey(t.Context(), string(public), client.SSHKeyOptions{}); !client.IsCode(err, client.Invalid) {
+	if _, err := keys.Add(t.Context(), string(public), client.SSHKeyOptions{}); !client.IsCode(err, client.Invalid) {
 		t.Errorf("an RSA key of 1024 bits: %v", err)
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<16)
@@ -68,7 +68,7 @@ func TestSSHKeys(t *testing.T) {
 	testRsync(t, s, sb, ssh)
 
 	// A paused sandbox resumes, and the deletion of the key ends an open session.
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	c := ssh.command(t.Context(), "ssh", ssh.login, "echo ready; exec sleep 100000")
@@ -84,7 +84,7 @@ func TestSSHKeys(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, 6)); err != nil {
 		t.Fatalf("%v, %s", err, stderr.String())
 	}
-	if err := keys.DeleteKey(t.Context(), last.Fingerprint); err != nil {
+	if err := keys.Delete(t.Context(), last.Fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Wait(); err == nil || !strings.Contains(stderr.String(), "deleted") {
@@ -175,7 +175,7 @@ func TestSSHCommands(t *testing.T) {
 	at := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(string(line[:n]))
 	for _, what := range []string{"running", "paused"} {
 		if what == "paused" {
-			if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+			if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,7 +27,7 @@ class H(http.server.BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 http.server.ThreadingHTTPServer(("0.0.0.0", 8080), H).serve_forever()
 `
-	if _, err := s.WriteFile(t.Context(), sb.ID, "/tmp/server.py", strings.NewReader(server), client.WriteOptions{}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(t.Context(), sb.ID, "/tmp/server.py", strings.NewReader(server), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.Bash(sb.ID, `setsid nohup python3 /tmp/server.py >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/8080) 2>/dev/null; do sleep 0.05; done`, time.Minute)
@@ -48,15 +48,15 @@ http.server.ThreadingHTTPServer(("0.0.0.0", 8080), H).serve_forever()
 		}
 	}
 	visit(sb.URL, "1")
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	visit(sb.URL, "2") // resumes it
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "two"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "two"); err != nil {
 		t.Fatal(err)
 	}
 	visit(sb.URL, "3")
-	children, err := s.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 3, Env: map[string]string{"ROLE": "worker"}})
+	children, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 3, Env: map[string]string{"ROLE": "worker"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0", 8080), H).serve_forever()
 		}
 	}
 	visit(sb.URL, "4")
-	if _, err := s.RestoreCheckpoint(t.Context(), sb.ID, "two"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, "two"); err != nil {
 		t.Fatal(err)
 	}
 	visit(sb.URL, "3")

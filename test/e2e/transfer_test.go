@@ -20,11 +20,11 @@ func TestTransfersOverCheckpoints(t *testing.T) {
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	content := make([]byte, 32<<20)
 	rand.NewChaCha8([32]byte{3}).Read(content)
-	if _, err := s.WriteFile(t.Context(), sb.ID, "/srv/d/f", bytes.NewReader(content), client.WriteOptions{Parents: true}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(t.Context(), sb.ID, "/srv/d/f", bytes.NewReader(content), client.WriteOptions{Parents: true}); err != nil {
 		t.Fatal(err)
 	}
 
-	file, err := s.ReadFile(t.Context(), sb.ID, "/srv/d/f")
+	file, err := s.Sandboxes.Files.Read(t.Context(), sb.ID, "/srv/d/f")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestTransfersOverCheckpoints(t *testing.T) {
 	if _, err := io.ReadFull(file, got); err != nil {
 		t.Fatal(err)
 	}
-	archive, err := s.DownloadArchive(t.Context(), sb.ID, "/srv/d", "tar")
+	archive, err := s.Sandboxes.Files.DownloadArchive(t.Context(), sb.ID, "/srv/d", "tar")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestTransfersOverCheckpoints(t *testing.T) {
 	upload, feed := io.Pipe()
 	uploaded := make(chan error, 1)
 	go func() {
-		_, err := s.WriteFile(t.Context(), sb.ID, "/srv/d/new", upload, client.WriteOptions{})
+		_, err := s.Sandboxes.Files.Write(t.Context(), sb.ID, "/srv/d/new", upload, client.WriteOptions{})
 		uploaded <- err
 		_ = upload.CloseWithError(io.ErrClosedPipe)
 	}()
@@ -53,7 +53,7 @@ func TestTransfersOverCheckpoints(t *testing.T) {
 	}
 	s.Bash(sb.ID, "until [ $(ls -A /srv/d | wc -l) = 2 ]; do sleep 0.05; done", time.Minute) // it is being written
 
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "middle"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "middle"); err != nil {
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(file)
@@ -76,12 +76,12 @@ func TestWatchOverACheckpoint(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	s.Bash(sb.ID, "mkdir /srv/w", time.Minute)
-	w, err := s.WatchFiles(t.Context(), sb.ID, "/srv/w", true)
+	w, err := s.Sandboxes.Files.Watch(t.Context(), sb.ID, "/srv/w", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, ""); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := w.Next(); err != nil || e.Type != client.FileOverflow {
@@ -91,7 +91,7 @@ func TestWatchOverACheckpoint(t *testing.T) {
 	if e, err := w.Next(); err != nil || e.Type != client.FileCreated || e.Path != "/srv/w/d" {
 		t.Fatalf("after a directory was made: %+v, %v, want it created", e, err)
 	}
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -110,13 +110,13 @@ func TestWatchOverACheckpoint(t *testing.T) {
 func TestTypingOverPausesAndBack(t *testing.T) {
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
-	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
+	e, err := s.Executions.Start(t.Context(), sb.ID, client.Command{
 		Shell: "stty -echo; echo ready; while read line; do echo $line >>/srv/log; done",
 	}, client.ExecutionOptions{TTY: &client.Size{Rows: 24, Cols: 80}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	term, err := s.AttachExecution(t.Context(), sb.ID, e.ID, 0)
+	term, err := s.Executions.Attach(t.Context(), sb.ID, e.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,17 +143,17 @@ func TestTypingOverPausesAndBack(t *testing.T) {
 	}
 	typed("one\n")
 	logged("one")
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, "one"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "one"); err != nil {
 		t.Fatal(err)
 	}
 	typed("two\n")
 	logged("one\ntwo")
-	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	typed("three\n") // the input waits until it is resumed
 	logged("one\ntwo\nthree")
-	if _, err := s.RestoreCheckpoint(t.Context(), sb.ID, "one"); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, "one"); err != nil {
 		t.Fatal(err)
 	}
 	typed("four\n")
@@ -177,7 +177,7 @@ class H(http.server.BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", 8080), H).serve_forever()
 `
-	if _, err := s.WriteFile(t.Context(), sb.ID, "/tmp/server.py", strings.NewReader(server), client.WriteOptions{}); err != nil {
+	if _, err := s.Sandboxes.Files.Write(t.Context(), sb.ID, "/tmp/server.py", strings.NewReader(server), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.Bash(sb.ID, `setsid nohup python3 /tmp/server.py >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/8080) 2>/dev/null; do sleep 0.05; done`, time.Minute)
@@ -202,7 +202,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8080), H).serve_forever()
 	answered := make(chan answer, 1)
 	go func() { answered <- visit(http.MethodPost) }()
 	s.Bash(sb.ID, "until [ -e /tmp/asked ]; do sleep 0.05; done", time.Minute)
-	if _, err := s.CreateCheckpoint(t.Context(), sb.ID, ""); err != nil {
+	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	a := <-answered

@@ -14,7 +14,7 @@ import (
 func TestUbuntuImage(t *testing.T) {
 	reg := startRegistry(t)
 	s := testserver.Start(t, "--images-default-registry", reg.host)
-	entries, err := s.SandboxImages(false).Collect(t.Context())
+	entries, err := s.SandboxImages.List(false).Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

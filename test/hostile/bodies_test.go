@@ -15,7 +15,7 @@ import (
 // Meanwhile requests of another workspace work, large requests included.
 func TestBodiesOfAnotherWorkspace(t *testing.T) {
 	r := newRig(t)
-	greedy, err := r.CreateWorkspace(t.Context(), client.WorkspaceOptions{Name: "greedy"})
+	greedy, err := r.Workspaces.Create(t.Context(), client.WorkspaceOptions{Name: "greedy"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestBodiesOfAnotherWorkspace(t *testing.T) {
 	if refused == 0 {
 		t.Error("no body is refused")
 	}
-	res, err := r.Exec(t.Context(), r.neighbour, client.Command{Argv: []string{"wc", "-c"}, Stdin: bytes.Repeat([]byte("x"), 4<<20)})
+	res, err := r.Sandboxes.Exec(t.Context(), r.neighbour, client.Command{Argv: []string{"wc", "-c"}, Stdin: bytes.Repeat([]byte("x"), 4<<20)})
 	if err != nil || strings.TrimSpace(string(res.Stdout)) != fmt.Sprint(4<<20) {
 		t.Errorf("exec with stdin of another workspace = %+v, %v", res, err)
 	}

@@ -71,7 +71,7 @@ func TestNothingOfTheStarterReachesChildren(t *testing.T) {
 		t.Errorf("the guest sees what the starter has: %s", res.Stdout)
 	}
 
-	_, _ = s.Create(t.Context(), client.CreateOptions{Image: "bun:1", WaitUpTo: 5 * time.Minute}) // the tool fails
+	_, _ = s.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "bun:1", WaitUpTo: 5 * time.Minute}) // the tool fails
 	saw, err := os.ReadFile(note)
 	if err != nil {
 		t.Fatalf("the tool that builds images was not started: %v; the server's log:\n%s", err, s.Log())

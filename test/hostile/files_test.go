@@ -31,7 +31,7 @@ func TestPathsStayInTheSandbox(t *testing.T) {
 	host := secret(t)
 	r.asRootResult(id, `ln -s / /workspace/root; ln -s `+host+` /workspace/link; mkfifo /workspace/fifo; ln -s /proc/1/root /workspace/proc`)
 	for _, path := range []string{host, "/../../../.." + host, "root" + host, "link", "proc" + host, "/proc/1/root" + host, "/proc/self/cwd/../../.." + host} {
-		body, err := r.ReadFile(t.Context(), id, path)
+		body, err := r.Sandboxes.Files.Read(t.Context(), id, path)
 		if err == nil {
 			got, _ := io.ReadAll(io.LimitReader(body, 1<<10))
 			body.Close()
@@ -42,7 +42,7 @@ func TestPathsStayInTheSandbox(t *testing.T) {
 	}
 	// Endless files and special files are refused; the call does not hang.
 	for _, path := range []string{"/workspace/fifo", "/dev/zero", "/dev/stdin"} {
-		body, err := r.ReadFile(t.Context(), id, path)
+		body, err := r.Sandboxes.Files.Read(t.Context(), id, path)
 		if err == nil {
 			n, _ := io.Copy(io.Discard, io.LimitReader(body, 10<<20))
 			body.Close()
@@ -52,7 +52,7 @@ func TestPathsStayInTheSandbox(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"", "a\x00b", strings.Repeat("x/", 4000)} {
-		if _, err := r.Stat(t.Context(), id, path); !client.IsCode(err, "invalid") {
+		if _, err := r.Sandboxes.Files.Stat(t.Context(), id, path); !client.IsCode(err, "invalid") {
 			t.Errorf("stat %.20q: %v, want code invalid", path, err)
 		}
 	}
@@ -138,7 +138,7 @@ func (zeros) Read(p []byte) (int, error) {
 func TestBigFileFillsTheDiskAndIsTold(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
-	_, err := r.WriteFile(t.Context(), id, "/workspace/big", io.LimitReader(zeros{}, 2<<30), client.WriteOptions{})
+	_, err := r.Sandboxes.Files.Write(t.Context(), id, "/workspace/big", io.LimitReader(zeros{}, 2<<30), client.WriteOptions{})
 	if !client.IsCode(err, "disk_full") {
 		t.Errorf("2 GiB into 512 MiB: %v, want code disk_full", err)
 	}

@@ -40,7 +40,7 @@ func (r *rig) healthy() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	defer cancel()
-	res, err := r.Exec(ctx, r.neighbour, client.Command{Argv: []string{"echo", "fine"}})
+	res, err := r.Sandboxes.Exec(ctx, r.neighbour, client.Command{Argv: []string{"echo", "fine"}})
 	if err != nil || res.ExitCode != 0 || string(res.Stdout) != "fine\n" {
 		r.t.Errorf("neighbour: exec echo = %+v, %v", res, err)
 	}
@@ -53,7 +53,7 @@ func (r *rig) alive(id string) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
-		res, err := r.Exec(ctx, id, client.Command{Argv: []string{"true"}})
+		res, err := r.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"true"}})
 		if err == nil && res.ExitCode == 0 {
 			return
 		}
@@ -67,7 +67,7 @@ func (r *rig) alive(id string) {
 // gone destroys the victim and asserts that nothing of it remains.
 func (r *rig) gone(id string) {
 	r.t.Helper()
-	if _, err := r.Delete(r.t.Context(), id); err != nil {
+	if _, err := r.Sandboxes.Delete(r.t.Context(), id); err != nil {
 		r.t.Errorf("destroy the victim: %v", err)
 	}
 	for _, line := range r.Left(id) {
@@ -79,7 +79,7 @@ func (r *rig) gone(id string) {
 func TestForkBomb(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
-	_, err := r.Exec(t.Context(), id, client.Command{
+	_, err := r.Sandboxes.Exec(t.Context(), id, client.Command{
 		Argv:    []string{"/bin/bash", "-c", `bomb() { bomb | bomb & }; bomb; sleep 60`},
 		Timeout: 5 * time.Second,
 	})
@@ -128,7 +128,7 @@ func TestManyMemoryHogsEndWithACause(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
 	// Many small processes: none is the obvious one to kill.
-	_, _ = r.Exec(t.Context(), id, client.Command{
+	_, _ = r.Sandboxes.Exec(t.Context(), id, client.Command{
 		Argv:    []string{"/bin/bash", "-c", `for i in $(seq 60); do python3 -c 'b = bytearray(30 << 20); import time; time.sleep(30)' & done; wait`},
 		Timeout: 40 * time.Second,
 	})
@@ -136,7 +136,7 @@ func TestManyMemoryHogsEndWithACause(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
-		sb, err := r.Get(ctx, id)
+		sb, err := r.Sandboxes.Get(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestManyMemoryHogsEndWithACause(t *testing.T) {
 			}
 			break
 		}
-		if res, err := r.Exec(ctx, id, client.Command{Argv: []string{"true"}}); err == nil && res.ExitCode == 0 {
+		if res, err := r.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"true"}}); err == nil && res.ExitCode == 0 {
 			break
 		}
 	}
@@ -174,7 +174,7 @@ func TestManySmallFiles(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
 	// Each file costs memory of the guest kernel; it must not end the neighbour or the host.
-	_, err := r.Exec(t.Context(), id, client.Command{
+	_, err := r.Sandboxes.Exec(t.Context(), id, client.Command{
 		Argv:    []string{"python3", "-c", "import os\nos.makedirs('/workspace/many')\nfor i in range(300000): os.close(os.open(f'/workspace/many/{i}', os.O_CREAT))"},
 		Timeout: time.Minute,
 	})
@@ -246,7 +246,7 @@ func TestDeletingEverything(t *testing.T) {
 	id := r.victim()
 	r.asRootResult(id, `rm -rf --no-preserve-root / 2>/dev/null`)
 	// Nothing can run any more, and the caller gets that as the error.
-	res, err := r.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "true"}})
+	res, err := r.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "true"}})
 	if err == nil && res.ExitCode == 0 {
 		t.Errorf("bash after rm -rf /: %+v, want an error", res)
 	}
@@ -267,10 +267,10 @@ func TestKillingTheAgent(t *testing.T) {
 	}
 	r.alive(id)
 	// A signal to one of its other threads is delivered.
-	_, _ = r.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "kill -9 $(ls /proc/1/task | grep -vx 1 | head -n 1); sleep 60"}, User: "root", Timeout: 10 * time.Second})
+	_, _ = r.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "kill -9 $(ls /proc/1/task | grep -vx 1 | head -n 1); sleep 60"}, User: "root", Timeout: 10 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	sb, err := r.Wait(ctx, id, client.Destroyed)
+	sb, err := r.Sandboxes.Wait(ctx, id, client.Destroyed)
 	if err != nil || !sb.State.Ended() || sb.Cause == nil || sb.Cause.Code != "exited" {
 		t.Errorf("after PID 1 was killed: %+v, error %v, want cause exited", sb, err)
 	}
@@ -285,7 +285,7 @@ func (r *rig) asRoot(id, line string) string {
 
 func (r *rig) asRootResult(id, line string) *client.ExecResult {
 	r.t.Helper()
-	res, err := r.Exec(r.t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", line}, User: "root", Timeout: 2 * time.Minute})
+	res, err := r.Sandboxes.Exec(r.t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", line}, User: "root", Timeout: 2 * time.Minute})
 	if err != nil {
 		r.t.Fatalf("exec %q as root: %v", line, err)
 	}

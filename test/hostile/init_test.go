@@ -21,12 +21,12 @@ sudo kill -9 -1
 `
 	for _, when := range []string{"new", "resumed"} {
 		if when == "resumed" {
-			if _, err := r.Pause(t.Context(), sb.ID); err != nil {
+			if _, err := r.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// The last line ends the shell itself.
-		res, err := r.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/bash", "-c", attack}, Timeout: 5 * time.Minute})
+		res, err := r.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/bash", "-c", attack}, Timeout: 5 * time.Minute})
 		if err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
@@ -43,7 +43,7 @@ sudo kill -9 -1
 			t.Errorf("%s: afterwards %q, want %q", when, got, want)
 		}
 	}
-	if got, err := r.Get(t.Context(), sb.ID); err != nil || got.State != client.Running {
+	if got, err := r.Sandboxes.Get(t.Context(), sb.ID); err != nil || got.State != client.Running {
 		t.Errorf("the sandbox is %+v, %v, want running", got, err)
 	}
 }

@@ -58,7 +58,7 @@ func (c *counter) Write(p []byte) (int, error) {
 func TestGigabyteStreamedArrivesWhole(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
-	stream, err := r.Stream(t.Context(), id, client.Command{Argv: []string{"head", "-c", "1G", "/dev/zero"}, Timeout: 10 * time.Minute})
+	stream, err := r.Sandboxes.ExecStream(t.Context(), id, client.Command{Argv: []string{"head", "-c", "1G", "/dev/zero"}, Timeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestGigabyteStreamedArrivesWhole(t *testing.T) {
 func TestReaderThatGoesAwayKillsTheCommand(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
-	stream, err := r.Stream(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "yes"}, Timeout: 5 * time.Minute})
+	stream, err := r.Sandboxes.ExecStream(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "yes"}, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

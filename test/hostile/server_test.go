@@ -14,7 +14,7 @@ import (
 // serve runs a Python program in the sandbox that listens on 8080, and returns when it does.
 func (r *rig) serve(sb *client.Sandbox, program string) {
 	r.t.Helper()
-	if _, err := r.WriteFile(r.t.Context(), sb.ID, "/workspace/serve.py", strings.NewReader(program), client.WriteOptions{}); err != nil {
+	if _, err := r.Sandboxes.Files.Write(r.t.Context(), sb.ID, "/workspace/serve.py", strings.NewReader(program), client.WriteOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
 	res := r.Bash(sb.ID, `setsid nohup python3 /workspace/serve.py >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/8080) 2>/dev/null; do sleep 0.1; done`, time.Minute)
@@ -74,7 +74,7 @@ func TestHostileServersBehindTheURL(t *testing.T) {
 				t.Errorf("no answer in two minutes: %v", err)
 			}
 			r.healthy()
-			if _, err := r.Delete(t.Context(), sb.ID); err != nil {
+			if _, err := r.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 				t.Error(err)
 			}
 		})

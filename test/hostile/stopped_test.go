@@ -44,10 +44,16 @@ func TestCallsIntoAStoppedProcess(t *testing.T) {
 		name string
 		call func() error
 	}{
-		{"exec on an open connection", func() error { _, err := s.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}}); return err }},
-		{"exec", func() error { _, err := s.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}}); return err }},
-		{"list files", func() error { _, err := s.ListDir(sb.ID, "/").Collect(t.Context()); return err }},
-		{"pause", func() error { _, err := s.Pause(t.Context(), sb.ID); return err }},
+		{"exec on an open connection", func() error {
+			_, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}})
+			return err
+		}},
+		{"exec", func() error {
+			_, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}})
+			return err
+		}},
+		{"list files", func() error { _, err := s.Sandboxes.Files.List(sb.ID, "/").Collect(t.Context()); return err }},
+		{"pause", func() error { _, err := s.Sandboxes.Pause(t.Context(), sb.ID); return err }},
 	} {
 		begin := time.Now()
 		err := c.call()
@@ -64,7 +70,7 @@ func TestCallsIntoAStoppedProcess(t *testing.T) {
 		t.Errorf("the sandbox when its process goes on: %+v", res)
 	}
 	stop(t, pids)
-	if got, err := s.Delete(t.Context(), sb.ID); err != nil || got.State != client.Destroyed {
+	if got, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil || got.State != client.Destroyed {
 		t.Errorf("delete of a sandbox whose process is stopped = %+v, %v", got, err)
 	}
 }

@@ -125,7 +125,7 @@ var operations = map[string]func(m *machine) (check func()){
 
 func pause(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
-	_, err := m.Pause(m.t.Context(), sb.ID)
+	_, err := m.Sandboxes.Pause(m.t.Context(), sb.ID)
 	m.must("pause", err)
 	return func() { m.keptPaused(sb.ID) }
 }
@@ -133,25 +133,25 @@ func pause(m *machine) func() {
 // keptPaused asserts that a sandbox is paused, and comes back with its memory and files.
 func (m *machine) keptPaused(id string) {
 	m.t.Helper()
-	now, err := m.Get(m.t.Context(), id)
+	now, err := m.Sandboxes.Get(m.t.Context(), id)
 	m.kept(err == nil && now.State == client.Paused, "a pause: %+v, %v", now, err)
 	if err != nil || now.State != client.Paused {
 		return
 	}
-	res, err := m.Exec(m.t.Context(), id, client.Command{Argv: []string{"cat", "/marker"}})
+	res, err := m.Sandboxes.Exec(m.t.Context(), id, client.Command{Argv: []string{"cat", "/marker"}})
 	m.kept(err == nil && string(res.Stdout) == "kept\n", "files of a paused sandbox: %+v, %v", res, err)
-	now, err = m.Get(m.t.Context(), id)
+	now, err = m.Sandboxes.Get(m.t.Context(), id)
 	m.kept(err == nil && now.MemoryLostReason == "", "memory of a paused sandbox: %+v, %v", now, err)
 }
 
 func checkpoint(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
-	_, err := m.Pause(m.t.Context(), sb.ID)
+	_, err := m.Sandboxes.Pause(m.t.Context(), sb.ID)
 	m.must("pause", err)
-	cp, err := m.CreateCheckpoint(m.t.Context(), sb.ID, "one")
+	cp, err := m.Sandboxes.Checkpoints.Create(m.t.Context(), sb.ID, "one")
 	m.must("checkpoint", err)
 	return func() {
-		_, err := m.RestoreCheckpoint(m.t.Context(), sb.ID, cp.ID)
+		_, err := m.Sandboxes.Checkpoints.Restore(m.t.Context(), sb.ID, cp.ID)
 		m.kept(err == nil, "a checkpoint: %v", err)
 		if err == nil {
 			holdsMarker(m.t, m.Server, sb.ID)
@@ -161,10 +161,10 @@ func checkpoint(m *machine) func() {
 
 func snapshot(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
-	sn, err := m.CreateSnapshot(m.t.Context(), sb.ID, client.SnapshotOptions{Name: "s"})
+	sn, err := m.Snapshots.Create(m.t.Context(), sb.ID, client.SnapshotOptions{Name: "s"})
 	m.must("snapshot", err)
 	return func() {
-		child, err := m.Create(m.t.Context(), client.CreateOptions{Snapshot: sn.ID, Resources: small, WaitUpTo: 5 * time.Minute})
+		child, err := m.Sandboxes.Create(m.t.Context(), client.CreateOptions{Snapshot: sn.ID, Resources: small, WaitUpTo: 5 * time.Minute})
 		m.kept(err == nil && child.State == client.Running, "a snapshot: %+v, %v", child, err)
 		if err == nil {
 			holdsMarker(m.t, m.Server, child.ID)
@@ -174,42 +174,42 @@ func snapshot(m *machine) func() {
 
 func destroy(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
-	_, err := m.Pause(m.t.Context(), sb.ID)
+	_, err := m.Sandboxes.Pause(m.t.Context(), sb.ID)
 	m.must("pause", err)
-	_, err = m.Delete(m.t.Context(), sb.ID)
+	_, err = m.Sandboxes.Delete(m.t.Context(), sb.ID)
 	m.must("destroy", err)
 	return func() {
-		now, err := m.Get(m.t.Context(), sb.ID)
+		now, err := m.Sandboxes.Get(m.t.Context(), sb.ID)
 		m.kept(err == nil && now.State != client.Paused && now.State != client.Running, "a destroy: %+v, %v", now, err)
 	}
 }
 
 func create(m *machine) func() {
-	sb, err := m.Create(m.t.Context(), client.CreateOptions{Image: "modbox/base", Resources: small})
+	sb, err := m.Sandboxes.Create(m.t.Context(), client.CreateOptions{Image: "modbox/base", Resources: small})
 	m.must("create", err)
 	return func() {
-		now, err := m.Get(m.t.Context(), sb.ID)
+		now, err := m.Sandboxes.Get(m.t.Context(), sb.ID)
 		m.kept(err == nil, "a sandbox: %+v, %v", now, err)
 	}
 }
 
 func execution(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
-	e, err := m.StartExecution(m.t.Context(), sb.ID, client.Command{Shell: "seq 10000"}, client.ExecutionOptions{})
+	e, err := m.Executions.Start(m.t.Context(), sb.ID, client.Command{Shell: "seq 10000"}, client.ExecutionOptions{})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if e, err = m.Execution(m.t.Context(), e.ID, time.Minute); err == nil && e.ExitCode == nil {
+	if e, err = m.Executions.Get(m.t.Context(), e.ID, time.Minute); err == nil && e.ExitCode == nil {
 		err = fmt.Errorf("it is %s", e.State)
 	}
 	m.must("execution", err)
 	return func() {
-		now, err := m.Execution(m.t.Context(), e.ID, 0)
+		now, err := m.Executions.Get(m.t.Context(), e.ID, 0)
 		m.kept(err == nil && now.ExitCode != nil && *now.ExitCode == 0, "an execution: %+v, %v", now, err)
 		if err != nil {
 			return
 		}
-		r, err := m.ReadStream(m.t.Context(), now.Stdout.StreamID, client.StreamOptions{})
+		r, err := m.Streams.Read(m.t.Context(), now.Stdout.StreamID, client.StreamOptions{})
 		if err != nil {
 			m.kept(false, "output of an execution: %v", err)
 			return
@@ -221,7 +221,7 @@ func execution(m *machine) func() {
 }
 
 func token(m *machine) func() {
-	made, err := m.CreateToken(m.t.Context(), "a token", client.TokenOptions{})
+	made, err := m.Tokens.Create(m.t.Context(), "a token", client.TokenOptions{})
 	m.must("token", err)
 	return func() {
 		_, err := m.WithToken(made.Secret).WhoAmI(m.t.Context())
@@ -230,9 +230,9 @@ func token(m *machine) func() {
 }
 
 func revocation(m *machine) func() {
-	made, err := m.CreateToken(m.t.Context(), "a token", client.TokenOptions{})
+	made, err := m.Tokens.Create(m.t.Context(), "a token", client.TokenOptions{})
 	m.must("token", err)
-	m.must("revocation", m.RevokeToken(m.t.Context(), made.ID))
+	m.must("revocation", m.Tokens.Revoke(m.t.Context(), made.ID))
 	return func() {
 		_, err := m.WithToken(made.Secret).WhoAmI(m.t.Context())
 		m.kept(client.IsCode(err, client.Unauthenticated), "a revocation: the token is answered with %v", err)
@@ -241,20 +241,20 @@ func revocation(m *machine) func() {
 
 func user(m *machine) func() {
 	name := fmt.Sprint("user", rand.Uint32())
-	made, err := m.CreateUser(m.t.Context(), client.UserOptions{Name: name, Password: "a long enough password"})
+	made, err := m.Users.Create(m.t.Context(), client.UserOptions{Name: name, Password: "a long enough password"})
 	m.must("user", err)
 	return func() {
-		_, err := m.Login(m.t.Context(), name, "a long enough password")
+		_, err := m.Account.Login(m.t.Context(), name, "a long enough password")
 		m.kept(err == nil, "a user %+v: %v", made, err)
 	}
 }
 
 func credential(m *machine) func() {
 	text := func(s string) *string { return &s }
-	made, err := m.CreateRegistry(m.t.Context(), client.RegistryFields{Name: text(fmt.Sprint("r", rand.Uint32())), Server: text("registry.example"), Username: text("ada"), Password: text("secret")})
+	made, err := m.Registries.Create(m.t.Context(), client.RegistryFields{Name: text(fmt.Sprint("r", rand.Uint32())), Server: text("registry.example"), Username: text("ada"), Password: text("secret")})
 	m.must("credential", err)
 	return func() {
-		got, err := m.Registry(m.t.Context(), made.ID)
+		got, err := m.Registries.Get(m.t.Context(), made.ID)
 		m.kept(err == nil, "a credential: %+v, %v", got, err)
 	}
 }
@@ -273,10 +273,10 @@ func pull(m *machine) func() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	pulled, err := m.PullImage(m.t.Context(), ref.String(), nil)
+	pulled, err := m.Images.Pull(m.t.Context(), ref.String(), nil)
 	m.must("pull", err)
 	return func() {
-		list, err := m.Images().Collect(m.t.Context())
+		list, err := m.Images.List().Collect(m.t.Context())
 		found := false
 		for _, i := range list {
 			found = found || i.Digest == pulled.Digest
@@ -288,25 +288,25 @@ func pull(m *machine) func() {
 // resumed leaves a sandbox running, which ends with the power: not paused as it was before.
 func resumed(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
-	_, err := m.Pause(m.t.Context(), sb.ID)
+	_, err := m.Sandboxes.Pause(m.t.Context(), sb.ID)
 	m.must("pause", err)
-	_, err = m.Resume(m.t.Context(), sb.ID)
+	_, err = m.Sandboxes.Resume(m.t.Context(), sb.ID, client.ResumeOptions{})
 	m.must("resume", err)
 	return func() {
-		now, err := m.Wait(m.t.Context(), sb.ID, client.Failed)
+		now, err := m.Sandboxes.Wait(m.t.Context(), sb.ID, client.Failed)
 		m.kept(err == nil && now.State == client.Failed && now.Cause != nil && now.Cause.Code == "host_restart", "a resume: %+v, %v", now, err)
 	}
 }
 
 func forgotten(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
-	_, err := m.Pause(m.t.Context(), sb.ID)
+	_, err := m.Sandboxes.Pause(m.t.Context(), sb.ID)
 	m.must("pause", err)
-	cp, err := m.CreateCheckpoint(m.t.Context(), sb.ID, "one")
+	cp, err := m.Sandboxes.Checkpoints.Create(m.t.Context(), sb.ID, "one")
 	m.must("checkpoint", err)
-	m.must("deletion of a checkpoint", m.DeleteCheckpoint(m.t.Context(), sb.ID, cp.ID))
+	m.must("deletion of a checkpoint", m.Sandboxes.Checkpoints.Delete(m.t.Context(), sb.ID, cp.ID))
 	return func() {
-		list, err := m.Checkpoints(sb.ID).Collect(m.t.Context())
+		list, err := m.Sandboxes.Checkpoints.List(sb.ID).Collect(m.t.Context())
 		m.kept(err == nil && len(list) == 0, "the deletion of a checkpoint: %+v, %v", list, err)
 		m.keptPaused(sb.ID)
 	}
@@ -315,12 +315,12 @@ func forgotten(m *machine) func() {
 func environment(m *machine) func() {
 	sb := marked(m.t, m.Server, "")
 	value := "set"
-	_, err := m.UpdateEnv(m.t.Context(), sb.ID, map[string]*string{"KEPT": &value})
+	_, err := m.Sandboxes.UpdateEnv(m.t.Context(), sb.ID, map[string]*string{"KEPT": &value})
 	m.must("environment", err)
-	_, err = m.Pause(m.t.Context(), sb.ID)
+	_, err = m.Sandboxes.Pause(m.t.Context(), sb.ID)
 	m.must("pause", err)
 	return func() {
-		res, err := m.Exec(m.t.Context(), sb.ID, client.Command{Shell: "echo $KEPT"})
+		res, err := m.Sandboxes.Exec(m.t.Context(), sb.ID, client.Command{Shell: "echo $KEPT"})
 		m.kept(err == nil && string(res.Stdout) == "set\n", "a variable: %+v, %v", res, err)
 	}
 }
@@ -380,26 +380,26 @@ func TestPowerCutInAStorm(t *testing.T) {
 		for range workers {
 			wg.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					made, err := m.CreateToken(ctx, "storm", client.TokenOptions{})
+					made, err := m.Tokens.Create(ctx, "storm", client.TokenOptions{})
 					if err != nil {
 						continue
 					}
 					// Few are revoked: the server slows an address that sends many wrong tokens.
 					if n > 0 {
 						note(tokens, made.Secret, nil)
-					} else if err := m.RevokeToken(ctx, made.ID); err == nil {
+					} else if err := m.Tokens.Revoke(ctx, made.ID); err == nil {
 						note(revoked, made.Secret, nil)
 					}
-					sb, err := m.Create(ctx, client.CreateOptions{Image: "modbox/base", Resources: small, WaitUpTo: 5 * time.Minute})
+					sb, err := m.Sandboxes.Create(ctx, client.CreateOptions{Image: "modbox/base", Resources: small, WaitUpTo: 5 * time.Minute})
 					if err != nil || sb.State != client.Running {
 						continue
 					}
-					if res, err := m.Exec(ctx, sb.ID, client.Command{User: "root", Shell: "echo kept > /marker"}); err != nil || res.ExitCode != 0 {
+					if res, err := m.Sandboxes.Exec(ctx, sb.ID, client.Command{User: "root", Shell: "echo kept > /marker"}); err != nil || res.ExitCode != 0 {
 						continue
 					}
-					_, err = m.Pause(ctx, sb.ID)
+					_, err = m.Sandboxes.Pause(ctx, sb.ID)
 					if err == nil && n%3 == 2 {
-						_, err = m.Delete(ctx, sb.ID)
+						_, err = m.Sandboxes.Delete(ctx, sb.ID)
 						note(destroyed, sb.ID, err)
 					} else if err == nil {
 						note(paused, sb.ID, nil)
@@ -416,7 +416,7 @@ func TestPowerCutInAStorm(t *testing.T) {
 		m.cut()
 		for id := range paused {
 			m.keptPaused(id)
-			if _, err := m.Delete(t.Context(), id); err != nil {
+			if _, err := m.Sandboxes.Delete(t.Context(), id); err != nil {
 				t.Error(err)
 			}
 		}
@@ -429,7 +429,7 @@ func TestPowerCutInAStorm(t *testing.T) {
 			m.kept(client.IsCode(err, client.Unauthenticated), "a revocation: %v", err)
 		}
 		for id := range destroyed {
-			now, err := m.Get(t.Context(), id)
+			now, err := m.Sandboxes.Get(t.Context(), id)
 			m.kept(client.IsCode(err, client.NotFound) || err == nil && now.State != client.Paused && now.State != client.Running, "a destroy: %+v, %v", now, err)
 		}
 	}
@@ -439,11 +439,11 @@ func TestPowerCutInAStorm(t *testing.T) {
 // nothingOrphaned destroys all sandboxes and asserts that no saved state stays.
 func (m *machine) nothingOrphaned() {
 	m.t.Helper()
-	for sb, err := range m.List(client.ListOptions{}).All(m.t.Context()) {
+	for sb, err := range m.Sandboxes.List(client.ListOptions{}).All(m.t.Context()) {
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		if _, err := m.Delete(m.t.Context(), sb.ID); err != nil {
+		if _, err := m.Sandboxes.Delete(m.t.Context(), sb.ID); err != nil {
 			m.t.Errorf("delete %s: %v", sb.ID, err)
 		}
 	}

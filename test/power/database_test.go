@@ -69,7 +69,7 @@ func marked(t *testing.T, s *testserver.Server, name string) *client.Sandbox {
 
 func mark(t *testing.T, s *testserver.Server, id string) {
 	t.Helper()
-	res, err := s.Exec(t.Context(), id, client.Command{User: "root", Shell: "echo kept > /marker"})
+	res, err := s.Sandboxes.Exec(t.Context(), id, client.Command{User: "root", Shell: "echo kept > /marker"})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("write marker: %+v, %v", res, err)
 	}
@@ -78,9 +78,9 @@ func mark(t *testing.T, s *testserver.Server, id string) {
 // holdsMarker asserts that a sandbox, which may be paused, has its marker.
 func holdsMarker(t *testing.T, s *testserver.Server, id string) {
 	t.Helper()
-	res, err := s.Exec(t.Context(), id, client.Command{Argv: []string{"cat", "/marker"}})
+	res, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"cat", "/marker"}})
 	if err != nil || string(res.Stdout) != "kept\n" {
-		sb, _ := s.Get(t.Context(), id)
+		sb, _ := s.Sandboxes.Get(t.Context(), id)
 		t.Errorf("sandbox %s: cat /marker = %+v, %v; sandbox %+v", id, res, err, sb)
 	}
 }
@@ -94,7 +94,7 @@ func TestADatabaseThatDoesNotFitCostsNothing(t *testing.T) {
 	copyDatabase(t, s.StateDir, older)
 	s.Launch()
 	running, paused := marked(t, s, "running"), marked(t, s, "paused")
-	if _, err := s.Pause(t.Context(), paused.ID); err != nil {
+	if _, err := s.Sandboxes.Pause(t.Context(), paused.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.Kill()
@@ -121,7 +121,7 @@ func TestADatabaseThatDoesNotFitCostsNothing(t *testing.T) {
 	s.Launch()
 	holdsMarker(t, s, running.ID)
 	holdsMarker(t, s, paused.ID)
-	if sb, err := s.Get(t.Context(), paused.ID); err != nil || sb.MemoryLostReason != "" {
+	if sb, err := s.Sandboxes.Get(t.Context(), paused.ID); err != nil || sb.MemoryLostReason != "" {
 		t.Errorf("the paused sandbox: %+v, %v, want it with its memory", sb, err)
 	}
 }

@@ -101,13 +101,13 @@ func TestCopiesOfSavedStatesSurviveAPowerCut(t *testing.T) {
 	m := &machine{t: t, fs: fs, Server: testserver.StartSmallIn(t, state, "--min-free-disk", "0", "--pool-size", "0")}
 	for range 3 {
 		sb := marked(t, m.Server, "")
-		_, err := m.Pause(t.Context(), sb.ID)
+		_, err := m.Sandboxes.Pause(t.Context(), sb.ID)
 		m.must("pause", err)
 		syncAll(t, fs)
-		cp, err := m.CreateCheckpoint(t.Context(), sb.ID, "one")
+		cp, err := m.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "one")
 		m.must("checkpoint", err)
 		m.cut()
-		_, err = m.RestoreCheckpoint(t.Context(), sb.ID, cp.ID)
+		_, err = m.Sandboxes.Checkpoints.Restore(t.Context(), sb.ID, cp.ID)
 		m.kept(err == nil, "a checkpoint of a paused sandbox: %v", err)
 		if err == nil {
 			holdsMarker(t, m.Server, sb.ID)

@@ -78,11 +78,11 @@ func (c *caller) told(err error) bool {
 func (c *caller) create(ctx context.Context) {
 	c.made++
 	marker := fmt.Sprintf("%s-%d", c.name, c.made)
-	sb, err := c.s.Create(ctx, client.CreateOptions{Name: marker, Image: "modbox/base", Resources: small, TTL: time.Hour * 20, WaitUpTo: timeLimit})
+	sb, err := c.s.Sandboxes.Create(ctx, client.CreateOptions{Name: marker, Image: "modbox/base", Resources: small, TTL: time.Hour * 20, WaitUpTo: timeLimit})
 	if !c.told(err) || sb.State != client.Running {
 		return
 	}
-	res, err := c.s.Exec(ctx, sb.ID, client.Command{Shell: "echo " + marker + " > /marker", User: "root"})
+	res, err := c.s.Sandboxes.Exec(ctx, sb.ID, client.Command{Shell: "echo " + marker + " > /marker", User: "root"})
 	if c.told(err) && res.ExitCode == 0 {
 		c.running[sb.ID] = marker
 	} else {
@@ -92,7 +92,7 @@ func (c *caller) create(ctx context.Context) {
 
 func (c *caller) destroy(ctx context.Context, id string) {
 	delete(c.running, id)
-	if _, err := c.s.Delete(ctx, id); c.told(err) {
+	if _, err := c.s.Sandboxes.Delete(ctx, id); c.told(err) {
 		c.ended[id] = true
 	} else {
 		c.unsure[id] = true
@@ -100,7 +100,7 @@ func (c *caller) destroy(ctx context.Context, id string) {
 }
 
 func (c *caller) fork(ctx context.Context, id string) {
-	children, err := c.s.Fork(ctx, id, client.ForkOptions{Count: 1})
+	children, err := c.s.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: 1})
 	if !c.told(err) {
 		return
 	}
@@ -120,18 +120,18 @@ func (c *caller) act(ctx context.Context) {
 	case what < 3 || len(c.running) > mostOwned:
 		c.destroy(ctx, id)
 	case what < 5:
-		_, err := c.s.Exec(ctx, id, client.Command{Argv: []string{"cat", "/marker"}})
+		_, err := c.s.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"cat", "/marker"}})
 		c.told(err)
 	case what < 7:
-		_, err := c.s.Pause(ctx, id)
+		_, err := c.s.Sandboxes.Pause(ctx, id)
 		c.told(err)
 	case what < 8:
-		_, err := c.s.Resume(ctx, id)
+		_, err := c.s.Sandboxes.Resume(ctx, id, client.ResumeOptions{})
 		c.told(err)
 	case what < 9:
 		c.fork(ctx, id)
 	default:
-		if sn, err := c.s.CreateSnapshot(ctx, id, client.SnapshotOptions{Name: c.name, Tag: fmt.Sprintf("t%d", c.random.Uint32())}); c.told(err) {
+		if sn, err := c.s.Snapshots.Create(ctx, id, client.SnapshotOptions{Name: c.name, Tag: fmt.Sprintf("t%d", c.random.Uint32())}); c.told(err) {
 			c.snapshots[sn.ID] = c.running[id]
 		}
 	}
@@ -140,24 +140,24 @@ func (c *caller) act(ctx context.Context) {
 // verify returns the answers that no longer hold.
 func (c *caller) verify(ctx context.Context) (lost []string) {
 	for id, marker := range c.running {
-		res, err := c.s.Exec(ctx, id, client.Command{Argv: []string{"cat", "/marker"}})
+		res, err := c.s.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"cat", "/marker"}})
 		if err != nil || string(res.Stdout) != marker+"\n" {
-			sb, _ := c.s.Get(ctx, id)
+			sb, _ := c.s.Sandboxes.Get(ctx, id)
 			lost = append(lost, fmt.Sprintf("files of sandbox %s: %+v, %v; it is %+v", id, res, err, sb))
 		}
 	}
 	for id := range c.ended {
-		if sb, err := c.s.Get(ctx, id); err != nil && !client.IsCode(err, client.NotFound) || err == nil && sb.State != client.Destroyed {
+		if sb, err := c.s.Sandboxes.Get(ctx, id); err != nil && !client.IsCode(err, client.NotFound) || err == nil && sb.State != client.Destroyed {
 			lost = append(lost, fmt.Sprintf("end of sandbox %s: %+v, %v", id, sb, err))
 		}
 	}
 	for id := range c.snapshots {
-		if _, err := c.s.Snapshot(ctx, id); err != nil {
+		if _, err := c.s.Snapshots.Get(ctx, id); err != nil {
 			lost = append(lost, fmt.Sprintf("snapshot %s: %v", id, err))
 		}
 	}
 	for id := range c.unsure {
-		if _, err := c.s.Delete(ctx, id); err != nil && !client.IsCode(err, client.NotFound) {
+		if _, err := c.s.Sandboxes.Delete(ctx, id); err != nil && !client.IsCode(err, client.NotFound) {
 			lost = append(lost, fmt.Sprintf("destroy of sandbox %s: %v", id, err))
 		}
 	}
@@ -171,7 +171,7 @@ func stuck(t *testing.T, s *testserver.Server) (ids []string) {
 	t.Helper()
 	for deadline := time.Now().Add(timeLimit); ; time.Sleep(100 * time.Millisecond) { // polling another process
 		ids = nil
-		for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
+		for sb, err := range s.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,16 +227,16 @@ func TestStorm(t *testing.T) {
 	}
 	for _, c := range all {
 		for id := range c.snapshots {
-			if err := s.DeleteSnapshot(t.Context(), id); err != nil {
+			if err := s.Snapshots.Delete(t.Context(), id); err != nil {
 				t.Errorf("delete snapshot %s: %v", id, err)
 			}
 		}
 	}
-	for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
+	for sb, err := range s.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+		if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 			t.Errorf("delete %s: %v", sb.ID, err)
 		}
 	}

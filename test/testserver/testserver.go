@@ -361,7 +361,7 @@ func (s *Server) destroyAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.Delete(ctx, string(sb.ID)); err != nil && !client.IsCode(err, client.NotFound) {
+		if _, err := c.Sandboxes.Delete(ctx, string(sb.ID)); err != nil && !client.IsCode(err, client.NotFound) {
 			return fmt.Errorf("delete %s of workspace %s: %w", sb.ID, sb.Workspace, err)
 		}
 	}
@@ -377,7 +377,7 @@ func (s *Server) MustCreate(o client.CreateOptions) *client.Sandbox {
 	if o.TTL == 0 {
 		o.TTL = 10 * time.Minute
 	}
-	sb, err := s.Create(s.t.Context(), o)
+	sb, err := s.Sandboxes.Create(s.t.Context(), o)
 	if err != nil {
 		s.t.Fatalf("create: %v", err)
 	}
@@ -394,7 +394,7 @@ func (s *Server) Bash(ref, line string, timeout time.Duration) *client.ExecResul
 	if timeout >= time.Minute {
 		timeout = max(timeout, timeLimit)
 	}
-	res, err := s.Exec(s.t.Context(), ref, client.Command{Argv: []string{"/bin/bash", "-c", line}, Timeout: timeout})
+	res, err := s.Sandboxes.Exec(s.t.Context(), ref, client.Command{Argv: []string{"/bin/bash", "-c", line}, Timeout: timeout})
 	if err != nil {
 		s.t.Fatalf("exec %q: %v", line, err)
 	}

@@ -27,7 +27,7 @@ func anonymous(t *testing.T, s *apitest.Server) *client.Client {
 // grant signs a browser in for a program and returns the code it gets.
 func grant(t *testing.T, c *client.Client, provider string) string {
 	t.Helper()
-	status, at := visit(t, browser(t), c.SignInURL(provider, "http://127.0.0.1:1234/app", "mine", verifier))
+	status, at := visit(t, browser(t), c.Account.SignInURL(provider, "http://127.0.0.1:1234/app", "mine", verifier))
 	q := at.Query()
 	if status != 302 || at.Host != "127.0.0.1:1234" || q.Get("state") != "mine" || q.Get("code") == "" || at.Fragment != "" {
 		t.Fatalf("the sign-in ended with %d at %s, want a code and no tokens", status, at)
@@ -39,14 +39,14 @@ func TestProgramGetsASessionForItsCode(t *testing.T) {
 	s, _ := start(t, "example.com")
 	c := anonymous(t, s)
 	for provider, email := range map[string]string{"acme": "ada@example.com", "github": "octo@example.com"} {
-		session, err := c.Exchange(t.Context(), grant(t, c, provider), verifier)
+		session, err := c.Account.Exchange(t.Context(), grant(t, c, provider), verifier)
 		if err != nil {
 			t.Fatalf("%s: %v", provider, err)
 		}
 		if month := int(30 * 24 * time.Hour / time.Second); session.RefreshExpiresIn != month || session.ExpiresIn != 300 {
 			t.Errorf("%s: the tokens work %d s and %d s", provider, session.ExpiresIn, session.RefreshExpiresIn)
 		}
-		next, err := c.Refresh(t.Context(), session.RefreshToken)
+		next, err := c.Account.Refresh(t.Context(), session.RefreshToken)
 		if err != nil || next.RefreshExpiresIn < session.RefreshExpiresIn-1 {
 			t.Fatalf("%s: refresh = %+v, %v", provider, next, err)
 		}
@@ -57,7 +57,7 @@ func TestProgramGetsASessionForItsCode(t *testing.T) {
 		if who, err := user.WhoAmI(t.Context()); err != nil || who.Email != email || who.Name == "" {
 			t.Errorf("%s: who = %+v, %v", provider, who, err)
 		}
-		if _, err := c.Refresh(t.Context(), session.RefreshToken); !client.IsCode(err, client.Unauthenticated) {
+		if _, err := c.Account.Refresh(t.Context(), session.RefreshToken); !client.IsCode(err, client.Unauthenticated) {
 			t.Errorf("%s: a refresh token that was used = %v", provider, err)
 		}
 		if _, err := user.WhoAmI(t.Context()); !client.IsCode(err, client.Unauthenticated) {
@@ -70,25 +70,25 @@ func TestCodeWorksOnceAndForWhoBegan(t *testing.T) {
 	s, _ := start(t, "example.com")
 	c := anonymous(t, s)
 	code := grant(t, c, "acme")
-	if _, err := c.Exchange(t.Context(), code, strings.Repeat("x", 43)); !client.IsCode(err, client.Unauthenticated) {
+	if _, err := c.Account.Exchange(t.Context(), code, strings.Repeat("x", 43)); !client.IsCode(err, client.Unauthenticated) {
 		t.Errorf("somebody else's exchange = %v", err)
 	}
-	if _, err := c.Exchange(t.Context(), code, verifier); !client.IsCode(err, client.Unauthenticated) {
+	if _, err := c.Account.Exchange(t.Context(), code, verifier); !client.IsCode(err, client.Unauthenticated) {
 		t.Errorf("the exchange of a code that was tried = %v", err)
 	}
 	code = grant(t, c, "acme")
-	if _, err := c.Exchange(t.Context(), code, verifier); err != nil {
+	if _, err := c.Account.Exchange(t.Context(), code, verifier); err != nil {
 		t.Errorf("exchange = %v", err)
 	}
-	if _, err := c.Exchange(t.Context(), code, verifier); !client.IsCode(err, client.Unauthenticated) {
+	if _, err := c.Account.Exchange(t.Context(), code, verifier); !client.IsCode(err, client.Unauthenticated) {
 		t.Errorf("the second exchange = %v", err)
 	}
-	if _, err := c.Exchange(t.Context(), code, "short"); !client.IsCode(err, client.Invalid) {
+	if _, err := c.Account.Exchange(t.Context(), code, "short"); !client.IsCode(err, client.Invalid) {
 		t.Errorf("a short verifier = %v", err)
 	}
 	code = grant(t, c, "acme")
 	s.Want(200, "PATCH", "/v1/users/ada", map[string]any{"disabled": true})
-	if _, err := c.Exchange(t.Context(), code, verifier); !client.IsCode(err, client.Unauthenticated) {
+	if _, err := c.Account.Exchange(t.Context(), code, verifier); !client.IsCode(err, client.Unauthenticated) {
 		t.Errorf("the exchange for a user who was disabled meanwhile = %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestCodesGoNowhereElse(t *testing.T) {
 func TestCodeIsShownToBeCarriedOver(t *testing.T) {
 	s, _ := start(t, "example.com")
 	c := anonymous(t, s)
-	resp, err := browser(t).Get(c.SignInURL("acme", "", "", verifier))
+	resp, err := browser(t).Get(c.Account.SignInURL("acme", "", "", verifier))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestCodeIsShownToBeCarriedOver(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || code == nil || resp.Header.Get("Cache-Control") != "no-store" || !strings.Contains(resp.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Fatalf("page = %d %v %s", resp.StatusCode, resp.Header, page)
 	}
-	if _, err := c.Exchange(t.Context(), string(code[1]), verifier); err != nil {
+	if _, err := c.Account.Exchange(t.Context(), string(code[1]), verifier); err != nil {
 		t.Errorf("exchange = %v", err)
 	}
 }
@@ -140,13 +140,13 @@ func TestCodeIsShownToBeCarriedOver(t *testing.T) {
 func TestProgramIsToldOfARefusal(t *testing.T) {
 	s, i := start(t)
 	c := anonymous(t, s)
-	status, at := visit(t, browser(t), c.SignInURL("acme", "http://127.0.0.1:1234/app?x=1", "mine", verifier))
+	status, at := visit(t, browser(t), c.Account.SignInURL("acme", "http://127.0.0.1:1234/app?x=1", "mine", verifier))
 	want := url.Values{"x": {"1"}, "state": {"mine"}, "error": {"forbidden"}, "error_description": {"there is no account for ada@example.com; ask to be invited"}}
 	if status != 302 || at.Query().Encode() != want.Encode() {
 		t.Errorf("a stranger's sign-in ended with %d at %s, want %v", status, at, want)
 	}
 	i.Spoil(with("nonce", "another"))
-	if status, at = visit(t, browser(t), c.SignInURL("acme", "http://127.0.0.1:1234/app", "mine", verifier)); status != 302 || at.Query().Get("error") != "unauthenticated" {
+	if status, at = visit(t, browser(t), c.Account.SignInURL("acme", "http://127.0.0.1:1234/app", "mine", verifier)); status != 302 || at.Query().Get("error") != "unauthenticated" {
 		t.Errorf("a spoilt sign-in ended with %d at %s", status, at)
 	}
 }

@@ -22,7 +22,7 @@ func newInvitationListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Invitations(id).Collect(cmd.Context())
+			list, err := c.Workspaces.Invitations(id).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func newInvitationRemoveCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Invitations(id).Collect(cmd.Context())
+			list, err := c.Workspaces.Invitations(id).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func newInvitationRemoveCommand(env *base.Env) *cobra.Command {
 					invitation = i.ID
 				}
 			}
-			return c.DeleteInvitation(cmd.Context(), id, invitation)
+			return c.Workspaces.DeleteInvitation(cmd.Context(), id, invitation)
 		},
 	}
 }

@@ -101,7 +101,7 @@ func signIn(ctx context.Context, env *base.Env, o loginOptions) error {
 }
 
 func knownProvider(ctx context.Context, anonymous *client.Client, name string) error {
-	there, err := anonymous.Providers().Collect(ctx)
+	there, err := anonymous.Account.Providers().Collect(ctx)
 	if err == nil && !slices.Contains(there, name) {
 		return base.UsageError("--provider: the server has no %q; it has: %s", name, cmp.Or(strings.Join(there, ", "), "none"))
 	}
@@ -114,7 +114,7 @@ func askProvider(ctx context.Context, env *base.Env, anonymous *client.Client) (
 	if !env.Interactive() {
 		return "", nil
 	}
-	there, err := anonymous.Providers().Collect(ctx)
+	there, err := anonymous.Account.Providers().Collect(ctx)
 	if err != nil || len(there) == 0 {
 		return "", err
 	}
@@ -146,9 +146,9 @@ func loginByPassword(ctx context.Context, env *base.Env, anonymous *client.Clien
 	}
 	var s *client.SignIn
 	if o.code != "" {
-		s, err = anonymous.AcceptInvitationProgram(ctx, o.code, o.name, password)
+		s, err = anonymous.Account.AcceptInvitationProgram(ctx, o.code, o.name, password)
 	} else {
-		s, err = anonymous.LoginProgram(ctx, o.name, password)
+		s, err = anonymous.Account.LoginProgram(ctx, o.name, password)
 	}
 	if err != nil {
 		return base.Login{}, err
@@ -194,7 +194,7 @@ func endLogins(ctx context.Context, env *base.Env, l base.Login) error {
 	if err != nil {
 		return err
 	}
-	return c.DeleteSessions(ctx)
+	return c.Account.DeleteSessions(ctx)
 }
 
 // endLogin ends a login at the server, unless it has ended already.
@@ -221,7 +221,7 @@ func endLogin(ctx context.Context, env *base.Env, l base.Login) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Logout(ctx); !client.IsCode(err, client.Unauthenticated) {
+	if err := c.Account.Logout(ctx); !client.IsCode(err, client.Unauthenticated) {
 		return err
 	}
 	return nil
@@ -236,7 +236,7 @@ func revokeLogin(ctx context.Context, env *base.Env, l base.Login) error {
 	}
 	who, err := c.WhoAmI(ctx)
 	if err == nil {
-		err = c.RevokeToken(ctx, who.TokenID)
+		err = c.Tokens.Revoke(ctx, who.TokenID)
 	}
 	if client.IsCode(err, client.Unauthenticated) {
 		return nil

@@ -31,13 +31,13 @@ func loginThrough(ctx context.Context, env *base.Env, anonymous *client.Client, 
 	if !o.noBrowser && env.HasBrowser() {
 		code, err = codeFromBrowser(ctx, env, anonymous, o.provider, verifier)
 	} else {
-		fmt.Fprintf(env.Stderr, "Open this page in a browser, on any machine, and sign in:\n\n  %s\n\n", anonymous.SignInURL(o.provider, "", "", verifier))
+		fmt.Fprintf(env.Stderr, "Open this page in a browser, on any machine, and sign in:\n\n  %s\n\n", anonymous.Account.SignInURL(o.provider, "", "", verifier))
 		code, err = env.Ask("The code it shows: ")
 	}
 	if err != nil {
 		return base.Login{}, err
 	}
-	s, err := anonymous.Exchange(ctx, code, verifier)
+	s, err := anonymous.Account.Exchange(ctx, code, verifier)
 	if err != nil {
 		return base.Login{}, err
 	}
@@ -61,7 +61,7 @@ func codeFromBrowser(ctx context.Context, env *base.Env, anonymous *client.Clien
 		defer cancel()
 		_ = srv.Shutdown(ctx) // it does not wait longer for an open connection of the browser
 	}()
-	page := anonymous.SignInURL(provider, "http://"+l.Addr().String()+"/callback", state, verifier)
+	page := anonymous.Account.SignInURL(provider, "http://"+l.Addr().String()+"/callback", state, verifier)
 	fmt.Fprintf(env.Stderr, "Sign in with %s in the browser. If none opens:\n\n  %s\n\n", provider, page)
 	if err := env.Browse(page); err != nil {
 		return "", fmt.Errorf("open a browser: %w; --no-browser does without", err)

@@ -37,7 +37,7 @@ func newQuotaShowCommand(env *base.Env) *cobra.Command {
 				}
 				id = who.WorkspaceID
 			}
-			q, err := c.Quota(cmd.Context(), id)
+			q, err := c.Workspaces.Quota(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ limit, and --default takes a limit back to the server's default.`,
 			if err != nil {
 				return err
 			}
-			now, err := c.Quota(cmd.Context(), args[0])
+			now, err := c.Workspaces.Quota(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ limit, and --default takes a limit back to the server's default.`,
 			if err != nil {
 				return err
 			}
-			q, err := c.SetQuota(cmd.Context(), args[0], next)
+			q, err := c.Workspaces.SetQuota(cmd.Context(), args[0], next)
 			if err != nil {
 				return err
 			}

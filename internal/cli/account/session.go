@@ -31,7 +31,7 @@ func newSessionListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sessions, err := c.Sessions().Collect(cmd.Context())
+			sessions, err := c.Account.Sessions().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ func newSessionRemoveCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			for _, id := range ids {
-				if err := c.DeleteSession(cmd.Context(), id); err != nil {
+				if err := c.Account.DeleteSession(cmd.Context(), id); err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
 			}
@@ -76,7 +76,7 @@ func newSessionRemoveCommand(env *base.Env) *cobra.Command {
 func completeSessions(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			sessions, err := c.Sessions().Collect(cmd.Context())
+			sessions, err := c.Account.Sessions().Collect(cmd.Context())
 			for _, s := range sessions {
 				list = append(list, cobra.CompletionWithDesc(s.ID, base.Clean(s.Method+" from "+s.Address)))
 			}

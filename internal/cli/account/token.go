@@ -105,7 +105,7 @@ func createToken(ctx context.Context, env *base.Env, description string, options
 	if err != nil {
 		return nil, err
 	}
-	return c.CreateToken(ctx, description, options)
+	return c.Tokens.Create(ctx, description, options)
 }
 
 // tokenMaker makes tokens in a server's own database. It does not need the server's lock: SQLite
@@ -162,7 +162,7 @@ func newTokenListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tokens, err := c.Tokens().Collect(cmd.Context())
+			tokens, err := c.Tokens.List().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -194,7 +194,7 @@ func newTokenRevokeCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			for _, id := range ids {
-				if err := c.RevokeToken(cmd.Context(), id); err != nil {
+				if err := c.Tokens.Revoke(cmd.Context(), id); err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
 			}
@@ -207,7 +207,7 @@ func newTokenRevokeCommand(env *base.Env) *cobra.Command {
 func completeTokens(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			tokens, err := c.Tokens().Collect(cmd.Context())
+			tokens, err := c.Tokens.List().Collect(cmd.Context())
 			for _, t := range tokens {
 				list = append(list, cobra.CompletionWithDesc(t.ID, base.Clean(t.Description)))
 			}

@@ -21,7 +21,7 @@ func NewUserCommand(env *base.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = c.UpdateUser(cmd.Context(), args[0], change)
+				_, err = c.Users.Update(cmd.Context(), args[0], change)
 				return err
 			},
 		}
@@ -49,7 +49,7 @@ func newUserCreateCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			o.Name = args[0]
-			u, err := c.CreateUser(cmd.Context(), o)
+			u, err := c.Users.Create(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func newUserListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			users, err := c.Users().Collect(cmd.Context())
+			users, err := c.Users.List().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func newUserRemoveCommand(env *base.Env) *cobra.Command {
 			if !env.Agreed(yes, fmt.Sprintf("Delete the user %s, and the workspaces it alone is in?", base.Clean(args[0]))) {
 				return errors.New("nothing was deleted")
 			}
-			return c.DeleteUser(cmd.Context(), args[0])
+			return c.Users.Delete(cmd.Context(), args[0])
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -131,7 +131,7 @@ func newUserResetCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			code, err := c.ResetPassword(cmd.Context(), args[0])
+			code, err := c.Users.ResetPassword(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -163,7 +163,7 @@ line each; the old one is empty when there is none.`,
 			if err != nil {
 				return err
 			}
-			return c.SetPassword(cmd.Context(), current, password)
+			return c.Account.SetPassword(cmd.Context(), current, password)
 		},
 	}
 }

@@ -36,7 +36,7 @@ func newWorkspaceCreateCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			o.Name = args[0]
-			ws, err := c.CreateWorkspace(cmd.Context(), o)
+			ws, err := c.Workspaces.Create(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func newWorkspaceListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Workspaces().Collect(cmd.Context())
+			list, err := c.Workspaces.List().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ func newWorkspaceUpdateCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, err := c.UpdateWorkspace(cmd.Context(), id, o)
+			ws, err := c.Workspaces.Update(cmd.Context(), id, o)
 			if err != nil || !env.JSON {
 				return err
 			}
@@ -129,7 +129,7 @@ func newWorkspaceRemoveCommand(env *base.Env) *cobra.Command {
 			if !env.Agreed(yes, fmt.Sprintf("Delete the workspace %s with all its sandboxes and snapshots?", base.Clean(args[0]))) {
 				return errors.New("nothing was deleted")
 			}
-			return c.DeleteWorkspace(cmd.Context(), id)
+			return c.Workspaces.Delete(cmd.Context(), id)
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -180,7 +180,7 @@ If no user has the address, it is invited: send the printed code to its owner, f
 			if err != nil {
 				return err
 			}
-			added, err := c.AddMember(cmd.Context(), id, args[1], args[2])
+			added, err := c.Workspaces.AddMember(cmd.Context(), id, args[1], args[2])
 			if err != nil {
 				return err
 			}
@@ -198,7 +198,7 @@ If no user has the address, it is invited: send the printed code to its owner, f
 // workspaceID returns the id of the caller's workspace with that id, slug or name; the server
 // refuses an unknown name. An ambiguous name is an error.
 func workspaceID(ctx context.Context, c *client.Client, called string) (string, error) {
-	list, err := c.Workspaces().Collect(ctx)
+	list, err := c.Workspaces.List().Collect(ctx)
 	if err != nil {
 		return called, nil // a token that must not list workspaces may act in its own
 	}
@@ -226,7 +226,7 @@ func workspaceDetail(ctx context.Context, c *client.Client, called string) (*cli
 	if err != nil {
 		return nil, err
 	}
-	return c.Workspace(ctx, id)
+	return c.Workspaces.Get(ctx, id)
 }
 
 // memberID returns the id of the member with the name or address who, or who itself.
@@ -253,7 +253,7 @@ func newMemberRoleCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = c.SetRole(cmd.Context(), ws.ID, memberID(ws, args[1]), args[2])
+			_, err = c.Workspaces.SetRole(cmd.Context(), ws.ID, memberID(ws, args[1]), args[2])
 			return err
 		},
 	}
@@ -273,7 +273,7 @@ func newMemberRemoveCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.DeleteMember(cmd.Context(), ws.ID, memberID(ws, args[1]))
+			return c.Workspaces.DeleteMember(cmd.Context(), ws.ID, memberID(ws, args[1]))
 		},
 	}
 }

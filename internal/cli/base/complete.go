@@ -37,7 +37,7 @@ func (env *Env) CompleteSandboxes(n int) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			page, err := c.List(client.ListOptions{}).Page(cmd.Context(), client.PageOptions{})
+			page, err := c.Sandboxes.List(client.ListOptions{}).Page(cmd.Context(), client.PageOptions{})
 			if err != nil {
 				return nil, err
 			}
@@ -57,7 +57,7 @@ func (env *Env) CompleteImages(cmd *cobra.Command, args []string, _ string) ([]c
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-		images, err := c.Images().Collect(cmd.Context())
+		images, err := c.Images.List().Collect(cmd.Context())
 		for _, i := range images {
 			list = append(list, cobra.CompletionWithDesc(i.Name, i.Description))
 		}

@@ -209,5 +209,5 @@ func (env *Env) Refresh(ctx context.Context, token string) (*client.SignIn, erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
 	defer cancel()
-	return c.Refresh(ctx, token)
+	return c.Account.Refresh(ctx, token)
 }

@@ -67,7 +67,7 @@ to files. The exit code is 1 when the code failed.`,
 				return err
 			}
 			if env.JSON {
-				return printResult(cmd.Context(), env, sbx, source, f)
+				return printResult(cmd.Context(), env, c, sbx.ID, source, f)
 			}
 			show := &shower{stdout: env.Stdout, stderr: env.Stderr, dir: f.saveDir}
 			res, err := sbx.RunCodeWith(cmd.Context(), source, show.options(f.options()))
@@ -104,8 +104,8 @@ func source(env *base.Env, files []string, text string, given bool) (string, err
 }
 
 // printResult runs code and prints its result as JSON.
-func printResult(ctx context.Context, env *base.Env, sbx *sandbox.Sandbox, source string, f flags) error {
-	res, err := sbx.Interpreter().Run(ctx, source, client.CodeOptions{Language: f.language, ContextID: f.context, Timeout: f.timeout})
+func printResult(ctx context.Context, env *base.Env, c *client.Client, id, source string, f flags) error {
+	res, err := c.Sandboxes.RunCode(ctx, id, source, client.CodeOptions{Language: f.language, ContextID: f.context, Timeout: f.timeout})
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -138,7 +138,7 @@ func NewContextsCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := client.NewInterpreter(c, args[0]).Contexts(cmd.Context())
+			list, err := c.Sandboxes.Contexts.List(args[0]).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -152,7 +152,7 @@ func NewContextsCommand(env *base.Env) *cobra.Command {
 			return env.PrintTable([]string{"CONTEXT", "LANGUAGE", "STATE", "DIRECTORY", "RESTARTS", "AGE"}, rows)
 		},
 	})
-	change := func(use, short string, do func(context.Context, *client.Interpreter, string) error) {
+	change := func(use, short string, do func(context.Context, *client.Contexts, string, string) error) {
 		cmd.AddCommand(&cobra.Command{
 			Use: use + " SANDBOX CONTEXT", Short: short, Args: cobra.ExactArgs(2), ValidArgsFunction: env.CompleteSandboxes(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -160,14 +160,14 @@ func NewContextsCommand(env *base.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return do(cmd.Context(), client.NewInterpreter(c, args[0]), args[1])
+				return do(cmd.Context(), c.Sandboxes.Contexts, args[0], args[1])
 			},
 		})
 	}
-	change("rm", "End a context", func(ctx context.Context, i *client.Interpreter, id string) error { return i.DeleteContext(ctx, id) })
-	change("interrupt", "Interrupt the code that runs in a context", func(ctx context.Context, i *client.Interpreter, id string) error { return i.InterruptContext(ctx, id) })
-	change("restart", "Start the interpreter of a context again, without its state", func(ctx context.Context, i *client.Interpreter, id string) error {
-		_, err := i.RestartContext(ctx, id)
+	change("rm", "End a context", func(ctx context.Context, c *client.Contexts, ref, id string) error { return c.Delete(ctx, ref, id) })
+	change("interrupt", "Interrupt the code that runs in a context", func(ctx context.Context, c *client.Contexts, ref, id string) error { return c.Interrupt(ctx, ref, id) })
+	change("restart", "Start the interpreter of a context again, without its state", func(ctx context.Context, c *client.Contexts, ref, id string) error {
+		_, err := c.Restart(ctx, ref, id)
 		return err
 	})
 	return cmd

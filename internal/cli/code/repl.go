@@ -210,7 +210,7 @@ func (r *repl) execute(ctx context.Context, source string) error {
 			case <-done:
 				return
 			}
-			if !first || r.sandbox.Interpreter().InterruptContext(ctx, r.context()) != nil {
+			if !first || r.sandbox.Contexts.Interrupt(ctx, r.context()) != nil {
 				cancel() // the server interrupts code whose client disconnects
 			}
 		}

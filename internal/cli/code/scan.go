@@ -34,7 +34,7 @@ findings. A scan catches mistakes and is no boundary.`,
 			if !cmd.Flags().Changed("allow-import") {
 				allowed = nil
 			}
-			scan, err := client.NewInterpreter(c, args[0]).Scan(cmd.Context(), source, language, allowed)
+			scan, err := c.Sandboxes.ScanCode(cmd.Context(), args[0], source, language, allowed)
 			if err != nil {
 				return err
 			}

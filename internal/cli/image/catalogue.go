@@ -108,7 +108,7 @@ func newCatalogueAddCommand(env *base.Env) *cobra.Command {
 			}
 			enabled := !disabled
 			f.Name, f.Image, f.Enabled, f.IsDefault = &args[0], &args[1], &enabled, &isDefault
-			i, err := c.CreateSandboxImage(cmd.Context(), f)
+			i, err := c.SandboxImages.Create(cmd.Context(), f)
 			if err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ func newCatalogueListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.SandboxImages(enabledOnly).Collect(cmd.Context())
+			list, err := c.SandboxImages.List(enabledOnly).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -219,7 +219,7 @@ installation may give --enable and --disable, which count for all workspaces.`,
 			if err != nil {
 				return err
 			}
-			i, err := c.UpdateSandboxImage(cmd.Context(), id, f)
+			i, err := c.SandboxImages.Update(cmd.Context(), id, f)
 			if err != nil {
 				return err
 			}
@@ -251,7 +251,7 @@ func newCatalogueRemoveCommand(env *base.Env) *cobra.Command {
 			for _, ref := range refs {
 				id, err := CatalogueID(cmd.Context(), c, ref)
 				if err == nil {
-					err = c.DeleteSandboxImage(cmd.Context(), id)
+					err = c.SandboxImages.Delete(cmd.Context(), id)
 				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", ref, err)
@@ -265,7 +265,7 @@ func newCatalogueRemoveCommand(env *base.Env) *cobra.Command {
 // CatalogueID returns the id of the catalogue image with that id or name; the workspace's own
 // images take precedence.
 func CatalogueID(ctx context.Context, c *client.Client, ref string) (string, error) {
-	list, err := c.SandboxImages(false).Collect(ctx)
+	list, err := c.SandboxImages.List(false).Collect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -281,7 +281,7 @@ func CatalogueID(ctx context.Context, c *client.Client, ref string) (string, err
 func completeCatalogue(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			images, err := c.SandboxImages(false).Collect(cmd.Context())
+			images, err := c.SandboxImages.List(false).Collect(cmd.Context())
 			for _, i := range images {
 				list = append(list, cobra.CompletionWithDesc(i.Name, i.Image))
 			}

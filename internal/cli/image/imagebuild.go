@@ -104,7 +104,7 @@ func buildImage(ctx context.Context, env *base.Env, dir string, f *imageBuild) e
 		_ = pw.CloseWithError(err) // does not fail
 	}()
 	show := buildLog{env: env, quiet: f.quiet}
-	img, err := c.BuildImage(ctx, o, pr, show.event)
+	img, err := c.Images.Build(ctx, o, pr, show.event)
 	if err != nil {
 		_ = pr.CloseWithError(err) // does not fail
 		if perr := <-packed; perr != nil && !errors.Is(perr, err) && ctx.Err() == nil {
@@ -233,7 +233,7 @@ what its own name says. It signs in with what "modbox registry add" was given.`,
 				to = args[1]
 			}
 			show := base.NewProgress(env.Stderr, base.Clean(args[0]))
-			img, err := c.PushImage(cmd.Context(), args[0], to, func(p client.ImageProgress) {
+			img, err := c.Images.Push(cmd.Context(), args[0], to, func(p client.ImageProgress) {
 				show.Event(phase.Event{Phase: phase.Phase(base.Clean(p.Phase)), Done: p.Done, Total: p.Total, Message: p.Message})
 			})
 			show.End()

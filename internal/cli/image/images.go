@@ -39,7 +39,7 @@ func newImagesListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Images().Collect(cmd.Context())
+			list, err := c.Images.List().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}

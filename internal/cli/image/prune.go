@@ -75,7 +75,7 @@ func imageRemover(env *base.Env, cmd *cobra.Command, local *localImageFlags) (fu
 		if err != nil {
 			return nil, err
 		}
-		return c.DeleteImage, nil
+		return c.Images.Delete, nil
 	}
 	_, st, err := openLocal(env, &local.LocalFlags)
 	if err != nil {
@@ -121,7 +121,7 @@ func pruneImages(ctx context.Context, env *base.Env, o client.ImagePruneOptions)
 	if err != nil {
 		return err
 	}
-	pruned, err := c.PruneImages(ctx, o)
+	pruned, err := c.Images.Prune(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ Creating a sandbox pulls its image by itself; this does it before.`,
 			}
 			began := time.Now()
 			show := base.NewProgress(env.Stderr, args[0])
-			img, err := c.PullImage(cmd.Context(), args[0], func(p client.ImageProgress) {
+			img, err := c.Images.Pull(cmd.Context(), args[0], func(p client.ImageProgress) {
 				show.Event(phase.Event{Phase: phase.Phase(p.Phase), Done: p.Done, Total: p.Total, Message: p.Message})
 			})
 			show.End()

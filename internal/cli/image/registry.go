@@ -101,7 +101,7 @@ func newRegistryAddCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			f.Password = &password
-			r, err := c.CreateRegistry(cmd.Context(), f)
+			r, err := c.Registries.Create(cmd.Context(), f)
 			if err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func newRegistryListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Registries().Collect(cmd.Context())
+			list, err := c.Registries.List().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func newRegistryUpdateCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.UpdateRegistry(cmd.Context(), id, f)
+			r, err := c.Registries.Update(cmd.Context(), id, f)
 			if err != nil {
 				return err
 			}
@@ -209,7 +209,7 @@ func newRegistryRemoveCommand(env *base.Env) *cobra.Command {
 			for _, ref := range refs {
 				id, err := registryID(cmd, c, ref)
 				if err == nil {
-					err = c.DeleteRegistry(cmd.Context(), id)
+					err = c.Registries.Delete(cmd.Context(), id)
 				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", ref, err)
@@ -222,7 +222,7 @@ func newRegistryRemoveCommand(env *base.Env) *cobra.Command {
 
 // registryID returns the id of the registry with that id or name.
 func registryID(cmd *cobra.Command, c *client.Client, ref string) (string, error) {
-	list, err := c.Registries().Collect(cmd.Context())
+	list, err := c.Registries.List().Collect(cmd.Context())
 	if err != nil {
 		return "", err
 	}

@@ -22,7 +22,7 @@ built by the first sandbox that is made from it, or by "modbox images build NAME
 			if err != nil {
 				return err
 			}
-			list, err := c.Runtimes().Collect(cmd.Context())
+			list, err := c.Images.Runtimes().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}

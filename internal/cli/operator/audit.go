@@ -58,9 +58,9 @@ func (f *auditFlags) list(c *client.Client) (auditList, error) {
 		return nil, err
 	}
 	if f.all {
-		return c.InstallationAudit, nil
+		return c.Audit.ListInstallation, nil
 	}
-	return c.Audit, nil
+	return c.Audit.List, nil
 }
 
 // moment reads a time, or a duration before now.
@@ -269,11 +269,11 @@ func verifyAudit(ctx context.Context, env *base.Env, file string, head *audit.Po
 	if err != nil {
 		return nil, err
 	}
-	report, err := c.VerifyAudit(ctx)
+	report, err := c.Audit.Verify(ctx)
 	if err != nil || !report.OK || head == nil {
 		return report, err
 	}
-	page, err := c.InstallationAudit(client.AuditOptions{Ascending: true, AfterSeq: head.Seq - 1}).Page(ctx, client.PageOptions{Limit: 1})
+	page, err := c.Audit.ListInstallation(client.AuditOptions{Ascending: true, AfterSeq: head.Seq - 1}).Page(ctx, client.PageOptions{Limit: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -95,10 +95,10 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 		stdin, end := cp.shown(cp.env.Stdin, "-", -1)
 		defer end()
 		// The error of a path that does not exist is the write's to tell.
-		if info, err := cp.c.Stat(ctx, cp.sandbox, remote); err == nil && info.Type == "directory" {
-			return cp.c.UploadArchive(ctx, cp.sandbox, remote, stdin, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
+		if info, err := cp.c.Sandboxes.Files.Stat(ctx, cp.sandbox, remote); err == nil && info.Type == "directory" {
+			return cp.c.Sandboxes.Files.UploadArchive(ctx, cp.sandbox, remote, stdin, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
 		}
-		_, err := cp.c.WriteFile(ctx, cp.sandbox, remote, stdin, client.WriteOptions{})
+		_, err := cp.c.Sandboxes.Files.Write(ctx, cp.sandbox, remote, stdin, client.WriteOptions{})
 		return err
 	}
 	info, err := os.Stat(local)
@@ -117,7 +117,7 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 		defer f.Close()
 		content, end := cp.shown(f, filepath.Base(local), info.Size())
 		defer end()
-		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, content, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
+		_, err = cp.c.Sandboxes.Files.Write(ctx, cp.sandbox, remote, content, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
 		return err
 	}
 	r, w := io.Pipe()
@@ -125,7 +125,7 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 	defer r.Close() // ends tree.Pack if the upload ended early
 	content, end := cp.shown(r, filepath.Base(local), -1)
 	defer end()
-	return cp.c.UploadArchive(ctx, cp.sandbox, remote, content, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
+	return cp.c.Sandboxes.Files.UploadArchive(ctx, cp.sandbox, remote, content, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
 }
 
 // remoteTarget returns the destination of a source called base: below remote if that is a
@@ -134,7 +134,7 @@ func (cp *copier) remoteTarget(ctx context.Context, base, remote string) (string
 	if remote == "" {
 		return base, nil
 	}
-	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
+	info, err := cp.c.Sandboxes.Files.Stat(ctx, cp.sandbox, remote)
 	switch {
 	case client.IsCode(err, client.FileNotFound) && !strings.HasSuffix(remote, "/"):
 		return remote, nil
@@ -148,7 +148,7 @@ func (cp *copier) remoteTarget(ctx context.Context, base, remote string) (string
 
 // outOf copies remote to local.
 func (cp *copier) outOf(ctx context.Context, remote, local string) error {
-	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
+	info, err := cp.c.Sandboxes.Files.Stat(ctx, cp.sandbox, remote)
 	switch {
 	case err != nil:
 		return err
@@ -181,7 +181,7 @@ func (cp *copier) outOf(ctx context.Context, remote, local string) error {
 
 // download copies a file of a size to w.
 func (cp *copier) download(ctx context.Context, remote string, size int64, w io.Writer) error {
-	r, err := cp.c.ReadFile(ctx, cp.sandbox, remote)
+	r, err := cp.c.Sandboxes.Files.Read(ctx, cp.sandbox, remote)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (cp *copier) download(ctx context.Context, remote string, size int64, w io.
 
 // archive writes the directory remote to standard output as a tar archive.
 func (cp *copier) archive(ctx context.Context, remote string) error {
-	r, err := cp.c.DownloadArchive(ctx, cp.sandbox, remote, client.Tar)
+	r, err := cp.c.Sandboxes.Files.DownloadArchive(ctx, cp.sandbox, remote, client.Tar)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (cp *copier) outOfTree(ctx context.Context, remote, local string) error {
 	if err := os.MkdirAll(local, 0o755); err != nil {
 		return err
 	}
-	r, err := cp.c.DownloadArchive(ctx, cp.sandbox, remote, client.Tar)
+	r, err := cp.c.Sandboxes.Files.DownloadArchive(ctx, cp.sandbox, remote, client.Tar)
 	if err != nil {
 		return err
 	}

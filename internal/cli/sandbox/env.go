@@ -41,7 +41,7 @@ processes keep their environment. A paused sandbox is resumed.`,
 			if err != nil {
 				return err
 			}
-			variables, err := c.UpdateEnv(cmd.Context(), args[0], changes)
+			variables, err := c.Sandboxes.UpdateEnv(cmd.Context(), args[0], changes)
 			if err != nil {
 				return err
 			}

@@ -92,7 +92,7 @@ func (f *eventFlags) check(env *base.Env) (time.Time, error) {
 
 // ofWorkspace shows the events of all sandboxes.
 func (f *eventFlags) ofWorkspace(ctx context.Context, env *base.Env, c *client.Client, since time.Time) error {
-	feed := client.NewEventFeed(c)
+	feed := c.Events
 	if !f.follow {
 		limit := f.limit
 		if limit == 0 && since.IsZero() {
@@ -105,9 +105,9 @@ func (f *eventFlags) ofWorkspace(ctx context.Context, env *base.Env, c *client.C
 
 // ofSandbox shows the events of one sandbox.
 func (f *eventFlags) ofSandbox(ctx context.Context, env *base.Env, c *client.Client, ref string, since time.Time) error {
-	feed := client.NewEventFeed(c)
+	feed := c.Events
 	// Get comes before the events, so that the last events of an ended sandbox are read.
-	sb, err := c.Get(ctx, ref)
+	sb, err := c.Sandboxes.Get(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (f *eventFlags) shows(typ string) bool {
 }
 
 // follow shows events until ctx ends.
-func follow(ctx context.Context, env *base.Env, feed *client.EventFeed, o client.FollowOptions, named bool) error {
+func follow(ctx context.Context, env *base.Env, feed *client.Events, o client.FollowOptions, named bool) error {
 	for e, err := range feed.Follow(ctx, o) {
 		if err == nil {
 			err = printEvent(env, e, named)
@@ -152,7 +152,7 @@ func follow(ctx context.Context, env *base.Env, feed *client.EventFeed, o client
 }
 
 // printEvents shows events that have happened, with a limit only the newest.
-func printEvents(ctx context.Context, env *base.Env, feed *client.EventFeed, f client.EventFilter, limit int, named bool) error {
+func printEvents(ctx context.Context, env *base.Env, feed *client.Events, f client.EventFilter, limit int, named bool) error {
 	if limit == 0 {
 		for e, err := range feed.List(f).All(ctx) {
 			if err == nil {

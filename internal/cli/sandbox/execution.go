@@ -22,7 +22,7 @@ const logPause = time.Second
 
 // startDetached starts a command that outlives this program, and prints its id.
 func startDetached(ctx context.Context, env *base.Env, c *client.Client, ref string, command client.Command) error {
-	e, err := c.StartExecution(ctx, ref, command, client.ExecutionOptions{Kind: client.KindJob})
+	e, err := c.Executions.Start(ctx, ref, command, client.ExecutionOptions{Kind: client.KindJob})
 	if err != nil {
 		return &base.ExitError{Code: base.ExitInternal, Err: err}
 	}
@@ -55,7 +55,7 @@ func NewJobsCommand(env *base.Env) *cobra.Command {
 			if all {
 				kind = ""
 			}
-			list, _, err := base.First(cmd.Context(), c.Executions(args[0], kind), limit)
+			list, _, err := base.First(cmd.Context(), c.Executions.List(args[0], kind), limit)
 			if err != nil {
 				return err
 			}
@@ -115,11 +115,11 @@ image has. With --follow until its end; the exit code is then the command's.`,
 // loggedExecution returns the id of an execution, or of the main command of a sandbox.
 func loggedExecution(ctx context.Context, c *client.Client, ref string) (string, error) {
 	if uuid.Validate(ref) == nil {
-		if _, err := c.Execution(ctx, ref, 0); !client.IsCode(err, client.NotFound) {
+		if _, err := c.Executions.Get(ctx, ref, 0); !client.IsCode(err, client.NotFound) {
 			return ref, err
 		}
 	}
-	list, _, err := base.First(ctx, c.Executions(ref, client.KindMain), 1)
+	list, _, err := base.First(ctx, c.Executions.List(ref, client.KindMain), 1)
 	if err != nil {
 		return "", err
 	}
@@ -140,7 +140,7 @@ func checkExecution(id string) error {
 // logs prints an execution's output: of each stream the last tail lines, or all if tail is
 // negative.
 func logs(ctx context.Context, env *base.Env, c *client.Client, id string, o client.StreamOptions, tail int) error {
-	e, err := c.Execution(ctx, id, 0)
+	e, err := c.Executions.Get(ctx, id, 0)
 	if err != nil {
 		return &base.ExitError{Code: base.ExitInternal, Err: err}
 	}
@@ -168,7 +168,7 @@ func logs(ctx context.Context, env *base.Env, c *client.Client, id string, o cli
 	if !o.Follow {
 		return nil
 	}
-	if e, err = c.Execution(ctx, id, time.Minute); err != nil {
+	if e, err = c.Executions.Get(ctx, id, time.Minute); err != nil {
 		return attachError(ctx, err)
 	}
 	switch {
@@ -188,7 +188,7 @@ func tailOffset(ctx context.Context, c *client.Client, stream client.OutputStrea
 	}
 	for part := int64(64 << 10); ; part *= 4 {
 		from := max(0, stream.SizeBytes-part)
-		r, err := c.ReadStream(ctx, stream.StreamID, client.StreamOptions{Offset: from})
+		r, err := c.Streams.Read(ctx, stream.StreamID, client.StreamOptions{Offset: from})
 		if err != nil {
 			return 0, err
 		}
@@ -211,7 +211,7 @@ func tailOffset(ctx context.Context, c *client.Client, stream client.OutputStrea
 // error; with timestamps the offset is unknown, and it fails.
 func copyStream(ctx context.Context, c *client.Client, id string, o client.StreamOptions, to io.Writer) error {
 	for {
-		r, err := c.ReadStream(ctx, id, o)
+		r, err := c.Streams.Read(ctx, id, o)
 		if err != nil {
 			return err
 		}
@@ -262,12 +262,12 @@ func NewCancelCommand(env *base.Env) *cobra.Command {
 				if err := checkExecution(id); err != nil {
 					return err
 				}
-				if _, err := c.CancelExecution(cmd.Context(), id, force); err != nil {
+				if _, err := c.Executions.Cancel(cmd.Context(), id, force); err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
 			}
 			for _, id := range args {
-				e, err := c.Execution(cmd.Context(), id, time.Minute)
+				e, err := c.Executions.Get(cmd.Context(), id, time.Minute)
 				if err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
@@ -299,7 +299,7 @@ when the connection is lost.`,
 			if err != nil {
 				return &base.ExitError{Code: base.ExitInternal, Err: err}
 			}
-			e, err := c.Execution(cmd.Context(), args[1], 0)
+			e, err := c.Executions.Get(cmd.Context(), args[1], 0)
 			if err != nil {
 				return &base.ExitError{Code: base.ExitInternal, Err: err}
 			}
@@ -318,7 +318,7 @@ func startTerminal(ctx context.Context, env *base.Env, c *client.Client, ref str
 	}
 	tty := t.size()
 	t.restore()
-	e, err := c.StartExecution(ctx, ref, command, client.ExecutionOptions{TTY: tty})
+	e, err := c.Executions.Start(ctx, ref, command, client.ExecutionOptions{TTY: tty})
 	if err != nil {
 		return attachError(ctx, err)
 	}
@@ -333,7 +333,7 @@ func connect(ctx context.Context, env *base.Env, c *client.Client, ref string, e
 		return &base.ExitError{Code: base.ExitUsage, Err: err}
 	}
 	defer t.restore()
-	s, err := c.AttachExecution(ctx, ref, e.ID, offset)
+	s, err := c.Executions.Attach(ctx, ref, e.ID, offset)
 	if err != nil {
 		return attachError(ctx, err)
 	}

@@ -38,7 +38,7 @@ func newFileListCommand(env *base.Env) *cobra.Command {
 			if len(args) == 2 {
 				path = args[1]
 			}
-			list, more, err := base.First(cmd.Context(), c.ListDir(args[0], path), limit)
+			list, more, err := base.First(cmd.Context(), c.Sandboxes.Files.List(args[0], path), limit)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func newFileStatCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			info, err := c.Stat(cmd.Context(), args[0], args[1])
+			info, err := c.Sandboxes.Files.Stat(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func newFileMkdirCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = c.Mkdir(cmd.Context(), args[0], args[1], parents)
+			_, err = c.Sandboxes.Files.Mkdir(cmd.Context(), args[0], args[1], parents)
 			return err
 		},
 	}
@@ -125,7 +125,7 @@ func newFileMoveCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = c.Move(cmd.Context(), args[0], args[1], args[2], force)
+			_, err = c.Sandboxes.Files.Move(cmd.Context(), args[0], args[1], args[2], force)
 			return err
 		},
 	}
@@ -146,7 +146,7 @@ func newFileRemoveCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			for _, path := range args[1:] {
-				if err := c.DeleteFile(cmd.Context(), args[0], path, recursive); err != nil {
+				if err := c.Sandboxes.Files.Delete(cmd.Context(), args[0], path, recursive); err != nil {
 					return err
 				}
 			}

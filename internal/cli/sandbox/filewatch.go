@@ -50,7 +50,7 @@ per line.`,
 }
 
 func watch(ctx context.Context, env *base.Env, c *client.Client, ref, path string, recursive bool) error {
-	w, err := c.WatchFiles(ctx, ref, path, recursive)
+	w, err := c.Sandboxes.Files.Watch(ctx, ref, path, recursive)
 	if err != nil {
 		return err
 	}

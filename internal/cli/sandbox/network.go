@@ -30,7 +30,7 @@ the ports that one publishes. Switching it off cuts their connections.`,
 
 func switchNetwork(on bool) func(context.Context, *client.Client, string) (*client.Sandbox, error) {
 	return func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
-		return c.SetNetwork(ctx, ref, client.NetworkChange{Enabled: &on})
+		return c.Sandboxes.SetNetwork(ctx, ref, client.NetworkChange{Enabled: &on})
 	}
 }
 
@@ -51,7 +51,7 @@ func newPublishCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sb, err := c.SetNetwork(cmd.Context(), args[0], client.NetworkChange{Ports: &ports})
+			sb, err := c.Sandboxes.SetNetwork(cmd.Context(), args[0], client.NetworkChange{Ports: &ports})
 			if err != nil {
 				return err
 			}
@@ -91,11 +91,11 @@ the server. Those that have ended keep it.`,
 			}
 			rows := []usageRow{}
 			for _, ref := range refs {
-				sb, err := c.Get(cmd.Context(), ref)
+				sb, err := c.Sandboxes.Get(cmd.Context(), ref)
 				if err != nil {
 					return err
 				}
-				u, err := c.Usage(cmd.Context(), sb.ID)
+				u, err := c.Sandboxes.Usage(cmd.Context(), sb.ID)
 				if err != nil {
 					return err
 				}

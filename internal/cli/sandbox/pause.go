@@ -20,7 +20,7 @@ func NewPauseCommand(env *base.Env) *cobra.Command {
 resume", or the next command, request or file call, brings them back: their
 processes then go on where they were.`,
 		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
-			return c.Pause(ctx, ref)
+			return c.Sandboxes.Pause(ctx, ref)
 		})
 }
 
@@ -36,7 +36,7 @@ another gVisor or on another kind of processor by now, it is started anew with i
 files, and a warning says why. --memory=require leaves it paused instead, and
 --memory=discard starts it anew in any case.`,
 		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
-			sb, err := c.ResumeWith(ctx, ref, client.ResumeOptions{Memory: client.Memory(memory), WaitForQuota: wait})
+			sb, err := c.Sandboxes.Resume(ctx, ref, client.ResumeOptions{Memory: client.Memory(memory), WaitForQuota: wait})
 			if err == nil && sb.MemoryLostReason != "" {
 				fmt.Fprintf(env.Stderr, "%s was started anew with its files: %s\n", base.Clean(sb.Name), base.Clean(sb.MemoryLostReason))
 			}
@@ -109,7 +109,7 @@ func newCheckpointCreateCommand(env *base.Env) *cobra.Command {
 			if len(args) > 1 {
 				name = args[1]
 			}
-			cp, err := c.CreateCheckpoint(cmd.Context(), args[0], name)
+			cp, err := c.Sandboxes.Checkpoints.Create(cmd.Context(), args[0], name)
 			if err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ func newCheckpointListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Checkpoints(args[0]).Collect(cmd.Context())
+			list, err := c.Sandboxes.Checkpoints.List(args[0]).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -157,7 +157,7 @@ func newCheckpointRestoreCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sb, err := c.RestoreCheckpoint(cmd.Context(), args[0], args[1])
+			sb, err := c.Sandboxes.Checkpoints.Restore(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -177,7 +177,7 @@ func newCheckpointRemoveCommand(env *base.Env) *cobra.Command {
 			}
 			var errs []error
 			for _, cp := range args[1:] {
-				if err := c.DeleteCheckpoint(cmd.Context(), args[0], cp); err != nil {
+				if err := c.Sandboxes.Checkpoints.Delete(cmd.Context(), args[0], cp); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", cp, err))
 				}
 			}
@@ -213,7 +213,7 @@ func NewForkCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			children, err := c.Fork(cmd.Context(), args[0], o)
+			children, err := c.Sandboxes.Fork(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
 			}

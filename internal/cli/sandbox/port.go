@@ -35,7 +35,7 @@ func newPortListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ports, err := c.Ports(args[0]).Collect(cmd.Context())
+			ports, err := c.Sandboxes.Ports.List(args[0]).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ everybody who uses the port.`, func(ctx context.Context, c *client.Client, ref s
 			if private {
 				access = client.PortPrivate
 			}
-			p, err := c.PublishPort(ctx, ref, port, access)
+			p, err := c.Sandboxes.Ports.Publish(ctx, ref, port, access)
 			if err != nil {
 				return nil, "", err
 			}
@@ -74,7 +74,7 @@ func newPortRemoveCommand(env *base.Env) *cobra.Command {
 	return newOnePortCommand(env, "rm SANDBOX PORT", "Unpublish a port",
 		"Unpublish a port. Its URL and all links to it stop working at once, open connections included.",
 		func(ctx context.Context, c *client.Client, ref string, port uint16) (any, string, error) {
-			return map[string]uint16{"port": port}, strconv.Itoa(int(port)), c.UnpublishPort(ctx, ref, port)
+			return map[string]uint16{"port": port}, strconv.Itoa(int(port)), c.Sandboxes.Ports.Unpublish(ctx, ref, port)
 		})
 }
 
@@ -82,7 +82,7 @@ func newPortRotateCommand(env *base.Env) *cobra.Command {
 	return newOnePortCommand(env, "rotate SANDBOX PORT", "Give a published port another URL, and print it",
 		"Give a published port another URL, and print it. The one before and all links to it\nstop working at once, open connections included.",
 		func(ctx context.Context, c *client.Client, ref string, port uint16) (any, string, error) {
-			p, err := c.RotatePort(ctx, ref, port)
+			p, err := c.Sandboxes.Ports.Rotate(ctx, ref, port)
 			if err != nil {
 				return nil, "", err
 			}
@@ -95,7 +95,7 @@ func newPortLinkCommand(env *base.Env) *cobra.Command {
 	cmd := newOnePortCommand(env, "link SANDBOX PORT", "Make a signed link to a private port, and print it",
 		"Make a signed link to a private port, and print it. Visitors may use the port by the\nlink until it expires, the token that made it is revoked, or the port is unpublished\nor gets another URL.",
 		func(ctx context.Context, c *client.Client, ref string, port uint16) (any, string, error) {
-			l, err := c.CreatePortLink(ctx, ref, port, expires)
+			l, err := c.Sandboxes.Ports.CreateLink(ctx, ref, port, expires)
 			if err != nil {
 				return nil, "", err
 			}

@@ -41,7 +41,7 @@ network in, without any check.`,
 			if err != nil {
 				return err
 			}
-			sb, err := c.Get(cmd.Context(), args[0])
+			sb, err := c.Sandboxes.Get(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -168,7 +168,7 @@ func (f *forwarder) serve(ctx context.Context, l net.Listener, port uint16) erro
 // connect carries a connection to a port of the sandbox until both directions have ended.
 func (f *forwarder) connect(ctx context.Context, conn net.Conn, port uint16) error {
 	defer conn.Close()
-	remote, err := client.DialPort(ctx, f.client, f.sandbox, port)
+	remote, err := f.client.Sandboxes.Ports.Dial(ctx, f.sandbox, port)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			if all {
-				for sb, err := range c.List(client.ListOptions{}).All(cmd.Context()) {
+				for sb, err := range c.Sandboxes.List(client.ListOptions{}).All(cmd.Context()) {
 					if err != nil {
 						return err
 					}
@@ -60,7 +60,7 @@ func remove(env *base.Env, cmd *cobra.Command, c *client.Client, refs []string) 
 	g.SetLimit(removeConcurrency)
 	for i, ref := range refs {
 		g.Go(func() error {
-			if removed[i], failed[i] = c.Delete(cmd.Context(), ref); failed[i] != nil {
+			if removed[i], failed[i] = c.Sandboxes.Delete(cmd.Context(), ref); failed[i] != nil {
 				failed[i] = fmt.Errorf("%s: %w", ref, failed[i])
 			}
 			return nil

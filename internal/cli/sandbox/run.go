@@ -135,7 +135,7 @@ func run(ctx context.Context, env *base.Env, c *client.Client, o client.CreateOp
 			if sb != nil {
 				ref = sb.ID
 			}
-			if _, err := c.Delete(ctx, ref); err != nil && !client.IsCode(err, client.NotFound) {
+			if _, err := c.Sandboxes.Delete(ctx, ref); err != nil && !client.IsCode(err, client.NotFound) {
 				fmt.Fprintf(env.Stderr, "Sandbox %s could not be destroyed and ends by its ttl: %s\n", base.Clean(o.Name), base.Clean(err.Error()))
 			}
 		}()
@@ -213,7 +213,7 @@ func attach(ctx context.Context, env *base.Env, c *client.Client, ref string, co
 	}
 	defer t.restore()
 	o := client.AttachOptions{Stdin: f.interactive || t.piped, TTY: t.size()}
-	s, err := c.Attach(ctx, ref, command, o)
+	s, err := c.Sandboxes.Attach(ctx, ref, command, o)
 	if err != nil {
 		return attachError(ctx, err)
 	}

@@ -130,7 +130,7 @@ func NewCreateCommand(env *base.Env) *cobra.Command {
 			if err := f.find(cmd.Context(), c, &o); err != nil {
 				return err
 			}
-			create := c.Create
+			create := c.Sandboxes.Create
 			if !noWait {
 				create = func(ctx context.Context, o client.CreateOptions) (*client.Sandbox, error) {
 					return start(ctx, env, c, o)
@@ -191,7 +191,7 @@ TEXT, a template of Go's package text/template: {{.FIELD}} stands for a field th
 			if err != nil {
 				return err
 			}
-			sandboxes, err := c.List(o).Collect(cmd.Context())
+			sandboxes, err := c.Sandboxes.List(o).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -218,7 +218,7 @@ func NewGetCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sb, err := c.Get(cmd.Context(), args[0])
+			sb, err := c.Sandboxes.Get(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -283,7 +283,7 @@ func NewWaitCommand(env *base.Env) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			sb, err := c.Wait(ctx, args[0], client.State(state))
+			sb, err := c.Sandboxes.Wait(ctx, args[0], client.State(state))
 			switch {
 			case errors.Is(err, context.DeadlineExceeded):
 				return fmt.Errorf("sandbox %s is not %s after %v", args[0], state, timeout)

@@ -25,7 +25,7 @@ const (
 // built, it shows the progress. It may return a created sandbox together with an error.
 func start(ctx context.Context, env *base.Env, c *client.Client, o client.CreateOptions) (*client.Sandbox, error) {
 	o.WaitUpTo = quietStart
-	made, err := c.Create(ctx, o)
+	made, err := c.Sandboxes.Create(ctx, o)
 	if err != nil || made.State != client.Provisioning {
 		return made, err
 	}
@@ -36,7 +36,7 @@ func start(ctx context.Context, env *base.Env, c *client.Client, o client.Create
 	over := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() { showMaking(wait, c, made.ID, show, over) })
-	sb, err := c.Wait(wait, made.ID, client.Running)
+	sb, err := c.Sandboxes.Wait(wait, made.ID, client.Running)
 	late := ctx.Err() == nil && wait.Err() != nil
 	close(over)
 	watching.Wait()
@@ -57,7 +57,7 @@ const eventsPause = time.Second
 func showMaking(ctx context.Context, c *client.Client, id string, show *base.Progress, over <-chan struct{}) {
 	var last int64
 	for {
-		for e, err := range c.Events(id, client.EventsOptions{AfterSeq: last}).All(ctx) {
+		for e, err := range c.Sandboxes.Events(id, client.EventsOptions{AfterSeq: last}).All(ctx) {
 			if err != nil {
 				return
 			}

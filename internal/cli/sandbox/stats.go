@@ -41,14 +41,14 @@ func NewStatsCommand(env *base.Env) *cobra.Command {
 func collectStats(ctx context.Context, c *client.Client, refs []string) ([]statsRow, error) {
 	rows := []statsRow{}
 	for _, ref := range refs {
-		sb, err := c.Get(ctx, ref)
+		sb, err := c.Sandboxes.Get(ctx, ref)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, statsRow{ID: sb.ID, Name: sb.Name})
 	}
 	if len(refs) == 0 {
-		for sb, err := range c.List(client.ListOptions{States: []client.State{client.Running}}).All(ctx) {
+		for sb, err := range c.Sandboxes.List(client.ListOptions{States: []client.State{client.Running}}).All(ctx) {
 			if err != nil {
 				return nil, err
 			}
@@ -56,7 +56,7 @@ func collectStats(ctx context.Context, c *client.Client, refs []string) ([]stats
 		}
 	}
 	for i := range rows {
-		st, err := c.Stats(ctx, rows[i].ID)
+		st, err := c.Sandboxes.Stats(ctx, rows[i].ID)
 		if len(refs) == 0 && client.IsCode(err, client.Ended) {
 			continue // it ended after it was listed
 		}

@@ -33,7 +33,7 @@ func NewUpdateCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = c.Update(cmd.Context(), args[0], o)
+			_, err = c.Sandboxes.Update(cmd.Context(), args[0], o)
 			return err
 		},
 	}

@@ -25,7 +25,7 @@ func visit(private *bool) func(context.Context, *client.Client, string, uint16) 
 		if *private {
 			access = client.PortPrivate
 		}
-		url, access, err := client.VisitPort(ctx, c, ref, port, access)
+		url, access, err := c.Sandboxes.Ports.Visit(ctx, ref, port, access)
 		return visited{port, url, access}, url, err
 	}
 }

@@ -107,7 +107,7 @@ func buildSnapshot(ctx context.Context, env *base.Env, dir string, f *snapshotBu
 	o.Progress = func(at client.SnapshotBuildProgress) {
 		show.Event(phase.Event{Phase: phase.Phase(base.Clean(at.Phase)), Message: at.Detail, Done: at.Done, Total: at.Total})
 	}
-	sn, unchanged, err := c.BuildSnapshot(ctx, o)
+	sn, unchanged, err := c.Snapshots.Build(ctx, o)
 	show.End()
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ with its id, as does what "modbox snapshot build" prints, which is the snapshot'
 			if err != nil {
 				return err
 			}
-			log, err := c.SnapshotBuildLog(cmd.Context(), args[0])
+			log, err := c.Snapshots.BuildLog(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ func newSnapshotFilesCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			files := c.SnapshotFiles(args[0], f)
+			files := c.Snapshots.Files(args[0], f)
 			files.PageSize = 1000
 			all, err := files.Collect(cmd.Context())
 			if err != nil {
@@ -93,7 +93,7 @@ wrote: it has its symlinks, owners and modes.`,
 			if share {
 				return shareSnapshot(env, cmd, c, args[0], path)
 			}
-			body, err := c.DownloadSnapshot(cmd.Context(), args[0], path, client.TarGzip)
+			body, err := c.Snapshots.Download(cmd.Context(), args[0], path, client.TarGzip)
 			if err != nil {
 				return err
 			}
@@ -110,7 +110,7 @@ wrote: it has its symlinks, owners and modes.`,
 }
 
 func shareSnapshot(env *base.Env, cmd *cobra.Command, c *client.Client, ref, path string) error {
-	d, err := c.ShareSnapshot(cmd.Context(), ref, path)
+	d, err := c.Snapshots.Share(cmd.Context(), ref, path)
 	if err != nil {
 		return err
 	}

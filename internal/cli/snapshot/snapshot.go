@@ -43,7 +43,7 @@ func newSnapshotCreateCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sn, err := c.CreateSnapshot(cmd.Context(), args[0], o)
+			sn, err := c.Snapshots.Create(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
 			}
@@ -79,13 +79,13 @@ func newSnapshotListCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			if f.SandboxID != "" {
-				sb, err := c.Get(cmd.Context(), f.SandboxID)
+				sb, err := c.Sandboxes.Get(cmd.Context(), f.SandboxID)
 				if err != nil {
 					return err
 				}
 				f.SandboxID = sb.ID
 			}
-			list, _, err := base.First(cmd.Context(), c.Snapshots(f), limit)
+			list, _, err := base.First(cmd.Context(), c.Snapshots.List(f), limit)
 			if err != nil {
 				return err
 			}
@@ -125,7 +125,7 @@ func newSnapshotGetCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sn, err := c.Snapshot(cmd.Context(), args[0])
+			sn, err := c.Snapshots.Get(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func newSnapshotTagCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sn, err := c.TagSnapshot(cmd.Context(), args[0], tag)
+			sn, err := c.Snapshots.Tag(cmd.Context(), args[0], tag)
 			if err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func newSnapshotLineageCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Lineage(args[0]).Collect(cmd.Context())
+			list, err := c.Snapshots.Lineage(args[0]).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -204,7 +204,7 @@ func newSnapshotRemoveCommand(env *base.Env) *cobra.Command {
 			}
 			var errs []error
 			for _, ref := range args {
-				if err := c.DeleteSnapshot(cmd.Context(), ref); err != nil {
+				if err := c.Snapshots.Delete(cmd.Context(), ref); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", ref, err))
 				}
 			}

@@ -49,7 +49,7 @@ func open(ctx context.Context, env *base.Env, identity string) (*access, error) 
 	if err != nil {
 		return nil, err
 	}
-	server, err := client.NewSSHAccess(c).Server(ctx)
+	server, err := c.SSHKeys.Server(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -110,9 +110,9 @@ func (a *access) ownKey(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	keys := client.NewSSHAccess(a.client)
+	keys := a.client.SSHKeys
 	fingerprint := ssh.FingerprintSHA256(signer.PublicKey())
-	for key, err := range keys.Keys().All(ctx) {
+	for key, err := range keys.List().All(ctx) {
 		if err != nil {
 			return "", err
 		}
@@ -121,7 +121,7 @@ func (a *access) ownKey(ctx context.Context) (string, error) {
 		}
 	}
 	host, _ := os.Hostname() // only a name for people
-	_, err = keys.AddKey(ctx, string(ssh.MarshalAuthorizedKey(signer.PublicKey())), client.SSHKeyOptions{
+	_, err = keys.Add(ctx, string(ssh.MarshalAuthorizedKey(signer.PublicKey())), client.SSHKeyOptions{
 		Name: "modbox on " + cmp.Or(host, "a machine"), Lifetime: ownKeyLifetime,
 	})
 	if client.IsCode(err, client.Exists) {

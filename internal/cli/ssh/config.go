@@ -116,11 +116,11 @@ func hostName(prefix string, sb client.Sandbox) string {
 // sandboxes returns the sandboxes with names or ids, or all live sandboxes.
 func (a *access) sandboxes(ctx context.Context, refs []string) ([]client.Sandbox, error) {
 	if len(refs) == 0 {
-		return a.client.List(client.ListOptions{}).Collect(ctx)
+		return a.client.Sandboxes.List(client.ListOptions{}).Collect(ctx)
 	}
 	var list []client.Sandbox
 	for _, ref := range refs {
-		sb, err := a.client.Get(ctx, ref)
+		sb, err := a.client.Sandboxes.Get(ctx, ref)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", ref, err)
 		}

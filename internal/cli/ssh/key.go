@@ -51,7 +51,7 @@ least 2048 bits; "ssh-keygen -t ed25519" makes one. The private key stays where 
 			if err != nil {
 				return err
 			}
-			key, err := client.NewSSHAccess(c).AddKey(cmd.Context(), text, o)
+			key, err := c.SSHKeys.Add(cmd.Context(), text, o)
 			if err != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ func newKeyListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := client.NewSSHAccess(c).Keys().Collect(cmd.Context())
+			keys, err := c.SSHKeys.List().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func newKeyRemoveCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			for _, key := range keys {
-				if err := client.NewSSHAccess(c).DeleteKey(cmd.Context(), key); err != nil {
+				if err := c.SSHKeys.Delete(cmd.Context(), key); err != nil {
 					return fmt.Errorf("%s: %w", key, err)
 				}
 			}
@@ -152,7 +152,7 @@ func newKeyRemoveCommand(env *base.Env) *cobra.Command {
 func completeKeys(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			keys, err := client.NewSSHAccess(c).Keys().Collect(cmd.Context())
+			keys, err := c.SSHKeys.List().Collect(cmd.Context())
 			for _, k := range keys {
 				list = append(list, cobra.CompletionWithDesc(k.ID, base.Clean(cmp.Or(k.Name, k.Fingerprint))))
 			}

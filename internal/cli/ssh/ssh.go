@@ -33,7 +33,7 @@ another key. The exit code is ssh's.`,
 			if err != nil {
 				return err
 			}
-			sb, err := a.client.Get(cmd.Context(), args[0])
+			sb, err := a.client.Sandboxes.Get(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
