@@ -12,14 +12,12 @@ var (
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               124,
-		"internal/lifecycle.Service":         121,
 		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.
 	largeInterfaces = exceptions{
 		"internal/auth.AccountStore": 33,
 		"internal/auth.Store":        12,
-		"internal/lifecycle.Store":   34,
 	}
 	// undocumentedMethods are the interface methods of a package that have no comment.
 	undocumentedMethods = exceptions{}

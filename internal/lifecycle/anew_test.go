@@ -92,7 +92,7 @@ func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "p"})
 	s.write("p", "/a", "old")
-	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), e.caller, "p", "c"); err != nil {
 		t.Fatal(err)
 	}
 	first := s.get("p").ImageDigest
@@ -104,7 +104,7 @@ func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
 	if s.get("p").ImageDigest == first {
 		t.Fatal("the sandbox is on the same root filesystem")
 	}
-	sb, err := s.RestoreCheckpoint(t.Context(), e.caller, "p", "c")
+	sb, err := s.Checkpoints().Restore(t.Context(), e.caller, "p", "c")
 	if err != nil || sb.ImageDigest != first || sb.MemoryLost != "" {
 		t.Fatalf("RestoreCheckpoint = %+v, %v", sb, err)
 	}
@@ -113,7 +113,7 @@ func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
 	}
 	// And into a sandbox whose memory cannot be restored.
 	e.host.SetFaults(fake.Faults{CanRestore: otherBuild})
-	sb, err = s.RestoreCheckpoint(t.Context(), e.caller, "p", "c")
+	sb, err = s.Checkpoints().Restore(t.Context(), e.caller, "p", "c")
 	if err != nil || sb.MemoryLost == "" {
 		t.Errorf("RestoreCheckpoint without memory = %+v, %v", sb, err)
 	}
@@ -287,7 +287,7 @@ func TestRestoreOfADamagedCheckpointStopsNothing(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "p"})
-	cp, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c")
+	cp, err := s.Checkpoints().Create(t.Context(), e.caller, "p", "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,14 +296,14 @@ func TestRestoreOfADamagedCheckpointStopsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.host.SetFaults(fake.Faults{Verify: fake.Fail(sandbox.Errorf(sandbox.Unsupported, "what was saved is damaged"))})
-	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "p", "c"); sandbox.CodeOf(err) != sandbox.Unsupported {
+	if _, err := s.Checkpoints().Restore(t.Context(), e.caller, "p", "c"); sandbox.CodeOf(err) != sandbox.Unsupported {
 		t.Errorf("RestoreCheckpoint = %v, want code unsupported", err)
 	}
 	if data := s.readFile("p", "/a"); data != "since" {
 		t.Errorf("the file holds %q", data)
 	}
 	e.host.SetFaults(fake.Faults{})
-	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+	if _, err := s.Checkpoints().Restore(t.Context(), e.caller, "p", "c"); err != nil {
 		t.Errorf("RestoreCheckpoint of one whose memory is whole = %v", err)
 	}
 }

@@ -5,11 +5,19 @@ import (
 
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // automaticHost implements [autocheckpoint.Host].
-type automaticHost struct{ *Service }
+type automaticHost struct {
+	boxes     *box.Index[*entry]
+	saver     *saver
+	suspender *suspender
+	expirer   *expirer
+	ender     *ender
+	store     eventlog.Store
+}
 
 func (h automaticHost) Boxes() []*box.Box { return h.boxes.Boxes() }
 
@@ -21,16 +29,18 @@ func (h automaticHost) Box(id sandbox.ID) *box.Box {
 }
 
 func (h automaticHost) Save(b *box.Box, path string) error {
-	return h.save(h.boxes.ByID(b.ID), path, driver.CheckpointOptions{Layer: true})
+	return h.saver.save(h.boxes.ByID(b.ID), path, driver.CheckpointOptions{Layer: true})
 }
 
-func (h automaticHost) Working(b *box.Box) bool { return h.working(h.boxes.ByID(b.ID)) }
+func (h automaticHost) Working(b *box.Box) bool { return h.expirer.working(h.boxes.ByID(b.ID)) }
 
 func (h automaticHost) GoBack(b *box.Box, from sandbox.CheckpointID, digest string) error {
-	return h.goBack(h.boxes.ByID(b.ID), from, digest)
+	return h.suspender.goBack(h.boxes.ByID(b.ID), from, digest)
 }
 
-func (h automaticHost) End(b *box.Box, cause sandbox.Cause) { h.endOrLog(h.boxes.ByID(b.ID), cause) }
+func (h automaticHost) End(b *box.Box, cause sandbox.Cause) {
+	h.ender.endOrLog(h.boxes.ByID(b.ID), cause)
+}
 
 func (h automaticHost) AppendEvent(ctx context.Context, ev sandbox.Event) error {
 	return h.store.AppendEvent(ctx, ev)

@@ -50,7 +50,7 @@ func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 	if sb = s.saveAutomatically(); sb.LastCheckpointAt.IsZero() {
 		t.Fatal("no automatic checkpoint was made")
 	}
-	if list, err := s.Checkpoints(t.Context(), e.caller, "a"); err != nil || len(list) != 0 {
+	if list, err := s.Checkpoints().List(t.Context(), e.caller, "a"); err != nil || len(list) != 0 {
 		t.Errorf("named checkpoints: %v, %v, want none", list, err)
 	}
 	for range 2 { // the second time before the next checkpoint
@@ -202,12 +202,12 @@ func TestGoingBackDropsTheAutomaticCheckpoint(t *testing.T) {
 	s := e.start()
 	s.keeping()
 	s.write("a", "/a", "named")
-	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "a", "c"); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), e.caller, "a", "c"); err != nil {
 		t.Fatal(err)
 	}
 	s.write("a", "/a", "automatic")
 	s.saveAutomatically()
-	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "a", "c"); err != nil {
+	if _, err := s.Checkpoints().Restore(t.Context(), e.caller, "a", "c"); err != nil {
 		t.Fatal(err)
 	}
 	if sb := s.get("a"); !sb.LastCheckpointAt.IsZero() || len(e.saved(string(sb.ID))) != 1 {

@@ -71,7 +71,7 @@ func TestCommandGoesOnOverCheckpoints(t *testing.T) {
 	out, exit := output(t, c, func(out []byte) {
 		for saves < 4 && len(out) > saves*500_000 {
 			saves++
-			if _, err := s.CreateCheckpoint(t.Context(), s.caller, "a", ""); err != nil {
+			if _, err := s.Checkpoints().Create(t.Context(), s.caller, "a", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -120,7 +120,7 @@ func TestCommandWaitsForItsTurn(t *testing.T) {
 func TestSavingThatTakesLong(t *testing.T) {
 	for what, save := range map[string]func(*server) error{
 		"checkpoint": func(s *server) error {
-			_, err := s.CreateCheckpoint(t.Context(), s.caller, "a", "")
+			_, err := s.Checkpoints().Create(t.Context(), s.caller, "a", "")
 			return err
 		},
 		"snapshot": func(s *server) error {
@@ -198,14 +198,14 @@ func savedForLong(t *testing.T, save func(*server) error) {
 func TestCommandOfASandboxThatIsPausedOrTakenBack(t *testing.T) {
 	s := newEnv(t).start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
-	if _, err := s.CreateCheckpoint(t.Context(), s.caller, "a", "before"); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), s.caller, "a", "before"); err != nil {
 		t.Fatal(err)
 	}
 	for what, do := range map[string]func(){
 		"paused":             func() { s.pause("a") },
 		"paused and resumed": func() { s.pause("a"); s.resume("a") },
 		"taken back": func() {
-			if _, err := s.RestoreCheckpoint(t.Context(), s.caller, "a", "before"); err != nil {
+			if _, err := s.Checkpoints().Restore(t.Context(), s.caller, "a", "before"); err != nil {
 				t.Fatal(err)
 			}
 		},

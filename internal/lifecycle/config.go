@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -114,7 +115,6 @@ type Config struct {
 
 // Limits of the service that are not worth a setting.
 const (
-	keyLifetime    = 24 * time.Hour   // of an idempotency key
 	destroyTimeout = 60 * time.Second // of one attempt to destroy a box
 	recoverTimeout = 10 * time.Second // of all attempts to recover a box
 	attemptTimeout = 5 * time.Second  // of one call to an agent or probe that is not up yet
@@ -123,7 +123,6 @@ const (
 	saveTimeout    = 10 * time.Minute // of saving a box
 	recoverWorkers = 16
 	sweepWorkers   = 4
-	keyMax         = 255 // characters of an idempotency key
 )
 
 // withDefaults returns c with its zero values replaced, or an error naming a
@@ -169,4 +168,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("lifecycle settings: numbers and durations must not be negative")
 	}
 	return c, nil
+}
+
+// planning returns the settings of package creation.
+func (c *Config) planning() *creation.Config {
+	return &creation.Config{Defaults: c.Defaults, Max: c.Max, Shortest: c.shortest}
 }

@@ -6,9 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -30,76 +32,67 @@ type entry struct {
 	destroying   bool           // a goroutine destroys it
 }
 
-// newBox returns an entry without a view.
-func (s *Service) newBox(id sandbox.ID) *entry {
-	agent := s.calls.NewClient(func(ctx context.Context) (net.Conn, error) {
-		return s.driver.Dial(ctx, id, driver.AgentPort)
-	})
-	return &entry{Box: box.New(s.work, id, agent)}
+// maker makes entries.
+type maker struct {
+	driver driver.Driver
+	calls  *agentapi.Memory // of all boxes' agents
+	work   *background.Group
 }
 
-// spec describes the box of a sandbox to the driver.
-func (s *Service) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
-	return driver.Spec{
-		ID: sb.ID, Hostname: environment.Hostname(sb), RootFS: rootfs, Resources: sb.Resources,
-		MaxProcesses: int64(s.cfg.MaxProcesses),
-	}
+// newBox returns an entry without a view.
+func (m *maker) newBox(id sandbox.ID) *entry {
+	agent := m.calls.NewClient(func(ctx context.Context) (net.Conn, error) {
+		return m.driver.Dial(ctx, id, driver.AgentPort)
+	})
+	return &entry{Box: box.New(m.work, id, agent)}
 }
 
 // unlisted makes boxes that no caller can find, for packages workbox and warmbox.
-type unlisted struct{ service *Service }
+type unlisted struct {
+	cfg       *Config
+	maker     *maker
+	boxes     *box.Index[*entry]
+	catalogue Catalogue
+	saved     *checkpoint.Store
+	slots     chan struct{} // of starter
+}
 
 // NewBox implements [workbox.Host] and [warmbox.Host].
 func (u unlisted) NewBox(id sandbox.ID) *box.Box {
-	b := u.service.newBox(id)
-	u.service.boxes.Reserve(b) // before the driver makes the box, so that the sweep does not take it for an orphan
+	b := u.maker.newBox(id)
+	u.boxes.Reserve(b) // before the driver makes the box, so that the sweep does not take it for an orphan
 	return b.Box
 }
 
 // Forget implements [workbox.Host] and [warmbox.Host].
-func (u unlisted) Forget(b *box.Box) { u.service.boxes.Remove(b) }
+func (u unlisted) Forget(b *box.Box) { u.boxes.Remove(b) }
 
 // Spec implements [workbox.Host] and [warmbox.Host].
 func (u unlisted) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
-	return u.service.spec(sb, rootfs)
+	return u.cfg.spec(sb, rootfs)
 }
 
 // Starting implements [warmbox.Host].
-func (u unlisted) Starting() int { return len(u.service.slots) }
+func (u unlisted) Starting() int { return len(u.slots) }
 
 // DefaultKind implements [warmbox.Host].
 func (u unlisted) DefaultKind(ctx context.Context) (pool.Kind, bool) {
-	img, err := u.service.catalogue.DefaultImage(ctx)
+	img, err := u.catalogue.DefaultImage(ctx)
 	if err != nil || img.Digest == "" {
 		return pool.Kind{}, false
 	}
-	return pool.Kind{Digest: img.Digest, Resources: u.service.resources(sandbox.Resources{}, &img)}, true
+	return pool.Kind{Digest: img.Digest, Resources: u.cfg.planning().Resources(sandbox.Resources{}, &img)}, true
 }
 
 // CheckFree implements [warmbox.Host].
-func (u unlisted) CheckFree(least int64) error { return u.service.saved.CheckFree(least) }
-
-// adopt makes an entry for a live row that has none. It returns nil if the id belonged to a sandbox
-// that was then not recorded.
-func (s *Service) adopt(sb sandbox.Sandbox) *entry {
-	b := s.newBox(sb.ID)
-	b.Lock()
-	defer b.Unlock()
-	if old, ok := s.boxes.Adopt(b); !ok {
-		b.Cancel()
-		return old
-	}
-	b.Set(sb)
-	s.index(b)
-	return b
-}
+func (u unlisted) CheckFree(least int64) error { return u.saved.CheckFree(least) }
 
 // adopter makes entries for package lookup.
 type adopter struct{ service *Service }
 
 // AdoptLost implements [lookup.Adopter].
 func (a adopter) AdoptLost(row sandbox.Sandbox) *entry {
-	b := a.service.adopt(row)
+	b := a.service.registrar.adopt(row)
 	if b != nil {
 		b.Lock()
 		b.wanted = lostCause() // for the sweep, should the caller not end it

@@ -152,7 +152,8 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
-		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Catalogue: catalogue.New(s.store, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
+		Store:   s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
+		Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Catalogue: catalogue.New(s.store, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
 	})
 	if err != nil {
 		e.t.Fatal(err)

@@ -465,7 +465,7 @@ func TestSilentExecutionOverCheckpoints(t *testing.T) {
 		before := connections()
 		s.checkpoint("a", "c")
 		eventually(t, "the execution is connected to again", func() bool { return connections() > before })
-		if err := s.DeleteCheckpoint(t.Context(), s.caller, "a", "c"); err != nil {
+		if err := s.Checkpoints().Delete(t.Context(), s.caller, "a", "c"); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := s.Executions().Get(t.Context(), s.caller, e.ID); err != nil || now.State.Ended() {

@@ -2,18 +2,27 @@ package lifecycle
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/timelimit"
 )
 
-// armTimer sets the timer of the sandbox to its next time limit.
+// timers have a timer for each sandbox.
+type timers struct {
+	// due is called at a time limit of a sandbox, in a goroutine of work.
+	due  func(*entry)
+	work *background.Group
+}
+
+// arm sets the timer of the sandbox to its next time limit.
 //
 // Preconditions: b is locked.
-func (s *Service) armTimer(b *entry) {
+func (t *timers) arm(b *entry) {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
@@ -23,51 +32,59 @@ func (s *Service) armTimer(b *entry) {
 		return
 	}
 	b.timer = time.AfterFunc(time.Until(next), func() {
-		s.work.Go(func() { s.expire(b) })
+		t.work.Go(func() { t.due(b) })
 	})
 }
 
+// expirer acts on the time limits of sandboxes.
+type expirer struct {
+	timers    *timers
+	ender     *ender
+	suspender *suspender
+	log       *slog.Logger
+}
+
 // expire acts on a time limit that has passed, and sets the timer to the next time limit.
-func (s *Service) expire(b *entry) {
+func (x *expirer) expire(b *entry) {
 	sb := b.Sandbox()
 	switch code := timelimit.Due(&sb, time.Now()); {
 	case code == "":
-	case code == sandbox.CauseIdle && s.working(b):
+	case code == sandbox.CauseIdle && x.working(b):
 		b.Activity.At(time.Now())
 	case code == sandbox.CauseIdle && sb.Timeouts.OnIdle == sandbox.OnIdlePause:
-		s.pauseIdle(b)
+		x.pauseIdle(b)
 	default:
-		s.endOrLog(b, timelimit.Cause(code, &sb))
+		x.ender.endOrLog(b, timelimit.Cause(code, &sb))
 	}
 	b.Lock()
 	defer b.Unlock()
 	if b.Context().Err() == nil && b.wanted == nil { // the sweep repeats an end that could not be recorded
-		s.armTimer(b)
+		x.timers.arm(b)
 	}
 }
 
 // pauseIdle pauses an idle sandbox, unless a call arrives meanwhile.
-func (s *Service) pauseIdle(b *entry) {
+func (x *expirer) pauseIdle(b *entry) {
 	err := b.Exclusively(b.Context(), box.Pause, func() error {
 		if sb := b.Sandbox(); timelimit.Due(&sb, time.Now()) != sandbox.CauseIdle {
 			return nil
 		}
-		return s.pause(b, "nothing used it for its idle timeout")
+		return x.suspender.pause(b, "nothing used it for its idle timeout")
 	})
 	if err != nil && b.Context().Err() == nil {
-		s.log.Warn("idle sandbox could not be paused", "sandbox", b.ID, "error", err)
+		x.log.Warn("idle sandbox could not be paused", "sandbox", b.ID, "error", err)
 		b.Activity.At(time.Now()) // the next attempt is in one idle timeout from now
 	}
 }
 
 // working asks the agent whether a command runs in the sandbox. The image's own command does not
 // count: it runs as long as the sandbox.
-func (s *Service) working(b *entry) bool {
+func (x *expirer) working(b *entry) bool {
 	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
 	defer cancel()
 	list, err := b.Agent.Processes(ctx)
 	if err != nil {
-		s.log.Warn("cannot ask an idle sandbox whether it works", "sandbox", b.ID, "error", err)
+		x.log.Warn("cannot ask an idle sandbox whether it works", "sandbox", b.ID, "error", err)
 		return false
 	}
 	for _, p := range list {

@@ -36,10 +36,10 @@ func (c Config) CallMemory(n int64) Config {
 func (s *Service) SaveAutomatically(id sandbox.ID) { s.automatic.Save(s.ctx, id) }
 
 // Sweep looks for what is stuck or orphaned now.
-func (s *Service) Sweep() { s.sweep() }
+func (s *Service) Sweep() { s.sweeper.sweep() }
 
 // Purge removes everything whose retention time has passed.
-func (s *Service) Purge() { s.purge() }
+func (s *Service) Purge() { s.sweeper.purge() }
 
 // Ready returns the resources of the boxes in the pool, in no order.
 func (s *Service) Ready() []sandbox.Resources {

@@ -3,19 +3,42 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"maps"
+	"log/slog"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
+	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/telemetry"
 )
+
+// forker makes forks.
+type forker struct {
+	cfg         *Config
+	suspender   *suspender
+	registrar   *registrar
+	provisioner *provisioner
+	saver       *saver
+	reviver     *reviver
+	states      *states
+	watcher     *watcher
+	saved       *checkpoint.Store
+	quotas      *quota.Controller
+	store       eventlog.Store
+	metrics     *telemetry.Metrics
+	work        *background.Group
+	ctx         context.Context // of work
+	log         *slog.Logger
+}
 
 // Fork creates children of a running or paused sandbox: new sandboxes with the present memory,
 // processes and files of the parent, each with its own id, name and URL. The quota admits all
@@ -26,21 +49,26 @@ import (
 // Errors: as for [Service.Pause]; Invalid, naming the field; QuotaExceeded. The results have the
 // errors of single children.
 func (s *Service) Fork(ctx context.Context, c sandbox.Caller, ref string, req ForkRequest) ([]ForkResult, error) {
-	if err := s.cfg.validateFork(&req); err != nil {
+	return s.forks.fork(ctx, c, ref, req)
+}
+
+// fork is [Service.Fork].
+func (r *forker) fork(ctx context.Context, c sandbox.Caller, ref string, req ForkRequest) ([]ForkResult, error) {
+	if err := r.cfg.validateFork(&req); err != nil {
 		return nil, err
 	}
-	b, err := s.stateful(ctx, c, ref)
+	b, err := r.suspender.stateful(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := s.quotas.Limits(ctx, c.Workspace)
+	limits, err := r.quotas.Limits(ctx, c.Workspace)
 	if err != nil {
 		return nil, err
 	}
 	if err := quota.CheckMax(c.Workspace, limits, b.Sandbox().Resources); err != nil {
 		return nil, err
 	}
-	f := &fork{service: s, caller: c, parent: b, request: req, saved: make(chan struct{}), results: make([]ForkResult, req.Count)}
+	f := &fork{service: r, caller: c, parent: b, request: req, saved: make(chan struct{}), results: make([]ForkResult, req.Count)}
 	if err := f.admit(ctx); err != nil {
 		return nil, err
 	}
@@ -51,11 +79,11 @@ func (s *Service) Fork(ctx context.Context, c sandbox.Caller, ref string, req Fo
 		audit.FromContext(ctx).Made("sandbox", string(child.Sandbox.ID), child.Sandbox.Name)
 	}
 	done := make(chan struct{})
-	if !s.work.Go(func() {
+	if !r.work.Go(func() {
 		defer close(done)
 		begin := time.Now()
 		err = f.run()
-		s.metrics.Operation(box.Fork, begin, err)
+		r.metrics.Operation(box.Fork, begin, err)
 	}) {
 		return nil, box.ErrClosed // the next server ends them
 	}
@@ -95,12 +123,12 @@ func (c *Config) validateFork(req *ForkRequest) error {
 	if req.Timeouts != nil {
 		as.Timeouts = *req.Timeouts
 	}
-	return c.validate(&as)
+	return c.planning().Check(&as)
 }
 
 // fork is a fork in progress: the parent and its children.
 type fork struct {
-	service *Service
+	service *forker
 	caller  sandbox.Caller
 	parent  *entry
 	request ForkRequest
@@ -132,7 +160,7 @@ func (f *fork) admit(ctx context.Context) error {
 				return 0, err
 			}
 		}
-		boxes, recs, err := s.recordForks(ctx, creations, a)
+		boxes, recs, err := s.registrar.recordForks(ctx, creations, a)
 		if err != nil {
 			return 0, err
 		}
@@ -150,12 +178,12 @@ func (f *fork) admit(ctx context.Context) error {
 }
 
 // forkable returns the errors that can be determined before the parent is saved.
-func (s *Service) forkable(b *entry, sb *sandbox.Sandbox) error {
+func (r *forker) forkable(b *entry, sb *sandbox.Sandbox) error {
 	switch sb.State {
 	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // the operation in progress ends first
 		return nil
 	case sandbox.Paused:
-		if _, err := s.saved.Restorable(s.saved.Path(b.ID, sb.Saved), sandbox.MemoryRequire); err != nil {
+		if _, err := r.saved.Restorable(r.saved.Path(b.ID, sb.Saved), sandbox.MemoryRequire); err != nil {
 			return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", sandbox.Explain("it cannot be forked", err))
 		}
 		return nil
@@ -178,7 +206,7 @@ func (f *fork) run() error {
 	count := 0
 	for _, b := range f.boxes {
 		if b != nil {
-			s.launch(b, f.revive)
+			s.provisioner.launch(b, f.revive)
 			count++
 		}
 	}
@@ -206,7 +234,7 @@ func (f *fork) save(count int) error {
 	if err := s.forkable(b, &sb); err != nil {
 		return err
 	}
-	if err := s.saveTo(b, f.path, driver.CheckpointOptions{Volatile: true}); err != nil {
+	if err := s.saver.saveTo(b, f.path, driver.CheckpointOptions{Volatile: true}); err != nil {
 		return err
 	}
 	f.digest = sb.ImageDigest
@@ -240,13 +268,13 @@ func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error
 	req := &f.request
 	sb := *parent
 	sb.ID, sb.State, sb.Parent = sandbox.NewID(), sandbox.Provisioning, parent.ID
-	sb.Name = newName()
+	sb.Name = creation.NewName()
 	if i < len(req.Names) {
 		sb.Name = req.Names[i]
 	}
 	sb.HostLabel = sandbox.HostLabel(sb.Name)
 	sb.Relabel(now)
-	sb.Env, sb.Labels = merged(sb.Env, req.Env), merged(sb.Labels, req.Labels)
+	sb.Env, sb.Labels = creation.Merged(sb.Env, req.Env), creation.Merged(sb.Labels, req.Labels)
 	sb.TTLFrom = time.Time{}
 	if req.TTL != 0 {
 		sb.TTL = req.TTL
@@ -271,15 +299,6 @@ func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error
 	}, nil
 }
 
-func merged(base, over map[string]string) map[string]string {
-	m := maps.Clone(base)
-	if m == nil {
-		m = map[string]string{}
-	}
-	maps.Copy(m, over)
-	return m
-}
-
 // revive takes a child from its row to a running sandbox, after the parent was saved. After a
 // failure the destroyer frees the child's resources.
 func (f *fork) revive(b *entry) error {
@@ -293,21 +312,21 @@ func (f *fork) revive(b *entry) error {
 		return fail(sandbox.CauseStart, f.err, "its parent could not be saved")
 	}
 	if b.Sandbox().ImageDigest != f.digest { // the parent went back to a checkpoint meanwhile
-		if err := s.recordBox(b, f.digest, nil); err != nil {
+		if err := s.states.recordBox(b, f.digest, nil); err != nil {
 			return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 		}
 	}
-	handle, err := s.bringBack(b, f.path)
+	handle, err := s.reviver.bringBack(b, f.path)
 	if err != nil {
 		return fail(sandbox.CauseStart, err, "the fork could not be started")
 	}
-	if err := s.recordBox(b, f.digest, handle); err != nil {
+	if err := s.states.recordBox(b, f.digest, handle); err != nil {
 		return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 	}
 	b.Lock()
 	if b.Context().Err() == nil {
-		s.watchLater(b)
+		s.watcher.watchLater(b)
 	}
 	b.Unlock()
-	return s.recordRunning(b, &spec.Image{Digest: f.digest})
+	return s.states.recordRunning(b, f.digest)
 }

@@ -19,7 +19,7 @@ func TestGoingBackKeepsThePlace(t *testing.T) {
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.run(lifecycle.CreateRequest{Name: "b"})
-	if _, err := s.CreateCheckpoint(t.Context(), s.caller, "a", "c"); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), s.caller, "a", "c"); err != nil {
 		t.Fatal(err)
 	}
 	s.setQuota(quota.Limits{quota.LimitSandboxes: 1})
@@ -30,7 +30,7 @@ func TestGoingBackKeepsThePlace(t *testing.T) {
 		left <- err
 	}()
 	eventually(t, "it waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
-	if sb, err := s.RestoreCheckpoint(t.Context(), s.caller, "a", "c"); err != nil || sb.State != sandbox.Running || !sb.PausedAt.IsZero() {
+	if sb, err := s.Checkpoints().Restore(t.Context(), s.caller, "a", "c"); err != nil || sb.State != sandbox.Running || !sb.PausedAt.IsZero() {
 		t.Errorf("RestoreCheckpoint = %s since %s, %v", sb.State, sb.PausedAt, err)
 	}
 	cancel()

@@ -109,7 +109,7 @@ func TestInputThatWasNotKept(t *testing.T) {
 		_, start := c.KeptInput()
 		return start >= 256<<10
 	})
-	if _, err := s.CreateCheckpoint(t.Context(), s.caller, "a", ""); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), s.caller, "a", ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-failed; sandbox.CodeOf(err) != sandbox.Unavailable {

@@ -193,11 +193,11 @@ func TestNetworkFollowsTheSandbox(t *testing.T) {
 	s.resume("net")
 	n.want(t, e.host, sb.ID, true)
 
-	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "net", "cp"); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), e.caller, "net", "cp"); err != nil {
 		t.Fatal(err)
 	}
 	n.want(t, e.host, sb.ID, true)
-	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "net", "cp"); err != nil {
+	if _, err := s.Checkpoints().Restore(t.Context(), e.caller, "net", "cp"); err != nil {
 		t.Fatal(err)
 	}
 	n.want(t, e.host, sb.ID, true)

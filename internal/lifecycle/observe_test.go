@@ -55,7 +55,10 @@ func TestMetrics(t *testing.T) {
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
 	registry := prometheus.NewPedanticRegistry()
-	deps := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry}
+	deps := lifecycle.Deps{
+		Store: st, Lookup: st, Quotas: st, Usage: st, Networks: st, Environments: st, Executions: st,
+		Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry,
+	}
 	e.cfg.Promise = quota.Promise{MemoryBytes: 64 << 30}
 	svc, err := lifecycle.New(e.cfg, deps)
 	if err != nil {
@@ -117,7 +120,10 @@ func TestNewRefusesNonsense(t *testing.T) {
 	t.Cleanup(func() { _ = st.Close() })
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
-	good := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler)}
+	good := lifecycle.Deps{
+		Store: st, Lookup: st, Quotas: st, Usage: st, Networks: st, Environments: st, Executions: st,
+		Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler),
+	}
 	for name, tt := range map[string]struct {
 		cfg  lifecycle.Config
 		deps lifecycle.Deps

@@ -3,14 +3,20 @@ package lifecycle
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/telemetry"
+	"github.com/modbox/modbox/internal/usage"
 )
 
 // Pause saves the memory and files of a running sandbox, ends its processes and frees its memory.
@@ -19,11 +25,11 @@ import (
 //
 // Errors: NotFound; NotRunning; Ended; Unsupported; DiskFull; Unavailable; the context's error.
 func (s *Service) Pause(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
-	b, err := s.stateful(ctx, c, ref)
+	b, err := s.suspender.stateful(ctx, c, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = b.Exclusively(ctx, box.Pause, func() error { return s.pause(b, "asked for by "+string(c.User)) })
+	err = b.Exclusively(ctx, box.Pause, func() error { return s.suspender.pause(b, "asked for by "+string(c.User)) })
 	return b.Sandbox(), err
 }
 
@@ -44,7 +50,7 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 	if err := quota.CheckWait(req.WaitForQuota); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	b, err := s.stateful(ctx, c, ref)
+	b, err := s.suspender.stateful(ctx, c, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -53,7 +59,7 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 	defer context.AfterFunc(b.Context(), stop)()
 	e := quota.Request{Workspace: c.Workspace, Count: 1, Resumes: true, MaxWait: req.WaitForQuota}
 	err = s.quotas.Admit(waiting, e, func(quota.Admission) (int, error) {
-		return 0, b.Exclusively(ctx, box.Resume, func() error { return s.resume(b, req.Memory) })
+		return 0, b.Exclusively(ctx, box.Resume, func() error { return s.suspender.resume(b, req.Memory) })
 	})
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil { // it ended while this waited
 		b.Lock()
@@ -63,15 +69,36 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 	return b.Sandbox(), err
 }
 
+// suspender pauses and resumes sandboxes, and settles what a killed server or an error has left in
+// between.
+type suspender struct {
+	finder     *lookup.Finder[*entry]
+	states     *states
+	saver      *saver
+	starter    *starter
+	reviver    *reviver
+	watcher    *watcher
+	ender      *ender
+	timers     *timers
+	saved      *checkpoint.Store
+	usage      *usage.Recorder
+	driver     driver.Driver
+	executions *execution.Service
+	metrics    *telemetry.Metrics
+	work       *background.Group
+	ctx        context.Context // of work
+	log        *slog.Logger
+}
+
 // stateful returns the box of a live sandbox for an operation on its state.
-func (s *Service) stateful(ctx context.Context, c sandbox.Caller, ref string) (*entry, error) {
-	if err := s.ready(); err != nil {
-		return nil, err
+func (s *suspender) stateful(ctx context.Context, c sandbox.Caller, ref string) (*entry, error) {
+	if !s.work.Running() {
+		return nil, box.ErrClosed
 	}
 	if _, err := s.saved.Checkpointer(); err != nil {
 		return nil, err
 	}
-	b, sb, err := s.Entry(ctx, c, ref)
+	b, sb, err := s.finder.Entry(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +109,7 @@ func (s *Service) stateful(ctx context.Context, c sandbox.Caller, ref string) (*
 }
 
 // pause changes the box of the operation from running to paused.
-func (s *Service) pause(b *entry, why string) error {
+func (s *suspender) pause(b *entry, why string) error {
 	sb := b.Sandbox()
 	switch sb.State {
 	case sandbox.Paused:
@@ -93,14 +120,14 @@ func (s *Service) pause(b *entry, why string) error {
 	}
 	begin := time.Now()
 	id := sandbox.NewCheckpointID()
-	err := s.move(b, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = id },
+	err := s.states.move(b, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = id },
 		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventPausing, Message: sandbox.OneLine("its memory and files are being saved: " + why)})
 	if err != nil {
 		return err
 	}
 	id = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
-	s.unwatch(b)
-	if err := s.save(b, s.saved.Path(b.ID, id), driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
+	s.watcher.unwatch(b)
+	if err := s.saver.save(b, s.saved.Path(b.ID, id), driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
 		s.metrics.Operation(box.Pause, begin, err)
 		return s.pauseFailed(b, err)
 	}
@@ -112,43 +139,12 @@ func (s *Service) pause(b *entry, why string) error {
 	return nil
 }
 
-// save writes a checkpoint of a started box, without a layer when the disk has no space for it.
-func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) error {
-	saver, err := s.saved.Checkpointer()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(b.Context(), saveTimeout)
-	defer cancel()
-	// The estimate is the present use: the box is frozen, so its memory does not grow.
-	stats, err := s.driver.Stats(ctx, b.ID)
-	if err != nil {
-		return fmt.Errorf("measure sandbox %s: %w", b.ID, err)
-	}
-	opts.Layer = opts.Layer && s.layers != nil && s.saved.CheckSpace(stats.MemoryBytes+2*stats.DiskBytes) == nil
-	if err := s.saved.CheckSpace(stats.MemoryBytes + stats.DiskBytes); err != nil {
-		return err
-	}
-	if err := s.saved.MakeOwner(path); err != nil {
-		return err
-	}
-	b.Transfers.Wait(ctx, s.cfg.transferTimeout) // no calls begin while the box is taken
-	end := b.BeginSave()
-	err = saver.Checkpoint(ctx, b.ID, path, opts)
-	b.Agent.Reset() // its connections do not outlive a checkpoint
-	end()
-	if err != nil {
-		return fmt.Errorf("save sandbox %s: %w", b.ID, err)
-	}
-	return nil
-}
-
 // pauseFailed lets a box that could not be saved continue, and returns the reason.
-func (s *Service) pauseFailed(b *entry, reason error) error {
+func (s *suspender) pauseFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server sorts it out
 	}
-	err := s.move(b, sandbox.Running, func(sb *sandbox.Sandbox) { sb.Saved = "" }, sandbox.Event{
+	err := s.states.move(b, sandbox.Running, func(sb *sandbox.Sandbox) { sb.Saved = "" }, sandbox.Event{
 		Time: time.Now().UTC(), Type: sandbox.EventPauseFailed, Message: sandbox.Explain("it could not be saved and goes on", reason),
 	})
 	if err != nil {
@@ -157,20 +153,20 @@ func (s *Service) pauseFailed(b *entry, reason error) error {
 	b.Lock()
 	defer b.Unlock()
 	if b.Context().Err() == nil {
-		s.watchLater(b)
+		s.watcher.watchLater(b)
 	}
 	return reason
 }
 
 // recordPaused records that a box is saved and frees its resources.
-func (s *Service) recordPaused(b *entry, message string, data map[string]string) error {
+func (s *suspender) recordPaused(b *entry, message string, data map[string]string) error {
 	now := time.Now().UTC()
 	size, err := s.saved.Size(s.saved.Path(b.ID, b.Sandbox().Saved))
 	if err != nil {
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
 	data["size_bytes"] = strconv.FormatInt(size, 10)
-	err = s.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle, sb.PausedAt, sb.SavedBytes = nil, now, size },
+	err = s.states.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle, sb.PausedAt, sb.SavedBytes = nil, now, size },
 		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: message, Data: data})
 	if err != nil {
 		return err
@@ -179,7 +175,7 @@ func (s *Service) recordPaused(b *entry, message string, data map[string]string)
 }
 
 // clear removes a box that is not needed any more.
-func (s *Service) clear(b *entry) error {
+func (s *suspender) clear(b *entry) error {
 	b.Link.Disconnect(false)
 	s.usage.Finish(s.ctx, b.Box)
 	if err := s.usage.Record(s.ctx, b.Box); err != nil {
@@ -195,7 +191,7 @@ func (s *Service) clear(b *entry) error {
 }
 
 // settleRunning lets a box continue whose row says that it was resumed.
-func (s *Service) settleRunning(b *entry, row sandbox.Sandbox) error {
+func (s *suspender) settleRunning(b *entry, row sandbox.Sandbox) error {
 	b.Lock()
 	if err := b.Over(); err != nil {
 		b.Unlock()
@@ -210,13 +206,13 @@ func (s *Service) settleRunning(b *entry, row sandbox.Sandbox) error {
 
 // settle determines the outcome of an interrupted operation: it settles a sandbox in state pausing
 // or resuming, and removes the remains of the box of a paused sandbox.
-func (s *Service) settle(b *entry) error {
+func (s *suspender) settle(b *entry) error {
 	sb := b.Sandbox()
 	switch sb.State {
 	case sandbox.Paused:
 		return s.clear(b)
 	case sandbox.Resuming:
-		row, err := s.store.SandboxByID(b.Context(), b.ID)
+		row, err := s.states.store.SandboxByID(b.Context(), b.ID)
 		if err != nil {
 			return err
 		}
@@ -224,10 +220,10 @@ func (s *Service) settle(b *entry) error {
 			return s.settleRunning(b, row)
 		}
 		// Nobody has been told that it runs: what it did since does not count.
-		if err := s.destroyNow(b); err != nil {
+		if err := s.ender.destroyNow(b); err != nil {
 			return err
 		}
-		return s.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
+		return s.states.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
 			Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: "bringing it back was cut short; it is paused as before",
 		})
 	case sandbox.Pausing:
@@ -235,31 +231,23 @@ func (s *Service) settle(b *entry) error {
 		return nil
 	}
 	if s.saved.IsComplete(b.ID, sb.Saved) {
-		if err := s.destroyNow(b); err != nil {
+		if err := s.ender.destroyNow(b); err != nil {
 			return err
 		}
 		return s.recordPaused(b, "its memory and files are saved", map[string]string{})
 	}
-	if err := s.takeOver(b.Context(), b); err != nil {
+	if err := s.starter.takeOver(b.Context(), b); err != nil {
 		if b.Context().Err() == nil {
 			s.log.Warn("sandbox was lost while it was being paused", "sandbox", b.ID, "error", err)
-			s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server or host was restarted while it was being paused"})
+			s.ender.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server or host was restarted while it was being paused"})
 		}
 		return err
 	}
 	return s.pauseFailed(b, sandbox.Errorf(sandbox.Unavailable, "saving it was cut short"))
 }
 
-func (s *Service) destroyNow(b *entry) error {
-	b.Link.Disconnect(false)
-	s.usage.Finish(s.ctx, b.Box)
-	ctx, cancel := context.WithTimeout(b.Context(), destroyTimeout)
-	defer cancel()
-	return s.driver.Destroy(ctx, b.ID)
-}
-
 // settleLater settles a sandbox and logs a failure, after which the sweep tries again.
-func (s *Service) settleLater(ctx context.Context, b *entry) {
+func (s *suspender) settleLater(ctx context.Context, b *entry) {
 	err := b.Exclusively(ctx, box.Settle, func() error { return s.settle(b) })
 	if err != nil && s.ctx.Err() == nil && ctx.Err() == nil && sandbox.CodeOf(err) != sandbox.Unavailable {
 		s.log.Error("sandbox not settled, trying again soon", "sandbox", b.ID, "state", b.Sandbox().State, "error", err)

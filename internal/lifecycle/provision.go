@@ -1,23 +1,36 @@
 package lifecycle
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
+	"log/slog"
 	"strconv"
 	"time"
 
-	"github.com/modbox/modbox/internal/box"
-	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/environment"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/eventlog"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/spec"
-	"github.com/modbox/modbox/internal/readiness"
+	"github.com/modbox/modbox/internal/prepare"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// provisioner takes recorded sandboxes to running, in the background.
+type provisioner struct {
+	prepare *prepare.Service
+	starter *starter
+	states  *states
+	ender   *ender
+	timers  *timers
+	layers  Layers // nil for none
+	events  *eventlog.Queue
+	work    *background.Group
+	log     *slog.Logger
+}
+
 // provision takes a recorded sandbox to running, or ends it with the cause of the failure.
-func (s *Service) provision(b *entry, makeRunning func(*entry) error) {
+func (p *provisioner) provision(b *entry, makeRunning func(*entry) error) {
 	err := makeRunning(b)
 	b.Lock()
 	b.provisioning = false
@@ -30,187 +43,97 @@ func (s *Service) provision(b *entry, makeRunning func(*entry) error) {
 	if errors.As(err, &f) {
 		cause = f.cause
 	}
-	s.log.Warn("sandbox could not be started", "sandbox", b.ID, "error", err)
-	s.endOrLog(b, cause)
+	p.log.Warn("sandbox could not be started", "sandbox", b.ID, "error", err)
+	p.ender.endOrLog(b, cause)
 }
 
 // makeRunning takes a sandbox from its row to a running box. After a failure the destroyer frees
 // its resources.
-func (s *Service) makeRunning(b *entry) error {
-	img, rootfs, err := s.obtainImage(b)
+func (p *provisioner) makeRunning(b *entry) error {
+	img, rootfs, err := p.obtainImage(b)
 	if err != nil {
 		return err
 	}
-	if s.layers != nil && b.Sandbox().ImageDigest != img.Digest { // no row says yet that it is in use
-		release, err := s.layers.Hold(b.Context(), img.Digest)
+	if p.layers != nil && b.Sandbox().ImageDigest != img.Digest { // no row says yet that it is in use
+		release, err := p.layers.Hold(b.Context(), img.Digest)
 		if err != nil {
 			return fail(sandbox.CauseImage, err, "its image was removed")
 		}
 		defer release()
 	}
-	if err := s.startBox(b, &img, rootfs); err != nil {
+	if err := p.starter.startBox(b, &img, rootfs); err != nil {
 		return err
 	}
-	if err := s.probe(b); err != nil {
+	if err := p.starter.probe(b); err != nil {
 		return err
 	}
-	return s.recordRunning(b, &img)
+	return p.states.recordRunning(b, img.Digest)
 }
 
-// startBox makes and starts a box, or takes a box from the pool, and configures its agent.
-func (s *Service) startBox(b *entry, img *spec.Image, rootfs string) error {
+// launch starts provisioning of a recorded sandbox in the background and returns the sandbox.
+func (p *provisioner) launch(b *entry, makeRunning func(*entry) error) sandbox.Sandbox {
+	b.Lock()
+	defer b.Unlock()
 	sb := b.Sandbox()
-	if done, err := s.useWarmBox(b, &sb, img); done || err != nil {
-		return err
+	if sb.State != sandbox.Provisioning {
+		return sb // somebody was quick to destroy it
 	}
-	return s.bootBox(b, &sb, img, rootfs)
+	p.timers.arm(b)
+	// When the server closes at this moment, the next one ends the sandbox.
+	b.Work.Add(1)
+	b.provisioning = p.work.Go(func() {
+		defer b.Work.Done()
+		p.provision(b, makeRunning)
+	})
+	if !b.provisioning {
+		b.Work.Done()
+	}
+	return sb
 }
 
-// bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited;
-// readiness probes run after the boot and do not count.
-func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
-	select {
-	case s.slots <- struct{}{}:
-	case <-b.Context().Done():
-		return b.Context().Err()
+// imageEventsMax bounds the events of one sandbox about its image.
+const imageEventsMax = 32
+
+// obtainImage returns the image of a sandbox, with its packages, and the path of its root
+// filesystem. It makes the image if it is not here.
+func (p *provisioner) obtainImage(b *entry) (spec.Image, string, error) {
+	sb := b.Sandbox()
+	ref, who := sb.Image, registry.Puller{Workspace: sb.Workspace, Registry: sb.Registry}
+	if sb.Snapshot != "" {
+		ref, who = sb.ImageDigest, registry.Puller{} // access to the snapshot was checked before
 	}
-	defer func() { <-s.slots }()
-	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
-	defer cancel()
-	handle, err := s.driver.Create(ctx, s.spec(sb, rootfs))
+	ctx := b.Context() // a task has its own timeout
+	img, rootfs, err := p.prepare.Ensure(ctx, ref, who, p.imageProgress(b, ref))
 	if err != nil {
-		return fail(sandbox.CauseStart, err, "the sandbox could not be made")
+		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
 	}
-	if err := s.recordBox(b, img.Digest, handle); err != nil {
-		return err
-	}
-	if err := s.driver.Start(ctx, b.ID); err != nil {
-		return fail(sandbox.CauseStart, err, "the sandbox could not be started")
-	}
-	b.Meter.Begin(time.Now().UTC())
-	b.Lock()
-	s.watchLater(b)
-	b.Unlock()
-	if err := s.networks.Connect(ctx, b.Box); err != nil {
-		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
-	}
-	cfg := s.environments.Agent(sb, img)
-	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
-		if cause, ended := s.endedItself(b); ended {
-			return &failure{cause: cause, err: err}
-		}
-		return fail(sandbox.CauseStart, box.AgentError(err), "its agent did not come up")
-	}
-	s.executions.FollowMain(b.Box, cfg.Main)
-	return nil
-}
-
-// useWarmBox assigns the box that a sandbox took from the pool to the sandbox. It reports false if
-// the sandbox took none, or if the box turns out to be useless; then it destroys the box.
-func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bool, error) {
-	if !b.warm {
-		return false, nil
-	}
-	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
-	defer cancel()
-	var err error
-	// The reference may mean another image since the row was written.
-	if sb.ImageDigest != img.Digest {
-		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
-	} else if err = s.configureWarmBox(ctx, b, sb, img); err == nil {
-		b.Meter.Begin(time.Now().UTC())
-		b.Lock()
-		s.watchLater(b)
-		b.Unlock()
-		return true, nil
-	}
-	if b.Context().Err() != nil {
-		return false, b.Context().Err()
-	}
-	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.ID, "error", err)
-	b.warm = false
-	b.Link.Disconnect(false)
-	b.Agent.Reset()
-	if err := s.driver.Destroy(b.Context(), b.ID); err != nil {
-		return false, fail(sandbox.CauseStart, err, "the sandbox could not be made")
-	}
-	return false, nil
-}
-
-// configureWarmBox connects a box that was in the pool to its network and configures its agent.
-func (s *Service) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image) error {
-	if err := s.networks.Connect(ctx, b.Box); err != nil {
-		return err
-	}
-	cfg := s.environments.Agent(sb, img)
-	if err := b.Agent.Configure(ctx, cfg); err != nil {
-		return err
-	}
-	if environment.Prestarts(img) {
-		if err := environment.Announce(ctx, b.Box); err != nil {
-			return err
+	if d := prepare.PackagesOf(&sb); !d.Empty() {
+		if img, rootfs, err = p.prepare.Install(ctx, sb.Workspace, &img, d, prepare.Reserved{Own: sb.Resources}, p.imageProgress(b, ref)); err != nil {
+			return img, "", fail(sandbox.CauseImage, err, "its packages could not be installed")
 		}
 	}
-	s.executions.FollowMain(b.Box, cfg.Main)
-	return nil
+	return img, rootfs, nil
 }
 
-// recordBox records the handle with which a restarted server finds the box.
-func (s *Service) recordBox(b *entry, digest string, handle driver.Handle) error {
-	b.Lock()
-	defer b.Unlock()
-	if err := b.Context().Err(); err != nil {
-		return err
-	}
-	sb, err := s.store.SetBox(s.ctx, b.ID, digest, handle)
-	if err != nil {
-		return fmt.Errorf("record box: %w", err)
-	}
-	b.Set(sb)
-	return nil
-}
-
-// recordRunning ends provisioning, unless the sandbox's end was decided before.
-func (s *Service) recordRunning(b *entry, img *spec.Image) error {
-	b.Lock()
-	defer b.Unlock()
-	if err := b.Context().Err(); err != nil {
-		return err
-	}
-	now := time.Now().UTC()
-	took := now.Sub(b.Sandbox().CreatedAt)
-	data := map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": img.Digest}
-	if b.warm {
-		data["from_pool"] = "true"
-	}
-	sb, err := s.transition(b.Sandbox(), sandbox.Running,
-		func(sb *sandbox.Sandbox) { sb.StartedAt, sb.LastActivityAt = now, now },
-		sandbox.Event{Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready", Data: data})
-	if err != nil {
-		return fmt.Errorf("record running: %w", err)
-	}
-	b.Set(sb)
-	b.Activity.At(now)
-	s.armTimer(b)
-	s.metrics.Created(took)
-	return nil
-}
-
-// probe waits until the sandbox's readiness port, if it has one, answers GET / with a status 2xx.
-func (s *Service) probe(b *entry) error {
-	port := b.Sandbox().ReadinessPort
-	if port == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ReadinessTimeout)
-	defer cancel()
-	err := readiness.Wait(ctx, port, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
-	if err != nil {
-		return &failure{
-			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(
-				"GET / on its readiness port %d did not answer with a 2xx within %s", port, s.cfg.ReadinessTimeout)},
-			err: err,
+// imageProgress returns a function that appends an event to a sandbox for each
+// phase in the making of its image.
+func (p *provisioner) imageProgress(b *entry, what string) func(phase.Event) {
+	var last phase.Phase
+	count := 0
+	return func(e phase.Event) { // one call at a time
+		if e.Phase == last || count == imageEventsMax {
+			return
 		}
+		last = e.Phase
+		count++
+		data := map[string]string{"image": what, "phase": string(e.Phase), "detail": sandbox.OneLine(e.Message)}
+		if e.Total > 0 {
+			data["total"] = strconv.FormatInt(e.Total, 10)
+		}
+		ev := sandbox.Event{
+			Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventImageBuilding,
+			Message: sandbox.OneLine(fmt.Sprintf("its image is being made: %s: %s", e.Phase, e.Message)), Data: data,
+		}
+		p.events.TryAdd(ev) // progress can be missed
 	}
-	return nil
 }

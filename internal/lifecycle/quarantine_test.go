@@ -96,7 +96,7 @@ func TestCheckpointThatALiveSandboxDoesNotHaveIsQuarantined(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "p"})
-	cp, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c")
+	cp, err := s.Checkpoints().Create(t.Context(), e.caller, "p", "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestWhatRowsGaveUpIsNotQuarantined(t *testing.T) {
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "p"})
 	gone := s.run(lifecycle.CreateRequest{Name: "gone"})
-	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), e.caller, "p", "c"); err != nil {
 		t.Fatal(err)
 	}
 	s.pause("p")
@@ -124,7 +124,7 @@ func TestWhatRowsGaveUpIsNotQuarantined(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.resume("p")
-	if err := s.DeleteCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+	if err := s.Checkpoints().Delete(t.Context(), e.caller, "p", "c"); err != nil {
 		t.Fatal(err)
 	}
 	s.destroy("gone")

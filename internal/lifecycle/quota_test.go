@@ -156,7 +156,7 @@ func TestDiskOfAWorkspace(t *testing.T) {
 	if d := s.used().Disk; d.Sandboxes != 2<<30 || d.Total() != d.Sandboxes {
 		t.Errorf("disk of a running sandbox: %+v", d)
 	}
-	cp, err := s.CreateCheckpoint(t.Context(), s.caller, "a", "")
+	cp, err := s.Checkpoints().Create(t.Context(), s.caller, "a", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestDiskOfAWorkspace(t *testing.T) {
 	s.setQuota(quota.Limits{quota.LimitDisk: d.Total()})
 	_, err = s.Snapshots().Create(t.Context(), s.caller, "a", snapshot.Request{})
 	wantRefused(t, "snapshot", err, quota.LimitDisk)
-	_, err = s.CreateCheckpoint(t.Context(), s.caller, "a", "")
+	_, err = s.Checkpoints().Create(t.Context(), s.caller, "a", "")
 	wantRefused(t, "checkpoint", err, quota.LimitDisk)
 	_, err = s.Resume(t.Context(), s.caller, "a", lifecycle.ResumeRequest{})
 	wantRefused(t, "resume", err, quota.LimitDisk)
@@ -417,7 +417,7 @@ func TestLowDisk(t *testing.T) {
 			return err
 		},
 		"checkpoint": func() error {
-			_, err := s.CreateCheckpoint(t.Context(), s.caller, "a", "")
+			_, err := s.Checkpoints().Create(t.Context(), s.caller, "a", "")
 			return err
 		},
 		"pull": func() error {
@@ -463,7 +463,7 @@ func TestOutputCountsForTheDisk(t *testing.T) {
 		t.Errorf("streams of 50000 bytes count %d", d.Streams)
 	}
 	s.setQuota(quota.Limits{quota.LimitDisk: 2<<30 + 50000})
-	_, err = s.CreateCheckpoint(t.Context(), s.caller, "a", "")
+	_, err = s.Checkpoints().Create(t.Context(), s.caller, "a", "")
 	wantRefused(t, "checkpoint beside the streams", err, quota.LimitDisk)
 }
 

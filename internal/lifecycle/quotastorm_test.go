@@ -26,7 +26,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 			name := fmt.Sprint(kind, i)
 			s.run(lifecycle.CreateRequest{Name: name})
 			if kind == "restored-" {
-				if _, err := s.CreateCheckpoint(t.Context(), s.caller, name, "c"); err != nil {
+				if _, err := s.Checkpoints().Create(t.Context(), s.caller, name, "c"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -62,7 +62,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 			return err
 		},
 		"restore": func(i int) error {
-			_, err := s.RestoreCheckpoint(t.Context(), s.caller, fmt.Sprint("restored-", i), "c")
+			_, err := s.Checkpoints().Restore(t.Context(), s.caller, fmt.Sprint("restored-", i), "c")
 			return err
 		},
 		"call": func(i int) error {
@@ -74,7 +74,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 			return err
 		},
 		"checkpoint": func(i int) error {
-			_, err := s.CreateCheckpoint(t.Context(), s.caller, "parent", fmt.Sprint("c", i))
+			_, err := s.Checkpoints().Create(t.Context(), s.caller, "parent", fmt.Sprint("c", i))
 			return err
 		},
 	}

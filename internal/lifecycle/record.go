@@ -4,19 +4,44 @@ import (
 	"context"
 	"time"
 
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/warmbox"
 )
 
+// Creations records new sandboxes, each as a whole or not at all.
+type Creations interface {
+	// CreateSandbox records a new sandbox with its event and idempotency key,
+	// unless the key was used before or a live sandbox of the workspace has the
+	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
+	CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (sandbox.Recorded, error)
+	// CreateForks records the children of a fork whose names are free. Errors: QuotaExceeded unless
+	// the quota fits all of them.
+	CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) ([]sandbox.Recorded, error)
+}
+
+// registrar records new sandboxes, and has their boxes in the index before.
+type registrar struct {
+	store    Creations
+	quotas   *quota.Controller
+	pool     *pool.Pool[warmbox.Box]
+	warm     *warmbox.Keeper
+	maker    *maker
+	ender    *ender
+	networks *network.Service
+	boxes    *box.Index[*entry]
+}
+
 // recordIn is record for a sandbox that may wait for admission. With Replace the live sandbox of
 // its name ends when the quota fits the new sandbox in its place, and not before.
-func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandbox.Creation, req *CreateRequest, kind pool.Kind) (b *entry, rec sandbox.Recorded, err error) {
+func (r *registrar) recordIn(ctx context.Context, c sandbox.Caller, creation sandbox.Creation, req *CreateRequest, kind pool.Kind) (b *entry, rec sandbox.Recorded, err error) {
 	if req.ID != "" {
 		kind = pool.Kind{} // no box of the pool has that id
 	}
-	err = s.quotas.Admit(ctx, quota.Request{Workspace: c.Workspace, Count: 1, MaxWait: req.WaitForQuota}, func(a quota.Admission) (int, error) {
+	err = r.quotas.Admit(ctx, quota.Request{Workspace: c.Workspace, Count: 1, MaxWait: req.WaitForQuota}, func(a quota.Admission) (int, error) {
 		now := time.Now().UTC() // its ttl begins when it is let in
 		sb := &creation.Sandbox
 		sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt, creation.Event.Time = now, now, now, now
@@ -24,9 +49,9 @@ func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandb
 		if req.Replace {
 			end := ending(sandbox.Cause{Code: sandbox.CauseReplaced, Message: sandbox.OneLine("a new sandbox of the same name was asked for by " + string(c.User))})
 			creation.Replaces = &end
-			old = s.boxes.ByName(c.Workspace, sb.Name)
+			old = r.boxes.ByName(c.Workspace, sb.Name)
 		}
-		b, rec, err = s.recordInPlace(ctx, creation, a, old, kind)
+		b, rec, err = r.recordInPlace(ctx, creation, a, old, kind)
 		if err == nil && rec.By == sandbox.MatchNone {
 			return 1, nil
 		}
@@ -36,69 +61,48 @@ func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandb
 }
 
 // recordInPlace is record for a sandbox that may replace old, which may be nil.
-func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, a quota.Admission, old *entry, kind pool.Kind) (*entry, sandbox.Recorded, error) {
+func (r *registrar) recordInPlace(ctx context.Context, creation sandbox.Creation, a quota.Admission, old *entry, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	if old == nil {
-		b, rec, err := s.record(ctx, creation, a, kind)
+		b, rec, err := r.record(ctx, creation, a, kind)
 		if rec.Dying != nil { // another had taken the name meanwhile
-			s.foundEnding(*rec.Dying)
+			r.ender.foundEnding(*rec.Dying)
 		}
 		return b, rec, err
 	}
 	old.Lock()
-	b, rec, err := s.record(ctx, creation, a, kind)
+	b, rec, err := r.record(ctx, creation, a, kind)
 	dying := rec.Dying
 	if dying != nil && dying.ID == old.ID {
-		s.seeEnding(old, *dying)
+		r.ender.seeEnding(old, *dying)
 		dying = nil
 	}
 	old.Unlock()
 	if dying != nil { // another had taken the name
-		s.foundEnding(*dying)
+		r.ender.foundEnding(*dying)
 	}
 	return b, rec, err
-}
-
-// foundEnding sees to the end of a sandbox whose row says that it is being destroyed.
-func (s *Service) foundEnding(row sandbox.Sandbox) {
-	b := s.boxes.ByID(row.ID)
-	if b == nil {
-		return // it has ended, or the sweep finds it
-	}
-	b.Lock()
-	defer b.Unlock()
-	s.seeEnding(b, row)
-}
-
-// seeEnding sees to the end of b as its row has it, unless that is seen to.
-//
-// Preconditions: b is locked.
-func (s *Service) seeEnding(b *entry, row sandbox.Sandbox) {
-	if sb := b.Sandbox(); sb.State != sandbox.Destroying && !sb.State.Ended() {
-		s.ending(b, row)
-		s.quotas.Released()
-	}
 }
 
 // record writes a creation, of a sandbox that gets a warm box of its kind if the pool has
 // one. The box is non-nil when a new sandbox was recorded: it counts as being provisioned by
 // the caller, who launches or ends it.
-func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota.Admission, kind pool.Kind) (*entry, sandbox.Recorded, error) {
+func (r *registrar) record(ctx context.Context, creation sandbox.Creation, a quota.Admission, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	var warm *pool.Reservation[warmbox.Box]
 	if a.Refuse == nil { // a create that is refused anyway must not keep a box from others
-		warm = s.pool.Reserve(ctx, kind)
+		warm = r.pool.Reserve(ctx, kind)
 	}
 	// The box is locked until the outcome is known: callers that find the row meanwhile wait.
 	var b *entry
 	if warm != nil {
-		b = s.boxes.Reserved(warm.Box().Value.ID)
+		b = r.boxes.Reserved(warm.Box().Value.ID)
 		creation.Sandbox.ID, creation.Sandbox.Handle = b.ID, warm.Box().Value.Handle
 		b.Lock()
 	} else {
-		b = s.newBox(creation.Sandbox.ID)
+		b = r.maker.newBox(creation.Sandbox.ID)
 		b.Lock()
-		s.boxes.Claim(b)
+		r.boxes.Claim(b)
 	}
-	rec, err := s.store.CreateSandbox(ctx, creation, a)
+	rec, err := r.store.CreateSandbox(ctx, creation, a)
 	// It is another one when a second attempt to write found that there is one by now.
 	if err == nil && rec.By == sandbox.MatchNone && rec.Sandbox.ID == b.ID {
 		defer b.Unlock()
@@ -106,14 +110,14 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota
 			warm.Commit()
 			warm.Box().Value.Unwatch()
 		}
-		s.boxes.Reserve(b)
+		r.boxes.Reserve(b)
 		b.Set(rec.Sandbox)
 		b.provisioning = true // by who recorded it, whatever the sweep thinks of that
-		s.index(b)
+		r.index(b)
 		return b, rec, nil
 	}
 	if warm == nil {
-		s.unreserve(b)
+		r.unreserve(b)
 		b.Unlock()
 		return nil, rec, err
 	}
@@ -122,32 +126,32 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, a quota
 	// the sweep finds it.
 	if sandbox.CodeOf(err) == sandbox.Internal {
 		warm.Commit()
-		s.warm.Destroy(warm.Box())
+		r.warm.Destroy(warm.Box())
 	} else if !warm.Cancel() {
-		s.warm.Destroy(warm.Box())
+		r.warm.Destroy(warm.Box())
 	}
 	return nil, rec, err
 }
 
 // recordForks writes the creations of the children of a fork, as record does. The box of a child is
 // nil if another sandbox has its name.
-func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) ([]*entry, []sandbox.Recorded, error) {
+func (r *registrar) recordForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) ([]*entry, []sandbox.Recorded, error) {
 	list := make([]*entry, len(children))
 	for i, c := range children {
-		list[i] = s.newBox(c.Sandbox.ID)
+		list[i] = r.maker.newBox(c.Sandbox.ID)
 		list[i].Lock()
-		s.boxes.Reserve(list[i])
+		r.boxes.Reserve(list[i])
 	}
-	recs, err := s.store.CreateForks(ctx, children, a)
+	recs, err := r.store.CreateForks(ctx, children, a)
 	for i, b := range list {
 		if err == nil && recs[i].By == sandbox.MatchNone {
 			b.Set(recs[i].Sandbox)
 			b.provisioning = true
-			s.index(b)
+			r.index(b)
 			b.Unlock()
 			continue
 		}
-		s.unreserve(b)
+		r.unreserve(b)
 		b.Unlock()
 		list[i] = nil
 	}
@@ -157,13 +161,28 @@ func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, 
 // index makes a recorded box findable.
 //
 // Preconditions: b is locked.
-func (s *Service) index(b *entry) {
-	s.boxes.Register(b)
-	s.networks.Publish(b.Box)
+func (r *registrar) index(b *entry) {
+	r.boxes.Register(b)
+	r.networks.Publish(b.Box)
 }
 
 // unreserve forgets a box that was not recorded.
-func (s *Service) unreserve(b *entry) {
-	s.boxes.Remove(b.Box)
+func (r *registrar) unreserve(b *entry) {
+	r.boxes.Remove(b.Box)
 	b.Cancel()
+}
+
+// adopt makes an entry for a live row that has none. It returns nil if the id belonged to a sandbox
+// that was then not recorded.
+func (r *registrar) adopt(sb sandbox.Sandbox) *entry {
+	b := r.maker.newBox(sb.ID)
+	b.Lock()
+	defer b.Unlock()
+	if old, ok := r.boxes.Adopt(b); !ok {
+		b.Cancel()
+		return old
+	}
+	b.Set(sb)
+	r.index(b)
+	return b
 }

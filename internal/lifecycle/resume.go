@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/box"
-	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -20,12 +18,12 @@ func (s *Service) Wake(ctx context.Context, b *box.Box) error {
 		if e == nil {
 			return box.ErrClosed // the operation has the box, so that it stays in the index
 		}
-		return s.resume(e, sandbox.MemoryPrefer)
+		return s.suspender.resume(e, sandbox.MemoryPrefer)
 	})
 }
 
 // resume changes the box of the operation from paused to running.
-func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
+func (s *suspender) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	sb := b.Sandbox()
 	switch sb.State {
 	case sandbox.Running:
@@ -47,7 +45,7 @@ func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
 // resumeFrom resumes a box that is paused or was abandoned from one of its checkpoints, which is
 // based on the root filesystem of digest. It consumes the checkpoint, and removes the state with
 // which the box was paused after the resume is recorded.
-func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string, memory sandbox.MemoryPolicy) error {
+func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest string, memory sandbox.MemoryPolicy) error {
 	begin := time.Now()
 	lost, err := s.saved.Restorable(s.saved.Path(b.ID, from), memory)
 	if err != nil {
@@ -58,7 +56,7 @@ func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string,
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
 	before := b.Sandbox().Saved
-	err = s.move(b, sandbox.Resuming, func(sb *sandbox.Sandbox) {
+	err = s.states.move(b, sandbox.Resuming, func(sb *sandbox.Sandbox) {
 		if sb.State == sandbox.Pausing { // abandoned
 			sb.Handle, sb.PausedAt = nil, begin.UTC()
 		}
@@ -69,13 +67,13 @@ func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string,
 		return err
 	}
 	from = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
-	back, err := s.bringBackOrAnew(b, s.saved.Path(b.ID, from), lost, memory)
+	back, err := s.reviver.bringBackOrAnew(b, s.saved.Path(b.ID, from), lost, memory)
 	if err != nil {
 		s.metrics.Operation(box.Resume, begin, err)
 		return s.resumeFailed(b, err)
 	}
 	now := time.Now().UTC()
-	err = s.move(b, sandbox.Running, func(sb *sandbox.Sandbox) {
+	err = s.states.move(b, sandbox.Running, func(sb *sandbox.Sandbox) {
 		sb.Handle, sb.Saved, sb.SavedBytes, sb.PausedAt, sb.LastActivityAt = back.handle, "", 0, time.Time{}, now
 		sb.ImageDigest, sb.MemoryLost = back.digest, back.lost
 	}, back.event(now, begin))
@@ -89,12 +87,12 @@ func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string,
 
 // goesOn starts the watcher of a box that was recorded as running again at a time, and removes the
 // checkpoints that it used.
-func (s *Service) goesOn(b *entry, at time.Time, used ...sandbox.CheckpointID) {
+func (s *suspender) goesOn(b *entry, at time.Time, used ...sandbox.CheckpointID) {
 	b.Activity.At(at)
 	b.Lock()
 	if b.Context().Err() == nil {
-		s.armTimer(b)
-		s.watchLater(b)
+		s.timers.arm(b)
+		s.watcher.watchLater(b)
 	}
 	b.Unlock()
 	for _, c := range used {
@@ -107,65 +105,16 @@ func (s *Service) goesOn(b *entry, at time.Time, used ...sandbox.CheckpointID) {
 // slowestRead is the assumed minimum rate of reading saved state, in bytes per second.
 const slowestRead = 32 << 20
 
-// bringBack restores a box from its saved state, and configures its agent with the sandbox's
-// identity.
-func (s *Service) bringBack(b *entry, path string) (driver.Handle, error) {
-	select {
-	case s.slots <- struct{}{}:
-	case <-b.Context().Done():
-		return nil, b.Context().Err()
-	}
-	defer func() { <-s.slots }()
-	saver, err := s.saved.Checkpointer()
-	if err != nil {
-		return nil, err
-	}
-	sb := b.Sandbox()
-	size, err := s.saved.Size(path)
-	if err != nil {
-		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
-	}
-	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
-	defer cancel()
-	// Its reference may mean another image by now.
-	img, rootfs, err := s.images.Resolve(ctx, sb.ImageDigest)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, sandbox.Wrap(sandbox.Unavailable, err, "%s", sandbox.Explain("the root filesystem of the sandbox is not on this server", err))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("image of sandbox %s: %w", b.ID, err)
-	}
-	handle, err := saver.Restore(ctx, s.spec(&sb, rootfs), path)
-	if err != nil {
-		err = fmt.Errorf("restore sandbox %s: %w", b.ID, err)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = &muteError{err}
-		}
-		return nil, err
-	}
-	b.Meter.Begin(time.Now().UTC())
-	b.Agent.Reset()
-	if err := s.networks.Connect(ctx, b.Box); err != nil {
-		return nil, fmt.Errorf("network of restored sandbox %s: %w", b.ID, err)
-	}
-	cfg := s.environments.Agent(&sb, &img)
-	cfg.Restored = true
-	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
-		return nil, &muteError{fmt.Errorf("agent of restored sandbox %s: %w", b.ID, box.AgentError(err))}
-	}
-	return handle, nil
-}
-
 // resumeFailed records that a box that could not be restored stays paused, and returns the reason.
-func (s *Service) resumeFailed(b *entry, reason error) error {
+func (s *suspender) resumeFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server settles it
 	}
 	s.log.Warn("sandbox could not be resumed", "sandbox", b.ID, "error", reason)
-	if err := s.destroyNow(b); err != nil {
+	if err := s.ender.destroyNow(b); err != nil {
 		return fmt.Errorf("%w; then: %w", reason, err) // the sweep settles it
 	}
-	err := s.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
+	err := s.states.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
 		Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: sandbox.Explain("it could not be brought back and stays paused", reason),
 	})
 	if err != nil {
@@ -175,4 +124,45 @@ func (s *Service) resumeFailed(b *entry, reason error) error {
 		return sandbox.Wrap(sandbox.Unavailable, reason, "the sandbox could not be brought back and stays paused; try again")
 	}
 	return reason
+}
+
+// goBack replaces the state of a running or paused box by the checkpoint from, which belongs to the
+// box alone and is based on the root filesystem of digest, and resumes the box.
+func (s *suspender) goBack(b *entry, from sandbox.CheckpointID, digest string) error {
+	switch sb := b.Sandbox(); sb.State {
+	case sandbox.Paused:
+	case sandbox.Running:
+		if err := s.abandon(b, from, digest); err != nil {
+			return err
+		}
+	default:
+		return box.StateError(&sb)
+	}
+	s.executions.ForgetTyped(b.Box)
+	return s.resumeFrom(b, from, digest, sandbox.MemoryPrefer)
+}
+
+// abandon discards the running state of a box in favor of the checkpoint from, which is based on
+// the root filesystem of digest. The sandbox stays pausing until it is resumed from that
+// checkpoint, so that no other sandbox can take its share of the quota. After the intent is
+// recorded, a restarted server finds the sandbox paused with the checkpoint.
+func (s *suspender) abandon(b *entry, from sandbox.CheckpointID, digest string) error {
+	err := s.states.move(b, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
+		sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventPausing, Message: "it is being taken back to a checkpoint"})
+	if err != nil {
+		return err
+	}
+	s.watcher.unwatch(b)
+	if b.Sandbox().Saved != from {
+		// The record of an earlier pause had its effect after all: that comes first.
+		return errors.Join(sandbox.Errorf(sandbox.Unavailable, "the sandbox was being paused; try again"), s.settle(b))
+	}
+	if err := s.ender.destroyNow(b); err != nil {
+		return err // settled later, the same way
+	}
+	if err := s.usage.Record(s.ctx, b.Box); err != nil {
+		s.log.Error("usage of a sandbox not recorded, trying again soon", "sandbox", b.ID, "error", err)
+	}
+	b.Agent.Reset()
+	return nil
 }

@@ -353,22 +353,22 @@ func TestCheckpoints(t *testing.T) {
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "c"})
 	s.write("c", "/tmp/a", "one")
-	one, err := s.CreateCheckpoint(t.Context(), e.caller, "c", "one")
+	one, err := s.Checkpoints().Create(t.Context(), e.caller, "c", "one")
 	if err != nil || one.Name != "one" || one.SizeBytes == 0 || one.Sandbox != sb.ID {
 		t.Fatalf("CreateCheckpoint = %+v, %v", one, err)
 	}
-	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "c", "one"); sandbox.CodeOf(err) != sandbox.Exists {
+	if _, err := s.Checkpoints().Create(t.Context(), e.caller, "c", "one"); sandbox.CodeOf(err) != sandbox.Exists {
 		t.Errorf("the same name again: %v, want code exists", err)
 	}
 	s.write("c", "/tmp/a", "two")
 	s.pause("c")
-	two, err := s.CreateCheckpoint(t.Context(), e.caller, "c", "")
+	two, err := s.Checkpoints().Create(t.Context(), e.caller, "c", "")
 	if err != nil || two.Name == "" {
 		t.Fatalf("CreateCheckpoint of a paused sandbox = %+v, %v", two, err)
 	}
 	s.reach("c", sandbox.Paused)
 	for _, step := range []struct{ ref, want string }{{"one", "one"}, {string(two.ID), "two"}, {string(one.ID), "one"}} {
-		got, err := s.RestoreCheckpoint(t.Context(), e.caller, "c", step.ref)
+		got, err := s.Checkpoints().Restore(t.Context(), e.caller, "c", step.ref)
 		if err != nil || got.State != sandbox.Running || got.ID != sb.ID || got.HostLabel != sb.HostLabel {
 			t.Fatalf("RestoreCheckpoint(%s) = %+v, %v", step.ref, got, err)
 		}
@@ -377,10 +377,10 @@ func TestCheckpoints(t *testing.T) {
 		}
 		s.write("c", "/tmp/a", "three")
 	}
-	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "c", "none"); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Checkpoints().Restore(t.Context(), e.caller, "c", "none"); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("RestoreCheckpoint of none: %v, want code not_found", err)
 	}
-	list, err := s.Checkpoints(t.Context(), e.caller, "c")
+	list, err := s.Checkpoints().List(t.Context(), e.caller, "c")
 	if d := cmp.Diff([]sandbox.Checkpoint{one, two}, list); err != nil || d != "" {
 		t.Errorf("Checkpoints: %v (-want +got):\n%s", err, d)
 	}
@@ -388,17 +388,17 @@ func TestCheckpoints(t *testing.T) {
 	if d := cmp.Diff(sorted(string(one.ID), string(two.ID)), e.saved(string(sb.ID))); d != "" {
 		t.Errorf("kept on the host (-want +got):\n%s", d)
 	}
-	if err := s.DeleteCheckpoint(t.Context(), e.caller, "c", "one"); err != nil {
+	if err := s.Checkpoints().Delete(t.Context(), e.caller, "c", "one"); err != nil {
 		t.Error(err)
 	}
-	if err := s.DeleteCheckpoint(t.Context(), e.caller, "c", "one"); sandbox.CodeOf(err) != sandbox.NotFound {
+	if err := s.Checkpoints().Delete(t.Context(), e.caller, "c", "one"); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("DeleteCheckpoint again: %v, want code not_found", err)
 	}
 	if d := cmp.Diff([]string{string(two.ID)}, e.saved(string(sb.ID))); d != "" {
 		t.Errorf("kept on the host (-want +got):\n%s", d)
 	}
 	s.destroy("c")
-	if list, err := s.Checkpoints(t.Context(), e.caller, "c"); err != nil || len(list) != 0 || len(e.saved(string(sb.ID))) != 0 {
+	if list, err := s.Checkpoints().List(t.Context(), e.caller, "c"); err != nil || len(list) != 0 || len(e.saved(string(sb.ID))) != 0 {
 		t.Errorf("after the end: %v, %v, files %v", list, err, e.saved(string(sb.ID)))
 	}
 }
@@ -408,7 +408,7 @@ func TestStartTidiesForTheCheckpointsThereAre(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "p"})
-	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+	if _, err := s.Checkpoints().Create(t.Context(), e.caller, "p", "c"); err != nil {
 		t.Fatal(err)
 	}
 	s.pause("p")

@@ -37,11 +37,11 @@ var stateful = []struct {
 		return err
 	}, []string{"old"}},
 	{"checkpoint", func(*server) {}, func(s *server) error {
-		_, err := s.CreateCheckpoint(s.t.Context(), s.caller, "s", "c")
+		_, err := s.Checkpoints().Create(s.t.Context(), s.caller, "s", "c")
 		return err
 	}, []string{"old"}},
 	{"checkpoint-of-paused", func(s *server) { s.pause("s") }, func(s *server) error {
-		_, err := s.CreateCheckpoint(s.t.Context(), s.caller, "s", "c")
+		_, err := s.Checkpoints().Create(s.t.Context(), s.caller, "s", "c")
 		return err
 	}, []string{"old"}},
 	{"restore", checkpointed, restore, []string{"old", "new"}},
@@ -58,14 +58,14 @@ var stateful = []struct {
 func checkpointed(s *server) {
 	s.t.Helper()
 	s.write("s", "/a", "new")
-	if _, err := s.CreateCheckpoint(s.t.Context(), s.caller, "s", "c"); err != nil {
+	if _, err := s.Checkpoints().Create(s.t.Context(), s.caller, "s", "c"); err != nil {
 		s.t.Fatal(err)
 	}
 	s.write("s", "/a", "old")
 }
 
 func restore(s *server) error {
-	_, err := s.RestoreCheckpoint(s.t.Context(), s.caller, "s", "c")
+	_, err := s.Checkpoints().Restore(s.t.Context(), s.caller, "s", "c")
 	return err
 }
 
@@ -146,7 +146,7 @@ func crashInOperation(t *testing.T, prepare func(*server), do func(*server) erro
 	usable(t, s, "s")
 	s.Sweep()
 	var want []string
-	list, err := s.Checkpoints(t.Context(), e.caller, "s")
+	list, err := s.Checkpoints().List(t.Context(), e.caller, "s")
 	if err != nil {
 		t.Fatal(err)
 	}

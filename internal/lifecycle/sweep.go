@@ -2,72 +2,117 @@ package lifecycle
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/lookup"
+	"github.com/modbox/modbox/internal/network"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
+	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/modbox/modbox/internal/timelimit"
 	"github.com/modbox/modbox/internal/usage"
 	"golang.org/x/sync/errgroup"
 )
 
-// sweepLoop runs sweeps until the service closes.
-func (s *Service) sweepLoop() {
-	ticker := time.NewTicker(s.cfg.SweepInterval)
+// Rows lists and deletes the rows of sandboxes, whatever their state.
+type Rows interface {
+	// LiveSandboxes returns all that have not ended.
+	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
+	// Purge forgets at most limit idempotency keys that expired before now and,
+	// unless endedBefore is zero, at most limit sandboxes that ended and snapshots
+	// that were deleted before it and that no other names. It returns how many of
+	// these two went.
+	Purge(ctx context.Context, now, endedBefore time.Time, limit int) (int64, error)
+}
+
+// sweeper finds what is stuck or orphaned, and has it repaired.
+type sweeper struct {
+	interval, retention time.Duration
+
+	store        Rows
+	finder       *lookup.Finder[*entry]
+	boxes        *box.Index[*entry]
+	driver       driver.Driver
+	ender        *ender
+	expirer      *expirer
+	suspender    *suspender
+	networks     *network.Service
+	executions   *execution.Service
+	snapshots    *snapshot.Service
+	savedSweeper *checkpoint.Sweeper
+	quotas       *quota.Controller
+	usage        *usage.Recorder
+	metrics      *telemetry.Metrics
+	work         *background.Group
+	ctx          context.Context // of work
+	log          *slog.Logger
+}
+
+// run runs sweeps until the service closes.
+func (w *sweeper) run() {
+	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	var purged time.Time
 	for {
-		s.sweep()
+		w.sweep()
 		if time.Since(purged) >= purgeInterval {
-			s.purge()
+			w.purge()
 			purged = time.Now()
 		}
 		select {
 		case <-ticker.C:
-		case <-s.ctx.Done():
+		case <-w.ctx.Done():
 			return
 		}
 	}
 }
 
 // sweep finds inconsistencies and repairs them. It finds something only after another failure.
-func (s *Service) sweep() {
-	s.sweepBoxes()
-	s.sweepRows()
-	s.sweepHost()
-	if err := s.savedSweeper.Sweep(s.ctx); err != nil {
-		s.logSweep("saved states", err)
+func (w *sweeper) sweep() {
+	w.sweepBoxes()
+	w.sweepRows()
+	w.sweepHost()
+	if err := w.savedSweeper.Sweep(w.ctx); err != nil {
+		w.logSweep("saved states", err)
 	}
-	s.snapshots.Sweep()
-	if err := s.quotas.EndStale(s.ctx); err != nil {
-		s.logSweep("delete reservations of builds that are over", err)
+	w.snapshots.Sweep()
+	if err := w.quotas.EndStale(w.ctx); err != nil {
+		w.logSweep("delete reservations of builds that are over", err)
 	}
-	s.usage.SaveActivity(s.ctx, s.boxes.Boxes(), usage.ActivityLag)
-	s.usage.Save(s.ctx, s.boxes.Boxes(), usage.Interval, usage.Lag)
+	w.usage.SaveActivity(w.ctx, w.boxes.Boxes(), usage.ActivityLag)
+	w.usage.Save(w.ctx, w.boxes.Boxes(), usage.Interval, usage.Lag)
 }
 
 // sweepBoxes finds sandboxes whose next step no goroutine will take.
-func (s *Service) sweepBoxes() {
-	for _, b := range s.boxes.All() {
+func (w *sweeper) sweepBoxes() {
+	for _, b := range w.boxes.All() {
 		if !b.TryLock() {
 			continue // its state is being changed at this moment
 		}
 		sb, wanted, working := b.Sandbox(), b.wanted, b.provisioning
 		if sb.State == sandbox.Destroying {
-			s.destroyLater(b)
+			w.ender.destroyLater(b)
 		}
 		b.Unlock()
 		switch {
 		case sb.State == sandbox.Destroying || sb.State.Ended():
 		case wanted != nil:
-			s.endOrLog(b, *wanted)
+			w.ender.endOrLog(b, *wanted)
 		case timelimit.Due(&sb, time.Now()) != "" && !b.Busy(): // the clock was set, or the host slept
-			s.work.Go(func() { s.expire(b) }) // it may have to ask the sandbox, or pause it
+			w.work.Go(func() { w.expirer.expire(b) }) // it may have to ask the sandbox, or pause it
 		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && !b.Busy():
-			s.settleLater(b.Context(), b)
-		case s.networks.NeedsMending(b.Box):
-			s.work.Go(func() { s.networks.Mend(b.Box) })
-		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:
-			s.endOrLog(b, *lostCause())
+			w.suspender.settleLater(b.Context(), b)
+		case w.networks.NeedsMending(b.Box):
+			w.work.Go(func() { w.networks.Mend(b.Box) })
+		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > w.interval:
+			w.ender.endOrLog(b, *lostCause())
 		}
 	}
 }
@@ -78,45 +123,45 @@ func lostCause() *sandbox.Cause {
 
 // sweepRows finds live rows without a box: the row was written although the store reported an
 // error.
-func (s *Service) sweepRows() {
-	rows, err := s.store.LiveSandboxes(s.ctx)
+func (w *sweeper) sweepRows() {
+	rows, err := w.store.LiveSandboxes(w.ctx)
 	if err != nil {
-		s.logSweep("list live sandboxes", err)
+		w.logSweep("list live sandboxes", err)
 		return
 	}
 	for _, row := range rows {
-		if s.boxes.Has(row.ID) {
+		if w.boxes.Has(row.ID) {
 			if row.State == sandbox.Destroying { // perhaps replaced although the store said that writing that failed
-				s.foundEnding(row)
+				w.ender.foundEnding(row)
 			}
 			continue
 		}
 		// EntryByID looks again and adopts it when it is still without a box.
-		b, _, err := s.EntryByID(s.ctx, row.ID)
+		b, _, err := w.finder.EntryByID(w.ctx, row.ID)
 		if err != nil {
-			s.logSweep("look up sandbox "+string(row.ID), err)
+			w.logSweep("look up sandbox "+string(row.ID), err)
 		}
 		if b != nil {
-			s.log.Error("found a sandbox that nobody works on", "sandbox", row.ID, "state", row.State)
-			s.endOrLog(b, *lostCause())
+			w.log.Error("found a sandbox that nobody works on", "sandbox", row.ID, "state", row.State)
+			w.ender.endOrLog(b, *lostCause())
 		}
 	}
 }
 
 // sweepHost destroys boxes on the host that belong to no live sandbox. A box that is being made is
 // safe, because it is in the index before it exists on the host.
-func (s *Service) sweepHost() {
-	ids, err := s.driver.List(s.ctx)
+func (w *sweeper) sweepHost() {
+	ids, err := w.driver.List(w.ctx)
 	if err != nil {
-		s.logSweep("list boxes", err)
+		w.logSweep("list boxes", err)
 		return
 	}
 	unknown := map[sandbox.ID]bool{}
 	for _, id := range ids {
-		if b := s.boxes.ByID(id); b != nil && b.Sandbox().State == sandbox.Paused {
-			s.settleLater(s.ctx, b) // its pause could not remove it
+		if b := w.boxes.ByID(id); b != nil && b.Sandbox().State == sandbox.Paused {
+			w.suspender.settleLater(w.ctx, b) // its pause could not remove it
 		}
-		if !s.boxes.Has(id) {
+		if !w.boxes.Has(id) {
 			unknown[id] = true
 		}
 	}
@@ -125,8 +170,8 @@ func (s *Service) sweepHost() {
 	}
 	// A box leaves the host before it leaves the index, so a box that was destroyed
 	// since it was listed looks unknown. Ids are not used twice: the second list is without it.
-	if ids, err = s.driver.List(s.ctx); err != nil {
-		s.logSweep("list boxes again", err)
+	if ids, err = w.driver.List(w.ctx); err != nil {
+		w.logSweep("list boxes again", err)
 		return
 	}
 	var g errgroup.Group
@@ -134,7 +179,7 @@ func (s *Service) sweepHost() {
 	for _, id := range ids {
 		if unknown[id] {
 			g.Go(func() error {
-				s.destroyOrphan(id)
+				w.destroyOrphan(id)
 				return nil
 			})
 		}
@@ -144,40 +189,40 @@ func (s *Service) sweepHost() {
 
 // destroyOrphan destroys a box without a sandbox. Close waits for it: a server that stops soon after
 // its start leaves no box of the server before.
-func (s *Service) destroyOrphan(id sandbox.ID) {
-	s.log.Warn("destroying a box without a sandbox", "box", id)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), destroyTimeout)
+func (w *sweeper) destroyOrphan(id sandbox.ID) {
+	w.log.Warn("destroying a box without a sandbox", "box", id)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), destroyTimeout)
 	defer cancel()
-	if err := s.driver.Destroy(ctx, id); err != nil {
-		s.logSweep("destroy box "+string(id), err)
+	if err := w.driver.Destroy(ctx, id); err != nil {
+		w.logSweep("destroy box "+string(id), err)
 		return
 	}
-	s.metrics.Orphan()
+	w.metrics.Orphan()
 }
 
 // purge deletes everything whose retention time has passed.
-func (s *Service) purge() {
+func (w *sweeper) purge() {
 	now := time.Now()
 	var before time.Time
-	if s.cfg.Retention > 0 {
-		before = now.Add(-s.cfg.Retention)
+	if w.retention > 0 {
+		before = now.Add(-w.retention)
 	}
-	for s.ctx.Err() == nil {
-		n, err := s.store.Purge(s.ctx, now, before, purgeBatch)
+	for w.ctx.Err() == nil {
+		n, err := w.store.Purge(w.ctx, now, before, purgeBatch)
 		if err != nil {
-			s.logSweep("purge", err)
+			w.logSweep("purge", err)
 		}
 		if err != nil || n < purgeBatch {
 			break
 		}
 	}
-	s.executions.Purge(now)
-	s.quotas.Tidy(now)
+	w.executions.Purge(now)
+	w.quotas.Tidy(now)
 }
 
 // logSweep logs a failure that the next sweep tries again.
-func (s *Service) logSweep(what string, err error) {
-	if s.ctx.Err() == nil {
-		s.log.Error("sweep: "+what, "error", err)
+func (w *sweeper) logSweep(what string, err error) {
+	if w.ctx.Err() == nil {
+		w.log.Error("sweep: "+what, "error", err)
 	}
 }

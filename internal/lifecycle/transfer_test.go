@@ -40,7 +40,7 @@ func (s *server) upload(ref, path string, content []byte) {
 
 func (s *server) checkpoint(ref, name string) {
 	s.t.Helper()
-	if _, err := s.CreateCheckpoint(s.t.Context(), s.caller, ref, name); err != nil {
+	if _, err := s.Checkpoints().Create(s.t.Context(), s.caller, ref, name); err != nil {
 		s.t.Fatal(err)
 	}
 }

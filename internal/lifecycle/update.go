@@ -81,9 +81,9 @@ func (b *entry) setTTL(s *Service, ttl time.Duration) error {
 		sb.State, sb.Cause = sandbox.Destroying, cause
 		return box.StateError(&sb)
 	}
-	if err := timelimit.SetTTL(s.ctx, s.store, b.Box, ttl); err != nil {
+	if err := timelimit.SetTTL(s.ctx, s.limits, b.Box, ttl); err != nil {
 		return err
 	}
-	s.armTimer(b)
+	s.timers.arm(b)
 	return nil
 }

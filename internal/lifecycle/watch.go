@@ -2,10 +2,13 @@ package lifecycle
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/ballast"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -29,12 +32,23 @@ func (e exit) cause() sandbox.Cause {
 	}
 }
 
-// endedItself returns the cause if the agent does not answer because the box has ended.
-func (s *Service) endedItself(b *entry) (sandbox.Cause, bool) {
+// watcher waits for boxes that end without a request, and ends their sandboxes.
+type watcher struct {
+	driver driver.Driver
+	ender  *ender
+	// lost decides about a sandbox whose box was lost with a cause: it ends, or goes back to a checkpoint.
+	lost func(*box.Box, sandbox.Cause)
+	dir  string // on whose disk boxes write; "" for not known
+	work *background.Group
+	log  *slog.Logger
+}
+
+// ended returns the cause if the agent does not answer because the box has ended.
+func (w *watcher) ended(b *entry) (sandbox.Cause, bool) {
 	const reported = time.Second // of its end, by the driver
 	ctx, cancel := context.WithTimeout(b.Context(), reported)
 	defer cancel()
-	e, err := s.driver.Wait(ctx, b.ID)
+	e, err := w.driver.Wait(ctx, b.ID)
 	return exit{Exit: e}.cause(), err == nil
 }
 
@@ -49,7 +63,7 @@ func detail(what, more string) string {
 // called.
 //
 // Preconditions: b.mu is held, the sandbox's end is not recorded, and the box has no watcher.
-func (s *Service) watchLater(b *entry) {
+func (w *watcher) watchLater(b *entry) {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan struct{})
 	b.unwatch = func() {
@@ -57,11 +71,11 @@ func (s *Service) watchLater(b *entry) {
 		<-done
 	}
 	b.Work.Add(1)
-	if !s.work.Go(func() {
+	if !w.work.Go(func() {
 		defer b.Work.Done()
 		defer cancel()
 		defer close(done)
-		s.watch(ctx, b)
+		w.watch(ctx, b)
 	}) {
 		b.Work.Done()
 		cancel()
@@ -70,7 +84,7 @@ func (s *Service) watchLater(b *entry) {
 }
 
 // unwatch stops the watcher of a box, because the box is about to be ended on purpose.
-func (s *Service) unwatch(b *entry) {
+func (w *watcher) unwatch(b *entry) {
 	b.Lock()
 	stop := b.unwatch
 	b.unwatch = nil
@@ -81,29 +95,29 @@ func (s *Service) unwatch(b *entry) {
 }
 
 // watch waits until a box ends without a request, and then ends its sandbox.
-func (s *Service) watch(ctx context.Context, b *entry) {
+func (w *watcher) watch(ctx context.Context, b *entry) {
 	ended, err := backoff.Retry(ctx, func() (e exit, err error) {
-		e.Exit, err = s.driver.Wait(ctx, b.ID)
+		e.Exit, err = w.driver.Wait(ctx, b.ID)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return exit{gone: true}, nil
 		}
 		return e, err
 	}, retry.Pauses(50*time.Millisecond, 5*time.Second), retry.Forever(), backoff.WithNotify(func(err error, _ time.Duration) {
 		if ctx.Err() == nil {
-			s.log.Error("cannot watch sandbox, trying again", "sandbox", b.ID, "error", err)
+			w.log.Error("cannot watch sandbox, trying again", "sandbox", b.ID, "error", err)
 		}
 	}))
 	if err != nil || ctx.Err() != nil {
 		return // its end was decided by somebody else, it is being paused, or the service closes
 	}
-	cause := s.causeOf(ended)
+	cause := w.causeOf(ended)
 	switch pending := b.pendingEnd(); {
 	case pending != nil:
-		s.endOrLog(b, *pending) // the box's end is its consequence
+		w.ender.endOrLog(b, *pending) // the box's end is its consequence
 	case cause.Code == sandbox.CauseExited && (ended.Lost || ended.gone):
-		s.automatic.Lost(b.Box, cause)
+		w.lost(b.Box, cause)
 	default:
-		s.endOrLog(b, cause)
+		w.ender.endOrLog(b, cause)
 	}
 }
 
@@ -124,13 +138,13 @@ const noSpaceLeft = 64 << 20
 
 // causeOf returns the cause for a box that ended without a request. gVisor ends with a fault if the
 // guest writes while the disk is full.
-func (s *Service) causeOf(e exit) sandbox.Cause {
+func (w *watcher) causeOf(e exit) sandbox.Cause {
 	c := e.cause()
-	if !e.Fault || c.Code != sandbox.CauseExited || s.saved.Dir() == "" {
+	if !e.Fault || c.Code != sandbox.CauseExited || w.dir == "" {
 		return c
 	}
 	// Free inodes do not matter: a guest's write needs no inode of the host.
-	if space, err := ballast.Free(s.saved.Dir()); err != nil || space.Bytes >= noSpaceLeft {
+	if space, err := ballast.Free(w.dir); err != nil || space.Bytes >= noSpaceLeft {
 		return c
 	}
 	return sandbox.Cause{Code: sandbox.CauseDiskFull, Message: sandbox.OneLine("the server's disk was full when it ended, and it could not write: " + c.Message)}

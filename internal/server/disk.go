@@ -217,7 +217,7 @@ func (d *disk) RemoveCaches(ctx context.Context) (int64, error) {
 
 // DiskUse implements [eviction.Host].
 func (d *disk) DiskUse(context.Context) ([]eviction.Use, error) {
-	boxes, err := d.service.DiskUse()
+	boxes, err := d.service.Disk().Use()
 	uses := make([]eviction.Use, len(boxes))
 	for i, b := range boxes {
 		uses[i] = eviction.Use{ID: b.ID, Bytes: b.Bytes, Ending: b.Ending}
@@ -227,7 +227,7 @@ func (d *disk) DiskUse(context.Context) ([]eviction.Use, error) {
 
 // Evict implements [eviction.Host].
 func (d *disk) Evict(_ context.Context, id sandbox.ID, message string) error {
-	return d.service.Evict(id, message)
+	return d.service.Disk().Evict(id, message)
 }
 
 // Looked implements [eviction.Host].

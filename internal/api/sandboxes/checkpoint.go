@@ -57,7 +57,7 @@ func (h *Checkpoints) Register(m *route.Mux) {
 }
 
 func (h *Checkpoints) create(ctx context.Context, in *checkpointInput) (*route.Body[wire.Checkpoint], error) {
-	c, err := h.Service.CreateCheckpoint(ctx, route.Caller(ctx), in.Ref, in.Body.Name)
+	c, err := h.Service.Checkpoints().Create(ctx, route.Caller(ctx), in.Ref, in.Body.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -65,18 +65,18 @@ func (h *Checkpoints) create(ctx context.Context, in *checkpointInput) (*route.B
 }
 
 func (h *Checkpoints) list(ctx context.Context, in *listCheckpointsInput) (*route.Body[wire.Page[wire.Checkpoint]], error) {
-	list, err := h.Service.Checkpoints(ctx, route.Caller(ctx), in.Ref)
+	list, err := h.Service.Checkpoints().List(ctx, route.Caller(ctx), in.Ref)
 	return route.PagedOf(in.PageInput, list, err, page.Order[sandbox.Checkpoint]{
 		Name: "checkpoints", Key: func(c sandbox.Checkpoint) string { return page.ByTime(c.CreatedAt, string(c.ID)) },
 	}, checkpoint)
 }
 
 func (h *Checkpoints) restore(ctx context.Context, in *checkpointRef) (*route.Body[wire.Sandbox], error) {
-	return h.View.changed(h.Service.RestoreCheckpoint(ctx, route.Caller(ctx), in.Ref, in.Checkpoint))
+	return h.View.changed(h.Service.Checkpoints().Restore(ctx, route.Caller(ctx), in.Ref, in.Checkpoint))
 }
 
 func (h *Checkpoints) delete(ctx context.Context, in *checkpointRef) (*struct{}, error) {
-	return nil, h.Service.DeleteCheckpoint(ctx, route.Caller(ctx), in.Ref, in.Checkpoint)
+	return nil, h.Service.Checkpoints().Delete(ctx, route.Caller(ctx), in.Ref, in.Checkpoint)
 }
 
 func checkpoint(c sandbox.Checkpoint) wire.Checkpoint {

@@ -94,7 +94,7 @@ func (d *Dialect) createCheckpoint(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	c, err := d.svc.CreateCheckpoint(r.Context(), caller(r.Context()), string(sb.ID), in.Name)
+	c, err := d.svc.Checkpoints().Create(r.Context(), caller(r.Context()), string(sb.ID), in.Name)
 	if err != nil {
 		return known(err)
 	}
@@ -106,7 +106,7 @@ func (d *Dialect) checkpoints(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Checkpoints(r.Context(), caller(r.Context()), string(sb.ID))
+	list, err := d.svc.Checkpoints().List(r.Context(), caller(r.Context()), string(sb.ID))
 	if err != nil {
 		return err
 	}
@@ -137,14 +137,14 @@ func (d *Dialect) onCheckpoint(w http.ResponseWriter, r *http.Request, do func(c
 
 func (d *Dialect) restoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	return d.onCheckpoint(w, r, func(ctx context.Context, ref, checkpoint string) error {
-		_, err := d.svc.RestoreCheckpoint(ctx, caller(ctx), ref, checkpoint)
+		_, err := d.svc.Checkpoints().Restore(ctx, caller(ctx), ref, checkpoint)
 		return err
 	})
 }
 
 func (d *Dialect) deleteCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	return d.onCheckpoint(w, r, func(ctx context.Context, ref, checkpoint string) error {
-		return d.svc.DeleteCheckpoint(ctx, caller(ctx), ref, checkpoint)
+		return d.svc.Checkpoints().Delete(ctx, caller(ctx), ref, checkpoint)
 	})
 }
 

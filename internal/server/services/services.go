@@ -31,6 +31,7 @@ import (
 	"github.com/modbox/modbox/internal/store/eventrows"
 	"github.com/modbox/modbox/internal/store/sshkeyrows"
 	"github.com/modbox/modbox/internal/stream"
+	"github.com/modbox/modbox/internal/teardown"
 )
 
 // Ports are the store, images, driver and other parts that the services use. The caller opens them before [New] and closes them
@@ -41,7 +42,7 @@ type Ports struct {
 	Driver driver.Driver
 	// Images are the images that sandboxes start from, and Known the same for the catalogue. An
 	// [image.Store] is both.
-	Images lifecycle.Images
+	Images Images
 	Known  catalogue.Images
 	Layers lifecycle.Layers
 	// Installed are the images on this machine that the image routes show and builds add to.
@@ -56,6 +57,12 @@ type Ports struct {
 	// Metrics receives the metrics of the services; nil means none.
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
+}
+
+// Images are the images of sandboxes and workspaces.
+type Images interface {
+	lifecycle.Images
+	teardown.Images
 }
 
 // Config are the settings of the services.
@@ -113,7 +120,9 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	s.closers = append(s.closers, s.Auth.Close)
 	s.SSHKeys = sshkey.New(sshkeyrows.New(ports.Store), s.Auth)
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
-		Streams: ports.Streams, Store: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store, Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways,
+		Store: ports.Store, Lookup: ports.Store, Quotas: ports.Store, Usage: ports.Store, Networks: ports.Store, Environments: ports.Store,
+		Executions: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store,
+		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
 	})
 	if err != nil {
@@ -123,7 +132,8 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Images: ports.Images, Snapshots: s.Lifecycle.Snapshots(), Prepare: s.Lifecycle.Prepare(), Boxes: s.Lifecycle.WorkBoxes(),
 		Quotas: s.Lifecycle.Quotas(), Work: s.Lifecycle.Work(),
 	}), ports.Installed)
-	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, ports.Store, s.Auth, s.Lifecycle, ports.Logger); err != nil {
+	emptier := teardown.New(s.Lifecycle, s.Lifecycle.Snapshots(), ports.Images)
+	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, ports.Store, s.Auth, emptier, ports.Logger); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.Accounts.Close)

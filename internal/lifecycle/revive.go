@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/environment"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -37,17 +41,33 @@ func (r *revived) event(now, begin time.Time) sandbox.Event {
 	return ev
 }
 
+// reviver makes boxes run again from saved states.
+type reviver struct {
+	cfg          *Config
+	starter      *starter
+	watcher      *watcher
+	ender        *ender
+	saved        *checkpoint.Store
+	driver       driver.Driver
+	images       Images
+	layers       Layers // nil for none
+	networks     *network.Service
+	environments *environment.Service
+	executions   *execution.Service
+	log          *slog.Logger
+}
+
 // bringBackOrAnew runs a box from its saved state: with its memory, or from its files alone if the
 // memory is lost or damaged and the policy permits that.
-func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.MemoryPolicy) (revived, error) {
+func (r *reviver) bringBackOrAnew(b *entry, path, lost string, memory sandbox.MemoryPolicy) (revived, error) {
 	if lost == "" {
-		handle, err := s.bringBack(b, path)
+		handle, err := r.bringBack(b, path)
 		if useless(err) && b.Context().Err() == nil {
 			// An apparent damage may be a box that something else ended.
-			if derr := s.destroyNow(b); derr != nil {
+			if derr := r.ender.destroyNow(b); derr != nil {
 				return revived{}, fmt.Errorf("%w; then: %w", err, derr)
 			}
-			handle, err = s.bringBack(b, path)
+			handle, err = r.bringBack(b, path)
 		}
 		if err == nil {
 			return revived{handle: handle, digest: b.Sandbox().ImageDigest}, nil
@@ -55,13 +75,13 @@ func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 		if !useless(err) || b.Context().Err() != nil || memory == sandbox.MemoryRequire {
 			return revived{}, err
 		}
-		if derr := s.destroyNow(b); derr != nil {
+		if derr := r.ender.destroyNow(b); derr != nil {
 			return revived{}, fmt.Errorf("%w; then: %w", err, derr)
 		}
-		s.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.ID, "error", err)
+		r.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.ID, "error", err)
 		lost = sandbox.Explain("its memory cannot be brought back", err)
 	}
-	handle, digest, err := s.startAnew(b, path)
+	handle, digest, err := r.startAnew(b, path)
 	if sandbox.CodeOf(err) == sandbox.Unsupported {
 		err = sandbox.Wrap(sandbox.Unsupported, err, "%s; delete the sandbox, or take it back to one of its checkpoints",
 			sandbox.Explain(lost+"; its files cannot be brought back either", err))
@@ -69,7 +89,7 @@ func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 	if err != nil {
 		return revived{}, err
 	}
-	late, err := s.late(b)
+	late, err := r.late(b)
 	return revived{handle: handle, digest: digest, lost: lost, late: late}, err
 }
 
@@ -91,73 +111,120 @@ func (e *muteError) Unwrap() error { return e.err }
 // late waits until a sandbox that was started from its files is ready, at most until the time
 // limit. A sandbox that is not ready by then runs nevertheless, so that its files can be reached. A
 // sandbox that has ended meanwhile is an error.
-func (s *Service) late(b *entry) (bool, error) {
-	err := s.probe(b)
+func (r *reviver) late(b *entry) (bool, error) {
+	err := r.starter.probe(b)
 	if err == nil {
 		return false, nil
 	}
-	if cause, ended := s.endedItself(b); ended {
+	if cause, ended := r.watcher.ended(b); ended {
 		return true, &failure{cause: cause, err: err}
 	}
-	s.log.Warn("sandbox started anew is not ready", "sandbox", b.ID, "error", err)
+	r.log.Warn("sandbox started anew is not ready", "sandbox", b.ID, "error", err)
 	return true, b.Context().Err()
 }
 
 // startAnew makes a root filesystem from the files in a checkpoint, and starts it as a new sandbox
 // is started.
-func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error) {
+func (r *reviver) startAnew(b *entry, path string) (driver.Handle, string, error) {
 	sb := b.Sandbox()
-	img, rootfs, err := s.commitSaved(b, sb.ImageDigest, path)
+	img, rootfs, err := r.commitSaved(b, sb.ImageDigest, path)
 	if err != nil {
 		return nil, "", fmt.Errorf("files of sandbox %s: %w", b.ID, err)
 	}
-	select {
-	case s.slots <- struct{}{}:
-	case <-b.Context().Done():
-		return nil, "", b.Context().Err()
+	release, err := r.starter.slot(b.Context())
+	if err != nil {
+		return nil, "", err
 	}
-	defer func() { <-s.slots }()
-	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
+	defer release()
+	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout)
 	defer cancel()
-	handle, err := s.driver.Create(ctx, s.spec(&sb, rootfs))
+	handle, err := r.driver.Create(ctx, r.cfg.spec(&sb, rootfs))
 	if err == nil {
-		err = s.driver.Start(ctx, b.ID)
+		err = r.driver.Start(ctx, b.ID)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("start sandbox %s from its files: %w", b.ID, err)
 	}
 	b.Meter.Begin(time.Now().UTC())
 	b.Agent.Reset()
-	if err := s.networks.Connect(ctx, b.Box); err != nil {
+	if err := r.networks.Connect(ctx, b.Box); err != nil {
 		return nil, "", fmt.Errorf("network of sandbox %s started from its files: %w", b.ID, err)
 	}
-	cfg := s.environments.Agent(&sb, &img)
+	cfg := r.environments.Agent(&sb, &img)
 	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
 		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.ID, box.AgentError(err))
 	}
-	s.executions.FollowMain(b.Box, cfg.Main)
+	r.executions.FollowMain(b.Box, cfg.Main)
 	return handle, img.Digest, nil
 }
 
 // commitSaved makes an image from the files of a checkpoint and the root filesystem below them.
-func (s *Service) commitSaved(b *entry, base, path string) (spec.Image, string, error) {
-	saver, err := s.saved.Checkpointer()
+func (r *reviver) commitSaved(b *entry, base, path string) (spec.Image, string, error) {
+	saver, err := r.saved.Checkpointer()
 	if err != nil {
 		return spec.Image{}, "", err
 	}
-	if s.layers == nil {
+	if r.layers == nil {
 		return spec.Image{}, "", sandbox.Errorf(sandbox.Unsupported, "this server makes no root filesystems")
 	}
-	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ImageTimeout)
+	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.ImageTimeout)
 	defer cancel()
 	layer, err := saver.OpenLayer(path)
 	if err != nil {
 		return spec.Image{}, "", err
 	}
 	defer func() { _ = layer.Close() }() // it was only read
-	made, err := s.layers.Commit(ctx, base, layer)
+	made, err := r.layers.Commit(ctx, base, layer)
 	if err != nil {
 		return spec.Image{}, "", err
 	}
-	return s.images.Resolve(ctx, made.Digest)
+	return r.images.Resolve(ctx, made.Digest)
+}
+
+// bringBack restores a box from its saved state, and configures its agent with the sandbox's
+// identity.
+func (r *reviver) bringBack(b *entry, path string) (driver.Handle, error) {
+	release, err := r.starter.slot(b.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	saver, err := r.saved.Checkpointer()
+	if err != nil {
+		return nil, err
+	}
+	sb := b.Sandbox()
+	size, err := r.saved.Size(path)
+	if err != nil {
+		r.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
+	defer cancel()
+	// Its reference may mean another image by now.
+	img, rootfs, err := r.images.Resolve(ctx, sb.ImageDigest)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, sandbox.Wrap(sandbox.Unavailable, err, "%s", sandbox.Explain("the root filesystem of the sandbox is not on this server", err))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image of sandbox %s: %w", b.ID, err)
+	}
+	handle, err := saver.Restore(ctx, r.cfg.spec(&sb, rootfs), path)
+	if err != nil {
+		err = fmt.Errorf("restore sandbox %s: %w", b.ID, err)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = &muteError{err}
+		}
+		return nil, err
+	}
+	b.Meter.Begin(time.Now().UTC())
+	b.Agent.Reset()
+	if err := r.networks.Connect(ctx, b.Box); err != nil {
+		return nil, fmt.Errorf("network of restored sandbox %s: %w", b.ID, err)
+	}
+	cfg := r.environments.Agent(&sb, &img)
+	cfg.Restored = true
+	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
+		return nil, &muteError{fmt.Errorf("agent of restored sandbox %s: %w", b.ID, box.AgentError(err))}
+	}
+	return handle, nil
 }

@@ -2,10 +2,13 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
+	"log/slog"
 
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/diskuse"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,10 +20,22 @@ type BoxDisk struct {
 	Ending bool
 }
 
-// DiskUse returns the disk use of every box, including boxes of builds and of the pool, as far as
+// Disk knows what boxes take on the disk, and frees it. Its methods are safe for concurrent use.
+type Disk struct {
+	driver driver.Driver
+	boxes  *box.Index[*entry]
+	ender  *ender
+	quotas *quota.Controller
+	use    *diskuse.Meter
+	work   *background.Group
+	ctx    context.Context // of work
+	log    *slog.Logger
+}
+
+// Use returns the disk use of every box, including boxes of builds and of the pool, as far as
 // the driver can measure it.
-func (s *Service) DiskUse() ([]BoxDisk, error) {
-	m, ok := s.driver.(driver.DiskMeter)
+func (d *Disk) Use() ([]BoxDisk, error) {
+	m, ok := d.driver.(driver.DiskMeter)
 	if !ok {
 		return nil, nil
 	}
@@ -30,8 +45,8 @@ func (s *Service) DiskUse() ([]BoxDisk, error) {
 	}
 	list := make([]BoxDisk, 0, len(use))
 	for id, n := range use {
-		b := s.boxes.ByID(id)
-		orphan := b == nil && !s.boxes.Has(id) // the sweep destroys it
+		b := d.boxes.ByID(id)
+		orphan := b == nil && !d.boxes.Has(id) // the sweep destroys it
 		list = append(list, BoxDisk{ID: id, Bytes: n, Ending: orphan || b != nil && (b.evicted.Load() != nil || b.Sandbox().State == sandbox.Destroying)})
 	}
 	return list, nil
@@ -42,28 +57,28 @@ func (s *Service) DiskUse() ([]BoxDisk, error) {
 // before its end is recorded, because it may write on meanwhile. A server that is killed in
 // between finds a sandbox without a box. For a box that no sandbox has, the build that it
 // was made for fails. Errors: Unavailable.
-func (s *Service) Evict(id sandbox.ID, message string) error {
-	b := s.boxes.ByID(id)
+func (d *Disk) Evict(id sandbox.ID, message string) error {
+	b := d.boxes.ByID(id)
 	if b != nil && !b.evicted.CompareAndSwap(nil, &sandbox.Cause{Code: sandbox.CauseDiskFull, Message: sandbox.OneLine(message)}) {
 		return nil
 	}
-	s.disk.evicting.Add(1)
-	if !s.work.Go(func() {
+	d.use.BeginEviction()
+	if !d.work.Go(func() {
 		defer func() {
-			s.disk.evicting.Add(-1)
-			s.quotas.Released()
+			d.use.EndEviction()
+			d.quotas.Released()
 		}()
-		ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
+		ctx, cancel := context.WithTimeout(d.ctx, destroyTimeout)
 		defer cancel()
-		if err := s.driver.Destroy(ctx, id); err != nil && s.ctx.Err() == nil {
-			s.logSweep(fmt.Sprintf("destroy box %s to free space", id), err)
+		if err := d.driver.Destroy(ctx, id); err != nil && d.ctx.Err() == nil {
+			d.log.Error("box not destroyed to free space", "box", id, "error", err)
 		}
 	}) {
-		s.disk.evicting.Add(-1)
+		d.use.EndEviction()
 		return box.ErrClosed
 	}
 	if b != nil {
-		s.work.Go(func() { s.endOrLog(b, *b.evicted.Load()) })
+		d.work.Go(func() { d.ender.endOrLog(b, *b.evicted.Load()) })
 	}
 	return nil
 }

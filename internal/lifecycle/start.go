@@ -1,0 +1,182 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/network"
+	"github.com/modbox/modbox/internal/readiness"
+	"github.com/modbox/modbox/internal/retry"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// starter starts boxes for sandboxes, or takes boxes from the pool, and takes over boxes of the server
+// before.
+type starter struct {
+	cfg          *Config
+	states       *states
+	watcher      *watcher
+	driver       driver.Driver
+	networks     *network.Service
+	environments *environment.Service
+	executions   *execution.Service
+	slots        chan struct{} // holds one element per sandbox being started
+	log          *slog.Logger
+}
+
+// slot waits until another box may be started. The caller calls release after the start.
+func (s *starter) slot(ctx context.Context) (release func(), err error) {
+	select {
+	case s.slots <- struct{}{}:
+		return func() { <-s.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// spec describes the box of a sandbox to the driver.
+func (c *Config) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
+	return driver.Spec{
+		ID: sb.ID, Hostname: environment.Hostname(sb), RootFS: rootfs, Resources: sb.Resources,
+		MaxProcesses: int64(c.MaxProcesses),
+	}
+}
+
+// startBox makes and starts a box, or takes a box from the pool, and configures its agent.
+func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
+	sb := b.Sandbox()
+	if done, err := s.useWarmBox(b, &sb, img); done || err != nil {
+		return err
+	}
+	return s.bootBox(b, &sb, img, rootfs)
+}
+
+// bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited;
+// readiness probes run after the boot and do not count.
+func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
+	release, err := s.slot(b.Context())
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
+	defer cancel()
+	handle, err := s.driver.Create(ctx, s.cfg.spec(sb, rootfs))
+	if err != nil {
+		return fail(sandbox.CauseStart, err, "the sandbox could not be made")
+	}
+	if err := s.states.recordBox(b, img.Digest, handle); err != nil {
+		return err
+	}
+	if err := s.driver.Start(ctx, b.ID); err != nil {
+		return fail(sandbox.CauseStart, err, "the sandbox could not be started")
+	}
+	b.Meter.Begin(time.Now().UTC())
+	b.Lock()
+	s.watcher.watchLater(b)
+	b.Unlock()
+	if err := s.networks.Connect(ctx, b.Box); err != nil {
+		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
+	}
+	cfg := s.environments.Agent(sb, img)
+	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
+		if cause, ended := s.watcher.ended(b); ended {
+			return &failure{cause: cause, err: err}
+		}
+		return fail(sandbox.CauseStart, box.AgentError(err), "its agent did not come up")
+	}
+	s.executions.FollowMain(b.Box, cfg.Main)
+	return nil
+}
+
+// useWarmBox assigns the box that a sandbox took from the pool to the sandbox. It reports false if
+// the sandbox took none, or if the box turns out to be useless; then it destroys the box.
+func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bool, error) {
+	if !b.warm {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
+	defer cancel()
+	var err error
+	// The reference may mean another image since the row was written.
+	if sb.ImageDigest != img.Digest {
+		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
+	} else if err = s.configureWarmBox(ctx, b, sb, img); err == nil {
+		b.Meter.Begin(time.Now().UTC())
+		b.Lock()
+		s.watcher.watchLater(b)
+		b.Unlock()
+		return true, nil
+	}
+	if b.Context().Err() != nil {
+		return false, b.Context().Err()
+	}
+	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.ID, "error", err)
+	b.warm = false
+	b.Link.Disconnect(false)
+	b.Agent.Reset()
+	if err := s.driver.Destroy(b.Context(), b.ID); err != nil {
+		return false, fail(sandbox.CauseStart, err, "the sandbox could not be made")
+	}
+	return false, nil
+}
+
+// configureWarmBox connects a box that was in the pool to its network and configures its agent.
+func (s *starter) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image) error {
+	if err := s.networks.Connect(ctx, b.Box); err != nil {
+		return err
+	}
+	cfg := s.environments.Agent(sb, img)
+	if err := b.Agent.Configure(ctx, cfg); err != nil {
+		return err
+	}
+	if environment.Prestarts(img) {
+		if err := environment.Announce(ctx, b.Box); err != nil {
+			return err
+		}
+	}
+	s.executions.FollowMain(b.Box, cfg.Main)
+	return nil
+}
+
+// probe waits until the sandbox's readiness port, if it has one, answers GET / with a status 2xx.
+func (s *starter) probe(b *entry) error {
+	port := b.Sandbox().ReadinessPort
+	if port == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ReadinessTimeout)
+	defer cancel()
+	err := readiness.Wait(ctx, port, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
+	if err != nil {
+		return &failure{
+			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(
+				"GET / on its readiness port %d did not answer with a 2xx within %s", port, s.cfg.ReadinessTimeout)},
+			err: err,
+		}
+	}
+	return nil
+}
+
+// takeOver calls the driver's Recover for the box. It repeats failed attempts for some time, unless
+// the driver reports that the box is gone.
+func (s *starter) takeOver(ctx context.Context, b *entry) error {
+	handle := b.Sandbox().Handle
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := s.driver.Recover(ctx, b.ID, handle)
+		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, retry.Pauses(50*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(recoverTimeout))
+	return err
+}
