@@ -151,9 +151,22 @@ var mayImport = map[string][]string{
 	"internal/quarantine":   {"internal/sandbox", "internal/durable"},
 
 	// The drivers, and what proves them.
-	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi", "internal/durable"},
-	"internal/driver/fake":       {"internal/driver", "internal/sandbox", "internal/agent"},
-	"internal/driver/drivertest": {"internal/driver", "internal/sandbox", "internal/agentapi"},
+	"internal/driver/gvisor": {
+		"internal/driver", "internal/sandbox", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
+		"internal/driver/gvisor/layer", "internal/driver/gvisor/ocilayer", "internal/driver/gvisor/process", "internal/driver/gvisor/saved",
+	},
+	"internal/driver/gvisor/agentimage": {"internal/durable"},
+	"internal/driver/gvisor/cgroup":     {},
+	"internal/driver/gvisor/chunksum":   {},
+	"internal/driver/gvisor/control":    {"internal/driver"},
+	"internal/driver/gvisor/gvisortest": {},
+	"internal/driver/gvisor/launch":     {"internal/driver", "internal/sandbox", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/layer", "internal/driver/gvisor/process"},
+	"internal/driver/gvisor/layer":      {"internal/driver", "internal/sandbox"},
+	"internal/driver/gvisor/ocilayer":   {},
+	"internal/driver/gvisor/process":    {},
+	"internal/driver/gvisor/saved":      {"internal/sandbox", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/chunksum", "internal/driver/gvisor/layer"},
+	"internal/driver/fake":              {"internal/driver", "internal/sandbox", "internal/agent"},
+	"internal/driver/drivertest":        {"internal/driver", "internal/sandbox", "internal/agentapi"},
 
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {"internal/prepare", "internal/store/imagerows",

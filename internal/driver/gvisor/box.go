@@ -3,18 +3,16 @@ package gvisor
 import (
 	"context"
 	"fmt"
-	"maps"
-	"math"
-	"slices"
 	"sync"
-	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,10 +20,12 @@ import (
 type box struct {
 	id    sandbox.ID
 	dir   string
-	group *cgroup.Group    // nil without control groups
-	agent *agentapi.Client // for tunnels; dials when first used
-
-	answer time.Duration // how long gVisor may be silent
+	group *cgroup.Group // nil without control groups
+	host  *host
+	// gvisor calls the box's gVisor; agent is for tunnels and dials when first used.
+	gvisor control.Client
+	agent  *agentapi.Client
+	conns  connections // to the agent
 
 	// ready is closed when the box has been made or recovered completely. done is closed when that
 	// has succeeded or failed. abort cancels the making.
@@ -33,9 +33,9 @@ type box struct {
 	abort       context.CancelCauseFunc
 
 	// Set before ready is closed and not changed afterwards.
-	proc      *process
+	proc      *process.Process
 	resources sandbox.Resources
-	layout    layout
+	layout    layer.Layout
 
 	// ended is closed when the process has ended; exit is set before.
 	ended chan struct{}
@@ -44,67 +44,45 @@ type box struct {
 	// order is a lock held by Start, Destroy, Checkpoint, Plug and others, which exclude each
 	// other.
 	order chan struct{}
-	// dialing is acquired with weight 1 while a connection to the agent is made, and with its whole
-	// weight while no connection may exist.
-	dialing *semaphore.Weighted
 
 	mu        sync.Mutex
-	state     state                   // guarded by mu
-	destroyed bool                    // guarded by mu; Destroy has begun or ended it
-	saved     bool                    // guarded by mu; Checkpoint has begun or ended it
-	raises    int                     // guarded by mu; how often the memory limit was raised
-	conns     map[*agentConn]struct{} // guarded by mu; open connections to the agent; nil when no more may be opened
+	state     state // guarded by mu
+	destroyed bool  // guarded by mu; Destroy has begun or ended it
+	saved     bool  // guarded by mu; Checkpoint has begun or ended it
+	raises    int   // guarded by mu; how often the memory limit was raised
 }
 
-// allDialing is the whole weight of a box's dialing.
-const allDialing = math.MaxInt32
-
 // newBox returns a box that has only an ID.
-func (d *Driver) newBox(id sandbox.ID) *box {
+func (h *host) newBox(id sandbox.ID) *box {
 	b := &box{
-		id: id, dir: d.boxDir(id), group: d.group(id),
-		ready: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
-		abort:   func(error) {},
-		answer:  forwardRPC,
-		order:   make(chan struct{}, 1),
-		dialing: semaphore.NewWeighted(allDialing),
-		conns:   map[*agentConn]struct{}{},
+		id: id, dir: h.paths.box(id), group: h.group(id), host: h,
+		gvisor: control.New(h.paths.box(id), string(id), h.answer),
+		conns:  newConnections(),
+		ready:  make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
+		abort: func(error) {},
+		order: make(chan struct{}, 1),
 	}
-	if d.cfg.AnswerTimeout > 0 {
-		b.answer = min(b.answer, d.cfg.AnswerTimeout)
-	}
-	b.agent = d.tunnels.NewClient(b.dialAgent)
+	b.agent = h.tunnels.NewClient(b.dialAgent)
 	return b
 }
 
-// claim enters b into the table under its ID, unless that is taken.
-func (d *Driver) claim(b *box) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.boxes[b.id] != nil {
-		return sandbox.Errorf(sandbox.Exists, "box %s already exists", b.id)
-	}
-	d.boxes[b.id] = b
-	return nil
-}
-
 // adopt completes b with its process p.
-func (d *Driver) adopt(b *box, p *process, s state) {
+func (b *box) adopt(p *process.Process, s state) {
 	b.proc, b.resources, b.layout, b.state = p, s.Resources, s.Layout, s
-	d.watchers.Go(b.watch)
+	b.host.watchers.Go(b.watch)
 	close(b.ready)
 }
 
 // watch records the end of the box's process.
 func (b *box) watch() {
-	if err := b.proc.wait(); err != nil {
+	if err := b.proc.Wait(); err != nil {
 		return // the driver was closed
 	}
-	ws, known := b.proc.reap()
+	ws, known := b.proc.Reap()
 	b.exit = b.explain(ws, known)
 	close(b.ended)
 	b.disconnect()
-	b.proc.close()
+	b.proc.Close()
 }
 
 // explain returns how the box ended. If guest processes of a box were killed for lack of memory
@@ -160,7 +138,7 @@ func (b *box) hasEnded() bool {
 	case <-b.ended:
 		return true
 	default:
-		return b.proc.exited()
+		return b.proc.Exited()
 	}
 }
 
@@ -180,45 +158,14 @@ func (b *box) started() bool {
 func (b *box) letGo() {
 	b.disconnect()
 	if b.proc != nil {
-		b.proc.close()
+		b.proc.Close()
 	}
 }
 
 // disconnect closes every connection into the box and prevents new connections.
 func (b *box) disconnect() {
-	b.mu.Lock()
-	conns := b.conns
-	b.conns = nil
-	b.mu.Unlock()
-	for c := range conns {
-		_ = c.Close()
-	}
+	b.conns.end()
 	_ = b.agent.Close()
-}
-
-// hangUpTime is how long gVisor may take to close connections.
-const hangUpTime = 10 * time.Second
-
-// hangUp closes every connection into the box; new connections can be made. It returns when gVisor
-// has closed its ends of them, or when ctx ends.
-func (b *box) hangUp(ctx context.Context) {
-	b.mu.Lock()
-	conns := slices.Collect(maps.Keys(b.conns))
-	b.mu.Unlock()
-	for _, c := range conns {
-		_ = c.socket.CloseWrite() // gVisor then closes its end
-	}
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for _, c := range conns {
-		for ctx.Err() == nil && !c.hungUp() {
-			select {
-			case <-again.C:
-			case <-ctx.Done():
-			}
-		}
-		_ = c.Close() // it removes itself from the table
-	}
 }
 
 // lock acquires order, unless ctx ends first.
@@ -229,27 +176,6 @@ func (b *box) lock(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// lockStarted returns a running box, with its lock acquired.
-func (d *Driver) lockStarted(ctx context.Context, id sandbox.ID) (*box, error) {
-	b, err := d.lookup(id)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.lock(ctx); err != nil {
-		return nil, err
-	}
-	switch {
-	case !b.started():
-		err = sandbox.Errorf(sandbox.Conflict, "box %s is not started", id)
-	case b.hasEnded():
-		err = b.endedError()
-	default:
-		return b, nil
-	}
-	b.unlock()
-	return nil, err
 }
 
 func (b *box) unlock() { <-b.order }

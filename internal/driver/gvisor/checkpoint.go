@@ -11,26 +11,24 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/state/statefile"
-	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/driver/gvisor/chunksum"
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Checkpoint implements [driver.Checkpointer]. While it runs, the parent of dir contains a
 // directory whose name begins with ".new-".
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
-	if d.runtime == "" {
+	if d.saves.GVisor == "" {
 		return sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: its gVisor version is unknown")
 	}
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lockStarted(ctx, id)
+	b, err := d.boxes.lockStarted(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -41,7 +39,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.hasEnded(), hungUp(err):
+	case b.hasEnded(), control.HungUp(err):
 		return b.endedError()
 	case strings.Contains(err.Error(), "no space left on device"): // the words of gVisor or the kernel
 		return sandbox.Wrap(sandbox.DiskFull, err, "the host's disk is too full to save the sandbox")
@@ -59,11 +57,11 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	b.mu.Lock()
 	s := b.state
 	b.mu.Unlock()
-	m := manifest{
-		Format: manifestFormat, GVisor: s.GVisor, CPU: d.cpu, Agent: s.Agent, RootFS: s.RootFS,
+	m := saved.Manifest{
+		Format: saved.Format, GVisor: s.GVisor, CPU: d.saves.CPU, Agent: s.Agent, RootFS: s.RootFS,
 		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
 	}
-	if err := d.restorable(m); err != nil {
+	if err := d.saves.CanRestore(m); err != nil {
 		return err // checked before the work
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
@@ -72,29 +70,29 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	}
 	undo := cleanup.Make(func() { _ = os.RemoveAll(temp) })
 	defer undo.Clean()
-	if err := d.capture(ctx, b, temp, opts); err != nil {
+	if err := b.capture(ctx, temp, opts); err != nil {
 		return err
 	}
 	if opts.Stop {
 		undo.Add(func() {
 			if err := b.thaw(ctx); err != nil {
-				d.cfg.Logger.Error("a box that could not be saved is still frozen", "sandbox", b.id, "error", err)
+				d.host.logger.Error("a box that could not be saved is still frozen", "sandbox", b.id, "error", err)
 			}
 		})
 	}
 	if !opts.Volatile {
-		if m.Sums, err = secure(ctx, temp); err != nil {
+		if m.Sums, err = saved.Sync(ctx, temp); err != nil {
 			return err
 		}
 	}
-	if err := writeManifest(temp, m); err != nil {
+	if err := saved.WriteManifest(temp, m); err != nil {
 		return err
 	}
 	if err := d.CanRestore(temp); err != nil {
 		return err
 	}
 	if !opts.Volatile {
-		if err := syncFiles(ctx, temp, manifestName, manifestCopy, "."); err != nil {
+		if err := saved.SyncManifest(ctx, temp); err != nil {
 			return err
 		}
 	}
@@ -103,7 +101,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	}
 	undo.Add(func() { _ = os.RemoveAll(dir) })
 	if !opts.Volatile {
-		if err := syncFile(filepath.Dir(dir)); err != nil {
+		if err := durable.Sync(filepath.Dir(dir)); err != nil {
 			return err
 		}
 	}
@@ -118,16 +116,16 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 
 // capture writes the state of b into dir. With Stop, b is frozen when it returns nil; otherwise b
 // goes on.
-func (d *Driver) capture(ctx context.Context, b *box, dir string, opts driver.CheckpointOptions) (err error) {
+func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOptions) (err error) {
 	if !opts.Stop && !opts.Layer { // then gVisor freezes the box by itself
-		if err := b.dialing.Acquire(ctx, allDialing); err != nil {
+		if err := b.conns.dialing.Acquire(ctx, allDialing); err != nil {
 			return context.Cause(ctx)
 		}
-		defer b.dialing.Release(allDialing)
+		defer b.conns.dialing.Release(allDialing)
 		return b.save(ctx, dir)
 	}
 	if opts.Layer {
-		leave, err := d.readSlot(ctx)
+		leave, err := b.host.readSlot(ctx)
 		if err != nil {
 			return err
 		}
@@ -150,23 +148,23 @@ func (d *Driver) capture(ctx context.Context, b *box, dir string, opts driver.Ch
 	if !opts.Layer {
 		return nil
 	}
-	err = d.saveLayer(ctx, b, filepath.Join(dir, layerFile))
+	err = b.saveLayer(ctx, filepath.Join(dir, saved.LayerName))
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	d.cfg.Logger.Warn("the files of a sandbox could not be saved beside its memory", "sandbox", b.id, "error", err)
-	return os.Remove(filepath.Join(dir, layerFile))
+	b.host.logger.Warn("the files of a sandbox could not be saved beside its memory", "sandbox", b.id, "error", err)
+	return os.Remove(filepath.Join(dir, saved.LayerName))
 }
 
 // saveLayer writes the layer of b, which is frozen, to a new file.
-func (d *Driver) saveLayer(ctx context.Context, b *box, name string) error {
+func (b *box) saveLayer(ctx context.Context, name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	if err = d.raiseMemory(b); err == nil {
+	if err = b.raiseMemory(); err == nil {
 		err = b.readTree(ctx, f)
-		d.lowerMemory(b)
+		b.lowerMemory()
 	}
 	return errors.Join(err, f.Close())
 }
@@ -176,7 +174,7 @@ func (b *box) stop(ctx context.Context) error {
 	b.mu.Lock()
 	b.saved = true
 	b.mu.Unlock()
-	if err := b.proc.kill(); err != nil && !b.hasEnded() {
+	if err := b.proc.Kill(); err != nil && !b.hasEnded() {
 		return err
 	}
 	// Not cancelled when ctx ends: the box is saved, and about to end.
@@ -184,7 +182,7 @@ func (b *box) stop(ctx context.Context) error {
 	defer cancel()
 	select {
 	case <-b.ended:
-		b.dialing.Release(allDialing)
+		b.conns.dialing.Release(allDialing)
 		return nil
 	case <-wait.Done():
 		return fmt.Errorf("stop box %s: %w", b.id, wait.Err())
@@ -198,15 +196,14 @@ func (b *box) stop(ctx context.Context) error {
 func (b *box) save(ctx context.Context, dir string) error {
 	wait, cancel := context.WithTimeout(ctx, hangUpTime)
 	defer cancel()
-	b.hangUp(wait)
+	b.conns.hangUp(wait)
 	// gVisor cannot save a forwarded connection. It closes its ends of connections that were just
 	// closed here asynchronously; until then saving fails and is tried again.
 	again := backoff.NewExponentialBackOff()
 	again.InitialInterval = 5 * time.Millisecond
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := b.saveOnce(ctx, dir)
-		var remote remoteError
-		if err != nil && (!errors.As(err, &remote) || !strings.Contains(string(remote), "encoding error")) {
+		if err != nil && !control.IsConnected(err) {
 			return struct{}{}, backoff.Permanent(err)
 		}
 		return struct{}{}, err
@@ -215,66 +212,10 @@ func (b *box) save(ctx context.Context, dir string) error {
 }
 
 func (b *box) saveOnce(ctx context.Context, dir string) error {
-	var fds []int
-	for _, name := range savedFiles {
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		fds = append(fds, fdOf(f))
-	}
-	args := control.SaveOpts{
-		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
-		HavePagesFile: true,
-		Resume:        true,
-	}
-	return call(ctx, saveRPC, b.dir, boot.ContMgrCheckpoint, &args, nil, fds...)
-}
-
-// secure syncs the files of dir to disk, and returns their digests, which it computes meanwhile
-// from the page cache, so that they take no additional time.
-func secure(ctx context.Context, dir string) (sums map[string]chunksum.Sums, err error) {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		names := savedFiles
-		if _, err := os.Lstat(filepath.Join(dir, layerFile)); err == nil {
-			names = append([]string{layerFile}, names...)
-		}
-		return syncFiles(ctx, dir, names...)
-	})
-	g.Go(func() (err error) {
-		sums, err = sumFiles(ctx, dir)
-		return err
-	})
-	return sums, g.Wait()
-}
-
-// syncFiles syncs files in dir to disk. It returns early when ctx ends.
-func syncFiles(ctx context.Context, dir string, names ...string) error {
-	done := make(chan error, 1)
-	go func() {
-		for _, name := range names {
-			if err := syncFile(filepath.Join(dir, name)); err != nil {
-				done <- err
-				return
-			}
-		}
-		done <- nil
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func syncFile(name string) error {
-	f, err := os.Open(name)
+	files, err := saved.Create(dir)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return f.Sync()
+	defer files.Close()
+	return b.gvisor.Save(ctx, files)
 }

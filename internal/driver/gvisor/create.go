@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +14,10 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/driver/gvisor/launch"
+	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,21 +26,21 @@ const undoTime = 10 * time.Second
 
 // Create implements [driver.Driver].
 func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	if err := check(spec); err != nil {
+	if err := launch.Check(spec); err != nil {
 		return nil, err
 	}
 	if spec.MaxProcesses == 0 {
 		spec.MaxProcesses = driver.DefaultMaxProcesses
 	}
-	return d.make(ctx, plan{spec: spec, layout: layoutOf(spec), agent: d.agent})
+	return d.make(ctx, plan{spec: spec, layout: layer.Of(spec), agent: d.agent})
 }
 
 // plan has everything that a box is made from.
 type plan struct {
 	spec   driver.Spec
-	layout layout
+	layout layer.Layout
 	agent  string // path of the agent's image
 	// begin starts the guest of a box that should run immediately; nil for a box to be started
 	// later.
@@ -46,30 +49,30 @@ type plan struct {
 
 // make makes the box of a plan. On an error nothing of it remains.
 func (d *Driver) make(ctx context.Context, p plan) (driver.Handle, error) {
-	b := d.newBox(p.spec.ID)
+	b := d.host.newBox(p.spec.ID)
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	b.abort = abort
-	if err := d.claim(b); err != nil {
+	if err := d.boxes.claim(b); err != nil {
 		return nil, err
 	}
 	defer close(b.done)
 	h, err := d.create(ctx, b, p)
 	if err != nil {
-		d.forget(b)
+		d.boxes.forget(b)
 		return nil, publicError(ended(ctx, err), "create box %s", b.id)
 	}
 	if p.begin != nil {
 		// Before the start, the agent cannot be distinguished from other processes: all of them may
 		// be killed.
-		setOOMScore(b.proc.pid, sentryOOMScore)
-		d.noteHelper(b)
+		process.SetScore(b.proc.PID, sentryScore)
+		b.noteHelper()
 	}
 	return h, nil
 }
 
 func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, error) {
-	rootfs, err := markImage(plan.spec.RootFS)
+	rootfs, err := saved.MarkImage(plan.spec.RootFS)
 	if err != nil {
 		return nil, err
 	}
@@ -88,27 +91,29 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 			wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()
 			if err := b.group.Remove(wait); err != nil {
-				d.cfg.Logger.Warn("the control group of a failed create could not be removed", "sandbox", b.id, "error", err)
+				d.host.logger.Warn("the control group of a failed create could not be removed", "sandbox", b.id, "error", err)
 			}
 		})
 	}
-	p, err := d.launch(ctx, b, plan)
+	p, err := launch.Box{
+		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Layout: plan.layout, Layers: d.host.paths.layers(),
+	}.Start(ctx, d.binary, b.group)
 	if err != nil {
 		return nil, err
 	}
 	undo.Add(func() {
 		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
-		if err := p.killAndWait(wait); err != nil {
-			d.cfg.Logger.Warn("the process of a failed create could not be ended", "sandbox", b.id, "error", err)
+		if err := p.KillAndWait(wait); err != nil {
+			d.host.logger.Warn("the process of a failed create could not be ended", "sandbox", b.id, "error", err)
 		}
-		p.close()
-		_ = removeLayers(d.layersDir(), b.id)
+		p.Close()
+		_ = d.host.paths.layers().Remove(b.id)
 	})
 	s := state{
-		Handle:  handle{Version: handleVersion, PID: p.pid, Start: p.start, Boot: bootID()},
+		Handle:  handle{Version: handleVersion, PID: p.PID, Start: p.Start, Boot: process.BootID()},
 		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
-		GVisor: d.runtime, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
+		GVisor: d.saves.GVisor, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
 	}
 	if err := s.write(b.dir); err != nil {
 		return nil, err
@@ -126,52 +131,8 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		return nil, context.Cause(ctx)
 	}
 	undo.Release()
-	d.adopt(b, p, s)
+	b.adopt(p, s)
 	return h, nil
-}
-
-// launch starts the box's process in its group. On an error nothing of it remains.
-func (d *Driver) launch(ctx context.Context, b *box, plan plan) (p *process, err error) {
-	spec := plan.spec
-	rootfs, err := os.Open(spec.RootFS)
-	if err != nil {
-		return nil, err
-	}
-	defer rootfs.Close()
-	agent, err := os.Open(plan.agent)
-	if err != nil {
-		return nil, err
-	}
-	defer agent.Close()
-	oci := ociSpec(spec, plan.agent, plan.layout)
-	l := launch{
-		id: b.id, dir: b.dir, root: d.cfg.RunDir, spec: oci, images: []*os.File{rootfs, agent},
-		mounts: plan.layout.mounts(oci, spec.Resources, d.layersDir()), resources: spec.Resources,
-	}
-	if plan.layout.OnDisk {
-		defer func() {
-			if err != nil {
-				_ = removeLayers(d.layersDir(), b.id)
-			}
-		}()
-		if l.layers, err = plan.layout.createLayers(d.layersDir(), b.id); err != nil {
-			return nil, err
-		}
-		defer closeAll(l.layers)
-	}
-	start := func(attr *syscall.SysProcAttr) (err error) {
-		p, err = l.start(ctx, d.binary, attr)
-		return err
-	}
-	if b.group == nil {
-		err = start(&syscall.SysProcAttr{})
-	} else {
-		err = b.group.Start(start)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
 }
 
 // limits returns the limits of the box's group. The guest's own limit of processes is in its spec;

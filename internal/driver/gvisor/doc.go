@@ -2,8 +2,8 @@
 // mounts or network interfaces.
 //
 // A box is a process tree: modbox-sandbox, which is gVisor's boot, and the processes in which
-// gVisor runs guest code. The driver makes it with its own process attributes (launch.go) and talks
-// to it over gVisor's control socket (control.go). It has a session of its own, so it survives the
+// gVisor runs guest code. The driver makes it with its own process attributes (package launch) and
+// talks to it over gVisor's control socket (package control). It has a session of its own, so it survives the
 // server.
 //
 // On the host a box consists of:
@@ -18,7 +18,7 @@
 //
 // The root image is an EROFS file that gVisor maps, so that all boxes share its page cache and no
 // file server process is needed. Writes go to a layer of limited size. It is in the box's memory
-// when it is small relative to the memory limit, and in a file on disk otherwise (layer.go). All
+// when it is small relative to the memory limit, and in a file on disk otherwise (package layer). All
 // guest-writable storage in memory is bounded, together to less than the box's memory.
 //
 // The agent is an EROFS image of its own, mounted at /.modbox. EROFS is read-only, and all boxes
@@ -37,7 +37,7 @@
 //
 // gVisor saves a box into three files: its kernel, an index of memory pages, and the pages,
 // including the pages of layers on disk. A manifest beside them lists what they need: the same
-// gVisor, its processor's features, the agent and the root image (manifest.go). A box is restored
+// gVisor, its processor's features, the agent and the root image (package saved). A box is restored
 // by starting gVisor as for a new box, with layers of its own, and loading the files instead of
 // starting the agent.
 //

@@ -2,23 +2,21 @@ package gvisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	gvlog "gvisor.dev/gvisor/pkg/log"
 
-	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/driver/gvisor/launch"
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -48,26 +46,14 @@ type Config struct {
 
 // Driver runs boxes with gVisor. It is made by [New].
 type Driver struct {
-	cfg     Config
-	caps    driver.Capabilities
-	groups  *cgroup.Parent // nil when the host offers no control groups
-	binary  *os.File       // modbox-sandbox, open so that an upgrade does not change it while the server runs
-	agent   string         // path of the agent's image
-	runtime string         // version of gVisor in modbox-sandbox; empty when unknown
-	cpu     cpu            // of this host
+	host   *host
+	caps   driver.Capabilities
+	binary *os.File   // modbox-sandbox, open so that an upgrade does not change it while the server runs
+	agent  string     // path of the agent's image
+	saves  saved.Host // this host, for checkpoints
 
-	tunnels *agentapi.Memory // of all boxes
-
-	readers chan struct{} // semaphore for reading trees, see readSlot
-
-	// life ends when the driver is closed.
-	life  context.Context
-	close context.CancelCauseFunc
-	// calls counts the calls in progress, watchers the goroutines that wait for the end of boxes.
-	calls, watchers sync.WaitGroup
-
-	mu    sync.Mutex
-	boxes map[sandbox.ID]*box // guarded by mu
+	boxes table
+	calls calls
 }
 
 var (
@@ -99,10 +85,9 @@ func New(cfg Config) (*Driver, error) {
 			return nil, fmt.Errorf("gvisor: %s is %q, want an absolute path", name, path)
 		}
 	}
-	cfg.RunDir, cfg.StateDir = filepath.Clean(cfg.RunDir), filepath.Clean(cfg.StateDir)
-	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce)}
-	d.tunnels.SetAnswerTimeout(cfg.AnswerTimeout)
-	for _, dir := range []string{d.boxesDir(), d.layersDir(), d.agentsDir()} {
+	d := &Driver{host: newHost(cfg), boxes: table{boxes: map[sandbox.ID]*box{}}}
+	paths := d.host.paths
+	for _, dir := range []string{paths.boxes(), string(paths.layers()), string(paths.agents())} {
 		if err := durable.MkdirAll(dir); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)
 		}
@@ -110,49 +95,37 @@ func New(cfg Config) (*Driver, error) {
 	if err := unix.Access(cfg.SandboxBinary, unix.X_OK); err != nil {
 		return nil, fmt.Errorf("gvisor: sandbox binary %s: %w", cfg.SandboxBinary, err)
 	}
-	agent, err := agentImage(cfg.AgentBinary, d.agentsDir())
-	if err != nil {
+	var err error
+	if d.agent, err = paths.agents().Make(cfg.AgentBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
-	d.agent = agent
-	d.cpu = hostCPU()
-	if d.runtime, err = runtimeVersion(cfg.SandboxBinary); err != nil {
+	version, err := launch.Version(cfg.SandboxBinary)
+	if err != nil {
 		cfg.Logger.Warn("checkpoints are not available", "error", err)
 	}
+	d.saves = saved.Host{GVisor: version, CPU: saved.HostCPU(), Agents: paths.agents()}
 	if d.binary, err = os.Open(cfg.SandboxBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	// gVisor's library logs through a variable of its own, to stderr by default.
 	gvlog.SetTarget(logTarget{cfg.Logger})
-	d.life, d.close = context.WithCancelCause(context.Background())
+	if err := d.host.openGroups(cfg.CgroupParent); err != nil {
+		cfg.Logger.Warn("control groups cannot be used", "error", err)
+	}
+	d.calls.life = d.host.life
 	d.caps = d.detect()
 	return d, nil
 }
 
-// installation returns a short name that is unique to the RunDir.
-func (d *Driver) installation() string {
-	sum := sha256.Sum256([]byte(d.cfg.RunDir))
-	return "modbox-" + hex.EncodeToString(sum[:6])
-}
-
-// installationName matches the results of installation.
-var installationName = regexp.MustCompile(`^modbox-[0-9a-f]{12}$`)
-
 // detect finds out which limits this host can enforce.
 func (d *Driver) detect() driver.Capabilities {
 	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Snapshot: true, Network: true}
-	if caps.Checkpoint = d.runtime != ""; !caps.Checkpoint {
+	if caps.Checkpoint = d.saves.GVisor != ""; !caps.Checkpoint {
 		caps.Missing = append(caps.Missing, "Sandboxes cannot be paused or forked: modbox-sandbox does not say which version of gVisor it contains; "+
 			"install the modbox-sandbox that came with this server.")
 	}
-	host, err := cgroup.Detect()
-	if err == nil {
-		d.groups, err = host.Open(d.cfg.CgroupParent, d.installation())
-	}
-	if err != nil {
-		d.cfg.Logger.Warn("control groups cannot be used", "error", err)
-	} else {
-		ok := d.groups.Controllers()
+	if d.host.groups != nil {
+		ok := d.host.groups.Controllers()
 		caps.Memory, caps.CPU, caps.Processes = ok.Memory, ok.CPU, ok.Processes
 	}
 	const how = "run the server as root, or give it a delegated control group (systemd: Delegate=yes)"
@@ -168,7 +141,7 @@ func (d *Driver) detect() driver.Capabilities {
 			caps.Missing = append(caps.Missing, c.what+": this server cannot use that control group; "+how+".")
 		}
 	}
-	if caps.Memory && !mayLowerOOMScore() {
+	if caps.Memory && !process.MayLowerScore() {
 		caps.Missing = append(caps.Missing, "A sandbox that uses up its memory may end as a whole: this server cannot protect "+
 			"gVisor from being chosen by the kernel; give it the capability CAP_SYS_RESOURCE.")
 	}
@@ -184,37 +157,46 @@ func (d *Driver) Capabilities() driver.Capabilities {
 
 // Close implements [driver.Driver].
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.close(errClosed)
-	d.mu.Unlock()
-	d.calls.Wait() // their contexts have ended, and they clean up after themselves
-	d.mu.Lock()
-	boxes := d.boxes
-	d.boxes = map[sandbox.ID]*box{}
-	d.mu.Unlock()
-	for _, b := range boxes {
+	d.calls.end(d.host.close) // they clean up after themselves
+	for _, b := range d.boxes.empty() {
 		b.letGo()
 	}
-	d.watchers.Wait()
-	if d.groups != nil {
-		_ = d.groups.Remove() // succeeds only when no box remains
-		d.groups.Close()
+	d.host.watchers.Wait()
+	if d.host.groups != nil {
+		_ = d.host.groups.Remove() // succeeds only when no box remains
+		d.host.groups.Close()
 	}
 	return d.binary.Close()
 }
 
+// calls are the calls in progress.
+type calls struct {
+	life context.Context // ends when the driver is closed
+
+	mu      sync.Mutex // excludes enter and end
+	running sync.WaitGroup
+}
+
 // enter begins a call: the context that it returns ends with ctx and with the driver.
-func (d *Driver) enter(ctx context.Context) (context.Context, context.CancelFunc) {
+func (c *calls) enter(ctx context.Context) (context.Context, context.CancelFunc) {
 	merged, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.life, func() { cancel(errClosed) })
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.life.Err() != nil {
+	stop := context.AfterFunc(c.life, func() { cancel(errClosed) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.Err() != nil {
 		cancel(errClosed)
 		return merged, func() { stop() }
 	}
-	d.calls.Add(1)
-	return merged, func() { stop(); cancel(nil); d.calls.Done() }
+	c.running.Add(1)
+	return merged, func() { stop(); cancel(nil); c.running.Done() }
+}
+
+// end ends the life of the driver, and so the contexts of all calls, and waits for the calls.
+func (c *calls) end(life context.CancelCauseFunc) {
+	c.mu.Lock()
+	life(errClosed)
+	c.mu.Unlock()
+	c.running.Wait()
 }
 
 // ended replaces an error caused by the end of ctx by the reason of that end.
@@ -223,40 +205,4 @@ func ended(ctx context.Context, err error) error {
 		return err
 	}
 	return context.Cause(ctx)
-}
-
-// lookup returns a box that was made or recovered completely.
-func (d *Driver) lookup(id sandbox.ID) (*box, error) {
-	d.mu.Lock()
-	b := d.boxes[id]
-	d.mu.Unlock()
-	if b == nil {
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no box %s", id)
-	}
-	select {
-	case <-b.ready:
-		return b, nil
-	default:
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no box %s yet", id)
-	}
-}
-
-// forget removes b from the table of boxes.
-func (d *Driver) forget(b *box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.boxes[b.id] == b {
-		delete(d.boxes, b.id)
-	}
-}
-
-func (d *Driver) boxesDir() string            { return filepath.Join(d.cfg.RunDir, "boxes") }
-func (d *Driver) boxDir(id sandbox.ID) string { return filepath.Join(d.boxesDir(), string(id)) }
-func (d *Driver) layersDir() string           { return layersDir(d.cfg.StateDir) }
-func (d *Driver) agentsDir() string           { return filepath.Join(d.cfg.StateDir, "agents") }
-func (d *Driver) group(id sandbox.ID) *cgroup.Group {
-	if d.groups == nil {
-		return nil
-	}
-	return d.groups.Group(string(id))
 }

@@ -6,40 +6,33 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/runsc/boot"
-
+	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/layer"
 	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-const (
-	// treeSlack is how much larger a tar may be than the files that fill the disk, because of
-	// headers.
-	treeSlack = 256 << 20
-	treeRPC   = 10 * time.Minute
-	// usageReduce has no constant in gVisor.
-	usageReduce = "Usage.Reduce"
-)
+// treeSlack is how much larger a tar may be than the files that fill the disk, because of headers.
+const treeSlack = 256 << 20
 
 // WriteLayer implements [driver.Snapshotter]. The box is frozen while the tree is copied into an
 // unlinked file of the host.
 func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lockStarted(ctx, id)
+	b, err := d.boxes.lockStarted(ctx, id)
 	if err != nil {
 		return err
 	}
-	tree, err := d.copyTree(ctx, b)
+	tree, err := b.copyTree(ctx)
 	b.unlock()
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.hasEnded(), hungUp(err):
+	case b.hasEnded(), control.HungUp(err):
 		return b.endedError()
 	default:
 		return publicError(err, "read the files of box %s", id)
@@ -65,8 +58,8 @@ func (c contextReader) Read(p []byte) (int, error) {
 }
 
 // copyTree returns a file with the layer of b.
-func (d *Driver) copyTree(ctx context.Context, b *box) (_ *os.File, err error) {
-	tree, err := os.CreateTemp(d.layersDir(), "export-*")
+func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
+	tree, err := os.CreateTemp(string(b.host.paths.layers()), "export-*")
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +71,7 @@ func (d *Driver) copyTree(ctx context.Context, b *box) (_ *os.File, err error) {
 	if err := os.Remove(tree.Name()); err != nil {
 		return nil, err
 	}
-	leave, err := d.readSlot(ctx)
+	leave, err := b.host.readSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,12 +79,12 @@ func (d *Driver) copyTree(ctx context.Context, b *box) (_ *os.File, err error) {
 	if err := b.freeze(ctx); err != nil {
 		return nil, err
 	}
-	err = d.raiseMemory(b)
+	err = b.raiseMemory()
 	if err == nil {
 		err = b.readTree(ctx, tree)
 	}
 	err = errors.Join(err, b.thaw(ctx))
-	d.lowerMemory(b)
+	b.lowerMemory()
 	if err != nil {
 		return nil, err
 	}
@@ -111,17 +104,14 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	defer from.Close()
 	asked := make(chan error, 1)
 	go func() {
-		args := control.TarRootfsUpperLayerOpts{ContainerID: string(b.id)}
-		err := useFD(to, func(fd int) error {
-			return call(ctx, treeRPC, b.dir, boot.FsTarRootfsUpperLayer, &args, nil, fd)
-		})
+		err := b.gvisor.WriteTree(ctx, to)
 		to.Close() // gVisor has closed its copy by then, or the box has ended
 		asked <- err
 	}()
 	stop := context.AfterFunc(ctx, func() { from.Close() })
 	defer stop()
 	limit := &io.LimitedReader{R: from, N: b.resources.DiskBytes + treeSlack}
-	err = ocilayer.FromOverlay(out, limit, b.layout.skippedDirs())
+	err = ocilayer.FromOverlay(out, limit, skippedDirs(b.layout))
 	if err == nil {
 		_, err = io.Copy(io.Discard, limit) // the padding at the end of a tar
 	}
@@ -139,8 +129,8 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 }
 
 // skippedDirs returns the directories that do not belong to the layer of the root.
-func (l layout) skippedDirs() []string {
-	dirs := []string{"proc", "sys", "dev", agentDir[1:]}
+func skippedDirs(l layer.Layout) []string {
+	dirs := []string{"proc", "sys", "dev", agentimage.Mount[1:]}
 	if !l.PlainTmp {
 		dirs = append(dirs, "tmp")
 	}

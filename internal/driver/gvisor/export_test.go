@@ -11,19 +11,19 @@ import (
 	"strconv"
 	"strings"
 
-	"gvisor.dev/gvisor/runsc/boot"
-
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Installation returns the name of the control group of the driver with that RunDir.
 func Installation(runDir string) string {
-	return (&Driver{cfg: Config{RunDir: runDir}}).installation()
+	return paths{run: runDir}.installation()
 }
 
 // MarkFrozen leaves a box like a server that died before (frozen: after) freezing it.
 func (d *Driver) MarkFrozen(ctx context.Context, id sandbox.ID, frozen bool) error {
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (d *Driver) MarkFrozen(ctx context.Context, id sandbox.ID, frozen bool) err
 
 // Release thaws a box that MarkFrozen left frozen.
 func (d *Driver) Release(ctx context.Context, id sandbox.ID) error {
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err
 	}
@@ -44,28 +44,26 @@ func (d *Driver) Release(ctx context.Context, id sandbox.ID) error {
 
 // HangUp closes all connections into a box, as before it is saved.
 func (d *Driver) HangUp(ctx context.Context, id sandbox.ID) error {
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err
 	}
-	b.hangUp(ctx)
+	b.conns.hangUp(ctx)
 	return ctx.Err()
 }
 
 // Stacks returns the stacks of all goroutines of a box's gVisor.
 func (d *Driver) Stacks(ctx context.Context, id sandbox.ID) (string, error) {
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return "", err
 	}
-	var out string
-	err = call(ctx, startRPC, b.dir, boot.DebugStacks, nil, &out)
-	return out, err
+	return b.gvisor.Stacks(ctx)
 }
 
 // SetGVisor records another version of gVisor as the version that runs a box.
 func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err
 	}
@@ -74,7 +72,7 @@ func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
 
 // KillHelper ends the process from which a box's other processes are forked.
 func (d *Driver) KillHelper(id sandbox.ID) error {
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err
 	}
@@ -82,29 +80,29 @@ func (d *Driver) KillHelper(id sandbox.ID) error {
 	mark := b.state.Helper
 	b.mu.Unlock()
 	if mark == nil {
-		return errNoProcess
+		return process.ErrNone
 	}
-	helper, err := findProcess(mark.PID, mark.Start)
+	helper, err := mark.Find()
 	if err != nil {
 		return err
 	}
-	defer helper.close()
-	return helper.kill()
+	defer helper.Close()
+	return helper.Kill()
 }
 
 // Raise leaves a box like a server that died while it read the box's tree.
 func (d *Driver) Raise(id sandbox.ID) error {
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err
 	}
-	return d.raiseMemory(b)
+	return b.raiseMemory()
 }
 
 // MemoryLimit returns the limit of a box's group.
 func (d *Driver) MemoryLimit(id sandbox.ID) (int64, error) {
 	for _, pattern := range []string{"/sys/fs/cgroup/memory/%s/%s/memory.limit_in_bytes", "/sys/fs/cgroup/%s/%s/memory.max"} {
-		data, err := os.ReadFile(fmt.Sprintf(pattern, d.installation(), id))
+		data, err := os.ReadFile(fmt.Sprintf(pattern, d.host.paths.installation(), id))
 		if err == nil {
 			return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 		}
@@ -114,7 +112,7 @@ func (d *Driver) MemoryLimit(id sandbox.ID) (int64, error) {
 
 // RewriteManifest replaces text in a checkpoint's manifest and seals it again.
 func RewriteManifest(dir, old, new string) error {
-	m, err := readManifest(dir)
+	m, err := saved.ReadManifest(dir)
 	if err != nil {
 		return err
 	}
@@ -126,30 +124,30 @@ func RewriteManifest(dir, old, new string) error {
 	if bytes.Equal(changed, body) {
 		return fmt.Errorf("the manifest does not hold %q: %s", old, body)
 	}
-	var edited manifest
+	var edited saved.Manifest
 	if err := json.Unmarshal(changed, &edited); err != nil {
 		return err
 	}
-	return writeManifest(dir, edited)
+	return saved.WriteManifest(dir, edited)
 }
 
 // MakePlain makes a checkpoint look as if a version without digests had written it.
 func MakePlain(dir string) error {
-	m, err := readManifest(dir)
+	m, err := saved.ReadManifest(dir)
 	if err != nil {
 		return err
 	}
-	m.Format, m.Sums = manifestPlain, nil
-	delete(m.Files, layerFile)
+	m.Format, m.Sums = saved.FormatPlain, nil
+	delete(m.Files, saved.LayerName)
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(filepath.Join(dir, manifestName), data, 0o600), os.Remove(filepath.Join(dir, manifestCopy)))
+	return errors.Join(os.WriteFile(filepath.Join(dir, saved.ManifestName), data, 0o600), os.Remove(filepath.Join(dir, saved.ManifestCopy)))
 }
 
 // CountSums returns the number of files for which a checkpoint has digests.
 func CountSums(dir string) (int, error) {
-	m, err := readManifest(dir)
+	m, err := saved.ReadManifest(dir)
 	return len(m.Sums), err
 }

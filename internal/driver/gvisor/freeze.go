@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"gvisor.dev/gvisor/runsc/boot"
-
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -20,35 +19,32 @@ const probeTime = 2 * time.Second
 // That the box may be frozen is recorded first: a box whose server died stays frozen, so a later
 // driver must thaw it.
 func (b *box) freeze(ctx context.Context) error {
-	if err := b.dialing.Acquire(ctx, allDialing); err != nil {
+	if err := b.conns.dialing.Acquire(ctx, allDialing); err != nil {
 		return context.Cause(ctx)
 	}
 	if err := b.alive(ctx); err != nil {
-		b.dialing.Release(allDialing)
+		b.conns.dialing.Release(allDialing)
 		return err
 	}
 	if err := b.setFrozen(true); err != nil {
-		b.dialing.Release(allDialing)
+		b.conns.dialing.Release(allDialing)
 		return err
 	}
-	// gVisor counts pauses and resumes, and ends when they do not match. So this call is not
-	// cancelled when ctx ends; it takes half a millisecond.
-	err := call(context.WithoutCancel(ctx), freezeRPC, b.dir, boot.ContMgrPause, nil, nil)
+	err := b.gvisor.Pause(ctx)
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, errNotAsked) {
-		b.dialing.Release(allDialing)
+	if errors.Is(err, control.ErrNotAsked) {
+		b.conns.dialing.Release(allDialing)
 		return errors.Join(err, b.setFrozen(false))
 	}
 	return errors.Join(err, b.thaw(ctx))
 }
 
-// alive makes a call to gVisor that it answers at once. A stopped process would execute the freeze
-// at an unknown later time.
+// alive reports whether gVisor answers. A stopped process would execute the freeze at an unknown
+// later time.
 func (b *box) alive(ctx context.Context) error {
-	id := string(b.id)
-	err := call(ctx, b.answer, b.dir, boot.ContMgrProcesses, &id, nil)
+	err := b.gvisor.Ping(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -61,13 +57,13 @@ func (b *box) alive(ctx context.Context) error {
 
 // thaw lets the box go on after freeze.
 func (b *box) thaw(ctx context.Context) error {
-	defer b.dialing.Release(allDialing)
+	defer b.conns.dialing.Release(allDialing)
 	return b.resume(ctx)
 }
 
 // resume lets the box go on, whichever server froze it.
 func (b *box) resume(ctx context.Context) error {
-	err := call(context.WithoutCancel(ctx), freezeRPC, b.dir, boot.ContMgrResume, nil, nil)
+	err := b.gvisor.Resume(ctx)
 	if err != nil && !b.hasEnded() {
 		return fmt.Errorf("thaw box %s: %w", b.id, err)
 	}
@@ -78,7 +74,7 @@ func (b *box) setFrozen(frozen bool) error { return b.update(func(s *state) { s.
 
 // thawStale thaws a box that an earlier driver may have frozen when it died. It must not thaw a box
 // that is not frozen: such a box answers.
-func (d *Driver) thawStale(ctx context.Context, b *box) {
+func (b *box) thawStale(ctx context.Context) {
 	probe, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	var err error
@@ -88,6 +84,6 @@ func (d *Driver) thawStale(ctx context.Context, b *box) {
 		err = b.resume(ctx)
 	}
 	if err != nil {
-		d.cfg.Logger.Warn("a box that was being saved when the server ended may still be frozen", "sandbox", b.id, "error", err)
+		b.host.logger.Warn("a box that was being saved when the server ended may still be frozen", "sandbox", b.id, "error", err)
 	}
 }

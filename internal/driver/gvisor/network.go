@@ -4,20 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"os"
-
-	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/sandbox"
-)
-
-// gVisor has no constants for these.
-const (
-	createLinks  = "Network.CreateLinksAndRoutes"
-	disableLinks = "Lifecycle.PauseExternalNetworking"
 )
 
 // maxMTU is the largest payload of a frame whose length has 16 bits.
@@ -32,9 +22,9 @@ func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error 
 	if err := checkNIC(nic); err != nil {
 		return err
 	}
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lockStarted(ctx, id)
+	b, err := d.boxes.lockStarted(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -50,18 +40,14 @@ func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error 
 	}); err != nil {
 		return b.networkError(ctx, err)
 	}
-	args := linkArgs(name, nic)
-	err = useFD(nic.File, func(fd int) error {
-		return call(ctx, measureRPC, b.dir, createLinks, &args, nil, fd)
-	})
-	return b.networkError(ctx, err)
+	return b.networkError(ctx, b.gvisor.AddLink(ctx, name, nic))
 }
 
 // Unplug implements [driver.Networker].
 func (d *Driver) Unplug(ctx context.Context, id sandbox.ID) error {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lockStarted(ctx, id)
+	b, err := d.boxes.lockStarted(ctx, id)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.Conflict:
 		return nil // it was not started, so it has none
@@ -80,7 +66,7 @@ func (b *box) unplug(ctx context.Context) error {
 	if links == 0 {
 		return nil
 	}
-	return call(ctx, measureRPC, b.dir, disableLinks, nil, nil)
+	return b.gvisor.DisableLinks(ctx)
 }
 
 // networkError gives an error of gVisor its code.
@@ -90,7 +76,7 @@ func (b *box) networkError(ctx context.Context, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.hasEnded(), hungUp(err):
+	case b.hasEnded(), control.HungUp(err):
 		return b.endedError()
 	case errors.Is(err, context.DeadlineExceeded):
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox does not take a network interface")
@@ -112,52 +98,4 @@ func checkNIC(nic driver.NIC) error {
 		return sandbox.InvalidField("mtu", "%d is not between 576 and %d", nic.MTU, maxMTU)
 	}
 	return nil
-}
-
-// linkArgs describes the interface to gVisor.
-func linkArgs(name string, nic driver.NIC) boot.CreateLinksAndRoutesArgs {
-	gateway := nic.Gateway.AsSlice()
-	all := boot.DefaultRoute{Name: name, Route: boot.Route{Destination: ipNet(netip.PrefixFrom(zero(nic.Gateway), 0)), Gateway: gateway}}
-	args := boot.CreateLinksAndRoutesArgs{FDBasedLinks: []boot.FDBasedLink{{
-		Name: name, MTU: nic.MTU, LinkAddress: nic.MAC,
-		Addresses: []boot.IPWithPrefix{{Address: nic.Address.Addr().AsSlice(), PrefixLen: nic.Address.Bits()}},
-		Routes:    []boot.Route{{Destination: ipNet(nic.Address.Masked())}},
-		Neighbors: []boot.Neighbor{{IP: gateway, HardwareAddr: nic.GatewayMAC}},
-		// Frames do not leave this host's memory.
-		TXChecksumOffload: true, RXChecksumOffload: true,
-		NumChannels: 1, ProcessorsPerChannel: 1,
-		// Answers to queries that gVisor would make on the socket; its system call filter forbids
-		// them by now.
-		IsPacket: []bool{false}, PreConfigured: true,
-	}}}
-	if nic.Gateway.Is4() {
-		args.Defaultv4Gateway = all
-	} else {
-		args.Defaultv6Gateway = all
-	}
-	return args
-}
-
-func zero(like netip.Addr) netip.Addr {
-	if like.Is4() {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
-}
-
-func ipNet(p netip.Prefix) net.IPNet {
-	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-// useFD calls fn with f's descriptor, and does not change f's mode.
-func useFD(f *os.File, fn func(fd int) error) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	if err := raw.Control(func(fd uintptr) { inner = fn(int(fd)) }); err != nil {
-		return err
-	}
-	return inner
 }

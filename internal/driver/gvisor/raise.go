@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"time"
-
-	"gvisor.dev/gvisor/pkg/sentry/control"
 )
 
 const (
@@ -23,7 +21,7 @@ const (
 // raiseMemory raises the memory limit of a box: gVisor reads every file whole into its own memory
 // when it copies a tree, and the kernel would kill guest processes for that. lowerMemory undoes it;
 // after a crash, a later driver does.
-func (d *Driver) raiseMemory(b *box) error {
+func (b *box) raiseMemory() error {
 	if b.group == nil {
 		return nil
 	}
@@ -44,18 +42,18 @@ func (d *Driver) raiseMemory(b *box) error {
 
 // lowerMemory begins to undo raiseMemory. Lowering a limit below the current use would kill guest
 // processes, so gVisor releases unused memory first.
-func (d *Driver) lowerMemory(b *box) {
+func (b *box) lowerMemory() {
 	if b.group == nil {
 		return
 	}
 	b.mu.Lock()
 	raise, limit := b.raises, b.state.limits().MemoryBytes
 	b.mu.Unlock()
-	d.watchers.Go(func() {
+	b.host.watchers.Go(func() {
 		again := time.NewTicker(lowerEvery)
 		defer again.Stop()
 		for begin := time.Now(); ; {
-			_ = call(d.life, measureRPC, b.dir, usageReduce, &control.UsageReduceOpts{}, nil)
+			_ = b.gvisor.ReleaseMemory(b.host.life)
 			u, err := b.group.Usage()
 			// Memory that remains in excess is the guest's own; then the kernel kills its
 			// processes.
@@ -66,7 +64,7 @@ func (d *Driver) lowerMemory(b *box) {
 			case <-again.C:
 			case <-b.ended:
 				return
-			case <-d.life.Done():
+			case <-b.host.life.Done():
 				return
 			}
 		}
@@ -102,10 +100,10 @@ func freeMemory() (int64, error) {
 }
 
 // readSlot waits for one of the slots for reading trees with raised limits.
-func (d *Driver) readSlot(ctx context.Context) (leave func(), err error) {
+func (h *host) readSlot(ctx context.Context) (leave func(), err error) {
 	select {
-	case d.readers <- struct{}{}:
-		return func() { <-d.readers }, nil
+	case h.readers <- struct{}{}:
+		return func() { <-h.readers }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -3,50 +3,56 @@ package gvisor
 import (
 	"cmp"
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
-	"strings"
-
-	"gvisor.dev/gvisor/runsc/boot"
+	"io"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/launch"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // CanRestore implements [driver.Checkpointer].
 func (d *Driver) CanRestore(dir string) error {
-	m, files, err := openCheckpoint(dir)
+	m, files, err := saved.Open(dir)
 	if err != nil {
 		return err
 	}
-	closeAll(files)
-	return d.restorable(m)
+	files.Close()
+	return d.saves.CanRestore(m)
 }
+
+// Verify implements [driver.Checkpointer].
+func (d *Driver) Verify(ctx context.Context, dir string) (memory, files error) {
+	return saved.Verify(ctx, dir)
+}
+
+// OpenLayer implements [driver.Checkpointer].
+func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) { return saved.OpenLayer(dir) }
 
 // Restore implements [driver.Checkpointer].
 func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	if err := check(spec); err != nil {
+	if err := launch.Check(spec); err != nil {
 		return nil, err
 	}
-	m, files, err := openCheckpoint(dir)
+	m, files, err := saved.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer closeAll(files)
-	if err := d.restorable(m); err != nil {
+	defer files.Close()
+	if err := d.saves.CanRestore(m); err != nil {
 		return nil, err
 	}
-	if err := m.fits(spec); err != nil {
+	if err := fits(spec, m); err != nil {
 		return nil, err
 	}
 	spec.MaxProcesses = m.MaxProcesses
-	verified, stop := m.verifying(ctx, files)
+	verified, stop := m.Verifying(ctx, files)
 	defer stop()
 	return d.make(ctx, plan{
-		spec: spec, layout: m.Layout, agent: filepath.Join(d.agentsDir(), m.Agent),
+		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent),
 		begin: func(ctx context.Context, b *box) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -63,8 +69,8 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 }
 
 // fits checks whether a box of the spec can be made from the checkpoint.
-func (m manifest) fits(spec driver.Spec) error {
-	rootfs, err := markImage(spec.RootFS)
+func fits(spec driver.Spec, m saved.Manifest) error {
+	rootfs, err := saved.MarkImage(spec.RootFS)
 	if err != nil {
 		return publicError(err, "root image %s", spec.RootFS)
 	}
@@ -78,27 +84,21 @@ func (m manifest) fits(spec driver.Spec) error {
 }
 
 // load loads the state in files into a new box.
-func (b *box) load(ctx context.Context, files []*os.File) error {
-	if err := giveLoopback(ctx, b.dir); err != nil {
+func (b *box) load(ctx context.Context, files saved.Files) error {
+	if err := b.gvisor.GiveLoopback(ctx); err != nil {
 		return err
 	}
-	fds := make([]int, len(files))
-	for i, f := range files {
-		fds[i] = fdOf(f)
-	}
-	args := boot.RestoreOpts{HavePagesFile: true}
-	err := call(ctx, saveRPC, b.dir, boot.ContMgrRestore, &args, nil, fds...)
-	var remote remoteError
+	err := b.gvisor.Restore(ctx, files)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(err, &remote) && strings.Contains(string(remote), "no space left on device"):
+	case control.IsRemote(err, "no space left on device"):
 		return sandbox.Wrap(sandbox.DiskFull, err, "the host's disk is too full to restore the sandbox")
 	case b.outOfMemory():
 		return sandbox.InvalidField("resources.memory", "the saved state needs more memory than that")
-	case errors.As(err, &remote), hungUp(err): // gVisor could not read the state, or crashed
+	case control.IsRemote(err, ""), control.HungUp(err): // gVisor could not read the state, or crashed
 		return sandbox.Wrap(sandbox.Unsupported, err, "the saved state is damaged")
 	}
 	return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be restored")

@@ -5,14 +5,15 @@ import (
 	"errors"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Start implements [driver.Driver].
 func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err
 	}
@@ -31,22 +32,22 @@ func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
 	if err := b.update(func(s *state) { s.Started = true }); err != nil {
 		return publicError(err, "start box %s", id)
 	}
-	if err := startGuest(ctx, b.dir, string(id)); err != nil {
+	if err := b.gvisor.Start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be started")
 	}
 	b.protectInOOM()
-	d.noteHelper(b)
+	b.noteHelper()
 	return nil
 }
 
 // Wait implements [driver.Driver].
 func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return driver.Exit{}, err
 	}
@@ -65,7 +66,7 @@ func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
 
 // Recover implements [driver.Driver].
 func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) error {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
 	want, err := decodeHandle(h)
 	if err != nil {
@@ -77,9 +78,9 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	b := d.newBox(id)
-	if err := d.claim(b); err != nil {
-		if _, lerr := d.lookup(id); lerr != nil {
+	b := d.host.newBox(id)
+	if err := d.boxes.claim(b); err != nil {
+		if _, lerr := d.boxes.lookup(id); lerr != nil {
 			return lerr // being made, or destroyed
 		}
 		return nil
@@ -87,26 +88,26 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 	defer close(b.done)
 	s, err := readState(b.dir)
 	if err != nil || s.Handle != want || !s.Started {
-		d.forget(b)
+		d.boxes.forget(b)
 		return sandbox.Errorf(sandbox.NotFound, "there is no running box %s", id)
 	}
 	p, err := want.find()
 	if err != nil {
-		d.forget(b)
-		if errors.Is(err, errNoProcess) {
+		d.boxes.forget(b)
+		if errors.Is(err, process.ErrNone) {
 			return sandbox.Errorf(sandbox.NotFound, "box %s has ended", id)
 		}
 		return publicError(err, "recover box %s", id)
 	}
-	d.adopt(b, p, s)
+	b.adopt(p, s)
 	if s.Helper != nil {
-		d.watchHelper(b, *s.Helper)
+		b.watchHelper(*s.Helper)
 	}
 	if s.Frozen {
-		d.thawStale(ctx, b)
+		b.thawStale(ctx)
 	}
 	if s.Raised {
-		d.lowerMemory(b)
+		b.lowerMemory()
 	}
 	return nil
 }

@@ -9,8 +9,14 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// stateName is the file in a box's directory that has its state.
+const stateName = "state.json"
 
 // handleVersion changes when an older server could misread a handle or a state.
 const handleVersion = 1
@@ -32,21 +38,21 @@ type state struct {
 
 	// A checkpoint of the box depends on these. GVisor is the version that runs it, which after an
 	// upgrade is not the driver's version.
-	GVisor       string    `json:"gvisor"`
-	MaxProcesses int64     `json:"max_processes"`
-	Layout       layout    `json:"layout"`
-	RootFS       imageMark `json:"rootfs"`
-	Agent        string    `json:"agent"` // name of the agent's image
+	GVisor       string          `json:"gvisor"`
+	MaxProcesses int64           `json:"max_processes"`
+	Layout       layer.Layout    `json:"layout"`
+	RootFS       saved.ImageMark `json:"rootfs"`
+	Agent        string          `json:"agent"` // name of the agent's image
 
 	// Helper is the process from which processes that run guest code are forked, see
-	// [Driver.watchHelper]. Nil when it is not known.
-	Helper *processMark `json:"helper,omitempty"`
+	// [box.watchHelper]. Nil when it is not known.
+	Helper *process.Mark `json:"helper,omitempty"`
 
 	// Links is how many network interfaces the box has been given.
 	Links int `json:"links,omitempty"`
 	// Frozen is whether the driver may have frozen the box, see [box.freeze].
 	Frozen bool `json:"held,omitempty"`
-	// Raised is whether the memory limit may be raised, see [Driver.raiseMemory].
+	// Raised is whether the memory limit may be raised, see [box.raiseMemory].
 	Raised bool `json:"raised,omitempty"`
 }
 
@@ -65,12 +71,12 @@ func decodeHandle(h driver.Handle) (handle, error) {
 	return v, nil
 }
 
-// find returns the running process that the handle identifies, or errNoProcess.
-func (h handle) find() (*process, error) {
-	if h.Boot != bootID() {
-		return nil, errNoProcess
+// find returns the running process that the handle identifies, or [process.ErrNone].
+func (h handle) find() (*process.Process, error) {
+	if h.Boot != process.BootID() {
+		return nil, process.ErrNone
 	}
-	return findProcess(h.PID, h.Start)
+	return process.Mark{PID: h.PID, Start: h.Start}.Find()
 }
 
 func readState(dir string) (state, error) {

@@ -1,27 +1,20 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Stats implements [driver.Driver]. For a box whose writable layer is in memory,
 // DiskBytes counts all its memory file systems.
 func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error) {
-	ctx, leave := d.enter(ctx)
+	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return sandbox.Stats{}, err
 	}
@@ -34,7 +27,7 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 		CPULimitMilli: b.resources.CPUMilli,
 		DiskLimit:     b.resources.DiskBytes,
 	}
-	pids := []int{b.proc.pid}
+	pids := []int{b.proc.PID}
 	if b.group != nil {
 		if u, err := b.group.Usage(); err == nil {
 			s.MemoryBytes, s.CPUNanos = u.MemoryBytes, u.CPUNanos
@@ -43,13 +36,13 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 			pids = all
 		}
 	}
-	s.HostPSSBytes = pss(pids)
+	s.HostPSSBytes = process.PSS(pids)
 	// Values that a stuck or hostile guest keeps gVisor from returning stay 0.
-	s.Processes, _ = guestProcesses(ctx, b.dir, string(id))
+	s.Processes, _ = b.gvisor.Processes(ctx)
 	if b.layout.OnDisk {
-		s.DiskBytes = layerBytes(d.layersDir(), id)
+		s.DiskBytes = d.host.paths.layers().Bytes(id)
 	} else {
-		s.DiskBytes, _ = memoryFiles(ctx, b.dir)
+		s.DiskBytes, _ = b.gvisor.MemoryFiles(ctx)
 	}
 	if ctx.Err() != nil {
 		return sandbox.Stats{}, context.Cause(ctx)
@@ -62,9 +55,9 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 
 // Usage implements [driver.Meter].
 func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
-	_, leave := d.enter(ctx)
+	_, leave := d.calls.enter(ctx)
 	defer leave()
-	b, err := d.lookup(id)
+	b, err := d.boxes.lookup(id)
 	if err != nil || b.group == nil {
 		return driver.Usage{}, err
 	}
@@ -77,46 +70,14 @@ func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error)
 
 // DiskUse implements [driver.DiskMeter].
 func (d *Driver) DiskUse() (map[sandbox.ID]int64, error) {
-	entries, err := os.ReadDir(d.layersDir())
+	layers := d.host.paths.layers()
+	owners, err := layers.Owners()
 	if err != nil {
-		return nil, fmt.Errorf("measure layers: %w", err)
+		return nil, err
 	}
-	use := make(map[sandbox.ID]int64, len(entries))
-	for _, e := range entries {
-		if id, ok := layerOwner(e.Name()); ok {
-			if _, measured := use[id]; !measured {
-				use[id] = layerBytes(d.layersDir(), id)
-			}
-		}
+	use := make(map[sandbox.ID]int64, len(owners))
+	for id := range owners {
+		use[id] = layers.Bytes(id)
 	}
 	return use, nil
-}
-
-// pss adds up the proportional memory of processes; 0 when it may not be read. Processes that share
-// their memory, such as the helpers through which gVisor runs a guest process, count once.
-func pss(pids []int) int64 {
-	var total int64
-	var counted []int
-	for _, pid := range pids {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil || slices.ContainsFunc(counted, func(other int) bool { return sameMemory(pid, other) }) {
-			continue
-		}
-		counted = append(counted, pid)
-		for line := range bytes.Lines(data) {
-			if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
-				kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(string(rest)), " kB"), 10, 64)
-				total += kib << 10
-			}
-		}
-	}
-	return total
-}
-
-// sameMemory reports whether two processes share their address space. On a kernel without kcmp,
-// they count as different.
-func sameMemory(a, b int) bool {
-	const kcmpVM = 1 // KCMP_VM of linux/kcmp.h
-	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
-	return errno == 0 && order == 0
 }

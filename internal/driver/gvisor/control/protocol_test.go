@@ -1,4 +1,4 @@
-package gvisor
+package control
 
 import (
 	"context"
@@ -17,12 +17,12 @@ func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second)
 
 func TestConnectTakesALateTimerForNoEnd(t *testing.T) {
 	dir := t.TempDir()
-	listener, err := bindControl(dir)
+	listener, err := Bind(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if err := unix.Listen(fdOf(listener), 1); err != nil {
+	if err := unix.Listen(int(listener.Fd()), 1); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := connect(passed{t.Context()}, dir)

@@ -1,8 +1,7 @@
-package gvisor
+package launch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,12 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/specutils"
 
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // bootTimeout is how long gVisor may take until it listens on its control socket. It takes 30 ms on
 // an idle machine.
 const bootTimeout = 30 * time.Second
+
+// logName is gVisor's log about its own failure, in the box's directory.
+const logName = "boot.log"
 
 // processName is argv[0] of a box's process; the process sets the same name itself.
 const processName = "modbox-sandbox"
@@ -40,7 +47,70 @@ var bootFlags = []string{
 	"--control-rpc-stop-timeout=100ms", // the end of a box does not wait for a stuck caller
 }
 
-// launch describes the box's process to start. The caller still owns its files.
+// GuestScore is the score of processes that run guest code, see [process.SetScore]. Such processes
+// inherit it from the process that Start starts.
+const GuestScore = 1000
+
+// Box is a box to start.
+type Box struct {
+	Spec   driver.Spec
+	Dir    string // the box's directory
+	Root   string // of the installation; on the command line, so that strays can be found
+	Agent  string // path of the agent's image
+	Layout layer.Layout
+	Layers layer.Dir
+}
+
+// Start starts the box's process, which executes binary, in group, and returns when gVisor listens
+// and waits for the order to start the guest. Without a group the process is in the caller's. The
+// caller closes the process. On an error nothing of it remains.
+func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p *process.Process, err error) {
+	var given donations
+	defer given.close()
+	rootfs, err := os.Open(b.Spec.RootFS)
+	if err != nil {
+		return nil, err
+	}
+	given.own(rootfs)
+	agent, err := os.Open(b.Agent)
+	if err != nil {
+		return nil, err
+	}
+	given.own(agent)
+	oci := ociSpec(b.Spec, b.Agent, b.Layout)
+	l := launch{
+		id: b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: []*os.File{rootfs, agent},
+		mounts: b.Layout.Mounts(oci, b.Spec.Resources, b.Layers), resources: b.Spec.Resources,
+	}
+	if b.Layout.OnDisk {
+		defer func() {
+			if err != nil {
+				_ = b.Layers.Remove(b.Spec.ID)
+			}
+		}()
+		if l.layers, err = b.Layers.Create(b.Spec.ID, b.Layout); err != nil {
+			return nil, err
+		}
+		for _, f := range l.layers {
+			given.own(f)
+		}
+	}
+	start := func(attr *syscall.SysProcAttr) (err error) {
+		p, err = l.start(ctx, binary, attr)
+		return err
+	}
+	if group == nil {
+		err = start(&syscall.SysProcAttr{})
+	} else {
+		err = group.Start(start)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// launch describes a process to start. The caller still owns its files.
 type launch struct {
 	id        sandbox.ID
 	dir       string // the box's directory in RunDir
@@ -54,7 +124,7 @@ type launch struct {
 
 // start starts the box's process with attr and returns when gVisor listens and waits for the order
 // to start the guest. On an error no process remains.
-func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysProcAttr) (*process, error) {
+func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysProcAttr) (*process.Process, error) {
 	cmd := &exec.Cmd{Args: append([]string{processName, "--root=" + l.root}, bootFlags...)}
 	cmd.Env = []string{} // nil would mean the server's
 	cmd.SysProcAttr = attr
@@ -86,18 +156,18 @@ func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysPro
 	if err := awaitByte(ctx, up); err != nil {
 		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), bootTimeout)
 		defer cancel()
-		if kerr := p.killAndWait(wait); kerr != nil {
+		if kerr := p.KillAndWait(wait); kerr != nil {
 			return nil, kerr
 		}
-		p.close()
-		return nil, fmt.Errorf("gVisor did not boot: %w%s", ended(ctx, err), l.bootLog())
+		p.Close()
+		return nil, fmt.Errorf("gVisor did not boot: %w%s", err, l.bootLog())
 	}
 	return p, nil
 }
 
 // arguments adds everything but the pipe and the ID to the command line.
 func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
-	log, err := os.OpenFile(filepath.Join(l.dir, bootLogName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(l.dir, logName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -112,7 +182,7 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 		"--cpu-quota="+strconv.FormatInt(l.resources.CPUMilli*100, 10), "--cpu-period=100000",
 		"--total-memory="+strconv.FormatInt(l.resources.MemoryBytes, 10),
 		// Used only as the base of the default size of memory file systems, half of it.
-		"--total-host-memory="+strconv.FormatInt(defaultTmpfs(l.resources)*2, 10),
+		"--total-host-memory="+strconv.FormatInt(layer.DefaultTmpfs(l.resources)*2, 10),
 		"--gofer-mount-confs="+l.mounts.String())
 	spec, err := memoryFile("spec", l.spec)
 	if err != nil {
@@ -130,7 +200,7 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	given.own(null)
 	given.to(cmd, "stdio-fds", null, null, null)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = null, null, null
-	control, err := bindControl(l.dir)
+	control, err := control.Bind(l.dir)
 	if err != nil {
 		return err
 	}
@@ -141,7 +211,7 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 
 // bootLog returns the end of gVisor's log about its failure, or nothing.
 func (l launch) bootLog() string {
-	data, err := os.ReadFile(filepath.Join(l.dir, bootLogName))
+	data, err := os.ReadFile(filepath.Join(l.dir, logName))
 	if err != nil || len(data) == 0 {
 		return ""
 	}
@@ -150,7 +220,7 @@ func (l launch) bootLog() string {
 }
 
 // spawn starts cmd in namespaces of its own and as a user that owns nothing.
-func spawn(cmd *exec.Cmd) (*process, error) {
+func spawn(cmd *exec.Cmd) (*process.Process, error) {
 	pidfd := -1
 	attr := cmd.SysProcAttr
 	attr.PidFD = &pidfd
@@ -175,17 +245,16 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	}
 	pid := cmd.Process.Pid
 	_ = cmd.Process.Release() // the pidfd is used for waiting
-	p, err := newProcess(pid, pidfd)
+	p, err := process.Child(pid, pidfd)
 	if err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 		return nil, err
 	}
-	p.child = true
 	// gVisor locks memory briefly while it fetches many pages at once. It works without the
 	// permission to; the limit is raised where that is allowed.
 	_ = unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
-	setOOMScore(pid, guestOOMScore)
+	process.SetScore(pid, GuestScore)
 	return p, nil
 }
 
@@ -196,64 +265,8 @@ func awaitByte(ctx context.Context, up *os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = up.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_, err := up.Read(make([]byte, 1))
-	return ended(ctx, err)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
-
-// memoryFile returns v as JSON in an unlinked file.
-func memoryFile(name string, v any) (*os.File, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("create memory file: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if _, err := f.Write(data); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// donations passes files to a command.
-type donations struct{ owned []*os.File }
-
-// own closes f when the command has been started, or could not be.
-func (d *donations) own(f *os.File) { d.owned = append(d.owned, f) }
-
-func (d *donations) close() {
-	for _, f := range d.owned {
-		f.Close()
-	}
-	d.owned = nil
-}
-
-// to passes files to the command and gives it their numbers by a flag, repeated for each.
-func (d *donations) to(cmd *exec.Cmd, flag string, files ...*os.File) {
-	const first = 3 // after the standard files
-	for _, f := range files {
-		cmd.Args = append(cmd.Args, fmt.Sprintf("--%s=%d", flag, first+len(cmd.ExtraFiles)))
-		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
-	}
-}
-
-// aboveFiles returns f under a descriptor number from which the child of cmd can execute it. Before
-// the child executes, it moves its files to new numbers, temporarily using as many numbers as there
-// are files from the highest on.
-func aboveFiles(f *os.File, cmd *exec.Cmd) (*os.File, error) {
-	files := append([]*os.File{cmd.Stdin.(*os.File)}, cmd.ExtraFiles...)
-	highest := 0
-	for _, other := range files {
-		highest = max(highest, fdOf(other))
-	}
-	const standard = 3
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, highest+standard+len(files)+1)
-	if err != nil {
-		return nil, fmt.Errorf("open %s again: %w", f.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
-}
-
-func fdOf(f *os.File) int { return int(f.Fd()) }

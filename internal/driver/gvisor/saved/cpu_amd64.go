@@ -1,4 +1,4 @@
-package gvisor
+package saved
 
 import "gvisor.dev/gvisor/pkg/cpuid"
 

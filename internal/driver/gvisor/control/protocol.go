@@ -1,4 +1,4 @@
-package gvisor
+package control
 
 import (
 	"context"
@@ -8,32 +8,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/runsc/boot"
 )
 
-// Files in a box's directory.
-const (
-	controlName = "ctl.sock"
-	bootLogName = "boot.log"
-	stateName   = "state.json"
-)
-
-// How long gVisor may take to answer. Each is far above all measured times. A guest can delay some
-// answers up to the limit.
-const (
-	startRPC   = 30 * time.Second
-	forwardRPC = 5 * time.Second
-	measureRPC = 2 * time.Second
-	freezeRPC  = 10 * time.Second
-	saveRPC    = 15 * time.Minute // gigabytes, on a slow disk
-)
-
-// usageCollect has no constant in gVisor.
-const usageCollect = "Usage.Collect"
+// socketName is the control socket's name in the box's directory.
+const socketName = "ctl.sock"
 
 // maxAnswer bounds gVisor's answers. A list of all processes of a box with the maximum number of
 // processes is far smaller.
@@ -44,12 +26,18 @@ type remoteError string
 
 func (e remoteError) Error() string { return string(e) }
 
-// errNotAsked is in the chain when gVisor cannot have received the request.
-var errNotAsked = errors.New("gVisor does not listen")
+// IsRemote reports whether gVisor reported err, in words that contain text.
+func IsRemote(err error, text string) bool {
+	var remote remoteError
+	return errors.As(err, &remote) && strings.Contains(string(remote), text)
+}
 
-// hungUp reports whether err means that gVisor closed the connection.
-func hungUp(err error) bool {
-	for _, end := range []error{errNotAsked, io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
+// ErrNotAsked is in the chain when gVisor cannot have received the request.
+var ErrNotAsked = errors.New("gVisor does not listen")
+
+// HungUp reports whether err means that gVisor closed the connection.
+func HungUp(err error) bool {
+	for _, end := range []error{ErrNotAsked, io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
 		if errors.Is(err, end) {
 			return true
 		}
@@ -57,17 +45,17 @@ func hungUp(err error) bool {
 	return false
 }
 
-// call calls method of the gVisor of the box whose directory is dir, and passes it fds, which the
-// caller still owns. It returns when the answer has arrived, when ctx ends, or after timeout. An
-// error that gVisor reports has a remoteError in its chain.
-//
-// call implements gVisor's protocol, which is JSON: gVisor's own client has no deadlines, and while
-// it works it has descriptors open that another box started at that moment would inherit.
-func call(ctx context.Context, timeout time.Duration, dir, method string, arg, result any, fds ...int) error {
+// call calls method of gVisor, and passes it fds. It returns when the answer has arrived, when ctx
+// ends, or after timeout.
+func (c Client) call(ctx context.Context, timeout time.Duration, method string, arg, result any, fds ...int) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := exchange(ctx, dir, method, arg, result, fds); err != nil {
-		return fmt.Errorf("%s: %w", method, ended(ctx, err))
+	err := exchange(ctx, c.dir, method, arg, result, fds)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
 	}
 	return nil
 }
@@ -82,7 +70,7 @@ func exchange(ctx context.Context, dir, method string, arg, result any, fds []in
 	}
 	conn, err := connect(ctx, dir)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotAsked, err)
+		return fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -144,8 +132,8 @@ func connect(ctx context.Context, dir string) (*net.UnixConn, error) {
 	}
 }
 
-// bindControl makes the socket that gVisor will listen on.
-func bindControl(dir string) (*os.File, error) {
+// Bind makes the socket in a box's directory that its gVisor will listen on.
+func Bind(dir string) (*os.File, error) {
 	d, name, err := shortName(dir)
 	if err != nil {
 		return nil, err
@@ -159,7 +147,7 @@ func bindControl(dir string) (*os.File, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return os.NewFile(uintptr(fd), controlName), nil
+	return os.NewFile(uintptr(fd), socketName), nil
 }
 
 // shortName returns a short name of the control socket, through a descriptor of its directory and
@@ -169,33 +157,5 @@ func shortName(dir string) (*os.File, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return d, fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), controlName), nil
-}
-
-// giveLoopback describes to gVisor the network that the box starts with.
-func giveLoopback(ctx context.Context, dir string) error {
-	network := boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
-	return call(ctx, startRPC, dir, boot.ContMgrSetNetworkArgs, &network, nil)
-}
-
-// startGuest gives the box a loopback and starts PID 1.
-func startGuest(ctx context.Context, dir, id string) error {
-	if err := giveLoopback(ctx, dir); err != nil {
-		return err
-	}
-	return call(ctx, startRPC, dir, boot.ContMgrRootContainerStart, &id, nil)
-}
-
-// guestProcesses counts the processes inside the box.
-func guestProcesses(ctx context.Context, dir, id string) (int64, error) {
-	var list []*control.Process
-	err := call(ctx, measureRPC, dir, boot.ContMgrProcesses, &id, &list)
-	return int64(len(list)), err
-}
-
-// memoryFiles measures the files that gVisor keeps in the box's memory.
-func memoryFiles(ctx context.Context, dir string) (int64, error) {
-	var usage control.MemoryUsage
-	err := call(ctx, measureRPC, dir, usageCollect, &control.MemoryUsageOpts{Full: true}, &usage)
-	return int64(usage.Tmpfs), err
+	return d, fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socketName), nil
 }

@@ -1,7 +1,6 @@
-package gvisor
+package launch
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,14 +9,13 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
+	"github.com/modbox/modbox/internal/driver/gvisor/layer"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-const (
-	agentDir  = "/.modbox"          // where the agent's image is mounted in a box
-	agentPath = agentDir + "/agent" // PID 1
-	maxFiles  = 65536               // RLIMIT_NOFILE of guest processes
-)
+// maxFiles is RLIMIT_NOFILE of guest processes.
+const maxFiles = 65536
 
 // capabilities are the capabilities of the box's root, inside its own kernel: Docker's default, so
 // that sudo, apt and su work. None of them exists outside.
@@ -33,8 +31,8 @@ var agentCapabilities = []string{"CAP_SYS_ADMIN"}
 
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// check returns an Invalid error for a spec of which no box can be made.
-func check(s driver.Spec) error {
+// Check returns an Invalid error for a spec of which no box can be made.
+func Check(s driver.Spec) error {
 	if id, ok := sandbox.ParseID(string(s.ID)); !ok || id != s.ID {
 		return sandbox.InvalidField("id", "%q is not a sandbox id", s.ID)
 	}
@@ -62,7 +60,7 @@ func check(s driver.Spec) error {
 }
 
 // ociSpec describes the box to gVisor. It contains no environment and no secret.
-func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
+func ociSpec(s driver.Spec, agentImage string, l layer.Layout) *specs.Spec {
 	spec := &specs.Spec{
 		Version:  specs.Version,
 		Hostname: s.Hostname,
@@ -73,7 +71,7 @@ func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
 			"dev.gvisor.spec.rootfs.overlay": "memory", // gofer-mount-confs override it
 		},
 		Process: &specs.Process{
-			Args: []string{agentPath},
+			Args: []string{agentimage.Path}, // PID 1
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding: capabilities, Effective: capabilities, Permitted: capabilities, Inheritable: agentCapabilities,
@@ -89,12 +87,10 @@ func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 			{Destination: "/dev", Type: "dev", Source: "dev", Options: []string{"nosuid"}},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec"}},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", size(l.ShmBytes)}},
-			{Destination: agentDir, Type: "erofs", Source: agentImage, Options: []string{"ro", "nosuid", "nodev"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", "size=" + strconv.FormatInt(l.ShmBytes, 10)}},
+			{Destination: agentimage.Mount, Type: "erofs", Source: agentImage, Options: []string{"ro", "nosuid", "nodev"}},
 		},
 		Linux: &specs.Linux{},
 	}
 	return spec
 }
-
-func size(bytes int64) string { return fmt.Sprintf("size=%s", strconv.FormatInt(bytes, 10)) }

@@ -1,0 +1,84 @@
+package saved
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"gvisor.dev/gvisor/pkg/cpuid"
+
+	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Host has the properties of a host that decide which checkpoints can be restored on it.
+type Host struct {
+	GVisor string // its version; empty when it is not known
+	CPU    CPU
+	Agents agentimage.Dir
+}
+
+// CanRestore returns nil when a checkpoint can be restored on h. Errors: Unsupported with the
+// reason; the system's.
+func (h Host) CanRestore(m Manifest) error {
+	unsupported := func(format string, args ...any) error {
+		return sandbox.Errorf(sandbox.Unsupported, "the checkpoint cannot be restored here: "+format, args...)
+	}
+	if m.Format < FormatPlain || m.Format > Format {
+		return unsupported("its format is %d, this server knows %d to %d", m.Format, FormatPlain, Format)
+	}
+	if m.GVisor == "" || m.GVisor != h.GVisor {
+		return unsupported("it was made by gVisor %s, this server has %s", cmp.Or(m.GVisor, "of an unknown version"), h.GVisor)
+	}
+	if reason := m.CPU.missingOn(h.CPU); reason != "" {
+		return unsupported("%s", reason)
+	}
+	if !agentimage.Valid(m.Agent) {
+		return unsupported("it names no agent")
+	}
+	if _, err := os.Stat(h.Agents.Image(m.Agent)); errors.Is(err, fs.ErrNotExist) {
+		return unsupported("the agent that it was made with is not on this host")
+	} else if err != nil {
+		return fmt.Errorf("look for agent %s: %w", m.Agent, err)
+	}
+	return nil
+}
+
+// CPU has the properties of a processor that programs query once and then rely on.
+type CPU struct {
+	Arch      string   `json:"arch"`
+	Flags     []string `json:"flags"`
+	CacheLine uint32   `json:"cache_line"`
+}
+
+// HostCPU describes the processor of this host.
+func HostCPU() CPU {
+	cpuid.Initialize()
+	host := cpuid.HostFeatureSet()
+	return CPU{Arch: runtime.GOARCH, Flags: strings.Fields(host.FlagString()), CacheLine: cacheLine(host)}
+}
+
+// missingOn returns what c has and host lacks; empty when nothing.
+func (c CPU) missingOn(host CPU) string {
+	if c.Arch != host.Arch {
+		return fmt.Sprintf("it was made on %s, this host is %s", c.Arch, host.Arch)
+	}
+	var missing []string
+	for _, flag := range c.Flags {
+		if !slices.Contains(host.Flags, flag) {
+			missing = append(missing, flag)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Sprintf("this host's processor lacks %s", strings.Join(missing, ", "))
+	}
+	if c.CacheLine != host.CacheLine {
+		return fmt.Sprintf("it was made with cache lines of %d bytes, this host has %d", c.CacheLine, host.CacheLine)
+	}
+	return ""
+}
