@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"internal/build":          {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
 	"internal/api":            {"client/wire", "internal/sshkey", "internal/eventstream", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec"},
-	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec", "internal/network", "internal/proxy", "internal/code", "internal/kernelapi"},
+	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec", "internal/network", "internal/proxy", "internal/code", "internal/kernelapi", "internal/retry", "internal/dialect/e2b/template"},
 	"client/wire":             {},
 	"client":                  {"client/wire"},
 	"client/sandbox":          {"client", "client/wire"},
@@ -112,7 +112,7 @@ var mayImport = map[string][]string{
 	"internal/server/services": {
 		"internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
-		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/mcphttp", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
+		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
 	},
 
 	// Images, and the network that guests and registries are reached by.
@@ -173,6 +173,8 @@ var mayImport = map[string][]string{
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},
+
+	"internal/dialect/e2b/template": {"internal/sandbox", "internal/background", "internal/build", "internal/image", "internal/image/reference", "internal/image/spec", "internal/spool"},
 }
 
 // wiring packages may import everything.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modbox/modbox/internal/dialect/e2b/template"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -13,8 +14,14 @@ import (
 // imageOf has the images for templates that the clients name by themselves. The base template is the
 // default image of the workspace.
 var imageOf = map[string]string{
-	templateBase:          "",
-	"code-interpreter-v1": "modbox/data:latest",
+	templateBase: "",
+	templateCode: "modbox/data:latest",
+}
+
+// isOwn reports whether a name is a template of the server.
+func isOwn(name string) bool {
+	_, ok := imageOf[name]
+	return ok
 }
 
 // request translates a create.
@@ -22,8 +29,8 @@ func (s *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 	if err := in.refusals(); err != nil {
 		return req, err
 	}
-	template := cmp.Or(in.TemplateID, templateBase)
-	if len(template) > sandbox.LabelMax {
+	asked := cmp.Or(in.TemplateID, templateBase)
+	if len(asked) > sandbox.LabelMax {
 		return req, sandbox.InvalidField("templateID", "must be at most %d bytes", sandbox.LabelMax)
 	}
 	timeout, err := seconds("timeout", *in.Timeout)
@@ -32,11 +39,16 @@ func (s *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 	}
 	req = lifecycle.CreateRequest{
 		Env: in.EnvVars, Metadata: in.Metadata, TTL: timeout, URLAccess: sandbox.URLKey,
-		Labels: map[string]string{labelTemplate: template, labelTimeout: timeoutLabel(timeout)},
+		Labels: map[string]string{labelTemplate: asked, labelTimeout: timeoutLabel(timeout)},
 	}
-	if req.Image, req.Snapshot, err = s.source(ctx, template); err != nil {
+	if req.Image, req.Snapshot, err = s.source(ctx, asked); err != nil {
 		return req, err
 	}
+	settings, err := s.settings(ctx, req.Image)
+	if err != nil {
+		return req, err
+	}
+	req.Resources.CPUMilli, req.Resources.MemoryBytes = settings.CPUCount*1000, settings.MemoryMB*mebibyte
 	enabled, err := in.Network.internet(in.AllowInternet)
 	if err != nil {
 		return req, err
@@ -59,19 +71,28 @@ func (s *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 	return req, nil
 }
 
+// settings returns the settings of the template with an image; none for "" and for images that the workspace has
+// not built.
+func (b *base) settings(ctx context.Context, image string) (template.Settings, error) {
+	if image == "" {
+		return template.Settings{}, nil
+	}
+	return b.built.Settings(ctx, caller(ctx).Workspace, image)
+}
+
 // source returns the image or the snapshot that a template names: a template of the clients, the id
 // or name of a snapshot, or the reference of an image. Errors: errors of the store.
-func (b *base) source(ctx context.Context, template string) (image, snapshot string, err error) {
-	name, tag, _ := strings.Cut(template, ":")
+func (b *base) source(ctx context.Context, asked string) (image, snapshot string, err error) {
+	name, tag, _ := strings.Cut(asked, ":")
 	if image, ok := imageOf[name]; ok && slices.Contains([]string{"", defaultTag, sandbox.DefaultTag}, tag) {
 		return image, "", nil
 	}
-	sn, err := b.snapshot(ctx, template)
+	sn, err := b.snapshot(ctx, asked)
 	switch sandbox.CodeOf(err) {
 	case "":
 		return "", string(sn.ID), nil
 	case sandbox.NotFound, sandbox.Invalid:
-		return template, "", nil
+		return template.Reference(asked), "", nil
 	}
 	return "", "", err
 }

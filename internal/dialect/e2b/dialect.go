@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/dialect/e2b/template"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -27,13 +28,25 @@ type Dialect struct {
 	states    *states
 	snapshots *snapshots
 	templates *templates
+	builds    *builds
 }
 
-// New returns the dialect. The domain is the base domain of sandbox hosts, with a port unless it is
-// the default port; "" for none.
-func New(svc *lifecycle.Service, images *catalogue.Catalogue, credentials Credentials, domain string) *Dialect {
-	b := base{svc: svc, images: images, credentials: credentials, domain: domain}
-	return &Dialect{sandboxes: &sandboxes{b}, states: &states{b}, snapshots: &snapshots{b}, templates: &templates{b}}
+// Deps are the services that the dialect uses.
+type Deps struct {
+	Service     *lifecycle.Service
+	Images      *catalogue.Catalogue
+	Credentials Credentials
+	Templates   *template.Builds
+	// Domain is the base domain of sandbox hosts, with a port unless it is the default port; "" for none.
+	Domain string
+	// URL is the address of the server without a path, for uploads.
+	URL string
+}
+
+// New returns the dialect.
+func New(d Deps) *Dialect {
+	b := base{svc: d.Service, images: d.Images, credentials: d.Credentials, built: d.Templates, domain: d.Domain}
+	return &Dialect{sandboxes: &sandboxes{b}, states: &states{b}, snapshots: &snapshots{b}, templates: &templates{b}, builds: &builds{b, d.URL}}
 }
 
 type handler func(w http.ResponseWriter, r *http.Request) error
@@ -58,7 +71,7 @@ func (d *Dialect) Register(mux *auth.Mux) {
 			}
 		}))
 	}
-	for _, routes := range []map[string]route{d.sandboxes.routes(), d.states.routes(), d.snapshots.routes(), d.templates.routes()} {
+	for _, routes := range []map[string]route{d.sandboxes.routes(), d.states.routes(), d.snapshots.routes(), d.templates.routes(), d.builds.routes()} {
 		for pattern, rt := range routes {
 			add(strings.Replace(pattern, " ", " "+Prefix, 1), rt.needs, rt.action, rt.handle)
 		}
@@ -79,6 +92,7 @@ type base struct {
 	svc         *lifecycle.Service
 	images      *catalogue.Catalogue
 	credentials Credentials
+	built       *template.Builds
 	domain      string
 }
 

@@ -69,7 +69,10 @@ func (s *sandboxes) create(timeout int64) handler {
 		if err != nil {
 			return err
 		}
-		if sb, err = s.started(ctx, &sb); err != nil {
+		if sb, err = s.started(ctx, &sb); err == nil {
+			err = s.ready(ctx, &sb)
+		}
+		if err != nil {
 			// Nobody would know of it.
 			_, _ = s.svc.Destroy(context.WithoutCancel(ctx), caller(ctx), string(sb.ID), sandbox.CauseDestroyed) // otherwise its timeout ends it
 			return err

@@ -23,8 +23,11 @@ const (
 	labelTimeout    = "e2b/timeout"     // seconds that it may run after a resume by a request
 )
 
-// templateBase is the template of a create that names none.
-const templateBase = "base"
+// The templates of the server. The base template is the template of a create that names none.
+const (
+	templateBase = "base"
+	templateCode = "code-interpreter-v1"
+)
 
 // The states of a sandbox.
 const (

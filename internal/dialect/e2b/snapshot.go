@@ -18,7 +18,6 @@ func (s *snapshots) routes() map[string]route {
 	return map[string]route{
 		"POST /sandboxes/{id}/snapshots": {account.SandboxesWrite, "create-snapshot", s.create},
 		"GET /snapshots":                 {account.SandboxesRead, "", s.list},
-		"DELETE /templates/{template}":   {account.SandboxesWrite, "delete-snapshot", s.remove},
 	}
 }
 
@@ -105,19 +104,4 @@ func (s *snapshots) list(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set(nextHeader, strconv.Itoa(offset+limit))
 	}
 	return answer(w, http.StatusOK, out)
-}
-
-func (s *snapshots) remove(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("template")
-	sn, err := s.snapshot(r.Context(), name)
-	if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
-		return sandbox.Errorf(sandbox.NotFound, "there is no snapshot %q", sandbox.Excerpt(name))
-	}
-	if err == nil {
-		err = s.svc.Snapshots().Delete(r.Context(), caller(r.Context()), string(sn.ID))
-	}
-	if err != nil {
-		return err
-	}
-	return answerNothing(w)
 }

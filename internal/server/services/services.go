@@ -93,16 +93,17 @@ type Services struct {
 	SSHKeys    *sshkey.Keys
 	Events     *eventstream.Hub
 
-	ports   Ports
-	urls    proxy.URLs
-	closers []func() // in the order of making
+	ports    Ports
+	urls     proxy.URLs
+	spoolDir string   // of files under way
+	closers  []func() // in the order of making
 }
 
 // New makes the services, and records as interrupted the operations that a killed server had
 // begun. On an error it closes what it has made. The caller calls [Services.Start] before it
 // serves a request, and [Services.Close] at the end.
 func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) {
-	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs}
+	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs, spoolDir: cfg.Lifecycle.SpoolDir}
 	defer func() {
 		if err != nil {
 			s.Close()
