@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"context"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -56,20 +55,4 @@ func (s *Service) Ready() []sandbox.Resources {
 func (s *Service) PlanPool() {
 	s.warm.Plan()
 	s.warm.Fill()
-}
-
-// Waiting returns the number of waiting creates of a workspace.
-func (s *Service) Waiting(ws sandbox.WorkspaceID) int {
-	return s.quotas.Waiting(ws)
-}
-
-// WaitingForServer returns the workspaces whose first in line found the server full,
-// the next to come in first.
-func (s *Service) WaitingForServer() []sandbox.WorkspaceID {
-	return s.quotas.WaitingForServer()
-}
-
-// DependencyPlace takes a place for dependencies to be installed.
-func (s *Service) DependencyPlace(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
-	return s.prepare.AcquireInstall(ctx, ws)
 }

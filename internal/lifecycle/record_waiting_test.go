@@ -52,7 +52,7 @@ func TestResumesAndForksWait(t *testing.T) {
 		}
 		order <- "resume"
 	})
-	eventually(t, "the resume waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "the resume waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	g.Go(func() {
 		children, err := s.Fork(t.Context(), s.caller, "parent", lifecycle.ForkRequest{Names: []string{"x", "y"}, WaitForQuota: 10 * time.Minute})
 		if err != nil || children[0].Err != nil || children[1].Err != nil {
@@ -60,7 +60,7 @@ func TestResumesAndForksWait(t *testing.T) {
 		}
 		order <- "fork"
 	})
-	eventually(t, "the fork waits", func() bool { return s.Waiting(s.caller.Workspace) == 2 })
+	eventually(t, "the fork waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 2 })
 	// The parent and the paused one are as they were.
 	s.reach("parent", sandbox.Running)
 	s.reach("asleep", sandbox.Paused)
@@ -86,8 +86,8 @@ func TestResumesAndForksWait(t *testing.T) {
 	}
 	s.setQuota(quota.Limits{quota.LimitSandboxes: 5})
 	g.Wait()
-	if used := s.used(); used.Sandboxes != 5 || s.Waiting(s.caller.Workspace) != 0 {
-		t.Errorf("used %+v, and %d wait", used, s.Waiting(s.caller.Workspace))
+	if used := s.used(); used.Sandboxes != 5 || s.Quotas().Waiting(s.caller.Workspace) != 0 {
+		t.Errorf("used %+v, and %d wait", used, s.Quotas().Waiting(s.caller.Workspace))
 	}
 }
 
@@ -104,7 +104,7 @@ func TestWaitingResumeOfWhatEnds(t *testing.T) {
 		_, err := s.Resume(t.Context(), s.caller, "asleep", lifecycle.ResumeRequest{WaitForQuota: 10 * time.Minute})
 		got <- err
 	}()
-	eventually(t, "the resume waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "the resume waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	s.destroy("asleep")
 	if err := <-got; sandbox.CodeOf(err) != sandbox.Ended {
 		t.Errorf("a resume of what ended: %v, want code ended", err)
@@ -144,7 +144,7 @@ func TestFullServerTakesTurns(t *testing.T) {
 	in := make(chan let)
 	join := func(c sandbox.Caller) {
 		t.Helper()
-		n := s.Waiting(c.Workspace)
+		n := s.Quotas().Waiting(c.Workspace)
 		go func() {
 			sb, _, err := s.Create(t.Context(), c, lifecycle.CreateRequest{Resources: sandbox.Resources{MemoryBytes: 64 << 20}, WaitForQuota: 10 * time.Minute})
 			if err != nil && t.Context().Err() == nil {
@@ -153,7 +153,7 @@ func TestFullServerTakesTurns(t *testing.T) {
 			in <- let{c, sb}
 		}()
 		eventually(t, "it waits for room on the server", func() bool {
-			return s.Waiting(c.Workspace) == n+1 && slices.Contains(s.WaitingForServer(), c.Workspace)
+			return s.Quotas().Waiting(c.Workspace) == n+1 && slices.Contains(s.Quotas().WaitingForServer(), c.Workspace)
 		})
 	}
 	a, b, c := e.workspace("a"), e.workspace("b"), e.workspace("c")
@@ -176,14 +176,14 @@ func TestFullServerTakesTurns(t *testing.T) {
 		order = append(order, owner.Workspace)
 		// The next request of that workspace also found the server full.
 		eventually(t, "its next one waits", func() bool {
-			return s.Waiting(owner.Workspace) == 0 || slices.Contains(s.WaitingForServer(), owner.Workspace)
+			return s.Quotas().Waiting(owner.Workspace) == 0 || slices.Contains(s.Quotas().WaitingForServer(), owner.Workspace)
 		})
 	}
 	want := []sandbox.WorkspaceID{a.Workspace, b.Workspace, c.Workspace, a.Workspace, b.Workspace, a.Workspace}
 	if !slices.Equal(order, want) {
 		t.Errorf("they came in in the order %s, want %s", fmt.Sprint(order), fmt.Sprint(want))
 	}
-	if left := s.WaitingForServer(); len(left) != 0 {
+	if left := s.Quotas().WaitingForServer(); len(left) != 0 {
 		t.Errorf("%v still wait", left)
 	}
 }

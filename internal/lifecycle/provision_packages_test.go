@@ -144,7 +144,7 @@ func TestDependenciesWaitWithTheirBase(t *testing.T) {
 	e, _ := withTools(t, map[string]string{"apt-get": works, "find": works})
 	e.cfg.MaxBuilds = 1
 	s := e.start()
-	release, err := s.DependencyPlace(t.Context(), s.caller.Workspace)
+	release, err := s.Prepare().AcquireInstall(t.Context(), s.caller.Workspace)
 	if err != nil {
 		t.Fatal(err)
 	}

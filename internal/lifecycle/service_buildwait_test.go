@@ -45,7 +45,7 @@ func TestBuildsWaitForQuota(t *testing.T) {
 		}
 		built <- release
 	})
-	eventually(t, "the build waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "the build waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	if what := <-said; what != "the quota of the workspace or the server's capacity is used up" {
 		t.Errorf("it says %q", what)
 	}
@@ -57,10 +57,10 @@ func TestBuildsWaitForQuota(t *testing.T) {
 		_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{Name: "c", Resources: halves, WaitForQuota: time.Minute})
 		made <- err
 	})
-	eventually(t, "a create waits behind it", func() bool { return s.Waiting(s.caller.Workspace) == 2 })
+	eventually(t, "a create waits behind it", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 2 })
 	s.destroy("a")
 	release := <-built // before the create, which came later
-	if n := s.Waiting(s.caller.Workspace); n != 1 {
+	if n := s.Quotas().Waiting(s.caller.Workspace); n != 1 {
 		t.Errorf("%d wait, want the create", n)
 	}
 	_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 64 << 20}, 0, nil)
@@ -72,7 +72,7 @@ func TestBuildsWaitForQuota(t *testing.T) {
 		t.Errorf("the create: %v", err)
 	}
 	g.Wait()
-	if n, used := s.Waiting(s.caller.Workspace), s.used(); n != 0 || used.MemoryBytes != 2<<30 {
+	if n, used := s.Quotas().Waiting(s.caller.Workspace), s.used(); n != 0 || used.MemoryBytes != 2<<30 {
 		t.Errorf("%d wait and %+v is used afterwards, want none, and two sandboxes", n, used)
 	}
 }
@@ -90,12 +90,12 @@ func TestBuildWhoseCallerLeavesTheLine(t *testing.T) {
 		_, _, err := s.builds.AcquireSlot(ctx, s.caller, halves, time.Minute, func(string) {})
 		failed <- err
 	}()
-	eventually(t, "the build waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "the build waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("a build whose caller leaves: %v, want its context's error", err)
 	}
-	if n, used := s.Waiting(s.caller.Workspace), s.used(); n != 0 || used.MemoryBytes != 2<<30 {
+	if n, used := s.Quotas().Waiting(s.caller.Workspace), s.used(); n != 0 || used.MemoryBytes != 2<<30 {
 		t.Errorf("%d wait and %+v is used, want none, and the sandbox", n, used)
 	}
 	s.destroy("a")
@@ -131,7 +131,7 @@ func TestWaitingBuildsEndWithTheServer(t *testing.T) {
 		_, _, err := s.builds.AcquireSlot(t.Context(), s.caller, halves, time.Minute, func(string) {})
 		failed <- err
 	}()
-	eventually(t, "the build waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "the build waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	s.Quotas().StopWaiting()
 	if err := <-failed; sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("a build that waits when the server stops: %v, want unavailable", err)
@@ -162,7 +162,7 @@ func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 		_, err := finish(ctx, time.Minute)
 		failed <- err
 	}()
-	eventually(t, "the finish waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "the finish waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("a finish whose caller leaves: %v, want its context's error", err)
@@ -172,7 +172,7 @@ func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 		_, err := finish(t.Context(), time.Minute)
 		done <- err
 	}()
-	eventually(t, "the finish waits again", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "the finish waits again", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	if got := calls(); got[0] != "" {
 		t.Errorf("calls %q while it waits, want none", got)
 	}
@@ -181,7 +181,7 @@ func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 		t.Errorf("a finish that waits: %v", err)
 	}
 	eventually(t, "nothing is reserved", func() bool { u := s.used(); return u.MemoryBytes == 0 && u.Disk.Builds == 0 })
-	if n := s.Waiting(s.caller.Workspace); n != 0 {
+	if n := s.Quotas().Waiting(s.caller.Workspace); n != 0 {
 		t.Errorf("%d wait afterwards", n)
 	}
 }

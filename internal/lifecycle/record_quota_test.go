@@ -324,7 +324,7 @@ func TestWaitingForQuota(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		eventually(t, "it waits", func() bool { return s.Waiting(s.caller.Workspace) == i+1 })
+		eventually(t, "it waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == i+1 })
 	}
 	// Nobody who does not wait passes them, but who has one is answered.
 	if _, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded || !strings.Contains(err.Error(), "come first") {
@@ -338,7 +338,7 @@ func TestWaitingForQuota(t *testing.T) {
 	if !slices.Equal(order, []int{0, 1, 2, 3}) {
 		t.Errorf("they came in in the order %v", order)
 	}
-	if n := s.Waiting(s.caller.Workspace); n != 0 {
+	if n := s.Quotas().Waiting(s.caller.Workspace); n != 0 {
 		t.Errorf("%d still wait", n)
 	}
 }
@@ -357,7 +357,7 @@ func TestWaitingForQuotaEnds(t *testing.T) {
 		_, _, err := s.Create(ctx, s.caller, lifecycle.CreateRequest{Name: "left", WaitForQuota: time.Minute})
 		left <- err
 	}()
-	eventually(t, "it waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "it waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("who went away got %v", err)
@@ -369,7 +369,7 @@ func TestWaitingForQuotaEnds(t *testing.T) {
 		_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{WaitForQuota: time.Minute})
 		left <- err
 	}()
-	eventually(t, "it waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "it waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	s.Quotas().StopWaiting() // the server still answers
 	var e *sandbox.Error
 	if err := <-left; !errors.As(err, &e) || e.Code != sandbox.Unavailable || e.RetryAfter <= 0 {

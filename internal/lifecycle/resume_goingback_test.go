@@ -29,7 +29,7 @@ func TestGoingBackKeepsThePlace(t *testing.T) {
 		_, _, err := s.Create(ctx, s.caller, lifecycle.CreateRequest{WaitForQuota: time.Minute})
 		left <- err
 	}()
-	eventually(t, "it waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "it waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	if sb, err := s.Checkpoints().Restore(t.Context(), s.caller, "a", "c"); err != nil || sb.State != sandbox.Running || !sb.PausedAt.IsZero() {
 		t.Errorf("RestoreCheckpoint = %s since %s, %v", sb.State, sb.PausedAt, err)
 	}

@@ -23,7 +23,7 @@ func TestTTLBeginsWhenOneIsLetIn(t *testing.T) {
 		}
 		got <- sb
 	}()
-	eventually(t, "it waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
+	eventually(t, "it waits", func() bool { return s.Quotas().Waiting(s.caller.Workspace) == 1 })
 	before := time.Now()
 	s.destroy("first")
 	if sb := <-got; sb.CreatedAt.Before(before) {

@@ -33,7 +33,7 @@ func TestBuildsCount(t *testing.T) {
 		_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil)
 		wantRefused(t, "a build beside a build", err, quota.LimitMemory)
 	}
-	other, err := s.DependencyPlace(t.Context(), s.caller.Workspace)
+	other, err := s.Prepare().AcquireInstall(t.Context(), s.caller.Workspace)
 	if err != nil {
 		t.Fatal(err)
 	}
