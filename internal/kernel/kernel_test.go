@@ -396,7 +396,7 @@ var inNative = map[string]bool{
 // aborted reports whether Node.js has aborted by itself, as docs/run-code.md says it may.
 func (s *summary) aborted() bool {
 	return s.Status == kernelapi.TimedOut && !s.Restarted && strings.HasPrefix(s.Error, "InterpreterEnded: the interpreter ended: signal: aborted") &&
-		strings.HasPrefix(s.Stderr, "FATAL ERROR: v8::")
+		(strings.Contains(s.Stderr, "FATAL ERROR: ") || strings.Contains(s.Stderr, "Assertion failed: "))
 }
 
 // TestInterruptJavaScript interrupts code after a few milliseconds, many times: wherever that is, the
