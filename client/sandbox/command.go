@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/modbox/modbox/client"
@@ -73,7 +74,8 @@ func (r *Result) Err() error {
 // CommandError is a command that failed.
 type CommandError struct{ Result Result }
 
-// Error returns the exit code, and the end of the command's standard error.
+// Error returns the exit code, and the ends of the command's standard error and output: some programs,
+// such as pip and pytest, explain a failure on the latter.
 func (e *CommandError) Error() string {
 	text := fmt.Sprintf("the command ended with exit code %d", e.Result.ExitCode)
 	if e.Result.TimedOut {
@@ -83,14 +85,25 @@ func (e *CommandError) Error() string {
 		text = "the command exceeded its limit of " + e.Result.LimitExceeded
 	}
 	const most = 512
-	tail := bytes.TrimSpace([]byte(e.Result.Stderr))
-	if len(tail) > most {
-		tail = append([]byte("..."), tail[len(tail)-most:]...)
-	}
-	if len(tail) > 0 {
-		text += ": " + string(bytes.ToValidUTF8(tail, nil))
+	stderr := tail(e.Result.Stderr, most)
+	stdout := tail(e.Result.Stdout, most-len(stderr))
+	switch {
+	case stderr != "" && stdout != "":
+		return text + ": " + stderr + "\nstdout: " + stdout
+	case stderr != "" || stdout != "":
+		return text + ": " + stderr + stdout
 	}
 	return text
+}
+
+// tail returns the end of s without white space around it: at most some bytes, and "..." if there is
+// more.
+func tail(s string, most int) string {
+	s = strings.TrimSpace(s)
+	if most <= 0 || len(s) <= most {
+		return s[:min(len(s), max(most, 0))]
+	}
+	return "..." + strings.ToValidUTF8(s[len(s)-most:], "")
 }
 
 func (c *Cmd) command() client.Command {

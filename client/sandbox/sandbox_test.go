@@ -190,8 +190,20 @@ func TestRun(t *testing.T) {
 		t.Fatalf("Run = %+v, %v; want its result, and no error", res, err)
 	}
 	var failed *sandbox.CommandError
-	if err := res.Err(); !errors.As(err, &failed) || failed.Result.ExitCode != 3 || !strings.HasSuffix(err.Error(), "exit code 3: no") {
-		t.Errorf("Err() = %v, want a CommandError with exit code and stderr", err)
+	if err := res.Err(); !errors.As(err, &failed) || failed.Result.ExitCode != 3 || !strings.HasSuffix(err.Error(), "exit code 3: no\nstdout: 3") {
+		t.Errorf("Err() = %v, want a CommandError with exit code and output", err)
+	}
+	long := strings.Repeat("x", 600)
+	for want, r := range map[string]sandbox.Result{
+		"the command ended with exit code 1":                                  {ExitCode: 1, Stdout: " \n"},
+		"the command ended with exit code 1: out":                             {ExitCode: 1, Stdout: "out\n"},
+		"the command ended with exit code 1: err":                             {ExitCode: 1, Stderr: "err\n"},
+		"the command ended with exit code 1: ..." + long[:512]:                {ExitCode: 1, Stderr: long, Stdout: "out"},
+		"the command ended with exit code 1: err\nstdout: ..." + long[:512-3]: {ExitCode: 1, Stderr: "err", Stdout: long},
+	} {
+		if got := r.Err().Error(); got != want {
+			t.Errorf("message %q, want %q", got, want)
+		}
 	}
 	if _, err := sbx.Command("ls", "-la").Run(t.Context()); err != nil {
 		t.Fatal(err)

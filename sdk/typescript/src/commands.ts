@@ -280,8 +280,17 @@ function checked(command: string, result: CommandResult, check: boolean | undefi
   if (!check || (result.exitCode === 0 && !result.timedOut && !result.limitExceeded)) return result;
   const limit = result.limitExceeded && `exceeded its limit of ${result.limitExceeded}`;
   const why = limit ?? (result.timedOut ? "was killed at its timeout" : `ended with exit code ${result.exitCode}`);
-  const said = result.stderr.trim().slice(-500);
+  const said = lastWords(result);
   throw new CommandError(`command ${JSON.stringify(command)} ${why}${said && `: ${said}`}`, result);
+}
+
+/** The ends of both outputs, standard error first, together some 500 characters: pip and pytest, for example, explain a failure on standard output. */
+function lastWords({ stdout, stderr }: { stdout: string; stderr: string }): string {
+  const most = 500;
+  const errors = stderr.trim().slice(-most);
+  const left = most - errors.length;
+  const output = left > 0 ? stdout.trim().slice(-left) : "";
+  return errors && output ? `${errors}\nstdout: ${output}` : errors || output;
 }
 
 function lost(info: Execution): CommandError {

@@ -99,8 +99,18 @@ def checked(command: Union[str, Sequence[str]], result: ExecResult[str], check: 
     end = "ran out of time" if result.timed_out else f"exited with {result.exit_code}"
     if result.limit_exceeded is not None:
         end = f"exceeded its limit of {result.limit_exceeded}"
-    last = (result.stderr.strip() or result.stdout.strip())[-500:]
+    last = last_words(result.stdout, result.stderr)
     raise CommandError(f"command {shown[:200]!r} {end}{f': {last}' if last else ''}", result)
+
+
+def last_words(stdout: str, stderr: str) -> str:
+    """The ends of both outputs, standard error first, together some 500 characters: pip and pytest, for
+    example, explain a failure on standard output."""
+    most = 500
+    errors = stderr.strip()[-most:]
+    left = most - len(errors)
+    output = stdout.strip()[-left:] if left > 0 else ""
+    return f"{errors}\nstdout: {output}" if errors and output else errors or output
 
 
 def tell(callback: Optional[Callback[T]], value: T) -> None:

@@ -361,6 +361,30 @@ class RunTest(unittest.TestCase):
         self.assertEqual(errors[0], ("command 'make' exited with 2: first\nno such target", 2))
         self.assertEqual(errors[1][0].splitlines()[0], "command 'slow' ran out of time: first")
 
+    def test_the_error_has_the_ends_of_both_outputs(self):
+        long = "x" * 600
+        cases = {
+            "out": ("why\n", "", ": why"),
+            "none": (" ", "", ""),
+            "long": ("why", long, f": {long[:500]}"),
+            "both": (long, "no", f": no\nstdout: {long[:498]}"),
+        }
+
+        def answer(seen, handler, n):
+            stdout, stderr, _ = cases[seen.json()["shell"]]
+            stream(handler, exec_lines(("stdout", stdout.encode()), ("stderr", stderr.encode()), exit_code=1))
+
+        async def use(sbx):
+            said = {}
+            for command in cases:
+                with self.assertRaises(modbox.CommandError) as caught:
+                    await done(sbx.run(command, check=True))
+                said[command] = str(caught.exception)
+            return said
+
+        said = with_box(Server(self, answer).url, use)
+        self.assertEqual(said, {command: f"command {command!r} exited with 1{end}" for command, (_, _, end) in cases.items()})
+
     def test_the_result_has_the_first_bytes(self):
         server = Server(self, lambda seen, handler, n: stream(handler, exec_lines(("stdout", b"abc"), ("stdout", b"def"), ("stderr", b"gh"))))
 

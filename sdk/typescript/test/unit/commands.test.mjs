@@ -36,13 +36,30 @@ test("run gives a string to a shell and a list to the program", async (t) => {
   assert.deepEqual(requests[2].json(), { command: ["ls", "-l"] });
 });
 
+test("the error of a command has the ends of both outputs", async (t) => {
+  const long = "x".repeat(600);
+  const ends = [
+    [{ stdout: "why\n", stderr: "" }, ": why"],
+    [{ stdout: " ", stderr: "" }, ""],
+    [{ stdout: "why", stderr: long }, `: ${long.slice(0, 500)}`],
+    [{ stdout: long, stderr: "no" }, `: no\nstdout: ${long.slice(0, 498)}`],
+  ];
+  const { sbx } = await withSandbox(t, (_, res, n) => json(res, result({ ...ends[n][0], exit_code: 1 })));
+  for (const [, said] of ends) {
+    await assert.rejects(sbx.run("false", { check: true }), (err) => {
+      assert.equal(err.message, `command "false" ended with exit code 1${said}`);
+      return true;
+    });
+  }
+});
+
 test("a command that fails is an error with check only", async (t) => {
   const ends = [{ exit_code: 3, stderr: "no\n" }, { exit_code: 3, stderr: "no\n" }, { exit_code: 0, timed_out: true }];
   const { sbx } = await withSandbox(t, (_, res, n) => json(res, result(ends[n])));
   assert.equal((await sbx.run("false")).exitCode, 3);
   await assert.rejects(sbx.run("false", { check: true }), (err) => {
     assert(err instanceof CommandError && err instanceof ModboxError);
-    assert.deepEqual([err.code, err.result.exitCode, err.message], ["command_failed", 3, 'command "false" ended with exit code 3: no']);
+    assert.deepEqual([err.code, err.result.exitCode, err.message], ["command_failed", 3, 'command "false" ended with exit code 3: no\nstdout: out']);
     return true;
   });
   await assert.rejects(sbx.run("false", { check: true }), /was killed at its timeout/);
