@@ -399,8 +399,14 @@ func (s *summary) aborted() bool {
 		(strings.Contains(s.Stderr, "FATAL ERROR: ") || strings.Contains(s.Stderr, "Assertion failed: "))
 }
 
+// escaped reports whether Node.js has lost the termination and the interpreter was killed after its grace.
+func (s *summary) escaped() bool {
+	return s.Status == kernelapi.TimedOut && !s.Restarted && s.Error == "InterpreterEnded: the interpreter ended: signal: killed"
+}
+
 // TestInterruptJavaScript interrupts code after a few milliseconds, many times: wherever that is, the
-// interpreter keeps its state, unless Node.js aborts in a function of its own; then it is started again.
+// interpreter keeps its state, unless Node.js aborts in a function of its own, or loses the termination, which
+// happens less than once in hundreds of interrupts; then the interpreter is started again.
 func TestInterruptJavaScript(t *testing.T) {
 	s := start(t)
 	const first = "let v = 7; const sleep = (ms) => new Promise((f) => setTimeout(f, ms)); undefined"
@@ -419,10 +425,14 @@ func TestInterruptJavaScript(t *testing.T) {
 		"Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
 		"setTimeout(() => { while (true); }, 1); await new Promise(() => {})",
 	}
+	escaped := 0
 	for i := range 10 * len(codes) {
 		code := codes[i%len(codes)]
 		got := s.begin(kernelapi.Run{Language: "javascript", Code: code, Timeout: time.Duration(1+i%23) * time.Millisecond}).rest()
-		if inNative[code] && got.aborted() {
+		if got.escaped() {
+			escaped++
+		}
+		if inNative[code] && got.aborted() || got.escaped() && escaped == 1 {
 			t.Logf("%d: %q: %s\n%s", i, code, got.Error, got.Stderr)
 			s.run("javascript", "typeof v", summary{Restarted: true, Results: []string{"main 'undefined'"}})
 			s.run("javascript", first, summary{})
