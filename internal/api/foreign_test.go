@@ -35,9 +35,12 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 		}
 		o[kind] = match[1]
 	}
-	create("sandbox", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180, "network": map[string]any{"ports": []int{8080}}})
+	env := newDesktop(m.T, name)
+	o["window"] = env["WINDOW"]
+	create("sandbox", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180, "env": env, "network": map[string]any{"ports": []int{8080}}})
 	box := "/v1/sandboxes/" + o["sandbox"]
 	create("execution", box+"/executions", map[string]any{"shell": "true"})
+	create("recording", box+"/desktop/recordings", map[string]any{})
 	create("job", box+"/executions", map[string]any{"shell": "true", "kind": "job"})
 	create("checkpoint", box+"/checkpoints", map[string]any{"name": name})
 	create("snapshot", box+"/snapshots", map[string]any{"name": name})
@@ -72,7 +75,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 // kinds are the kinds of parameters, by the preceding part of the pattern; "" is the default.
 var kinds = map[string]map[string]string{
 	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "context": {"": "context"}, "snapshot": {"": "snapshot"},
-	"execution": {"": "execution"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"}, "ssh_key": {"": "ssh-key"},
+	"execution": {"": "execution"}, "recording": {"": "recording"}, "window": {"": "window"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"}, "ssh_key": {"": "ssh-key"},
 	"invitation": {"": "invitation"}, "user": {"members": "member"}, "workspace": {"": "workspace"}, "org": {"": "workspace"},
 	"id": {"": "sandbox"}, "template": {"": "snapshot"}, "alias": {"": "snapshot"},
 }
@@ -95,6 +98,9 @@ var bodies = map[string]string{
 	"POST /v1/sandboxes/{sandbox}/code/stream":      `{"code":"1"}`,
 	"POST /v1/sandboxes/{sandbox}/code/scan":        `{"code":"1"}`,
 	"POST /v1/sandboxes/{sandbox}/executions":       `{"shell":"true"}`,
+	"PATCH /v1/sandboxes/{sandbox}/desktop":         `{"width":800,"height":600}`,
+	"POST /v1/sandboxes/{sandbox}/desktop/actions":  `{"actions":[{"type":"key","keys":"a"}]}`,
+	"POST /v1/sandboxes/{sandbox}/desktop/open":     `{"command":["true"]}`,
 	"PATCH /v1/sandboxes/{sandbox}/env":             `{"A":"b"}`,
 	"POST /v1/sandboxes/{sandbox}/files/batch":      `{"files":[{"path":"a","content":"YQ=="}]}`,
 	"POST /v1/sandboxes/{sandbox}/files/mkdir":      `{"path":"d"}`,

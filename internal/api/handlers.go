@@ -4,6 +4,7 @@ import (
 	"github.com/modbox/modbox/internal/api/accounts"
 	"github.com/modbox/modbox/internal/api/audits"
 	"github.com/modbox/modbox/internal/api/codescan"
+	"github.com/modbox/modbox/internal/api/computer"
 	"github.com/modbox/modbox/internal/api/events"
 	"github.com/modbox/modbox/internal/api/executions"
 	"github.com/modbox/modbox/internal/api/files"
@@ -15,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/api/tunnel"
 	"github.com/modbox/modbox/internal/code"
+	"github.com/modbox/modbox/internal/desktop"
 	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
@@ -52,6 +54,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&executions.Streams{Service: s.executions},
 		&runcode.Routes{Code: code.New(s.guest), Timeout: timeouts.Of, Ping: cfg.Ping},
 		&codescan.Routes{Guest: s.guest},
+		&computer.Routes{Guest: s.guest, Sandboxes: d.Service, Recorder: desktop.NewRecorder(s.executions)},
 		&files.Files{Guest: s.guest, Ping: cfg.Ping},
 		&files.Archives{Guest: s.guest},
 		&snapshots.Snapshots{Service: s.snapshots},

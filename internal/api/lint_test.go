@@ -86,8 +86,8 @@ func (s schema) collect(schemas map[string]schema, found map[string]bool) {
 // The names in paths, one per noun, and what property names look like.
 var (
 	pathNames = []string{
-		"build", "checkpoint", "context", "execution", "image", "invitation", "key", "port", "registry", "sandbox", "sandbox_image", "session",
-		"snapshot", "ssh_key", "stream", "token", "user", "workspace",
+		"build", "checkpoint", "context", "execution", "image", "invitation", "key", "port", "recording", "registry", "sandbox", "sandbox_image", "session",
+		"snapshot", "ssh_key", "stream", "token", "user", "window", "workspace",
 	}
 	// otherNames are names that properties do not have, with the names to use.
 	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages, npm_packages or pip_packages", "memory_lost": "memory_lost_reason"}
@@ -108,6 +108,19 @@ var (
 	otherNumbers = map[string]string{
 		"SessionTokens.expires_in":         "it has its name from OAuth 2.0, RFC 6749",
 		"SessionTokens.refresh_expires_in": "it is named like expires_in, which is beside it",
+		"Desktop.width":                    pixels,
+		"Desktop.height":                   pixels,
+		"DesktopAction.amount":             "it counts steps of the wheel, as the field's APIs for computer use call it",
+		"DesktopAction.clicks":             "it counts clicks",
+		"DesktopWindow.x":                  pixels,
+		"DesktopWindow.y":                  pixels,
+		"DesktopWindow.width":              pixels,
+		"DesktopWindow.height":             pixels,
+		"Point.x":                          pixels,
+		"Point.y":                          pixels,
+		"ResizeDesktop.width":              pixels,
+		"ResizeDesktop.height":             pixels,
+		"StartRecording.fps":               "its unit is its name: frames per second",
 		"ImageBuildMessage.done":           progressCounts,
 		"ImageBuildMessage.total":          progressCounts,
 		"ImageProgress.done":               progressCounts,
@@ -117,7 +130,10 @@ var (
 	}
 )
 
-const progressCounts = "it counts bytes, packages or files, depending on the phase"
+const (
+	progressCounts = "it counts bytes, packages or files, depending on the phase"
+	pixels         = "screens and pictures are measured in pixels everywhere"
+)
 
 // lint returns which rules of docs/api.md a document breaks.
 func lint(text []byte) (broken []string, err error) {
@@ -181,7 +197,7 @@ func lint(text []byte) (broken []string, err error) {
 }
 
 // deleteNames are the operations of DELETE whose names are the terms of the field.
-var deleteNames = []string{"revoke-token", "unpublish-port"}
+var deleteNames = []string{"close-window", "revoke-token", "unpublish-port"}
 
 // checkDelete checks that DELETE, and nothing else, is called delete-…, and answers 204.
 // A deleted sandbox keeps its record, which is the answer.

@@ -16,7 +16,7 @@ import (
 // TestListsCheckTheirPage asks every list of the API for pages that do not exist.
 func TestListsCheckTheirPage(t *testing.T) {
 	s := apitest.New(t)
-	running(t, s, "s")
+	withDesktop(t, s, "s")
 	s.Want(201, "POST", "/v1/sandboxes/s/snapshots", map[string]any{"name": "n"})
 	s.Want(200, "PUT", "/v1/sandboxes/s/files?path=/d/f&parents=true", strings.NewReader(""))
 	var me wire.Whoami

@@ -1,16 +1,18 @@
 // The desktop of modbox/sandbox, used at the sandbox's URL as people and agents use it: noVNC and the
-// web terminal in a browser of this machine, CDP by Playwright, MCP by the official client, screen
-// and windows by commands; also after a pause, in a fork, and after everything was killed.
+// web terminal in a browser of this machine, CDP by Playwright, MCP by the official client, screen,
+// mouse and keyboard through the SDK; also after a pause, in a fork, and after everything was killed.
 // Pictures are kept below tmp/desktop for people to look at.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import { Sandbox } from "modbox-sdk";
+import { ModboxError, Sandbox } from "modbox-sdk";
 import { chromium } from "playwright-core";
 import { PNG } from "pngjs";
 
@@ -67,22 +69,9 @@ async function mcp(sbx, server, use) {
 	}
 }
 
-/** screenshot returns a picture of the screen. */
-async function screenshot(sbx) {
-	const r = await sbx.run("scrot --silent --overwrite /tmp/screen.png && base64 -w0 /tmp/screen.png");
-	assert.equal(r.exitCode, 0, r.stderr);
-	return Buffer.from(r.stdout, "base64");
-}
-
-/** windows lists the ids and titles of the windows. */
-async function windows(sbx) {
-	const { stdout } = await sbx.run("wmctrl -l");
-	return stdout.trim().split("\n").map((line) => line.match(/^(\S+) +\S+ +\S+ (.*)$/)).filter(Boolean).map(([, id, title]) => ({ id, title }));
-}
-
 /** windowTitled returns the window with a title. */
 const windowTitled = (sbx, title) => until(async () => {
-	const list = await windows(sbx);
+	const list = await sbx.desktop.windows();
 	const found = list.find((w) => w.title.includes(title));
 	assert.ok(found, `no window has the title ${title}: ${list.map((w) => w.title)}`);
 	return found;
@@ -108,12 +97,13 @@ after(async () => {
 test("the sandbox is ready when the desktop is", async () => {
 	assert.equal((await fetch(`${sbx.info.url}/`)).status, 200);
 	assert.equal((await sbx.run("pgrep -u user -x Xvnc && pgrep -u user icewm && pgrep -u user -f remote-debugging-port=9222 | head -n 1")).exitCode, 0);
-	assert.equal((await sbx.run("xdotool getdisplaygeometry")).stdout, "1920 1080\n");
-	await keep("start", await screenshot(sbx));
+	const screen = await sbx.desktop.screen();
+	assert.deepEqual([screen.width, screen.height], [1920, 1080]);
+	await keep("start", await sbx.desktop.screenshot());
 });
 
 test("a person sees the desktop in noVNC, and a click there reaches it", async (t) => {
-	await sbx.commands.start(["xterm", "-T", "Window of the test", "-geometry", "80x24+200+200", "-e", "sleep", "100000"]);
+	await sbx.desktop.launch(["xterm", "-T", "Window of the test", "-geometry", "80x24+200+200", "-e", "sleep", "100000"]);
 	await windowTitled(sbx, "Window of the test");
 	const viewer = await browser.newPage({ viewport: { width: 1280, height: 720 } });
 	t.after(() => viewer.close());
@@ -124,9 +114,8 @@ test("a person sees the desktop in noVNC, and a click there reaches it", async (
 	await until(async () => {
 		await viewer.mouse.move(700, 30); // 1.5 screen pixels are one of the viewer's
 		await viewer.mouse.move(600, 300);
-		const { stdout } = await sbx.run("xdotool getmouselocation");
-		const [, x, y] = stdout.match(/^x:(\d+) y:(\d+) /);
-		assert.ok(Math.abs(x - 900) < 3 && Math.abs(y - 450) < 3, stdout);
+		const { cursor } = await sbx.desktop.screen();
+		assert.ok(Math.abs(cursor.x - 900) < 3 && Math.abs(cursor.y - 450) < 3, JSON.stringify(cursor));
 	});
 });
 
@@ -159,6 +148,69 @@ test("Playwright drives the browser, and the screen shows it", async () => {
 		await cdp.close();
 	}
 	await windowTitled(sbx, "Page of the test");
+});
+
+test("an agent uses mouse and keyboard", async () => {
+	const { desktop } = sbx;
+	const w = await windowTitled(sbx, "Page of the test");
+	await desktop.focus(w.id);
+	await until(async () => assert.ok((await desktop.windows()).find((x) => x.id === w.id).active));
+	await desktop.press("ctrl+l");
+	await desktop.type("http://127.0.0.1:3000/page.html?again");
+	await desktop.press("Return");
+	const cdp = await chromium.connectOverCDP(`${sbx.info.url}/cdp`, { timeout: patience });
+	try {
+		const p = await until(() => {
+			const found = cdp.contexts()[0].pages().find((q) => q.url().endsWith("?again"));
+			assert.ok(found);
+			return found;
+		});
+		// Where an element is on the screen.
+		const place = (selector) => p.evaluate((s) => {
+			const r = document.querySelector(s).getBoundingClientRect();
+			return [window.screenX + r.x + r.width / 2, window.screenY + window.outerHeight - window.innerHeight + r.y + r.height / 2].map(Math.round);
+		}, selector);
+		await desktop.click(...(await place("#in")));
+		await desktop.type("Grüße, 10 € – Ωλ!");
+		await until(async () => assert.equal(await p.locator("#in").inputValue(), "Grüße, 10 € – Ωλ!"));
+		await desktop.click(...(await place("button")));
+		await until(async () => assert.equal(await p.locator("#out").innerText(), "pressed Grüße, 10 € – Ωλ!"));
+		await keep("typed", await desktop.screenshot({ pointer: true }));
+		await desktop.doubleClick(...(await place("#out")));
+		await until(async () => assert.notEqual(await p.evaluate(() => getSelection().toString().trim()), ""));
+		await p.evaluate(() => { document.body.style.height = "5000px"; });
+		await desktop.scroll(...(await place("#out")), { direction: "down", amount: 5 });
+		await until(async () => assert.ok(await p.evaluate(() => scrollY > 0)));
+		const sum = await p.evaluate(() => { window.moves = 0; onmousemove = (e) => { if (e.buttons === 1) window.moves++; }; return window.moves; });
+		assert.equal(sum, 0);
+		await desktop.drag({ x: 600, y: 500 }, { x: 900, y: 700 });
+		await until(async () => assert.ok(await p.evaluate(() => window.moves > 1)));
+	} finally {
+		await cdp.close();
+	}
+});
+
+test("screenshots of a part, and errors", async () => {
+	const { desktop } = sbx;
+	const { width, height } = PNG.sync.read(Buffer.from(await desktop.screenshot({ x: 100, y: 50, width: 320, height: 200 })));
+	assert.deepEqual([width, height], [320, 200]);
+	for (const [call, code, field] of [
+		[() => desktop.screenshot({ x: 1900, y: 0, width: 100, height: 100 }), "invalid", "width"],
+		[() => desktop.press("nosuchkey"), "invalid", "keys"],
+		[() => desktop.click(5, 5, { clicks: 9 }), "invalid", "clicks"],
+		[() => desktop.act([{ type: "move", at: { x: 1, y: 1 } }, { type: "drag", at: { x: 1, y: 1 } }]), "invalid", "to"],
+		[() => desktop.focus("0x1"), "not_found"],
+		[() => desktop.open("page.html"), "invalid", "target"],
+		[() => desktop.launch(["no-such-program"]), "program_not_found"],
+		[() => desktop.resize(10, 10), "invalid", "width"],
+	]) {
+		await assert.rejects(call, (err) => {
+			assert.ok(err instanceof ModboxError, err);
+			assert.equal(err.code, code, err.message);
+			if (field) assert.ok(JSON.stringify([err.message, err.fields]).includes(field), err.message);
+			return true;
+		});
+	}
 });
 
 test("MCP clients call the shell and the browser", async () => {
@@ -208,17 +260,40 @@ test("pages in the browser do not command the sandbox", async () => {
 	}
 });
 
+test("the screen changes its size, and is recorded", async () => {
+	const { desktop } = sbx;
+	const recording = await desktop.record({ path: "/workspace/film.mp4", fps: 5, maxSeconds: 120 });
+	assert.equal(recording.state, "recording");
+	for (let i = 0; i < 8; i++) await desktop.move(100 + 100 * i, 300);
+	await until(async () => assert.ok((await sbx.files.stat("/workspace/film.mp4")).sizeBytes > 0));
+	const done = await desktop.stopRecording(recording.id);
+	assert.deepEqual([done.state, done.error], ["done", undefined]);
+	const probe = await sbx.run("ffprobe -v error -count_packets -show_entries stream=codec_name,width,height,nb_read_packets -of csv=p=0 /workspace/film.mp4");
+	assert.match(probe.stdout, /^h264,1920,1080,[1-9]/, probe.stderr);
+	const short = await desktop.record({ maxSeconds: 1 });
+	await until(async () => assert.equal((await desktop.recording(short.id)).state, "done"));
+
+	const screen = await desktop.resize(1280, 800);
+	assert.deepEqual([screen.width, screen.height], [1280, 800]);
+	await until(async () => {
+		const png = await desktop.screenshot();
+		const { width, height } = PNG.sync.read(Buffer.from(png));
+		assert.deepEqual([width, height], [1280, 800]);
+		await keep("resized", png);
+	});
+});
+
 test("a pause, a resume and a fork keep the windows", async (t) => {
 	const w = await windowTitled(sbx, "Window of the test");
 	await sbx.pause();
-	await keep("resumed", await screenshot(sbx)); // wakes it
+	await keep("resumed", await sbx.desktop.screenshot()); // wakes it
 	assert.equal((await windowTitled(sbx, "Window of the test")).id, w.id);
 	const [fork] = await sbx.fork();
 	t.after(() => fork.delete());
 	assert.equal((await windowTitled(fork, "Window of the test")).id, w.id);
-	await keep("forked", await screenshot(fork));
-	await fork.run(`wmctrl -i -c ${w.id}`);
-	await until(async () => assert.ok((await windows(fork)).every((x) => x.id !== w.id)));
+	await keep("forked", await fork.desktop.screenshot());
+	await fork.desktop.close(w.id);
+	await until(async () => assert.ok((await fork.desktop.windows()).every((x) => x.id !== w.id)));
 	assert.equal((await windowTitled(sbx, "Window of the test")).id, w.id);
 	await mcp(fork, "shell", async (call) => assert.match((await call("exec", { command: "echo $DISPLAY" })).text, /:99/));
 });
@@ -228,18 +303,22 @@ test("everything that is killed comes back", async () => {
 	await until(async () => assert.equal((await fetch(`${sbx.info.url}/`)).status, 200));
 	const cdp = await until(() => chromium.connectOverCDP(`${sbx.info.url}/cdp`, { timeout: patience }));
 	await cdp.close();
-	await until(async () => keep("restarted", await screenshot(sbx)));
+	await until(async () => keep("restarted", await sbx.desktop.screenshot()));
 	assert.match(await (await fetch(`${sbx.info.url}/terminal/`)).text(), /xterm\.js/);
 });
 
-test("with a key, terminals and MCP need it", async () => {
+test("with a key, terminals and MCP need it; a sandbox without a desktop says so", async () => {
 	await Sandbox.with({ image: "modbox/sandbox", ttlSeconds: 600, waitSeconds: 900, env: { SANDBOX_API_KEY: "secret", SCREEN_SIZE: "1024x768" } }, async (keyed) => {
-		assert.equal((await keyed.run("xdotool getdisplaygeometry")).stdout, "1024 768\n");
+		const { width, height } = await keyed.desktop.screen();
+		assert.deepEqual([width, height], [1024, 768]);
 		for (const path of ["terminal/", "mcp/shell"]) {
 			assert.equal((await fetch(`${keyed.info.url}/${path}`)).status, 401, path);
 			assert.notEqual((await fetch(`${keyed.info.url}/${path}`, { headers: { authorization: "Bearer secret" } })).status, 401, path);
 		}
 		assert.equal((await fetch(`${keyed.info.url}/cdp/json/version`)).status, 200);
+	});
+	await Sandbox.with({ image: "modbox/base", ttlSeconds: 600 }, async (plain) => {
+		await assert.rejects(plain.desktop.screenshot(), (err) => err.code === "unsupported" && /modbox\/sandbox/.test(err.message));
 	});
 });
 
@@ -249,6 +328,16 @@ test("modbox/sandbox-lite has a terminal and the shell's MCP server, and neither
 		assert.match(await (await fetch(`${lite.info.url}/terminal/`)).text(), /xterm\.js/);
 		for (const path of ["vnc/", "cdp/json/version", "mcp/browser"]) assert.equal((await fetch(`${lite.info.url}/${path}`)).status, 404, path);
 		await mcp(lite, "shell", async (call) => assert.match((await call("exec", { command: "python3 -c 'print(6*7)'; node -p 6*7" })).text, /stdout:\n42\n42\n/));
+		await assert.rejects(lite.desktop.windows(), (err) => err.code === "unsupported");
 	});
 });
 
+test("the example of the documentation runs as written", async (t) => {
+	const text = await readFile(new URL("../../docs/desktop.md", import.meta.url), "utf8");
+	const dir = await mkdtemp(new URL("tmp-", import.meta.url).pathname); // beside node_modules
+	t.after(() => rm(dir, { recursive: true }));
+	await writeFile(`${dir}/example.mjs`, text.match(/```ts\n([^]*?)```/)[1]);
+	const { stdout } = await promisify(execFile)(process.execPath, ["example.mjs"], { cwd: dir, timeout: patience });
+	assert.equal(stdout, "true\n");
+	await keep("example", await readFile(`${dir}/hello.png`));
+});

@@ -50,6 +50,7 @@ export {
   type FieldError,
 } from "./errors.js";
 export type { Checkpoints } from "./checkpoints.js";
+export type { ClickOptions, Desktop, DesktopAction, DragOptions, MouseButton, ScreenshotOptions, ScrollOptions } from "./desktop.js";
 export type { ExecutionCommand, Executions, LogsOptions, StartExecutionOptions } from "./executions.js";
 export type { Session, TerminalSize, WebSocketConstructor, WebSocketLike } from "./session.js";
 export type { Ports } from "./ports.js";
@@ -86,6 +87,8 @@ export type {
   CreateSnapshotOptions,
   CreateTokenOptions,
   CreateUserOptions,
+  DesktopScreen,
+  DesktopWindow,
   DiskUse,
   ExecLimits,
   Execution,
@@ -104,6 +107,7 @@ export type {
   NewToken,
   NewUser,
   OutputStream,
+  Point,
   PortAccess,
   PortLink,
   PortLinkOptions,
@@ -115,6 +119,8 @@ export type {
   Quota,
   QuotaReport,
   QuotaUsed,
+  Recording,
+  RecordOptions,
   Registry,
   Requirements,
   Resources,

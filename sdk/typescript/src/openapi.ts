@@ -866,6 +866,204 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{sandbox}/desktop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the screen's size and the pointer's position
+         * @description `unsupported` if the sandbox has no desktop; the image modbox/sandbox has one.
+         */
+        get: operations["get-desktop"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change the screen's size
+         * @description Windows that fill the screen follow.
+         */
+        patch: operations["resize-desktop"];
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Use mouse and keyboard
+         * @description Actions are performed one after the other. A field that an action does not use is an error, and then nothing is done. Programs on the screen take a moment to react: take a screenshot afterwards.
+         */
+        post: operations["act-on-desktop"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/open": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Open a URL or a file, or start a program
+         * @description The program goes on after the request.
+         */
+        post: operations["open-on-desktop"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/recordings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record the screen to a file
+         * @description An MP4 in the sandbox. The recording is an execution: it goes on until it is stopped or has its maximum of time or bytes, also after a restart of the server and a resume of the sandbox.
+         */
+        post: operations["start-recording"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/recordings/{recording}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a recording */
+        get: operations["get-recording"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/recordings/{recording}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End a recording
+         * @description Answers when the file is complete. A recording that has ended stays as it is.
+         */
+        post: operations["stop-recording"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/screenshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Take a picture of the screen
+         * @description A PNG of the whole screen, or of a part of it, of at most 16 MiB.
+         */
+        get: operations["take-screenshot"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/windows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the windows
+         * @description In the order of their ids, at most 500 of a screen.
+         */
+        get: operations["list-windows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/windows/{window}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Close a window
+         * @description Its program is asked to close it, and may ask in turn.
+         */
+        delete: operations["close-window"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/desktop/windows/{window}/focus": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Raise a window and give it the keyboard */
+        post: operations["focus-window"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{sandbox}/env": {
         parameters: {
             query?: never;
@@ -2726,6 +2924,119 @@ export interface components {
             /** @description What it is for. */
             description?: string;
         };
+        /** @description The screen of a sandbox. */
+        Desktop: {
+            /**
+             * Format: int64
+             * @description Width of the screen in pixels.
+             * @example 1920
+             */
+            width: number;
+            /**
+             * Format: int64
+             * @description Height of the screen in pixels.
+             * @example 1080
+             */
+            height: number;
+            /** @description The position of the mouse pointer. */
+            cursor: components["schemas"]["Point"];
+        };
+        /** @description A use of the mouse or the keyboard. */
+        DesktopAction: {
+            /**
+             * @description The action.
+             * @enum {string}
+             */
+            type: "move" | "click" | "mouse_down" | "mouse_up" | "drag" | "scroll" | "type" | "key" | "key_down" | "key_up" | "wait";
+            /** @description move, drag: the position, required. click, mouse_down, mouse_up, scroll: the pointer moves there first. */
+            at?: components["schemas"]["Point"];
+            /** @description drag: where the button is released. Required. */
+            to?: components["schemas"]["Point"];
+            /**
+             * @description click, mouse_down, mouse_up, drag: the button; left when omitted.
+             * @enum {string}
+             */
+            button?: "left" | "middle" | "right";
+            /**
+             * Format: int64
+             * @description click: 2 for a double click; 1 when omitted.
+             */
+            clicks?: number;
+            /**
+             * @description scroll: the direction; down when omitted.
+             * @enum {string}
+             */
+            direction?: "up" | "down" | "left" | "right";
+            /**
+             * Format: int64
+             * @description scroll: steps of the wheel; 3 when omitted.
+             */
+            amount?: number;
+            /** @description type: the text, any Unicode. */
+            text?: string;
+            /**
+             * @description key, key_down, key_up: keys pressed together, such as ctrl+l, Return or alt+F4; X11's names of keys, and enter, esc, backspace, delete, pageup, pagedown, cmd. Several combinations one after the other are separated by spaces.
+             * @example ctrl+l
+             */
+            keys?: string;
+            /** @description click, drag, scroll: keys that are held down meanwhile, such as shift. */
+            hold?: string[];
+            /**
+             * Format: int64
+             * @description wait: how long, in milliseconds; 500 when omitted.
+             */
+            duration_ms?: number;
+        };
+        /** @description The body of the route that uses mouse and keyboard. */
+        DesktopActions: {
+            /** @description What to do, one after the other. */
+            actions: components["schemas"]["DesktopAction"][];
+        };
+        /** @description A window on the screen of a sandbox. */
+        DesktopWindow: {
+            /**
+             * @description The window's id.
+             * @example 0x1400003
+             */
+            id: string;
+            /** @description Its title. */
+            title: string;
+            /** @description Its class, by which window managers know the program. */
+            wm_class: string;
+            /**
+             * Format: int64
+             * @description The process that it says it belongs to; 0 if it does not say.
+             */
+            pid: number;
+            /**
+             * Format: int64
+             * @description Left edge in pixels.
+             */
+            x: number;
+            /**
+             * Format: int64
+             * @description Top edge in pixels.
+             */
+            y: number;
+            /**
+             * Format: int64
+             * @description Width in pixels.
+             */
+            width: number;
+            /**
+             * Format: int64
+             * @description Height in pixels.
+             */
+            height: number;
+            /** @description It has the keyboard. */
+            active: boolean;
+        };
+        DesktopWindowPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["DesktopWindow"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
+        };
         /** @description The bytes of a workspace on the server's disk. */
         DiskUse: {
             /**
@@ -3633,6 +3944,13 @@ export interface components {
             /** @description By which the user chooses its password, once. It is shown only now. */
             code?: string;
         };
+        /** @description The body of the route that opens something on a desktop. */
+        OpenOnDesktop: {
+            /** @description A URL, or the absolute path of a file, for the program that opens such. */
+            target?: string;
+            /** @description A program and its arguments, in place of target. It goes on after the request. */
+            command?: string[];
+        };
         /** @description The stream of an execution's output. */
         OutputStream: {
             /** @description GET /v1/streams/{stream} reads it. The id is a secret: it permits reading. Empty for an ignored output. */
@@ -3644,6 +3962,21 @@ export interface components {
             size_bytes: number;
             /** @description Further bytes were dropped. */
             truncated: boolean;
+        };
+        /** @description A position on a screen. */
+        Point: {
+            /**
+             * Format: int64
+             * @description Pixels from the left.
+             * @example 640
+             */
+            x: number;
+            /**
+             * Format: int64
+             * @description Pixels from the top.
+             * @example 360
+             */
+            y: number;
         };
         /** @description A signed link to a private port. */
         PortLink: {
@@ -3845,6 +4178,23 @@ export interface components {
             /** @description What the disk is used for, in bytes. */
             disk_by: components["schemas"]["DiskUse"];
         };
+        /** @description A recording of a screen. */
+        Recording: {
+            /**
+             * Format: uuid
+             * @description Its id, which is also the id of an execution.
+             */
+            id: string;
+            /** @description The file in the sandbox, an MP4. */
+            path: string;
+            /**
+             * @description done: the file is complete. failed: its program ended with an error, or with the sandbox.
+             * @enum {string}
+             */
+            state: "recording" | "done" | "failed";
+            /** @description failed: what the program said. */
+            error?: string;
+        };
         /** @description The body of POST /v1/auth/refresh. */
         Refresh: {
             /** @description The session's present refresh token. It works once. */
@@ -3903,6 +4253,21 @@ export interface components {
             disk?: string;
             /** @description It is of little use without a network. */
             network: boolean;
+        };
+        /** @description The body of the route that changes the size of a screen. */
+        ResizeDesktop: {
+            /**
+             * Format: int64
+             * @description Width in pixels.
+             * @example 1280
+             */
+            width: number;
+            /**
+             * Format: int64
+             * @description Height in pixels.
+             * @example 800
+             */
+            height: number;
         };
         /** @description Limits in Kubernetes notation. */
         Resources: {
@@ -4603,6 +4968,29 @@ export interface components {
              * @description Answer when it has ended, but after this many seconds at the latest. 0: answer as soon as it has started.
              */
             wait_seconds?: number;
+        };
+        /** @description The body of the route that records a screen. */
+        StartRecording: {
+            /**
+             * @description The file, absolute, replaced if it exists; a new file in the directory recordings of the working directory when omitted. Must end in .mp4.
+             * @example /workspace/demo.mp4
+             */
+            path?: string;
+            /**
+             * Format: int64
+             * @description Pictures in a second; 10 when omitted.
+             */
+            fps?: number;
+            /**
+             * Format: int64
+             * @description It ends by itself after this; 600 when omitted.
+             */
+            max_seconds?: number;
+            /**
+             * Format: int64
+             * @description It ends by itself at this size; 1 GiB when omitted.
+             */
+            max_bytes?: number;
         };
         /** @description A moment's use of a sandbox. */
         Stats: {
@@ -7052,6 +7440,423 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Context"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-desktop": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Desktop"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "resize-desktop": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResizeDesktop"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Desktop"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "act-on-desktop": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DesktopActions"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "open-on-desktop": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OpenOnDesktop"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "start-recording": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["StartRecording"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Recording"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-recording": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+                /** @description The recording's id. */
+                recording: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Recording"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "stop-recording": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+                /** @description The recording's id. */
+                recording: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Recording"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "take-screenshot": {
+        parameters: {
+            query?: {
+                /** @description Left edge of the part, in pixels; 0 when omitted. */
+                x?: string;
+                /** @description Top edge of the part; 0 when omitted. */
+                y?: string;
+                /** @description Width of the part; the whole screen when omitted. */
+                width?: string;
+                /** @description Height of the part. */
+                height?: string;
+                /** @description Show the mouse pointer: true or false. */
+                pointer?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The picture */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/png": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-windows": {
+        parameters: {
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DesktopWindowPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "close-window": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+                /** @description The window's id. */
+                window: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "focus-window": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+                /** @description The window's id. */
+                window: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {

@@ -3,6 +3,7 @@ import { SandboxCheckpoints, SandboxContexts, SandboxPorts, contextId } from "./
 import { Modbox } from "./client.js";
 import { CodeResult, type CodeOutput, type ScanCodeOptions } from "./code.js";
 import { Commands, type RunOptions } from "./commands.js";
+import type { Desktop } from "./desktop.js";
 import { TimeoutError, newError } from "./errors.js";
 import { maxWaitSeconds } from "./limits.js";
 import type { TextCallback } from "./output.js";
@@ -95,6 +96,8 @@ export class Sandbox {
   readonly contexts: SandboxContexts;
   readonly checkpoints: SandboxCheckpoints;
   readonly ports: SandboxPorts;
+  /** The screen, if the sandbox has one, as the image `modbox/sandbox` does. */
+  readonly desktop: Desktop;
   private last: SandboxInfo;
 
   /** @internal */
@@ -109,6 +112,7 @@ export class Sandbox {
     this.contexts = new SandboxContexts(sandboxes.contexts, info.id);
     this.checkpoints = new SandboxCheckpoints(sandboxes.checkpoints, info.id, (next) => this.known(next));
     this.ports = new SandboxPorts(sandboxes.ports, info.id);
+    this.desktop = sandboxes.desktop(info.id);
   }
 
   /**

@@ -3,6 +3,7 @@ import { fromBase64 } from "./base64.js";
 import { Checkpoints } from "./checkpoints.js";
 import * as schemas from "./schemas.js";
 import { Contexts, runCode, runCodeStream, scanCode, type CodeEvent, type CodeResult, type RunCodeOptions, type ScanCodeOptions } from "./code.js";
+import { Desktop } from "./desktop.js";
 import { EndedError, SandboxFailedError, newError, type ErrorCode } from "./errors.js";
 import { decodeResult, readEvents } from "./exec.js";
 import { encodeExecution } from "./executions.js";
@@ -41,6 +42,11 @@ export class Sandboxes {
     this.checkpoints = new Checkpoints(http);
     this.ports = new Ports(http);
     this.contexts = new Contexts(http);
+  }
+
+  /** Returns the screen of a sandbox; nothing is sent yet. */
+  desktop(ref: string): Desktop {
+    return new Desktop(this.http, ref);
   }
 
   /**

@@ -495,6 +495,96 @@ export function usage(w: Wire["Usage"]): Usage {
   };
 }
 
+/** A position on a screen. */
+export interface Point {
+  /** Pixels from the left. */
+  x: number;
+  /** Pixels from the top. */
+  y: number;
+}
+
+export function point(w: Wire["Point"]): Point {
+  return {
+    x: w.x,
+    y: w.y,
+  };
+}
+
+/** The screen of a sandbox. */
+export interface DesktopScreen {
+  /** Width of the screen in pixels. */
+  width: number;
+  /** Height of the screen in pixels. */
+  height: number;
+  /** The position of the mouse pointer. */
+  cursor: Point;
+}
+
+export function desktop(w: Wire["Desktop"]): DesktopScreen {
+  return {
+    width: w.width,
+    height: w.height,
+    cursor: point(w.cursor),
+  };
+}
+
+/** A window on the screen of a sandbox. */
+export interface DesktopWindow {
+  /** The window's id. */
+  id: string;
+  /** Its title. */
+  title: string;
+  /** Its class, by which window managers know the program. */
+  wmClass: string;
+  /** The process that it says it belongs to; 0 if it does not say. */
+  pid: number;
+  /** Left edge in pixels. */
+  x: number;
+  /** Top edge in pixels. */
+  y: number;
+  /** Width in pixels. */
+  width: number;
+  /** Height in pixels. */
+  height: number;
+  /** It has the keyboard. */
+  active: boolean;
+}
+
+export function desktopWindow(w: Wire["DesktopWindow"]): DesktopWindow {
+  return {
+    id: w.id,
+    title: w.title,
+    wmClass: w.wm_class,
+    pid: w.pid,
+    x: w.x,
+    y: w.y,
+    width: w.width,
+    height: w.height,
+    active: w.active,
+  };
+}
+
+/** A recording of a screen. */
+export interface Recording {
+  /** Its id, which is also the id of an execution. */
+  id: string;
+  /** The file in the sandbox, an MP4. */
+  path: string;
+  /** done: the file is complete. failed: its program ended with an error, or with the sandbox. */
+  state: "recording" | "done" | "failed";
+  /** failed: what the program said. */
+  error: string | undefined;
+}
+
+export function recording(w: Wire["Recording"]): Recording {
+  return {
+    id: w.id,
+    path: w.path,
+    state: w.state,
+    error: w.error,
+  };
+}
+
 /** An image that sandboxes can be made from. */
 export interface Image {
   /** Its identifier. */
@@ -1919,6 +2009,27 @@ export function encodePruneOptions(o: PruneOptions) {
   return {
     all: o.all,
     dry_run: o.dryRun,
+  };
+}
+
+/** How to record a screen. */
+export interface RecordOptions extends CallOptions {
+  /** The file, absolute, replaced if it exists; a new file in the directory recordings of the working directory when omitted. Must end in .mp4. */
+  path?: string | undefined;
+  /** Pictures in a second; 10 when omitted. */
+  fps?: number | undefined;
+  /** It ends by itself after this; 600 when omitted. */
+  maxSeconds?: number | undefined;
+  /** It ends by itself at this size; 1 GiB when omitted. */
+  maxBytes?: number | undefined;
+}
+
+export function encodeRecordOptions(o: RecordOptions) {
+  return {
+    path: o.path,
+    fps: o.fps,
+    max_seconds: o.maxSeconds,
+    max_bytes: o.maxBytes,
   };
 }
 

@@ -19,7 +19,7 @@ const schemas = document.components.schemas;
 /** The schemas of answers, with their names where these differ from the schemas' names. */
 const answers = {
   Cause: "", PublishedPort: "", PortLink: "", SandboxNetwork: "", Sandbox: "SandboxInfo", FileInfo: "", SnapshotFile: "", SnapshotDownload: "", Event: "SandboxEvent",
-  Stats: "", Usage: "", Image: "", SandboxImage: "", PrunedImage: "", PrunedImages: "", Requirements: "", Runtime: "", InvalidAptPackage: "",
+  Stats: "", Usage: "", Point: "", Desktop: "DesktopScreen", DesktopWindow: "", Recording: "", Image: "", SandboxImage: "", PrunedImage: "", PrunedImages: "", Requirements: "", Runtime: "", InvalidAptPackage: "",
   ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Finding: "", CodeScan: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "", SSHKey: "",
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
@@ -111,6 +111,7 @@ const options = {
     without: ["name", "image"],
   },
   PruneOptions: { doc: "Which images to prune.", of: ["PruneImages"], extends: ["CallOptions"] },
+  RecordOptions: { doc: "How to record a screen.", of: ["StartRecording"], extends: ["CallOptions"] },
   PublishPortOptions: { doc: "How to publish a port.", of: ["PublishPort"], extends: ["CallOptions"] },
   PortLinkOptions: { doc: "How to make a signed link.", of: ["CreatePortLink"], extends: ["CallOptions"] },
   SSHKeyOptions: { doc: "How an SSH key works; the empty object is one that works for ever, for all that its user may.", of: ["AddSSHKey"], without: ["public_key"], extends: ["CallOptions"] },

@@ -312,6 +312,66 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A position on a screen."""
+
+    #: Pixels from the left.
+    x: int = 0
+    #: Pixels from the top.
+    y: int = 0
+
+
+@dataclass(frozen=True)
+class DesktopScreen:
+    """The screen of a sandbox."""
+
+    #: Width of the screen in pixels.
+    width: int = 0
+    #: Height of the screen in pixels.
+    height: int = 0
+    #: The position of the mouse pointer.
+    cursor: Point = _by(_object(Point), default=Point())
+
+
+@dataclass(frozen=True)
+class DesktopWindow:
+    """A window on the screen of a sandbox."""
+
+    #: The window's id.
+    id: str = ""
+    #: Its title.
+    title: str = ""
+    #: Its class, by which window managers know the program.
+    wm_class: str = ""
+    #: The process that it says it belongs to; 0 if it does not say.
+    pid: int = 0
+    #: Left edge in pixels.
+    x: int = 0
+    #: Top edge in pixels.
+    y: int = 0
+    #: Width in pixels.
+    width: int = 0
+    #: Height in pixels.
+    height: int = 0
+    #: It has the keyboard.
+    active: bool = False
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording of a screen."""
+
+    #: Its id, which is also the id of an execution.
+    id: str = _required()
+    #: The file in the sandbox, an MP4.
+    path: str = ""
+    #: done: the file is complete. failed: its program ended with an error, or with the sandbox.
+    state: Literal["recording", "done", "failed"] = _required()
+    #: failed: what the program said.
+    error: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Image:
     """An image that sandboxes can be made from."""
 

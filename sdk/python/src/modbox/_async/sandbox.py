@@ -59,6 +59,8 @@ class AsyncSandbox:
         self.contexts = AsyncSandboxContexts(client.sandboxes.contexts, info.id)
         #: Ports with URLs of their own.
         self.ports = AsyncSandboxPorts(client.sandboxes.ports, info.id)
+        #: The screen, if the sandbox has one, as the image ``modbox/sandbox`` does.
+        self.desktop = client.sandboxes.desktop(info.id)
         #: Saved states, memory included.
         self.checkpoints = AsyncSandboxCheckpoints(client.sandboxes.checkpoints, info.id)
 

@@ -14,6 +14,7 @@ from .._schemas import CreateOptions, Event, ExecLimits, SandboxInfo, SandboxSta
 from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import AsyncSession
 from .code import AsyncCode, AsyncContexts
+from .desktop import AsyncDesktop
 from .files import AsyncFiles
 from .ports import AsyncPorts
 from .requester import AsyncRequester
@@ -39,6 +40,10 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         self.contexts = AsyncContexts(requester)
         #: Published ports of a sandbox.
         self.ports = AsyncPorts(requester)
+
+    def desktop(self, ref: str) -> AsyncDesktop:
+        """Returns the screen of a sandbox; nothing is sent yet."""
+        return AsyncDesktop(self._requester, ref)
 
     async def create(self, **options: Unpack[CreateOptions]) -> SandboxInfo:
         """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.

@@ -60,6 +60,8 @@ class Sandbox:
         self.contexts = SandboxContexts(client.sandboxes.contexts, info.id)
         #: Ports with URLs of their own.
         self.ports = SandboxPorts(client.sandboxes.ports, info.id)
+        #: The screen, if the sandbox has one, as the image ``modbox/sandbox`` does.
+        self.desktop = client.sandboxes.desktop(info.id)
         #: Saved states, memory included.
         self.checkpoints = SandboxCheckpoints(client.sandboxes.checkpoints, info.id)
 

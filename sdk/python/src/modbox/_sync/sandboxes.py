@@ -15,6 +15,7 @@ from .._schemas import CreateOptions, Event, ExecLimits, SandboxInfo, SandboxSta
 from ..models import AnyExecResult, ExecEvent, ExecResult
 from ..terminals import Session
 from .code import Code, Contexts
+from .desktop import Desktop
 from .files import Files
 from .ports import Ports
 from .requester import Requester
@@ -40,6 +41,10 @@ class Sandboxes(States, Code):
         self.contexts = Contexts(requester)
         #: Published ports of a sandbox.
         self.ports = Ports(requester)
+
+    def desktop(self, ref: str) -> Desktop:
+        """Returns the screen of a sandbox; nothing is sent yet."""
+        return Desktop(self._requester, ref)
 
     def create(self, **options: Unpack[CreateOptions]) -> SandboxInfo:
         """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.

@@ -1,0 +1,2 @@
+// Package desktop has the commands that use the screens of sandboxes.
+package desktop

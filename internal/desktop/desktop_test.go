@@ -1,0 +1,284 @@
+package desktop_test
+
+import (
+	"bytes"
+	"context"
+	"image"
+	"image/png"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/desktop"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// box is a sandbox whose programs answer what a test says; it keeps what was run.
+type box struct {
+	ran     []desktop.Command
+	answers map[string]desktop.Result // by program
+	err     error
+}
+
+func (b *box) target() desktop.Target {
+	return desktop.Target{Run: func(_ context.Context, cmd desktop.Command) (desktop.Result, error) {
+		b.ran = append(b.ran, cmd)
+		name := strings.Join(cmd.Argv[:min(2, len(cmd.Argv))], " ")
+		r, ok := b.answers[name]
+		if !ok {
+			r = b.answers[cmd.Argv[0]]
+		}
+		return r, b.err
+	}}
+}
+
+const geometry = "WIDTH=800\nHEIGHT=600\nX=10\nY=20\nSCREEN=0\nWINDOW=1\n"
+
+func said(stdout string) desktop.Result { return desktop.Result{Stdout: []byte(stdout)} }
+
+func TestScreen(t *testing.T) {
+	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
+	got, err := b.target().Screen(t.Context())
+	if want := (desktop.Screen{Width: 800, Height: 600, X: 10, Y: 20}); err != nil || got != want {
+		t.Errorf("Screen() = %+v, %v, want %+v", got, err, want)
+	}
+	for _, hostile := range []string{"", "WIDTH=0\nHEIGHT=600\nX=1\nY=1\n", "WIDTH=999999\nHEIGHT=600\nX=1\nY=1\n", "WIDTH=a\nHEIGHT=600\nX=1\nY=1\n", "WIDTH=800\nHEIGHT=600\n"} {
+		b.answers["xdotool"] = said(hostile)
+		if _, err := b.target().Screen(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("Screen() of %q = %v, want unavailable", hostile, err)
+		}
+	}
+}
+
+func TestErrorsOfPrograms(t *testing.T) {
+	for said, want := range map[string]sandbox.Code{
+		"Error: Can't open display: (null)":   sandbox.Unsupported,
+		"Error: Can't open display: :99":      sandbox.Unavailable,
+		"(symbol) No such key name 'bogus'. ": sandbox.Invalid,
+		"Segmentation fault":                  sandbox.Unavailable,
+	} {
+		b := &box{answers: map[string]desktop.Result{"xdotool": {Code: 1, Stderr: []byte(said)}}}
+		if _, err := b.target().Screen(t.Context()); sandbox.CodeOf(err) != want {
+			t.Errorf("%q: %v, want code %s", said, err, want)
+		}
+	}
+	b := &box{err: sandbox.Errorf(sandbox.ProgramNotFound, "no xdotool")}
+	if _, err := b.target().Screen(t.Context()); sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), "modbox/sandbox") {
+		t.Errorf("Screen() without xdotool = %v, want unsupported, with the image that has it", err)
+	}
+}
+
+// picture returns a PNG.
+func picture(t *testing.T, width, height int) desktop.Result {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
+		t.Fatal(err)
+	}
+	return desktop.Result{Stdout: b.Bytes()}
+}
+
+func TestScreenshot(t *testing.T) {
+	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry), "sh": picture(t, 100, 50)}}
+	got, err := b.target().Screenshot(t.Context(), desktop.Area{X: 700, Y: 0, Width: 100, Height: 50}, true)
+	if err != nil || !bytes.Equal(got, b.answers["sh"].Stdout) {
+		t.Errorf("Screenshot() = %d bytes, %v", len(got), err)
+	}
+	if last := b.ran[len(b.ran)-1]; !slices.Contains(last.Argv, "700,0,100,50") || !slices.Contains(last.Argv, "--pointer") {
+		t.Errorf("ran %q", last.Argv)
+	}
+	for name, area := range map[string]desktop.Area{
+		"width": {X: 701, Width: 100, Height: 50}, "height": {Y: 551, Width: 100, Height: 50}, "x": {X: 800, Width: 1, Height: 1}, "y": {Y: 600, Width: 1, Height: 1},
+	} {
+		if _, err := b.target().Screenshot(t.Context(), area, false); sandbox.CodeOf(err) != sandbox.Invalid || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("Screenshot(%+v) = %v, want an error about %s", area, err, name)
+		}
+	}
+	for name, r := range map[string]desktop.Result{
+		"no picture":      said("hello"),
+		"another size":    picture(t, 99, 50),
+		"nothing":         {},
+		"too much":        {Stdout: picture(t, 100, 50).Stdout, Truncated: true},
+		"no such program": {Code: 127},
+	} {
+		b.answers["sh"] = r
+		if got, err := b.target().Screenshot(t.Context(), desktop.Area{Width: 100, Height: 50}, false); err == nil {
+			t.Errorf("%s: Screenshot() = %d bytes, want an error", name, len(got))
+		}
+	}
+}
+
+func TestActions(t *testing.T) {
+	at := &desktop.Point{X: 5, Y: 6}
+	for _, tt := range []struct {
+		name    string
+		actions []desktop.Action
+		want    []string // the arguments of each run, and what it reads
+	}{
+		{"click", []desktop.Action{{Kind: desktop.Click, At: at}}, []string{"mousemove 5 6 click --delay 60 --repeat 1 1"}},
+		{"double right click with keys", []desktop.Action{{Kind: desktop.Click, Button: "right", Clicks: 2, Hold: []string{"shift", "cmd"}}}, []string{"keydown shift keydown super click --delay 60 --repeat 2 3 keyup super keyup shift"}},
+		{"scroll", []desktop.Action{{Kind: desktop.Scroll, Direction: "up"}}, []string{"click --delay 10 --repeat 3 4"}},
+		{"keys", []desktop.Action{{Kind: desktop.Key, Keys: "ctrl+l Enter ctrl++ f5 +"}}, []string{"key ctrl+l key Return key ctrl+plus key F5 key plus"}},
+		{"down, up and wait", []desktop.Action{{Kind: desktop.MouseDown}, {Kind: desktop.Wait, Wait: time.Second}, {Kind: desktop.MouseUp}}, []string{"mousedown 1 sleep 1.000 mouseup 1"}},
+		{"text between keys", []desktop.Action{{Kind: desktop.Key, Keys: "a"}, {Kind: desktop.Type, Text: "-- hi\n"}, {Kind: desktop.Key, Keys: "b"}}, []string{"key a", "type --delay 4 --file - < -- hi\n", "key b"}},
+		{"other characters", []desktop.Action{{Kind: desktop.Type, Text: "aéé€"}}, []string{"xmodmap < keycode 232 = U00E9\nkeycode 233 = U20AC\n", "type --delay 12 --file - < aéé€"}},
+	} {
+		b := &box{}
+		if err := b.target().Do(t.Context(), tt.actions); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		var got []string
+		for _, cmd := range b.ran {
+			line := strings.TrimPrefix(strings.Join(cmd.Argv, " "), "xdotool ")
+			if cmd.Argv[0] == "sh" {
+				line = "xmodmap"
+			}
+			if cmd.Stdin != "" {
+				line += " < " + cmd.Stdin
+			}
+			got = append(got, line)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestManyOtherCharacters(t *testing.T) {
+	var text strings.Builder
+	for r := 'Α'; r < 'Α'+60; r++ {
+		text.WriteRune(r)
+	}
+	b := &box{}
+	if err := b.target().Do(t.Context(), []desktop.Action{{Kind: desktop.Type, Text: text.String()}}); err != nil {
+		t.Fatal(err)
+	}
+	var typed strings.Builder
+	for _, cmd := range b.ran {
+		if cmd.Argv[0] == "sh" {
+			if strings.Contains(cmd.Stdin, "keycode 256") {
+				t.Errorf("keys beyond the keyboard: %q", cmd.Stdin)
+			}
+			continue
+		}
+		typed.WriteString(cmd.Stdin)
+	}
+	if typed.String() != text.String() {
+		t.Errorf("typed %q, want %q", typed.String(), text.String())
+	}
+}
+
+func TestWrongActions(t *testing.T) {
+	at := &desktop.Point{}
+	for field, a := range map[string]desktop.Action{
+		"type": {Kind: "jump"}, "at": {Kind: desktop.Move}, "to": {Kind: desktop.Drag, At: at}, "button": {Kind: desktop.Click, Button: "fourth"},
+		"clicks": {Kind: desktop.Click, Clicks: 4}, "text": {Kind: desktop.Type, Text: "\x1b"}, "keys": {Kind: desktop.Key, Keys: "ctrl+;rm"},
+		"amount": {Kind: desktop.Scroll, Amount: 101}, "direction": {Kind: desktop.Key, Keys: "a", Direction: "up"}, "hold": {Kind: desktop.Click, Hold: []string{"--file"}},
+		"duration_ms": {Kind: desktop.Wait, Wait: time.Hour},
+	} {
+		b := &box{}
+		err := b.target().Do(t.Context(), []desktop.Action{{Kind: desktop.Wait}, a})
+		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.HasPrefix(err.Error(), "actions[1]."+field+":") || len(b.ran) != 0 {
+			t.Errorf("%s: %v, after %d commands; want an error about the field and nothing done", field, err, len(b.ran))
+		}
+	}
+	many := make([]desktop.Action, 7)
+	for i := range many {
+		many[i] = desktop.Action{Kind: desktop.Wait, Wait: 10 * time.Second}
+	}
+	if err := (&box{}).target().Do(t.Context(), many); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("actions that wait 70 s: %v, want invalid", err)
+	}
+}
+
+func TestWindows(t *testing.T) {
+	b := &box{answers: map[string]desktop.Result{
+		"wmctrl -lGp":             said("0x00400002  0 12     0    0    1920 1054 host about:blank - Chromium\n0x00c0000c  0 196    204  224  484  316  N/A \nnonsense\n0xzz 0\n"),
+		"wmctrl -lx":              said("0x00400002  0 chromium (/home/user).Chromium  host about:blank - Chromium\n0x00c0000c  0 xterm.XTerm           N/A \n"),
+		"xdotool getactivewindow": said("12582924\n"),
+	}}
+	got, err := b.target().Windows(t.Context())
+	want := []desktop.Window{
+		{ID: "0x400002", Title: "about:blank - Chromium", Class: "chromium (/home/user).Chromium", PID: 12, Width: 1920, Height: 1054},
+		{ID: "0xc0000c", Class: "xterm.XTerm", PID: 196, X: 204, Y: 224, Width: 484, Height: 316, Active: true},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Windows() error = %v (-want +got):\n%s", err, diff)
+	}
+	if err := b.target().Focus(t.Context(), "0xc0000c"); err != nil {
+		t.Errorf("Focus() = %v", err)
+	}
+	if err := b.target().Close(t.Context(), "-c"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Close of no window = %v, want not_found", err)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	for target, ok := range map[string]bool{"https://example.com/?a=b": true, "/workspace/a.pdf": true, "about:blank": true, "page.html": false, "--help": false, "": false, "/a\nb": false} {
+		b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
+		err := b.target().Open(t.Context(), target)
+		if ok != (err == nil) || !ok && sandbox.CodeOf(err) != sandbox.Invalid {
+			t.Errorf("Open(%q) = %v", target, err)
+		}
+	}
+}
+
+// commands are executions that end as a test says.
+type commands struct {
+	started []execution.Request
+	current sandbox.Execution
+}
+
+func (c *commands) Start(_ context.Context, _ sandbox.Caller, _ string, req execution.Request) (sandbox.Execution, error) {
+	c.started = append(c.started, req)
+	c.current = sandbox.Execution{ID: "e", Sandbox: "s", Argv: req.Argv, State: sandbox.ExecutionRunning}
+	return c.current, nil
+}
+
+func (c *commands) Wait(context.Context, sandbox.Caller, sandbox.ExecutionID, time.Duration) (sandbox.Execution, error) {
+	return c.current, nil
+}
+
+func (c *commands) Cancel(context.Context, sandbox.Caller, sandbox.ExecutionID, bool) (sandbox.Execution, error) {
+	c.current.State = sandbox.ExecutionCancelled
+	return c.current, nil
+}
+
+func TestRecording(t *testing.T) {
+	c := &commands{}
+	r := desktop.NewRecorder(c)
+	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
+	film, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), desktop.RecordOptions{Path: "/workspace/a.mp4", FPS: 5, MaxTime: time.Minute})
+	if want := (desktop.Film{ID: "e", Path: "/workspace/a.mp4", State: desktop.Recording}); err != nil || film != want {
+		t.Fatalf("Start() = %+v, %v, want %+v", film, err, want)
+	}
+	if got := c.started[0].Argv[4:]; !slices.Equal(got, []string{"/workspace/a.mp4", "5", "60", "1073741824"}) {
+		t.Errorf("ffmpeg's values are %q", got)
+	}
+	if film, err = r.Stop(t.Context(), sandbox.Caller{}, "s", "e"); err != nil || film.State != desktop.Recorded {
+		t.Errorf("Stop() = %+v, %v, want done", film, err)
+	}
+	code := 1
+	c.current.State, c.current.ExitCode = sandbox.ExecutionCompleted, &code
+	if film, err = r.Get(t.Context(), sandbox.Caller{}, "s", "e"); err != nil || film.State != desktop.Failed || film.Error == "" {
+		t.Errorf("Get() of one that failed = %+v, %v", film, err)
+	}
+	if _, err := r.Get(t.Context(), sandbox.Caller{}, "other", "e"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Get() of another sandbox's = %v, want not_found", err)
+	}
+	c.current.Argv = []string{"true"}
+	if _, err := r.Get(t.Context(), sandbox.Caller{}, "s", "e"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Get() of another command = %v, want not_found", err)
+	}
+	for field, o := range map[string]desktop.RecordOptions{
+		"path": {Path: "a.mp4"}, "fps": {FPS: 31}, "max_seconds": {MaxTime: 5 * time.Hour}, "max_bytes": {MaxSize: -1},
+	} {
+		if _, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), o); sandbox.CodeOf(err) != sandbox.Invalid || !strings.HasPrefix(err.Error(), field+":") {
+			t.Errorf("Start(%+v) = %v, want an error about %s", o, err, field)
+		}
+	}
+}
