@@ -9,7 +9,6 @@ var (
 	// largeReceivers have over 40 methods.
 	largeReceivers = exceptions{
 		"internal/dialect/agentuity.Dialect": 87,
-		"internal/image.Store":               124,
 		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.

@@ -277,7 +277,7 @@ func (r *run) filesOf(ctx context.Context, st *state) (*rootfs.Files, error) {
 // checkLayerQuota returns an error unless the quota has space for another layer, which is one more
 // copy of the root filesystem.
 func (r *run) checkLayerQuota(ctx context.Context) error {
-	cached, err := r.builder.images.TrimBuildCache(ctx, r.caller.Workspace, cacheBytesMax)
+	cached, err := r.builder.images.Removal().TrimBuildCache(ctx, r.caller.Workspace, cacheBytesMax)
 	if err != nil {
 		return err
 	}

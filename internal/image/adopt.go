@@ -16,21 +16,21 @@ import (
 // caller holds the build lock.
 //
 // Errors: the errors of [Store.Pull].
-func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
-	parsed, err := reference.Parse(r.Pull(), s.defaultRegistry)
+func (b *builder) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
+	parsed, err := reference.Parse(r.Pull(), b.names.defaultRegistry)
 	if err != nil {
 		return spec.Image{}, err
 	}
 	if !opts.Force {
-		if img, done, err := s.adoptFrom(ctx, r, parsed.Names); done || err != nil {
+		if img, done, err := b.adoptFrom(ctx, r, parsed.Names); done || err != nil {
 			return img, err
 		}
 	}
-	pulled, err := s.Pull(ctx, r.Pull(), PullOptions{Progress: opts.Progress})
+	pulled, err := b.puller.pullAs(ctx, r.Pull(), PullOptions{Progress: opts.Progress})
 	if err != nil {
 		return spec.Image{}, err
 	}
-	img, done, err := s.adoptFrom(ctx, r, []string{pulled.Ref()})
+	img, done, err := b.adoptFrom(ctx, r, []string{pulled.Ref()})
 	if err == nil && !done {
 		err = sandbox.Errorf(sandbox.Unavailable, "%s was removed as soon as it was pulled", pulled.Ref())
 	}
@@ -39,15 +39,15 @@ func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 
 // adoptFrom makes the first of the names that is free for all workspaces the recipe's image; done
 // is false when there is none.
-func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string) (img spec.Image, done bool, err error) {
-	ix, unlock, err := s.index.Lock(ctx)
+func (b *builder) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string) (img spec.Image, done bool, err error) {
+	ix, unlock, err := b.index.Lock(ctx)
 	if err != nil {
 		return spec.Image{}, false, err
 	}
 	defer unlock()
 	for _, n := range names {
 		source := ix.Current(n)
-		if source == nil || source.Readers() != nil || !untouched(s.erofsPath(source.Digest), source) {
+		if source == nil || source.Readers() != nil || !untouched(b.files.erofsPath(source.Digest), source) {
 			continue
 		}
 		rec, img := *source, r.Image()
@@ -58,7 +58,7 @@ func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string)
 			rec.CreatedAt = ix.Current(rec.Ref()).CreatedAt
 		}
 		ix.Add(rec)
-		return s.imageOf(&rec), true, s.index.Write(ix)
+		return b.names.imageOf(&rec), true, b.index.Write(ix)
 	}
 	return spec.Image{}, false, nil
 }

@@ -21,10 +21,10 @@ func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfs.Reader, 
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no root filesystem with the digest %.100q", digest)
 	}
-	if err := s.verify(ctx, rec); err != nil {
+	if err := s.verifier.verify(ctx, rec); err != nil {
 		return nil, err
 	}
-	r, err := rootfs.Open(s.erofsPath(rec.Digest))
+	r, err := rootfs.Open(s.files.erofsPath(rec.Digest))
 	if err != nil {
 		return nil, fmt.Errorf("open root filesystem %s: %w", digest, err)
 	}
@@ -61,14 +61,14 @@ func (s *Store) Archive(ctx context.Context, digest, name string, compress bool)
 // Their memory counts for a workspace. Errors: NotFound; Unavailable for a damaged file, and when
 // other images use the memory; TooLarge.
 func (s *Store) OpenFiles(ctx context.Context, owner sandbox.WorkspaceID, digest string) (*rootfs.Files, error) {
-	rec, err := s.commitBase(ctx, digest)
+	rec, err := s.committer.commitBase(ctx, digest)
 	if err != nil {
 		return nil, err
 	}
 	if rec == nil {
 		return s.scratch.Files(ctx, owner, "")
 	}
-	return s.scratch.Files(ctx, owner, s.erofsPath(rec.Digest))
+	return s.scratch.Files(ctx, owner, s.files.erofsPath(rec.Digest))
 }
 
 // Scratch returns the memory and directory for work on root filesystems.

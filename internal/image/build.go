@@ -7,14 +7,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sync/errgroup"
-	"gvisor.dev/gvisor/pkg/cleanup"
-
+	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
+	"golang.org/x/sync/errgroup"
+	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // BuildOptions configure a build.
@@ -26,45 +27,52 @@ type BuildOptions struct {
 	Progress func(phase.Event)
 }
 
-// Build makes the image of a recipe the image of the recipe's reference. If an undamaged image
-// exists, it returns that at once. Concurrent builds of a reference, in this process and others,
-// share a build: the later callers wait and return its image.
-//
-// Errors: Unavailable when this host lacks a program or a program fails, with its name and the
-// reason; Invalid when the resulting files are not acceptable; for a recipe that is pulled, the
-// errors of [Store.Pull]. After an error, also when a context ends, the store is unchanged.
-func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
+// builder makes the images of recipes.
+type builder struct {
+	bootstrap recipe.Bootstrapper
+	index     *index.Table
+	names     *names
+	files     *files
+	layout    archive.Layout
+	verifier  *verifier
+	keeper    *keeper
+	puller    *puller
+	scratch   *rootfs.Scratch
+}
+
+// buildOnce is [Store.Build].
+func (b *builder) buildOnce(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
-	before, err := s.index.Load()
+	before, err := b.index.Load()
 	if err != nil {
 		return spec.Image{}, err
 	}
 	rec := before.Current(r.Ref())
-	if !opts.Force && s.usable(ctx, r, rec) {
+	if !opts.Force && b.usable(ctx, r, rec) {
 		opts.Progress(phase.Event{Phase: phase.Done, Message: "already built"})
-		return s.imageOf(rec), nil
+		return b.names.imageOf(rec), nil
 	}
-	unlock, err := lock.File(ctx, s.lockPath("build-"+r.Ref()), func() {
+	unlock, err := lock.File(ctx, b.files.lockPath("build-"+r.Ref()), func() {
 		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another build of " + r.Ref() + " is running"})
 	})
 	if err != nil {
 		return spec.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
 	}
 	defer unlock()
-	now, err := s.index.Load()
+	now, err := b.index.Load()
 	if err != nil {
 		return spec.Image{}, err
 	}
 	meanwhile := now.Current(r.Ref())
-	if meanwhile != nil && (rec == nil || !meanwhile.UpdatedAt.Equal(rec.UpdatedAt)) && s.usable(ctx, r, meanwhile) {
+	if meanwhile != nil && (rec == nil || !meanwhile.UpdatedAt.Equal(rec.UpdatedAt)) && b.usable(ctx, r, meanwhile) {
 		opts.Progress(phase.Event{Phase: phase.Done, Message: "built meanwhile"})
-		return s.imageOf(meanwhile), nil
+		return b.names.imageOf(meanwhile), nil
 	}
-	work := s.build
+	work := b.build
 	if r.Pull() != "" {
-		work = s.adopt
+		work = b.adopt
 	}
 	img, err := work(ctx, r, opts)
 	if err != nil {
@@ -76,13 +84,13 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 
 // usable reports whether rec is an undamaged build of the recipe. It reads the file only when its
 // size or time is suspicious; Resolve moves a damaged file aside.
-func (s *Store) usable(ctx context.Context, r *recipe.Recipe, rec *index.Record) bool {
-	return rec != nil && rec.RecipeHash == r.Hash() && (untouched(s.erofsPath(rec.Digest), rec) || s.verify(ctx, rec) == nil)
+func (b *builder) usable(ctx context.Context, r *recipe.Recipe, rec *index.Record) bool {
+	return rec != nil && rec.RecipeHash == r.Hash() && (untouched(b.files.erofsPath(rec.Digest), rec) || b.verifier.verify(ctx, rec) == nil)
 }
 
 // build makes the image even if one exists. The caller holds the build lock.
-func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
-	work, err := s.workDir(ctx)
+func (b *builder) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
+	work, err := b.files.workDir(ctx)
 	if err != nil {
 		return spec.Image{}, err
 	}
@@ -90,19 +98,19 @@ func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 
-	root, err := s.makeRootfs(ctx, r, work.Name(), opts.Progress)
+	root, err := b.makeRootfs(ctx, r, work.Name(), opts.Progress)
 	if err != nil {
 		return spec.Image{}, err
 	}
-	rec, err := s.keepRecipe(ctx, r, root)
+	rec, err := b.keepRecipe(ctx, r, root)
 	if err != nil {
 		return spec.Image{}, err
 	}
-	return s.imageOf(rec), nil
+	return b.names.imageOf(rec), nil
 }
 
 // makeRootfs runs the bootstrapper and writes its output at the same time.
-func (s *Store) makeRootfs(ctx context.Context, r *recipe.Recipe, dir string, progress func(phase.Event)) (*made, error) {
+func (b *builder) makeRootfs(ctx context.Context, r *recipe.Recipe, dir string, progress func(phase.Event)) (*made, error) {
 	scratch := filepath.Join(dir, "bootstrap")
 	if err := os.Mkdir(scratch, 0o755); err != nil {
 		return nil, err
@@ -113,11 +121,11 @@ func (s *Store) makeRootfs(ctx context.Context, r *recipe.Recipe, dir string, pr
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	group.Go(func() error {
-		err := s.bootstrap.Bootstrap(ctx, recipe.Job{Recipe: r, Dir: scratch, Progress: progress}, pw)
+		err := b.bootstrap.Bootstrap(ctx, recipe.Job{Recipe: r, Dir: scratch, Progress: progress}, pw)
 		_ = pw.CloseWithError(err) // nil is the end of the stream
 		return err
 	})
-	t := s.scratch.Tree(ctx, "")
+	t := b.scratch.Tree(ctx, "")
 	defer t.Close()
 	root, packages, err := r.Write(ctx, pr, dir, t, progress)
 	if err != nil {

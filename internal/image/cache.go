@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/lease"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -15,33 +17,40 @@ const (
 	cacheTouch = 6 * time.Hour
 )
 
-// Cached returns the newest image that Commit made with the key and the path of its root
-// filesystem, and marks it as used. It ignores images older than maxAge, unless that is 0, and
-// damaged images. Errors: NotFound.
-func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (spec.Image, string, error) {
+// cache finds images by the key of what they were made from.
+type cache struct {
+	index    *index.Table
+	names    *names
+	files    *files
+	verifier *verifier
+	leases   *lease.Leases
+}
+
+// cached is [Store.Cached].
+func (c *cache) cached(ctx context.Context, key string, maxAge time.Duration) (spec.Image, string, error) {
 	none := sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
-	ix, err := s.index.Load()
+	ix, err := c.index.Load()
 	if err != nil {
 		return spec.Image{}, "", err
 	}
 	rec := ix.ByCacheKey(key)
-	if rec == nil || maxAge > 0 && time.Since(rec.CreatedAt) > maxAge || s.verify(ctx, rec) != nil {
+	if rec == nil || maxAge > 0 && time.Since(rec.CreatedAt) > maxAge || c.verifier.verify(ctx, rec) != nil {
 		return spec.Image{}, "", none
 	}
 	if time.Since(rec.UpdatedAt) > cacheTouch {
-		if err := s.touchCached(ctx, key); err != nil {
+		if err := c.touchCached(ctx, key); err != nil {
 			return spec.Image{}, "", err
 		}
 	}
-	if err := s.leases.Note(rec.Digest); err != nil {
+	if err := c.leases.Note(rec.Digest); err != nil {
 		return spec.Image{}, "", err
 	}
-	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
+	return c.names.imageOf(rec), c.files.erofsPath(rec.Digest), nil
 }
 
 // touchCached marks the image with the key as used.
-func (s *Store) touchCached(ctx context.Context, key string) error {
-	ix, unlock, err := s.index.Lock(ctx)
+func (c *cache) touchCached(ctx context.Context, key string) error {
+	ix, unlock, err := c.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,5 +60,5 @@ func (s *Store) touchCached(ctx context.Context, key string) error {
 		return sandbox.Errorf(sandbox.NotFound, "the cached image was removed")
 	}
 	rec.FileTime, rec.UpdatedAt = rec.ModTime(), time.Now().UTC()
-	return s.index.Write(ix)
+	return c.index.Write(ix)
 }

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -15,14 +17,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"gvisor.dev/gvisor/pkg/cleanup"
-
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/lease"
+	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
+	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // CommitRequest describes an image made of a base and a layer.
@@ -88,7 +91,7 @@ const (
 
 // Commit stages a layer and publishes the image at once: see [Store.Stage].
 func (s *Store) Commit(ctx context.Context, req CommitRequest) (Committed, error) {
-	staged, err := s.Stage(ctx, req)
+	staged, err := s.committer.stageCommit(ctx, req)
 	if err != nil {
 		return Committed{}, err
 	}
@@ -96,26 +99,32 @@ func (s *Store) Commit(ctx context.Context, req CommitRequest) (Committed, error
 	return staged.Publish(ctx, nil)
 }
 
-// Stage applies a layer to a base and writes the merged root filesystem. [Staged.Publish] makes it
-// an image of the store, with an OCI image that has the layers of the base and this layer. The same
-// layer over the same base gives the same digest; if the store has that image already, with the
-// same configuration, Publish returns it.
-//
-// Errors: NotFound for an unknown base; Invalid for a layer that is malformed or hostile, naming
-// the entry, and for an invalid name; TooLarge for a layer beyond the limits; Unavailable for a
-// damaged base. After a crash the next Open removes the files. Safe for concurrent use.
-func (s *Store) Stage(ctx context.Context, req CommitRequest) (*Staged, error) {
+// committer makes images of layers and configurations over images of the store.
+type committer struct {
+	index    *index.Table
+	names    *names
+	files    *files
+	layout   archive.Layout
+	verifier *verifier
+	keeper   *keeper
+	leases   *lease.Leases
+	scratch  *rootfs.Scratch
+	log      *slog.Logger
+}
+
+// stageCommit is [Store.Stage].
+func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged, error) {
 	if req.Name != "" {
 		if err := reference.CheckLocal(req.Name, cmp.Or(req.Tag, "latest")); err != nil {
 			return nil, err
 		}
 	}
-	base, err := s.commitBase(ctx, req.Base)
+	base, err := c.commitBase(ctx, req.Base)
 	if err != nil {
 		return nil, err
 	}
 	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
-	staged, err := s.stage(ctx, base, req)
+	staged, err := c.stage(ctx, base, req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", task, err)
 	}
@@ -123,10 +132,10 @@ func (s *Store) Stage(ctx context.Context, req CommitRequest) (*Staged, error) {
 	return staged, nil
 }
 
-func (s *Store) committed(rec *index.Record) Committed {
-	c := Committed{Image: rec.Image(), Path: s.erofsPath(rec.Digest), FileCount: rec.FileCount, ManifestDigest: rec.Manifest.Digest.String()}
+func (k *keeper) committed(rec *index.Record) Committed {
+	c := Committed{Image: rec.Image(), Path: k.files.erofsPath(rec.Digest), FileCount: rec.FileCount, ManifestDigest: rec.Manifest.Digest.String()}
 	if rec.Owner == "" {
-		c.Image = s.imageOf(rec)
+		c.Image = k.names.imageOf(rec)
 	}
 	if l := rec.Commit; l != nil {
 		c.LayerDigest, c.LayerBytes, c.DiffID = l.Layer.Digest.String(), l.Layer.Size, l.DiffID.String()
@@ -135,11 +144,11 @@ func (s *Store) committed(rec *index.Record) Committed {
 }
 
 // commitBase returns the record of a base whose file is intact, or nil for none.
-func (s *Store) commitBase(ctx context.Context, digest string) (*index.Record, error) {
+func (c *committer) commitBase(ctx context.Context, digest string) (*index.Record, error) {
 	if digest == "" {
 		return nil, nil
 	}
-	ix, err := s.index.Load()
+	ix, err := c.index.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -147,12 +156,12 @@ func (s *Store) commitBase(ctx context.Context, digest string) (*index.Record, e
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q to lay something over", digest)
 	}
-	return rec, s.verify(ctx, rec)
+	return rec, c.verifier.verify(ctx, rec)
 }
 
 // stage does the work of Stage.
-func (s *Store) stage(ctx context.Context, base *index.Record, req CommitRequest) (*Staged, error) {
-	work, err := s.workDir(ctx)
+func (c *committer) stage(ctx context.Context, base *index.Record, req CommitRequest) (*Staged, error) {
+	work, err := c.files.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +169,7 @@ func (s *Store) stage(ctx context.Context, base *index.Record, req CommitRequest
 	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 	entries := cmp.Or(req.MaxEntries, commitMaxEntries)
-	under := s.scratch.Tree(ctx, cmp.Or(req.Owner, req.User))
+	under := c.scratch.Tree(ctx, cmp.Or(req.Owner, req.User))
 	defer under.Close()
 	if base != nil {
 		if room := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && room < int64(entries) {
@@ -169,12 +178,12 @@ func (s *Store) stage(ctx context.Context, base *index.Record, req CommitRequest
 			}
 			entries = int(room)
 		}
-		release, err := s.Hold(ctx, base.Digest)
+		release, err := c.hold(ctx, base.Digest)
 		if err != nil {
 			return nil, err
 		}
 		undo.Add(release)
-		file, err := os.Open(s.erofsPath(base.Digest))
+		file, err := os.Open(c.files.erofsPath(base.Digest))
 		if err != nil {
 			return nil, err
 		}
@@ -194,7 +203,7 @@ func (s *Store) stage(ctx context.Context, base *index.Record, req CommitRequest
 	if err := w.ReadLayer(ctx, req.Layer, req.Without); err != nil {
 		return nil, err
 	}
-	staged, err := s.stageLayer(ctx, w, base, req)
+	staged, err := c.stageLayer(ctx, w, base, req)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +212,7 @@ func (s *Store) stage(ctx context.Context, base *index.Record, req CommitRequest
 }
 
 // stageLayer completes the image of a layer that was read, unless the store has it.
-func (s *Store) stageLayer(ctx context.Context, w *rootfs.Writer, base *index.Record, req CommitRequest) (*Staged, error) {
+func (c *committer) stageLayer(ctx context.Context, w *rootfs.Writer, base *index.Record, req CommitRequest) (*Staged, error) {
 	layer, err := w.FinishLayer()
 	if err != nil {
 		return nil, err
@@ -231,25 +240,25 @@ func (s *Store) stageLayer(ctx context.Context, w *rootfs.Writer, base *index.Re
 	if rec.Commit.ConfigHash, err = configHash(rec.Config, req); err != nil {
 		return nil, err
 	}
-	done, err := s.commitDone(ctx, &rec)
+	done, err := c.commitDone(ctx, &rec)
 	if err != nil {
 		return nil, err
 	}
 	if done != nil {
-		return &Staged{store: s, rec: done, done: true}, nil
+		return &Staged{keeper: c.keeper, rec: done, done: true}, nil
 	}
 	root, err := w.Finish(ctx, layer)
 	if err != nil {
 		return nil, err
 	}
-	staged := &Staged{store: s, root: &made{Result: root, volatile: req.Volatile}, rec: &rec, write: func(layer rootfs.Blob) (archive.Ref, error) {
-		img, err := s.commitImage(base, layer, &rec, req)
+	staged := &Staged{keeper: c.keeper, root: &made{Result: root, volatile: req.Volatile}, rec: &rec, write: func(layer rootfs.Blob) (archive.Ref, error) {
+		img, err := c.commitImage(base, layer, &rec, req)
 		if err != nil {
 			return archive.Ref{}, err
 		}
-		return s.layout.Add(img)
+		return c.layout.Add(img)
 	}}
-	return staged, s.complete(ctx, staged.root, &rec)
+	return staged, c.keeper.complete(ctx, staged.root, &rec)
 }
 
 // configHash identifies the parts of a request other than base and layer.
@@ -263,15 +272,15 @@ func configHash(config spec.Config, req CommitRequest) (string, error) {
 
 // commitDone returns the record of the same commit with the same name if it exists and is intact,
 // and marks it as requested again.
-func (s *Store) commitDone(ctx context.Context, rec *index.Record) (*index.Record, error) {
-	ix, unlock, err := s.index.Lock(ctx)
+func (c *committer) commitDone(ctx context.Context, rec *index.Record) (*index.Record, error) {
+	ix, unlock, err := c.index.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	for i := range ix.Images {
 		old := &ix.Images[i]
-		if old.Commit == nil || *old.Commit != *rec.Commit || old.Ref() != rec.Ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(s.erofsPath(old.Digest), old) {
+		if old.Commit == nil || *old.Commit != *rec.Commit || old.Ref() != rec.Ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(c.files.erofsPath(old.Digest), old) {
 			continue
 		}
 		if old.FileTime.IsZero() {
@@ -282,17 +291,17 @@ func (s *Store) commitDone(ctx context.Context, rec *index.Record) (*index.Recor
 			old.Use(ws, at)
 		}
 		done := *old
-		return &done, s.index.Write(ix)
+		return &done, c.index.Write(ix)
 	}
 	return nil, nil
 }
 
 // commitImage returns the OCI image of a commit.
-func (s *Store) commitImage(base *index.Record, layer rootfs.Blob, rec *index.Record, req CommitRequest) (v1.Image, error) {
+func (c *committer) commitImage(base *index.Record, layer rootfs.Blob, rec *index.Record, req CommitRequest) (v1.Image, error) {
 	var img v1.Image = empty.Image
 	if base != nil {
 		var err error
-		if img, err = s.layout.Image(base.Manifest.Digest); err != nil {
+		if img, err = c.layout.Image(base.Manifest.Digest); err != nil {
 			return nil, fmt.Errorf("read the base's OCI image: %w", err)
 		}
 	}
@@ -310,14 +319,85 @@ func (s *Store) commitImage(base *index.Record, layer rootfs.Blob, rec *index.Re
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	c := &config.Config
-	c.Entrypoint, c.Cmd, c.Env = rec.Config.Entrypoint, rec.Config.Cmd, rec.Config.Env
-	c.WorkingDir, c.User = rec.Config.WorkingDir, rec.Config.User
+	of := &config.Config
+	of.Entrypoint, of.Cmd, of.Env = rec.Config.Entrypoint, rec.Config.Cmd, rec.Config.Env
+	of.WorkingDir, of.User = rec.Config.WorkingDir, rec.Config.User
 	for k, v := range req.Labels {
-		if c.Labels == nil {
-			c.Labels = map[string]string{}
+		if of.Labels == nil {
+			of.Labels = map[string]string{}
 		}
-		c.Labels[k] = v
+		of.Labels[k] = v
 	}
 	return mutate.ConfigFile(img, config)
+}
+
+// stageBuilt is [Store.StageBuilt].
+func (c *committer) stageBuilt(ctx context.Context, req FinishRequest) (*Staged, error) {
+	base, err := c.commitBase(ctx, req.Base)
+	if err != nil {
+		return nil, err
+	}
+	if base == nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the image has no files")
+	}
+	rec := index.Record{
+		Name: req.Name, Tag: req.Tag, Owner: req.Owner, Current: req.Name != "", UpdatedAt: time.Now().UTC(), Packages: base.Packages,
+	}
+	if rec.Config, err = oci.RunConfig(&req.Config); err != nil {
+		return nil, err
+	}
+	work, err := c.files.workDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	undo := cleanup.Make(func() { _ = work.Close() })
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
+	defer undo.Clean()
+	data, err := json.Marshal([]any{"built 1", req.Owner, req.Config})
+	if err != nil {
+		return nil, err
+	}
+	mark := sha256.Sum256(data)
+	root := &made{Result: rootfs.Result{EROFS: filepath.Join(work.Name(), "root.erofs"), Files: base.FileCount}, mark: mark[:rootfs.MarkLength]}
+	if err := rootfs.LinkOrCopy(ctx, c.files.erofsPath(base.Digest), root.EROFS); err != nil {
+		return nil, fmt.Errorf("name root filesystem: %w", err)
+	}
+	staged := &Staged{keeper: c.keeper, root: root, rec: &rec, task: fmt.Sprintf("finish image %s:%s", req.Name, req.Tag), write: func(rootfs.Blob) (archive.Ref, error) {
+		img, err := c.builtImage(base, req)
+		if err != nil {
+			return archive.Ref{}, err
+		}
+		return c.layout.Add(img)
+	}}
+	if err := c.keeper.complete(ctx, root, &rec); err != nil {
+		return nil, fmt.Errorf("%s: %w", staged.task, err)
+	}
+	staged.undo = cleanup.Make(undo.Release())
+	return staged, nil
+}
+
+// ociImage returns the OCI image of a record.
+func (c *committer) ociImage(rec *index.Record) (v1.Image, error) {
+	img, err := c.layout.Image(rec.Manifest.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read OCI image of %s: %w", rec.Ref(), err)
+	}
+	return img, nil
+}
+
+// builtImage returns the OCI image of a request over its base's layers.
+func (c *committer) builtImage(base *index.Record, req FinishRequest) (v1.Image, error) {
+	img, err := c.ociImage(base)
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Created = v1.Time{Time: time.Now().UTC().Truncate(time.Second)}
+	config.Author, config.Config = req.Author, req.Config
+	return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), config)
 }

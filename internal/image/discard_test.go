@@ -201,7 +201,7 @@ func TestDiscardByDigest(t *testing.T) {
 // prune is PruneFor, and what it says has gone.
 func (d *discarding) prune(t *testing.T, req image.PruneRequest) ([]string, int64) {
 	t.Helper()
-	done, err := d.PruneFor(t.Context(), req)
+	done, err := d.Removal().PruneFor(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestPruneFor(t *testing.T) {
 	if nobody, _ := d.prune(t, image.PruneRequest{}); len(nobody) != 0 {
 		t.Errorf("of nobody %v was pruned", nobody)
 	}
-	done, err := d.PruneFor(t.Context(), image.PruneRequest{Workspace: "me", All: true})
+	done, err := d.Removal().PruneFor(t.Context(), image.PruneRequest{Workspace: "me", All: true})
 	if err != nil || len(done.Images) != 1 || done.Images[0].Digest != theirs.Digest || done.Images[0].Ref != "" || done.Images[0].Workspace != "they" {
 		t.Errorf("PruneFor of all = %+v, %v, want theirs without its name", done, err)
 	}
@@ -352,7 +352,7 @@ func TestPruneForUnknownUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := tree(t, dir)
-	if _, err := s.PruneFor(t.Context(), image.PruneRequest{All: true}); err == nil {
+	if _, err := s.Removal().PruneFor(t.Context(), image.PruneRequest{All: true}); err == nil {
 		t.Error("PruneFor succeeded")
 	}
 	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
@@ -422,7 +422,7 @@ func TestDeletedWorkspaceHasNoImages(t *testing.T) {
 	if err := d.ForgetBuilt(t.Context(), "two"); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := d.PruneFor(t.Context(), image.PruneRequest{All: true}); err != nil || len(done.Images) != 1 {
+	if done, err := d.Removal().PruneFor(t.Context(), image.PruneRequest{All: true}); err != nil || len(done.Images) != 1 {
 		t.Errorf("PruneFor = %+v, %v, want the image gone", done, err)
 	}
 }

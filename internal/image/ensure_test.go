@@ -123,19 +123,19 @@ func TestTrim(t *testing.T) {
 	}
 	s = pullStore(t, dir)
 	none := func(context.Context) ([]string, error) { return nil, nil }
-	if removed, _, err := s.Trim(t.Context(), 100<<20, none); err != nil || len(removed) != 0 {
+	if removed, _, err := s.Removal().Trim(t.Context(), 100<<20, none); err != nil || len(removed) != 0 {
 		t.Errorf("Trim within the bounds removed %v, %v", removed, err)
 	}
 	unknown := errors.New("who knows")
-	if _, _, err := s.Trim(t.Context(), 1, func(context.Context) ([]string, error) { return nil, unknown }); !errors.Is(err, unknown) {
+	if _, _, err := s.Removal().Trim(t.Context(), 1, func(context.Context) ([]string, error) { return nil, unknown }); !errors.Is(err, unknown) {
 		t.Errorf("Trim = %v, want the error of inUse", err)
 	}
 	inUse := func(context.Context) ([]string, error) { return []string{images[1].Digest, images[2].Ref()}, nil }
-	removed, freed, err := s.Trim(t.Context(), 9<<20, inUse)
+	removed, freed, err := s.Removal().Trim(t.Context(), 9<<20, inUse)
 	if err != nil || len(removed) != 1 || removed[0] != images[0].Ref() || freed < 2<<20 {
 		t.Errorf("Trim = %v, %d, %v, want only the oldest to go", removed, freed, err)
 	}
-	removed, _, err = s.Trim(t.Context(), 1, inUse)
+	removed, _, err = s.Removal().Trim(t.Context(), 1, inUse)
 	if err != nil || len(removed) != 1 || removed[0] != images[3].Ref() {
 		t.Errorf("Trim to nothing = %v, %v, want what is neither needed nor fresh to go", removed, err)
 	}
@@ -177,11 +177,11 @@ func TestTrimBuildCache(t *testing.T) {
 			age(t, dir, l.Image, time.Hour*time.Duration(10-i))
 		}
 	}
-	if left, err := s.TrimBuildCache(t.Context(), "me", 1<<30); err != nil || left < 3<<20 {
+	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 1<<30); err != nil || left < 3<<20 {
 		t.Errorf("TrimBuildCache within the bound = %d, %v", left, err)
 	}
 	needed = []string{layers[0].Image.Digest}
-	if left, err := s.TrimBuildCache(t.Context(), "me", 1); err != nil || left < 4<<20 || left > 5<<20 {
+	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 1); err != nil || left < 4<<20 || left > 5<<20 {
 		t.Errorf("TrimBuildCache = %d, %v, want what is needed and what is new to stay", left, err)
 	}
 	for i, want := range []sandbox.Code{"", sandbox.NotFound, "", ""} {
@@ -229,13 +229,13 @@ func TestHeldImagesStay(t *testing.T) {
 	none := func(context.Context) ([]string, error) { return nil, nil }
 	trim := func() {
 		t.Helper()
-		if _, _, err := pullStore(t, dir).Trim(t.Context(), 1, none); err != nil {
+		if _, _, err := pullStore(t, dir).Removal().Trim(t.Context(), 1, none); err != nil {
 			t.Fatal(err)
 		}
-		if err := other.Remove(t.Context(), ref); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		if err := other.Removal().Remove(t.Context(), ref); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			t.Fatal(err)
 		}
-		if _, err := other.Prune(t.Context(), none); err != nil {
+		if _, err := other.Removal().Prune(t.Context(), none); err != nil {
 			t.Fatal(err)
 		}
 	}

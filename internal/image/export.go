@@ -16,7 +16,7 @@ func (s *Store) Export(ctx context.Context, ref string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rec, err := s.find(ctx, ix, ref)
+	rec, err := s.names.find(ctx, ix, ref)
 	if err != nil {
 		return err
 	}

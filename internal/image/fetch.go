@@ -8,23 +8,22 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/modbox/modbox/internal/image/remote"
 )
 
 // fetch makes the path to another name of a blob, which it downloads unless the store has it. It
 // reports each piece to progress.
-func (s *Store) fetch(ctx context.Context, repo *remote.Repository, blob v1.Descriptor, to string, progress func(bytes int64)) error {
-	if linked, err := s.linkFetched(repo, blob, to); linked || err != nil {
+func (p *puller) fetch(ctx context.Context, repo *remote.Repository, blob v1.Descriptor, to string, progress func(bytes int64)) error {
+	if linked, err := p.linkFetched(repo, blob, to); linked || err != nil {
 		progress(blob.Size)
 		return err
 	}
-	d, err := s.downloads.Begin(ctx, repo, blob)
+	d, err := p.downloads.Begin(ctx, repo, blob)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }() // nothing is lost
-	if linked, err := s.linkFetched(repo, blob, to); linked || err != nil {
+	if linked, err := p.linkFetched(repo, blob, to); linked || err != nil {
 		progress(blob.Size)
 		return errors.Join(err, d.Discard()) // another pull has just completed it
 	}
@@ -34,22 +33,22 @@ func (s *Store) fetch(ctx context.Context, repo *remote.Repository, blob v1.Desc
 // linkFetched makes the path to another name of a blob that the store has and that the callers of
 // the repository may have. The end of a pull moves its blobs from the downloads to the layout, so
 // the layout comes second.
-func (s *Store) linkFetched(repo *remote.Repository, blob v1.Descriptor, to string) (bool, error) {
-	linked, err := s.downloads.Link(repo, blob, to)
+func (p *puller) linkFetched(repo *remote.Repository, blob v1.Descriptor, to string) (bool, error) {
+	linked, err := p.downloads.Link(repo, blob, to)
 	if linked || err != nil {
 		return linked, err
 	}
-	if free, err := s.isFree(repo, blob.Digest.String()); err != nil || !free {
+	if free, err := p.isFree(repo, blob.Digest.String()); err != nil || !free {
 		return false, err
 	}
-	return remote.LinkBlob(s.layout.Blob(blob.Digest), to, blob.Size)
+	return remote.LinkBlob(p.layout.Blob(blob.Digest), to, blob.Size)
 }
 
 // isFree reports whether a layer belongs to an image that all workspaces may use, or to an image
 // of the repository. For other layers a digest must not be enough, because anyone who may push to
 // the repository can name it: not every registry checks that the client has the layer.
-func (s *Store) isFree(repo *remote.Repository, digest string) (bool, error) {
-	ix, err := s.index.Load()
+func (p *puller) isFree(repo *remote.Repository, digest string) (bool, error) {
+	ix, err := p.index.Load()
 	if err != nil {
 		return false, err
 	}
@@ -59,7 +58,7 @@ func (s *Store) isFree(repo *remote.Repository, digest string) (bool, error) {
 		if !same && (r.Name == "" || r.Readers() != nil) {
 			continue
 		}
-		layers, err := s.layersOf(r)
+		layers, err := p.sizes.layersOf(r)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
 		}

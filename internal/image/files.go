@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +11,15 @@ import (
 	"github.com/modbox/modbox/internal/image/lock"
 )
 
+// files are the directories of a store.
+type files struct {
+	dir string
+	log *slog.Logger
+}
+
 // removeLocks removes the lock files of pulls that a crash left.
-func (s *Store) removeLocks() error {
-	dir := filepath.Dir(s.lockPath(pullLock))
+func (f *files) removeLocks() error {
+	dir := filepath.Dir(f.lockPath(pullLock))
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -27,34 +34,34 @@ func (s *Store) removeLocks() error {
 
 // workDir makes a new locked directory for temporary files. No process removes it as a leftover
 // while the returned file is open.
-func (s *Store) workDir(ctx context.Context) (*os.File, error) {
-	unlock, err := lock.File(ctx, s.lockPath("tmp"), nil)
+func (f *files) workDir(ctx context.Context) (*os.File, error) {
+	unlock, err := lock.File(ctx, f.lockPath("tmp"), nil)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return lock.Dir(s.tmpDir(), "build-")
+	return lock.Dir(f.tmpDir(), "build-")
 }
 
 // removeLeftovers removes the temporary directories of processes that died. It logs directories
 // that it cannot remove; the next call tries again.
-func (s *Store) removeLeftovers(ctx context.Context) error {
-	unlock, err := lock.File(ctx, s.lockPath("tmp"), nil)
+func (f *files) removeLeftovers(ctx context.Context) error {
+	unlock, err := lock.File(ctx, f.lockPath("tmp"), nil)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	entries, err := os.ReadDir(s.tmpDir())
+	entries, err := os.ReadDir(f.tmpDir())
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		name := filepath.Join(s.tmpDir(), e.Name())
+		name := filepath.Join(f.tmpDir(), e.Name())
 		switch removed, err := lock.RemoveFreeDir(name); {
 		case err != nil:
-			s.log.Warn("the remains of an interrupted build cannot be removed", "path", name, "error", err)
+			f.log.Warn("the remains of an interrupted build cannot be removed", "path", name, "error", err)
 		case removed:
-			s.log.Info("removed the remains of an interrupted build", "path", name)
+			f.log.Info("removed the remains of an interrupted build", "path", name)
 		}
 	}
 	return nil
@@ -67,4 +74,17 @@ func modTime(name string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	return info.ModTime(), nil
+}
+
+func (f *files) imagesDir() string { return filepath.Join(f.dir, "images") }
+
+func (f *files) tmpDir() string { return filepath.Join(f.dir, "tmp") }
+
+func (f *files) lockPath(what string) string {
+	return filepath.Join(f.dir, "locks", strings.NewReplacer("/", "_", ":", "_", "@", "_").Replace(what)+".lock")
+}
+
+// erofsPath returns the path of the root filesystem with a digest.
+func (f *files) erofsPath(digest string) string {
+	return filepath.Join(f.imagesDir(), strings.TrimPrefix(digest, "sha256:")+".erofs")
 }

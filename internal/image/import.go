@@ -6,19 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
-
-	ociname "github.com/google/go-containerregistry/pkg/name"
-	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/phase"
-	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
+	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // ImportOptions configure an import.
@@ -29,19 +25,21 @@ type ImportOptions struct {
 	Progress func(phase.Event)
 }
 
-// Import adds the images in a file to the store: an OCI image layout, as a directory or a tar, or
-// an archive of docker save. Of an index it takes the image for this host's platform. It checks
-// layers as [Store.Pull] does. An image that was exported as a built-in image becomes the built-in
-// image here if this server has the same recipe.
-//
-// Errors: Invalid for another kind of file, for images without a name, for other images with the
-// name of a built-in image, and as by Pull; Unsupported and TooLarge as by Pull. The images before
-// the first that fails stay.
-func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]spec.Image, error) {
+// importer makes images of files that other programs and servers wrote.
+type importer struct {
+	names   *names
+	files   *files
+	builder *builder
+	puller  *puller
+	keeper  *keeper
+}
+
+// importFile is [Store.Import].
+func (im *importer) importFile(ctx context.Context, file string, opts ImportOptions) ([]spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
-	work, err := s.workDir(ctx)
+	work, err := im.files.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,22 +61,22 @@ func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return images, err
 		}
-		rec, err := s.importImage(ctx, f, dir, opts.Progress)
+		rec, err := im.importImage(ctx, f, dir, opts.Progress)
 		if err != nil {
 			return images, fmt.Errorf("import %s from %s: %w", cmp.Or(f.Name, "an image"), file, err)
 		}
-		images = append(images, s.imageOf(rec))
+		images = append(images, im.names.imageOf(rec))
 	}
 	opts.Progress(phase.Event{Phase: phase.Done})
 	return images, nil
 }
 
 // importImage adds one image to the store.
-func (s *Store) importImage(ctx context.Context, f *archive.Image, dir string, progress func(phase.Event)) (*index.Record, error) {
-	if r := s.builtInCalled(f.Name); r != nil {
-		return s.importBuiltIn(ctx, f, r, dir, progress)
+func (im *importer) importImage(ctx context.Context, f *archive.Image, dir string, progress func(phase.Event)) (*index.Record, error) {
+	if r := im.names.builtInCalled(f.Name); r != nil {
+		return im.importBuiltIn(ctx, f, r, dir, progress)
 	}
-	name, tag, err := s.importName(f.Name)
+	name, tag, err := im.names.importName(f.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -95,26 +93,10 @@ func (s *Store) importImage(ctx context.Context, f *archive.Image, dir string, p
 		ready[i] = make(chan struct{})
 		close(ready[i])
 	}
-	root, err := s.unpack(ctx, img, "", oci.MaxBytes, dir, ready, progress)
+	root, err := im.puller.unpack(ctx, img, "", oci.MaxBytes, dir, ready, progress)
 	if err != nil {
 		return nil, err
 	}
 	rec := index.Record{Name: name, Tag: tag, Current: true, Config: config, UpdatedAt: time.Now().UTC()}
-	return &rec, s.keepPulled(ctx, root, &rec, img)
-}
-
-// importName returns the name and tag of an image that is imported.
-func (s *Store) importName(ref string) (name, tag string, err error) {
-	parsed, err := ociname.NewTag(ref, ociname.WithDefaultRegistry(reference.Local))
-	if err != nil {
-		return "", "", sandbox.InvalidField("name", "%.100q is not an image's name; give one like team/app:v1", ref)
-	}
-	name, tag = parsed.RepositoryStr(), parsed.TagStr()
-	if parsed.RegistryStr() != reference.Local {
-		return reference.RepositoryName(parsed), tag, nil
-	}
-	if _, err := s.Recipe(ref); err == nil || strings.HasPrefix(name, reference.BuiltinPrefix) {
-		return "", "", sandbox.InvalidField("name", "%.100q is the name of a built-in image; give another", ref)
-	}
-	return name, tag, nil
+	return &rec, im.keeper.keepPulled(ctx, root, &rec, img)
 }

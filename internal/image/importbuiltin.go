@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
@@ -19,24 +18,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// builtInCalled returns the built-in recipe that a name in a file names; nil for none.
-func (s *Store) builtInCalled(name string) *recipe.Recipe {
-	if name == "" {
-		return nil // elsewhere "" names the default image
-	}
-	r, err := s.Recipe(name)
-	if err != nil || r.Pull() != "" { // a pulled image is imported under its name in the registry
-		return nil
-	}
-	return r
-}
-
 // importBuiltIn makes an image that another server built from the same recipe the image of the
 // recipe here. It treats the layer as a build does, so that the image has the same digest on both
 // servers.
 //
 // Errors: Invalid for another image, and for another version of the recipe.
-func (s *Store) importBuiltIn(ctx context.Context, f *archive.Image, r *recipe.Recipe, dir string, progress func(phase.Event)) (*index.Record, error) {
+func (im *importer) importBuiltIn(ctx context.Context, f *archive.Image, r *recipe.Recipe, dir string, progress func(phase.Event)) (*index.Record, error) {
 	config, err := f.Config()
 	if err != nil {
 		return nil, err
@@ -51,22 +38,22 @@ func (s *Store) importBuiltIn(ctx context.Context, f *archive.Image, r *recipe.R
 	if config.Architecture != runtime.GOARCH {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "the image is for %s, and this machine is %s", config.Architecture, runtime.GOARCH)
 	}
-	unlock, err := lock.File(ctx, s.lockPath("build-"+r.Ref()), func() {
+	unlock, err := lock.File(ctx, im.files.lockPath("build-"+r.Ref()), func() {
 		progress(phase.Event{Phase: phase.Waiting, Message: "a build of " + r.Ref() + " is running"})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("import image %s: %w", r.Ref(), err)
 	}
 	defer unlock()
-	root, err := s.importLayer(ctx, f, r, config, dir, progress)
+	root, err := im.importLayer(ctx, f, r, config, dir, progress)
 	if err != nil {
 		return nil, err
 	}
-	return s.keepRecipe(ctx, r, root)
+	return im.builder.keepRecipe(ctx, r, root)
 }
 
 // importLayer writes the root filesystem of a built-in image from its one layer.
-func (s *Store) importLayer(ctx context.Context, f *archive.Image, r *recipe.Recipe, config *v1.ConfigFile, dir string, progress func(phase.Event)) (*made, error) {
+func (im *importer) importLayer(ctx context.Context, f *archive.Image, r *recipe.Recipe, config *v1.ConfigFile, dir string, progress func(phase.Event)) (*made, error) {
 	manifest, err := f.Manifest()
 	if err != nil {
 		return nil, err
@@ -101,19 +88,19 @@ func (s *Store) importLayer(ctx context.Context, f *archive.Image, r *recipe.Rec
 }
 
 // keepRecipe makes a root filesystem the recipe's image.
-func (s *Store) keepRecipe(ctx context.Context, r *recipe.Recipe, root *made) (*index.Record, error) {
+func (b *builder) keepRecipe(ctx context.Context, r *recipe.Recipe, root *made) (*index.Record, error) {
 	img := r.Image()
 	rec := index.Record{
 		Name: img.Name, Tag: img.Tag, Current: true, RecipeHash: r.Hash(), Description: img.Description,
 		Config: img.Config, MemoryBytes: img.MemoryBytes, ReadinessPort: img.ReadinessPort, TTL: img.TTL,
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,
 	}
-	err := s.keep(ctx, root, &rec, func(layer rootfs.Blob) (archive.Ref, error) {
+	err := b.keeper.keep(ctx, root, &rec, func(layer rootfs.Blob) (archive.Ref, error) {
 		img, err := r.OCIImage(layer)
 		if err != nil {
 			return archive.Ref{}, err
 		}
-		return s.layout.Add(img)
+		return b.layout.Add(img)
 	})
 	return &rec, err
 }

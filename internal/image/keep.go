@@ -24,17 +24,27 @@ type made struct {
 	volatile bool
 }
 
-// keep makes a finished root filesystem part of the store: see [Store.complete] and [Staged.Publish].
+// keeper makes root filesystems that are complete part of the store.
+type keeper struct {
+	index    *index.Table
+	names    *names
+	files    *files
+	layout   archive.Layout
+	verifier *verifier
+	removal  *Removal
+}
+
+// keep makes a finished root filesystem part of the store: see complete and [Staged.Publish].
 // After a crash the store has all of it or nothing that the index names.
-func (s *Store) keep(ctx context.Context, root *made, rec *index.Record, write func(layer rootfs.Blob) (archive.Ref, error)) error {
-	if err := s.complete(ctx, root, rec); err != nil {
+func (k *keeper) keep(ctx context.Context, root *made, rec *index.Record, write func(layer rootfs.Blob) (archive.Ref, error)) error {
+	if err := k.complete(ctx, root, rec); err != nil {
 		return err
 	}
-	return s.publish(ctx, &Staged{root: root, rec: rec, write: write}, nil)
+	return k.publish(ctx, &Staged{root: root, rec: rec, write: write}, nil)
 }
 
 // complete describes a finished root filesystem in rec, and puts its files on the disk.
-func (s *Store) complete(ctx context.Context, root *made, rec *index.Record) (err error) {
+func (k *keeper) complete(ctx context.Context, root *made, rec *index.Record) (err error) {
 	if root.mark == nil {
 		if err := markConfig(root.EROFS, &rec.Config); err != nil {
 			return fmt.Errorf("write root filesystem: %w", err)
@@ -75,32 +85,18 @@ func (r *made) save() error {
 	return durable.Sync(r.Layer.Path)
 }
 
-// trim keeps the store within its bounds. It does not remove the image that was just added.
-func (s *Store) trim(ctx context.Context) {
-	if s.maxDisk == 0 {
-		return
-	}
-	removed, freed, err := s.Trim(ctx, s.maxDisk, s.inUse)
-	if len(removed) > 0 {
-		s.log.Info("removed images to save disk", "images", removed, "bytes", freed)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("the disk used by images could not be bounded", "error", err)
-	}
-}
-
 // install moves the files of a staged image to their places and adds it to the index. It holds the
 // lock of the index, so that no removal takes the files for garbage. It returns errChanged if the
 // index is of another generation than seen, unless that is nil.
-func (s *Store) install(ctx context.Context, p *Staged, seen *index.Generation) error {
-	ix, unlock, err := s.index.Lock(ctx)
+func (k *keeper) install(ctx context.Context, p *Staged, seen *index.Generation) error {
+	ix, unlock, err := k.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	root, rec := p.root, p.rec
 	if seen != nil {
-		now, err := s.index.Generation()
+		now, err := k.index.Generation()
 		if err != nil {
 			return err
 		}
@@ -108,23 +104,23 @@ func (s *Store) install(ctx context.Context, p *Staged, seen *index.Generation) 
 			return errChanged
 		}
 	}
-	if same := ix.ByDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
+	if same := ix.ByDigest(rec.Digest); same != nil && untouched(k.files.erofsPath(rec.Digest), same) {
 		rec.FileTime, rec.Mark = same.ModTime(), same.Mark
 		if !root.volatile { // a file of the same digest may be volatile
-			if err := durable.Sync(s.erofsPath(rec.Digest)); err != nil {
+			if err := durable.Sync(k.files.erofsPath(rec.Digest)); err != nil {
 				return err
 			}
 		}
-	} else if err := durable.Move(root.EROFS, s.erofsPath(rec.Digest)); err != nil {
+	} else if err := durable.Move(root.EROFS, k.files.erofsPath(rec.Digest)); err != nil {
 		return err
 	} else {
 		ix.Replaced(rec)
 	}
 	if root.Layer.Path != "" {
-		if err := durable.Move(root.Layer.Path, s.layout.Blob(root.Layer.Digest)); err != nil {
+		if err := durable.Move(root.Layer.Path, k.layout.Blob(root.Layer.Digest)); err != nil {
 			return err
 		}
-		root.Layer.Path = s.layout.Blob(root.Layer.Digest)
+		root.Layer.Path = k.layout.Blob(root.Layer.Digest)
 	}
 	if rec.Manifest, err = p.write(root.Layer); err != nil {
 		return fmt.Errorf("write OCI image: %w", err)
@@ -134,13 +130,13 @@ func (s *Store) install(ctx context.Context, p *Staged, seen *index.Generation) 
 		rec.CreatedAt = old.CreatedAt
 	}
 	ix.Add(*rec)
-	return s.index.Write(ix)
+	return k.index.Write(ix)
 }
 
 // keepPulled is keep for an image whose configuration and layers are files in the directory of its
 // root filesystem.
-func (s *Store) keepPulled(ctx context.Context, root *made, rec *index.Record, img oci.Image) error {
-	return s.keep(ctx, root, rec, func(rootfs.Blob) (archive.Ref, error) {
-		return s.layout.AddFiles(img, filepath.Dir(root.EROFS))
+func (k *keeper) keepPulled(ctx context.Context, root *made, rec *index.Record, img oci.Image) error {
+	return k.keep(ctx, root, rec, func(rootfs.Blob) (archive.Ref, error) {
+		return k.layout.AddFiles(img, filepath.Dir(root.EROFS))
 	})
 }

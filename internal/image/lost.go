@@ -20,8 +20,8 @@ type LostImage struct {
 // sandbox, the database does not need them, and it has no record that it gave them up. It may be
 // the wrong database, so they stay for a while, within bounds. A root filesystem that a database
 // needs again is no longer lost.
-func (s *Store) Lost(context.Context) ([]LostImage, error) {
-	ix, err := s.index.Load()
+func (rm *Removal) Lost(context.Context) ([]LostImage, error) {
+	ix, err := rm.index.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -36,25 +36,25 @@ func (s *Store) Lost(context.Context) ([]LostImage, error) {
 }
 
 // RemoveLost removes a lost root filesystem by its digest. Errors: NotFound.
-func (s *Store) RemoveLost(ctx context.Context, digest string) error {
-	ix, unlock, err := s.index.Lock(ctx)
+func (rm *Removal) RemoveLost(ctx context.Context, digest string) error {
+	ix, unlock, err := rm.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	before := len(ix.Images)
-	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !s.leases.InUse(digest) })
+	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !rm.leases.InUse(digest) })
 	if len(ix.Images) == before {
 		return sandbox.Errorf(sandbox.NotFound, "there is no lost root filesystem %.100q", digest)
 	}
-	_, err = s.sweep(ix)
+	_, err = rm.sweep(ix)
 	return err
 }
 
 // keepLost marks the lost root filesystems in ix, and returns the digests that stay within
 // the bounds.
-func (s *Store) keepLost(ix *index.Index, u uses, now time.Time) map[string]bool {
-	if s.released == nil {
+func (rm *Removal) keepLost(ix *index.Index, u uses, now time.Time) map[string]bool {
+	if rm.released == nil {
 		return nil
 	}
 	var lost []*index.Record
@@ -75,7 +75,7 @@ func (s *Store) keepLost(ix *index.Index, u uses, now time.Time) map[string]bool
 	keep, total := map[string]bool{}, int64(0)
 	for _, r := range lost { // the newest first
 		total += r.SizeBytes
-		if (s.lostAge == 0 || now.Sub(r.LostAt) < s.lostAge) && (s.lostBytes == 0 || total <= s.lostBytes) {
+		if (rm.lostAge == 0 || now.Sub(r.LostAt) < rm.lostAge) && (rm.lostBytes == 0 || total <= rm.lostBytes) {
 			keep[r.Digest] = true
 		}
 	}

@@ -42,7 +42,7 @@ func (l *losing) old(kind string) {
 
 func (l *losing) prune() {
 	l.Helper()
-	if _, err := l.Prune(l.Context(), func(context.Context) ([]string, error) { return l.needed, nil }); err != nil {
+	if _, err := l.Removal().Prune(l.Context(), func(context.Context) ([]string, error) { return l.needed, nil }); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -50,7 +50,7 @@ func (l *losing) prune() {
 // want compares what is lost, and that all of it has its file.
 func (l *losing) want(digests ...string) {
 	l.Helper()
-	list, err := l.Lost(l.Context())
+	list, err := l.Removal().Lost(l.Context())
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -78,10 +78,10 @@ func TestRootFilesystemThatNoDatabaseKnowsIsKept(t *testing.T) {
 	if _, _, err := l.Resolve(t.Context(), dropped.Digest); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("what the database gave up: %v, want it removed", err)
 	}
-	if _, err := l.PruneFor(t.Context(), image.PruneRequest{All: true}); err != nil {
+	if _, err := l.Removal().PruneFor(t.Context(), image.PruneRequest{All: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := l.Trim(t.Context(), 1, func(context.Context) ([]string, error) { return l.needed, nil }); err != nil {
+	if _, _, err := l.Removal().Trim(t.Context(), 1, func(context.Context) ([]string, error) { return l.needed, nil }); err != nil {
 		t.Fatal(err)
 	}
 	l.want(lost.Digest)
@@ -116,14 +116,14 @@ func TestLostRootFilesystemsAreBoundedAndRemovedWhenNeeded(t *testing.T) {
 	l.old("updated_at")
 	l.prune()
 	l.want(first.Digest, second.Digest)
-	if err := l.RemoveLost(t.Context(), first.Digest); err != nil {
+	if err := l.Removal().RemoveLost(t.Context(), first.Digest); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.RemoveLost(t.Context(), first.Digest); sandbox.CodeOf(err) != sandbox.NotFound {
+	if err := l.Removal().RemoveLost(t.Context(), first.Digest); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("RemoveLost of what is not there = %v, want not_found", err)
 	}
 	l.want(second.Digest)
-	if _, err := l.PruneFor(t.Context(), image.PruneRequest{All: true, Lost: true}); err != nil {
+	if _, err := l.Removal().PruneFor(t.Context(), image.PruneRequest{All: true, Lost: true}); err != nil {
 		t.Fatal(err)
 	}
 	l.want()

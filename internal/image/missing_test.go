@@ -47,9 +47,9 @@ func TestNothingIsDeletedWithoutAnIndex(t *testing.T) {
 				}
 			}
 			for range 2 { // an attempt must not make it good for the next one
-				_, err := s.Prune(t.Context(), unused)
+				_, err := s.Removal().Prune(t.Context(), unused)
 				wrong("Prune", err)
-				_, err = s.PruneFor(t.Context(), image.PruneRequest{All: true, Lost: true})
+				_, err = s.Removal().PruneFor(t.Context(), image.PruneRequest{All: true, Lost: true})
 				wrong("PruneFor", err)
 				_, err = s.List(t.Context())
 				wrong("List", err)
@@ -75,7 +75,7 @@ func TestNewStoreHasAnIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := open(t, dir, &fake{})
-	if _, err := s.Prune(t.Context(), unused); err != nil {
+	if _, err := s.Removal().Prune(t.Context(), unused); err != nil {
 		t.Fatal(err)
 	}
 	if files := storedFiles(t, dir); len(files) > 0 {

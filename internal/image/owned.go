@@ -3,29 +3,39 @@ package image
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-
+	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Owned returns the disk space of a workspace's builds: of the images with a name, and of the
-// cache, which is cached layers, images that lost their names, and the images that
-// [Store.CachedFor] returned to the workspace, even if other workspaces use them. It counts root
-// filesystems, and the compressed layers that no image of other workspaces needs.
-func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error) {
+// sizes measures what images take on the disk.
+type sizes struct {
+	index  *index.Table
+	layout archive.Layout
+
+	mu     sync.Mutex
+	owned  ownedCache             // guarded by mu
+	layers map[v1.Hash][]blobSize // guarded by mu; of the OCI images with those manifests
+}
+
+// of is [Store.Owned].
+func (z *sizes) of(owner sandbox.WorkspaceID) (images, left int64, err error) {
 	for {
-		ix, err := s.index.Load()
+		ix, err := z.index.Load()
 		if err != nil {
 			return 0, 0, err
 		}
-		have, err := s.ownedNow(ix, owner)
+		have, err := z.ownedNow(ix, owner)
 		if err == nil {
 			return have.images, have.left, nil
 		}
-		if now, lerr := s.index.Load(); lerr != nil || now == ix {
+		if now, lerr := z.index.Load(); lerr != nil || now == ix {
 			return 0, 0, err
 		} // otherwise the image was removed meanwhile
 	}
@@ -35,23 +45,23 @@ func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error)
 type owned struct{ images, left int64 }
 
 // ownedNow is ownedIn for the index that was loaded last.
-func (s *Store) ownedNow(ix *index.Index, owner sandbox.WorkspaceID) (have owned, err error) {
-	s.mu.Lock()
-	if s.owned.of != ix {
-		s.owned.of, s.owned.by = ix, map[sandbox.WorkspaceID]owned{}
+func (z *sizes) ownedNow(ix *index.Index, owner sandbox.WorkspaceID) (have owned, err error) {
+	z.mu.Lock()
+	if z.owned.of != ix {
+		z.owned.of, z.owned.by = ix, map[sandbox.WorkspaceID]owned{}
 	}
-	known, ok := s.owned.by[owner]
-	s.mu.Unlock()
+	known, ok := z.owned.by[owner]
+	z.mu.Unlock()
 	if ok {
 		return known, nil
 	}
-	if have, err = s.ownedIn(ix, owner); err != nil {
+	if have, err = z.ownedIn(ix, owner); err != nil {
 		return owned{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.owned.of == ix {
-		s.owned.by[owner] = have
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.owned.of == ix {
+		z.owned.by[owner] = have
 	}
 	return have, nil
 }
@@ -63,7 +73,7 @@ type ownedCache struct {
 }
 
 // ownedIn returns the disk space of an owner according to an index.
-func (s *Store) ownedIn(ix *index.Index, owner sandbox.WorkspaceID) (owned, error) {
+func (z *sizes) ownedIn(ix *index.Index, owner sandbox.WorkspaceID) (owned, error) {
 	mine := func(r index.Record) bool { return r.CountsFor(owner) }
 	if !slices.ContainsFunc(ix.Images, mine) {
 		return owned{}, nil
@@ -75,7 +85,7 @@ func (s *Store) ownedIn(ix *index.Index, owner sandbox.WorkspaceID) (owned, erro
 			if !count(r) {
 				continue
 			}
-			layers, err := s.layersOf(r)
+			layers, err := z.layersOf(r)
 			if err != nil {
 				return 0, err
 			}
@@ -109,14 +119,14 @@ type blobSize struct {
 const layersKnown = 10_000
 
 // layersOf returns the layers of a record's OCI image.
-func (s *Store) layersOf(r *index.Record) ([]blobSize, error) {
-	s.mu.Lock()
-	layers, known := s.layers[r.Manifest.Digest]
-	s.mu.Unlock()
+func (z *sizes) layersOf(r *index.Record) ([]blobSize, error) {
+	z.mu.Lock()
+	layers, known := z.layers[r.Manifest.Digest]
+	z.mu.Unlock()
 	if known {
 		return layers, nil
 	}
-	manifest, err := s.manifestOf(r)
+	manifest, err := z.manifestOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -124,71 +134,69 @@ func (s *Store) layersOf(r *index.Record) ([]blobSize, error) {
 		layers = append(layers, blobSize{l.Digest.String(), l.Size})
 	}
 	layers = slices.Clip(layers) // so that append copies it
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.layers) >= layersKnown {
-		clear(s.layers)
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if len(z.layers) >= layersKnown {
+		clear(z.layers)
 	}
-	s.layers[r.Manifest.Digest] = layers
+	z.layers[r.Manifest.Digest] = layers
 	return layers, nil
 }
 
 // manifestOf returns the manifest of a record's OCI image.
-func (s *Store) manifestOf(r *index.Record) (*v1.Manifest, error) {
-	manifest, err := s.layout.Manifest(r.Manifest.Digest)
+func (z *sizes) manifestOf(r *index.Record) (*v1.Manifest, error) {
+	manifest, err := z.layout.Manifest(r.Manifest.Digest)
 	if err != nil {
 		return nil, fmt.Errorf("read OCI image of %s: %w", r.Ref(), err)
 	}
 	return manifest, nil
 }
 
-// TrimBuildCache is Trim for the build cache of a workspace. Images that other workspaces also use stay
-// and count for these alone. It returns the bytes of the cache that stay, which are more than
-// maxBytes only when the rest is in use or new.
-func (s *Store) TrimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64) (left int64, err error) {
-	return s.trimBuildCache(ctx, owner, maxBytes, false)
-}
-
-// trimBuildCache is TrimBuildCache; with whole it removes nothing unless that is enough.
-func (s *Store) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (left int64, err error) {
-	if _, left, err = s.Owned(owner); err != nil || left <= maxBytes || s.inUse == nil {
-		return left, err
-	}
-	u, ix, unlock, err := s.lockForRemoval(ctx, lists{inUse: s.inUse})
+// isOver reports whether the store has more than maxBytes.
+func (z *sizes) isOver(ctx context.Context, maxBytes int64) (bool, error) {
+	ix, unlock, err := z.index.Lock(ctx)
 	if err != nil {
-		return 0, err
-	}
-	defer unlock()
-	have, err := s.ownedIn(ix, owner)
-	if err != nil {
-		return 0, err
-	}
-	before, removed := have.left, false
-	for _, victim := range s.leftBy(ix, owner, u) {
-		if have.left <= maxBytes {
-			break
-		}
-		ix.Leave(&victim, owner)
-		removed = true
-		if have, err = s.ownedIn(ix, owner); err != nil {
-			return 0, err
-		}
-	}
-	if !removed || whole && have.left > maxBytes {
-		return before, nil
-	}
-	_, err = s.sweep(ix)
-	return have.left, err
-}
-
-// EvictBuildCache removes images of a workspace's build cache, least recently used first, until add bytes
-// more are free, and reports whether they are. It removes nothing if the whole removable cache is
-// too small.
-func (s *Store) EvictBuildCache(ctx context.Context, owner sandbox.WorkspaceID, add int64) (bool, error) {
-	_, before, err := s.Owned(owner)
-	if err != nil || before < add || s.inUse == nil {
 		return false, err
 	}
-	left, err := s.trimBuildCache(ctx, owner, before-add, true)
-	return err == nil && left <= before-add, err
+	defer unlock()
+	size, err := z.size(ix)
+	return size > maxBytes, err
+}
+
+// size returns the bytes of everything that an index names.
+func (z *sizes) size(ix *index.Index) (int64, error) {
+	blobs, err := z.liveBlobs(ix)
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	seen := map[string]bool{}
+	for _, r := range ix.Images {
+		if !seen[r.Digest] {
+			total += r.SizeBytes
+		}
+		seen[r.Digest] = true
+	}
+	for name := range blobs {
+		if info, err := os.Stat(filepath.Join(z.layout.BlobsDir(), name)); err == nil {
+			total += info.Size()
+		}
+	}
+	return total, nil
+}
+
+// liveBlobs returns the names of the layout's blobs that the index needs.
+func (z *sizes) liveBlobs(ix *index.Index) (map[string]bool, error) {
+	live := map[string]bool{}
+	for _, rec := range ix.Images {
+		manifest, err := z.manifestOf(&rec)
+		if err != nil {
+			return nil, err
+		}
+		live[rec.Manifest.Digest.Hex], live[manifest.Config.Digest.Hex] = true, true
+		for _, l := range manifest.Layers {
+			live[l.Digest.Hex] = true
+		}
+	}
+	return live, nil
 }

@@ -1,8 +1,7 @@
 package image
 
 import (
-	"context"
-	"time"
+	"slices"
 
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/reference"
@@ -16,11 +15,11 @@ import (
 // when a tag has to be checked again.
 
 // private returns the record of an image that not all workspaces may use, or nil.
-func (s *Store) private(ix *index.Index, ref string, who registry.Puller) *index.Record {
+func (ns *names) private(ix *index.Index, ref string, who registry.Puller) *index.Record {
 	if who == (registry.Puller{}) {
 		return nil
 	}
-	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
+	parsed, err := reference.Parse(ns.orDefault(ref), ns.defaultRegistry)
 	if err != nil {
 		return nil
 	}
@@ -40,30 +39,25 @@ func (s *Store) private(ix *index.Index, ref string, who registry.Puller) *index
 	return rec
 }
 
-// askFor checks that a workspace may use a private image. Known is true if the registry has
-// authorized it before and need not be asked.
-//
-// Errors: the errors of [Store.Pull].
-func (s *Store) askFor(ctx context.Context, rec *index.Record, who registry.Puller) (moved, known bool, err error) {
-	parsed, err := reference.Parse(rec.Pull.Reference, s.defaultRegistry)
-	if err != nil {
-		return false, false, err
+// checkOwner returns NotFound for a digest that only other workspaces have.
+func (ns *names) checkOwner(ix *index.Index, ref string, who registry.Puller) error {
+	parsed, err := reference.Parse(ns.orDefault(ref), ns.defaultRegistry)
+	if err != nil || parsed.Digest == "" || who == (registry.Puller{}) {
+		return nil
 	}
-	proof, err := s.registries.Proof(ctx, parsed.Remote.Context(), who)
-	if err != nil {
-		return false, false, err
+	others := false
+	for i := range ix.Images {
+		r := &ix.Images[i]
+		if !r.Has(parsed.Digest) || len(parsed.Names) > 0 && !slices.Contains(parsed.Names, r.Name) {
+			continue
+		}
+		if r.Owner == "" || r.Owner == who.Workspace {
+			return nil
+		}
+		others = true
 	}
-	at, proven := rec.Pull.Proofs[proof]
-	if proven && (s.recheck == 0 || time.Since(at) < s.recheck) {
-		return false, false, nil
+	if !others {
+		return nil
 	}
-	moved, err = s.moved(ctx, rec.Pull.Reference, who)
-	switch code := sandbox.CodeOf(err); {
-	case err == nil:
-		return moved, true, nil
-	case proven && (code == sandbox.Unavailable || code == sandbox.Timeout || ctx.Err() != nil):
-		return false, true, nil // as with other images, the present image is good enough
-	default:
-		return false, false, err
-	}
+	return sandbox.Errorf(sandbox.NotFound, "there is no image %.100q", ref)
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Remove removes a reference. The files stay until [Store.Prune]; a built-in image can be built
+// Remove removes a reference. The files stay until [Removal.Prune]; a built-in image can be built
 // again. Errors: Invalid; NotFound when it is not built.
-func (s *Store) Remove(ctx context.Context, ref string) error {
-	parsed, err := reference.Parse(ref, s.defaultRegistry)
+func (rm *Removal) Remove(ctx context.Context, ref string) error {
+	parsed, err := reference.Parse(ref, rm.names.defaultRegistry)
 	if err != nil {
 		return err
 	}
-	ix, unlock, err := s.index.Lock(ctx)
+	ix, unlock, err := rm.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 	for _, n := range parsed.Names {
 		if rec := ix.Current(n); rec != nil {
 			rec.Current = false
-			return s.index.Write(ix)
+			return rm.index.Write(ix)
 		}
 	}
 	return sandbox.Errorf(sandbox.NotFound, "there is no built image %q", ref)
@@ -39,11 +39,11 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 // Prune deletes images without a reference: older builds, removed images, images that Commit made
 // without a name over an hour ago, or with a CacheKey that was not requested for two weeks, and
 // files without an entry after a crash. It keeps images in use, and lost images for a while (see
-// [Store.Lost]). inUse returns the digests that something still needs (a sandbox, a snapshot).
+// [Removal.Lost]). inUse returns the digests that something still needs (a sandbox, a snapshot).
 // Prune calls it without a lock, perhaps several times, and returns its error before it deletes
 // anything. Prune returns the bytes freed.
-func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests []string, err error)) (freed int64, err error) {
-	u, ix, unlock, err := s.lockForRemoval(ctx, lists{inUse: inUse, released: s.released})
+func (rm *Removal) Prune(ctx context.Context, inUse func(context.Context) (digests []string, err error)) (freed int64, err error) {
+	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: inUse, released: rm.released})
 	if err != nil {
 		return 0, err
 	}
@@ -51,26 +51,26 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 	for i := range ix.Images {
 		maps.DeleteFunc(ix.Images[i].Users, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > cacheGrace })
 	}
-	lost := s.keepLost(ix, u, time.Now())
+	lost := rm.keepLost(ix, u, time.Now())
 	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool {
-		return !r.Current && !fresh(&r) && !slices.Contains(u.needed, r.Digest) && !lost[r.Digest] && !s.isUsed(u, r.Digest)
+		return !r.Current && !fresh(&r) && !slices.Contains(u.needed, r.Digest) && !lost[r.Digest] && !rm.isUsed(u, r.Digest)
 	})
-	freed, err = s.sweep(ix)
+	freed, err = rm.sweep(ix)
 	if err != nil {
 		return freed, err
 	}
-	parts, err := s.downloads.RemoveOld(pruneGrace)
+	parts, err := rm.downloads.RemoveOld(pruneGrace)
 	return freed + parts, err
 }
 
 // sweep writes the index and deletes the files that it does not name. The caller holds the index's
 // lock.
-func (s *Store) sweep(ix *index.Index) (freed int64, err error) {
-	blobs, err := s.liveBlobs(ix)
+func (rm *Removal) sweep(ix *index.Index) (freed int64, err error) {
+	blobs, err := rm.sizes.liveBlobs(ix)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.index.Write(ix); err != nil {
+	if err := rm.index.Write(ix); err != nil {
 		return 0, err
 	}
 	have := func(name string) bool { return ix.ByDigest("sha256:"+strings.TrimSuffix(name, ".erofs")) != nil }
@@ -78,9 +78,9 @@ func (s *Store) sweep(ix *index.Index) (freed int64, err error) {
 		name string
 		keep func(name string) bool
 	}{
-		{s.imagesDir(), have},
-		{s.leases.Dir(), have},
-		{s.layout.BlobsDir(), func(name string) bool { return blobs[name] }},
+		{rm.files.imagesDir(), have},
+		{rm.leases.Dir(), have},
+		{rm.layout.BlobsDir(), func(name string) bool { return blobs[name] }},
 	} {
 		n, err := deleteOthers(dir.name, dir.keep)
 		if freed += n; err != nil {
@@ -101,22 +101,6 @@ func fresh(r *index.Record) bool {
 		grace = cacheGrace
 	}
 	return r.Name == "" && time.Since(r.UpdatedAt) < grace
-}
-
-// liveBlobs returns the names of the layout's blobs that the index needs.
-func (s *Store) liveBlobs(ix *index.Index) (map[string]bool, error) {
-	live := map[string]bool{}
-	for _, rec := range ix.Images {
-		manifest, err := s.manifestOf(&rec)
-		if err != nil {
-			return nil, err
-		}
-		live[rec.Manifest.Digest.Hex], live[manifest.Config.Digest.Hex] = true, true
-		for _, l := range manifest.Layers {
-			live[l.Digest.Hex] = true
-		}
-	}
-	return live, nil
 }
 
 // deleteOthers deletes the files of a directory for which keep returns false.
@@ -140,4 +124,73 @@ func deleteOthers(dir string, keep func(name string) bool) (freed int64, err err
 		errs = append(errs, err)
 	}
 	return freed, errors.Join(errs...)
+}
+
+// PruneFor removes the unused images of a workspace, or of all: images that lost their names,
+// images that were made without a name over an hour ago, and cached layers of builds that were not
+// used within ten minutes. Built and imported images with a name stay, and so do images in
+// [Options.InUse], images in use and lost images. After a crash the store has the images or not,
+// and the next PruneFor of all or [Removal.Prune] removes remaining files.
+func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) {
+	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: rm.inUse, released: rm.released, catalogued: rm.catalogued})
+	if err != nil {
+		return Pruned{}, err
+	}
+	defer unlock()
+	lost := map[string]bool{}
+	if !req.Lost {
+		lost = rm.keepLost(ix, u, time.Now())
+	}
+	var done Pruned
+	kept := ix.Keep(func(r *index.Record) bool {
+		if !rm.prunable(r, req, u.catalogued) || rm.names.isNamed(r, u.needed) || lost[r.Digest] || rm.isUsed(u, r.Digest) {
+			return true
+		}
+		gone := PrunedImage{Workspace: r.Owner, Digest: r.Digest, SizeBytes: r.SizeBytes}
+		if img := r.Image(); img.VisibleTo(req.Workspace) {
+			gone.Ref = strings.Trim(r.Ref(), ":")
+		}
+		done.Images = append(done.Images, gone)
+		return false
+	})
+	if len(done.Images) > 0 {
+		before, err := rm.sizes.size(ix)
+		if err != nil {
+			return Pruned{}, err
+		}
+		after, err := rm.sizes.size(kept)
+		if err != nil {
+			return Pruned{}, err
+		}
+		done.FreedBytes = before - after
+	}
+	if req.DryRun || len(done.Images) == 0 && !req.All {
+		return done, nil
+	}
+	freed, err := rm.sweep(kept)
+	if err != nil || !req.All {
+		return done, err
+	}
+	parts, err := rm.downloads.RemoveOld(pruneGrace)
+	done.FreedBytes = freed + parts
+	return done, err
+}
+
+// prunable reports whether a request covers a record, which may be removed when nothing uses it.
+func (rm *Removal) prunable(r *index.Record, req PruneRequest, catalogued []string) bool {
+	mine := r.Owner == req.Workspace
+	if r.Owner == "" {
+		readers := r.Readers()
+		mine = len(readers) == 1 && readers[0] == req.Workspace
+	}
+	unused := time.Since(rm.lastUse(r)) >= usedEvery
+	switch {
+	case !req.All && (!mine || req.Workspace == ""):
+		return false
+	case r.Current:
+		return req.All && r.Owner == "" && r.Pull != nil && unused && rm.names.recipe(r.Ref()) == nil && !rm.names.isNamed(r, catalogued)
+	case r.CacheKey != "":
+		return unused
+	}
+	return !fresh(r)
 }

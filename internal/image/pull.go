@@ -14,21 +14,20 @@ import (
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/cleanup"
-
+	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/oci"
-	"github.com/modbox/modbox/internal/image/remote"
-
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // PullOptions configure a pull.
@@ -50,23 +49,28 @@ const (
 // pullLock begins the names of the locks of references that are being pulled.
 const pullLock = "pull-"
 
-// Pull adds the image under a reference in a registry to the store and to the reference: the image
-// for the host's platform if it is an index, every layer checked against its digests. Pull always
-// asks about a tag; it does not download blobs again that the store has. Concurrent pulls of a
-// reference, in this process and others, share a pull; images of a repository share their common
-// blobs; and a pull continues the downloads of a pull that ended early.
-//
-// Errors: Invalid for an invalid reference, and for an image whose layers are malformed or hostile;
-// NotFound when no registry has it; Forbidden when the registry wants other credentials;
-// Unsupported for an image of another platform or kind; TooLarge; Timeout for a registry that
-// stalls, and Unavailable for a registry that cannot be reached, limits pulls, or sends invalid
-// answers. They include the message of the registry. On any error the store is unchanged.
-func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (spec.Image, error) {
+// puller makes images of images in registries.
+type puller struct {
+	registries *remote.Client
+	downloads  *remote.Downloads
+	index      *index.Table
+	names      *names
+	files      *files
+	layout     archive.Layout
+	sizes      *sizes
+	keeper     *keeper
+	scratch    *rootfs.Scratch
+	// maxDisk and minFree are as in Options.
+	maxDisk, minFree int64
+}
+
+// pullAs is [Store.Pull].
+func (p *puller) pullAs(ctx context.Context, ref string, opts PullOptions) (spec.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
 	opts.Progress = phase.Serialised(opts.Progress)
-	parsed, err := reference.Parse(ref, s.defaultRegistry)
+	parsed, err := reference.Parse(ref, p.names.defaultRegistry)
 	if err != nil {
 		return spec.Image{}, err
 	}
@@ -75,25 +79,25 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (spec.Im
 	}
 	// References are longer than names of files may be.
 	what := sha256.Sum256([]byte(reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote)))
-	unlock, err := lock.Briefly(ctx, s.lockPath(pullLock+hex.EncodeToString(what[:])), func() {
+	unlock, err := lock.Briefly(ctx, p.files.lockPath(pullLock+hex.EncodeToString(what[:])), func() {
 		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another pull of " + ref + " is running"})
 	})
 	if err != nil {
 		return spec.Image{}, fmt.Errorf("pull %s: %w", ref, err)
 	}
 	defer unlock()
-	defer s.downloads.Trim()
-	rec, err := s.pull(ctx, parsed.Remote, opts)
+	defer p.downloads.Trim()
+	rec, err := p.pull(ctx, parsed.Remote, opts)
 	if err != nil {
 		return spec.Image{}, fmt.Errorf("pull %s: %w", ref, err)
 	}
 	opts.Progress(phase.Event{Phase: phase.Done, Message: "pulled"})
-	return s.imageOf(rec), nil
+	return p.names.imageOf(rec), nil
 }
 
 // pull does the work of Pull. The caller holds the lock of the reference.
-func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*index.Record, error) {
-	repo, err := s.registries.Open(ctx, ref.Context(), opts.Puller, remote.Pull)
+func (p *puller) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*index.Record, error) {
+	repo, err := p.registries.Open(ctx, ref.Context(), opts.Puller, remote.Pull)
 	if err != nil {
 		return nil, err
 	}
@@ -102,42 +106,42 @@ func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOption
 	if err != nil {
 		return nil, err
 	}
-	if rec, err := s.pulled(ctx, ref, target.Digest(), repo.Proof()); rec != nil || err != nil {
+	if rec, err := p.pulled(ctx, ref, target.Digest(), repo.Proof()); rec != nil || err != nil {
 		return rec, err
 	}
 	img, err := target.Image(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.pullImage(ctx, repo, ref, target.Digest(), img, opts)
+	return p.pullImage(ctx, repo, ref, target.Digest(), img, opts)
 }
 
 // pulled returns the record of a reference that means the digest already and is intact, and records
 // the check and the workspace.
-func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash, proof string) (*index.Record, error) {
-	ix, unlock, err := s.index.Lock(ctx)
+func (p *puller) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash, proof string) (*index.Record, error) {
+	ix, unlock, err := p.index.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	rec := ix.Pulled(ref)
-	if rec == nil || rec.Pull.Asked != digest || !untouched(s.erofsPath(rec.Digest), rec) {
+	if rec == nil || rec.Pull.Asked != digest || !untouched(p.files.erofsPath(rec.Digest), rec) {
 		return nil, nil
 	}
 	rec.Pull.CheckedAt = time.Now().UTC()
 	rec.Pull.Prove(proof)
 	done := *rec
-	return &done, s.index.Write(ix)
+	return &done, p.index.Write(ix)
 }
 
 // pullImage downloads and unpacks an image and adds it to the store. asked is the digest of the
 // reference, perhaps of an index.
-func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ociname.Reference, asked v1.Hash, img oci.Image, opts PullOptions) (*index.Record, error) {
-	most, err := s.freeFor(img.Manifest)
+func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref ociname.Reference, asked v1.Hash, img oci.Image, opts PullOptions) (*index.Record, error) {
+	most, err := p.freeFor(img.Manifest)
 	if err != nil {
 		return nil, err
 	}
-	work, err := s.workDir(ctx)
+	work, err := p.files.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +149,7 @@ func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ocin
 	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 
-	if img.Config, err = s.fetchConfig(ctx, repo, img.Manifest.Config, oci.ConfigFile(work.Name())); err != nil {
+	if img.Config, err = p.fetchConfig(ctx, repo, img.Manifest.Config, oci.ConfigFile(work.Name())); err != nil {
 		return nil, err
 	}
 	if err := img.CheckLayers(); err != nil {
@@ -155,7 +159,7 @@ func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ocin
 	if err != nil {
 		return nil, err
 	}
-	root, err := s.fetchLayers(ctx, repo, img, opts.Puller.Workspace, most, work.Name(), opts.Progress)
+	root, err := p.fetchLayers(ctx, repo, img, opts.Puller.Workspace, most, work.Name(), opts.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -164,10 +168,10 @@ func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ocin
 		rec.Pull.Private = true
 		rec.Pull.Prove(repo.Proof())
 	}
-	if err := s.keepPulled(ctx, root, &rec, img); err != nil {
+	if err := p.keeper.keepPulled(ctx, root, &rec, img); err != nil {
 		return nil, err
 	}
-	s.downloads.Remove(repo, append(slices.Clone(img.Manifest.Layers), img.Manifest.Config)...)
+	p.downloads.Remove(repo, append(slices.Clone(img.Manifest.Layers), img.Manifest.Config)...)
 	return &rec, nil
 }
 
@@ -189,8 +193,8 @@ func pullRecordOf(ref ociname.Reference, asked v1.Hash, img oci.Image, config sp
 }
 
 // fetchConfig downloads the configuration of an image to a file, and reads it. Errors: Invalid.
-func (s *Store) fetchConfig(ctx context.Context, repo *remote.Repository, blob v1.Descriptor, to string) (*v1.ConfigFile, error) {
-	if err := s.fetch(ctx, repo, blob, to, func(int64) {}); err != nil {
+func (p *puller) fetchConfig(ctx context.Context, repo *remote.Repository, blob v1.Descriptor, to string) (*v1.ConfigFile, error) {
+	if err := p.fetch(ctx, repo, blob, to, func(int64) {}); err != nil {
 		return nil, err
 	}
 	data, err := os.ReadFile(to)
@@ -209,30 +213,30 @@ func (s *Store) fetchConfig(ctx context.Context, repo *remote.Repository, blob v
 // any of them is downloaded. The download refuses a layer that is larger than the manifest says.
 //
 // Errors: TooLarge; Unavailable while the disk is full.
-func (s *Store) freeFor(m *v1.Manifest) (int64, error) {
+func (p *puller) freeFor(m *v1.Manifest) (int64, error) {
 	var packed, missing int64
 	for _, l := range m.Layers {
 		packed += l.Size
-		if _, err := os.Stat(s.layout.Blob(l.Digest)); err != nil {
+		if _, err := os.Stat(p.layout.Blob(l.Digest)); err != nil {
 			missing += l.Size
 		}
 	}
-	if s.maxDisk > 0 && packed > s.maxDisk {
-		return 0, sandbox.Errorf(sandbox.TooLarge, "the layers of the image are %s, and all images may take %s (images.max_disk)", showMiB(packed), showMiB(s.maxDisk))
+	if p.maxDisk > 0 && packed > p.maxDisk {
+		return 0, sandbox.Errorf(sandbox.TooLarge, "the layers of the image are %s, and all images may take %s (images.max_disk)", showMiB(packed), showMiB(p.maxDisk))
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(s.dir, &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", s.dir, err)
+	if err := unix.Statfs(p.files.dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", p.files.dir, err)
 	}
-	free := int64(st.Bavail)*st.Bsize - s.minFree
+	free := int64(st.Bavail)*st.Bsize - p.minFree
 	if missing > free {
 		e := sandbox.Errorf(sandbox.Unavailable, "the server's disk has not enough space for the image: its missing layers have %s, and %s may be used", showMiB(missing), showMiB(max(0, free)))
 		e.RetryAfter = fullDiskRetry
 		return 0, e
 	}
 	most := min(oci.MaxBytes, max(0, free))
-	if s.maxDisk > 0 {
-		most = min(most, s.maxDisk)
+	if p.maxDisk > 0 {
+		most = min(most, p.maxDisk)
 	}
 	return most, nil
 }
@@ -241,7 +245,7 @@ func showMiB(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
 
 // fetchLayers downloads all layers, some of them in parallel, and applies each as soon as it and
 // the layers below it are complete.
-func (s *Store) fetchLayers(ctx context.Context, repo *remote.Repository, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, progress func(phase.Event)) (*made, error) {
+func (p *puller) fetchLayers(ctx context.Context, repo *remote.Repository, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, progress func(phase.Event)) (*made, error) {
 	var mu sync.Mutex
 	var done, total int64
 	for _, l := range img.Manifest.Layers {
@@ -261,12 +265,12 @@ func (s *Store) fetchLayers(ctx context.Context, repo *remote.Repository, img oc
 	}
 	var root *made
 	group.Go(func() (err error) {
-		root, err = s.unpack(ctx, img, owner, most, dir, ready, progress)
+		root, err = p.unpack(ctx, img, owner, most, dir, ready, progress)
 		return err
 	})
 	for i, l := range img.Manifest.Layers {
 		group.Go(func() error {
-			if err := s.fetch(ctx, repo, l, oci.LayerFile(dir, i), count); err != nil {
+			if err := p.fetch(ctx, repo, l, oci.LayerFile(dir, i), count); err != nil {
 				return err
 			}
 			close(ready[i])
@@ -278,8 +282,8 @@ func (s *Store) fetchLayers(ctx context.Context, repo *remote.Repository, img oc
 
 // unpack applies the layers of an image as they become complete, at most most bytes of them, and
 // writes the root filesystem. Its memory counts for the owner.
-func (s *Store) unpack(ctx context.Context, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, ready []chan struct{}, progress func(phase.Event)) (*made, error) {
-	u, err := rootfs.NewUnpacker(ctx, s.scratch, owner, dir, rootfs.Limits{Bytes: most, Entries: pullEntries})
+func (p *puller) unpack(ctx context.Context, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, ready []chan struct{}, progress func(phase.Event)) (*made, error) {
+	u, err := rootfs.NewUnpacker(ctx, p.scratch, owner, dir, rootfs.Limits{Bytes: most, Entries: pullEntries})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
-
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/remote"
@@ -24,7 +23,7 @@ func (s *Store) Push(ctx context.Context, who registry.Puller, ref, to string, p
 	if err != nil || !reference.WellFormed(dest) || dest.RegistryStr() == reference.Local || len(to) > sandbox.ImageRefMax {
 		return sandbox.InvalidField("to", "%.100q does not name a registry, as registry.example.com/team/app:v1 does", to)
 	}
-	built, err := s.Built(ctx, who.Workspace, ref)
+	built, err := s.names.built(ctx, who.Workspace, ref)
 	if err != nil {
 		return err
 	}
@@ -36,7 +35,7 @@ func (s *Store) Push(ctx context.Context, who registry.Puller, ref, to string, p
 	if rec == nil {
 		return sandbox.Errorf(sandbox.NotFound, "the workspace has built no image %.100q", ref)
 	}
-	img, err := s.ociImage(rec)
+	img, err := s.committer.ociImage(rec)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"log/slog"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
-	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/lease"
+	"github.com/modbox/modbox/internal/image/remote"
 )
 
 // Images that something needs must not be removed. Functions of the owner of the store, such as
@@ -51,32 +53,35 @@ func (l lists) call(ctx context.Context) (u uses, err error) {
 	return u, nil
 }
 
+// Removal removes images that nothing needs: to keep the store within its bounds, for a workspace, and for an
+// administrator. Its methods are safe for concurrent use.
+type Removal struct {
+	index     *index.Table
+	names     *names
+	sizes     *sizes
+	leases    *lease.Leases
+	layout    archive.Layout
+	files     *files
+	downloads *remote.Downloads
+	// maxDisk, lostAge and lostBytes are bounds; inUse, released and catalogued list images: see Options.
+	maxDisk, lostBytes          int64
+	lostAge                     time.Duration
+	inUse, released, catalogued func(context.Context) ([]string, error)
+	log                         *slog.Logger
+}
+
 // lockForRemoval returns the uses of images, and the index for the caller alone until unlock. It
 // makes the lists again if it had to wait for the lock, so that they are as new as possible.
-func (s *Store) lockForRemoval(ctx context.Context, l lists) (u uses, ix *index.Index, unlock func(), err error) {
+func (rm *Removal) lockForRemoval(ctx context.Context, l lists) (u uses, ix *index.Index, unlock func(), err error) {
 	for ix == nil && err == nil {
 		if u, err = l.call(ctx); err == nil {
-			ix, unlock, err = s.index.TryLock(ctx)
+			ix, unlock, err = rm.index.TryLock(ctx)
 		}
 	}
 	return u, ix, unlock, err
 }
 
 // isUsed reports whether a digest is in use, or was used since the lists were made.
-func (s *Store) isUsed(u uses, digest string) bool {
-	return s.leases.Since(digest, u.at) || s.leases.InUse(digest)
-}
-
-// isNamed reports whether a list names a record by a digest or a reference.
-func (s *Store) isNamed(r *index.Record, list []string) bool {
-	return slices.ContainsFunc(list, func(name string) bool {
-		if r.Has(name) || r.Name != "" && r.Ref() == name {
-			return true
-		}
-		parsed, err := reference.Parse(name, s.defaultRegistry)
-		if err != nil || parsed.Digest != "" {
-			return err == nil && r.Has(parsed.Digest)
-		}
-		return r.Current && slices.Contains(parsed.Names, r.Ref())
-	})
+func (rm *Removal) isUsed(u uses, digest string) bool {
+	return rm.leases.Since(digest, u.at) || rm.leases.InUse(digest)
 }

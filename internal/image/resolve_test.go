@@ -124,7 +124,7 @@ func TestRebuild(t *testing.T) {
 	resolves("test/main", two.Digest)
 	resolves(one.Digest, one.Digest)
 
-	if _, err := cli.Prune(t.Context(), using(one.Digest)); err != nil {
+	if _, err := cli.Removal().Prune(t.Context(), using(one.Digest)); err != nil {
 		t.Fatal(err)
 	}
 	resolves(one.Digest, one.Digest)
@@ -132,7 +132,7 @@ func TestRebuild(t *testing.T) {
 	if err := os.WriteFile(orphan, []byte("12345"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	freed, err := cli.Prune(t.Context(), using())
+	freed, err := cli.Removal().Prune(t.Context(), using())
 	if err != nil || freed <= one.SizeBytes+5 {
 		t.Errorf("Prune() = %d, %v, want more than the image's %d bytes", freed, err, one.SizeBytes)
 	}
@@ -146,13 +146,13 @@ func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, &fake{tar: small(t, "one")})
 	build(t, s, "test/main")
-	if err := s.Remove(t.Context(), "test/main"); err != nil {
+	if err := s.Removal().Remove(t.Context(), "test/main"); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err := s.Resolve(t.Context(), "test/main")
 	wantCode(t, "Resolve", err, sandbox.NotFound)
-	wantCode(t, "Remove again", s.Remove(t.Context(), "test/main"), sandbox.NotFound)
-	if _, err := s.Prune(t.Context(), using()); err != nil {
+	wantCode(t, "Remove again", s.Removal().Remove(t.Context(), "test/main"), sandbox.NotFound)
+	if _, err := s.Removal().Prune(t.Context(), using()); err != nil {
 		t.Fatal(err)
 	}
 	for _, sub := range []string{"images", "layout/blobs/sha256", "tmp"} {
@@ -186,11 +186,11 @@ func using(digests ...string) func(context.Context) ([]string, error) {
 func TestPruneDeletesNothingWhenUseIsUnknown(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
 	img := build(t, s, "test/main")
-	if err := s.Remove(t.Context(), img.Ref()); err != nil {
+	if err := s.Removal().Remove(t.Context(), img.Ref()); err != nil {
 		t.Fatal(err)
 	}
 	unknown := errors.New("unknown")
-	if freed, err := s.Prune(t.Context(), func(context.Context) ([]string, error) { return nil, unknown }); freed != 0 || !errors.Is(err, unknown) {
+	if freed, err := s.Removal().Prune(t.Context(), func(context.Context) ([]string, error) { return nil, unknown }); freed != 0 || !errors.Is(err, unknown) {
 		t.Errorf("Prune() = %d, %v", freed, err)
 	}
 	if _, _, err := s.Resolve(t.Context(), img.Digest); err != nil {

@@ -15,21 +15,20 @@ import (
 // counts as build cache for every workspace that has used it, until the workspace needs the space
 // for something else. It is removed when it counts for no workspace any more.
 
-// CachedFor is [Store.Cached] for a workspace; its result counts for the workspace from then on,
-// see [Store.Owned].
-func (s *Store) CachedFor(ctx context.Context, user sandbox.WorkspaceID, key string, maxAge time.Duration) (spec.Image, string, error) {
-	img, path, err := s.Cached(ctx, key, maxAge)
+// cachedFor is [Store.CachedFor].
+func (c *cache) cachedFor(ctx context.Context, user sandbox.WorkspaceID, key string, maxAge time.Duration) (spec.Image, string, error) {
+	img, path, err := c.cached(ctx, key, maxAge)
 	if err != nil {
 		return spec.Image{}, "", err
 	}
-	ix, err := s.index.Load()
+	ix, err := c.index.Load()
 	if err != nil {
 		return spec.Image{}, "", err
 	}
 	if rec := ix.ByCacheKey(key); rec != nil && rec.Digest == img.Digest && time.Since(rec.Users[user]) < cacheTouch {
 		return img, path, nil
 	}
-	ix, unlock, err := s.index.Lock(ctx)
+	ix, unlock, err := c.index.Lock(ctx)
 	if err != nil {
 		return spec.Image{}, "", err
 	}
@@ -39,15 +38,15 @@ func (s *Store) CachedFor(ctx context.Context, user sandbox.WorkspaceID, key str
 		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "the cached image was removed")
 	}
 	rec.Use(user, time.Now().UTC())
-	return img, path, s.index.Write(ix)
+	return img, path, c.index.Write(ix)
 }
 
 // leftBy returns the records of a workspace's build cache that need not count for it any more, in
 // the order of their removal. The workspace can drop images that other workspaces also use even
 // while they are in use; its other images are removable, or stay.
-func (s *Store) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []index.Record {
+func (rm *Removal) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []index.Record {
 	var list []index.Record
-	for _, r := range s.removable(ix, u) {
+	for _, r := range rm.removable(ix, u) {
 		if r.CountsFor(owner) && len(r.Payers()) == 1 {
 			list = append(list, r)
 		}
@@ -61,7 +60,7 @@ func (s *Store) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []ind
 		if at, shared := r.Users[owner]; shared {
 			return at
 		}
-		return s.lastUse(r)
+		return rm.lastUse(r)
 	}
 	slices.SortStableFunc(list, func(a, b index.Record) int { return last(&a).Compare(last(&b)) })
 	return list
@@ -70,14 +69,14 @@ func (s *Store) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []ind
 // fairly returns the removable records in the order of their removal: first the caches of
 // workspaces beyond an equal part of maxBytes; images without an owner have a part of their own. So
 // no workspace's cache displaces the caches of others.
-func (s *Store) fairly(ix *index.Index, removable []index.Record, maxBytes int64) ([]index.Record, error) {
+func (rm *Removal) fairly(ix *index.Index, removable []index.Record, maxBytes int64) ([]index.Record, error) {
 	left := map[sandbox.WorkspaceID]int64{}
 	for i := range ix.Images {
 		for _, ws := range ix.Images[i].Payers() {
 			if _, known := left[ws]; known {
 				continue
 			}
-			have, err := s.ownedIn(ix, ws)
+			have, err := rm.sizes.ownedIn(ix, ws)
 			if err != nil {
 				return nil, err
 			}

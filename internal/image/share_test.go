@@ -164,7 +164,7 @@ func TestTrimIsFair(t *testing.T) {
 	}
 	none := func(context.Context) ([]string, error) { return nil, nil }
 	// All are about 2 MiB: an equal part of 11 MiB is not two of them.
-	removed, _, err := s.Trim(t.Context(), 11<<20, none)
+	removed, _, err := s.Removal().Trim(t.Context(), 11<<20, none)
 	if err != nil || len(removed) == 0 {
 		t.Fatalf("Trim = %v, %v", removed, err)
 	}

@@ -5,24 +5,23 @@ import (
 	"errors"
 	"fmt"
 
-	"gvisor.dev/gvisor/pkg/cleanup"
-
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/quota"
+	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // Staged is an image whose files are complete and on the disk, outside the store. The caller
 // publishes it at most once, and discards it in any case. It is not safe for concurrent use.
 type Staged struct {
-	store *Store
-	root  *made
-	rec   *index.Record
-	write func(layer rootfs.Blob) (archive.Ref, error) // adds the OCI image to the layout
-	done  bool                                         // the store has the image already
-	task  string                                       // for errors
-	undo  cleanup.Cleanup
+	keeper *keeper
+	root   *made
+	rec    *index.Record
+	write  func(layer rootfs.Blob) (archive.Ref, error) // adds the OCI image to the layout
+	done   bool                                         // the store has the image already
+	task   string                                       // for errors
+	undo   cleanup.Cleanup
 }
 
 // Check returns an error if a workspace may not have add more bytes of images. It may take locks and
@@ -38,11 +37,11 @@ type Check func(ctx context.Context, add int64) error
 // for the removed images.
 func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
 	if !p.done {
-		if err := p.store.publish(ctx, p, check); err != nil {
+		if err := p.keeper.publish(ctx, p, check); err != nil {
 			return Committed{}, fmt.Errorf("%s: %w", p.task, err)
 		}
 	}
-	return p.store.committed(p.rec), nil
+	return p.keeper.committed(p.rec), nil
 }
 
 // Discard removes the files of an image that was not published.
@@ -52,13 +51,13 @@ func (p *Staged) Discard() { p.undo.Clean() }
 var errChanged = errors.New("the store has changed")
 
 // publish does the work of [Staged.Publish].
-func (s *Store) publish(ctx context.Context, p *Staged, check Check) error {
+func (k *keeper) publish(ctx context.Context, p *Staged, check Check) error {
 	freed := false
 	for {
-		seen, err := s.check(ctx, p, check)
+		seen, err := k.check(ctx, p, check)
 		if short := quota.DiskShort(err); short > 0 && !freed {
 			var ferr error
-			if freed, ferr = s.EvictBuildCache(ctx, p.rec.Payer(), short); ferr != nil {
+			if freed, ferr = k.removal.evictBuildCache(ctx, p.rec.Payer(), short); ferr != nil {
 				return ferr
 			}
 			if freed {
@@ -68,31 +67,28 @@ func (s *Store) publish(ctx context.Context, p *Staged, check Check) error {
 		if err != nil {
 			return err
 		}
-		if err = s.install(ctx, p, seen); err == nil {
+		if err = k.install(ctx, p, seen); err == nil {
 			break
 		}
 		if !errors.Is(err, errChanged) {
 			return err
 		}
 	}
-	s.mu.Lock()
-	s.verified[p.rec.Digest] = true // hashed a moment ago
-	s.mu.Unlock()
-	s.checked.Written(p.rec.Digest, s.erofsPath(p.rec.Digest))
-	s.trim(ctx)
+	k.verifier.written(p.rec.Digest)
+	k.removal.trim(ctx)
 	return nil
 }
 
 // check calls check, and returns the generation of the index that it could see; nil without a check.
-func (s *Store) check(ctx context.Context, p *Staged, check Check) (*index.Generation, error) {
+func (k *keeper) check(ctx context.Context, p *Staged, check Check) (*index.Generation, error) {
 	if check == nil {
 		return nil, nil
 	}
-	seen, err := s.index.Generation()
+	seen, err := k.index.Generation()
 	if err != nil {
 		return nil, err
 	}
-	ix, err := s.index.Load()
+	ix, err := k.index.Load()
 	if err != nil {
 		return nil, err
 	}

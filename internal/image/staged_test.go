@@ -77,11 +77,11 @@ func TestFunctionsMayCallTheStore(t *testing.T) {
 		t.Errorf("check was called %d times, want 2", calls["check"])
 	}
 	for name, remove := range map[string]func() error{
-		"Trim":            func() error { _, _, err := s.Trim(t.Context(), 1, list("Trim")); return err },
-		"TrimBuildCache":  func() error { _, err := s.TrimBuildCache(t.Context(), "me", 1); return err },
+		"Trim":            func() error { _, _, err := s.Removal().Trim(t.Context(), 1, list("Trim")); return err },
+		"TrimBuildCache":  func() error { _, err := s.Removal().TrimBuildCache(t.Context(), "me", 1); return err },
 		"EvictBuildCache": func() error { _, err := s.EvictBuildCache(t.Context(), "me", 1); return err },
-		"Prune":           func() error { _, err := s.Prune(t.Context(), list("Prune")); return err },
-		"PruneFor":        func() error { _, err := s.PruneFor(t.Context(), image.PruneRequest{All: true}); return err },
+		"Prune":           func() error { _, err := s.Removal().Prune(t.Context(), list("Prune")); return err },
+		"PruneFor":        func() error { _, err := s.Removal().PruneFor(t.Context(), image.PruneRequest{All: true}); return err },
 	} {
 		if err := remove(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -126,10 +126,10 @@ func TestImagesThatComeIntoUse(t *testing.T) {
 			if _, _, err := s.Resolve(t.Context(), img.Digest); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Remove(t.Context(), img.Ref()); err != nil {
+			if err := s.Removal().Remove(t.Context(), img.Ref()); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.Prune(t.Context(), func(context.Context) ([]string, error) {
+			_, err := s.Removal().Prune(t.Context(), func(context.Context) ([]string, error) {
 				use(t, s, img.Digest)
 				return nil, nil
 			})

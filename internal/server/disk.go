@@ -168,11 +168,11 @@ func (d *disk) RemoveQuarantined(ctx context.Context, bytes int64) error {
 	for _, e := range removed {
 		bytes -= e.SizeBytes
 	}
-	lost, err := d.images.Lost(ctx)
+	lost, err := d.images.Removal().Lost(ctx)
 	if err != nil || bytes <= 0 || len(lost) == 0 {
 		return err
 	}
-	pruned, err := d.images.PruneFor(ctx, image.PruneRequest{All: true, Lost: true})
+	pruned, err := d.images.Removal().PruneFor(ctx, image.PruneRequest{All: true, Lost: true})
 	if err != nil {
 		return fmt.Errorf("remove root filesystems that the database does not know: %w", err)
 	}
@@ -211,7 +211,7 @@ func (d *disk) trimQuarantine(ctx context.Context) {
 
 // RemoveCaches implements [eviction.Host].
 func (d *disk) RemoveCaches(ctx context.Context) (int64, error) {
-	pruned, err := d.images.PruneFor(ctx, image.PruneRequest{All: true})
+	pruned, err := d.images.Removal().PruneFor(ctx, image.PruneRequest{All: true})
 	return pruned.FreedBytes, err
 }
 

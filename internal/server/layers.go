@@ -19,7 +19,7 @@ var _ lifecycle.Layers = layers{}
 
 // Collect implements [lifecycle.Layers].
 func (l layers) Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (int64, error) {
-	return l.images.Prune(ctx, inUse)
+	return l.images.Removal().Prune(ctx, inUse)
 }
 
 // Hold implements [lifecycle.Layers].

@@ -98,7 +98,7 @@ func TestImagesOfCommandsBesideTheServer(t *testing.T) {
 	commit(t, localImages(t, cfg), "beside")
 	wantImages(t, "made beside the server", server, "early", "begun", "beside")
 	wantRows(t, "beside the server", db, 3)
-	if err := cli.Remove(t.Context(), "test/early"); err != nil {
+	if err := cli.Removal().Remove(t.Context(), "test/early"); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := server.Resolve(t.Context(), "test/early"); sandbox.CodeOf(err) != sandbox.NotFound {

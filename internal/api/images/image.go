@@ -157,7 +157,7 @@ func (h *Images) prune(ctx context.Context, in *pruneImagesInput) (*route.Body[w
 	if req.All && !who.Administrator {
 		return nil, sandbox.Errorf(sandbox.Forbidden, "only an administrator of the installation may prune the images of all workspaces; leave out all")
 	}
-	done, err := h.Store.PruneFor(ctx, req)
+	done, err := h.Store.Removal().PruneFor(ctx, req)
 	if err != nil {
 		return nil, err
 	}

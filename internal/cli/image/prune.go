@@ -81,7 +81,7 @@ func imageRemover(env *base.Env, cmd *cobra.Command, local *localImageFlags) (fu
 	if err != nil {
 		return nil, err
 	}
-	return st.Remove, nil
+	return st.Removal().Remove, nil
 }
 
 func newImagesPruneCommand(env *base.Env) *cobra.Command {
@@ -155,7 +155,7 @@ func pruneLocal(ctx context.Context, env *base.Env, local *localImageFlags) erro
 	}
 	inUse := server.DigestsInUse(filepath.Join(cfg.StateDir, statedir.DatabaseFile))
 	freed, err := backoff.Retry(ctx, func() (int64, error) {
-		freed, err := st.Prune(ctx, inUse)
+		freed, err := st.Removal().Prune(ctx, inUse)
 		if err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
 			err = backoff.Permanent(err)
 		}

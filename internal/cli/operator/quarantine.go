@@ -54,7 +54,7 @@ func listQuarantine(ctx context.Context, cfg config.Config) ([]quarantined, erro
 	if err != nil {
 		return nil, err
 	}
-	lost, err := st.Lost(ctx)
+	lost, err := st.Removal().Lost(ctx)
 	for _, l := range lost {
 		list = append(list, quarantined{
 			ID: l.Digest, Kind: kindRootFS, Path: filepath.Join(cfg.StateDir, statedir.ImagesDir, "images", strings.TrimPrefix(l.Digest, "sha256:")+".erofs"),
@@ -141,7 +141,7 @@ func removeLost(ctx context.Context, cfg config.Config, digest string, notFound 
 	if err != nil {
 		return err
 	}
-	if err := st.RemoveLost(ctx, digest); sandbox.CodeOf(err) == sandbox.NotFound {
+	if err := st.Removal().RemoveLost(ctx, digest); sandbox.CodeOf(err) == sandbox.NotFound {
 		return notFound
 	} else if err != nil {
 		return err

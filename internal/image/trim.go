@@ -1,0 +1,145 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TrimBuildCache is Trim for the build cache of a workspace. Images that other workspaces also use stay
+// and count for these alone. It returns the bytes of the cache that stay, which are more than
+// maxBytes only when the rest is in use or new.
+func (rm *Removal) TrimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64) (left int64, err error) {
+	return rm.trimBuildCache(ctx, owner, maxBytes, false)
+}
+
+// trimBuildCache is TrimBuildCache; with whole it removes nothing unless that is enough.
+func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (left int64, err error) {
+	if _, left, err = rm.sizes.of(owner); err != nil || left <= maxBytes || rm.inUse == nil {
+		return left, err
+	}
+	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: rm.inUse})
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	have, err := rm.sizes.ownedIn(ix, owner)
+	if err != nil {
+		return 0, err
+	}
+	before, removed := have.left, false
+	for _, victim := range rm.leftBy(ix, owner, u) {
+		if have.left <= maxBytes {
+			break
+		}
+		ix.Leave(&victim, owner)
+		removed = true
+		if have, err = rm.sizes.ownedIn(ix, owner); err != nil {
+			return 0, err
+		}
+	}
+	if !removed || whole && have.left > maxBytes {
+		return before, nil
+	}
+	_, err = rm.sweep(ix)
+	return have.left, err
+}
+
+// evictBuildCache is [Store.EvictBuildCache].
+func (rm *Removal) evictBuildCache(ctx context.Context, owner sandbox.WorkspaceID, add int64) (bool, error) {
+	_, before, err := rm.sizes.of(owner)
+	if err != nil || before < add || rm.inUse == nil {
+		return false, err
+	}
+	left, err := rm.trimBuildCache(ctx, owner, before-add, true)
+	return err == nil && left <= before-add, err
+}
+
+// Trim removes images until the store has at most maxBytes: first images that workspaces have
+// beyond their part, then the others, and built-in images last; of each kind least recently used
+// first. It keeps the images that inUse returns (digests, and references that are being resolved),
+// images in use, and images that were made or used within ten minutes, so the store may stay
+// larger. Removed images can be pulled or built again. It returns the removed images and the bytes
+// freed. It calls inUse without a lock, and returns its error before it removes anything.
+func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.Context) ([]string, error)) (removed []string, freed int64, err error) {
+	if over, err := rm.sizes.isOver(ctx, maxBytes); err != nil || !over {
+		return nil, 0, err
+	}
+	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: inUse})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer unlock()
+	size, err := rm.sizes.size(ix)
+	if err != nil || size <= maxBytes {
+		return nil, 0, err
+	}
+	victims, err := rm.fairly(ix, rm.removable(ix, u), maxBytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, victim := range victims {
+		ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return r.Same(&victim) })
+		removed = append(removed, cmp.Or(strings.Trim(victim.Ref(), ":"), victim.Digest))
+		if size, err = rm.sizes.size(ix); err != nil || size <= maxBytes {
+			break
+		}
+	}
+	if err != nil || len(removed) == 0 {
+		return nil, 0, err
+	}
+	freed, err = rm.sweep(ix)
+	return removed, freed, err
+}
+
+// removable returns the records that may be removed, in the order of their removal.
+func (rm *Removal) removable(ix *index.Index, u uses) []index.Record {
+	var list []index.Record
+	for i := range ix.Images {
+		r := &ix.Images[i]
+		// An image built from files of a user cannot be made again. Nor can the root filesystem of a
+		// snapshot: Prune determines which of them may be removed.
+		if r.Owner != "" && r.Current || rm.released != nil && r.Single() || time.Since(rm.lastUse(r)) < usedEvery || rm.names.isNamed(r, u.needed) || rm.isUsed(u, r.Digest) {
+			continue
+		}
+		list = append(list, *r)
+	}
+	builtin := func(r index.Record) int {
+		if r.Current && rm.names.recipe(r.Ref()) != nil {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b index.Record) int {
+		return cmp.Or(cmp.Compare(builtin(a), builtin(b)), rm.lastUse(&a).Compare(rm.lastUse(&b)))
+	})
+	return list
+}
+
+// lastUse returns the time of the last use of an image, or the time at which it was made if that
+// is later.
+func (rm *Removal) lastUse(r *index.Record) time.Time {
+	if used := rm.leases.Last(r.Digest); used.After(r.UpdatedAt) {
+		return used
+	}
+	return r.UpdatedAt
+}
+
+// trim keeps the store within its bounds. It does not remove the image that was just added.
+func (rm *Removal) trim(ctx context.Context) {
+	if rm.maxDisk == 0 {
+		return
+	}
+	removed, freed, err := rm.Trim(ctx, rm.maxDisk, rm.inUse)
+	if len(removed) > 0 {
+		rm.log.Info("removed images to save disk", "images", removed, "bytes", freed)
+	}
+	if err != nil && ctx.Err() == nil {
+		rm.log.Warn("the disk used by images could not be bounded", "error", err)
+	}
+}

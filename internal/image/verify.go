@@ -1,0 +1,88 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/integrity"
+	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sync/singleflight"
+)
+
+// verifier checks root filesystems against their digests, each once since the host booted.
+type verifier struct {
+	index   *index.Table
+	files   *files
+	checked *integrity.Records // the root filesystems that were verified since the host booted
+
+	mu       sync.Mutex
+	verified map[string]bool // guarded by mu; digests whose file was checked by this Store
+
+	verifying singleflight.Group // by digest
+}
+
+// written records that the file of a digest was hashed when it was written, a moment ago.
+func (v *verifier) written(digest string) {
+	v.mu.Lock()
+	v.verified[digest] = true
+	v.mu.Unlock()
+	v.checked.Written(digest, v.files.erofsPath(digest))
+}
+
+// verify checks the record's file against its digest, unless a Store of this directory did since the
+// host booted. It moves a damaged file aside, so that nothing uses it.
+func (v *verifier) verify(ctx context.Context, rec *index.Record) error {
+	name := v.files.erofsPath(rec.Digest)
+	v.mu.Lock()
+	done := v.verified[rec.Digest]
+	v.mu.Unlock()
+	if done && untouched(name, rec) {
+		return nil
+	}
+	_, err, _ := v.verifying.Do(rec.Digest, func() (any, error) {
+		// All waiters share the result, so the context of none of them ends the work.
+		err := v.checked.Check(rec.Digest, name, func() (string, error) {
+			digest, _, err := rootfs.Digest(context.WithoutCancel(ctx), name, rec.Mark)
+			return digest, err
+		})
+		if damaged := (*integrity.DamagedError)(nil); errors.As(err, &damaged) {
+			err = errors.Join(err, os.Rename(name, name+".damaged"))
+		}
+		v.mu.Lock()
+		v.verified[rec.Digest] = err == nil
+		v.mu.Unlock()
+		return nil, err
+	})
+	if err != nil {
+		return sandbox.Wrap(sandbox.Unavailable, err, "the root filesystem of image %s is missing or damaged; build it again with: modbox images build %s", rec.Ref(), rec.Name)
+	}
+	return nil
+}
+
+// untouched reports whether the record's file has the size and time with which it was written. That
+// is no proof, but finds every ordinary accident at no cost.
+func untouched(name string, rec *index.Record) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.ModTime())
+}
+
+// verifyAll is [Store.Verify].
+func (v *verifier) verifyAll(ctx context.Context) error {
+	ix, err := v.index.Load()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range ix.Images {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		errs = append(errs, v.verify(ctx, &ix.Images[i]))
+	}
+	errs = append(errs, v.checked.Prune(func(digest string) bool { return ix.ByDigest(digest) != nil }))
+	return errors.Join(errs...)
+}
