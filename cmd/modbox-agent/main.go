@@ -78,13 +78,16 @@ func serve(a *agent.Agent, l net.Listener) error {
 // the argument "serve" this process is the supervisor: it closes its stdout when it answers, and
 // opens the default contexts of the languages that follow, so that the first code in them need not
 // wait for an interpreter. With the argument "environment" it gives its environment variables to the
-// supervisor that runs.
+// supervisor that runs, with "later-environment" only for interpreters that start later.
 func kernels(args []string) error {
 	if len(args) == 0 {
 		return kernel.Start("kernels", "serve")
 	}
-	if args[0] == "environment" {
+	switch args[0] {
+	case "environment":
 		return kernel.Announce(kernelapi.Directory)
+	case "later-environment":
+		return kernel.AnnounceLater(kernelapi.Directory)
 	}
 	err := kernel.Serve(kernelapi.Directory, func() { os.Stdout.Close() }, args[1:]...)
 	if err != nil {

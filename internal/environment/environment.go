@@ -151,11 +151,14 @@ func (s *Service) Refresh(ctx context.Context, b *box.Box) error {
 	if err != nil {
 		return fmt.Errorf("image of sandbox %s: %w", b.ID, err)
 	}
-	return b.Explain(ctx, b.Agent.Configure(ctx, s.Agent(&sb, &img)))
+	if err := b.Agent.Configure(ctx, s.Agent(&sb, &img)); err != nil {
+		return b.Explain(ctx, err)
+	}
+	return b.Explain(ctx, AnnounceLater(ctx, b))
 }
 
 // Update sets and, where the value is nil, deletes environment variables of a sandbox, for later
-// commands, and returns all that are set. It resumes a paused sandbox. It does not change variables
+// commands and interpreters, and returns all that are set. It resumes a paused sandbox. It does not change variables
 // of the image and automatic variables (MODBOX_SANDBOX_ID, …): setting such a name hides the
 // variable, deleting it shows it again. Errors: Invalid, naming the field; the errors of every call
 // into a sandbox.
@@ -196,7 +199,10 @@ func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, chan
 	if err := b.Explain(ctx, b.Agent.Configure(ctx, s.Agent(&sb, &img))); err != nil {
 		return nil, err
 	}
-	return maps.Clone(env), s.record(ctx, b, env)
+	if err := s.record(ctx, b, env); err != nil {
+		return nil, err
+	}
+	return maps.Clone(env), b.Explain(ctx, AnnounceLater(ctx, b))
 }
 
 // record records the environment of a sandbox.

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,8 +28,12 @@ import (
 // interpreters (package kernel). The names of languages follow.
 var supervisor = []string{"/.modbox/agent", "kernels", "serve"}
 
-// announcer is the command that gives its environment variables to that supervisor.
-var announcer = []string{"/.modbox/agent", "kernels", "environment"}
+// Commands that give their environment variables to that supervisor: for all interpreters, and for
+// interpreters that start later.
+var (
+	announcer      = []string{"/.modbox/agent", "kernels", "environment"}
+	laterAnnouncer = []string{"/.modbox/agent", "kernels", "later-environment"}
+)
 
 const (
 	// announceTimeout bounds the announcement of an environment.
@@ -83,6 +88,8 @@ func (r *refusal) Error() string { return "the supervisor answered " + r.status 
 
 // openContext returns when the default context of a language has started.
 func openContext(ctx context.Context, b *box.Box, language string) error {
+	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
+	defer cancel()
 	conn, err := b.Agent.TunnelSocket(ctx, path.Join(kernelapi.Directory, kernelapi.Socket))
 	if err != nil {
 		return err
@@ -116,9 +123,40 @@ func openContext(ctx context.Context, b *box.Box, language string) error {
 // Announce gives the interpreters that [Prestart] started the environment of the box's sandbox, with
 // which its agent was configured.
 func Announce(ctx context.Context, b *box.Box) error {
-	cmd, err := b.Agent.Exec(ctx, agentapi.Command{Argv: announcer, Timeout: announceTimeout})
+	failure, err := announce(ctx, b, announcer)
+	if err == nil && failure != "" {
+		err = fmt.Errorf("announce the environment: %s", failure)
+	}
+	return err
+}
+
+// AnnounceLater gives the supervisor of a running box, if there is one, the environment with which
+// the box's agent was configured: for interpreters that start later. Interpreters that run keep their
+// environment. It takes at most 5 seconds.
+//
+// A supervisor that refuses it is no error: it is of an earlier version, or the work of the guest.
+func AnnounceLater(ctx context.Context, b *box.Box) error {
+	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
+	defer cancel()
+	conn, err := b.Agent.TunnelSocket(ctx, path.Join(kernelapi.Directory, kernelapi.Socket))
+	switch sandbox.CodeOf(box.AgentError(err)) {
+	case sandbox.PortClosed, sandbox.Invalid:
+		return nil // none runs; it will start with the environment that it needs
+	}
 	if err != nil {
 		return err
+	}
+	_ = conn.Close() // nothing was written
+	_, err = announce(ctx, b, laterAnnouncer)
+	return err
+}
+
+// announce runs a command that announces the environment, and returns the beginning of its errors if
+// it failed.
+func announce(ctx context.Context, b *box.Box, argv []string) (failure string, err error) {
+	cmd, err := b.Agent.Exec(ctx, agentapi.Command{Argv: argv, Timeout: announceTimeout})
+	if err != nil {
+		return "", err
 	}
 	defer func() { _ = cmd.Close() }() // nothing is lost
 	var output []byte
@@ -126,15 +164,15 @@ func Announce(ctx context.Context, b *box.Box) error {
 		f, err := cmd.Next()
 		switch {
 		case err == io.EOF:
-			return errors.New("the announcement of the environment has no end")
+			return "", errors.New("the announcement of the environment has no end")
 		case err != nil:
-			return err
+			return "", err
 		case f.Type == agentapi.FrameStderr:
 			output = append(output, f.Data[:min(len(f.Data), maxAnswer-len(output))]...)
 		case f.Type == agentapi.FrameExit && f.Exit.Code != 0:
-			return fmt.Errorf("announce the environment: %s", sandbox.OneLine(string(output)))
+			return cmp.Or(sandbox.OneLine(string(output)), "it gives no reason"), nil
 		case f.Type == agentapi.FrameExit:
-			return nil
+			return "", nil
 		}
 	}
 }

@@ -22,7 +22,13 @@ const announceTimeout = 20 * time.Second
 
 // Announce gives the supervisor whose socket is in dir the environment of this process, and returns
 // when its contexts have that environment.
-func Announce(dir string) error {
+func Announce(dir string) error { return announce(dir, "/environment") }
+
+// AnnounceLater gives the supervisor whose socket is in dir the environment of this process, for
+// interpreters that start later. Interpreters that run keep theirs.
+func AnnounceLater(dir string) error { return announce(dir, "/environment/later") }
+
+func announce(dir, path string) error {
 	env := kernelapi.Environment{}
 	for _, v := range os.Environ() {
 		if name, value, ok := strings.Cut(v, "="); ok {
@@ -41,7 +47,7 @@ func Announce(dir string) error {
 	if err := conn.SetDeadline(time.Now().Add(announceTimeout)); err != nil {
 		return err
 	}
-	req, err := http.NewRequest(http.MethodPut, "http://supervisor/environment", bytes.NewReader(body))
+	req, err := http.NewRequest(http.MethodPut, "http://supervisor"+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -65,26 +71,9 @@ func Announce(dir string) error {
 // setEnvironment is the handler that makes an environment the environment of the supervisor and of
 // its contexts. The host sends it once, before a sandbox that gets this box runs.
 func (s *Supervisor) setEnvironment(_ http.ResponseWriter, r *http.Request) error {
-	var env kernelapi.Environment
-	if err := decode(r, &env); err != nil {
+	changes, err := takeEnvironment(r)
+	if err != nil {
 		return err
-	}
-	for name, value := range env {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
-			return &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf("%q is not a valid environment variable", name)}
-		}
-	}
-	changes := changedFrom(os.Environ(), env)
-	for name, value := range changes {
-		var err error
-		if value == nil {
-			err = os.Unsetenv(name)
-		} else {
-			err = os.Setenv(name, *value)
-		}
-		if err != nil {
-			return err
-		}
 	}
 	s.mu.Lock()
 	var all []*interpreterContext
@@ -96,6 +85,40 @@ func (s *Supervisor) setEnvironment(_ http.ResponseWriter, r *http.Request) erro
 		c.adopt(changes)
 	}
 	return nil
+}
+
+// setLaterEnvironment is the handler that makes an environment the environment of the supervisor,
+// and so of the interpreters that start later.
+func setLaterEnvironment(_ http.ResponseWriter, r *http.Request) error {
+	_, err := takeEnvironment(r)
+	return err
+}
+
+// takeEnvironment makes the environment in a request the environment of this process, and returns
+// the changes: nil for variables that it removed.
+func takeEnvironment(r *http.Request) (map[string]*string, error) {
+	var env kernelapi.Environment
+	if err := decode(r, &env); err != nil {
+		return nil, err
+	}
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return nil, &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf("%q is not a valid environment variable", name)}
+		}
+	}
+	changes := changedFrom(os.Environ(), env)
+	for name, value := range changes {
+		var err error
+		if value == nil {
+			err = os.Unsetenv(name)
+		} else {
+			err = os.Setenv(name, *value)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return changes, nil
 }
 
 // changedFrom returns the variables of env that differ from now, and nil for variables that env lacks.

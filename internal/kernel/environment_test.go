@@ -67,3 +67,58 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("an invalid name = %d %+v", code, refused)
 	}
 }
+
+// TestLaterEnvironment gives a supervisor other variables while an interpreter runs, which keeps its own.
+func TestLaterEnvironment(t *testing.T) {
+	for _, name := range []string{"MODBOX_OLD", "MODBOX_NEW"} {
+		t.Setenv(name, "") // restored at the end
+	}
+	env := kernelapi.Environment{}
+	for _, v := range os.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	s := start(t)
+	const show = "echo ${MODBOX_OLD-none} ${MODBOX_NEW:-empty} $$"
+	shown := func(contextID string) (variables, pid string) {
+		t.Helper()
+		got := s.begin(kernelapi.Run{Context: contextID, Code: show}).rest()
+		variables, pid, _ = cutLast(strings.TrimSpace(got.Stdout))
+		return variables, pid
+	}
+	for _, id := range []string{"one", "two"} {
+		if code := s.do("POST", "/contexts", kernelapi.ContextSpec{ID: id, Language: "bash"}, nil); code != http.StatusOK {
+			t.Fatalf("create = %d", code)
+		}
+	}
+	before, pid := shown("one")
+	env["MODBOX_NEW"] = "new"
+	delete(env, "MODBOX_OLD")
+	env["PATH"] += ":/other" // would replace an interpreter that runs
+	if code := s.do("PUT", "/environment/later", env, nil); code != http.StatusOK {
+		t.Fatalf("environment = %d", code)
+	}
+	if after, same := shown("one"); after != before || same != pid {
+		t.Errorf("an interpreter that runs shows %q in process %s, before %q in %s", after, same, before, pid)
+	}
+	if code := s.do("POST", "/contexts/two/restart", nil, nil); code != http.StatusOK {
+		t.Fatalf("restart = %d", code)
+	}
+	if code := s.do("POST", "/contexts", kernelapi.ContextSpec{ID: "three", Language: "bash"}, nil); code != http.StatusOK {
+		t.Fatalf("create = %d", code)
+	}
+	for _, id := range []string{"two", "three"} {
+		if got, _ := shown(id); got != "none new" {
+			t.Errorf("context %s shows %q, want the new variables", id, got)
+		}
+	}
+}
+
+// cutLast cuts s at its last space.
+func cutLast(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, ' ')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}

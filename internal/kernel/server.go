@@ -45,6 +45,7 @@ func (s *Supervisor) Handler() http.Handler {
 		return answer(w, c.view())
 	}))
 	handle("PUT /environment", s.setEnvironment)
+	handle("PUT /environment/later", setLaterEnvironment)
 	handle("POST /runs/{id}", s.readRun)
 	handle("DELETE /runs/{id}", func(_ http.ResponseWriter, r *http.Request) error {
 		if run := s.run(r.PathValue("id")); run != nil {

@@ -8,6 +8,7 @@
 //	POST   /contexts/{id}/interrupt   interrupts the run that executes
 //	POST   /contexts/{id}/restart     -> Context, with a new interpreter
 //	PUT    /environment               Environment; for the supervisor and all contexts
+//	PUT    /environment/later         Environment; for interpreters that start later
 //	POST   /runs/{id}?after=N         Run -> events, one JSON object a line, from number N+1 on
 //	DELETE /runs/{id}                 interrupts the run, also before it executes
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
@@ -322,6 +323,9 @@ func (f *fork) revive(b *entry) error {
 	}
 	if err := s.states.recordBox(b, f.digest, handle); err != nil {
 		return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
+	}
+	if err := environment.AnnounceLater(b.Context(), b.Box); err != nil {
+		s.log.Warn("new contexts of a fork have the environment of its parent", "sandbox", b.ID, "error", err)
 	}
 	b.Lock()
 	if b.Context().Err() == nil {

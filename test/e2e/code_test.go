@@ -159,3 +159,42 @@ func TestCodeIsInterrupted(t *testing.T) {
 		t.Errorf("R = %v, want the packages to install", err)
 	}
 }
+
+// TestLaterContextsHaveTheNewEnvironment changes the environment of a sandbox whose supervisor of interpreters
+// runs, and forks it with another.
+func TestLaterContextsHaveTheNewEnvironment(t *testing.T) {
+	s := testserver.StartSmall(t)
+	sb := s.MustCreate(client.CreateOptions{Image: image, Env: map[string]string{"ROLE": "first", "GONE": "x"}})
+	const show = "echo $ROLE ${GONE-none} $MODBOX_SANDBOX_ID"
+	later := func(id string) string {
+		t.Helper()
+		made, err := s.Sandboxes.Contexts.Create(t.Context(), id, client.ContextOptions{Language: "bash"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := s.Sandboxes.RunCode(t.Context(), id, show, client.CodeOptions{ContextID: made.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Stdout
+	}
+	c := cells{t, s.Client, sb.ID}
+	c.want("bash", "kept=1; "+show, "first x "+sb.ID+"\n")
+	second := "second"
+	if _, err := s.Sandboxes.UpdateEnv(t.Context(), sb.ID, map[string]*string{"ROLE": &second, "GONE": nil}); err != nil {
+		t.Fatal(err)
+	}
+	c.want("bash", "echo $kept; "+show, "1\nfirst x "+sb.ID+"\n")
+	if got, want := later(sb.ID), "second none "+sb.ID+"\n"; got != want {
+		t.Errorf("a later context shows %q, want %q", got, want)
+	}
+	forks, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{Env: map[string]string{"ROLE": "child"}})
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	child := forks[0].Sandbox.ID
+	if got, want := later(child), "child none "+child+"\n"; got != want {
+		t.Errorf("a later context of the fork shows %q, want %q", got, want)
+	}
+	cells{t, s.Client, child}.want("bash", "echo $kept; "+show, "1\nfirst x "+sb.ID+"\n")
+}
