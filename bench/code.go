@@ -13,15 +13,44 @@ const dataImage = "modbox/data"
 
 // startData creates a sandbox whose Python context has run code.
 func (m *modbox) startData(ctx context.Context) (string, error) {
-	sb, err := m.c.Sandboxes.Create(ctx, client.CreateOptions{Image: dataImage, Resources: client.Resources{CPU: "1"}, TTL: ttl, WaitUpTo: time.Minute})
+	id, err := m.createData(ctx, client.Resources{CPU: "1"})
+	if err == nil {
+		_, err = m.code(id)(ctx)
+	}
+	return id, err
+}
+
+// createData creates a sandbox of the data image and returns when it runs.
+func (m *modbox) createData(ctx context.Context, limits client.Resources) (string, error) {
+	sb, err := m.c.Sandboxes.Create(ctx, client.CreateOptions{Image: dataImage, Resources: limits, TTL: ttl, WaitUpTo: time.Minute})
 	if err != nil {
 		return "", err
 	}
 	if sb.State != client.Running {
 		return sb.ID, fmt.Errorf("sandbox %s is %s: %v", sb.ID, sb.State, sb.Cause)
 	}
-	_, err = m.code(sb.ID)(ctx)
-	return sb.ID, err
+	return sb.ID, nil
+}
+
+// afterCreate is the create of a sandbox of the data image that the server does not have ready, and
+// its first call.
+func (m *modbox) afterCreate(first func(id string) op) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		var id string
+		took, err := timed(func() (err error) {
+			if id, err = m.createData(ctx, m.unasked(client.Resources{CPU: "1"})); err != nil {
+				return err
+			}
+			_, err = first(id)(ctx)
+			return err
+		})
+		if id != "" {
+			if rmErr := m.remove(ctx, id); err == nil {
+				err = rmErr
+			}
+		}
+		return took, err
+	}
 }
 
 // code is `1+1` in the Python context of a sandbox until its result has arrived.

@@ -137,7 +137,11 @@ func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) er
 		return err
 	}
 	code := line{what: "`1+1` in a warm Python context, API", ours: m.code(data), peer: "Modbox API: exec of `true` there", theirs: m.execAPI(data, "true")}
-	for _, line := range append(rows(o, m, d, box, container, python, file), code) {
+	first := line{
+		what: "cold create of a data sandbox → first `1+1` in Python, API", ours: m.afterCreate(m.code),
+		peer: "Modbox API: the same with `true`", theirs: m.afterCreate(func(id string) op { return m.execAPI(id, "true") }),
+	}
+	for _, line := range append(rows(o, m, d, box, container, python, file), code, first) {
 		if err := r.add(ctx, o.rounds, line); err != nil {
 			return fmt.Errorf("%s: %w", line.what, err)
 		}

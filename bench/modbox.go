@@ -33,9 +33,13 @@ const poolSize = 2
 // start creates a sandbox and returns when it runs. Its limits are nobody else's,
 // so that the server has none ready.
 func (m *modbox) start(ctx context.Context) (string, error) {
-	limits := m.limits
+	return m.startWith(ctx, m.unasked(m.limits))
+}
+
+// unasked returns limits with an amount of memory that nobody asked for before.
+func (m *modbox) unasked(limits client.Resources) client.Resources {
 	limits.Memory = fmt.Sprintf("%dMi", 512+m.asked.Add(1))
-	return m.startWith(ctx, limits)
+	return limits
 }
 
 func (m *modbox) startWith(ctx context.Context, limits client.Resources) (string, error) {
