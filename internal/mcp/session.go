@@ -80,6 +80,7 @@ func New(c *client.Client, o Options) *Session {
 		Instructions: instructions, SchemaCache: schemas, Capabilities: &sdk.ServerCapabilities{}, GetSessionID: func() string { return o.ID },
 	})
 	s.addTools()
+	s.addDesktopTools()
 	return s
 }
 

@@ -239,6 +239,29 @@ test("MCP clients call the shell and the browser", async () => {
 	});
 });
 
+test("an AI application uses the screen through the MCP server of Modbox", async (t) => {
+	const client = new Client({ name: "test", version: "1" });
+	await client.connect(new StreamableHTTPClientTransport(new URL("/mcp", process.env.MODBOX_URL), { requestInit: { headers: { Authorization: `Bearer ${process.env.MODBOX_API_TOKEN}` } } }));
+	t.after(() => client.close());
+	const use = async (name, args = {}) => {
+		const result = await client.callTool({ name, arguments: { sandbox: sbx.id, ...args } }, undefined, { timeout: patience });
+		assert.ok(!result.isError, `${name}: ${JSON.stringify(result.content)}`);
+		return result.content;
+	};
+	await use("open", { command: ["xterm", "-T", "Window of MCP", "-e", "cat >/tmp/typed-by-mcp"] });
+	const w = await windowTitled(sbx, "Window of MCP");
+	assert.match((await use("list_windows"))[0].text, /"title":"Window of MCP"/);
+	await use("focus_window", { window: w.id });
+	await use("click", { x: w.x + 40, y: w.y + 40 });
+	await use("type", { text: "grüße\n" });
+	const shown = await use("key", { keys: "ctrl+d", screenshot: true });
+	assert.match(shown[0].text, /1920x1080/);
+	await keep("mcp", Buffer.from(shown.find((c) => c.type === "image").data, "base64"));
+	await until(async () => assert.equal((await sbx.run("cat /tmp/typed-by-mcp")).stdout, "grüße\n"));
+	const [{ text }] = await use("screenshot", { x: 10, y: 20, width: 30, height: 40 });
+	assert.match(text, /30x40 pixels at 10,20/);
+});
+
 test("pages in the browser do not command the sandbox", async () => {
 	const cdp = await chromium.connectOverCDP(`${sbx.info.url}/cdp`, { timeout: patience });
 	try {

@@ -52,7 +52,8 @@ for (const [kind, transport] of Object.entries(transports)) {
 		const { client } = await connect(t, transport());
 		const { tools } = await client.listTools();
 		assert.deepEqual(tools.map((tool) => tool.name).sort(), [
-			"create_sandbox", "destroy_sandbox", "exec", "fork", "get_url", "list_files", "list_sandboxes", "read_file", "run_code", "set_timeout", "snapshot", "write_file",
+			"click", "create_sandbox", "destroy_sandbox", "drag", "exec", "focus_window", "fork", "get_url", "key", "list_files", "list_sandboxes", "list_windows", "move_mouse",
+			"open", "read_file", "run_code", "screenshot", "scroll", "set_timeout", "snapshot", "type", "wait", "write_file",
 		]);
 		for (const tool of tools) {
 			assert.equal(tool.inputSchema.additionalProperties, false, tool.name);
