@@ -211,7 +211,7 @@ func TestWorkspaceOfOwner(t *testing.T) {
 	s.Want(204, "DELETE", one, nil)
 	s.Want(404, "GET", one, nil)
 	for deadline := time.Now().Add(3 * time.Minute); ; {
-		if live, err := s.Store.LiveSandboxes(t.Context()); err == nil && len(live) == 0 {
+		if live, err := s.Store.Sandboxes.LiveSandboxes(t.Context()); err == nil && len(live) == 0 {
 			break
 		} else if time.Now().After(deadline) {
 			t.Fatalf("sandboxes of a deleted workspace: %v, %v", live, err)

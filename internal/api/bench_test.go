@@ -15,7 +15,7 @@ func BenchmarkExec(b *testing.B) {
 	s := apitest.New(b)
 	var sb struct{ ID, CreatedBy, WorkspaceID string }
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "bench", "wait_seconds": 180}).Into(b, &sb)
-	page, err := s.Store.LiveSandboxes(b.Context())
+	page, err := s.Store.Sandboxes.LiveSandboxes(b.Context())
 	if err != nil || len(page) != 1 {
 		b.Fatalf("%d sandboxes, %v", len(page), err)
 	}

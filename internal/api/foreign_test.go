@@ -58,7 +58,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 	create("ssh-key", "/v1/ssh-keys", map[string]any{"public_key": string(ssh.MarshalAuthorizedKey(public))})
 	o["session"] = uuid.NewString()
 	begun := account.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
-	if err := m.Store.CreateSession(m.T.Context(), begun); err != nil {
+	if err := m.Store.Sessions.CreateSession(m.T.Context(), begun); err != nil {
 		m.T.Fatal(err)
 	}
 	o["built"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID)
@@ -209,7 +209,7 @@ var requestID = regexp.MustCompile(`"(request_id|requestId|trace_id)":"[^"]*"`)
 func TestForeignObjectsDoNotExist(t *testing.T) {
 	m := newMatrix(t)
 	stranger := auth.Identity{Workspace: m.foreign, Role: account.RoleOwner}
-	members, err := m.Store.Members(t.Context(), m.foreign)
+	members, err := m.Store.Members.Members(t.Context(), m.foreign)
 	if err != nil || len(members) != 1 {
 		t.Fatalf("members of the foreign workspace: %v, %v", members, err)
 	}

@@ -73,7 +73,7 @@ func builtImage(t testing.TB, images *image.Store, ws sandbox.WorkspaceID, name 
 // home is the workspace of the server's first token.
 func home(t *testing.T, s *apitest.Server) sandbox.WorkspaceID {
 	t.Helper()
-	ws, _, err := s.Store.EnsureDefaults(t.Context())
+	ws, _, err := s.Store.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +97,11 @@ func TestRemoveAndPruneImages(t *testing.T) {
 
 	// The second is in use.
 	used := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Workspace: ws, Name: "used", Tag: "latest", CreatedAt: time.Now().UTC()}
-	if err := s.Store.BeginSnapshot(t.Context(), used, 10, 1<<30, quota.Admission{}); err != nil {
+	if err := s.Store.Snapshots.BeginSnapshot(t.Context(), used, 10, 1<<30, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	grown := sandbox.SnapshotResult{BaseDigest: second.Digest, Digest: second.Digest, CreatedAt: used.CreatedAt}
-	if _, err := s.Store.FinishSnapshot(t.Context(), used.ID, grown, quota.Admission{}, sandbox.Event{}); err != nil {
+	if _, err := s.Store.Snapshots.FinishSnapshot(t.Context(), used.ID, grown, quota.Admission{}, sandbox.Event{}); err != nil {
 		t.Fatal(err)
 	}
 	prune := func(body any) wire.PrunedImages {

@@ -75,7 +75,7 @@ func newMatrix(t *testing.T) *matrix {
 		u := make("the-" + string(role))
 		if m.own == "" {
 			m.own = u.Home // of the owner, who comes first
-		} else if err := m.Store.AddMember(t.Context(), m.own, u.ID, role, u.CreatedAt); err != nil {
+		} else if err := m.Store.Members.AddMember(t.Context(), m.own, u.ID, role, u.CreatedAt); err != nil {
 			t.Fatal(err)
 		}
 		m.members[role] = auth.Identity{User: u.ID, Workspace: m.own, Role: role}

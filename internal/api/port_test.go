@@ -101,7 +101,7 @@ func TestLinksDoNotOutliveTheirToken(t *testing.T) {
 	s := apitest.New(t)
 	running(t, s, "n")
 	s.Want(200, "PUT", "/v1/sandboxes/n/ports/3000", map[string]any{"access": "private"})
-	ws, user, err := s.Store.EnsureDefaults(t.Context())
+	ws, user, err := s.Store.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,12 +124,12 @@ func TestLinksEndWithTheirMaker(t *testing.T) {
 	s := apitest.New(t)
 	running(t, s, "n")
 	s.Want(200, "PUT", "/v1/sandboxes/n/ports/3000", map[string]any{"access": "private"})
-	ws, user, err := s.Store.EnsureDefaults(t.Context())
+	ws, user, err := s.Store.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	owner := auth.Identity{User: user, Workspace: ws, Role: account.RoleOwner}
-	sb, err := s.Store.SandboxByName(t.Context(), ws, "n")
+	sb, err := s.Store.Sandboxes.SandboxByName(t.Context(), ws, "n")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (s *hindered) AuditRows(ctx context.Context, f audit.Filter) (page.Page[aud
 func (f *fixture) hinder(st *hindered, cfg audit.Config) {
 	f.Helper()
 	f.log.Close()
-	st.Store = f.store
+	st.Store = f.store.Audit
 	f.log = audit.Open(st, cfg, slog.New(slog.DiscardHandler))
 	f.Cleanup(f.log.Close)
 }
@@ -146,7 +146,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 		}
 	}
 	f.log.Close()
-	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	f.log = audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	ok := len(f.records(audit.Filter{Action: "exec", Outcome: audit.OK}))
 	if r := f.verify(); r.Problem != "" || ok != int(done.Load()) {
@@ -174,7 +174,7 @@ func TestDestroyOnAFullDisk(t *testing.T) {
 		t.Errorf("delete-sandbox: answered with %d, destroyed: %t", w.Code, destroyed)
 	}
 	f.log.Close()
-	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	f.log = audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	if n := len(f.records(audit.Filter{Action: "delete-sandbox", Outcome: audit.OK})); n != 1 {
 		t.Errorf("%d records of the destroy, want 1", n)
@@ -284,7 +284,7 @@ func TestRecover(t *testing.T) {
 		})
 	}()
 	<-begun
-	next := audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	next := audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer next.Close()
 	for range 2 { // the second time there is nothing to recover
 		if err := next.Recover(t.Context()); err != nil {
@@ -344,7 +344,7 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 				close(release)
 			}
 			<-ended
-			f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+			f.log = audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
 			defer f.log.Close()
 			if err := f.log.Recover(t.Context()); err != nil {
 				t.Fatal(err)

@@ -35,7 +35,7 @@ func newFixture(t *testing.T, cfg audit.Config) *fixture {
 	t.Helper()
 	f := &fixture{T: t, path: filepath.Join(t.TempDir(), "modbox.db")}
 	f.store = storetest.Open(t, f.path)
-	f.log = audit.Open(f.store, cfg, slog.New(slog.DiscardHandler))
+	f.log = audit.Open(f.store.Audit, cfg, slog.New(slog.DiscardHandler))
 	t.Cleanup(f.log.Close)
 	return f
 }
@@ -195,7 +195,7 @@ func TestCloseWritesWhatIsQueued(t *testing.T) {
 	}
 	wg.Wait()
 	f.log.Close()
-	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	f.log = audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	ok := len(f.records(audit.Filter{Outcome: audit.OK})) // the start of slow commands is recorded also
 	if r := f.verify(); r.Problem != "" || ok != int(added.Load()) {
@@ -225,7 +225,7 @@ func TestRetention(t *testing.T) {
 	f.add("old", 20)
 	f.log.Close()
 
-	kept := audit.Open(f.store, audit.Config{Retention: time.Nanosecond}, slog.New(slog.DiscardHandler))
+	kept := audit.Open(f.store.Audit, audit.Config{Retention: time.Nanosecond}, slog.New(slog.DiscardHandler))
 	r, err := kept.Verify(t.Context())
 	kept.Close()
 	if err != nil || r.Problem != "" || r.Anchor.Seq < 20 || r.Records == 0 {
@@ -233,13 +233,13 @@ func TestRetention(t *testing.T) {
 	}
 
 	const max = 64 << 10
-	f.log = audit.Open(f.store, audit.Config{MaxBytes: max}, slog.New(slog.DiscardHandler))
+	f.log = audit.Open(f.store.Audit, audit.Config{MaxBytes: max}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	f.add(strings.Repeat("x", 1000), 200)
 	if r := f.verify(); r.Problem != "" || r.Records > 100 || r.Records < 40 || r.Anchor.Seq < 100 {
 		t.Errorf("by size: %+v, want some 60 records, and those of the cuts", r)
 	}
-	chain, err := f.store.AuditChain(t.Context())
+	chain, err := f.store.Audit.AuditChain(t.Context())
 	if err != nil || chain.Bytes > max+2000 {
 		t.Errorf("%d bytes are kept, %v", chain.Bytes, err)
 	}
@@ -266,10 +266,10 @@ func TestRetentionKeepsUpWithABusyServer(t *testing.T) {
 	}
 	wg.Wait()
 	f.log.Close()
-	f.log = audit.Open(f.store, audit.Config{Retention: time.Nanosecond}, slog.New(slog.DiscardHandler))
+	f.log = audit.Open(f.store.Audit, audit.Config{Retention: time.Nanosecond}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	for deadline := time.Now().Add(time.Minute); ; {
-		chain, err := f.store.AuditChain(t.Context())
+		chain, err := f.store.Audit.AuditChain(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		f.handle("exec", func(e *audit.Entry) { e.By(audit.Actor{User: "bob"}) }, "192.0.2.1:1")
 	}
 	f.log.Close()
-	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	f.log = audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	recorded, counted := map[string]int{}, map[string]int{}
 	for _, r := range f.records(audit.Filter{}) {

@@ -116,16 +116,21 @@ type Invitations interface {
 	// sets the password of the invited user, and makes the user a member. It returns the ID of the
 	// user. Errors: NotFound; Exists, naming name.
 	AcceptInvitation(ctx context.Context, hash account.TokenHash, u account.User, home account.Workspace) (sandbox.UserID, error)
+	// Invited reports whether an e-mail address has an open invitation.
+	Invited(ctx context.Context, email string, now time.Time) (bool, error)
+	// AcceptInvitationsFor makes a user a member of all workspaces to which its e-mail address is
+	// invited.
+	AcceptInvitationsFor(ctx context.Context, user sandbox.UserID, email string, at time.Time) error
 }
 
-// AccountStore stores what [Accounts] manages.
-type AccountStore interface {
-	Users
-	Workspaces
-	Members
-	SignIns
-	Invitations
-	Identities
+// AccountStore stores what [Accounts] manages, by noun. All fields must be set.
+type AccountStore struct {
+	Users       Users
+	Workspaces  Workspaces
+	Members     Members
+	SignIns     SignIns
+	Invitations Invitations
+	Identities  Identities
 }
 
 // Emptier deletes what a workspace owns.
@@ -205,8 +210,8 @@ func (c *Accounts) tidy(ctx context.Context) {
 			c.log.Error("background cleanup failed; it will be retried", "step", what, "error", err)
 		}
 	}
-	failed("forget expired sessions", c.store.DeleteExpired(ctx, time.Now()))
-	list, err := c.store.DeletingWorkspaces(ctx)
+	failed("forget expired sessions", c.store.SignIns.DeleteExpired(ctx, time.Now()))
+	list, err := c.store.Workspaces.DeletingWorkspaces(ctx)
 	failed("list workspaces to delete", err)
 	for _, ws := range list {
 		failed(fmt.Sprintf("delete workspace %s", ws), c.finishDeleting(ctx, ws))
@@ -217,5 +222,5 @@ func (c *Accounts) finishDeleting(ctx context.Context, ws sandbox.WorkspaceID) e
 	if err := c.emptier.Empty(ctx, ws); err != nil {
 		return err
 	}
-	return c.store.DeleteWorkspace(ctx, ws)
+	return c.store.Workspaces.DeleteWorkspace(ctx, ws)
 }

@@ -20,7 +20,7 @@ import (
 func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the limit has a rate
 		f := newFixture(t)
-		c, err := auth.NewAccounts(auth.AccountsConfig{}, f.store, f.auth, nil, slog.New(slog.DiscardHandler))
+		c, err := auth.NewAccounts(auth.AccountsConfig{}, accountStore(f.store), f.auth, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
 // accounts returns the accounts of a fixture, with the user ada.
 func accounts(t *testing.T, f *fixture) (*auth.Accounts, account.User) {
 	t.Helper()
-	c, err := auth.NewAccounts(auth.AccountsConfig{}, f.store, f.auth, nil, slog.New(slog.DiscardHandler))
+	c, err := auth.NewAccounts(auth.AccountsConfig{}, accountStore(f.store), f.auth, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,9 +76,12 @@ type Memberships interface {
 	// WorkspaceNamed returns the ID of the workspace with that ID, or else with that slug,
 	// regardless of its members. Errors: NotFound.
 	WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (sandbox.WorkspaceID, error)
+	// Home returns the workspace that a user acts in when the request names none. Errors: NotFound
+	// when the user is a member of none.
+	Home(ctx context.Context, user sandbox.UserID) (sandbox.WorkspaceID, error)
 }
 
-// Sessions looks up sessions and their users.
+// Sessions looks up sessions.
 type Sessions interface {
 	// SessionByAccess returns the session with that access token, even when it has expired. Errors:
 	// NotFound when there is none, or its user is disabled.
@@ -86,18 +89,20 @@ type Sessions interface {
 	// UseSession records that the session's access token is used. Errors: NotFound when the session
 	// has another access token now.
 	UseSession(ctx context.Context, id string, access account.TokenHash) error
-	// Home returns the workspace that a user acts in when the request names none. Errors: NotFound
-	// when the user is a member of none.
-	Home(ctx context.Context, user sandbox.UserID) (sandbox.WorkspaceID, error)
+}
+
+// Owners looks up the users that tokens and sessions belong to.
+type Owners interface {
 	// User returns a user. Errors: NotFound.
 	User(ctx context.Context, id sandbox.UserID) (account.User, error)
 }
 
-// Store has the queries of an [Authenticator] to the database.
-type Store interface {
-	TokenStore
-	Memberships
-	Sessions
+// Store has the queries of an [Authenticator] to the database, by noun. All fields must be set.
+type Store struct {
+	Tokens      TokenStore
+	Memberships Memberships
+	Sessions    Sessions
+	Users       Owners
 }
 
 // credential is a valid API token, or a session represented in the same form.
@@ -286,7 +291,7 @@ func (a *Authenticator) token(ctx context.Context, remote, secret, ws string) (I
 
 // enabled returns nil for a user that exists and is not disabled. Errors: Unauthenticated.
 func (a *Authenticator) enabled(ctx context.Context, user sandbox.UserID) error {
-	u, err := a.store.User(ctx, user)
+	u, err := a.store.Users.User(ctx, user)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return fmt.Errorf("look up user %s: %w", user, err)
 	}
@@ -323,9 +328,9 @@ func (a *Authenticator) membership(ctx context.Context, user sandbox.UserID, ws 
 
 func (a *Authenticator) recordedMembership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (account.Membership, error) {
 	if ws != "" {
-		return a.store.Membership(ctx, user, ws)
+		return a.store.Memberships.Membership(ctx, user, ws)
 	}
-	u, err := a.store.User(ctx, user)
+	u, err := a.store.Users.User(ctx, user)
 	if err == nil && !u.DisabledAt.IsZero() {
 		err = sandbox.Errorf(sandbox.NotFound, "the user is disabled")
 	}
@@ -377,7 +382,7 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 	}
 	if t.session == "" && now.Sub(t.LastUsedAt) > touchEvery {
 		// The time of last use is informational, so no request fails because of it.
-		_ = a.store.TouchToken(ctx, t.ID, now.UTC())
+		_ = a.store.Tokens.TouchToken(ctx, t.ID, now.UTC())
 		t.LastUsedAt = now
 	}
 	a.keep(since, func() { a.cache.Set(hash, t) })
@@ -387,21 +392,21 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 // recorded returns the credential stored under a token's hash. Errors: NotFound.
 func (a *Authenticator) recorded(ctx context.Context, secret string, hash account.TokenHash) (credential, error) {
 	if formed(secret, Prefix) {
-		t, err := a.store.TokenByHash(ctx, hash)
+		t, err := a.store.Tokens.TokenByHash(ctx, hash)
 		return credential{Token: t}, err
 	}
-	s, err := a.store.SessionByAccess(ctx, hash)
+	s, err := a.store.Sessions.SessionByAccess(ctx, hash)
 	if err != nil {
 		return credential{}, err
 	}
 	if !s.Used && time.Now().Before(s.AccessExpiresAt) {
 		// This error counts: UseSession also invalidates the previous refresh token, so that using
 		// that again ends the session.
-		if err := a.store.UseSession(ctx, s.ID, s.Access); err != nil {
+		if err := a.store.Sessions.UseSession(ctx, s.ID, s.Access); err != nil {
 			return credential{}, err
 		}
 	}
-	home, err := a.store.Home(ctx, s.User)
+	home, err := a.store.Memberships.Home(ctx, s.User)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return credential{}, err
 	}

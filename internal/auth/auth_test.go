@@ -34,21 +34,34 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	st := storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"))
-	a, err := auth.New(st)
+	a, err := auth.New(authStore(st))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Close)
-	token, created, err := a.Bootstrap(t.Context(), st)
+	token, created, err := a.Bootstrap(t.Context(), st.Workspaces)
 	if err != nil || !created {
 		t.Fatalf("Bootstrap = %v, %v", created, err)
 	}
-	f := &fixture{auth: a, store: st, token: token, log: audit.Open(st, audit.Config{}, slog.New(slog.DiscardHandler))}
+	f := &fixture{auth: a, store: st, token: token, log: audit.Open(st.Audit, audit.Config{}, slog.New(slog.DiscardHandler))}
 	t.Cleanup(f.log.Close)
 	if f.owner, err = a.Authenticate(request("Bearer " + token)); err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// authStore returns what an authenticator reads of a store.
+func authStore(st *store.Store) auth.Store {
+	return auth.Store{Tokens: st.Tokens, Memberships: st.Workspaces, Sessions: st.Sessions, Users: st.Users}
+}
+
+// accountStore returns what accounts keep in a store.
+func accountStore(st *store.Store) auth.AccountStore {
+	return auth.AccountStore{
+		Users: st.Users, Workspaces: st.Workspaces, Members: st.Members,
+		SignIns: st.Sessions, Invitations: st.Invitations, Identities: st.Users,
+	}
 }
 
 func request(authorization string) *http.Request {
@@ -61,7 +74,7 @@ func request(authorization string) *http.Request {
 
 func TestBootstrapMakesOneToken(t *testing.T) {
 	f := newFixture(t)
-	token, created, err := f.auth.Bootstrap(t.Context(), f.store)
+	token, created, err := f.auth.Bootstrap(t.Context(), f.store.Workspaces)
 	if err != nil || created || token != "" {
 		t.Errorf("second Bootstrap = %q, %v, %v; want nothing", token, created, err)
 	}
@@ -69,7 +82,7 @@ func TestBootstrapMakesOneToken(t *testing.T) {
 	if err := f.auth.RevokeToken(t.Context(), f.owner, f.token); err != nil {
 		t.Fatal(err)
 	}
-	if token, created, err := f.auth.Bootstrap(t.Context(), f.store); err != nil || created || token != "" {
+	if token, created, err := f.auth.Bootstrap(t.Context(), f.store.Workspaces); err != nil || created || token != "" {
 		t.Errorf("Bootstrap after the token was revoked = %q, %v, %v; want nothing", token, created, err)
 	}
 	if f.owner.User == "" || f.owner.Workspace == "" || f.owner.TokenID == "" {
@@ -187,7 +200,8 @@ func TestDescriptionIsChecked(t *testing.T) {
 
 // memory is a token store that counts lookups, and has a fake clock.
 type memory struct {
-	store.Store
+	auth.TokenStore
+	auth.Memberships
 	tokens  map[account.TokenHash]account.Token
 	lookups int
 }
@@ -210,7 +224,7 @@ func TestCacheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := auth.NewSecret()
 		m := &memory{tokens: map[account.TokenHash]account.Token{auth.Hash(secret): {ID: "1", Hash: auth.Hash(secret), User: "u", Workspace: "w"}}}
-		a, err := auth.New(m)
+		a, err := auth.New(auth.Store{Tokens: m, Memberships: m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -418,12 +432,12 @@ func TestRoles(t *testing.T) {
 
 // slowStore delays the answer of a lookup after reading it.
 type slowStore struct {
-	auth.Store
+	auth.TokenStore
 	read, answer chan struct{}
 }
 
 func (s slowStore) TokenByHash(ctx context.Context, hash account.TokenHash) (account.Token, error) {
-	t, err := s.Store.TokenByHash(ctx, hash)
+	t, err := s.TokenStore.TokenByHash(ctx, hash)
 	s.read <- struct{}{}
 	<-s.answer
 	return t, err
@@ -432,8 +446,10 @@ func (s slowStore) TokenByHash(ctx context.Context, hash account.TokenHash) (acc
 // The result of a lookup during which the token is revoked must not be cached.
 func TestRevokedWhileItIsLookedUp(t *testing.T) {
 	f := newFixture(t)
-	slow := slowStore{f.store, make(chan struct{}), make(chan struct{})}
-	a, err := auth.New(slow)
+	slow := slowStore{f.store.Tokens, make(chan struct{}), make(chan struct{})}
+	st := authStore(f.store)
+	st.Tokens = slow
+	a, err := auth.New(st)
 	if err != nil {
 		t.Fatal(err)
 	}

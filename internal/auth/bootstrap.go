@@ -12,8 +12,6 @@ type Defaults interface {
 	// EnsureDefaults returns the default workspace and its owner, making them when
 	// they do not exist. Idempotent, also when called concurrently.
 	EnsureDefaults(ctx context.Context) (sandbox.WorkspaceID, sandbox.UserID, error)
-	// HadTokens reports whether the user has or ever had an API token, in any workspace.
-	HadTokens(ctx context.Context, user sandbox.UserID) (bool, error)
 }
 
 // Bootstrap makes sure that the default workspace and its owner exist. At the first start it also
@@ -25,7 +23,7 @@ func (a *Authenticator) Bootstrap(ctx context.Context, defaults Defaults) (token
 		return "", false, fmt.Errorf("make default workspace: %w", err)
 	}
 	id := Identity{User: user, Workspace: ws}
-	had, err := defaults.HadTokens(ctx, user)
+	had, err := a.store.Tokens.HadTokens(ctx, user)
 	if err != nil {
 		return "", false, fmt.Errorf("look for tokens of %s: %w", user, err)
 	}

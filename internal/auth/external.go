@@ -20,11 +20,6 @@ type Identities interface {
 	// LinkIdentity records the user that a provider identifies by subject. Idempotent for the same
 	// user.
 	LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error
-	// Invited reports whether an e-mail address has an open invitation.
-	Invited(ctx context.Context, email string, now time.Time) (bool, error)
-	// AcceptInvitationsFor makes a user a member of all workspaces to which its e-mail address is
-	// invited.
-	AcceptInvitationsFor(ctx context.Context, user sandbox.UserID, email string, at time.Time) error
 }
 
 // External is a person that a provider has authenticated.
@@ -75,7 +70,7 @@ func (c *Accounts) Recognize(ctx context.Context, x External, domains []string) 
 		return "", sandbox.Errorf(sandbox.Forbidden, "addresses of %s may not sign in here", domain)
 	}
 	audit.FromContext(ctx).Detail("provider", x.Provider)
-	u, err := c.store.UserByIdentity(ctx, x.Provider, x.Subject)
+	u, err := c.store.Identities.UserByIdentity(ctx, x.Provider, x.Subject)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		u, err = c.linked(ctx, x, allowed)
 	}
@@ -86,7 +81,7 @@ func (c *Accounts) Recognize(ctx context.Context, x External, domains []string) 
 	if !u.DisabledAt.IsZero() {
 		return "", sandbox.Errorf(sandbox.Forbidden, "your account is disabled")
 	}
-	if err := c.store.AcceptInvitationsFor(ctx, u.ID, x.Email, time.Now().UTC()); err != nil {
+	if err := c.store.Invitations.AcceptInvitationsFor(ctx, u.ID, x.Email, time.Now().UTC()); err != nil {
 		return "", fmt.Errorf("accept invitations of %s: %w", u.ID, err)
 	}
 	c.auth.forget()
@@ -96,9 +91,9 @@ func (c *Accounts) Recognize(ctx context.Context, x External, domains []string) 
 // linked finds or creates the user for an identity that signs in for the first time, and links the
 // two.
 func (c *Accounts) linked(ctx context.Context, x External, allowed bool) (account.User, error) {
-	u, err := c.store.UserByLogin(ctx, x.Email)
+	u, err := c.store.Users.UserByLogin(ctx, x.Email)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		invited, err := c.store.Invited(ctx, x.Email, time.Now())
+		invited, err := c.store.Invitations.Invited(ctx, x.Email, time.Now())
 		if err != nil {
 			return account.User{}, fmt.Errorf("look up invitations: %w", err)
 		}
@@ -111,7 +106,7 @@ func (c *Accounts) linked(ctx context.Context, x External, allowed bool) (accoun
 	} else if err != nil {
 		return account.User{}, fmt.Errorf("look up user: %w", err)
 	}
-	if err := c.store.LinkIdentity(ctx, x.Provider, x.Subject, u.ID, time.Now().UTC()); err != nil {
+	if err := c.store.Identities.LinkIdentity(ctx, x.Provider, x.Subject, u.ID, time.Now().UTC()); err != nil {
 		return account.User{}, fmt.Errorf("link user %s to %s: %w", u.ID, x.Provider, err)
 	}
 	return u, nil
@@ -128,7 +123,7 @@ func (c *Accounts) named(ctx context.Context, email string) (account.User, error
 	for i := 2; ; i++ {
 		u, home, err := c.newUser(ctx, NewUser{Name: name, Email: email}, "")
 		if err == nil {
-			err = c.store.CreateUser(ctx, u, home)
+			err = c.store.Users.CreateUser(ctx, u, home)
 		}
 		var taken *sandbox.Error
 		if errors.As(err, &taken) && taken.Code == sandbox.Exists && taken.Field == "name" && i < nameAttempts {

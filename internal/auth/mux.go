@@ -194,7 +194,7 @@ func (a *Authenticator) asAdministrator(r *http.Request, ws string, known Identi
 	if err != nil || !id.May(account.Administer) {
 		return known, missing
 	}
-	at, err := a.store.WorkspaceNamed(r.Context(), sandbox.WorkspaceID(strings.ToLower(ws)))
+	at, err := a.store.Memberships.WorkspaceNamed(r.Context(), sandbox.WorkspaceID(strings.ToLower(ws)))
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return known, missing

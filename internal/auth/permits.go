@@ -64,7 +64,7 @@ func (a *Authenticator) tokenByID(ctx context.Context, id string) (account.Token
 		return t, nil
 	}
 	since := a.changed()
-	t, err := a.store.TokenByID(ctx, id)
+	t, err := a.store.Tokens.TokenByID(ctx, id)
 	if err == nil {
 		a.keep(since, func() { a.byID.Set(id, t) })
 	}

@@ -57,7 +57,7 @@ func (c *Accounts) Login(ctx context.Context, login, password, remote string, us
 	if err != nil {
 		return Tokens{}, err
 	}
-	u, err := c.store.UserByLogin(ctx, login)
+	u, err := c.store.Users.UserByLogin(ctx, login)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return Tokens{}, fmt.Errorf("look up user: %w", err)
 	}
@@ -84,7 +84,7 @@ func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, addre
 		s.RefreshTime, s.EndsAt = ProgramRefreshTime, s.CreatedAt.Add(ProgramTime)
 	}
 	s.RefreshExpiresAt = s.RefreshExpiry(s.CreatedAt)
-	if err := c.store.CreateSession(ctx, s); err != nil {
+	if err := c.store.SignIns.CreateSession(ctx, s); err != nil {
 		return Tokens{}, fmt.Errorf("record session of %s: %w", user, err)
 	}
 	if c.cfg.SignedIn != nil {
@@ -119,7 +119,7 @@ func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens,
 	tokens, next := newTokens()
 	var was account.Session
 	err := c.attempts.addresses.lookUp(ctx, group, func() (err error) {
-		was, err = c.store.RotateSession(ctx, Hash(refresh), next)
+		was, err = c.store.SignIns.RotateSession(ctx, Hash(refresh), next)
 		return err
 	})
 	if was.ID != "" { // otherwise guesses by strangers would keep the lookups of others out of the cache
@@ -156,14 +156,14 @@ func (c *Accounts) Logout(ctx context.Context, id Identity) error {
 
 // Sessions returns the sessions of the identity's user, the newest first: at most 1000.
 func (c *Accounts) Sessions(ctx context.Context, id Identity) ([]account.Session, error) {
-	return c.store.Sessions(ctx, id.User, time.Now())
+	return c.store.SignIns.Sessions(ctx, id.User, time.Now())
 }
 
 // EndSession ends a session of the identity's user. Its tokens stop working immediately. Errors:
 // NotFound when the user has no such session.
 func (c *Accounts) EndSession(ctx context.Context, id Identity, session string) error {
 	audit.FromContext(ctx).Object("session", session, "")
-	if err := c.store.DeleteSession(ctx, id.User, session); err != nil {
+	if err := c.store.SignIns.DeleteSession(ctx, id.User, session); err != nil {
 		return fmt.Errorf("end session %s: %w", session, err)
 	}
 	c.auth.forget()
@@ -174,7 +174,7 @@ func (c *Accounts) EndSession(ctx context.Context, id Identity, session string) 
 // stop working immediately; API tokens keep working. Idempotent.
 func (c *Accounts) EndSessions(ctx context.Context, id Identity) error {
 	audit.FromContext(ctx).Object("user", string(id.User), "")
-	if err := c.store.DeleteSessions(ctx, id.User); err != nil {
+	if err := c.store.SignIns.DeleteSessions(ctx, id.User); err != nil {
 		return fmt.Errorf("end sessions of user %s: %w", id.User, err)
 	}
 	c.auth.forget()

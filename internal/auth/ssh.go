@@ -39,7 +39,7 @@ func (a *Authenticator) User(ctx context.Context, remote string, user sandbox.Us
 	id := Identity{User: user, Address: address}
 	asked := sandbox.WorkspaceID(strings.ToLower(ws))
 	if asked == "" {
-		home, err := a.store.Home(ctx, user)
+		home, err := a.store.Memberships.Home(ctx, user)
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return id, fmt.Errorf("look up the workspace of user %s: %w", user, err)
 		}

@@ -71,6 +71,8 @@ type TokenStore interface {
 	TokenByID(ctx context.Context, id string) (account.Token, error)
 	// ListTokens returns the tokens of a user in a workspace, newest first, except revoked tokens.
 	ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]account.Token, error)
+	// HadTokens reports whether the user has or ever had an API token, in any workspace.
+	HadTokens(ctx context.Context, user sandbox.UserID) (bool, error)
 	// RevokeToken marks a token of that user and workspace as revoked and returns it. Idempotent.
 	// Errors: NotFound.
 	RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (account.Token, error)
@@ -125,7 +127,7 @@ func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenR
 		return "", account.Token{}, &sandbox.Error{Code: sandbox.Forbidden, Field: "expires_in_seconds",
 			Message: "this token expires at " + id.Expires.Format(time.RFC3339) + "; a token that it creates must not expire later"}
 	}
-	if err := a.store.CreateToken(ctx, t); err != nil {
+	if err := a.store.Tokens.CreateToken(ctx, t); err != nil {
 		return "", account.Token{}, fmt.Errorf("record token %s: %w", t.ID, err)
 	}
 	audit.FromContext(ctx).Made("token", t.ID, t.Description)
@@ -166,21 +168,21 @@ func list[T ~string](items []T) string {
 
 // ListTokens returns the valid tokens of the identity's user in its workspace, newest first.
 func (a *Authenticator) ListTokens(ctx context.Context, id Identity) ([]account.Token, error) {
-	return a.store.ListTokens(ctx, id.Workspace, id.User)
+	return a.store.Tokens.ListTokens(ctx, id.Workspace, id.User)
 }
 
 // RevokeToken revokes a token immediately; token is its ID or its text. Idempotent. Errors:
 // NotFound when the identity's user has no such token in its workspace.
 func (a *Authenticator) RevokeToken(ctx context.Context, id Identity, token string) error {
 	if formed(token, Prefix) {
-		t, err := a.store.TokenByHash(ctx, Hash(token))
+		t, err := a.store.Tokens.TokenByHash(ctx, Hash(token))
 		if err != nil {
 			return err
 		}
 		token = t.ID
 	}
 	audit.FromContext(ctx).Object("token", token, "")
-	t, err := a.store.RevokeToken(ctx, id.Workspace, id.User, token, time.Now().UTC())
+	t, err := a.store.Tokens.RevokeToken(ctx, id.Workspace, id.User, token, time.Now().UTC())
 	if err != nil {
 		return err
 	}

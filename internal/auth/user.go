@@ -48,7 +48,7 @@ func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (acco
 	if err != nil {
 		return account.User{}, "", err
 	}
-	if err := c.store.CreateUser(ctx, u, home); err != nil {
+	if err := c.store.Users.CreateUser(ctx, u, home); err != nil {
 		return account.User{}, "", err
 	}
 	audit.FromContext(ctx).Made("user", string(u.ID), u.Name)
@@ -96,7 +96,7 @@ func (c *Accounts) newUser(ctx context.Context, n NewUser, group string) (accoun
 // ResetPassword returns a code with which the user chooses a new password; the old password works
 // until then. Errors: NotFound.
 func (c *Accounts) ResetPassword(ctx context.Context, id Identity, user sandbox.UserID) (string, error) {
-	if _, err := c.store.User(ctx, user); err != nil {
+	if _, err := c.store.Users.User(ctx, user); err != nil {
 		return "", err
 	}
 	_, code, err := c.invite(ctx, id, account.Invitation{User: user})
@@ -119,7 +119,7 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 	}
 	var i account.Invitation
 	err := c.attempts.addresses.lookUp(ctx, group, func() (err error) {
-		i, err = c.store.InvitationByHash(ctx, Hash(code), time.Now())
+		i, err = c.store.Invitations.InvitationByHash(ctx, Hash(code), time.Now())
 		return err
 	})
 	if err == nil {
@@ -131,7 +131,7 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 		if u, home, err = c.newUser(ctx, NewUser{Name: name, Password: password}, group); err != nil {
 			return Tokens{}, err
 		}
-		u.ID, err = c.store.AcceptInvitation(ctx, i.Hash, u, home)
+		u.ID, err = c.store.Invitations.AcceptInvitation(ctx, i.Hash, u, home)
 		if err == nil {
 			c.auth.forget()
 			return c.begin(ctx, u.ID, "invitation", address, use)
@@ -150,7 +150,7 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 	if err := checkPassword("password", password); err != nil {
 		return err
 	}
-	u, err := c.store.User(ctx, id.User)
+	u, err := c.store.Users.User(ctx, id.User)
 	if err != nil {
 		return err
 	}
@@ -178,14 +178,14 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 
 // Users returns a page of the users of the installation, by name. Errors: Invalid, naming limit or cursor.
 func (c *Accounts) Users(ctx context.Context, r page.Request) (page.Page[account.User], error) {
-	return c.store.Users(ctx, r)
+	return c.store.Users.Users(ctx, r)
 }
 
 // FindUser returns the user with that id, name or e-mail address. Errors: NotFound.
 func (c *Accounts) FindUser(ctx context.Context, ref string) (account.User, error) {
-	u, err := c.store.User(ctx, sandbox.UserID(ref))
+	u, err := c.store.Users.User(ctx, sandbox.UserID(ref))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		u, err = c.store.UserByLogin(ctx, strings.ToLower(ref))
+		u, err = c.store.Users.UserByLogin(ctx, strings.ToLower(ref))
 	}
 	if err == nil {
 		audit.FromContext(ctx).Object("user", string(u.ID), u.Name)
@@ -204,7 +204,7 @@ func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u accoun
 		e.Detail("disabled", strconv.FormatBool(*u.Disabled))
 	}
 	u.At = time.Now().UTC()
-	updated, err := c.store.UpdateUser(ctx, user, u)
+	updated, err := c.store.Users.UpdateUser(ctx, user, u)
 	c.auth.forget()
 	return updated, err
 }
@@ -213,13 +213,13 @@ func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u accoun
 // only member. Errors: NotFound; Conflict when it is the last administrator, or the last owner of a
 // workspace that has other members.
 func (c *Accounts) DeleteUser(ctx context.Context, user sandbox.UserID) error {
-	workspaces, err := c.store.Workspaces(ctx, user)
+	workspaces, err := c.store.Workspaces.Workspaces(ctx, user)
 	if err != nil {
 		return err
 	}
 	var alone []sandbox.WorkspaceID
 	for _, ws := range workspaces {
-		members, err := c.store.Members(ctx, ws.ID)
+		members, err := c.store.Members.Members(ctx, ws.ID)
 		if err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (c *Accounts) DeleteUser(ctx context.Context, user sandbox.UserID) error {
 			alone = append(alone, ws.ID)
 		}
 	}
-	if err := c.store.DeleteUser(ctx, user, alone, time.Now().UTC()); err != nil {
+	if err := c.store.Users.DeleteUser(ctx, user, alone, time.Now().UTC()); err != nil {
 		return err
 	}
 	c.auth.forget()

@@ -45,7 +45,7 @@ func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug,
 	if id.Administrator {
 		most = 0
 	}
-	if err := c.store.CreateWorkspace(ctx, ws, most); err != nil {
+	if err := c.store.Workspaces.CreateWorkspace(ctx, ws, most); err != nil {
 		return account.Workspace{}, fmt.Errorf("record workspace %s: %w", ws.ID, err)
 	}
 	audit.FromContext(ctx).Made("workspace", string(ws.ID), ws.Slug)
@@ -85,7 +85,7 @@ func checkWorkspace(name, slug, description *string) error {
 // Workspaces returns the workspaces of the identity's user with the user's roles. A token that is
 // limited to a workspace sees only that workspace.
 func (c *Accounts) Workspaces(ctx context.Context, id Identity) ([]account.Workspace, error) {
-	list, err := c.store.Workspaces(ctx, id.User)
+	list, err := c.store.Workspaces.Workspaces(ctx, id.User)
 	if err != nil || !id.WorkspaceOnly {
 		return list, err
 	}
@@ -99,12 +99,12 @@ func (c *Accounts) Workspaces(ctx context.Context, id Identity) ([]account.Works
 
 // Workspace returns the identity's workspace and its members. Errors: NotFound.
 func (c *Accounts) Workspace(ctx context.Context, id Identity) (account.Workspace, []account.Member, error) {
-	ws, err := c.store.Workspace(ctx, id.Workspace)
+	ws, err := c.store.Workspaces.Workspace(ctx, id.Workspace)
 	if err != nil {
 		return account.Workspace{}, nil, err
 	}
 	ws.Role = id.Role
-	members, err := c.store.Members(ctx, id.Workspace)
+	members, err := c.store.Members.Members(ctx, id.Workspace)
 	return ws, members, err
 }
 
@@ -113,7 +113,7 @@ func (c *Accounts) Workspace(ctx context.Context, id Identity) (account.Workspac
 func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u account.WorkspaceUpdate) (account.Workspace, error) {
 	slug := u.Slug
 	if slug != nil {
-		if now, err := c.store.Workspace(ctx, id.Workspace); err != nil {
+		if now, err := c.store.Workspaces.Workspace(ctx, id.Workspace); err != nil {
 			return account.Workspace{}, err
 		} else if now.Slug == *slug {
 			slug = nil // unchanged; it may be older than its reservation
@@ -126,7 +126,7 @@ func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u account.W
 		return account.Workspace{}, sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
 	}
 	u.At = time.Now().UTC()
-	ws, err := c.store.UpdateWorkspace(ctx, id.Workspace, u)
+	ws, err := c.store.Workspaces.UpdateWorkspace(ctx, id.Workspace, u)
 	c.auth.forget() // another workspace may take the old slug
 	ws.Role = id.Role
 	return ws, err
@@ -136,7 +136,7 @@ func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u account.W
 // workspace cannot be used any more; its sandboxes are destroyed in the background, by the next
 // server if necessary. Errors: NotFound; Conflict for the first workspace of the installation.
 func (c *Accounts) DeleteWorkspace(ctx context.Context, id Identity) error {
-	if err := c.store.MarkWorkspaceDeleting(ctx, id.Workspace, time.Now()); err != nil {
+	if err := c.store.Workspaces.MarkWorkspaceDeleting(ctx, id.Workspace, time.Now()); err != nil {
 		return fmt.Errorf("delete workspace %s: %w", id.Workspace, err)
 	}
 	c.auth.forget()
@@ -163,7 +163,7 @@ func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role 
 			return nil, nil, "", err
 		}
 	}
-	u, err := c.store.UserByLogin(ctx, who)
+	u, err := c.store.Users.UserByLogin(ctx, who)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound && strings.Contains(who, "@"):
 		i, code, err := c.invite(ctx, id, account.Invitation{Workspace: id.Workspace, Role: role, Email: who})
@@ -176,10 +176,10 @@ func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role 
 	e := audit.FromContext(ctx)
 	e.Object("member", string(u.ID), u.Name)
 	e.Detail("role", string(role))
-	if err := c.store.AddMember(ctx, id.Workspace, u.ID, role, time.Now().UTC()); err != nil {
+	if err := c.store.Members.AddMember(ctx, id.Workspace, u.ID, role, time.Now().UTC()); err != nil {
 		return nil, nil, "", err
 	}
-	m, err := c.store.Member(ctx, id.Workspace, u.ID)
+	m, err := c.store.Members.Member(ctx, id.Workspace, u.ID)
 	return &m, nil, "", err
 }
 
@@ -198,7 +198,7 @@ func assignable(id Identity, role account.Role) error {
 // Forbidden when the old or new role is owner and the identity is not an owner; Conflict when no
 // owner would remain.
 func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID, role account.Role) (account.Member, error) {
-	m, err := c.store.Member(ctx, id.Workspace, user)
+	m, err := c.store.Members.Member(ctx, id.Workspace, user)
 	if err == nil {
 		err = assignable(id, role)
 	}
@@ -207,7 +207,7 @@ func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID
 	}
 	audit.FromContext(ctx).Detail("role", string(role))
 	if err == nil {
-		err = c.store.SetRole(ctx, id.Workspace, user, role)
+		err = c.store.Members.SetRole(ctx, id.Workspace, user, role)
 	}
 	c.auth.forget()
 	m.Role = role
@@ -220,7 +220,7 @@ func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID
 //
 // Errors: NotFound; Forbidden; Conflict when no owner would remain.
 func (c *Accounts) RemoveMember(ctx context.Context, id Identity, user sandbox.UserID) error {
-	m, err := c.store.Member(ctx, id.Workspace, user)
+	m, err := c.store.Members.Member(ctx, id.Workspace, user)
 	if err == nil && user != id.User {
 		err = id.require(account.MembersWrite)
 	}
@@ -230,7 +230,7 @@ func (c *Accounts) RemoveMember(ctx context.Context, id Identity, user sandbox.U
 	if m.Role == account.RoleOwner && id.Role != account.RoleOwner {
 		return sandbox.Errorf(sandbox.Forbidden, "only an owner may remove an owner")
 	}
-	err = c.store.RemoveMember(ctx, id.Workspace, user, time.Now().UTC())
+	err = c.store.Members.RemoveMember(ctx, id.Workspace, user, time.Now().UTC())
 	c.auth.forget()
 	return err
 }
@@ -240,7 +240,7 @@ func (c *Accounts) invite(ctx context.Context, id Identity, i account.Invitation
 	code := secret(prefixInvitation)
 	now := time.Now().UTC()
 	i.ID, i.Hash, i.CreatedBy, i.CreatedAt, i.ExpiresAt = uuid.Must(uuid.NewV7()).String(), Hash(code), id.User, now, now.Add(InvitationTime)
-	if err := c.store.CreateInvitation(ctx, i); err != nil {
+	if err := c.store.Invitations.CreateInvitation(ctx, i); err != nil {
 		return nil, "", fmt.Errorf("record invitation %s: %w", i.ID, err)
 	}
 	audit.FromContext(ctx).Made("invitation", i.ID, i.Email)
@@ -249,10 +249,10 @@ func (c *Accounts) invite(ctx context.Context, id Identity, i account.Invitation
 
 // Invitations returns the open invitations to the identity's workspace, without their codes.
 func (c *Accounts) Invitations(ctx context.Context, id Identity) ([]account.Invitation, error) {
-	return c.store.Invitations(ctx, id.Workspace, time.Now())
+	return c.store.Invitations.Invitations(ctx, id.Workspace, time.Now())
 }
 
 // WithdrawInvitation ends an invitation to the identity's workspace. Errors: NotFound.
 func (c *Accounts) WithdrawInvitation(ctx context.Context, id Identity, invitation string) error {
-	return c.store.DeleteInvitation(ctx, id.Workspace, invitation)
+	return c.store.Invitations.DeleteInvitation(ctx, id.Workspace, invitation)
 }

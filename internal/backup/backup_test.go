@@ -81,7 +81,7 @@ func write(t *testing.T, o Options) string {
 	t.Helper()
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "b.tar.zst")
 	fill(t, dir, kept, left)
-	src := Source{StateDir: dir, KeyFile: filepath.Join(dir, "secret.key"), Store: fakeStore{}, Version: "v1"}
+	src := Source{StateDir: dir, KeyFile: filepath.Join(dir, "secret.key"), Store: fakeStore{}, Digests: fakeStore{}, Version: "v1"}
 	if _, err := Write(t.Context(), src, file, o); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestBackupAndRestore(t *testing.T) {
 func TestBackupThatFailsLeavesNothing(t *testing.T) {
 	dir, to := t.TempDir(), t.TempDir()
 	fill(t, dir, kept)
-	src := Source{StateDir: dir, Store: fakeStore{err: errors.New("broken")}}
+	src := Source{StateDir: dir, Store: fakeStore{err: errors.New("broken")}, Digests: fakeStore{}}
 	if _, err := Write(t.Context(), src, filepath.Join(to, "b"), Options{}); err == nil {
 		t.Error("Write of a database that cannot be copied succeeded")
 	}
@@ -334,7 +334,7 @@ func TestImagesOfABackup(t *testing.T) {
 	} {
 		dir, to, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "b")
 		fill(t, dir, state)
-		if _, err := Write(t.Context(), Source{StateDir: dir, Store: fakeStore{digests: []string{"sha256:aa", "sha256:cc"}}}, file, Options{Images: images}); err != nil {
+		if _, err := Write(t.Context(), Source{StateDir: dir, Store: fakeStore{}, Digests: fakeStore{digests: []string{"sha256:aa", "sha256:cc"}}}, file, Options{Images: images}); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := Restore(t.Context(), file, to, RestoreOptions{}); err != nil {
@@ -363,7 +363,7 @@ func TestImagesOfABackup(t *testing.T) {
 func TestBackupNeedsTheTakeoverOfImages(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir, map[string]string{"images/images/aa.erofs": "a", "images/index.json": `{"version":2,"images":[{"digest":"sha256:aa"}]}`})
-	src := Source{StateDir: dir, Store: fakeStore{digests: []string{"sha256:aa"}}}
+	src := Source{StateDir: dir, Store: fakeStore{}, Digests: fakeStore{digests: []string{"sha256:aa"}}}
 	for _, images := range []Images{ImagesNeeded, ImagesAll} {
 		if _, err := Write(t.Context(), src, filepath.Join(t.TempDir(), "b"), Options{Images: images}); err == nil || !strings.Contains(err.Error(), "start the server once") {
 			t.Errorf("%s: %v, want an error that says what to do", images, err)
@@ -375,7 +375,7 @@ func TestBackupNeedsTheTakeoverOfImages(t *testing.T) {
 func TestBackupNeedsTheIndexOfImages(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir, map[string]string{"images/images/aa.erofs": "a"})
-	src := Source{StateDir: dir, Store: fakeStore{digests: []string{"sha256:aa"}}}
+	src := Source{StateDir: dir, Store: fakeStore{}, Digests: fakeStore{digests: []string{"sha256:aa"}}}
 	for _, images := range []Images{ImagesNeeded, ImagesAll} {
 		file := filepath.Join(t.TempDir(), "b")
 		if _, err := Write(t.Context(), src, file, Options{Images: images}); err == nil || !strings.Contains(err.Error(), "images/index.json is missing") {

@@ -29,6 +29,10 @@ const workPrefix = ".backup-"
 type Store interface {
 	// CopyTo writes a consistent copy to a new file.
 	CopyTo(ctx context.Context, path string) error
+}
+
+// Digests knows the root filesystems that the database refers to.
+type Digests interface {
 	// DigestsInUse returns the digests of the root filesystems that are needed.
 	DigestsInUse(ctx context.Context) ([]string, error)
 }
@@ -39,6 +43,7 @@ type Source struct {
 	// KeyFile has the keys of secrets; it may be missing, or outside of the state directory.
 	KeyFile string
 	Store   Store
+	Digests Digests
 	Version string
 }
 
@@ -126,7 +131,7 @@ func collect(ctx context.Context, src Source, work string, o Options) error {
 	if o.Images != ImagesNeeded {
 		return nil
 	}
-	digests, err := src.Store.DigestsInUse(ctx)
+	digests, err := src.Digests.DigestsInUse(ctx)
 	if err != nil {
 		return err
 	}

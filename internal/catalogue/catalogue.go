@@ -33,6 +33,10 @@ type Store interface {
 	DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Time, error)
 	// SetImageEnabled enables or disables a built-in image. Idempotent.
 	SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error
+}
+
+// Registries stores the registry credentials of workspaces.
+type Registries interface {
 	// Registry returns a registry credential of a workspace. Errors: NotFound.
 	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (registry.Credential, error)
 	// Registries returns the registry credentials of a workspace, the oldest first.
@@ -60,15 +64,16 @@ type Images interface {
 // Catalogue is the image catalogues of all workspaces. Safe for concurrent use. Entries of another
 // workspace are NotFound, as if they did not exist.
 type Catalogue struct {
-	store  Store
-	images Images
-	memory int64
+	store      Store
+	registries Registries
+	images     Images
+	memory     int64
 }
 
 // New returns the catalogues in a store. Entries without a memory limit get the limit of their
 // image, else defaultMemory bytes.
-func New(store Store, images Images, defaultMemory int64) *Catalogue {
-	return &Catalogue{store: store, images: images, memory: defaultMemory}
+func New(store Store, registries Registries, images Images, defaultMemory int64) *Catalogue {
+	return &Catalogue{store: store, registries: registries, images: images, memory: defaultMemory}
 }
 
 // Listing is an entry in the form shown to users.
@@ -102,7 +107,7 @@ func (c *Catalogue) List(ctx context.Context, ws sandbox.WorkspaceID, enabledOnl
 	if err != nil {
 		return nil, err
 	}
-	registries, err := c.store.Registries(ctx, ws)
+	registries, err := c.registries.Registries(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +189,7 @@ func (c *Catalogue) shown(ctx context.Context, own Entry) (Listing, error) {
 	if own.Registry == "" {
 		return e, nil
 	}
-	r, err := c.store.Registry(ctx, own.Workspace, own.Registry)
+	r, err := c.registries.Registry(ctx, own.Workspace, own.Registry)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return e, nil // deleted since; pulls report it
 	}

@@ -60,11 +60,11 @@ func (images) Runtimes(context.Context) ([]spec.Runtime, error) { return nil, ni
 func newCatalogue(t *testing.T) (*catalogue.Catalogue, catalogue.Caller) {
 	t.Helper()
 	st := storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"))
-	ws, user, err := st.EnsureDefaults(t.Context())
+	ws, user, err := st.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return catalogue.New(st, images{}, 512<<20), catalogue.Caller{User: user, Workspace: ws}
+	return catalogue.New(st.Catalogue, st.Registries, images{}, 512<<20), catalogue.Caller{User: user, Workspace: ws}
 }
 
 func TestReferences(t *testing.T) {

@@ -134,7 +134,7 @@ func (c *Catalogue) applyImage(ctx context.Context, own *Entry, f Fields, fresh 
 	if own.Registry == "" || f.Image == nil && f.Registry == nil {
 		return nil
 	}
-	r, err := c.store.Registry(ctx, own.Workspace, own.Registry)
+	r, err := c.registries.Registry(ctx, own.Workspace, own.Registry)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return sandbox.InvalidField("registry_id", "the workspace has no registry %q", own.Registry)
 	}

@@ -91,7 +91,7 @@ func TestAudit(t *testing.T) {
 // time; an export of some time has no gaps all the same.
 func TestAuditExportOfATime(t *testing.T) {
 	s := apitest.New(t)
-	_, err := s.Store.ChangeAudit(t.Context(), &audit.Change{Extend: func(head audit.Point) (rows []audit.Row, _ error) {
+	_, err := s.Store.Audit.ChangeAudit(t.Context(), &audit.Change{Extend: func(head audit.Point) (rows []audit.Row, _ error) {
 		for _, ms := range []int{1, 3, 2, 4, 6, 5} {
 			record := fmt.Appendf(nil, `{"seq":%d,"time":"2030-01-01T00:00:00.%06dZ","action":"x","outcome":"ok","duration_ms":0}`, head.Seq+1, ms*1000)
 			hash := sha256.Sum256(append(head.Hash[:], record...))

@@ -20,13 +20,13 @@ import (
 
 func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 	dir, st := stateDir(t)
-	a, err := auth.New(st)
+	a, err := auth.New(auth.Store{Tokens: st.Tokens, Memberships: st.Workspaces, Sessions: st.Sessions, Users: st.Users})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Close)
 	path := filepath.Join(dir, statedir.TokenFile)
-	if _, err := statedir.WriteSecret(dir, statedir.TokenFile, func() (string, bool, error) { return a.Bootstrap(t.Context(), st) }); err != nil {
+	if _, err := statedir.WriteSecret(dir, statedir.TokenFile, func() (string, bool, error) { return a.Bootstrap(t.Context(), st.Workspaces) }); err != nil {
 		t.Fatal(err)
 	}
 	read := func() (string, account.Token) {
@@ -36,7 +36,7 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		secret := strings.TrimSpace(string(text))
-		token, err := st.TokenByHash(t.Context(), auth.Hash(secret))
+		token, err := st.Tokens.TokenByHash(t.Context(), auth.Hash(secret))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 	}
 	revoked := func(secret string) {
 		t.Helper()
-		if token, err := st.TokenByHash(t.Context(), auth.Hash(secret)); err != nil || token.RevokedAt.IsZero() {
+		if token, err := st.Tokens.TokenByHash(t.Context(), auth.Hash(secret)); err != nil || token.RevokedAt.IsZero() {
 			t.Errorf("the token before: %+v, %v; want it revoked", token, err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 		t.Errorf("doctor is told %+v, %v", d, err)
 	}
 	u := account.User{ID: "ada", Name: "ada", Administrator: true, CreatedAt: time.Now()}
-	if err := st.CreateUser(t.Context(), u, account.Workspace{ID: "home", Name: "ada", Slug: "ada", CreatedBy: "ada", CreatedAt: time.Now()}); err != nil {
+	if err := st.Users.CreateUser(t.Context(), u, account.Workspace{ID: "home", Name: "ada", Slug: "ada", CreatedBy: "ada", CreatedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := operator.DescribeFirstToken(t.Context(), cfg); err != nil || d == nil || d.Administrators != 1 {
@@ -95,7 +95,7 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 		t.Errorf("the token made after the removal is %+v", after)
 	}
 	for _, action := range []string{"create-token", "revoke-token"} {
-		rows, err := st.AuditRows(t.Context(), audit.Filter{Action: action, Workspace: before.Workspace})
+		rows, err := st.Audit.AuditRows(t.Context(), audit.Filter{Action: action, Workspace: before.Workspace})
 		if err != nil || len(rows.Items) != 3 || !strings.Contains(string(rows.Items[0].Record), `"via":"local"`) {
 			t.Errorf("records of %s: %+v, %v; want 3", action, rows, err)
 		}

@@ -31,7 +31,7 @@ func stateDir(t *testing.T) (string, *store.Store) {
 
 func TestTokenWithoutAToken(t *testing.T) {
 	dir, st := stateDir(t)
-	a, err := auth.New(st)
+	a, err := auth.New(auth.Store{Tokens: st.Tokens, Memberships: st.Workspaces, Sessions: st.Sessions, Users: st.Users})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,23 +40,23 @@ func TestTokenWithoutAToken(t *testing.T) {
 	if r.code != 0 {
 		t.Fatalf("token create = %+v", r)
 	}
-	made, err := st.TokenByHash(t.Context(), auth.Hash(strings.TrimSpace(r.stdout)))
+	made, err := st.Tokens.TokenByHash(t.Context(), auth.Hash(strings.TrimSpace(r.stdout)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ws, user, err := st.EnsureDefaults(t.Context())
+	ws, user, err := st.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if made.Workspace != ws || made.User != user || made.Description != "found again" || made.ExpiresAt.Sub(made.CreatedAt) != time.Hour {
 		t.Errorf("the token made is %+v", made)
 	}
-	rows, err := st.AuditRows(t.Context(), audit.Filter{Action: "create-token", Object: made.ID, Workspace: ws})
+	rows, err := st.Audit.AuditRows(t.Context(), audit.Filter{Action: "create-token", Object: made.ID, Workspace: ws})
 	if err != nil || len(rows.Items) != 1 || !strings.Contains(string(rows.Items[0].Record), `"via":"local"`) {
 		t.Errorf("records of it: %+v, %v", rows, err)
 	}
 	r = invoke(t, nil, "", "token", "create", "--state-dir", dir)
-	made, err = st.TokenByHash(t.Context(), auth.Hash(strings.TrimSpace(r.stdout)))
+	made, err = st.Tokens.TokenByHash(t.Context(), auth.Hash(strings.TrimSpace(r.stdout)))
 	if err != nil || len(made.Scopes) != 2 || made.ExpiresAt.Sub(made.CreatedAt) != 30*24*time.Hour {
 		t.Errorf("token create without flags = %+v, made %+v, %v; want 2 scopes and 30 days", r, made, err)
 	}

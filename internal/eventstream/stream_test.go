@@ -36,13 +36,13 @@ func newWorld(t *testing.T, cfg eventstream.Config) *world {
 		t.Fatal(err)
 	}
 	st := storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
-	w := &world{T: t, store: st, rows: eventrows.New(st)}
+	w := &world{T: t, store: st, rows: eventrows.New(st.DB)}
 	var user sandbox.UserID
-	if w.own, user, err = st.EnsureDefaults(t.Context()); err != nil {
+	if w.own, user, err = st.Workspaces.EnsureDefaults(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.far = sandbox.NewWorkspaceID()
-	if err := st.CreateWorkspace(t.Context(), account.Workspace{ID: w.far, Name: "far", Slug: "far", CreatedBy: user, CreatedAt: time.Now()}, 100); err != nil {
+	if err := st.Workspaces.CreateWorkspace(t.Context(), account.Workspace{ID: w.far, Name: "far", Slug: "far", CreatedBy: user, CreatedAt: time.Now()}, 100); err != nil {
 		t.Fatal(err)
 	}
 	w.hub = eventstream.New(cfg, w.rows, slog.New(slog.DiscardHandler))
@@ -60,7 +60,7 @@ func (w *world) create(ws sandbox.WorkspaceID, name string) sandbox.ID {
 		CreatedBy: "owner", CreatedAt: now, UpdatedAt: now,
 	}
 	c := sandbox.Creation{Sandbox: sb, RequestHash: "h", Event: sandbox.Event{Time: now, Type: sandbox.EventCreated, Message: name}}
-	if _, err := w.store.CreateSandbox(w.Context(), c, quota.Admission{}); err != nil {
+	if _, err := w.store.Sandboxes.CreateSandbox(w.Context(), c, quota.Admission{}); err != nil {
 		w.Fatal(err)
 	}
 	return sb.ID
@@ -68,7 +68,7 @@ func (w *world) create(ws sandbox.WorkspaceID, name string) sandbox.ID {
 
 func (w *world) add(id sandbox.ID, typ sandbox.EventType, message string) {
 	w.Helper()
-	if err := w.store.AppendEvent(w.Context(), sandbox.Event{Sandbox: id, Time: time.Now().UTC(), Type: typ, Message: message}); err != nil {
+	if err := w.store.Sandboxes.AppendEvent(w.Context(), sandbox.Event{Sandbox: id, Time: time.Now().UTC(), Type: typ, Message: message}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -161,7 +161,7 @@ func TestManyEvents(t *testing.T) {
 	at := s.Cursor()
 	go func() {
 		for range n {
-			if err := w.store.AppendEvent(t.Context(), sandbox.Event{Sandbox: a, Time: time.Now(), Type: sandbox.EventExec}); err != nil {
+			if err := w.store.Sandboxes.AppendEvent(t.Context(), sandbox.Event{Sandbox: a, Time: time.Now(), Type: sandbox.EventExec}); err != nil {
 				t.Error(err)
 				return
 			}

@@ -11,7 +11,6 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/store"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -56,8 +55,8 @@ func TestMetrics(t *testing.T) {
 	t.Cleanup(func() { _ = d.Close() })
 	registry := prometheus.NewPedanticRegistry()
 	deps := lifecycle.Deps{
-		Store: st, Lookup: st, Quotas: st, Usage: st, Networks: st, Environments: st, Executions: st,
-		Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry,
+		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
+		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry,
 	}
 	e.cfg.Promise = quota.Promise{MemoryBytes: 64 << 30}
 	svc, err := lifecycle.New(e.cfg, deps)
@@ -121,8 +120,8 @@ func TestNewRefusesNonsense(t *testing.T) {
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
 	good := lifecycle.Deps{
-		Store: st, Lookup: st, Quotas: st, Usage: st, Networks: st, Environments: st, Executions: st,
-		Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Catalogue: catalogue.New(st, e.images, 0), Logger: slog.New(slog.DiscardHandler),
+		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
+		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler),
 	}
 	for name, tt := range map[string]struct {
 		cfg  lifecycle.Config

@@ -86,14 +86,37 @@ func (f *faults) isDead() bool {
 	return f.dead
 }
 
+// The records that lifecycle needs, with names that hide no method.
+type (
+	sandboxRows   = store.Sandboxes
+	executionRows = store.Executions
+	quotaRows     = store.Quotas
+	usageRows     = store.Usage
+	snapshotRows  = store.Snapshots
+)
+
+// storeRows are the records of a store.
+type storeRows struct {
+	*sandboxRows
+	*executionRows
+	*quotaRows
+	*usageRows
+	*snapshotRows
+}
+
+func rowsOf(st *store.Store) storeRows {
+	return storeRows{st.Sandboxes, st.Executions, st.Quotas, st.Usage, st.Snapshots}
+}
+
 type faultyStore struct {
-	*store.Store
+	storeRows
 	faults *faults
+	store  *store.Store
 }
 
 func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (rec sandbox.Recorded, err error) {
 	err = s.faults.do("store.CreateSandbox", func() error {
-		rec, err = s.Store.CreateSandbox(ctx, c, a)
+		rec, err = s.storeRows.CreateSandbox(ctx, c, a)
 		return err
 	})
 	return rec, err
@@ -101,7 +124,7 @@ func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation, a q
 
 func (s *faultyStore) CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) (recs []sandbox.Recorded, err error) {
 	err = s.faults.do("store.CreateForks", func() error {
-		recs, err = s.Store.CreateForks(ctx, children, a)
+		recs, err = s.storeRows.CreateForks(ctx, children, a)
 		return err
 	})
 	return recs, err
@@ -109,7 +132,7 @@ func (s *faultyStore) CreateForks(ctx context.Context, children []sandbox.Creati
 
 func (s *faultyStore) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.SetBox", func() error {
-		sb, err = s.Store.SetBox(ctx, id, digest, handle)
+		sb, err = s.storeRows.SetBox(ctx, id, digest, handle)
 		return err
 	})
 	return sb, err
@@ -117,7 +140,7 @@ func (s *faultyStore) SetBox(ctx context.Context, id sandbox.ID, digest string, 
 
 func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.Transition "+string(to), func() error {
-		sb, err = s.Store.Transition(ctx, id, from, to, mutate, ev)
+		sb, err = s.storeRows.Transition(ctx, id, from, to, mutate, ev)
 		return err
 	})
 	return sb, err
@@ -125,7 +148,7 @@ func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sa
 
 func (s *faultyStore) ChangeSandbox(ctx context.Context, id sandbox.ID, change func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.ChangeSandbox", func() error {
-		sb, err = s.Store.ChangeSandbox(ctx, id, change, ev)
+		sb, err = s.storeRows.ChangeSandbox(ctx, id, change, ev)
 		return err
 	})
 	return sb, err
@@ -133,7 +156,7 @@ func (s *faultyStore) ChangeSandbox(ctx context.Context, id sandbox.ID, change f
 
 func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.Transition "+string(sandbox.Resuming), func() error {
-		sb, err = s.Store.ResumeSandbox(ctx, id, mutate, ev, a)
+		sb, err = s.storeRows.ResumeSandbox(ctx, id, mutate, ev, a)
 		return err
 	})
 	return sb, err

@@ -73,7 +73,7 @@ func newEnvHere(t *testing.T) *env {
 		cfg: lifecycle.Config{SweepInterval: time.Hour, CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}.ShortTTL(time.Millisecond),
 	}
 	st := e.openStore()
-	ws, user, err := st.EnsureDefaults(t.Context())
+	ws, user, err := st.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func (e *env) prepare() *server {
 	f := &faults{}
 	s := &server{
 		t: e.t, caller: e.caller,
-		store:  &faultyStore{Store: st, faults: f},
+		store:  &faultyStore{storeRows: rowsOf(st), faults: f, store: st},
 		driver: &faultyDriver{Driver: e.host.open(), faults: f, isolated: e.isolated},
 	}
 	logger := slog.New(slog.NewTextHandler(e.t.Output(), nil))
@@ -153,7 +153,7 @@ func (e *env) prepare() *server {
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
 		Store:   s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
-		Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Catalogue: catalogue.New(s.store, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
+		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Driver: s.driver, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -172,7 +172,7 @@ func (s *server) stop() {
 	if err := s.Close(ctx); err != nil {
 		s.t.Errorf("Close: %v", err)
 	}
-	if err := errors.Join(s.driver.Driver.Close(), s.store.Store.Close()); err != nil {
+	if err := errors.Join(s.driver.Driver.Close(), s.store.store.Close()); err != nil {
 		s.t.Errorf("close driver and store: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func (e *env) workspace(name string) sandbox.Caller {
 	e.t.Helper()
 	st := e.openStore()
 	ws := account.Workspace{ID: sandbox.NewWorkspaceID(), Name: name, Slug: name, CreatedBy: e.caller.User, CreatedAt: time.Now()}
-	if err := errors.Join(st.CreateWorkspace(e.t.Context(), ws, 0), st.Close()); err != nil {
+	if err := errors.Join(st.Workspaces.CreateWorkspace(e.t.Context(), ws, 0), st.Close()); err != nil {
 		e.t.Fatal(err)
 	}
 	return sandbox.Caller{User: e.caller.User, Workspace: ws.ID}

@@ -433,5 +433,5 @@ func (s *faultyStore) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbo
 	if s.faults.isDead() {
 		return errDead
 	}
-	return s.Store.NoteUsage(ctx, usage)
+	return s.storeRows.NoteUsage(ctx, usage)
 }

@@ -112,19 +112,19 @@ func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Write
 }
 
 func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error {
-	return s.faults.do("store.BeginSnapshot", func() error { return s.Store.BeginSnapshot(ctx, sn, most, maxBytes, a) })
+	return s.faults.do("store.BeginSnapshot", func() error { return s.storeRows.BeginSnapshot(ctx, sn, most, maxBytes, a) })
 }
 
 func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.faults.do("store.FinishSnapshot", func() error {
-		sn, err = s.Store.FinishSnapshot(ctx, id, g, a, ev)
+		sn, err = s.storeRows.FinishSnapshot(ctx, id, g, a, ev)
 		return err
 	})
 	return sn, err
 }
 
 func (s *faultyStore) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
-	return s.faults.do("store.AbandonSnapshot", func() error { return s.Store.AbandonSnapshot(ctx, id) })
+	return s.faults.do("store.AbandonSnapshot", func() error { return s.storeRows.AbandonSnapshot(ctx, id) })
 }
 
 func (s *server) snap(ref string, req snapshot.Request) sandbox.Snapshot {

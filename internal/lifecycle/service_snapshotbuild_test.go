@@ -86,7 +86,7 @@ func TestDisabledImages(t *testing.T) {
 		return err
 	}
 	for _, enabled := range []bool{false, true} {
-		if err := st.SetImageEnabled(t.Context(), big.ID, enabled, s.caller.User, time.Now()); err != nil {
+		if err := st.Catalogue.SetImageEnabled(t.Context(), big.ID, enabled, s.caller.User, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		_, from := s.builds.Base(t.Context(), s.caller, big.Name, nil)

@@ -76,7 +76,7 @@ func must(t *testing.T, c *sdk.ClientSession, name string, arguments map[string]
 // live returns the number of live sandboxes.
 func live(t *testing.T, s *apitest.Server) int {
 	t.Helper()
-	list, err := s.Store.LiveSandboxes(t.Context())
+	list, err := s.Store.Sandboxes.LiveSandboxes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestSandboxThatEndedIsSaid(t *testing.T) {
 	s := apitest.New(t)
 	c := mustConnect(t, s, s.Token)
 	must(t, c, "exec", map[string]any{"command": "true"})
-	list, err := s.Store.LiveSandboxes(t.Context())
+	list, err := s.Store.Sandboxes.LiveSandboxes(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}

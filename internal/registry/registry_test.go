@@ -34,7 +34,7 @@ func newEnv(t *testing.T) *env {
 	e := &env{dir: t.TempDir()}
 	st := storetest.Open(t, filepath.Join(e.dir, "modbox.db"))
 	var err error
-	if e.ws, e.user, err = st.EnsureDefaults(t.Context()); err != nil {
+	if e.ws, e.user, err = st.Workspaces.EnsureDefaults(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	keys, err := secret.Open(filepath.Join(e.dir, "secret.key"), "")
@@ -42,7 +42,7 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	e.store, e.keys = st, keys
-	e.Registries = registry.New(st, keys, func(_ context.Context, host string, login registry.Login) error {
+	e.Registries = registry.New(st.Registries, keys, func(_ context.Context, host string, login registry.Login) error {
 		e.asked = append(e.asked, host+" "+login.Username+" "+login.Password)
 		return e.answer
 	}, registry.FailAfter(0))
@@ -163,7 +163,7 @@ func TestRotate(t *testing.T) {
 			t.Fatalf("the key %s is used again (%v)", got.Password.KeyID, err)
 		}
 		keys[got.Password.KeyID] = true
-		if n, err := e.keys.Rotate(t.Context(), e.store); err != nil || n != 1 {
+		if n, err := e.keys.Rotate(t.Context(), e.store.Secrets); err != nil || n != 1 {
 			t.Fatalf("Rotate = %d, %v", n, err)
 		}
 		if login, err := e.Login(t.Context(), who, "index.docker.io"); err != nil || login.Password != "plain-password" {

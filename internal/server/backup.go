@@ -14,7 +14,7 @@ import (
 
 // BackupSource returns the parts of the state for a backup; version is the version of this program.
 func BackupSource(cfg config.Config, st *store.Store, version string) backup.Source {
-	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Version: version}
+	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Digests: st.Snapshots, Version: version}
 }
 
 // backupSettings returns when the server makes backups automatically, and their content.

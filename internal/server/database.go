@@ -9,12 +9,12 @@ import (
 
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // adviseOnDatabase adds advice to the error of a damaged database.
 func adviseOnDatabase(cfg config.Config, err error) error {
-	if !errors.Is(err, store.ErrDamaged) {
+	if !errors.Is(err, database.ErrDamaged) {
 		return err
 	}
 	advice := fmt.Sprintf("no backup was found in %s; restore one with: modbox restore --force FILE", cfg.Backup.Directory)
@@ -27,7 +27,7 @@ func adviseOnDatabase(cfg config.Config, err error) error {
 // lastBackup returns the newest backup, or copy from before a migration; "" when there is none.
 func lastBackup(cfg config.Config) string {
 	backups, _ := backup.List(cfg.Backup.Directory) // an unreadable directory has no backup to offer
-	copies, _ := store.Copies(cfg.StateDir)
+	copies, _ := database.Copies(cfg.StateDir)
 	last, at := "", time.Time{}
 	for _, name := range slices.Concat(backups, copies) {
 		if info, err := os.Stat(name); err == nil && info.ModTime().After(at) {

@@ -22,13 +22,13 @@ import (
 func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	var token string
 	made, err := statedir.WriteSecret(cfg.StateDir, statedir.TokenFile, func() (_ string, created bool, err error) {
-		token, created, err = p.Auth.Bootstrap(ctx, p.store)
+		token, created, err = p.Auth.Bootstrap(ctx, p.store.Workspaces)
 		return token, created, err
 	})
 	if err != nil || !made {
 		return err
 	}
-	_, user, err := p.store.EnsureDefaults(ctx)
+	_, user, err := p.store.Workspaces.EnsureDefaults(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logg
 // forgetFirstLogin returns a function that removes the code for the first sign-in once its user has
 // signed in.
 func (p *parts) forgetFirstLogin(ctx context.Context, cfg config.Config, log *slog.Logger) (func(sandbox.UserID), error) {
-	_, first, err := p.store.EnsureDefaults(ctx)
+	_, first, err := p.store.Workspaces.EnsureDefaults(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func ReadFirstToken(ctx context.Context, dir string, st *store.Store) (*account.
 	if err != nil {
 		return nil, fmt.Errorf("read the first token: %w", err)
 	}
-	t, err := st.TokenByHash(ctx, auth.Hash(strings.TrimSpace(string(text))))
+	t, err := st.Tokens.TokenByHash(ctx, auth.Hash(strings.TrimSpace(string(text))))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil, nil
 	}

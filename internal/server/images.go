@@ -58,7 +58,7 @@ func DigestsInUse(database string) func(context.Context) ([]string, error) {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, st.Close()) }()
-		live, err := st.LiveSandboxes(ctx)
+		live, err := st.Sandboxes.LiveSandboxes(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func DigestsInUse(database string) func(context.Context) ([]string, error) {
 				return nil, sandbox.Errorf(sandbox.Unavailable, "sandbox %s (%s) is being started; try again when it runs", sb.Name, sb.ID)
 			}
 		}
-		return st.DigestsInUse(ctx)
+		return st.Snapshots.DigestsInUse(ctx)
 	}
 }
 
@@ -83,7 +83,7 @@ func digestsReleased(database string) func(context.Context) ([]string, error) {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, st.Close()) }()
-		return st.DigestsReleased(ctx)
+		return st.Snapshots.DigestsReleased(ctx)
 	}
 }
 
@@ -101,7 +101,7 @@ func (r localRows) Images(ctx context.Context) (list []index.Record, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	return imagerows.New(st).Images(ctx)
+	return imagerows.New(st.DB).Images(ctx)
 }
 
 // ChangeImages implements [index.Rows].
@@ -111,7 +111,7 @@ func (r localRows) ChangeImages(ctx context.Context, put []index.Record, remove 
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	return imagerows.New(st).ChangeImages(ctx, put, remove)
+	return imagerows.New(st.DB).ChangeImages(ctx, put, remove)
 }
 
 func (r localRows) open(ctx context.Context) (*store.Store, error) {
@@ -127,11 +127,11 @@ func (r localRows) open(ctx context.Context) (*store.Store, error) {
 // their digests, and the references of sandboxes that start, whose image may not be chosen yet.
 func imagesInUse(st *store.Store) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
-		live, err := st.LiveSandboxes(ctx)
+		live, err := st.Sandboxes.LiveSandboxes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		used, err := st.DigestsInUse(ctx)
+		used, err := st.Snapshots.DigestsInUse(ctx)
 		for _, sb := range live {
 			if sb.ImageDigest == "" {
 				used = append(used, sb.Image)

@@ -26,7 +26,7 @@ func TestDigestsInUse(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ws, user, err := st.EnsureDefaults(t.Context())
+	ws, user, err := st.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,25 +36,25 @@ func TestDigestsInUse(t *testing.T) {
 			ID: sandbox.NewID(), Workspace: ws, Name: name, HostLabel: sandbox.HostLabel(name), State: sandbox.Provisioning,
 			Image: "x", Resources: sandbox.Resources{MemoryBytes: 1, CPUMilli: 1, DiskBytes: 1}, CreatedBy: user, CreatedAt: now, UpdatedAt: now,
 		}}
-		if _, err := st.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
+		if _, err := st.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
 			t.Fatal(err)
 		}
 		return c.Sandbox.ID
 	}
 	inUse := DigestsInUse(filepath.Join(dir, statedir.DatabaseFile))
 	starts, ended := create("starts"), create("ended")
-	if _, err := st.SetBox(t.Context(), ended, "sha256:old", nil); err != nil {
+	if _, err := st.Sandboxes.SetBox(t.Context(), ended, "sha256:old", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range [][2]sandbox.State{{sandbox.Provisioning, sandbox.Destroying}, {sandbox.Destroying, sandbox.Destroyed}} {
-		if _, err := st.Transition(t.Context(), ended, step[0], step[1], func(*sandbox.Sandbox) {}, sandbox.Event{Type: "x"}); err != nil {
+		if _, err := st.Sandboxes.Transition(t.Context(), ended, step[0], step[1], func(*sandbox.Sandbox) {}, sandbox.Event{Type: "x"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got, err := inUse(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("while a sandbox is being started: %v, %v; want unavailable", got, err)
 	}
-	if _, err := st.SetBox(t.Context(), starts, "sha256:new", nil); err != nil {
+	if _, err := st.Sandboxes.SetBox(t.Context(), starts, "sha256:new", nil); err != nil {
 		t.Fatal(err)
 	}
 	got, err := inUse(t.Context())

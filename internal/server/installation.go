@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 func installationDirs(cfg config.Config) installation.Dirs {
@@ -31,7 +32,7 @@ func fitsInstallation(ctx context.Context, cfg config.Config) error {
 	if err := errors.Join(dirs.CheckRun(), dirs.CheckMissing()); err != nil {
 		return err
 	}
-	db, err := store.PeekInstallation(ctx, dirs.Database)
+	db, err := database.PeekInstallation(ctx, dirs.Database)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil // the first start
 	}

@@ -47,7 +47,7 @@ func (it *installationTest) open(accept bool) error {
 	if err := p.openStore(it.Context(), it.cfg, accept, keys, log, &cu); err != nil {
 		return err
 	}
-	if _, _, err := p.store.EnsureDefaults(it.Context()); err != nil {
+	if _, _, err := p.store.Workspaces.EnsureDefaults(it.Context()); err != nil {
 		it.Fatal(err)
 	}
 	return nil

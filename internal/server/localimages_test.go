@@ -58,7 +58,7 @@ func serverImages(t *testing.T, cfg config.Config) (*store.Store, *image.Store) 
 	}
 	t.Cleanup(func() { _ = db.Close() }) // perhaps once more
 	opts := localImageOptions(cfg)
-	opts.Rows, opts.Logger = imagerows.New(db), slog.New(slog.DiscardHandler)
+	opts.Rows, opts.Logger = imagerows.New(db.DB), slog.New(slog.DiscardHandler)
 	st, err := image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func localImages(t *testing.T, cfg config.Config) *image.Store {
 // wantRows reads the rows of images.
 func wantRows(t *testing.T, when string, db *store.Store, want int) {
 	t.Helper()
-	if rows, err := imagerows.New(db).Images(t.Context()); err != nil || len(rows) != want {
+	if rows, err := imagerows.New(db.DB).Images(t.Context()); err != nil || len(rows) != want {
 		t.Errorf("%s: the database has %d images, %v, want %d", when, len(rows), err, want)
 	}
 }

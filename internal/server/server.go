@@ -196,11 +196,11 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err := p.openStore(ctx, cfg, accept, p.keys, log, cu); err != nil {
 		return err
 	}
-	if err := p.store.SealVariables(ctx); err != nil {
+	if err := p.store.Secrets.SealVariables(ctx); err != nil {
 		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "error", err)
 	}
 	// The two need each other: pulls use the credentials, and the image store checks them.
-	registries := registry.New(p.store, p.keys, func(ctx context.Context, host string, login registry.Login) error {
+	registries := registry.New(p.store.Registries, p.keys, func(ctx context.Context, host string, login registry.Login) error {
 		return p.images.SignIn(ctx, host, login)
 	})
 	if p.images, err = withSpace(p.disk, func() (*image.Store, error) {

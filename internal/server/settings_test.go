@@ -10,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/store"
 )
 
 // otherValues are values that differ from the settings' defaults.
@@ -106,7 +107,7 @@ func wired(t *testing.T, environ ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := imageOptions(cfg, nil, nil, nil)
+	i := imageOptions(cfg, &store.Store{}, nil, nil)
 	i.InUse, i.Remote.Login, i.Released = nil, nil, nil
 	shown += fmt.Sprintf("%+v %+v\n", sshConfig(cfg), sshAddress(cfg, &net.TCPAddr{Port: 2222}))
 	schedule, backups := backupSettings(cfg)

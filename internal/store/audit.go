@@ -11,15 +11,19 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/store/database"
 )
+
+// Audit is the audit log.
+type Audit struct{ db *database.DB }
 
 // ChangeAudit adds rows and intents to the audit log and removes intents, all in one
 // transaction. Callers must not run it concurrently. It returns the state of the log
 // afterwards.
-func (s *Store) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Chain, error) {
-	write := s.note
+func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Chain, error) {
+	write := s.db.Note
 	if change.Durable {
-		write = s.write
+		write = s.db.Write
 	}
 	var chain audit.Chain
 	err := write(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -69,8 +73,8 @@ func extendAudit(ctx context.Context, tx *sql.Tx, extend func(audit.Point) ([]au
 }
 
 // AuditIntents returns at most limit of the recorded intents.
-func (s *Store) AuditIntents(ctx context.Context, limit int) ([]audit.Intent, error) {
-	rows, err := s.reader.QueryContext(ctx, "SELECT id, record FROM audit_intents LIMIT $1", limit)
+func (s *Audit) AuditIntents(ctx context.Context, limit int) ([]audit.Intent, error) {
+	rows, err := s.db.Reader().QueryContext(ctx, "SELECT id, record FROM audit_intents LIMIT $1", limit)
 	if err != nil {
 		return nil, fmt.Errorf("list audit intents: %w", err)
 	}
@@ -91,9 +95,9 @@ func (s *Store) AuditIntents(ctx context.Context, limit int) ([]audit.Intent, er
 
 // CutAudit removes the oldest rows of the audit log and returns their number. It keeps the
 // hash of the last removed row, from which the rest of the chain is verified.
-func (s *Store) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
+func (s *Audit) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
 	n := 0
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		chain, err := auditChain(ctx, tx)
 		if err != nil {
 			return err
@@ -139,47 +143,47 @@ func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Cha
 }
 
 // AuditChain returns the state of the audit log.
-func (s *Store) AuditChain(ctx context.Context) (audit.Chain, error) {
-	return auditChain(ctx, s.reader)
+func (s *Audit) AuditChain(ctx context.Context) (audit.Chain, error) {
+	return auditChain(ctx, s.db.Reader())
 }
 
 // AuditRows returns a page of the audit log, the newest first unless the filter
 // says otherwise. Errors: Invalid, naming limit or cursor.
-func (s *Store) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.Row], error) {
-	var q query
+func (s *Audit) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.Row], error) {
+	var q database.Query
 	for left, v := range map[string]string{
 		"workspace_id = ": string(f.Workspace), "user_id = ": string(f.User), "action = ": f.Action, "outcome = ": f.Outcome,
 	} {
 		if v != "" {
-			q.where(left, v)
+			q.Where(left, v)
 		}
 	}
 	if f.Object != "" {
-		q.and(fmt.Sprintf("(object_id = %s OR object_name = %s)", q.arg(f.Object), q.arg(f.Object)))
+		q.And(fmt.Sprintf("(object_id = %s OR object_name = %s)", q.Arg(f.Object), q.Arg(f.Object)))
 	}
 	if !f.Since.IsZero() {
-		q.where("time >= ", auditTime(f.Since))
+		q.Where("time >= ", auditTime(f.Since))
 	}
 	if !f.Until.IsZero() {
-		q.where("time < ", auditTime(f.Until))
+		q.Where("time < ", auditTime(f.Until))
 	}
 	if f.AfterSeq > 0 {
-		q.where("seq > ", f.AfterSeq)
+		q.Where("seq > ", f.AfterSeq)
 	}
-	list := listing[audit.Row]{
-		order: "seq desc", columns: []string{"seq"}, descending: !f.Ascending,
-		key:  func(r audit.Row) []any { return []any{r.Seq} },
-		read: s.queryAudit,
+	list := database.Listing[audit.Row]{
+		Order: "seq desc", Columns: []string{"seq"}, Descending: !f.Ascending,
+		Key:  func(r audit.Row) []any { return []any{r.Seq} },
+		Read: s.queryAudit,
 	}
 	if f.Ascending {
-		list.order = "seq"
+		list.Order = "seq"
 	}
-	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, `SELECT seq, record, hash, coalesce((SELECT p.hash FROM audit_records p WHERE p.seq = r.seq - 1),
+	return list.Page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, `SELECT seq, record, hash, coalesce((SELECT p.hash FROM audit_records p WHERE p.seq = r.seq - 1),
 		(SELECT anchor_hash FROM audit_chain)) FROM audit_records r`, q)
 }
 
-func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]audit.Row, error) {
-	rows, err := s.reader.QueryContext(ctx, q, args...)
+func (s *Audit) queryAudit(ctx context.Context, q string, args ...any) ([]audit.Row, error) {
+	rows, err := s.db.Reader().QueryContext(ctx, q, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list audit log: %w", err)
 	}
@@ -202,7 +206,7 @@ func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]audit.
 	return list, nil
 }
 
-func auditChain(ctx context.Context, from querier) (c audit.Chain, err error) {
+func auditChain(ctx context.Context, from database.Querier) (c audit.Chain, err error) {
 	var anchor, head string
 	err = from.QueryRowContext(ctx, "SELECT anchor_seq, anchor_hash, head_seq, head_hash, bytes FROM audit_chain").
 		Scan(&c.Anchor.Seq, &anchor, &c.Head.Seq, &head, &c.Bytes)
@@ -233,6 +237,6 @@ func auditTime(t time.Time) string { return t.UTC().Format(audit.TimeFormat) }
 
 // auditHash decodes a stored hash.
 func auditHash(s string) (h audit.Hash, err error) {
-	t, err := fromHex(s)
+	t, err := database.FromHex(s)
 	return audit.Hash(t), err
 }

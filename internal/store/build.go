@@ -7,13 +7,14 @@ import (
 
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // BeginBuild records a running build of a workspace and returns the resources that each of
 // its boxes may use: at most most, less if the quota has less left. Errors: QuotaExceeded
 // if the quota has less left than least; a.Refuse.
-func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a quota.Admission) (r sandbox.Resources, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Quotas) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a quota.Admission) (r sandbox.Resources, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if a.Refuse != nil {
 			return a.Refuse
 		}
@@ -48,16 +49,16 @@ func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.Worksp
 }
 
 // EndBuild deletes the record of a build. Idempotent.
-func (s *Store) EndBuild(ctx context.Context, id sandbox.ID) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Quotas) EndBuild(ctx context.Context, id sandbox.ID) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM builds WHERE id = $1", id)
 		return err
 	})
 }
 
 // Builds returns the ids of all recorded builds.
-func (s *Store) Builds(ctx context.Context) ([]sandbox.ID, error) {
-	list, err := collect(ctx, s.reader, func(row scanner) (id sandbox.ID, err error) { return id, row.Scan(&id) }, "SELECT id FROM builds")
+func (s *Quotas) Builds(ctx context.Context) ([]sandbox.ID, error) {
+	list, err := database.Collect(ctx, s.db.Reader(), func(row database.Scanner) (id sandbox.ID, err error) { return id, row.Scan(&id) }, "SELECT id FROM builds")
 	if err != nil {
 		return nil, fmt.Errorf("list builds: %w", err)
 	}

@@ -9,16 +9,20 @@ import (
 
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const catalogueColumns = `id, workspace_id, name, image, tag, description, enabled, is_default, memory_bytes,
 	readiness_port, ttl, registry_id, created_by, created_at, updated_at`
 
+// Catalogue is the image catalogues of workspaces.
+type Catalogue struct{ db *database.DB }
+
 // CreateCatalogueImage records an entry of a workspace's image catalogue. If the entry is
 // the default, the previous default loses that mark. Errors: Exists if the workspace has
 // an entry of the same name; QuotaExceeded if it has limit entries.
-func (s *Store) CreateCatalogueImage(ctx context.Context, c catalogue.Entry, limit int) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Catalogue) CreateCatalogueImage(ctx context.Context, c catalogue.Entry, limit int) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM catalogue_images WHERE workspace_id = $1", c.Workspace).Scan(&count); err != nil {
 			return err
@@ -30,8 +34,8 @@ func (s *Store) CreateCatalogueImage(ctx context.Context, c catalogue.Entry, lim
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO catalogue_images ("+catalogueColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
-			c.ID, c.Workspace, c.Name, c.Image, c.Tag, c.Description, number(c.Enabled), number(c.IsDefault), c.MemoryBytes,
-			int64(c.ReadinessPort), int64(c.TTL), c.Registry, c.CreatedBy, nanos(c.CreatedAt), nanos(c.UpdatedAt))
+			c.ID, c.Workspace, c.Name, c.Image, c.Tag, c.Description, database.Number(c.Enabled), database.Number(c.IsDefault), c.MemoryBytes,
+			int64(c.ReadinessPort), int64(c.TTL), c.Registry, c.CreatedBy, database.Nanos(c.CreatedAt), database.Nanos(c.UpdatedAt))
 		return err
 	})
 	if err != nil {
@@ -64,18 +68,18 @@ func noneIsFine(err error) error {
 }
 
 // CatalogueImage returns an entry of a workspace's catalogue. Errors: NotFound.
-func (s *Store) CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (catalogue.Entry, error) {
-	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
+func (s *Catalogue) CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (catalogue.Entry, error) {
+	return scanCatalogueImage(s.db.Reader().QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
 }
 
 // DefaultCatalogueImage returns a workspace's default entry. Errors: NotFound.
-func (s *Store) DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (catalogue.Entry, error) {
-	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 AND is_default = 1", ws))
+func (s *Catalogue) DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (catalogue.Entry, error) {
+	return scanCatalogueImage(s.db.Reader().QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 AND is_default = 1", ws))
 }
 
 // CatalogueImages returns the entries of a workspace's catalogue, the oldest first.
-func (s *Store) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]catalogue.Entry, error) {
-	list, err := collect(ctx, s.reader, scanCatalogueImage, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 ORDER BY created_at, id", ws)
+func (s *Catalogue) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]catalogue.Entry, error) {
+	list, err := database.Collect(ctx, s.db.Reader(), scanCatalogueImage, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
 		return nil, fmt.Errorf("list catalogue images: %w", err)
 	}
@@ -83,14 +87,14 @@ func (s *Store) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]
 }
 
 // CatalogueReferences returns the references of the images in all workspaces' catalogues.
-func (s *Store) CatalogueReferences(ctx context.Context) ([]string, error) {
-	return column[string](ctx, s.reader, "SELECT DISTINCT CASE WHEN tag = '' THEN image ELSE image || ':' || tag END FROM catalogue_images")
+func (s *Catalogue) CatalogueReferences(ctx context.Context) ([]string, error) {
+	return database.Column[string](ctx, s.db.Reader(), "SELECT DISTINCT CASE WHEN tag = '' THEN image ELSE image || ':' || tag END FROM catalogue_images")
 }
 
 // UpdateCatalogueImage changes an entry with change, which runs in the transaction and
 // whose error rolls it back. Errors: NotFound; Exists if another entry has the new name.
-func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*catalogue.Entry) error) (c catalogue.Entry, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Catalogue) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*catalogue.Entry) error) (c catalogue.Entry, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		c, err = scanCatalogueImage(tx.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
 		if err != nil {
 			return err
@@ -103,8 +107,8 @@ func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID
 		}
 		_, err := tx.ExecContext(ctx, `UPDATE catalogue_images SET name = $2, image = $3, tag = $4, description = $5, enabled = $6, is_default = $7,
 			memory_bytes = $8, readiness_port = $9, ttl = $10, registry_id = $11, updated_at = $12 WHERE id = $1`,
-			c.ID, c.Name, c.Image, c.Tag, c.Description, number(c.Enabled), number(c.IsDefault),
-			c.MemoryBytes, int64(c.ReadinessPort), int64(c.TTL), c.Registry, nanos(c.UpdatedAt))
+			c.ID, c.Name, c.Image, c.Tag, c.Description, database.Number(c.Enabled), database.Number(c.IsDefault),
+			c.MemoryBytes, int64(c.ReadinessPort), int64(c.TTL), c.Registry, database.Nanos(c.UpdatedAt))
 		return err
 	})
 	if err != nil {
@@ -114,8 +118,8 @@ func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID
 }
 
 // DeleteCatalogueImage deletes an entry. Errors: NotFound.
-func (s *Store) DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Catalogue) DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "DELETE FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws)
 		if err != nil {
 			return err
@@ -132,8 +136,8 @@ func (s *Store) DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID
 }
 
 // DisabledImages returns the disabled built-in images, with the time when each was disabled.
-func (s *Store) DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Time, error) {
-	rows, err := s.reader.QueryContext(ctx, "SELECT image_id, disabled_at FROM disabled_images")
+func (s *Catalogue) DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Time, error) {
+	rows, err := s.db.Reader().QueryContext(ctx, "SELECT image_id, disabled_at FROM disabled_images")
 	if err != nil {
 		return nil, fmt.Errorf("list disabled images: %w", err)
 	}
@@ -145,7 +149,7 @@ func (s *Store) DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Ti
 		if err := rows.Scan(&id, &at); err != nil {
 			return nil, fmt.Errorf("list disabled images: %w", err)
 		}
-		disabled[id] = fromNanos(at)
+		disabled[id] = database.FromNanos(at)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list disabled images: %w", err)
@@ -154,9 +158,9 @@ func (s *Store) DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Ti
 }
 
 // ImageDisabled reports whether a built-in image is disabled.
-func (s *Store) ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error) {
+func (s *Catalogue) ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error) {
 	var one int
-	err := s.reader.QueryRowContext(ctx, "SELECT 1 FROM disabled_images WHERE image_id = $1", id).Scan(&one)
+	err := s.db.Reader().QueryRowContext(ctx, "SELECT 1 FROM disabled_images WHERE image_id = $1", id).Scan(&one)
 	if noneIsFine(err) != nil {
 		return false, fmt.Errorf("read disabled image %s: %w", id, err)
 	}
@@ -164,13 +168,13 @@ func (s *Store) ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, er
 }
 
 // SetImageEnabled enables or disables a built-in image. Idempotent.
-func (s *Store) SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+func (s *Catalogue) SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		if enabled {
 			_, err = tx.ExecContext(ctx, "DELETE FROM disabled_images WHERE image_id = $1", id)
 		} else {
 			_, err = tx.ExecContext(ctx, "INSERT INTO disabled_images (image_id, disabled_by, disabled_at) VALUES ($1, $2, $3) ON CONFLICT (image_id) DO NOTHING",
-				id, by, nanos(at))
+				id, by, database.Nanos(at))
 		}
 		return err
 	})
@@ -184,7 +188,7 @@ func noCatalogueImage() error {
 	return sandbox.Errorf(sandbox.NotFound, "there is no such image in the catalogue")
 }
 
-func scanCatalogueImage(row scanner) (catalogue.Entry, error) {
+func scanCatalogueImage(row database.Scanner) (catalogue.Entry, error) {
 	var c catalogue.Entry
 	var created, updated int64
 	err := row.Scan(&c.ID, &c.Workspace, &c.Name, &c.Image, &c.Tag, &c.Description, &c.Enabled, &c.IsDefault, &c.MemoryBytes,
@@ -195,6 +199,6 @@ func scanCatalogueImage(row scanner) (catalogue.Entry, error) {
 	if err != nil {
 		return catalogue.Entry{}, fmt.Errorf("read catalogue image: %w", err)
 	}
-	c.CreatedAt, c.UpdatedAt = fromNanos(created), fromNanos(updated)
+	c.CreatedAt, c.UpdatedAt = database.FromNanos(created), database.FromNanos(updated)
 	return c, nil
 }

@@ -8,21 +8,19 @@ import (
 
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const checkpointColumns = "id, sandbox_id, name, image_digest, size_bytes, created_by, created_at"
 
 // Checkpoints are the saved states of sandboxes in a store.
-type Checkpoints struct{ s *Store }
-
-// NewCheckpoints returns the checkpoints in s.
-func NewCheckpoints(s *Store) *Checkpoints { return &Checkpoints{s} }
+type Checkpoints struct{ db *database.DB }
 
 // Begin records that the checkpoint id of a sandbox is being made. [Checkpoints.Create],
 // [Checkpoints.Abandon], a change of the sandbox that makes id its saved state, and the
 // deletion of the sandbox's row delete the record.
 func (c *Checkpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error {
-	return c.exec(ctx, "begin checkpoint "+string(id), "INSERT INTO checkpoints_begun (id, sandbox_id, begun_at) VALUES ($1, $2, $3)", id, owner, nanos(at))
+	return c.exec(ctx, "begin checkpoint "+string(id), "INSERT INTO checkpoints_begun (id, sandbox_id, begun_at) VALUES ($1, $2, $3)", id, owner, database.Nanos(at))
 }
 
 // Abandon deletes the record of a begun checkpoint. Idempotent.
@@ -37,9 +35,9 @@ func (c *Checkpoints) exec(ctx context.Context, what, query string, args ...any)
 	})
 }
 
-// write is [Store.write]; its error names the operation that failed.
+// write is [database.DB.Write]; its error names the operation that failed.
 func (c *Checkpoints) write(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
-	if err := c.s.write(ctx, f); err != nil {
+	if err := c.db.Write(ctx, f); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -48,7 +46,7 @@ func (c *Checkpoints) write(ctx context.Context, what string, f func(context.Con
 // Begun returns the ids and sandboxes of the checkpoints that were begun and neither
 // recorded nor abandoned.
 func (c *Checkpoints) Begun(ctx context.Context) ([]sandbox.Checkpoint, error) {
-	return collect(ctx, c.s.reader, func(row scanner) (b sandbox.Checkpoint, err error) {
+	return database.Collect(ctx, c.db.Reader(), func(row database.Scanner) (b sandbox.Checkpoint, err error) {
 		return b, row.Scan(&b.ID, &b.Sandbox)
 	}, "SELECT id, sandbox_id FROM checkpoints_begun")
 }
@@ -57,7 +55,7 @@ func (c *Checkpoints) Begun(ctx context.Context) ([]sandbox.Checkpoint, error) {
 // trigger of the database recorded that a row released it a short time ago, or the
 // checkpoint was begun and never recorded.
 func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
-	return exists(ctx, c.s.reader, "SELECT 1 FROM released WHERE name = $1 UNION SELECT 1 FROM checkpoints_begun WHERE id = $1", id)
+	return database.Exists(ctx, c.db.Reader(), "SELECT 1 FROM released WHERE name = $1 UNION SELECT 1 FROM checkpoints_begun WHERE id = $1", id)
 }
 
 // Create records a checkpoint of a live sandbox and appends ev, in one
@@ -95,7 +93,7 @@ func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a 
 		return err
 	}
 	_, err := tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
-		cp.ID, cp.Sandbox, cp.Name, cp.ImageDigest, cp.SizeBytes, cp.CreatedBy, nanos(cp.CreatedAt))
+		cp.ID, cp.Sandbox, cp.Name, cp.ImageDigest, cp.SizeBytes, cp.CreatedBy, database.Nanos(cp.CreatedAt))
 	return err
 }
 
@@ -110,7 +108,7 @@ func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoin
 		if err := insertCheckpoint(ctx, tx, cp, a); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE sandboxes SET last_checkpoint_at = $1 WHERE id = $2", nanos(cp.CreatedAt), cp.Sandbox)
+		_, err := tx.ExecContext(ctx, "UPDATE sandboxes SET last_checkpoint_at = $1 WHERE id = $2", database.Nanos(cp.CreatedAt), cp.Sandbox)
 		return err
 	})
 }
@@ -118,7 +116,7 @@ func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoin
 // SetInterval records the interval of the automatic checkpoints of a sandbox and appends ev.
 func (c *Checkpoints) SetInterval(ctx context.Context, id sandbox.ID, d time.Duration, ev sandbox.Event) error {
 	return c.write(ctx, "record checkpoint interval of sandbox "+string(id), func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE sandboxes SET checkpoint_interval = $1, updated_at = $2 WHERE id = $3", int64(d), nanos(ev.Time), id)
+		_, err := tx.ExecContext(ctx, "UPDATE sandboxes SET checkpoint_interval = $1, updated_at = $2 WHERE id = $3", int64(d), database.Nanos(ev.Time), id)
 		if err != nil {
 			return err
 		}
@@ -137,10 +135,10 @@ func (c *Checkpoints) CountRestore(ctx context.Context, id sandbox.CheckpointID)
 
 // List returns a sandbox's checkpoints, including the automatic checkpoint, the oldest first.
 func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error) {
-	list, err := collect(ctx, c.s.reader, func(row scanner) (cp sandbox.Checkpoint, err error) {
+	list, err := database.Collect(ctx, c.db.Reader(), func(row database.Scanner) (cp sandbox.Checkpoint, err error) {
 		var created int64
 		err = row.Scan(&cp.ID, &cp.Sandbox, &cp.Name, &cp.ImageDigest, &cp.SizeBytes, &cp.CreatedBy, &created)
-		cp.CreatedAt = fromNanos(created)
+		cp.CreatedAt = database.FromNanos(created)
 		return cp, err
 	}, "SELECT "+checkpointColumns+" FROM checkpoints WHERE sandbox_id = $1 ORDER BY created_at, id", id)
 	if err != nil {
@@ -167,24 +165,4 @@ func (c *Checkpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sa
 		}
 		return insertEvent(ctx, tx, ev.Sandbox, ev)
 	})
-}
-
-// NoteActivity records when sandboxes were last used. Times only go forward.
-func (s *Store) NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error {
-	if len(at) == 0 {
-		return nil
-	}
-	err := s.note(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		for id, t := range at {
-			if _, err := tx.ExecContext(ctx, "UPDATE sandboxes SET last_activity_at = $1 WHERE id = $2 AND last_activity_at < $1",
-				nanos(t), id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("record activity: %w", err)
-	}
-	return nil
 }

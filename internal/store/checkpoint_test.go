@@ -40,7 +40,7 @@ func wantDiscarded(t *testing.T, c *store.Checkpoints, id sandbox.CheckpointID, 
 
 func TestBegunCheckpointEndsWithItsRow(t *testing.T) {
 	s, ws := openStore(t)
-	c := store.NewCheckpoints(s)
+	c := s.Checkpoints
 	sb := create(t, s, creation(ws, "a"))
 	now := time.Now().UTC()
 	begin := func() sandbox.CheckpointID {
@@ -63,10 +63,10 @@ func TestBegunCheckpointEndsWithItsRow(t *testing.T) {
 	wantBegun(t, c, saved, abandoned, other)
 	wantDiscarded(t, c, named, false)
 
-	if _, err := s.Transition(t.Context(), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev); err != nil {
+	if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = saved }, ev)
+	_, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = saved }, ev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestBegunCheckpointEndsWithItsRow(t *testing.T) {
 // Of a database that is put in place of another, the other may know that checkpoint.
 func TestRenewedInstallationHasBegunNothing(t *testing.T) {
 	s, ws := openStore(t)
-	c := store.NewCheckpoints(s)
+	c := s.Checkpoints
 	sb := create(t, s, creation(ws, "a"))
 	id := sandbox.NewCheckpointID()
 	if err := c.Begin(t.Context(), id, sb.ID, time.Now()); err != nil {

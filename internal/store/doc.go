@@ -3,27 +3,15 @@
 // transaction (one live sandbox per name, compare-and-set of states, a row and its event
 // together) and no others; package lifecycle has the rules of a sandbox's life.
 //
-// The database is SQLite, in one file and in Go. The SQL is written so that
-// PostgreSQL also understands it: parameters are $1, $2, …; types and functions that only
-// SQLite has occur in migrations/sqlite alone.
+// Each noun has a type with its queries, a field of [Store]. A transaction that spans nouns is a method of the
+// noun that it changes, which passes the transaction to functions of the others: a create
+// checks the quota of the workspace and inserts the sandbox and its event in one transaction.
 //
-// # Concurrency and durability
+// The SQL is written so that PostgreSQL also understands it: parameters are $1, $2, …; types and functions that
+// only SQLite has occur in migrations/sqlite alone.
 //
-// All methods may be called concurrently. Writes go through one connection, one after the
-// other. Writes that arrive while the disk is busy share the next transaction and its wait
-// for the disk. Each write sees the earlier writes, and its failure does not affect the
-// others. Reads use a pool of connections of their own and see the last committed state.
-//
-// A write does not stop halfway when its context ends: if the context has ended before the
-// write begins, the write is refused; after that it has a deadline of its own. So a caller
-// that disconnects never leaves an unknown result.
-//
-// The function of a write may run on the goroutine of another write's caller. It must wait
-// for nothing but the database and use nothing but its transaction.
-//
-// When a method that writes returns nil, its change is on the disk and survives a loss of
-// power. TouchToken, NoteActivity, NoteUsage, and ChangeAudit without Durable promise less:
-// their changes survive the end of the server's process, but a loss of power may undo them.
+// Package database has the rules of concurrency and durability. TouchToken, NoteActivity, NoteUsage, and
+// ChangeAudit without Durable are notes: a loss of power may undo their changes.
 //
 // # Secrets
 //

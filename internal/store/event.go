@@ -7,12 +7,13 @@ import (
 
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // AppendEvent appends an event that is not part of a change of state. It refuses events of
 // sandboxes that do not exist any more.
-func (s *Store) AppendEvent(ctx context.Context, ev sandbox.Event) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return insertEvent(ctx, tx, ev.Sandbox, ev) })
+func (s *Sandboxes) AppendEvent(ctx context.Context, ev sandbox.Event) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error { return insertEvent(ctx, tx, ev.Sandbox, ev) })
 	if err != nil {
 		return fmt.Errorf("append event of sandbox %s: %w", ev.Sandbox, err)
 	}
@@ -25,29 +26,29 @@ func insertEvent(ctx context.Context, tx *sql.Tx, id sandbox.ID, ev sandbox.Even
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO events (sandbox_id, workspace_id, time, type, message, data)
-		VALUES ($1, (SELECT workspace_id FROM sandboxes WHERE id = $1), $2, $3, $4, $5)`, id, nanos(ev.Time), ev.Type, ev.Message, data)
+		VALUES ($1, (SELECT workspace_id FROM sandboxes WHERE id = $1), $2, $3, $4, $5)`, id, database.Nanos(ev.Time), ev.Type, ev.Message, data)
 	return err
 }
 
 // Events returns a page of a sandbox's events. Errors: Invalid, naming limit or cursor.
-func (s *Store) Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error) {
-	var q query
-	q.where("sandbox_id = ", id)
+func (s *Sandboxes) Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error) {
+	var q database.Query
+	q.Where("sandbox_id = ", id)
 	if f.AfterSeq > 0 {
-		q.where("seq > ", f.AfterSeq)
+		q.Where("seq > ", f.AfterSeq)
 	}
-	list := listing[sandbox.Event]{
-		order: "seq", columns: []string{"seq"}, descending: f.Descending,
-		key:  func(ev sandbox.Event) []any { return []any{ev.Seq} },
-		read: collector(s.reader, scanEvent),
+	list := database.Listing[sandbox.Event]{
+		Order: "seq", Columns: []string{"seq"}, Descending: f.Descending,
+		Key:  func(ev sandbox.Event) []any { return []any{ev.Seq} },
+		Read: database.Collector(s.db.Reader(), scanEvent),
 	}
 	if f.Descending {
-		list.order = "seq desc"
+		list.Order = "seq desc"
 	}
-	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT seq, sandbox_id, (SELECT name FROM sandboxes WHERE id = sandbox_id), time, type, message, data FROM events", q)
+	return list.Page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT seq, sandbox_id, (SELECT name FROM sandboxes WHERE id = sandbox_id), time, type, message, data FROM events", q)
 }
 
-func scanEvent(row scanner) (sandbox.Event, error) {
+func scanEvent(row database.Scanner) (sandbox.Event, error) {
 	var ev sandbox.Event
 	var at int64
 	var data string
@@ -55,7 +56,7 @@ func scanEvent(row scanner) (sandbox.Event, error) {
 	if err != nil {
 		return sandbox.Event{}, fmt.Errorf("read event: %w", err)
 	}
-	ev.Time = fromNanos(at)
+	ev.Time = database.FromNanos(at)
 	if ev.Data, err = unmarshalMap(data); err != nil {
 		return sandbox.Event{}, fmt.Errorf("data of event %d: %w", ev.Seq, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const (
@@ -22,14 +23,17 @@ const (
 	executionLive = "state IN ('queued', 'running')"
 )
 
+// Executions are the commands that outlive their requests.
+type Executions struct{ db *database.DB }
+
 // CreateExecution records an execution. Errors: QuotaExceeded when limit
 // executions of its sandbox, without its main command, have not ended.
-func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit int) error {
+func (s *Executions) CreateExecution(ctx context.Context, e sandbox.Execution, limit int) error {
 	argv, err := json.Marshal(e.Argv)
 	if err != nil {
 		return err
 	}
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var live int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM executions WHERE sandbox_id = $1 AND kind <> 'main' AND "+executionLive, e.Sandbox).Scan(&live); err != nil {
 			return err
@@ -39,10 +43,10 @@ func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit 
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO executions ("+executionColumns+`) VALUES
 			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`,
-			e.ID, e.Sandbox, e.Workspace, e.Kind, string(argv), e.State, e.ExitCode, e.Error, number(e.TTY), number(e.OneShot), e.Cancel, e.Stdin,
-			e.Stdout.ID, number(e.Stdout.Off), e.Stdout.Bytes, number(e.Stdout.Truncated),
-			e.Stderr.ID, number(e.Stderr.Off), e.Stderr.Bytes, number(e.Stderr.Truncated),
-			e.CreatedBy, nanos(e.CreatedAt), nanos(e.StartedAt), nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded)
+			e.ID, e.Sandbox, e.Workspace, e.Kind, string(argv), e.State, e.ExitCode, e.Error, database.Number(e.TTY), database.Number(e.OneShot), e.Cancel, e.Stdin,
+			e.Stdout.ID, database.Number(e.Stdout.Off), e.Stdout.Bytes, database.Number(e.Stdout.Truncated),
+			e.Stderr.ID, database.Number(e.Stderr.Off), e.Stderr.Bytes, database.Number(e.Stderr.Truncated),
+			e.CreatedBy, database.Nanos(e.CreatedAt), database.Nanos(e.StartedAt), database.Nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded)
 		return err
 	})
 	if err != nil {
@@ -55,8 +59,8 @@ func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit 
 // execution that has not ended. It returns the row as written.
 //
 // Errors: NotFound; Conflict, with nothing written, if the execution has ended.
-func (s *Store) UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (e sandbox.Execution, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Executions) UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (e sandbox.Execution, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if e, err = scanExecution(tx.QueryRowContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE id = $1", id)); err != nil {
 			return err
 		}
@@ -67,8 +71,8 @@ func (s *Store) UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mut
 		res, err := tx.ExecContext(ctx, `UPDATE executions SET state = $1, exit_code = $2, error = $3, cancel = $4,
 				stdout_bytes = $5, stdout_truncated = $6, stderr_bytes = $7, stderr_truncated = $8,
 				started_at = $9, ended_at = $10, duration = $11, limit_exceeded = $12 WHERE id = $13 AND `+executionLive,
-			e.State, e.ExitCode, e.Error, e.Cancel, e.Stdout.Bytes, number(e.Stdout.Truncated), e.Stderr.Bytes, number(e.Stderr.Truncated),
-			nanos(e.StartedAt), nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded, id)
+			e.State, e.ExitCode, e.Error, e.Cancel, e.Stdout.Bytes, database.Number(e.Stdout.Truncated), e.Stderr.Bytes, database.Number(e.Stderr.Truncated),
+			database.Nanos(e.StartedAt), database.Nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded, id)
 		if err != nil {
 			return err
 		}
@@ -84,44 +88,44 @@ func (s *Store) UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mut
 }
 
 // Execution returns an execution. Errors: NotFound.
-func (s *Store) Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error) {
-	return scanExecution(s.reader.QueryRowContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE id = $1", id))
+func (s *Executions) Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error) {
+	return scanExecution(s.db.Reader().QueryRowContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE id = $1", id))
 }
 
 // Executions returns the executions of a sandbox, of one kind unless that is
 // empty, newest first. Errors: Invalid, naming limit or cursor.
-func (s *Store) Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error) {
-	var q query
-	q.where("sandbox_id = ", id)
+func (s *Executions) Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error) {
+	var q database.Query
+	q.Where("sandbox_id = ", id)
 	if kind != "" {
-		q.where("kind = ", kind)
+		q.Where("kind = ", kind)
 	}
-	list := listing[sandbox.Execution]{
-		order: "created_at desc", columns: []string{"created_at", "id"}, descending: true,
-		key:  func(e sandbox.Execution) []any { return []any{nanos(e.CreatedAt), string(e.ID)} },
-		read: collector(s.reader, scanExecution),
+	list := database.Listing[sandbox.Execution]{
+		Order: "created_at desc", Columns: []string{"created_at", "id"}, Descending: true,
+		Key:  func(e sandbox.Execution) []any { return []any{database.Nanos(e.CreatedAt), string(e.ID)} },
+		Read: database.Collector(s.db.Reader(), scanExecution),
 	}
-	return list.page(ctx, r, "SELECT "+executionColumns+" FROM executions", q)
+	return list.Page(ctx, r, "SELECT "+executionColumns+" FROM executions", q)
 }
 
 // LiveExecutions returns all executions that have not ended.
-func (s *Store) LiveExecutions(ctx context.Context) ([]sandbox.Execution, error) {
+func (s *Executions) LiveExecutions(ctx context.Context) ([]sandbox.Execution, error) {
 	return s.executions(ctx, executionLive)
 }
 
 // EndedExecutions returns at most limit executions that may be deleted: they ended before a
 // time, or keep later executions of their sandbox have ended. The oldest end comes first.
-func (s *Store) EndedExecutions(ctx context.Context, before time.Time, keep, limit int) ([]sandbox.Execution, error) {
+func (s *Executions) EndedExecutions(ctx context.Context, before time.Time, keep, limit int) ([]sandbox.Execution, error) {
 	return s.executions(ctx, `ended_at > 0 AND (ended_at < $1 OR id IN (
 			SELECT id FROM (
 				SELECT id, row_number() OVER (PARTITION BY sandbox_id ORDER BY ended_at DESC, id DESC) AS place FROM executions WHERE ended_at > 0
 			) AS ranked WHERE place > $2))
-		ORDER BY ended_at, id LIMIT `+strconv.Itoa(limit), nanos(before), keep)
+		ORDER BY ended_at, id LIMIT `+strconv.Itoa(limit), database.Nanos(before), keep)
 }
 
 // StreamOwners returns the streams of all executions, with their workspaces.
-func (s *Store) StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error) {
-	rows, err := s.reader.QueryContext(ctx, "SELECT workspace_id, stdin, stdout, stderr FROM executions")
+func (s *Executions) StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error) {
+	rows, err := s.db.Reader().QueryContext(ctx, "SELECT workspace_id, stdin, stdout, stderr FROM executions")
 	if err != nil {
 		return nil, fmt.Errorf("list streams: %w", err)
 	}
@@ -141,8 +145,8 @@ func (s *Store) StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.
 }
 
 // FinishedOneShots returns the live sandboxes whose one-shot execution has ended.
-func (s *Store) FinishedOneShots(ctx context.Context) ([]sandbox.ID, error) {
-	rows, err := s.reader.QueryContext(ctx, `SELECT sandbox_id FROM executions WHERE one_shot = 1 AND ended_at > 0
+func (s *Executions) FinishedOneShots(ctx context.Context) ([]sandbox.ID, error) {
+	rows, err := s.db.Reader().QueryContext(ctx, `SELECT sandbox_id FROM executions WHERE one_shot = 1 AND ended_at > 0
 		AND sandbox_id IN (SELECT id FROM sandboxes WHERE `+isLive+")")
 	if err != nil {
 		return nil, fmt.Errorf("list finished one-shots: %w", err)
@@ -160,8 +164,8 @@ func (s *Store) FinishedOneShots(ctx context.Context) ([]sandbox.ID, error) {
 }
 
 // DeleteExecution deletes the record of an execution. Idempotent.
-func (s *Store) DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Executions) DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM executions WHERE id = $1", id)
 		return err
 	})
@@ -171,35 +175,11 @@ func (s *Store) DeleteExecution(ctx context.Context, id sandbox.ExecutionID) err
 	return nil
 }
 
-// SetEnv replaces the environment of a sandbox that has not ended.
-//
-// Errors: NotFound.
-func (s *Store) SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error {
-	text, err := s.sealEnv(env, string(id))
-	if err != nil {
-		return fmt.Errorf("set environment of sandbox %s: %w", id, err)
-	}
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET env = $1 WHERE id = $2 AND "+isLive, text, id)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return sandbox.Wrap(sandbox.NotFound, err, "the sandbox has ended")
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("set environment of sandbox %s: %w", id, err)
-	}
-	return nil
+func (s *Executions) executions(ctx context.Context, where string, args ...any) ([]sandbox.Execution, error) {
+	return database.Collect(ctx, s.db.Reader(), scanExecution, "SELECT "+executionColumns+" FROM executions WHERE "+where, args...)
 }
 
-func (s *Store) executions(ctx context.Context, where string, args ...any) ([]sandbox.Execution, error) {
-	return collect(ctx, s.reader, scanExecution, "SELECT "+executionColumns+" FROM executions WHERE "+where, args...)
-}
-
-func scanExecution(row scanner) (sandbox.Execution, error) {
+func scanExecution(row database.Scanner) (sandbox.Execution, error) {
 	var e sandbox.Execution
 	var argv string
 	var code sql.NullInt64
@@ -220,15 +200,7 @@ func scanExecution(row scanner) (sandbox.Execution, error) {
 		n := int(code.Int64)
 		e.ExitCode = &n
 	}
-	e.CreatedAt, e.StartedAt, e.EndedAt = fromNanos(created), fromNanos(started), fromNanos(ended)
+	e.CreatedAt, e.StartedAt, e.EndedAt = database.FromNanos(created), database.FromNanos(started), database.FromNanos(ended)
 	e.Duration = time.Duration(duration)
 	return e, nil
-}
-
-// number returns the stored form of a bool.
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -53,63 +51,9 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// grow writes a row that needs 1 MiB.
-func grow(s *Store) error {
-	return s.write(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS filler (b BLOB)")
-		if err == nil {
-			_, err = tx.ExecContext(ctx, "INSERT INTO filler VALUES (zeroblob($1))", 1<<20)
-		}
-		return err
-	})
-}
-
-func TestWritesGoOnInTheReservedLogWhenTheDiskIsFull(t *testing.T) {
-	s, full := tiny(t)
-	if err := s.ReserveLog(); err != nil {
-		t.Fatal(err)
-	}
-	fill(t, full)
-	done := 0
-	var err error
-	for ; done < 100 && err == nil; done++ {
-		err = grow(s)
-	}
-	if done < 5 || !errors.Is(err, sandbox.ErrNoSpace) || sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Fatalf("after %d writes: %v, want some to work and then code unavailable", done, err)
-	}
-	if err := os.Remove(full); err != nil {
-		t.Fatal(err)
-	}
-	if err := grow(s); err != nil {
-		t.Errorf("with space again: %v", err)
-	}
-}
-
-func TestWriteIsTriedAgainWhenSpaceWasMade(t *testing.T) {
-	s, full := tiny(t)
-	fill(t, full)
-	released := 0
-	s.OnFull(func() bool {
-		released++
-		if released == 1 {
-			return os.Truncate(full, 0) == nil
-		}
-		return false
-	})
-	for range 20 { // more than the log has at once
-		if err := grow(s); err != nil {
-			t.Fatalf("with space that can be made: %v", err)
-		}
-	}
-	if released != 1 {
-		t.Errorf("space was made %d times, want once", released)
-	}
-}
-
 func TestSandboxIsRecordedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
 	s, full := tiny(t)
-	ws, _, err := s.EnsureDefaults(t.Context())
+	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,34 +67,16 @@ func TestSandboxIsRecordedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
 		c := with(ws, fmt.Sprint("a", i), nil)
 		c.Event.Message = strings.Repeat("x", 1<<20)
 		c.Sandbox.Handle = []byte("of a warm box")
-		rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{})
+		rec, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{})
 		if err != nil || rec.By != sandbox.MatchNone || rec.Sandbox.ID != c.Sandbox.ID || string(rec.Sandbox.Handle) != "of a warm box" {
 			t.Fatalf("recorded %s with handle %q, %v, want the new sandbox %s", rec.Sandbox.ID, rec.Sandbox.Handle, err, c.Sandbox.ID)
 		}
-		events, err := s.Events(t.Context(), rec.Sandbox.ID, sandbox.EventFilter{Limit: 10})
+		events, err := s.Sandboxes.Events(t.Context(), rec.Sandbox.ID, sandbox.EventFilter{Limit: 10})
 		if err != nil || len(events.Items) != 1 {
 			t.Fatalf("events of sandbox %s: %v, %v, want one", rec.Sandbox.ID, events, err)
 		}
 	}
 	if released != 1 {
 		t.Errorf("space was made %d times, want once", released)
-	}
-}
-
-func TestSpaceIsMadeOnceForWritesThatFailTogether(t *testing.T) {
-	r := &relief{}
-	if r.since(r.count()) {
-		t.Error("without anything to give up there is space")
-	}
-	n := 0
-	r.release = func() bool { n++; return true }
-	before := r.count()
-	for range 3 {
-		if !r.since(before) {
-			t.Error("no space")
-		}
-	}
-	if n != 1 {
-		t.Errorf("released %d times, want once", n)
 	}
 }

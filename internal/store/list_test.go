@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -31,7 +32,7 @@ func TestListPages(t *testing.T) {
 	list := func(f sandbox.Filter) (names []string) {
 		t.Helper()
 		for pages := 0; ; pages++ {
-			page, err := s.ListSandboxes(t.Context(), ws, f)
+			page, err := s.Sandboxes.ListSandboxes(t.Context(), ws, f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +50,7 @@ func TestListPages(t *testing.T) {
 			t.Errorf("pages of %d differ (-want +got):\n%s", limit, d)
 		}
 	}
-	ended, err := s.SandboxByName(t.Context(), ws, "n4")
+	ended, err := s.Sandboxes.SandboxByName(t.Context(), ws, "n4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestListPages(t *testing.T) {
 			t.Errorf("%s differs (-want +got):\n%s", name, d)
 		}
 	}
-	if page, err := s.ListSandboxes(t.Context(), sandbox.NewWorkspaceID(), sandbox.Filter{}); err != nil || len(page.Items) != 0 {
+	if page, err := s.Sandboxes.ListSandboxes(t.Context(), sandbox.NewWorkspaceID(), sandbox.Filter{}); err != nil || len(page.Items) != 0 {
 		t.Errorf("another workspace sees %d sandboxes, %v", len(page.Items), err)
 	}
 }
@@ -88,7 +89,7 @@ func TestListRefuses(t *testing.T) {
 		{sandbox.Filter{Cursor: "MS54"}, "cursor"}, // 1.x
 		{sandbox.Filter{States: []sandbox.State{"x"}}, "state"},
 	} {
-		_, err := s.ListSandboxes(t.Context(), ws, tt.filter)
+		_, err := s.Sandboxes.ListSandboxes(t.Context(), ws, tt.filter)
 		var e *sandbox.Error
 		if !errors.As(err, &e) || e.Code != sandbox.Invalid || e.Field != tt.field {
 			t.Errorf("ListSandboxes(%+v): %v, want invalid %s", tt.filter, err, tt.field)
@@ -107,34 +108,34 @@ func TestPurge(t *testing.T) {
 	keyed.IdempotencyKey, keyed.KeyLifetime = "k", time.Hour
 	create(t, s, keyed)
 
-	if n, err := s.Purge(t.Context(), now, time.Time{}, 10); n != 0 || err != nil {
+	if n, err := s.Sandboxes.Purge(t.Context(), now, time.Time{}, 10); n != 0 || err != nil {
 		t.Errorf("Purge that keeps sandboxes = %d, %v", n, err)
 	}
-	if n, err := s.Purge(t.Context(), now, now.Add(-time.Minute), 10); n != 1 || err != nil {
+	if n, err := s.Sandboxes.Purge(t.Context(), now, now.Add(-time.Minute), 10); n != 1 || err != nil {
 		t.Errorf("Purge = %d, %v, want 1", n, err)
 	}
-	if _, err := s.SandboxByID(t.Context(), old.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Sandboxes.SandboxByID(t.Context(), old.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("the old sandbox after Purge: %v, want code not_found", err)
 	}
-	if events, err := s.Events(t.Context(), old.ID, sandbox.EventFilter{}); err != nil || len(events.Items) != 0 {
+	if events, err := s.Sandboxes.Events(t.Context(), old.ID, sandbox.EventFilter{}); err != nil || len(events.Items) != 0 {
 		t.Errorf("it left %d events, %v", len(events.Items), err)
 	}
 	again := creation(ws, "other")
 	again.IdempotencyKey = "k"
-	if rec, err := s.CreateSandbox(t.Context(), again, quota.Admission{}); err != nil || rec.By != sandbox.MatchKey {
+	if rec, err := s.Sandboxes.CreateSandbox(t.Context(), again, quota.Admission{}); err != nil || rec.By != sandbox.MatchKey {
 		t.Errorf("CreateSandbox with a fresh key = by %q, %v, want by key", rec.By, err)
 	}
-	if _, err := s.Purge(t.Context(), now.Add(2*time.Hour), time.Time{}, 10); err != nil {
+	if _, err := s.Sandboxes.Purge(t.Context(), now.Add(2*time.Hour), time.Time{}, 10); err != nil {
 		t.Fatal(err)
 	}
-	if rec, err := s.CreateSandbox(t.Context(), again, quota.Admission{}); err != nil || rec.By != sandbox.MatchNone {
+	if rec, err := s.Sandboxes.CreateSandbox(t.Context(), again, quota.Admission{}); err != nil || rec.By != sandbox.MatchNone {
 		t.Errorf("CreateSandbox with an expired key = by %q, %v, want a new one", rec.By, err)
 	}
 }
 
 func TestTokens(t *testing.T) {
 	s, ws := openStore(t)
-	_, user, err := s.EnsureDefaults(t.Context())
+	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,38 +143,38 @@ func TestTokens(t *testing.T) {
 	first := account.Token{ID: "1", Hash: account.TokenHash{1}, Workspace: ws, User: user, Description: "d", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}
 	second := account.Token{ID: "2", Hash: account.TokenHash{2}, Workspace: ws, User: user, CreatedAt: now.Add(time.Second)}
 	for _, tok := range []account.Token{first, second} {
-		if err := s.CreateToken(t.Context(), tok); err != nil {
+		if err := s.Tokens.CreateToken(t.Context(), tok); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.CreateToken(t.Context(), account.Token{ID: "3", Hash: first.Hash, Workspace: ws, User: user}); err == nil {
+	if err := s.Tokens.CreateToken(t.Context(), account.Token{ID: "3", Hash: first.Hash, Workspace: ws, User: user}); err == nil {
 		t.Error("two tokens with the same hash")
 	}
-	got, err := s.TokenByHash(t.Context(), first.Hash)
+	got, err := s.Tokens.TokenByHash(t.Context(), first.Hash)
 	if d := cmp.Diff(first, got); err != nil || d != "" {
 		t.Errorf("TokenByHash: %v, differs (-want +got):\n%s", err, d)
 	}
-	if _, err := s.TokenByHash(t.Context(), account.TokenHash{9}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Tokens.TokenByHash(t.Context(), account.TokenHash{9}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("unknown token: %v, want code not_found", err)
 	}
-	list, err := s.ListTokens(t.Context(), ws, user)
+	list, err := s.Tokens.ListTokens(t.Context(), ws, user)
 	if d := cmp.Diff([]account.Token{second, first}, list); err != nil || d != "" {
 		t.Errorf("ListTokens: %v, differs (-want +got):\n%s", err, d)
 	}
 	for _, at := range []time.Time{now, now.Add(time.Minute)} { // the second changes nothing
-		revoked, err := s.RevokeToken(t.Context(), ws, user, "1", at)
+		revoked, err := s.Tokens.RevokeToken(t.Context(), ws, user, "1", at)
 		if err != nil || !revoked.RevokedAt.Equal(now) {
 			t.Errorf("RevokeToken at %s = revoked %s, %v, want %s", at, revoked.RevokedAt, err, now)
 		}
 	}
-	if _, err := s.RevokeToken(t.Context(), sandbox.NewWorkspaceID(), user, "2", now); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Tokens.RevokeToken(t.Context(), sandbox.NewWorkspaceID(), user, "2", now); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("revoke from another workspace: %v, want code not_found", err)
 	}
-	if err := s.TouchToken(t.Context(), "2", now); err != nil {
+	if err := s.Tokens.TouchToken(t.Context(), "2", now); err != nil {
 		t.Fatal(err)
 	}
 	second.LastUsedAt = now
-	list, err = s.ListTokens(t.Context(), ws, user)
+	list, err = s.Tokens.ListTokens(t.Context(), ws, user)
 	if d := cmp.Diff([]account.Token{second}, list); err != nil || d != "" {
 		t.Errorf("ListTokens without the revoked: %v, differs (-want +got):\n%s", err, d)
 	}
@@ -181,7 +182,7 @@ func TestTokens(t *testing.T) {
 
 func TestEnsureDefaultsIsIdempotent(t *testing.T) {
 	s, ws := openStore(t)
-	again, user, err := s.EnsureDefaults(t.Context())
+	again, user, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil || again != ws {
 		t.Errorf("EnsureDefaults again = %s, %v, want %s", again, err, ws)
 	}
@@ -190,7 +191,7 @@ func TestEnsureDefaultsIsIdempotent(t *testing.T) {
 		ws   sandbox.WorkspaceID
 		want sandbox.Code
 	}{{user, ws, ""}, {"stranger", ws, sandbox.NotFound}, {user, sandbox.NewWorkspaceID(), sandbox.NotFound}} {
-		got, err := s.Membership(t.Context(), tt.user, tt.ws)
+		got, err := s.Workspaces.Membership(t.Context(), tt.user, tt.ws)
 		if sandbox.CodeOf(err) != tt.want || err == nil && (got.Role != account.RoleOwner || !got.Administrator) {
 			t.Errorf("Membership(%s, %s) = %+v, %v, want code %q", tt.user, tt.ws, got, err, tt.want)
 		}

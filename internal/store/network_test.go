@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modbox.db")
 	s := reopen(t, path)
-	ws, _, err := s.EnsureDefaults(t.Context())
+	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,38 +40,38 @@ func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 		sb.Network.Enabled, sb.Published = false, next.Published
 		sb.TTL, sb.TTLFrom = 90*time.Second, now
 	}
-	if sb, err = s.ChangeSandbox(t.Context(), sb.ID, change, ev); err != nil || !cmp.Equal(sb.Network, off) || sb.TTL != 90*time.Second || !sb.TTLFrom.Equal(now) {
+	if sb, err = s.Sandboxes.ChangeSandbox(t.Context(), sb.ID, change, ev); err != nil || !cmp.Equal(sb.Network, off) || sb.TTL != 90*time.Second || !sb.TTLFrom.Equal(now) {
 		t.Errorf("ChangeSandbox() = %+v, %v", sb, err)
 	}
-	if u, err := s.Usage(t.Context(), sb.ID); err != nil || u != (sandbox.Usage{}) {
+	if u, err := s.Usage.Usage(t.Context(), sb.ID); err != nil || u != (sandbox.Usage{}) {
 		t.Errorf("Usage() before the first = %+v, %v", u, err)
 	}
 	usage := sandbox.Usage{
 		At: time.Now().UTC(), Running: time.Hour, CPU: time.Minute, MemoryByteSeconds: 1 << 60, SentBytes: 3, ReceivedBytes: 4, BoxCPU: time.Second,
 	}
-	if err := s.NoteUsage(t.Context(), map[sandbox.ID]sandbox.Usage{sb.ID: usage, sandbox.NewID(): usage}); err != nil {
+	if err := s.Usage.NoteUsage(t.Context(), map[sandbox.ID]sandbox.Usage{sb.ID: usage, sandbox.NewID(): usage}); err != nil {
 		t.Fatal(err)
 	}
 	again := reopen(t, path)
-	got, err := again.SandboxByID(t.Context(), sb.ID)
+	got, err := again.Sandboxes.SandboxByID(t.Context(), sb.ID)
 	if diff := cmp.Diff(sb, got); err != nil || diff != "" {
 		t.Errorf("after reopening (-want +got): %v\n%s", err, diff)
 	}
 	end(t, s, sb.ID, time.Now())
-	if u, err := again.Usage(t.Context(), sb.ID); err != nil || u != usage {
+	if u, err := again.Usage.Usage(t.Context(), sb.ID); err != nil || u != usage {
 		t.Errorf("Usage() after the end = %+v, %v, want %+v", u, err, usage)
 	}
-	events, err := again.Events(t.Context(), sb.ID, sandbox.EventFilter{Limit: 10})
+	events, err := again.Sandboxes.Events(t.Context(), sb.ID, sandbox.EventFilter{Limit: 10})
 	if err != nil || len(events.Items) < 2 || events.Items[1].Type != sandbox.EventNetwork {
 		t.Errorf("events %+v, %v", events, err)
 	}
-	if _, err := s.ChangeSandbox(t.Context(), sb.ID, change, ev); sandbox.CodeOf(err) != sandbox.Ended {
+	if _, err := s.Sandboxes.ChangeSandbox(t.Context(), sb.ID, change, ev); sandbox.CodeOf(err) != sandbox.Ended {
 		t.Errorf("ChangeSandbox() of an ended sandbox: %v", err)
 	}
-	if _, err := s.ChangeSandbox(t.Context(), sandbox.NewID(), change, ev); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Sandboxes.ChangeSandbox(t.Context(), sandbox.NewID(), change, ev); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("ChangeSandbox() of none: %v", err)
 	}
-	if _, err := s.Usage(t.Context(), sandbox.NewID()); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Usage.Usage(t.Context(), sandbox.NewID()); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Usage() of none: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ func TestDatabaseBehindSymbolicLink(t *testing.T) {
 	check := func(s *store.Store) {
 		t.Helper()
 		change := audit.Change{Begun: []audit.Intent{{ID: "one", Record: []byte("{}")}}}
-		if _, err := s.ChangeAudit(t.Context(), &change); err != nil {
+		if _, err := s.Audit.ChangeAudit(t.Context(), &change); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(real + "-wal"); err != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/accounts"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // Queries of a workspace's use of its quota. Their conditions repeat the conditions of indexes.
@@ -24,21 +26,27 @@ const (
 	quotaSnapshots = "SELECT coalesce(sum(s.size_bytes), 0) FROM snapshots s WHERE s.workspace_id = $1 AND " + isReady
 )
 
+// Quotas are the quotas of workspaces, and their use.
+type Quotas struct {
+	db         *database.DB
+	workspaces *accounts.Workspaces
+}
+
 // Quota returns the limits that were set for a workspace. Errors: NotFound if the workspace
 // does not exist.
-func (s *Store) Quota(ctx context.Context, ws sandbox.WorkspaceID) (quota.Limits, error) {
-	if _, err := s.Workspace(ctx, ws); err != nil {
+func (s *Quotas) Quota(ctx context.Context, ws sandbox.WorkspaceID) (quota.Limits, error) {
+	if _, err := s.workspaces.Workspace(ctx, ws); err != nil {
 		return nil, err
 	}
-	return limitsOf(ctx, s.reader, ws)
+	return limitsOf(ctx, s.db.Reader(), ws)
 }
 
 // SetQuota replaces the limits of a workspace. Errors: NotFound.
-func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q quota.Limits) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		known, err := exists(ctx, tx, "SELECT 1 FROM workspaces WHERE id = $1 AND deleting_at = 0", ws)
+func (s *Quotas) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q quota.Limits) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		known, err := database.Exists(ctx, tx, "SELECT 1 FROM workspaces WHERE id = $1 AND deleting_at = 0", ws)
 		if err == nil && !known {
-			return noWorkspace()
+			return accounts.NoWorkspace()
 		}
 		if err != nil {
 			return err
@@ -60,20 +68,20 @@ func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q quota.Li
 }
 
 // QuotaUse returns the recorded use of a workspace's quota.
-func (s *Store) QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (quota.Use, error) {
-	use, err := quotaUse(ctx, s.reader, ws, true)
+func (s *Quotas) QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (quota.Use, error) {
+	use, err := quotaUse(ctx, s.db.Reader(), ws, true)
 	if err != nil {
 		return quota.Use{}, fmt.Errorf("use of workspace %s: %w", ws, err)
 	}
 	return use, nil
 }
 
-func limitsOf(ctx context.Context, q querier, ws sandbox.WorkspaceID) (quota.Limits, error) {
+func limitsOf(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID) (quota.Limits, error) {
 	type limit struct {
 		name  quota.Limit
 		value int64
 	}
-	list, err := collect(ctx, q, func(row scanner) (v limit, err error) { return v, row.Scan(&v.name, &v.value) },
+	list, err := database.Collect(ctx, q, func(row database.Scanner) (v limit, err error) { return v, row.Scan(&v.name, &v.value) },
 		"SELECT name, value FROM quotas WHERE workspace_id = $1", ws)
 	if err != nil {
 		return nil, fmt.Errorf("quota of workspace %s: %w", ws, err)
@@ -86,7 +94,7 @@ func limitsOf(ctx context.Context, q querier, ws sandbox.WorkspaceID) (quota.Lim
 }
 
 // quotaUse reads the use of a workspace. Unless disk is true, its use of the disk covers only sandboxes and builds.
-func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool) (use quota.Use, err error) {
+func quotaUse(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID, disk bool) (use quota.Use, err error) {
 	err = q.QueryRowContext(ctx, quotaSandboxes, ws).Scan(&use.Sandboxes, &use.MemoryBytes, &use.CPUMilli, &use.Disk.Sandboxes, &use.Disk.Paused)
 	if err != nil {
 		return use, err
@@ -129,8 +137,8 @@ func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Re
 }
 
 // Promised returns the sum of the limits of all sandboxes that start or run, and of all builds.
-func (s *Store) Promised(ctx context.Context) (quota.Promise, error) {
-	_, p, err := promised(ctx, s.reader)
+func (s *Quotas) Promised(ctx context.Context) (quota.Promise, error) {
+	_, p, err := promised(ctx, s.db.Reader())
 	if err != nil {
 		return p, fmt.Errorf("sum up what is promised: %w", err)
 	}
@@ -138,7 +146,7 @@ func (s *Store) Promised(ctx context.Context) (quota.Promise, error) {
 }
 
 // promised is Promised, and also returns the number of these sandboxes.
-func promised(ctx context.Context, q querier) (live int, p quota.Promise, err error) {
+func promised(ctx context.Context, q database.Querier) (live int, p quota.Promise, err error) {
 	err = q.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(memory_bytes), 0), coalesce(sum(disk_bytes), 0) FROM sandboxes
 		WHERE `+isLive+" AND state NOT IN ($1, $2)", sandbox.Paused, sandbox.Destroying).Scan(&live, &p.MemoryBytes, &p.DiskBytes)
 	if err != nil {

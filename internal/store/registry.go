@@ -8,15 +8,19 @@ import (
 
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const registryColumns = `id, workspace_id, name, server, host, username, email, key_id, password, enabled,
 	created_by, created_at, updated_at`
 
+// Registries are the credentials of registries.
+type Registries struct{ db *database.DB }
+
 // CreateRegistry records a registry credential. Errors: Exists if the workspace has a
 // credential of the same name; QuotaExceeded if it has limit credentials.
-func (s *Store) CreateRegistry(ctx context.Context, r registry.Credential, limit int) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Registries) CreateRegistry(ctx context.Context, r registry.Credential, limit int) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM registries WHERE workspace_id = $1", r.Workspace).Scan(&count); err != nil {
 			return err
@@ -29,7 +33,7 @@ func (s *Store) CreateRegistry(ctx context.Context, r registry.Credential, limit
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO registries ("+registryColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
 			r.ID, r.Workspace, r.Name, r.Server, r.Host, r.Username, r.Email, r.Password.KeyID, r.Password.Data, r.Enabled,
-			r.CreatedBy, nanos(r.CreatedAt), nanos(r.UpdatedAt))
+			r.CreatedBy, database.Nanos(r.CreatedAt), database.Nanos(r.UpdatedAt))
 		return err
 	})
 	if err != nil {
@@ -52,28 +56,28 @@ func registryNameFree(ctx context.Context, tx *sql.Tx, r *registry.Credential) e
 }
 
 // Registry returns a workspace's registry credential. Errors: NotFound.
-func (s *Store) Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (registry.Credential, error) {
-	return scanRegistry(s.reader.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
+func (s *Registries) Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (registry.Credential, error) {
+	return scanRegistry(s.db.Reader().QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
 }
 
 // Registries returns the registry credentials of a workspace, the oldest first.
-func (s *Store) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]registry.Credential, error) {
-	list, err := queryRegistries(ctx, s.reader, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 ORDER BY created_at, id", ws)
+func (s *Registries) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]registry.Credential, error) {
+	list, err := queryRegistries(ctx, s.db.Reader(), "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
 		return nil, fmt.Errorf("list registries: %w", err)
 	}
 	return list, nil
 }
 
-func queryRegistries(ctx context.Context, q querier, query string, args ...any) ([]registry.Credential, error) {
-	list, err := collect(ctx, q, scanRegistry, query, args...)
+func queryRegistries(ctx context.Context, q database.Querier, query string, args ...any) ([]registry.Credential, error) {
+	list, err := database.Collect(ctx, q, scanRegistry, query, args...)
 	return append([]registry.Credential{}, list...), err
 }
 
 // UpdateRegistry changes a credential with change, which runs in the transaction and whose
 // error rolls it back. Errors: NotFound; Exists if another credential has the new name.
-func (s *Store) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*registry.Credential) error) (r registry.Credential, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Registries) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*registry.Credential) error) (r registry.Credential, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		r, err = scanRegistry(tx.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
 		if err != nil {
 			return err
@@ -95,13 +99,13 @@ func (s *Store) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id s
 func writeRegistry(ctx context.Context, tx *sql.Tx, r *registry.Credential) error {
 	_, err := tx.ExecContext(ctx, `UPDATE registries SET name = $2, server = $3, host = $4, username = $5, email = $6,
 		key_id = $7, password = $8, enabled = $9, updated_at = $10 WHERE id = $1`,
-		r.ID, r.Name, r.Server, r.Host, r.Username, r.Email, r.Password.KeyID, r.Password.Data, r.Enabled, nanos(r.UpdatedAt))
+		r.ID, r.Name, r.Server, r.Host, r.Username, r.Email, r.Password.KeyID, r.Password.Data, r.Enabled, database.Nanos(r.UpdatedAt))
 	return err
 }
 
 // DeleteRegistry deletes a credential. Errors: NotFound.
-func (s *Store) DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Registries) DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "DELETE FROM registries WHERE workspace_id = $1 AND id = $2", ws, id)
 		if err != nil {
 			return err
@@ -119,7 +123,7 @@ func (s *Store) DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id s
 
 func noRegistry() error { return sandbox.Errorf(sandbox.NotFound, "there is no such registry") }
 
-func scanRegistry(row scanner) (registry.Credential, error) {
+func scanRegistry(row database.Scanner) (registry.Credential, error) {
 	var r registry.Credential
 	var created, updated int64
 	err := row.Scan(&r.ID, &r.Workspace, &r.Name, &r.Server, &r.Host, &r.Username, &r.Email, &r.Password.KeyID, &r.Password.Data, &r.Enabled,
@@ -130,6 +134,6 @@ func scanRegistry(row scanner) (registry.Credential, error) {
 	if err != nil {
 		return registry.Credential{}, fmt.Errorf("read registry: %w", err)
 	}
-	r.CreatedAt, r.UpdatedAt = fromNanos(created), fromNanos(updated)
+	r.CreatedAt, r.UpdatedAt = database.FromNanos(created), database.FromNanos(updated)
 	return r, nil
 }

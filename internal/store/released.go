@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // releasedFor is the time for which the store remembers a digest that a row has released.
@@ -13,9 +15,9 @@ const releasedFor = 6 * time.Hour
 
 // DigestsReleased returns the root filesystems that rows released a short time ago, and the
 // root filesystems of ended sandboxes and deleted snapshots. Other rows may still use some
-// of them: see [Store.DigestsInUse].
-func (s *Store) DigestsReleased(ctx context.Context) ([]string, error) {
-	return column[string](ctx, s.reader, "SELECT name FROM released WHERE name LIKE 'sha256:%'"+
+// of them: see [Snapshots.DigestsInUse].
+func (s *Snapshots) DigestsReleased(ctx context.Context) ([]string, error) {
+	return database.Column[string](ctx, s.db.Reader(), "SELECT name FROM released WHERE name LIKE 'sha256:%'"+
 		" UNION SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND NOT ("+isLive+")"+
 		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state = 'deleted'")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const (
@@ -26,6 +27,12 @@ const (
 	isNamed = "state NOT IN ('destroyed', 'failed', 'destroying')"
 )
 
+// Sandboxes are the sandboxes with their events.
+type Sandboxes struct {
+	db *database.DB
+	sealer
+}
+
 // CreateSandbox records a new sandbox with its event and idempotency key in one transaction.
 // If an unexpired use of the same idempotency key has a sandbox, or else if a live sandbox
 // of the workspace has the same name, CreateSandbox returns that sandbox instead. If c
@@ -34,8 +41,8 @@ const (
 //
 // Errors: QuotaExceeded, with nothing recorded, if the quota of the workspace or the
 // capacity of the installation is too small.
-func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (rec sandbox.Recorded, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Sandboxes) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (rec sandbox.Recorded, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if rec, err = s.findExisting(ctx, tx, c); err != nil {
 			return err
 		}
@@ -72,8 +79,8 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.A
 // sandbox has, CreateForks returns that sandbox instead.
 //
 // Errors: QuotaExceeded, with nothing recorded, unless the quota allows all new children.
-func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) (recs []sandbox.Recorded, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Sandboxes) CreateForks(ctx context.Context, children []sandbox.Creation, a quota.Admission) (recs []sandbox.Recorded, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		recs = make([]sandbox.Recorded, len(children))
 		n := 0
 		for i, c := range children {
@@ -109,12 +116,12 @@ func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a 
 
 // findExisting returns the sandbox that an earlier equal request created, or else a sandbox
 // of the same name that is being destroyed.
-func (s *Store) findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.Recorded, error) {
+func (s *Sandboxes) findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.Recorded, error) {
 	ws := c.Sandbox.Workspace
 	if c.IdempotencyKey != "" {
 		rec, err := s.scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+`, request_hash FROM sandboxes WHERE id =
 			(SELECT sandbox_id FROM idempotency_keys WHERE workspace_id = $1 AND idempotency_key = $2 AND expires_at > $3)`,
-			ws, c.IdempotencyKey, nanos(c.Sandbox.CreatedAt)))
+			ws, c.IdempotencyKey, database.Nanos(c.Sandbox.CreatedAt)))
 		if err == nil {
 			rec.By = sandbox.MatchKey
 		}
@@ -136,7 +143,7 @@ func (s *Store) findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation
 	return sandbox.Recorded{Dying: &dying}, err
 }
 
-func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
+func (s *Sandboxes) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 	sb := &c.Sandbox
 	env, err := s.sealEnv(sb.Env, string(sb.ID))
 	if err != nil {
@@ -168,9 +175,9 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
-		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), hash,
+		int64(sb.TTL), sb.CreatedBy, database.Nanos(sb.CreatedAt), database.Nanos(sb.UpdatedAt), hash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
-		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, pip, sb.ImageID, sb.Registry, sb.URLAccess, int64(sb.CheckpointInterval)); err != nil {
+		sb.Description, metadata, sb.Parent, database.Nanos(sb.LastActivityAt), database.Number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, pip, sb.ImageID, sb.Registry, sb.URLAccess, int64(sb.CheckpointInterval)); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {
@@ -184,7 +191,7 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 		if _, err := tx.ExecContext(ctx, `INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at)
 			VALUES ($1, $2, $3, $4)
 			ON CONFLICT (workspace_id, idempotency_key) DO UPDATE SET sandbox_id = excluded.sandbox_id, expires_at = excluded.expires_at`,
-			sb.Workspace, c.IdempotencyKey, sb.ID, nanos(sb.CreatedAt.Add(c.KeyLifetime))); err != nil {
+			sb.Workspace, c.IdempotencyKey, sb.ID, database.Nanos(sb.CreatedAt.Add(c.KeyLifetime))); err != nil {
 			return err
 		}
 	}
@@ -199,21 +206,21 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 //
 // Errors: NotFound; Conflict, with nothing written, when the sandbox is not in
 // state from or the move is not legal.
-func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
+func (s *Sandboxes) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
 	if err := sandbox.CheckTransition(from, to); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	return s.update(ctx, id, from, moved(to, mutate, ev), &ev, nil)
 }
 
-// ResumeSandbox is [Store.Transition] of a paused sandbox to resuming, unless the
+// ResumeSandbox is [Sandboxes.Transition] of a paused sandbox to resuming, unless the
 // quota of its workspace or the capacity of the installation is too small: then nothing is
 // recorded. Errors: NotFound; Conflict if it is not paused; QuotaExceeded.
-func (s *Store) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
+func (s *Sandboxes) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
 	return s.update(ctx, id, sandbox.Paused, moved(sandbox.Resuming, mutate, ev), &ev, &a)
 }
 
-// moved changes a row as [Store.Transition] does.
+// moved changes a row as [Sandboxes.Transition] does.
 func moved(to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) func(*sandbox.Sandbox) {
 	return func(sb *sandbox.Sandbox) {
 		if mutate != nil {
@@ -228,15 +235,15 @@ func moved(to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) fu
 // handle.
 //
 // Errors: NotFound; Conflict if the sandbox is not provisioning any more.
-func (s *Store) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error) {
+func (s *Sandboxes) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error) {
 	return s.update(ctx, id, sandbox.Provisioning, func(sb *sandbox.Sandbox) {
 		sb.ImageDigest, sb.Handle = digest, handle
 	}, nil, nil)
 }
 
 // update changes a row that is in state from. Unless a is nil, it first checks that the quota allows the sandbox.
-func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event, a *quota.Admission) (sb sandbox.Sandbox, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Sandboxes) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event, a *quota.Admission) (sb sandbox.Sandbox, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sb, err = s.sandboxByID(ctx, tx, id); err != nil {
 			return err
 		}
@@ -274,7 +281,7 @@ func updateSandbox(ctx context.Context, tx *sql.Tx, sb *sandbox.Sandbox, change 
 			memory_lost = $12, saved_bytes = $13, env = CASE WHEN $16 THEN '{}' ELSE env END
 		WHERE id = $14 AND state = $15`,
 		sb.State, cause.Code, cause.Message, sb.ImageDigest, sb.Handle,
-		nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), sb.Saved, nanos(sb.PausedAt), nanos(sb.LastActivityAt),
+		database.Nanos(sb.UpdatedAt), database.Nanos(sb.StartedAt), database.Nanos(sb.EndedAt), sb.Saved, database.Nanos(sb.PausedAt), database.Nanos(sb.LastActivityAt),
 		sb.MemoryLost, sb.SavedBytes, sb.ID, from, sb.State.Ended())
 	if err != nil {
 		return err
@@ -294,32 +301,32 @@ func updateSandbox(ctx context.Context, tx *sql.Tx, sb *sandbox.Sandbox, change 
 }
 
 // SandboxByID returns a sandbox in any state. Errors: NotFound.
-func (s *Store) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
-	return s.sandboxByID(ctx, s.reader, id)
+func (s *Sandboxes) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
+	return s.sandboxByID(ctx, s.db.Reader(), id)
 }
 
-func (s *Store) sandboxByID(ctx context.Context, q querier, id sandbox.ID) (sandbox.Sandbox, error) {
+func (s *Sandboxes) sandboxByID(ctx context.Context, q database.Querier, id sandbox.ID) (sandbox.Sandbox, error) {
 	return s.one(q.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE id = $1", id))
 }
 
 // SandboxByName returns the live sandbox of that name in the workspace, else the newest
 // sandbox of that name that has ended or is being destroyed. Errors: NotFound.
-func (s *Store) SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error) {
-	sb, err := s.one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed, ws, name))
+func (s *Sandboxes) SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error) {
+	sb, err := s.one(s.db.Reader().QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed, ws, name))
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return sb, err
 	}
-	return s.one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+` FROM sandboxes WHERE workspace_id = $1 AND name = $2
+	return s.one(s.db.Reader().QueryRowContext(ctx, "SELECT "+sandboxColumns+` FROM sandboxes WHERE workspace_id = $1 AND name = $2
 		ORDER BY created_at DESC, id DESC LIMIT 1`, ws, name))
 }
 
 // SandboxByLabel returns the sandbox with that host label, in any state. Errors: NotFound.
-func (s *Store) SandboxByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
-	return s.one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE host_label = $1", label))
+func (s *Sandboxes) SandboxByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
+	return s.one(s.db.Reader().QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE host_label = $1", label))
 }
 
 // LiveSandboxes returns every sandbox of the installation that has not ended.
-func (s *Store) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
+func (s *Sandboxes) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 	return s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+isLive)
 }
 
@@ -328,10 +335,10 @@ func (s *Store) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 // its origin; and of idempotency keys that expired before now. It deletes at most limit rows
 // of each, so that other writes get their turn, and returns the number of deleted sandboxes
 // and snapshots. With a zero endedBefore it deletes only idempotency keys.
-func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int) (n int64, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Sandboxes) Purge(ctx context.Context, now, endedBefore time.Time, limit int) (n int64, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE (workspace_id, idempotency_key) IN
-			(SELECT workspace_id, idempotency_key FROM idempotency_keys WHERE expires_at < $1 LIMIT $2)`, nanos(now), limit)
+			(SELECT workspace_id, idempotency_key FROM idempotency_keys WHERE expires_at < $1 LIMIT $2)`, database.Nanos(now), limit)
 		if err == nil {
 			err = purgeReleased(ctx, tx, now)
 		}
@@ -339,7 +346,7 @@ func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int
 			return err
 		}
 		res, err := tx.ExecContext(ctx, `DELETE FROM sandboxes WHERE id IN
-			(SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < $1 LIMIT $2)`, nanos(endedBefore), limit)
+			(SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < $1 LIMIT $2)`, database.Nanos(endedBefore), limit)
 		if err != nil {
 			return err
 		}
@@ -356,8 +363,8 @@ func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int
 	return n, nil
 }
 
-func (s *Store) querySandboxes(ctx context.Context, query string, args ...any) ([]sandbox.Sandbox, error) {
-	sbs, err := collect(ctx, s.reader, s.scanSandbox, query, args...)
+func (s *Sandboxes) querySandboxes(ctx context.Context, query string, args ...any) ([]sandbox.Sandbox, error) {
+	sbs, err := database.Collect(ctx, s.db.Reader(), s.scanSandbox, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
@@ -365,7 +372,7 @@ func (s *Store) querySandboxes(ctx context.Context, query string, args ...any) (
 }
 
 // one reads the only row of a query.
-func (s *Store) one(row *sql.Row) (sandbox.Sandbox, error) {
+func (s *Sandboxes) one(row *sql.Row) (sandbox.Sandbox, error) {
 	sb, err := s.scanSandbox(row)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "there is no such sandbox")
@@ -377,7 +384,7 @@ func (s *Store) one(row *sql.Row) (sandbox.Sandbox, error) {
 }
 
 // scanRecorded reads sandboxColumns and request_hash.
-func (s *Store) scanRecorded(row scanner) (sandbox.Recorded, error) {
+func (s *Sandboxes) scanRecorded(row database.Scanner) (sandbox.Recorded, error) {
 	var rec sandbox.Recorded
 	sb, err := s.scanSandbox(scannerFunc(func(dest ...any) error { return row.Scan(append(dest, &rec.RequestHash)...) }))
 	if err != nil {
@@ -393,7 +400,7 @@ type scannerFunc func(dest ...any) error
 func (f scannerFunc) Scan(dest ...any) error { return f(dest...) }
 
 // scanSandbox reads sandboxColumns.
-func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
+func (s *Sandboxes) scanSandbox(row database.Scanner) (sandbox.Sandbox, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
 	var env, labels, metadata, ports, apt, npm, pip string
@@ -431,9 +438,9 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	if sb.PipPackages, err = unmarshalStrings(pip); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("pip_packages of %s: %w", sb.ID, err)
 	}
-	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt, sb.TTLFrom = fromNanos(paused), fromNanos(activity), fromNanos(checkpoint), fromNanos(ttlFrom)
-	sb.CreatedAt, sb.UpdatedAt = fromNanos(created), fromNanos(updated)
-	sb.StartedAt, sb.EndedAt = fromNanos(started), fromNanos(ended)
+	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt, sb.TTLFrom = database.FromNanos(paused), database.FromNanos(activity), database.FromNanos(checkpoint), database.FromNanos(ttlFrom)
+	sb.CreatedAt, sb.UpdatedAt = database.FromNanos(created), database.FromNanos(updated)
+	sb.StartedAt, sb.EndedAt = database.FromNanos(started), database.FromNanos(ended)
 	return sb, nil
 }
 

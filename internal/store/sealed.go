@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // sealBatch is the number of rows that SealVariables encrypts in one transaction.
@@ -23,25 +24,21 @@ type Keys interface {
 	Unseal(s secret.Sealed, object string) (string, error)
 }
 
-// Option is a setting of a [Store].
-type Option func(*Store)
-
-// WithKeys sets the keys for the variables of sandboxes and snapshots. Without keys,
-// variables cannot be written, and reads return no variables.
-func WithKeys(k Keys) Option { return func(s *Store) { s.keys = k } }
+// sealer encrypts secret text in rows.
+type sealer struct{ keys Keys } // nil without
 
 // sealedPrefix begins text that is encrypted. Text of a server before 00023 is a JSON object,
 // a hash in hexadecimal, or "fork of" a sandbox.
 const sealedPrefix = "sealed:"
 
-// sealedColumns are the columns whose text [Store.sealText] made.
+// sealedColumns are the columns whose text [sealer.sealText] made.
 var sealedColumns = []struct{ table, column string }{
 	{"sandboxes", "env"}, {"sandboxes", "request_hash"}, {"snapshots", "env"},
 }
 
 // sealText returns the encrypted form of a row's secret text: [sealedPrefix], the id of a
 // key, a colon, and the ciphertext in base64.
-func (s *Store) sealText(plain, column, id string) (string, error) {
+func (s sealer) sealText(plain, column, id string) (string, error) {
 	if s.keys == nil {
 		return "", errors.New("the store has no keys to encrypt with")
 	}
@@ -66,7 +63,7 @@ func decodeSealed(text string) (s secret.Sealed, ok bool) {
 
 // unsealText reverses sealText; it returns text that is not encrypted unchanged. Errors:
 // Unavailable if the key is missing.
-func (s *Store) unsealText(text, column, id string) (string, error) {
+func (s sealer) unsealText(text, column, id string) (string, error) {
 	sealed, ok := decodeSealed(text)
 	if !ok {
 		return text, nil
@@ -79,7 +76,7 @@ func (s *Store) unsealText(text, column, id string) (string, error) {
 }
 
 // sealEnv returns the stored form of variables.
-func (s *Store) sealEnv(env map[string]string, id string) (string, error) {
+func (s sealer) sealEnv(env map[string]string, id string) (string, error) {
 	text, err := marshalMap(env)
 	if err != nil || len(env) == 0 {
 		return text, err
@@ -88,7 +85,7 @@ func (s *Store) sealEnv(env map[string]string, id string) (string, error) {
 }
 
 // unsealEnv reverses sealEnv.
-func (s *Store) unsealEnv(text, id string) (map[string]string, error) {
+func (s sealer) unsealEnv(text, id string) (map[string]string, error) {
 	if s.keys == nil {
 		return nil, nil
 	}
@@ -103,17 +100,23 @@ func (s *Store) unsealEnv(text, id string) (map[string]string, error) {
 	return env, nil
 }
 
+// Secrets are the encrypted values of all rows.
+type Secrets struct {
+	db *database.DB
+	sealer
+}
+
 // SealVariables encrypts the variables that servers before migration 00023 wrote in clear,
 // and removes the clear text from the database's files. It does nothing if that is done, and
 // continues after an interruption. Reads work meanwhile.
-func (s *Store) SealVariables(ctx context.Context) error {
+func (s *Secrets) SealVariables(ctx context.Context) error {
 	var pending int
-	if err := s.reader.QueryRowContext(ctx, "SELECT count(*) FROM upgrades WHERE name = 'seal-variables'").Scan(&pending); err != nil || pending == 0 {
+	if err := s.db.Reader().QueryRowContext(ctx, "SELECT count(*) FROM upgrades WHERE name = 'seal-variables'").Scan(&pending); err != nil || pending == 0 {
 		return err
 	}
 	for _, c := range sealedColumns {
 		for after, more := "", true; more; {
-			err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+			err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 				after, more, err = s.sealRows(ctx, tx, c.table, c.column, after)
 				return err
 			})
@@ -123,21 +126,17 @@ func (s *Store) SealVariables(ctx context.Context) error {
 		}
 	}
 	// Free pages and the write-ahead log still contain the clear text.
-	if _, err := s.writer.ExecContext(ctx, "VACUUM"); err != nil {
-		return fmt.Errorf("take clear text out of the database: %w", err)
+	if err := s.db.Vacuum(ctx); err != nil {
+		return err
 	}
-	var busy, frames, done int
-	if err := s.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &done); err != nil || busy != 0 {
-		return fmt.Errorf("take clear text out of the database's log: busy %d: %w", busy, err)
-	}
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM upgrades WHERE name = 'seal-variables'")
 		return err
 	})
 }
 
 // sealRows encrypts a column of the rows after an id.
-func (s *Store) sealRows(ctx context.Context, tx *sql.Tx, table, column, after string) (last string, more bool, err error) {
+func (s *Secrets) sealRows(ctx context.Context, tx *sql.Tx, table, column, after string) (last string, more bool, err error) {
 	rows, err := readSecrets(ctx, tx, table, column, after, sealBatch)
 	if err != nil {
 		return "", false, err
@@ -167,7 +166,7 @@ func (t secretText) write(ctx context.Context, tx *sql.Tx, text string) error {
 }
 
 func readSecrets(ctx context.Context, tx *sql.Tx, table, column, after string, limit int) ([]secretText, error) {
-	return collect(ctx, tx, func(row scanner) (secretText, error) {
+	return database.Collect(ctx, tx, func(row database.Scanner) (secretText, error) {
 		t := secretText{table: table, column: column}
 		return t, row.Scan(&t.id, &t.text)
 	}, "SELECT id, "+column+" FROM "+table+" WHERE id > $1 ORDER BY id LIMIT $2", after, limit)
@@ -176,8 +175,8 @@ func readSecrets(ctx context.Context, tx *sql.Tx, table, column, after string, l
 // Reseal replaces every encrypted value by the result of reseal, in one transaction:
 // passwords of registries, and variables of sandboxes and snapshots. It returns the number
 // of values and the keys that they need now.
-func (s *Store) Reseal(ctx context.Context, reseal func(s secret.Sealed, object string) (secret.Sealed, error)) (count int, keys map[string]bool, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Secrets) Reseal(ctx context.Context, reseal func(s secret.Sealed, object string) (secret.Sealed, error)) (count int, keys map[string]bool, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		count, keys = 0, map[string]bool{}
 		list, err := queryRegistries(ctx, tx, "SELECT "+registryColumns+" FROM registries")
 		if err != nil {

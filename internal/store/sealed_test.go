@@ -16,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // openKeys returns the keys beside a database.
@@ -31,7 +32,13 @@ func openKeys(t *testing.T, path string) *secret.Keys {
 // openSealed returns the store of a database with the keys beside it.
 func openSealed(t *testing.T, path string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), path, WithKeys(openKeys(t, path)))
+	return openWith(t, path, openKeys(t, path))
+}
+
+// openWith returns the store of a database with other keys.
+func openWith(t *testing.T, path string, k Keys) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), path, WithKeys(k))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,49 +75,49 @@ func with(ws sandbox.WorkspaceID, name string, env map[string]string) sandbox.Cr
 func TestVariablesAreEncrypted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modbox.db")
 	s := openSealed(t, path)
-	ws, _, err := s.EnsureDefaults(t.Context())
+	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := with(ws, "a", map[string]string{"KEY": "plain-create"})
-	if _, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
+	if _, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
-	if rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil || rec.By != sandbox.MatchName || rec.RequestHash != c.RequestHash {
+	if rec, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil || rec.By != sandbox.MatchName || rec.RequestHash != c.RequestHash {
 		t.Errorf("the same again: by %q with hash %q, %v", rec.By, rec.RequestHash, err)
 	}
 	env := map[string]string{"KEY": "plain-set"}
-	if err := s.SetEnv(t.Context(), c.Sandbox.ID, env); err != nil {
+	if err := s.Sandboxes.SetEnv(t.Context(), c.Sandbox.ID, env); err != nil {
 		t.Fatal(err)
 	}
 	sn := sandbox.Snapshot{ID: "p", Workspace: ws, Name: "n", Env: map[string]string{"KEY": "plain-snapshot"}, CreatedAt: time.Now()}
-	if err := s.BeginSnapshot(t.Context(), sn, 10, 1<<30, quota.Admission{}); err != nil {
+	if err := s.Snapshots.BeginSnapshot(t.Context(), sn, 10, 1<<30, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 { // the first key is gone after that
-		if n, err := openKeys(t, path).Rotate(t.Context(), s); err != nil || n != 3 {
+		if n, err := openKeys(t, path).Rotate(t.Context(), s.Secrets); err != nil || n != 3 {
 			t.Fatalf("Rotate = %d, %v, want 3 secrets", n, err)
 		}
 	}
 	s = openSealed(t, path)
-	if sb, err := s.SandboxByID(t.Context(), c.Sandbox.ID); err != nil || cmp.Diff(env, sb.Env) != "" {
+	if sb, err := s.Sandboxes.SandboxByID(t.Context(), c.Sandbox.ID); err != nil || cmp.Diff(env, sb.Env) != "" {
 		t.Errorf("variables after a restart and changes of the key: %v, %v", sb.Env, err)
 	}
-	if got, err := s.FinishSnapshot(t.Context(), sn.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
+	if got, err := s.Snapshots.FinishSnapshot(t.Context(), sn.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
 		t.Errorf("variables of the snapshot: %v, %v", got.Env, err)
 	}
 	for _, text := range []string{"plain-create", "plain-set", "plain-snapshot", c.RequestHash} {
 		wantNowhere(t, path, text)
 	}
-	s.keys = openKeys(t, filepath.Join(t.TempDir(), "other"))
-	if _, err := s.SandboxByID(t.Context(), c.Sandbox.ID); sandbox.CodeOf(err) != sandbox.Unavailable {
+	s = openWith(t, path, openKeys(t, filepath.Join(t.TempDir(), "other")))
+	if _, err := s.Sandboxes.SandboxByID(t.Context(), c.Sandbox.ID); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("variables with another key: %v, want code %s", err, sandbox.Unavailable)
 	}
 	// Lists decrypt none.
-	if p, err := s.ListSandboxes(t.Context(), ws, sandbox.Filter{}); err != nil || len(p.Items) != 1 || p.Items[0].Env != nil {
+	if p, err := s.Sandboxes.ListSandboxes(t.Context(), ws, sandbox.Filter{}); err != nil || len(p.Items) != 1 || p.Items[0].Env != nil {
 		t.Errorf("list of sandboxes = %+v, %v; want the sandbox without its variables", p.Items, err)
 	}
-	if p, err := s.Snapshots(t.Context(), ws, sandbox.SnapshotFilter{}); err != nil || len(p.Snapshots) != 1 || p.Snapshots[0].Env != nil {
+	if p, err := s.Snapshots.Snapshots(t.Context(), ws, sandbox.SnapshotFilter{}); err != nil || len(p.Snapshots) != 1 || p.Snapshots[0].Env != nil {
 		t.Errorf("list of snapshots = %+v, %v; want the snapshot without its variables", p.Snapshots, err)
 	}
 }
@@ -119,24 +126,24 @@ func TestVariablesAreEncrypted(t *testing.T) {
 func TestVariablesEndWithTheSandbox(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modbox.db")
 	s := openSealed(t, path)
-	ws, _, err := s.EnsureDefaults(t.Context())
+	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, last := range []sandbox.State{sandbox.Destroyed, sandbox.Failed} {
 		c := with(ws, "ends-"+string(last), map[string]string{"KEY": "v"})
-		if _, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
+		if _, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Transition(t.Context(), c.Sandbox.ID, sandbox.Provisioning, sandbox.Destroying, nil, sandbox.Event{Time: time.Now()}); err != nil {
+		if _, err := s.Sandboxes.Transition(t.Context(), c.Sandbox.ID, sandbox.Provisioning, sandbox.Destroying, nil, sandbox.Event{Time: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
-		sb, err := s.Transition(t.Context(), c.Sandbox.ID, sandbox.Destroying, last, nil, sandbox.Event{Time: time.Now()})
+		sb, err := s.Sandboxes.Transition(t.Context(), c.Sandbox.ID, sandbox.Destroying, last, nil, sandbox.Event{Time: time.Now()})
 		if err != nil || sb.Env != nil {
 			t.Errorf("%s: variables %v, %v", last, sb.Env, err)
 		}
 		var env string
-		if err := s.reader.QueryRowContext(t.Context(), "SELECT env FROM sandboxes WHERE id = $1", c.Sandbox.ID).Scan(&env); err != nil || env != "{}" {
+		if err := s.Reader().QueryRowContext(t.Context(), "SELECT env FROM sandboxes WHERE id = $1", c.Sandbox.ID).Scan(&env); err != nil || env != "{}" {
 			t.Errorf("%s: the row has %q, %v", last, env, err)
 		}
 	}
@@ -161,27 +168,28 @@ func TestVariablesOfBeforeAreEncrypted(t *testing.T) {
 	const rows = sealBatch + 10
 	path := filepath.Join(t.TempDir(), "modbox.db")
 	writeOld(t, path, rows)
-	s := openSealed(t, path)
-	keys := s.keys
-	s.keys = &failing{Keys: keys, left: sealBatch + 3}
-	if err := s.SealVariables(t.Context()); err == nil {
+	s := openWith(t, path, &failing{Keys: openKeys(t, path), left: sealBatch + 3})
+	if err := s.Secrets.SealVariables(t.Context()); err == nil {
 		t.Fatal("an upgrade that was interrupted succeeded")
 	}
-	s.keys = keys
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openSealed(t, path)
 	check := func() {
 		t.Helper()
 		for i, want := range map[int]map[string]string{1: {"KEY": "plain-env"}, rows - 1: {"KEY": "plain-env"}} {
-			if sb, err := s.SandboxByID(t.Context(), sandbox.ID(fmt.Sprintf("s%04d", i))); err != nil || cmp.Diff(want, sb.Env) != "" {
+			if sb, err := s.Sandboxes.SandboxByID(t.Context(), sandbox.ID(fmt.Sprintf("s%04d", i))); err != nil || cmp.Diff(want, sb.Env) != "" {
 				t.Errorf("variables of sandbox %d: %v, %v", i, sb.Env, err)
 			}
 		}
-		if sb, err := s.SandboxByID(t.Context(), "ended"); err != nil || sb.Env != nil {
+		if sb, err := s.Sandboxes.SandboxByID(t.Context(), "ended"); err != nil || sb.Env != nil {
 			t.Errorf("variables of one that has ended: %v, %v", sb.Env, err)
 		}
 	}
 	check()
 	for range 2 {
-		if err := s.SealVariables(t.Context()); err != nil {
+		if err := s.Secrets.SealVariables(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,7 +206,7 @@ func writeOld(t *testing.T, path string, rows int) {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
-	m, err := migrator(db)
+	m, err := database.Migrator(db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +219,7 @@ func writeOld(t *testing.T, path string, rows int) {
 			t.Fatal(err)
 		}
 	}
-	for _, row := range fixtures[:2] {
+	for _, row := range older {
 		do(row)
 	}
 	do("BEGIN")

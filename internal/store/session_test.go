@@ -12,7 +12,7 @@ import (
 
 func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
 	s, _ := openStore(t)
-	_, user, err := s.EnsureDefaults(t.Context())
+	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,13 +23,13 @@ func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
 		RefreshTime: 30 * time.Hour, EndsAt: begun.Add(50 * time.Hour), CreatedAt: begun, RefreshedAt: begun,
 	}
 	x.RefreshExpiresAt = x.RefreshExpiry(begun)
-	if err := s.CreateSession(t.Context(), x); err != nil {
+	if err := s.Sessions.CreateSession(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
 	refresh := func(n byte, after time.Duration) (account.Session, error) {
 		at := begun.Add(after)
 		next := account.Session{Access: hash(n + 1), Refresh: hash(n + 2), AccessExpiresAt: at.Add(time.Minute), RefreshedAt: at}
-		return s.RotateSession(t.Context(), hash(n), next)
+		return s.Sessions.RotateSession(t.Context(), hash(n), next)
 	}
 	for _, step := range []struct {
 		token byte
@@ -40,7 +40,7 @@ func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
 		if err != nil || was.RefreshTime != x.RefreshTime || !was.EndsAt.Equal(x.EndsAt) {
 			t.Fatalf("refresh after %v = %+v, %v", step.after, was, err)
 		}
-		now, err := s.SessionByAccess(t.Context(), hash(step.token+1))
+		now, err := s.Sessions.SessionByAccess(t.Context(), hash(step.token+1))
 		if err != nil || !now.RefreshExpiresAt.Equal(begun.Add(step.want)) {
 			t.Errorf("after %v the refresh token works until %v, %v, want %v", step.after, now.RefreshExpiresAt, err, begun.Add(step.want))
 		}
@@ -54,7 +54,7 @@ func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
 func TestSpentTokensAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modbox.db")
 	s := reopen(t, path)
-	_, user, err := s.EnsureDefaults(t.Context())
+	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestSpentTokensAreBounded(t *testing.T) {
 		ID: "s", User: user, Access: account.TokenHash{1}, Refresh: account.TokenHash{2}, RefreshTime: time.Hour,
 		RefreshExpiresAt: begun.Add(time.Hour), CreatedAt: begun, RefreshedAt: begun,
 	}
-	if err := s.CreateSession(t.Context(), x); err != nil {
+	if err := s.Sessions.CreateSession(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
@@ -76,20 +76,20 @@ func TestSpentTokensAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := account.Session{Access: account.TokenHash{3}, Refresh: account.TokenHash{4}, RefreshedAt: begun}
-	if _, err := s.RotateSession(t.Context(), x.Refresh, next); err != nil {
+	if _, err := s.Sessions.RotateSession(t.Context(), x.Refresh, next); err != nil {
 		t.Fatal(err)
 	}
 	var kept int
 	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM spent_tokens").Scan(&kept); err != nil || kept != 3_000 {
 		t.Errorf("%d used tokens are remembered, %v, want 3000", kept, err)
 	}
-	if err := s.UseSession(t.Context(), x.ID, next.Access); err != nil {
+	if err := s.Sessions.UseSession(t.Context(), x.ID, next.Access); err != nil {
 		t.Fatal(err)
 	}
-	if was, err := s.RotateSession(t.Context(), x.Refresh, next); sandbox.CodeOf(err) != sandbox.NotFound || was.ID != "s" {
+	if was, err := s.Sessions.RotateSession(t.Context(), x.Refresh, next); sandbox.CodeOf(err) != sandbox.NotFound || was.ID != "s" {
 		t.Errorf("a second use: %+v, %v", was, err)
 	}
-	if _, err := s.SessionByAccess(t.Context(), next.Access); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Sessions.SessionByAccess(t.Context(), next.Access); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("the session goes on: %v", err)
 	}
 }
@@ -114,24 +114,24 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := openStore(t)
-			_, user, err := s.EnsureDefaults(t.Context())
+			_, user, err := s.Workspaces.EnsureDefaults(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			at := time.Now().UTC()
 			x := account.Session{ID: "s", User: user, Access: hash(1), Refresh: hash(2), RefreshTime: time.Hour, RefreshExpiresAt: at.Add(time.Hour), CreatedAt: at, RefreshedAt: at}
-			if err := s.CreateSession(t.Context(), x); err != nil {
+			if err := s.Sessions.CreateSession(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
 			for i, token := range c.tokens {
 				n := byte(i+1) * 10
-				_, err := s.RotateSession(t.Context(), hash(token), account.Session{Access: hash(n + 1), Refresh: hash(n), AccessExpiresAt: at, RefreshedAt: at})
+				_, err := s.Sessions.RotateSession(t.Context(), hash(token), account.Session{Access: hash(n + 1), Refresh: hash(n), AccessExpiresAt: at, RefreshedAt: at})
 				last := i == len(c.tokens)-1
 				if want := last && c.ends; want != (sandbox.CodeOf(err) == sandbox.NotFound) || err != nil && !want {
 					t.Fatalf("refresh %d with %d: %v", i+1, token, err)
 				}
 				if i == 0 && c.use {
-					if err := s.UseSession(t.Context(), "s", hash(n+1)); err != nil {
+					if err := s.Sessions.UseSession(t.Context(), "s", hash(n+1)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -139,11 +139,11 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 				if !last {
 					continue
 				}
-				if _, err := s.SessionByAccess(t.Context(), hash(n+1)); (err != nil) != c.ends {
+				if _, err := s.Sessions.SessionByAccess(t.Context(), hash(n+1)); (err != nil) != c.ends {
 					t.Errorf("afterwards the session is %v", err)
 				}
 			}
-			if err := s.UseSession(t.Context(), "s", hash(1)); sandbox.CodeOf(err) != sandbox.NotFound {
+			if err := s.Sessions.UseSession(t.Context(), "s", hash(1)); sandbox.CodeOf(err) != sandbox.NotFound {
 				t.Errorf("use of an access token from before: %v", err)
 			}
 		})
@@ -154,7 +154,7 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 func TestSessionsOfAUserAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modbox.db")
 	s := reopen(t, path)
-	_, user, err := s.EnsureDefaults(t.Context())
+	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,24 +170,24 @@ func TestSessionsOfAUserAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := account.User{ID: "other", Name: "other", CreatedAt: begun}
-	if err := s.CreateUser(t.Context(), other, account.Workspace{ID: "home", Name: "other", Slug: "other", CreatedBy: "other", CreatedAt: begun}); err != nil {
+	if err := s.Users.CreateUser(t.Context(), other, account.Workspace{ID: "home", Name: "other", Slug: "other", CreatedBy: "other", CreatedAt: begun}); err != nil {
 		t.Fatal(err)
 	}
 	for i, u := range []sandbox.UserID{"other", user} {
 		x := account.Session{ID: "new of " + string(u), User: u, Access: account.TokenHash{1, byte(i)}, Refresh: account.TokenHash{2, byte(i)},
 			RefreshExpiresAt: begun.Add(time.Hour), CreatedAt: begun, RefreshedAt: begun}
-		if err := s.CreateSession(t.Context(), x); err != nil {
+		if err := s.Sessions.CreateSession(t.Context(), x); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list, err := s.Sessions(t.Context(), user, begun)
+	list, err := s.Sessions.Sessions(t.Context(), user, begun)
 	if err != nil || len(list) != 1000 || list[0].ID != "new of "+string(user) || list[999].ID != "old2" {
 		t.Errorf("%d sessions, %v, the first %q, the last %q", len(list), err, list[0].ID, list[len(list)-1].ID)
 	}
-	if list, err := s.Sessions(t.Context(), "other", begun); err != nil || len(list) != 1 {
+	if list, err := s.Sessions.Sessions(t.Context(), "other", begun); err != nil || len(list) != 1 {
 		t.Errorf("sessions of another user: %+v, %v", list, err)
 	}
-	if list, err := s.Sessions(t.Context(), user, begun.Add(2*time.Hour)); err != nil || len(list) != 0 {
+	if list, err := s.Sessions.Sessions(t.Context(), user, begun.Add(2*time.Hour)); err != nil || len(list) != 0 {
 		t.Errorf("%d sessions that have expired, %v", len(list), err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const (
@@ -22,13 +23,19 @@ const (
 	isReady = "s.state = 'ready'"
 )
 
+// Snapshots are the snapshots.
+type Snapshots struct {
+	db *database.DB
+	sealer
+}
+
 // BeginSnapshot records that a snapshot is being made, with its id and its future tag. The
-// snapshot is invisible before [Store.FinishSnapshot].
+// snapshot is invisible before [Snapshots.FinishSnapshot].
 //
 // Errors: QuotaExceeded if the workspace has most snapshots, including snapshots that are
 // being made; if its snapshots take maxBytes together; or if its disk quota is used up.
-func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Snapshots) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		var size int64
 		err := tx.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(size_bytes), 0) FROM snapshots WHERE workspace_id = $1 AND state <> 'deleted'",
@@ -56,7 +63,7 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 				sandbox_id, image, public, env, content_hash, created_by, created_at)
 			VALUES ($1, $2, 'creating', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
 			sn.ID, sn.Workspace, sn.Name, sn.Tag, sn.Description, sn.Message, metadata, sn.Parent,
-			sn.Sandbox, sn.Image, number(sn.Public), env, sn.ContentHash, sn.CreatedBy, nanos(sn.CreatedAt))
+			sn.Sandbox, sn.Image, database.Number(sn.Public), env, sn.ContentHash, sn.CreatedBy, database.Nanos(sn.CreatedAt))
 		return err
 	})
 	if err != nil {
@@ -69,8 +76,8 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 // that had its tag has lost the tag. If the sandbox of ev still has a row, FinishSnapshot
 // appends ev. Errors: NotFound; QuotaExceeded if the snapshot exceeds the workspace's disk
 // quota.
-func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
 		if sn, err = s.oneSnapshot(row); err != nil {
 			return err
@@ -83,7 +90,7 @@ func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g san
 		}
 		_, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = 'ready', base_digest = $1, digest = $2, size_bytes = $3, layer_bytes = $4,
 			file_count = $5, created_at = $6 WHERE id = $7`,
-			g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, nanos(g.CreatedAt), id)
+			g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, database.Nanos(g.CreatedAt), id)
 		if err != nil {
 			return err
 		}
@@ -122,13 +129,13 @@ func takeTag(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, tag string) 
 }
 
 // SnapshotsBegun returns the snapshots that are being made.
-func (s *Store) SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error) {
-	return column[sandbox.SnapshotID](ctx, s.reader, "SELECT id FROM snapshots WHERE state = 'creating'")
+func (s *Snapshots) SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error) {
+	return database.Column[sandbox.SnapshotID](ctx, s.db.Reader(), "SELECT id FROM snapshots WHERE state = 'creating'")
 }
 
 // AbandonSnapshot deletes the record of a snapshot that is being made. Idempotent.
-func (s *Store) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Snapshots) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM snapshots WHERE id = $1 AND state = 'creating'", id)
 		return err
 	})
@@ -139,35 +146,35 @@ func (s *Store) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) erro
 }
 
 // Snapshot returns a snapshot of any workspace, deleted or not. Errors: NotFound.
-func (s *Store) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	return s.snapshotByID(ctx, s.reader, id)
+func (s *Snapshots) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	return s.snapshotByID(ctx, s.db.Reader(), id)
 }
 
-func (s *Store) snapshotByID(ctx context.Context, q querier, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+func (s *Snapshots) snapshotByID(ctx context.Context, q database.Querier, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
 	return s.oneSnapshot(q.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state <> 'creating'", id))
 }
 
 // SnapshotByTag returns the snapshot with a name and a tag of a workspace, given by id or by
 // slug. Errors: NotFound.
-func (s *Store) SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug, name, tag string) (sandbox.Snapshot, error) {
+func (s *Snapshots) SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug, name, tag string) (sandbox.Snapshot, error) {
 	of, key := "s.workspace_id = $1", string(ws)
 	if slug != "" {
 		of, key = "w.slug = $1", slug
 	}
-	return s.oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+	return s.oneSnapshot(s.db.Reader().QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE "+of+" AND s.name = $2 AND s.tag = $3 AND "+isReady+" ORDER BY s.created_at LIMIT 1", key, name, tag))
 }
 
 // SnapshotByContent returns the newest snapshot of a workspace that was built from the
 // content. Errors: NotFound.
-func (s *Store) SnapshotByContent(ctx context.Context, ws sandbox.WorkspaceID, hash string) (sandbox.Snapshot, error) {
-	return s.oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+func (s *Snapshots) SnapshotByContent(ctx context.Context, ws sandbox.WorkspaceID, hash string) (sandbox.Snapshot, error) {
+	return s.oneSnapshot(s.db.Reader().QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE s.workspace_id = $1 AND s.content_hash = $2 AND s.content_hash <> '' AND "+isReady+" ORDER BY s.created_at DESC LIMIT 1", ws, hash))
 }
 
 // LastSnapshotOf returns the newest snapshot taken of a sandbox, deleted or not. Errors: NotFound.
-func (s *Store) LastSnapshotOf(ctx context.Context, id sandbox.ID) (sandbox.Snapshot, error) {
-	return s.oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+func (s *Snapshots) LastSnapshotOf(ctx context.Context, id sandbox.ID) (sandbox.Snapshot, error) {
+	return s.oneSnapshot(s.db.Reader().QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE s.sandbox_id = $1 AND s.sandbox_id <> '' AND s.state <> 'creating' ORDER BY s.created_at DESC, s.id DESC LIMIT 1", id))
 }
 
@@ -178,8 +185,8 @@ type snapshotSort struct {
 }
 
 var snapshotSorts = map[sandbox.SnapshotSort]snapshotSort{
-	"":                  {"s.created_at", func(sn *sandbox.Snapshot) any { return nanos(sn.CreatedAt) }},
-	sandbox.SortCreated: {"s.created_at", func(sn *sandbox.Snapshot) any { return nanos(sn.CreatedAt) }},
+	"":                  {"s.created_at", func(sn *sandbox.Snapshot) any { return database.Nanos(sn.CreatedAt) }},
+	sandbox.SortCreated: {"s.created_at", func(sn *sandbox.Snapshot) any { return database.Nanos(sn.CreatedAt) }},
 	sandbox.SortName:    {"s.name", func(sn *sandbox.Snapshot) any { return sn.Name }},
 	sandbox.SortSize:    {"s.size_bytes", func(sn *sandbox.Snapshot) any { return sn.SizeBytes }},
 	sandbox.SortFiles:   {"s.file_count", func(sn *sandbox.Snapshot) any { return sn.FileCount }},
@@ -187,7 +194,7 @@ var snapshotSorts = map[sandbox.SnapshotSort]snapshotSort{
 
 // Snapshots returns a page of a workspace's snapshots, or, if ws is "", of the public
 // snapshots of all workspaces. Errors: Invalid, naming limit, cursor, offset or sort.
-func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+func (s *Snapshots) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	if f.Offset < 0 {
 		return sandbox.SnapshotPage{}, sandbox.InvalidField("offset", "must not be negative")
 	}
@@ -195,33 +202,33 @@ func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox
 	if !ok {
 		return sandbox.SnapshotPage{}, sandbox.InvalidField("sort", "must be %s, %s, %s or %s", sandbox.SortCreated, sandbox.SortName, sandbox.SortSize, sandbox.SortFiles)
 	}
-	var q query
-	q.and(isReady)
+	var q database.Query
+	q.And(isReady)
 	if ws == "" {
-		q.and("s.public = 1")
+		q.And("s.public = 1")
 	} else {
-		q.where("s.workspace_id = ", ws)
+		q.Where("s.workspace_id = ", ws)
 	}
 	for _, c := range []struct{ column, value string }{{"s.sandbox_id", string(f.Sandbox)}, {"s.name", f.Name}, {"s.tag", f.Tag}} {
 		if c.value != "" {
-			q.where(c.column+" = ", c.value)
+			q.Where(c.column+" = ", c.value)
 		}
 	}
 	var total int
 	if f.Count {
-		if err := s.reader.QueryRowContext(ctx, "SELECT count(*)"+snapshotTables+" WHERE "+strings.Join(q.conditions, " AND "), q.args...).Scan(&total); err != nil {
+		if err := s.db.Reader().QueryRowContext(ctx, "SELECT count(*)"+snapshotTables+" WHERE "+strings.Join(q.Conditions, " AND "), q.Args...).Scan(&total); err != nil {
 			return sandbox.SnapshotPage{}, fmt.Errorf("count snapshots: %w", err)
 		}
 	}
-	list := listing[sandbox.Snapshot]{
-		order: sort.column + " desc", columns: []string{sort.column, "s.id"}, descending: !f.Ascending, offset: f.Offset,
-		key:  func(sn sandbox.Snapshot) []any { return []any{sort.value(&sn), string(sn.ID)} },
-		read: s.querySnapshots,
+	list := database.Listing[sandbox.Snapshot]{
+		Order: sort.column + " desc", Columns: []string{sort.column, "s.id"}, Descending: !f.Ascending, Offset: f.Offset,
+		Key:  func(sn sandbox.Snapshot) []any { return []any{sort.value(&sn), string(sn.ID)} },
+		Read: s.querySnapshots,
 	}
 	if f.Ascending {
-		list.order = sort.column
+		list.Order = sort.column
 	}
-	p, err := list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+listedSnapshotColumns+snapshotTables, q)
+	p, err := list.Page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+listedSnapshotColumns+snapshotTables, q)
 	if err != nil {
 		return sandbox.SnapshotPage{}, err
 	}
@@ -230,8 +237,8 @@ func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox
 
 // TagSnapshot sets the tag of a complete snapshot and removes it from the other snapshot of
 // the same name that had it; "" removes the snapshot's tag. Errors: NotFound.
-func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Snapshots) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sn, err = s.snapshotByID(ctx, tx, id); err != nil {
 			return err
 		}
@@ -256,10 +263,10 @@ func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag stri
 // DeleteSnapshot marks a snapshot as deleted and appends ev to the sandbox that it was taken
 // of. A deleted snapshot cannot be used; it stays in lineages, without its environment.
 // Idempotent.
-func (s *Store) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, ev sandbox.Event) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Snapshots) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, ev sandbox.Event) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE snapshots SET state = 'deleted', deleted_at = $1, tag = '', env = '{}' WHERE id = $2 AND state = 'ready'",
-			nanos(ev.Time), id)
+			database.Nanos(ev.Time), id)
 		if err != nil {
 			return err
 		}
@@ -280,7 +287,7 @@ func purgeSnapshots(ctx context.Context, tx *sql.Tx, before time.Time, limit int
 	res, err := tx.ExecContext(ctx, `DELETE FROM snapshots WHERE id IN (SELECT id FROM snapshots
 		WHERE state = 'deleted' AND deleted_at < $1 AND id NOT IN (SELECT parent_id FROM snapshots)
 			AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE snapshot_id <> '' AND snapshot_id = snapshots.id)
-		LIMIT $2)`, nanos(before), limit)
+		LIMIT $2)`, database.Nanos(before), limit)
 	if err != nil {
 		return 0, err
 	}
@@ -289,7 +296,7 @@ func purgeSnapshots(ctx context.Context, tx *sql.Tx, before time.Time, limit int
 
 // Lineage returns a snapshot and at most limit-1 of its ancestors, including deleted
 // snapshots, the newest first.
-func (s *Store) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error) {
+func (s *Snapshots) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error) {
 	return s.querySnapshots(ctx, `WITH RECURSIVE chain (id, depth) AS (
 			SELECT $1, 0 UNION ALL SELECT p.parent_id, chain.depth + 1 FROM chain JOIN snapshots p ON p.id = chain.id
 			WHERE p.parent_id <> '' AND chain.depth + 1 < $2)
@@ -297,26 +304,14 @@ func (s *Store) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) (
 }
 
 // DigestsInUse returns the root filesystems that live sandboxes, their checkpoints and snapshots need.
-func (s *Store) DigestsInUse(ctx context.Context) ([]string, error) {
-	return column[string](ctx, s.reader, "SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND "+isLive+
+func (s *Snapshots) DigestsInUse(ctx context.Context) ([]string, error) {
+	return database.Column[string](ctx, s.db.Reader(), "SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND "+isLive+
 		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state = 'ready'"+
 		" UNION SELECT image_digest FROM checkpoints WHERE image_digest <> ''")
 }
 
-// column reads a query of one column.
-func column[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
-	list, err := collect(ctx, q, func(row scanner) (v T, err error) {
-		err = row.Scan(&v)
-		return v, err
-	}, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("list: %w", err)
-	}
-	return list, nil
-}
-
-func (s *Store) querySnapshots(ctx context.Context, query string, args ...any) ([]sandbox.Snapshot, error) {
-	list, err := collect(ctx, s.reader, s.scanSnapshot, query, args...)
+func (s *Snapshots) querySnapshots(ctx context.Context, query string, args ...any) ([]sandbox.Snapshot, error) {
+	list, err := database.Collect(ctx, s.db.Reader(), s.scanSnapshot, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -326,7 +321,7 @@ func (s *Store) querySnapshots(ctx context.Context, query string, args ...any) (
 func noSnapshot() error { return sandbox.Errorf(sandbox.NotFound, "there is no such snapshot") }
 
 // oneSnapshot reads the only row of a query.
-func (s *Store) oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
+func (s *Snapshots) oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
 	sn, err := s.scanSnapshot(row)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Snapshot{}, noSnapshot()
@@ -338,7 +333,7 @@ func (s *Store) oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
 }
 
 // scanSnapshot reads snapshotColumns.
-func (s *Store) scanSnapshot(row scanner) (sandbox.Snapshot, error) {
+func (s *Snapshots) scanSnapshot(row database.Scanner) (sandbox.Snapshot, error) {
 	var sn sandbox.Snapshot
 	var metadata, env string
 	var public, created, deleted int64
@@ -354,6 +349,6 @@ func (s *Store) scanSnapshot(row scanner) (sandbox.Snapshot, error) {
 	if sn.Env, err = s.unsealEnv(env, string(sn.ID)); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	sn.Public, sn.CreatedAt, sn.DeletedAt = public != 0, fromNanos(created), fromNanos(deleted)
+	sn.Public, sn.CreatedAt, sn.DeletedAt = public != 0, database.FromNanos(created), database.FromNanos(deleted)
 	return sn, nil
 }

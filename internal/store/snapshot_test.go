@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
@@ -14,7 +15,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 	t.Helper()
 	sn.ID = sandbox.NewSnapshotID()
 	sn.CreatedAt = time.Now().UTC()
-	if err := s.BeginSnapshot(t.Context(), sn, 10, 1000, quota.Admission{}); err != nil {
+	if err := s.Snapshots.BeginSnapshot(t.Context(), sn, 10, 1000, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	return sn
@@ -23,7 +24,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 func finish(t *testing.T, s *store.Store, id sandbox.SnapshotID, size int64) sandbox.Snapshot {
 	t.Helper()
 	g := sandbox.SnapshotResult{BaseDigest: "sha256:b", Digest: "sha256:" + string(id), SizeBytes: size, LayerBytes: 7, FileCount: 3, CreatedAt: time.Now().UTC()}
-	sn, err := s.FinishSnapshot(t.Context(), id, g, quota.Admission{}, sandbox.Event{})
+	sn, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, quota.Admission{}, sandbox.Event{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func TestSnapshotRows(t *testing.T) {
 		Workspace: ws, Name: "n", Tag: "latest", Description: "d", Message: "m", Metadata: map[string]string{"k": "v"}, Parent: "p", Sandbox: "s",
 		Image: "modbox/base:latest", Public: true, Env: map[string]string{"A": "b"}, ContentHash: "h", CreatedBy: "u",
 	})
-	if _, err := s.Snapshot(t.Context(), want.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots.Snapshot(t.Context(), want.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("one being made: %v, want not_found", err)
 	}
 	got := finish(t, s, want.ID, 5)
@@ -45,36 +46,36 @@ func TestSnapshotRows(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" || got.WorkspaceSlug == "" {
 		t.Errorf("snapshot (-want +got):\n%s", d)
 	}
-	if got, err := s.SnapshotByContent(t.Context(), ws, "h"); err != nil || got.ID != want.ID {
+	if got, err := s.Snapshots.SnapshotByContent(t.Context(), ws, "h"); err != nil || got.ID != want.ID {
 		t.Errorf("by content: %s, %v", got.ID, err)
 	}
 
 	second := finish(t, s, begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n", Tag: "latest", Parent: want.ID}).ID, 2)
 	for _, slug := range []string{"", got.WorkspaceSlug} {
-		if got, err := s.SnapshotByTag(t.Context(), ws, slug, "n", "latest"); err != nil || got.ID != second.ID {
+		if got, err := s.Snapshots.SnapshotByTag(t.Context(), ws, slug, "n", "latest"); err != nil || got.ID != second.ID {
 			t.Errorf("latest is %s, %v, want %s", got.ID, err, second.ID)
 		}
 	}
-	if got, err := s.TagSnapshot(t.Context(), want.ID, "latest", sandbox.Event{}); err != nil || got.Tag != "latest" {
+	if got, err := s.Snapshots.TagSnapshot(t.Context(), want.ID, "latest", sandbox.Event{}); err != nil || got.Tag != "latest" {
 		t.Errorf("tagged: %+v, %v", got, err)
 	}
-	if got, err := s.Snapshot(t.Context(), second.ID); err != nil || got.Tag != "" {
+	if got, err := s.Snapshots.Snapshot(t.Context(), second.ID); err != nil || got.Tag != "" {
 		t.Errorf("the tag of the other is %q, %v", got.Tag, err)
 	}
-	if _, err := s.TagSnapshot(t.Context(), "none", "x", sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots.TagSnapshot(t.Context(), "none", "x", sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("tag of none: %v", err)
 	}
-	if err := s.DeleteSnapshot(t.Context(), want.ID, sandbox.Event{Time: time.Now()}); err != nil {
+	if err := s.Snapshots.DeleteSnapshot(t.Context(), want.ID, sandbox.Event{Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.TagSnapshot(t.Context(), want.ID, "x", sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots.TagSnapshot(t.Context(), want.ID, "x", sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("tag of a deleted one: %v", err)
 	}
-	list, err := s.Lineage(t.Context(), second.ID, 10)
+	list, err := s.Snapshots.Lineage(t.Context(), second.ID, 10)
 	if err != nil || len(list) != 2 || list[1].ID != want.ID || list[1].DeletedAt.IsZero() || list[1].Env != nil {
 		t.Errorf("lineage %+v, %v", list, err)
 	}
-	if list, err := s.Lineage(t.Context(), second.ID, 1); err != nil || len(list) != 1 {
+	if list, err := s.Snapshots.Lineage(t.Context(), second.ID, 1); err != nil || len(list) != 1 {
 		t.Errorf("lineage of one: %+v, %v", list, err)
 	}
 }
@@ -83,29 +84,29 @@ func TestSnapshotLimits(t *testing.T) {
 	s, ws := openStore(t)
 	sn := begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n"})
 	next := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Workspace: ws, Name: "m"}
-	if err := s.BeginSnapshot(t.Context(), next, 1, 1000, quota.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	if err := s.Snapshots.BeginSnapshot(t.Context(), next, 1, 1000, quota.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("beyond the number: %v", err)
 	}
 	finish(t, s, sn.ID, 100)
-	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 1 {
+	if digests, err := s.Snapshots.DigestsInUse(t.Context()); err != nil || len(digests) != 1 {
 		t.Errorf("in use: %v, %v", digests, err)
 	}
-	if err := s.BeginSnapshot(t.Context(), next, 2, 100, quota.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	if err := s.Snapshots.BeginSnapshot(t.Context(), next, 2, 100, quota.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("beyond the size: %v", err)
 	}
-	if err := s.DeleteSnapshot(t.Context(), sn.ID, sandbox.Event{Time: time.Now()}); err != nil {
+	if err := s.Snapshots.DeleteSnapshot(t.Context(), sn.ID, sandbox.Event{Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 0 {
+	if digests, err := s.Snapshots.DigestsInUse(t.Context()); err != nil || len(digests) != 0 {
 		t.Errorf("in use after the end: %v, %v", digests, err)
 	}
-	if err := s.BeginSnapshot(t.Context(), next, 1, 100, quota.Admission{}); err != nil {
+	if err := s.Snapshots.BeginSnapshot(t.Context(), next, 1, 100, quota.Admission{}); err != nil {
 		t.Errorf("after a deletion: %v", err)
 	}
-	if err := s.AbandonSnapshot(t.Context(), next.ID); err != nil {
+	if err := s.Snapshots.AbandonSnapshot(t.Context(), next.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("an abandoned one: %v", err)
 	}
 }
@@ -133,7 +134,7 @@ func TestSnapshotList(t *testing.T) {
 		{"of another", "w", sandbox.SnapshotFilter{}, nil, 0},
 	} {
 		c.f.Count = true
-		page, err := s.Snapshots(t.Context(), c.ws, c.f)
+		page, err := s.Snapshots.Snapshots(t.Context(), c.ws, c.f)
 		var got []string
 		for _, sn := range page.Snapshots {
 			got = append(got, sn.Name)
@@ -145,13 +146,13 @@ func TestSnapshotList(t *testing.T) {
 	for _, f := range []sandbox.SnapshotFilter{
 		{Sort: sandbox.SortCreated}, {Sort: sandbox.SortName, Ascending: true}, {Sort: sandbox.SortSize}, {Sort: sandbox.SortFiles},
 	} {
-		whole, err := s.Snapshots(t.Context(), ws, f)
+		whole, err := s.Snapshots.Snapshots(t.Context(), ws, f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []sandbox.Snapshot
 		for f.Limit = 1; ; {
-			part, err := s.Snapshots(t.Context(), ws, f)
+			part, err := s.Snapshots.Snapshots(t.Context(), ws, f)
 			if err != nil || len(part.Snapshots) != 1 {
 				t.Fatalf("%+v: %d snapshots, %v", f, len(part.Snapshots), err)
 			}
@@ -165,7 +166,7 @@ func TestSnapshotList(t *testing.T) {
 		}
 	}
 	for _, f := range []sandbox.SnapshotFilter{{Limit: 1001}, {Offset: -1}, {Sort: "x"}, {Cursor: "x"}} {
-		if _, err := s.Snapshots(t.Context(), ws, f); sandbox.CodeOf(err) != sandbox.Invalid {
+		if _, err := s.Snapshots.Snapshots(t.Context(), ws, f); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%+v: %v, want invalid", f, err)
 		}
 	}
@@ -178,7 +179,7 @@ func TestPurgeOfDeletedSnapshots(t *testing.T) {
 		t.Helper()
 		sn := finish(t, s, begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n", Parent: parent}).ID, 1)
 		if gone {
-			if err := s.DeleteSnapshot(t.Context(), sn.ID, sandbox.Event{Time: deleted}); err != nil {
+			if err := s.Snapshots.DeleteSnapshot(t.Context(), sn.ID, sandbox.Event{Time: deleted}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -194,7 +195,7 @@ func TestPurgeOfDeletedSnapshots(t *testing.T) {
 	create(t, s, c)
 	purge := func(before time.Time) int64 {
 		t.Helper()
-		n, err := s.Purge(t.Context(), time.Now(), before, 10)
+		n, err := s.Sandboxes.Purge(t.Context(), time.Now(), before, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +210,7 @@ func TestPurgeOfDeletedSnapshots(t *testing.T) {
 		}
 	}
 	for id, kept := range map[sandbox.SnapshotID]bool{ancestor: true, child: true, first: false, second: false, used: true} {
-		_, err := s.Snapshot(t.Context(), id)
+		_, err := s.Snapshots.Snapshot(t.Context(), id)
 		if kept && err != nil || !kept && sandbox.CodeOf(err) != sandbox.NotFound {
 			t.Errorf("snapshot %s: %v, kept should be %v", id, err, kept)
 		}

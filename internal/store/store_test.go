@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
@@ -19,7 +20,7 @@ import (
 func openStore(t *testing.T) (*store.Store, sandbox.WorkspaceID) {
 	t.Helper()
 	s := reopen(t, filepath.Join(t.TempDir(), "modbox.db"))
-	ws, _, err := s.EnsureDefaults(t.Context())
+	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func creation(ws sandbox.WorkspaceID, name string) sandbox.Creation {
 // create records a sandbox and fails the test when that does not make a new one.
 func create(t *testing.T, s *store.Store, c sandbox.Creation) sandbox.Sandbox {
 	t.Helper()
-	rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{})
+	rec, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{})
 	if err != nil || rec.By != sandbox.MatchNone {
 		t.Fatalf("CreateSandbox(%q) = by %q, %v, want a new one", c.Sandbox.Name, rec.By, err)
 	}
@@ -64,12 +65,12 @@ func create(t *testing.T, s *store.Store, c sandbox.Creation) sandbox.Sandbox {
 func end(t *testing.T, s *store.Store, id sandbox.ID, at time.Time) sandbox.Sandbox {
 	t.Helper()
 	ev := sandbox.Event{Time: at, Type: sandbox.EventDestroying}
-	if _, err := s.Transition(t.Context(), id, sandbox.Provisioning, sandbox.Destroying, func(sb *sandbox.Sandbox) {
+	if _, err := s.Sandboxes.Transition(t.Context(), id, sandbox.Provisioning, sandbox.Destroying, func(sb *sandbox.Sandbox) {
 		sb.Cause = &sandbox.Cause{Code: sandbox.CauseTTL, Message: "its time is up"}
 	}, ev); err != nil {
 		t.Fatal(err)
 	}
-	sb, err := s.Transition(t.Context(), id, sandbox.Destroying, sandbox.Destroyed, func(sb *sandbox.Sandbox) {
+	sb, err := s.Sandboxes.Transition(t.Context(), id, sandbox.Destroying, sandbox.Destroyed, func(sb *sandbox.Sandbox) {
 		sb.EndedAt = at
 	}, ev)
 	if err != nil {
@@ -81,22 +82,22 @@ func end(t *testing.T, s *store.Store, id sandbox.ID, at time.Time) sandbox.Sand
 func TestSandboxSurvivesReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a b?c#d%.db")
 	s := reopen(t, path)
-	ws, _, err := s.EnsureDefaults(t.Context())
+	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := creation(ws, "one")
 	want := create(t, s, c)
-	if want, err = s.SetBox(t.Context(), want.ID, "sha256:abc", []byte{0, 1, 255}); err != nil {
+	if want, err = s.Sandboxes.SetBox(t.Context(), want.ID, "sha256:abc", []byte{0, 1, 255}); err != nil {
 		t.Fatal(err)
 	}
 	started := time.Now().UTC()
-	want, err = s.Transition(t.Context(), want.ID, sandbox.Provisioning, sandbox.Running,
+	want, err = s.Sandboxes.Transition(t.Context(), want.ID, sandbox.Provisioning, sandbox.Running,
 		func(sb *sandbox.Sandbox) { sb.StartedAt = started }, sandbox.Event{Time: started, Type: sandbox.EventRunning})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err = s.Transition(t.Context(), want.ID, sandbox.Running, sandbox.Destroying,
+	want, err = s.Sandboxes.Transition(t.Context(), want.ID, sandbox.Running, sandbox.Destroying,
 		func(sb *sandbox.Sandbox) { sb.Cause = &sandbox.Cause{Code: sandbox.CauseOOM, Message: "too much"} },
 		sandbox.Event{Time: started, Type: sandbox.EventDestroying})
 	if err != nil {
@@ -105,9 +106,9 @@ func TestSandboxSurvivesReopening(t *testing.T) {
 
 	again := reopen(t, path)
 	for name, get := range map[string]func() (sandbox.Sandbox, error){
-		"ID":    func() (sandbox.Sandbox, error) { return again.SandboxByID(t.Context(), want.ID) },
-		"Name":  func() (sandbox.Sandbox, error) { return again.SandboxByName(t.Context(), ws, "one") },
-		"Label": func() (sandbox.Sandbox, error) { return again.SandboxByLabel(t.Context(), want.HostLabel) },
+		"ID":    func() (sandbox.Sandbox, error) { return again.Sandboxes.SandboxByID(t.Context(), want.ID) },
+		"Name":  func() (sandbox.Sandbox, error) { return again.Sandboxes.SandboxByName(t.Context(), ws, "one") },
+		"Label": func() (sandbox.Sandbox, error) { return again.Sandboxes.SandboxByLabel(t.Context(), want.HostLabel) },
 	} {
 		got, err := get()
 		if err != nil {
@@ -117,7 +118,7 @@ func TestSandboxSurvivesReopening(t *testing.T) {
 			t.Errorf("SandboxBy%s differs (-want +got):\n%s", name, d)
 		}
 	}
-	live, err := again.LiveSandboxes(t.Context())
+	live, err := again.Sandboxes.LiveSandboxes(t.Context())
 	if d := cmp.Diff([]sandbox.Sandbox{want}, live); err != nil || d != "" {
 		t.Errorf("LiveSandboxes: %v, differs (-want +got):\n%s", err, d)
 	}
@@ -129,14 +130,14 @@ func TestSandboxSurvivesReopening(t *testing.T) {
 func TestCreateWithABox(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	s := reopen(t, path)
-	ws, _, err := s.EnsureDefaults(t.Context())
+	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := creation(ws, "one")
 	c.Sandbox.ImageDigest, c.Sandbox.Handle = "sha256:abc", []byte{0, 1, 255}
 	want := create(t, s, c)
-	got, err := reopen(t, path).SandboxByID(t.Context(), want.ID)
+	got, err := reopen(t, path).Sandboxes.SandboxByID(t.Context(), want.ID)
 	if d := cmp.Diff(c.Sandbox, got); err != nil || d != "" {
 		t.Errorf("SandboxByID: %v, differs (-want +got):\n%s", err, d)
 	}
@@ -165,7 +166,7 @@ func TestCreateAnswersWhatExists(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := creation(ws, "same")
 			tt.mutate(&c)
-			rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{MaxLive: tt.maxLive})
+			rec, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{MaxLive: tt.maxLive})
 			if sandbox.CodeOf(err) != tt.wantErr || rec.By != tt.want {
 				t.Fatalf("CreateSandbox = by %q, %v, want by %q, code %q", rec.By, err, tt.want, tt.wantErr)
 			}
@@ -179,7 +180,7 @@ func TestCreateAnswersWhatExists(t *testing.T) {
 	t.Run("KeyAfterEnd", func(t *testing.T) {
 		c := creation(ws, "same")
 		c.IdempotencyKey, c.KeyLifetime = "k1", time.Hour
-		if rec, err := s.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil || rec.By != sandbox.MatchKey {
+		if rec, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil || rec.By != sandbox.MatchKey {
 			t.Errorf("CreateSandbox = by %q, %v, want by key", rec.By, err)
 		}
 	})
@@ -188,7 +189,7 @@ func TestCreateAnswersWhatExists(t *testing.T) {
 		c.IdempotencyKey, c.KeyLifetime = "k1", time.Hour
 		c.Sandbox.CreatedAt = c.Sandbox.CreatedAt.Add(2 * time.Hour)
 		second := create(t, s, c)
-		got, err := s.SandboxByName(t.Context(), ws, "same")
+		got, err := s.Sandboxes.SandboxByName(t.Context(), ws, "same")
 		if err != nil || got.ID != second.ID {
 			t.Errorf("SandboxByName = %s, %v, want the live %s", got.ID, err, second.ID)
 		}
@@ -203,7 +204,7 @@ func TestTransitionIsCompareAndSet(t *testing.T) {
 	errs := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := s.Transition(context.WithoutCancel(t.Context()), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev)
+			_, err := s.Sandboxes.Transition(context.WithoutCancel(t.Context()), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev)
 			errs <- err
 		}()
 	}
@@ -220,16 +221,16 @@ func TestTransitionIsCompareAndSet(t *testing.T) {
 	if won != 1 {
 		t.Errorf("%d of %d same transitions won, want 1", won, n)
 	}
-	if _, err := s.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Destroyed, nil, ev); sandbox.CodeOf(err) != sandbox.Conflict {
+	if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Destroyed, nil, ev); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("illegal move: %v, want code conflict", err)
 	}
-	if _, err := s.SetBox(t.Context(), sb.ID, "x", nil); sandbox.CodeOf(err) != sandbox.Conflict {
+	if _, err := s.Sandboxes.SetBox(t.Context(), sb.ID, "x", nil); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("SetBox on a running sandbox: %v, want code conflict", err)
 	}
-	if _, err := s.Transition(t.Context(), sandbox.NewID(), sandbox.Running, sandbox.Destroying, nil, ev); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Sandboxes.Transition(t.Context(), sandbox.NewID(), sandbox.Running, sandbox.Destroying, nil, ev); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("unknown sandbox: %v, want code not_found", err)
 	}
-	events, err := s.Events(t.Context(), sb.ID, sandbox.EventFilter{})
+	events, err := s.Sandboxes.Events(t.Context(), sb.ID, sandbox.EventFilter{})
 	if err != nil || len(events.Items) != 2 {
 		t.Errorf("Events = %d events, %v, want created and one running", len(events.Items), err)
 	}
@@ -240,11 +241,11 @@ func TestEvents(t *testing.T) {
 	c := creation(ws, "ev")
 	sb := create(t, s, c)
 	for range 4 {
-		if err := s.AppendEvent(t.Context(), sandbox.Event{Sandbox: sb.ID, Time: time.Now(), Type: sandbox.EventExec}); err != nil {
+		if err := s.Sandboxes.AppendEvent(t.Context(), sandbox.Event{Sandbox: sb.ID, Time: time.Now(), Type: sandbox.EventExec}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	events, err := s.Events(t.Context(), sb.ID, sandbox.EventFilter{})
+	events, err := s.Sandboxes.Events(t.Context(), sb.ID, sandbox.EventFilter{})
 	all := events.Items
 	if err != nil || len(all) != 5 || events.Next != "" {
 		t.Fatalf("Events = %d, next %q, %v, want 5 and no next", len(all), events.Next, err)
@@ -275,7 +276,7 @@ func TestEvents(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := sandbox.EventFilter{AfterSeq: tt.after, Limit: tt.limit, Descending: tt.descending}
-			got, err := s.Events(t.Context(), sb.ID, f)
+			got, err := s.Sandboxes.Events(t.Context(), sb.ID, f)
 			if d := cmp.Diff(tt.want, seqs(got.Items)); err != nil || d != "" {
 				t.Errorf("Events: %v, differs (-want +got):\n%s", err, d)
 			}
@@ -283,18 +284,18 @@ func TestEvents(t *testing.T) {
 				t.Errorf("next cursor %q, want one: %v", got.Next, tt.next != nil)
 			}
 			if f.Cursor = got.Next; f.Cursor != "" {
-				got, err = s.Events(t.Context(), sb.ID, f)
+				got, err = s.Sandboxes.Events(t.Context(), sb.ID, f)
 				if d := cmp.Diff(tt.next, seqs(got.Items)); err != nil || d != "" {
 					t.Errorf("the next page: %v, differs (-want +got):\n%s", err, d)
 				}
 				f.Descending = !f.Descending
-				if _, err := s.Events(t.Context(), sb.ID, f); sandbox.CodeOf(err) != sandbox.Invalid {
+				if _, err := s.Sandboxes.Events(t.Context(), sb.ID, f); sandbox.CodeOf(err) != sandbox.Invalid {
 					t.Errorf("a cursor of the other direction: %v, want invalid", err)
 				}
 			}
 		})
 	}
-	if err := s.AppendEvent(t.Context(), sandbox.Event{Sandbox: sandbox.NewID(), Type: sandbox.EventExec}); err == nil {
+	if err := s.Sandboxes.AppendEvent(t.Context(), sandbox.Event{Sandbox: sandbox.NewID(), Type: sandbox.EventExec}); err == nil {
 		t.Error("AppendEvent for an unknown sandbox succeeded; foreign keys are off")
 	}
 }
@@ -303,10 +304,10 @@ func TestCanceledContextWritesNothing(t *testing.T) {
 	s, ws := openStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.CreateSandbox(ctx, creation(ws, "x"), quota.Admission{}); err == nil {
+	if _, err := s.Sandboxes.CreateSandbox(ctx, creation(ws, "x"), quota.Admission{}); err == nil {
 		t.Fatal("CreateSandbox with a dead context succeeded")
 	}
-	if _, err := s.SandboxByName(t.Context(), ws, "x"); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Sandboxes.SandboxByName(t.Context(), ws, "x"); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("SandboxByName: %v, want code not_found", err)
 	}
 }

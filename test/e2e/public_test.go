@@ -120,7 +120,7 @@ func age(t *testing.T, s *testserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := imagerows.New(st)
+	rows := imagerows.New(st.DB)
 	list, err := rows.Images(t.Context())
 	for i := range list {
 		list[i].UpdatedAt = time.Now().Add(-2 * time.Hour)

@@ -133,7 +133,7 @@ func TestARestoreIsNotDoneAgainAfterAPowerCut(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(from, "token"), []byte("mbx_1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := backup.Write(t.Context(), backup.Source{StateDir: from, Store: rows{}}, file, backup.Options{}); err != nil {
+	if _, err := backup.Write(t.Context(), backup.Source{StateDir: from, Store: rows{}, Digests: rows{}}, file, backup.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	state := filepath.Join(fs.Dir, "state")

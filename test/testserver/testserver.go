@@ -332,11 +332,11 @@ func (s *Server) destroyAll(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	live, err := db.LiveSandboxes(ctx)
+	live, err := db.Sandboxes.LiveSandboxes(ctx)
 	if err != nil {
 		return err
 	}
-	tokens, err := auth.New(db)
+	tokens, err := auth.New(auth.Store{Tokens: db.Tokens, Memberships: db.Workspaces, Sessions: db.Sessions, Users: db.Users})
 	if err != nil {
 		return err
 	}
@@ -344,7 +344,7 @@ func (s *Server) destroyAll(ctx context.Context) error {
 	as := map[sandbox.WorkspaceID]string{}
 	for _, sb := range live {
 		if as[sb.Workspace] == "" {
-			ws, err := db.Workspace(ctx, sb.Workspace)
+			ws, err := db.Workspaces.Workspace(ctx, sb.Workspace)
 			if sandbox.CodeOf(err) == sandbox.NotFound {
 				continue // it is being deleted, with what it has
 			}

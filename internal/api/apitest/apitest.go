@@ -120,12 +120,12 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls,
 	}, services.Ports{
 		Store: s.Store, Keys: keys, Driver: fake.New(s.Host), Images: images{}, Known: images{}, Layers: images{}, Installed: s.Images,
-		Registries: registry.New(s.Store, keys, signIn, registry.FailAfter(0)), Streams: streams, Logger: logger,
+		Registries: registry.New(s.Store.Registries, keys, signIn, registry.FailAfter(0)), Streams: streams, Logger: logger,
 	})
 	check()
 	t.Cleanup(s.Services.Close)
 	s.Service = s.Lifecycle
-	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
+	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store.Workspaces)
 	check()
 	err = s.Services.Start(t.Context())
 	check()
@@ -147,7 +147,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 		// Sandboxes outlive a server by design; the sandboxes of a test end here.
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		live, err := s.Store.LiveSandboxes(ctx)
+		live, err := s.Store.Sandboxes.LiveSandboxes(ctx)
 		if err != nil {
 			t.Error(err)
 		}
@@ -167,7 +167,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 // openImages opens a store without images.
 func (s *Server) openImages() {
 	var err error
-	s.Images, err = image.Open(s.T.TempDir(), fstest.MapFS{}, image.Options{Rows: imagerows.New(s.Store), InUse: s.Store.DigestsInUse, Catalogued: s.Store.CatalogueReferences})
+	s.Images, err = image.Open(s.T.TempDir(), fstest.MapFS{}, image.Options{Rows: imagerows.New(s.Store.DB), InUse: s.Store.Snapshots.DigestsInUse, Catalogued: s.Store.Catalogue.CatalogueReferences})
 	if err != nil {
 		s.T.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func withFirstToken(ctx context.Context, env *base.Env, local *base.LocalFlags, 
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	authenticator, err := auth.New(st)
+	authenticator, err := auth.New(auth.Store{Tokens: st.Tokens, Memberships: st.Workspaces, Sessions: st.Sessions, Users: st.Users})
 	if err != nil {
 		return err
 	}
@@ -95,11 +95,11 @@ func (f *firstToken) rotate(ctx context.Context, lifetime time.Duration) error {
 		if err := f.revoke(ctx); err != nil {
 			return "", false, err
 		}
-		ws, user, err := f.st.EnsureDefaults(ctx)
+		ws, user, err := f.st.Workspaces.EnsureDefaults(ctx)
 		if err != nil {
 			return "", false, err
 		}
-		err = audit.RecordLocally(ctx, f.st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) error {
+		err = audit.RecordLocally(ctx, f.st.Audit, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) error {
 			secret, _, err = f.auth.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, auth.TokenRequest{Description: "first token", Lifetime: lifetime})
 			return err
 		})
@@ -125,7 +125,7 @@ func (f *firstToken) revoke(ctx context.Context) error {
 	if err != nil || t == nil {
 		return err
 	}
-	return audit.RecordLocally(ctx, f.st, audit.Record{Action: "revoke-token", User: string(t.User), Workspace: string(t.Workspace)}, func(ctx context.Context) error {
+	return audit.RecordLocally(ctx, f.st.Audit, audit.Record{Action: "revoke-token", User: string(t.User), Workspace: string(t.Workspace)}, func(ctx context.Context) error {
 		return f.auth.RevokeToken(ctx, auth.Identity{User: t.User, Workspace: t.Workspace}, t.ID)
 	})
 }

@@ -117,12 +117,12 @@ func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptio
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, st.Close()) }()
-		authenticator, err := auth.New(st)
+		authenticator, err := auth.New(auth.Store{Tokens: st.Tokens, Memberships: st.Workspaces, Sessions: st.Sessions, Users: st.Users})
 		if err != nil {
 			return nil, err
 		}
 		defer authenticator.Close()
-		ws, user, err := st.EnsureDefaults(ctx)
+		ws, user, err := st.Workspaces.EnsureDefaults(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptio
 		}
 		var secret string
 		var t account.Token
-		err = audit.RecordLocally(ctx, st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) (err error) {
+		err = audit.RecordLocally(ctx, st.Audit, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) (err error) {
 			secret, t, err = authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, req)
 			return err
 		})

@@ -58,7 +58,7 @@ after the time. "modbox restore" creates a state directory from it.`,
 			}
 			defer func() { _ = st.Close() }() // all writes are committed
 			var m backup.Manifest
-			err = audit.RecordLocally(cmd.Context(), st, audit.Record{Action: "backup"}, func(ctx context.Context) (err error) {
+			err = audit.RecordLocally(cmd.Context(), st.Audit, audit.Record{Action: "backup"}, func(ctx context.Context) (err error) {
 				m, err = backup.Write(ctx, server.BackupSource(cfg, st, env.Version), file, backup.Options{Images: choice, WithoutCheckpoints: without})
 				return err
 			})

@@ -32,7 +32,7 @@ func DescribeFirstToken(ctx context.Context, cfg config.Config) (_ *doctor.First
 	}
 	found := &doctor.FirstToken{Made: t.CreatedAt, Used: t.LastUsedAt, Expires: t.ExpiresAt}
 	for r := (page.Request{Limit: page.MaxSize}); ; {
-		users, err := st.Users(ctx, r)
+		users, err := st.Users.Users(ctx, r)
 		if err != nil {
 			return nil, err
 		}

@@ -55,8 +55,8 @@ by a comma, restart the server, rotate, and then take the old one away.`,
 				return err
 			}
 			var count int
-			err = audit.RecordLocally(cmd.Context(), st, audit.Record{Action: "rotate-secrets"}, func(ctx context.Context) (err error) {
-				count, err = keys.Rotate(ctx, st)
+			err = audit.RecordLocally(cmd.Context(), st.Audit, audit.Record{Action: "rotate-secrets"}, func(ctx context.Context) (err error) {
+				count, err = keys.Rotate(ctx, st.Secrets)
 				audit.FromContext(ctx).Detail("secrets", strconv.Itoa(count))
 				return err
 			})

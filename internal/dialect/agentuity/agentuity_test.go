@@ -247,7 +247,7 @@ func TestAnUnansweredCreateLeavesNothing(t *testing.T) {
 	if a.Success {
 		t.Fatalf("create = %d %+v, want an error", status, a)
 	}
-	live, err := s.Store.LiveSandboxes(t.Context())
+	live, err := s.Store.Sandboxes.LiveSandboxes(t.Context())
 	if err != nil || len(live) > 0 {
 		t.Errorf("live sandboxes = %d, %v, want none", len(live), err)
 	}

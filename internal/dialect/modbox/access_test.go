@@ -19,7 +19,7 @@ func TestURLAccess(t *testing.T) {
 		t.Errorf("a sandbox made through /v1 has url_access %v", made["url_access"])
 	}
 	provisioned, viaV1, withKey := v.url, made["url"].(string), keyed["url"].(string)
-	sb, err := v.Store.SandboxByID(t.Context(), v.id)
+	sb, err := v.Store.Sandboxes.SandboxByID(t.Context(), v.id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func (f *Front) Close() {
 // Handler returns the handler of all requests: requests to the URLs of sandboxes go through a
 // proxy, requests of MCP sessions to tools that call v1, and all others to v1.
 func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
-	access := modbox.Access{Server: cfg.URLAccess, Workspaces: s.ports.Store, Tokens: s.Auth}
+	access := modbox.Access{Server: cfg.URLAccess, Workspaces: s.ports.Store.Workspaces, Tokens: s.Auth}
 	p, err := proxy.New(cfg.Proxy, proxy.Deps{
 		Sandboxes: s.Lifecycle, Ports: s.Lifecycle.Networks(), Dialer: s.Lifecycle.Guest(), Routes: modbox.NewDataPlane(s.Lifecycle, access, s.Audit), Links: s.Links, Tokens: s.Auth, Logger: s.ports.Logger,
 	})

@@ -109,20 +109,21 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 			s.Close()
 		}
 	}()
-	s.Audit = audit.Open(ports.Store, cfg.Audit, ports.Logger)
+	st := ports.Store
+	s.Audit = audit.Open(st.Audit, cfg.Audit, ports.Logger)
 	s.closers = append(s.closers, s.Audit.Close)
 	if err := s.Audit.Recover(ctx); err != nil {
 		return nil, err
 	}
-	s.Catalogue = catalogue.New(ports.Store, ports.Known, cfg.DefaultMemory)
-	if s.Auth, err = auth.New(ports.Store); err != nil {
+	s.Catalogue = catalogue.New(st.Catalogue, st.Registries, ports.Known, cfg.DefaultMemory)
+	if s.Auth, err = auth.New(auth.Store{Tokens: st.Tokens, Memberships: st.Workspaces, Sessions: st.Sessions, Users: st.Users}); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.Auth.Close)
-	s.SSHKeys = sshkey.New(sshkeyrows.New(ports.Store), s.Auth)
+	s.SSHKeys = sshkey.New(sshkeyrows.New(ports.Store.DB), s.Auth)
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
-		Store: ports.Store, Lookup: ports.Store, Quotas: ports.Store, Usage: ports.Store, Networks: ports.Store, Environments: ports.Store,
-		Executions: ports.Store, Checkpoints: store.NewCheckpoints(ports.Store), Snapshots: ports.Store, Drafts: ports.Store, Switches: ports.Store,
+		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
+		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
 	})
@@ -134,7 +135,9 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Quotas: s.Lifecycle.Quotas(), Work: s.Lifecycle.Work(),
 	}), ports.Installed)
 	emptier := teardown.New(s.Lifecycle, s.Lifecycle.Snapshots(), ports.Images)
-	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, ports.Store, s.Auth, emptier, ports.Logger); err != nil {
+	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, auth.AccountStore{
+		Users: st.Users, Workspaces: st.Workspaces, Members: st.Members, SignIns: st.Sessions, Invitations: st.Invitations, Identities: st.Users,
+	}, s.Auth, emptier, ports.Logger); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.Accounts.Close)
@@ -142,7 +145,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		return nil, err
 	}
 	s.closers = append(s.closers, s.SSO.Close)
-	s.Events = eventstream.New(cfg.Events, eventrows.New(ports.Store), ports.Logger)
+	s.Events = eventstream.New(cfg.Events, eventrows.New(ports.Store.DB), ports.Logger)
 	s.closers = append(s.closers, s.Events.Close)
 	if ports.Metrics != nil {
 		if err := ports.Metrics.Register(s.Events.Collector()); err != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // Rows are the events in a database. They are safe for concurrent use.
-type Rows struct{ tables store.Tables }
+type Rows struct{ db *database.DB }
 
 var _ eventstream.Store = Rows{}
 
 // New returns the events in a database.
-func New(st *store.Store) Rows { return Rows{store.Tables{Store: st}} }
+func New(db *database.DB) Rows { return Rows{db} }
 
 // Committed implements [eventstream.Store].
-func (r Rows) Committed() <-chan struct{} { return r.tables.Committed() }
+func (r Rows) Committed() <-chan struct{} { return r.db.Committed() }
 
 // Head implements [eventstream.Store].
 func (r Rows) Head(ctx context.Context) (seq int64, err error) {
 	// The sequence is the greatest seq ever, also of events that were deleted.
-	err = r.tables.Reader().QueryRowContext(ctx, "SELECT seq FROM sqlite_sequence WHERE name = 'events'").Scan(&seq)
+	err = r.db.Reader().QueryRowContext(ctx, "SELECT seq FROM sqlite_sequence WHERE name = 'events'").Scan(&seq)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}
@@ -44,7 +44,7 @@ func (r Rows) Head(ctx context.Context) (seq int64, err error) {
 
 // New implements [eventstream.Store].
 func (r Rows) New(ctx context.Context, after int64) (_ []sandbox.WorkspaceID, head int64, err error) {
-	rows, err := r.tables.Reader().QueryContext(ctx, "SELECT workspace_id, max(seq) FROM events NOT INDEXED WHERE seq > $1 GROUP BY workspace_id", after)
+	rows, err := r.db.Reader().QueryContext(ctx, "SELECT workspace_id, max(seq) FROM events NOT INDEXED WHERE seq > $1 GROUP BY workspace_id", after)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the workspaces of new events: %w", err)
 	}
@@ -107,7 +107,7 @@ func (r Rows) List(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.EventF
 }
 
 func (r Rows) read(ctx context.Context, text string, args []any) ([]sandbox.Event, error) {
-	rows, err := r.tables.Reader().QueryContext(ctx, text, args...)
+	rows, err := r.db.Reader().QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err
 	}

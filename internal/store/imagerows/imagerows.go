@@ -16,16 +16,16 @@ import (
 
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // Rows are the records of the images in a database. They are safe for concurrent use.
-type Rows struct{ tables store.Tables }
+type Rows struct{ db *database.DB }
 
 var _ index.Rows = Rows{}
 
 // New returns the rows in a database.
-func New(st *store.Store) Rows { return Rows{store.Tables{Store: st}} }
+func New(db *database.DB) Rows { return Rows{db} }
 
 const columns = `key, position, name, tag, is_current, owner, digest, size_bytes, file_count, file_time, mark, manifest, manifest_bytes,
 	manifest_type, recipe_hash, description, config, memory_bytes, readiness_port, ttl, pull_reference, pull_asked, pull_checked_at,
@@ -45,7 +45,7 @@ func (r Rows) Images(ctx context.Context) ([]index.Record, error) {
 
 func (r Rows) images(ctx context.Context) ([]index.Record, error) {
 	// One transaction, so that the three tables fit each other.
-	tx, err := r.tables.Reader().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := r.db.Reader().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func each(ctx context.Context, tx *sql.Tx, query string, add func(key, text stri
 
 // ChangeImages implements [index.Rows].
 func (r Rows) ChangeImages(ctx context.Context, put []index.Record, remove []string) error {
-	err := r.tables.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := r.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, key := range remove {
 			if err := deleteImage(ctx, tx, key); err != nil {
 				return err

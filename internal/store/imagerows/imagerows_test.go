@@ -51,7 +51,7 @@ func records(t *testing.T) []index.Record {
 
 func TestRowsHaveEveryField(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modbox.db")
-	rows := imagerows.New(storetest.Open(t, path))
+	rows := imagerows.New(storetest.Open(t, path).DB)
 	want := records(t)
 	for i, v := 0, reflect.ValueOf(want[0]); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
@@ -60,7 +60,7 @@ func TestRowsHaveEveryField(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		got, err := imagerows.New(storetest.Open(t, path)).Images(t.Context())
+		got, err := imagerows.New(storetest.Open(t, path).DB).Images(t.Context())
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s (-want +got):\n%s%v", when, diff, err)
 		}

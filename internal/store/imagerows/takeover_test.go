@@ -99,7 +99,7 @@ func (d directory) options(rows index.Rows) index.Options {
 
 func (d directory) rows() index.Rows {
 	d.Helper()
-	return imagerows.New(storetest.Open(d, d.database()))
+	return imagerows.New(storetest.Open(d, d.database()).DB)
 }
 
 func (d directory) open(rows index.Rows) *index.Table {
@@ -272,7 +272,7 @@ func TestAdoption(t *testing.T) {
 	first, second, third := d.image("app", 1), d.image("app", 2), d.image("other", 3)
 	d.images(first, second, third)
 	st := storetest.Open(t, d.database())
-	table := d.open(imagerows.New(st))
+	table := d.open(imagerows.New(st.DB))
 	if err := d.change(table, func(ix *index.Index) { ix.Add(first); ix.Add(third) }); err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestDirectoryWithoutAnIndex(t *testing.T) {
 			rec := d.image("app", 1)
 			d.images(rec)
 			st := storetest.Open(t, d.database())
-			if err := d.change(d.open(imagerows.New(st)), func(ix *index.Index) { ix.Add(rec) }); err != nil {
+			if err := d.change(d.open(imagerows.New(st.DB)), func(ix *index.Index) { ix.Add(rec) }); err != nil {
 				t.Fatal(err)
 			}
 			if err := st.Close(); err != nil {

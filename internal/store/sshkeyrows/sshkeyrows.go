@@ -12,24 +12,24 @@ import (
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/sshkey"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const columns = "id, user_id, coalesce(workspace_id, ''), name, public_key, fingerprint, created_at, last_used_at, expires_at"
 
 // Rows are the records of the keys in a database. They are safe for concurrent use.
-type Rows struct{ tables store.Tables }
+type Rows struct{ db *database.DB }
 
 var _ sshkey.Store = Rows{}
 
 // New returns the rows in a database.
-func New(st *store.Store) Rows { return Rows{store.Tables{Store: st}} }
+func New(db *database.DB) Rows { return Rows{db} }
 
 // Add records a key and deletes the keys of its user that have expired. Errors: Exists if the key is recorded
 // for any user; QuotaExceeded if the user has most keys; NotFound if the user is deleted.
 func (r Rows) Add(ctx context.Context, key account.SSHKey, most int) error {
-	err := r.tables.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM ssh_keys WHERE user_id = $1 AND expires_at > 0 AND expires_at <= $2", key.User, nanos(key.CreatedAt)); err != nil {
+	err := r.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM ssh_keys WHERE user_id = $1 AND expires_at > 0 AND expires_at <= $2", key.User, database.Nanos(key.CreatedAt)); err != nil {
 			return err
 		}
 		var owner sandbox.UserID
@@ -49,9 +49,9 @@ func (r Rows) Add(ctx context.Context, key account.SSHKey, most int) error {
 		if count >= most {
 			return sandbox.Errorf(sandbox.QuotaExceeded, "you have %d SSH keys, the most that a user may have; delete one first", count)
 		}
-		n, err := changed(tx.ExecContext(ctx, `INSERT INTO ssh_keys (id, user_id, workspace_id, name, public_key, fingerprint, created_at, expires_at)
+		n, err := database.Changed(tx.ExecContext(ctx, `INSERT INTO ssh_keys (id, user_id, workspace_id, name, public_key, fingerprint, created_at, expires_at)
 			SELECT $1, $2, nullif($3, ''), $4, $5, $6, $7, $8 FROM users WHERE id = $2`,
-			key.ID, key.User, key.Workspace, key.Name, key.PublicKey, key.Fingerprint, nanos(key.CreatedAt), nanos(key.ExpiresAt)))
+			key.ID, key.User, key.Workspace, key.Name, key.PublicKey, key.Fingerprint, database.Nanos(key.CreatedAt), database.Nanos(key.ExpiresAt)))
 		if err == nil && n == 0 {
 			return sandbox.Errorf(sandbox.NotFound, "there is no such user")
 		}
@@ -65,44 +65,27 @@ func (r Rows) Add(ctx context.Context, key account.SSHKey, most int) error {
 
 // OfUser returns the keys of a user, the newest first, also keys that have expired.
 func (r Rows) OfUser(ctx context.Context, user sandbox.UserID) ([]account.SSHKey, error) {
-	list, err := r.ofUser(ctx, user)
+	list, err := database.Collect(ctx, r.db.Reader(), scan, "SELECT "+columns+" FROM ssh_keys WHERE user_id = $1 ORDER BY created_at DESC, id DESC", user)
 	if err != nil {
 		return nil, fmt.Errorf("list SSH keys of user %s: %w", user, err)
 	}
 	return list, nil
 }
 
-func (r Rows) ofUser(ctx context.Context, user sandbox.UserID) ([]account.SSHKey, error) {
-	rows, err := r.tables.Reader().QueryContext(ctx, "SELECT "+columns+" FROM ssh_keys WHERE user_id = $1 ORDER BY created_at DESC, id DESC", user)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var list []account.SSHKey
-	for rows.Next() {
-		k, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, k)
-	}
-	return list, rows.Err()
-}
-
 // ByFingerprint returns the key with a fingerprint, also when it has expired. Errors: NotFound.
 func (r Rows) ByFingerprint(ctx context.Context, fingerprint string) (account.SSHKey, error) {
-	return scan(r.tables.Reader().QueryRowContext(ctx, "SELECT "+columns+" FROM ssh_keys WHERE fingerprint = $1", fingerprint))
+	return scan(r.db.Reader().QueryRowContext(ctx, "SELECT "+columns+" FROM ssh_keys WHERE fingerprint = $1", fingerprint))
 }
 
 // ByID returns the key with an id, also when it has expired. Errors: NotFound.
 func (r Rows) ByID(ctx context.Context, id string) (account.SSHKey, error) {
-	return scan(r.tables.Reader().QueryRowContext(ctx, "SELECT "+columns+" FROM ssh_keys WHERE id = $1", id))
+	return scan(r.db.Reader().QueryRowContext(ctx, "SELECT "+columns+" FROM ssh_keys WHERE id = $1", id))
 }
 
 // Delete deletes a key of a user. Errors: NotFound.
 func (r Rows) Delete(ctx context.Context, user sandbox.UserID, id string) error {
-	err := r.tables.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		n, err := changed(tx.ExecContext(ctx, "DELETE FROM ssh_keys WHERE user_id = $1 AND id = $2", user, id))
+	err := r.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := database.Changed(tx.ExecContext(ctx, "DELETE FROM ssh_keys WHERE user_id = $1 AND id = $2", user, id))
 		if err == nil && n == 0 {
 			return noKey()
 		}
@@ -116,8 +99,8 @@ func (r Rows) Delete(ctx context.Context, user sandbox.UserID, id string) error 
 
 // Touch records the last use of a key. It ignores deleted keys.
 func (r Rows) Touch(ctx context.Context, id string, when time.Time) error {
-	err := r.tables.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE ssh_keys SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1", nanos(when), id)
+	err := r.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE ssh_keys SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1", database.Nanos(when), id)
 		return err
 	})
 	if err != nil {
@@ -128,7 +111,7 @@ func (r Rows) Touch(ctx context.Context, id string, when time.Time) error {
 
 func noKey() error { return sandbox.Errorf(sandbox.NotFound, "there is no such SSH key") }
 
-func scan(row interface{ Scan(dest ...any) error }) (account.SSHKey, error) {
+func scan(row database.Scanner) (account.SSHKey, error) {
 	var k account.SSHKey
 	var created, used, expires int64
 	err := row.Scan(&k.ID, &k.User, &k.Workspace, &k.Name, &k.PublicKey, &k.Fingerprint, &created, &used, &expires)
@@ -138,29 +121,6 @@ func scan(row interface{ Scan(dest ...any) error }) (account.SSHKey, error) {
 	if err != nil {
 		return account.SSHKey{}, fmt.Errorf("read SSH key: %w", err)
 	}
-	k.CreatedAt, k.LastUsedAt, k.ExpiresAt = at(created), at(used), at(expires)
+	k.CreatedAt, k.LastUsedAt, k.ExpiresAt = database.FromNanos(created), database.FromNanos(used), database.FromNanos(expires)
 	return k, nil
-}
-
-// changed returns the number of rows that a statement changed.
-func changed(r sql.Result, err error) (int64, error) {
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
-}
-
-// nanos returns the stored form of a time, 0 for the zero time; at is its reverse.
-func nanos(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-func at(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n).UTC()
 }

@@ -1,4 +1,4 @@
-package store
+package accounts
 
 import (
 	"context"
@@ -10,14 +10,21 @@ import (
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 const userColumns = "id, name, email, administrator, password, home, created_at, updated_at, disabled_at"
 
+// Users are the users of the installation.
+type Users struct{ db *database.DB }
+
+// NewUsers returns the rows in a database.
+func NewUsers(db *database.DB) *Users { return &Users{db} }
+
 // CreateUser records u and its home workspace, whose owner is u. Errors: Exists, naming
 // name, email or slug.
-func (s *Store) CreateUser(ctx context.Context, u account.User, home account.Workspace) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return createUser(ctx, tx, u, home) })
+func (s *Users) CreateUser(ctx context.Context, u account.User, home account.Workspace) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error { return createUser(ctx, tx, u, home) })
 	if err != nil {
 		return fmt.Errorf("record user %s: %w", u.Name, err)
 	}
@@ -29,69 +36,59 @@ func createUser(ctx context.Context, tx *sql.Tx, u account.User, home account.Wo
 		{"name", "SELECT 1 FROM users WHERE name = $1", u.Name},
 		{"email", "SELECT 1 FROM users WHERE email = $1 AND email <> ''", u.Email},
 	} {
-		if taken, err := exists(ctx, tx, c.query, c.value); err != nil {
+		if taken, err := database.Exists(ctx, tx, c.query, c.value); err != nil {
 			return err
 		} else if taken {
 			return &sandbox.Error{Code: sandbox.Exists, Field: c.field, Message: fmt.Sprintf("there is a user with %q already", c.value)}
 		}
 	}
 	if _, err := tx.ExecContext(ctx, "INSERT INTO users ("+userColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)",
-		u.ID, u.Name, u.Email, number(u.Administrator), u.Password, home.ID, nanos(u.CreatedAt), nanos(u.CreatedAt)); err != nil {
+		u.ID, u.Name, u.Email, database.Number(u.Administrator), u.Password, home.ID, database.Nanos(u.CreatedAt), database.Nanos(u.CreatedAt)); err != nil {
 		return err
 	}
 	return createWorkspace(ctx, tx, home)
 }
 
-// exists reports whether the query finds a row.
-func exists(ctx context.Context, q querier, query string, args ...any) (bool, error) {
-	var one int
-	err := q.QueryRowContext(ctx, query, args...).Scan(&one)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // User returns the user with that id. Errors: NotFound.
-func (s *Store) User(ctx context.Context, id sandbox.UserID) (account.User, error) {
-	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id))
+func (s *Users) User(ctx context.Context, id sandbox.UserID) (account.User, error) {
+	return scanUser(s.db.Reader().QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id))
 }
 
 // UserByLogin returns the user with that name, or that e-mail address in lower
 // case. Errors: NotFound.
-func (s *Store) UserByLogin(ctx context.Context, login string) (account.User, error) {
-	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE name = $1 OR email = $1 AND email <> ''", login))
+func (s *Users) UserByLogin(ctx context.Context, login string) (account.User, error) {
+	return scanUser(s.db.Reader().QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE name = $1 OR email = $1 AND email <> ''", login))
 }
 
 // UserByIdentity returns the user that a provider identifies by subject. Errors: NotFound.
-func (s *Store) UserByIdentity(ctx context.Context, provider, subject string) (account.User, error) {
-	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+` FROM users WHERE id =
+func (s *Users) UserByIdentity(ctx context.Context, provider, subject string) (account.User, error) {
+	return scanUser(s.db.Reader().QueryRowContext(ctx, "SELECT "+userColumns+` FROM users WHERE id =
 		(SELECT user_id FROM identities WHERE provider = $1 AND subject = $2)`, provider, subject))
 }
 
 // LinkIdentity records the user that a provider identifies by subject. Idempotent for the same user.
-func (s *Store) LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Users) LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO identities (provider, subject, user_id, created_at) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (provider, subject) DO NOTHING`, provider, subject, user, nanos(at))
+			ON CONFLICT (provider, subject) DO NOTHING`, provider, subject, user, database.Nanos(at))
 		return err
 	})
 }
 
 // Users returns a page of the users, by name. Errors: Invalid, naming limit or cursor.
-func (s *Store) Users(ctx context.Context, r page.Request) (page.Page[account.User], error) {
-	list := listing[account.User]{
-		order: "name", columns: []string{"name"},
-		key:  func(u account.User) []any { return []any{u.Name} },
-		read: collector(s.reader, scanUser),
+func (s *Users) Users(ctx context.Context, r page.Request) (page.Page[account.User], error) {
+	list := database.Listing[account.User]{
+		Order: "name", Columns: []string{"name"},
+		Key:  func(u account.User) []any { return []any{u.Name} },
+		Read: database.Collector(s.db.Reader(), scanUser),
 	}
-	return list.page(ctx, r, "SELECT "+userColumns+" FROM users", query{})
+	return list.Page(ctx, r, "SELECT "+userColumns+" FROM users", database.Query{})
 }
 
 // UpdateUser changes a user. A new password ends its sessions except c.KeepSession; disabling
 // the user ends all its sessions. Errors: NotFound; Conflict if no administrator would remain.
-func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c account.UserUpdate) (u account.User, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Users) UpdateUser(ctx context.Context, id sandbox.UserID, c account.UserUpdate) (u account.User, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if u, err = scanUser(tx.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id)); err != nil {
 			return err
 		}
@@ -109,7 +106,7 @@ func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c account.Use
 			}
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE users SET password = $2, administrator = $3, disabled_at = $4, updated_at = $5 WHERE id = $1`,
-			id, u.Password, number(u.Administrator), nanos(u.DisabledAt), nanos(u.UpdatedAt)); err != nil {
+			id, u.Password, database.Number(u.Administrator), database.Nanos(u.DisabledAt), database.Nanos(u.UpdatedAt)); err != nil {
 			return err
 		}
 		keep := c.KeepSession
@@ -128,7 +125,7 @@ func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c account.Use
 
 // administered returns code Conflict if no other user is an administrator.
 func administered(ctx context.Context, tx *sql.Tx, beside sandbox.UserID) error {
-	ok, err := exists(ctx, tx, "SELECT 1 FROM users WHERE administrator = 1 AND disabled_at = 0 AND id <> $1 LIMIT 1", beside)
+	ok, err := database.Exists(ctx, tx, "SELECT 1 FROM users WHERE administrator = 1 AND disabled_at = 0 AND id <> $1 LIMIT 1", beside)
 	if err == nil && !ok {
 		return sandbox.Errorf(sandbox.Conflict, "this is the last administrator; make another one first")
 	}
@@ -138,8 +135,8 @@ func administered(ctx context.Context, tx *sql.Tx, beside sandbox.UserID) error 
 // DeleteUser deletes a user, its tokens, sessions and memberships, and marks the workspaces
 // of which it is the only member for deletion, see MarkWorkspaceDeleting. Errors: NotFound;
 // Conflict if it is the last administrator, or the last owner of another workspace.
-func (s *Store) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandbox.WorkspaceID, at time.Time) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Users) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandbox.WorkspaceID, at time.Time) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, ws := range alone {
 			if err := markDeleting(ctx, tx, ws, at); err != nil {
 				return err
@@ -155,7 +152,7 @@ func (s *Store) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandb
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if is, err := exists(ctx, tx, "SELECT 1 FROM users WHERE id = $1", id); err != nil {
+		if is, err := database.Exists(ctx, tx, "SELECT 1 FROM users WHERE id = $1", id); err != nil {
 			return err
 		} else if !is {
 			return noUser()
@@ -174,35 +171,9 @@ func (s *Store) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandb
 	})
 }
 
-// changed returns the number of rows that a statement changed.
-func changed(r sql.Result, err error) (int64, error) {
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
-}
-
-// collect returns all rows of a query.
-func collect[T any](ctx context.Context, q querier, scan func(scanner) (T, error), text string, args ...any) ([]T, error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var list []T
-	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	return list, rows.Err()
-}
-
 func noUser() error { return sandbox.Errorf(sandbox.NotFound, "there is no such user") }
 
-func scanUser(row scanner) (account.User, error) {
+func scanUser(row database.Scanner) (account.User, error) {
 	var u account.User
 	var created, updated, disabled int64
 	err := row.Scan(&u.ID, &u.Name, &u.Email, &u.Administrator, &u.Password, &u.Home, &created, &updated, &disabled)
@@ -212,6 +183,6 @@ func scanUser(row scanner) (account.User, error) {
 	if err != nil {
 		return account.User{}, fmt.Errorf("read user: %w", err)
 	}
-	u.CreatedAt, u.UpdatedAt, u.DisabledAt = fromNanos(created), fromNanos(updated), fromNanos(disabled)
+	u.CreatedAt, u.UpdatedAt, u.DisabledAt = database.FromNanos(created), database.FromNanos(updated), database.FromNanos(disabled)
 	return u, nil
 }

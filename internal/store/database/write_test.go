@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 // openBatches opens a store with a table of words.
-func openBatches(t *testing.T) *Store {
+func openBatches(t *testing.T) *DB {
 	t.Helper()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
 	if err != nil {
@@ -29,7 +29,7 @@ func openBatches(t *testing.T) *Store {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	if err := s.write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+	if err := s.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "CREATE TABLE words (word TEXT NOT NULL UNIQUE)")
 		return err
 	}); err != nil {
@@ -47,9 +47,9 @@ func put(word string) func(context.Context, *sql.Tx) error {
 }
 
 // words returns what is committed.
-func words(t *testing.T, s *Store) []string {
+func words(t *testing.T, s *DB) []string {
 	t.Helper()
-	list, err := collect(t.Context(), s.reader, func(row scanner) (w string, err error) { return w, row.Scan(&w) }, "SELECT word FROM words ORDER BY rowid")
+	list, err := Collect(t.Context(), s.reader, func(row Scanner) (w string, err error) { return w, row.Scan(&w) }, "SELECT word FROM words ORDER BY rowid")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,12 +58,12 @@ func words(t *testing.T, s *Store) []string {
 
 // together has writes wait until the first, of "first", is under way, so that they
 // share the next transaction in their order, and returns their errors.
-func together(t *testing.T, s *Store, writes ...func() error) []error {
+func together(t *testing.T, s *DB, writes ...func() error) []error {
 	t.Helper()
 	release := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := s.write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 			<-release
 			return put("first")(ctx, tx)
 		}); err != nil {
@@ -89,7 +89,7 @@ func TestWritesShareACommit(t *testing.T) {
 		for i := range maxBatch {
 			word := fmt.Sprint("w", i)
 			want = append(want, word)
-			writes = append(writes, func() error { return s.write(t.Context(), put(word)) })
+			writes = append(writes, func() error { return s.Write(t.Context(), put(word)) })
 		}
 		before := s.batches.syncs.Load()
 		for i, err := range together(t, s, writes...) {
@@ -111,7 +111,7 @@ func TestABatchIsBounded(t *testing.T) {
 		s := openBatches(t)
 		var writes []func() error
 		for i := range 2*maxBatch + 1 {
-			writes = append(writes, func() error { return s.write(t.Context(), put(fmt.Sprint(i))) })
+			writes = append(writes, func() error { return s.Write(t.Context(), put(fmt.Sprint(i))) })
 		}
 		before := s.batches.syncs.Load()
 		for i, err := range together(t, s, writes...) {
@@ -133,25 +133,25 @@ func TestAWriteFailsAlone(t *testing.T) {
 		s := openBatches(t)
 		refused := errors.New("refused")
 		errs := together(t, s,
-			func() error { return s.write(t.Context(), put("a")) },
+			func() error { return s.Write(t.Context(), put("a")) },
 			func() error {
-				return s.write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				return s.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 					return errors.Join(put("undone")(ctx, tx), refused)
 				})
 			},
-			func() error { return s.write(t.Context(), put("a")) }, // which it sees
+			func() error { return s.Write(t.Context(), put("a")) }, // which it sees
 			func() (err error) {
 				defer func() {
 					if v := recover(); v != nil {
 						err = fmt.Errorf("panic: %.10s", v)
 					}
 				}()
-				return s.write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				return s.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 					_ = put("undone, too")(ctx, tx)
 					panic("surprising")
 				})
 			},
-			func() error { return s.write(t.Context(), put("b")) },
+			func() error { return s.Write(t.Context(), put("b")) },
 		)
 		var exists *sqlite.Error
 		if errs[0] != nil || !errors.Is(errs[1], refused) || !errors.As(errs[2], &exists) || exists.Code() != sqlite3.SQLITE_CONSTRAINT_UNIQUE ||
@@ -176,9 +176,9 @@ func TestALostTransactionFailsAllItsWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		errs := together(t, s,
-			func() error { return s.write(t.Context(), put("a")) },
-			func() error { return s.write(t.Context(), put(strings.Repeat("x", 1<<20))) },
-			func() error { return s.write(t.Context(), put("b")) },
+			func() error { return s.Write(t.Context(), put("a")) },
+			func() error { return s.Write(t.Context(), put(strings.Repeat("x", 1<<20))) },
+			func() error { return s.Write(t.Context(), put("b")) },
 		)
 		for i, err := range errs {
 			var full *sqlite.Error
@@ -189,7 +189,7 @@ func TestALostTransactionFailsAllItsWrites(t *testing.T) {
 		if d := cmp.Diff([]string{"first"}, words(t, s)); d != "" {
 			t.Errorf("words (-want +got):\n%s", d)
 		}
-		if err := s.write(t.Context(), put("c")); err != nil {
+		if err := s.Write(t.Context(), put("c")); err != nil {
 			t.Errorf("the next write: %v", err)
 		}
 	})
@@ -200,13 +200,13 @@ func TestAWriteWhoseTurnDoesNotComeIsTakenBack(t *testing.T) {
 		s := openBatches(t)
 		release, slow := make(chan struct{}), make(chan error)
 		go func() {
-			slow <- s.write(t.Context(), func(context.Context, *sql.Tx) error {
+			slow <- s.Write(t.Context(), func(context.Context, *sql.Tx) error {
 				<-release
 				return nil
 			})
 		}()
 		synctest.Wait()
-		if err := s.write(t.Context(), put("late")); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.Write(t.Context(), put("late")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a write whose turn does not come: %v", err)
 		}
 		time.Sleep(time.Second) // of the bubble's clock: past the deadline of the first as well
@@ -214,7 +214,7 @@ func TestAWriteWhoseTurnDoesNotComeIsTakenBack(t *testing.T) {
 		if err := <-slow; err == nil {
 			t.Error("a write that took longer than its deadline was committed")
 		}
-		if err := s.write(t.Context(), put("next")); err != nil {
+		if err := s.Write(t.Context(), put("next")); err != nil {
 			t.Error(err)
 		}
 		if d := cmp.Diff([]string{"next"}, words(t, s)); d != "" {
@@ -239,15 +239,15 @@ func TestOnlyNotesDoNotWaitForTheDisk(t *testing.T) {
 		for _, c := range []struct {
 			write func(context.Context, func(context.Context, *sql.Tx) error) error
 			want  int
-		}{{s.write, full}, {s.note, normal}, {s.write, full}} {
+		}{{s.Write, full}, {s.Note, normal}, {s.Write, full}} {
 			if err := c.write(t.Context(), synchronous(c.want)); err != nil {
 				t.Error(err)
 			}
 		}
 		before := s.batches.syncs.Load()
 		for _, err := range together(t, s,
-			func() error { return s.note(t.Context(), put("a note")) },
-			func() error { return s.write(t.Context(), put("a write")) }) {
+			func() error { return s.Note(t.Context(), put("a note")) },
+			func() error { return s.Write(t.Context(), put("a write")) }) {
 			if err != nil {
 				t.Error(err)
 			}

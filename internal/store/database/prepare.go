@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -38,7 +38,7 @@ var ErrDamaged = errors.New("the database is damaged")
 // database after it has made a copy.
 func prepare(path string) func(context.Context, *sql.DB) error {
 	return func(ctx context.Context, db *sql.DB) error {
-		p, err := migrator(db)
+		p, err := Migrator(db)
 		if err != nil {
 			return err
 		}
@@ -140,9 +140,9 @@ func Copies(stateDir string) ([]string, error) {
 // CopyTo writes a consistent copy of the database to a new file that only this user can
 // read. This and other processes may use the database meanwhile. If CopyTo returns nil, the
 // complete copy is on the disk; else there is no copy.
-func (s *Store) CopyTo(ctx context.Context, path string) error {
+func (d *DB) CopyTo(ctx context.Context, path string) error {
 	// Not on a connection for reads: for SQLite a copy is a write. Not on the writer: other writes wait for it.
-	db, err := sql.Open("sqlite", dsn(s.path, ""))
+	db, err := sql.Open("sqlite", dsn(d.path, ""))
 	if err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}

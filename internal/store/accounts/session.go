@@ -1,15 +1,15 @@
-package store
+package accounts
 
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // spentMax is the number of used refresh tokens that a session remembers: a month of them,
@@ -27,15 +27,21 @@ const (
 	sessionsOfEnabled = " FROM sessions s JOIN users u ON u.id = s.user_id AND u.disabled_at = 0 "
 )
 
+// Sessions are the sessions of users.
+type Sessions struct{ db *database.DB }
+
+// NewSessions returns the rows in a database.
+func NewSessions(db *database.DB) *Sessions { return &Sessions{db} }
+
 // CreateSession records a sign-in. Beyond 1000 sessions of the user it ends the sessions
 // whose last refresh is the oldest. Errors: NotFound if the user is deleted or disabled.
-func (s *Store) CreateSession(ctx context.Context, x account.Session) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		n, err := changed(tx.ExecContext(ctx, `INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at,
+func (s *Sessions) CreateSession(ctx context.Context, x account.Session) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := database.Changed(tx.ExecContext(ctx, `INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at,
 			refresh_time, ends_at, method, address, created_at, refreshed_at, used)
 			SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, 0 FROM users WHERE id = $2 AND disabled_at = 0`,
-			x.ID, x.User, hexOf(x.Access), nanos(x.AccessExpiresAt), hexOf(x.Refresh), nanos(x.RefreshExpiresAt),
-			int64(x.RefreshTime), nanos(x.EndsAt), x.Method, x.Address, nanos(x.CreatedAt)))
+			x.ID, x.User, database.Hex(x.Access), database.Nanos(x.AccessExpiresAt), database.Hex(x.Refresh), database.Nanos(x.RefreshExpiresAt),
+			int64(x.RefreshTime), database.Nanos(x.EndsAt), x.Method, x.Address, database.Nanos(x.CreatedAt)))
 		if err == nil && n == 0 {
 			return noUser()
 		}
@@ -48,9 +54,9 @@ func (s *Store) CreateSession(ctx context.Context, x account.Session) error {
 }
 
 // Sessions returns the sessions of a user that have not expired, the newest first: at most 1000.
-func (s *Store) Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]account.Session, error) {
-	list, err := collect(ctx, s.reader, scanSession, "SELECT "+sessionColumns+sessionsOfEnabled+
-		"WHERE s.user_id = $1 AND s.refresh_expires_at > $2 ORDER BY s.created_at DESC, s.id DESC LIMIT $3", user, nanos(now), sessionsMax)
+func (s *Sessions) Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]account.Session, error) {
+	list, err := database.Collect(ctx, s.db.Reader(), scanSession, "SELECT "+sessionColumns+sessionsOfEnabled+
+		"WHERE s.user_id = $1 AND s.refresh_expires_at > $2 ORDER BY s.created_at DESC, s.id DESC LIMIT $3", user, database.Nanos(now), sessionsMax)
 	if err != nil {
 		return nil, fmt.Errorf("list sessions of user %s: %w", user, err)
 	}
@@ -59,15 +65,15 @@ func (s *Store) Sessions(ctx context.Context, user sandbox.UserID, now time.Time
 
 // SessionByAccess returns the session with that access token, also when it has
 // expired, unless its user is disabled. Errors: NotFound.
-func (s *Store) SessionByAccess(ctx context.Context, hash account.TokenHash) (account.Session, error) {
-	return scanSession(s.reader.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.access_hash = $1", hexOf(hash)))
+func (s *Sessions) SessionByAccess(ctx context.Context, hash account.TokenHash) (account.Session, error) {
+	return scanSession(s.db.Reader().QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.access_hash = $1", database.Hex(hash)))
 }
 
 // UseSession records a use of the session's access token. Errors: NotFound if the session
 // has another access token by now.
-func (s *Store) UseSession(ctx context.Context, id string, access account.TokenHash) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		n, err := changed(tx.ExecContext(ctx, "UPDATE sessions SET used = 1 WHERE id = $1 AND access_hash = $2", id, hexOf(access)))
+func (s *Sessions) UseSession(ctx context.Context, id string, access account.TokenHash) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := database.Changed(tx.ExecContext(ctx, "UPDATE sessions SET used = 1 WHERE id = $1 AND access_hash = $2", id, database.Hex(access)))
 		if err == nil && n == 0 {
 			return noSession()
 		}
@@ -85,11 +91,11 @@ func noSession() error { return sandbox.Errorf(sandbox.NotFound, "there is no su
 //
 // Errors: NotFound for a token that is unknown, expired or was used before; in the last
 // case RotateSession also returns the session that ended.
-func (s *Store) RotateSession(ctx context.Context, old account.TokenHash, next account.Session) (was account.Session, err error) {
+func (s *Sessions) RotateSession(ctx context.Context, old account.TokenHash, next account.Session) (was account.Session, err error) {
 	var outcome error // an error that is to be committed
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var err error
-		was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.refresh_hash = $1", hexOf(old)))
+		was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.refresh_hash = $1", database.Hex(old)))
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			var again bool
 			if was, again, err = spentSession(ctx, tx, old, next.RefreshedAt); err == nil && !again {
@@ -109,7 +115,7 @@ func (s *Store) RotateSession(ctx context.Context, old account.TokenHash, next a
 		}
 		expires := was.RefreshExpiry(next.RefreshedAt)
 		_, err = tx.ExecContext(ctx, `UPDATE sessions SET access_hash = $2, access_expires_at = $3, refresh_hash = $4, refresh_expires_at = $5,
-			refreshed_at = $6, used = 0 WHERE id = $1`, was.ID, hexOf(next.Access), nanos(next.AccessExpiresAt), hexOf(next.Refresh), nanos(expires), nanos(next.RefreshedAt))
+			refreshed_at = $6, used = 0 WHERE id = $1`, was.ID, database.Hex(next.Access), database.Nanos(next.AccessExpiresAt), database.Hex(next.Refresh), database.Nanos(expires), database.Nanos(next.RefreshedAt))
 		return err
 	})
 	if err != nil {
@@ -123,23 +129,23 @@ func (s *Store) RotateSession(ctx context.Context, old account.TokenHash, next a
 // seems to be lost. Errors: NotFound.
 func spentSession(ctx context.Context, tx *sql.Tx, old account.TokenHash, now time.Time) (was account.Session, again bool, err error) {
 	was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+`WHERE s.id =
-		(SELECT session_id FROM spent_tokens WHERE hash = $1)`, hexOf(old)))
+		(SELECT session_id FROM spent_tokens WHERE hash = $1)`, database.Hex(old)))
 	if err != nil || was.Used || now.Sub(was.RefreshedAt) > account.RefreshGrace {
 		return was, false, err
 	}
 	var newest string
 	err = tx.QueryRowContext(ctx, "SELECT hash FROM spent_tokens WHERE session_id = $1 ORDER BY rowid DESC LIMIT 1", was.ID).Scan(&newest)
-	return was, newest == hexOf(old), err
+	return was, newest == database.Hex(old), err
 }
 
 // spend records the session's refresh token as used, and then the presented token, which
 // may be the token before it, as the most recently used.
 func spend(ctx context.Context, tx *sql.Tx, was account.Session, presented account.TokenHash) error {
 	for _, hash := range []account.TokenHash{was.Refresh, presented} {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM spent_tokens WHERE hash = $1", hexOf(hash)); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM spent_tokens WHERE hash = $1", database.Hex(hash)); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO spent_tokens (hash, session_id) VALUES ($1, $2)", hexOf(hash), was.ID); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO spent_tokens (hash, session_id) VALUES ($1, $2)", database.Hex(hash), was.ID); err != nil {
 			return err
 		}
 	}
@@ -149,9 +155,9 @@ func spend(ctx context.Context, tx *sql.Tx, was account.Session, presented accou
 }
 
 // DeleteSession ends a session of a user. Errors: NotFound when the user has no such session.
-func (s *Store) DeleteSession(ctx context.Context, user sandbox.UserID, id string) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		n, err := changed(tx.ExecContext(ctx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", id, user))
+func (s *Sessions) DeleteSession(ctx context.Context, user sandbox.UserID, id string) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := database.Changed(tx.ExecContext(ctx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", id, user))
 		if err == nil && n == 0 {
 			return noSession()
 		}
@@ -160,36 +166,25 @@ func (s *Store) DeleteSession(ctx context.Context, user sandbox.UserID, id strin
 }
 
 // DeleteSessions ends all sessions of a user. Idempotent.
-func (s *Store) DeleteSessions(ctx context.Context, user sandbox.UserID) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (s *Sessions) DeleteSessions(ctx context.Context, user sandbox.UserID) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE user_id = $1", user)
 		return err
 	})
 }
 
 // DeleteExpired deletes expired sessions and invitations.
-func (s *Store) DeleteExpired(ctx context.Context, now time.Time) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE refresh_expires_at < $1", nanos(now))
+func (s *Sessions) DeleteExpired(ctx context.Context, now time.Time) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE refresh_expires_at < $1", database.Nanos(now))
 		if err == nil {
-			_, err = tx.ExecContext(ctx, "DELETE FROM invitations WHERE expires_at < $1", nanos(now))
+			_, err = tx.ExecContext(ctx, "DELETE FROM invitations WHERE expires_at < $1", database.Nanos(now))
 		}
 		return err
 	})
 }
 
-// hexOf returns the stored form of a hash.
-func hexOf(h account.TokenHash) string { return hex.EncodeToString(h[:]) }
-
-// fromHex reverses hexOf.
-func fromHex(s string) (h account.TokenHash, err error) {
-	if n, err := hex.Decode(h[:], []byte(s)); err != nil || n != len(h) {
-		return h, errors.New("the hash is damaged")
-	}
-	return h, nil
-}
-
-func scanSession(row scanner) (account.Session, error) {
+func scanSession(row database.Scanner) (account.Session, error) {
 	var x account.Session
 	var access, refresh string
 	var accessExpires, refreshExpires, refreshTime, ends, created, refreshed int64
@@ -198,16 +193,16 @@ func scanSession(row scanner) (account.Session, error) {
 		return account.Session{}, noSession()
 	}
 	if err == nil {
-		x.Access, err = fromHex(access)
+		x.Access, err = database.FromHex(access)
 	}
 	if err == nil {
-		x.Refresh, err = fromHex(refresh)
+		x.Refresh, err = database.FromHex(refresh)
 	}
 	if err != nil {
 		return account.Session{}, fmt.Errorf("read session: %w", err)
 	}
-	x.AccessExpiresAt, x.RefreshExpiresAt = fromNanos(accessExpires), fromNanos(refreshExpires)
-	x.RefreshTime, x.EndsAt = time.Duration(refreshTime), fromNanos(ends)
-	x.CreatedAt, x.RefreshedAt = fromNanos(created), fromNanos(refreshed)
+	x.AccessExpiresAt, x.RefreshExpiresAt = database.FromNanos(accessExpires), database.FromNanos(refreshExpires)
+	x.RefreshTime, x.EndsAt = time.Duration(refreshTime), database.FromNanos(ends)
+	x.CreatedAt, x.RefreshedAt = database.FromNanos(created), database.FromNanos(refreshed)
 	return x, nil
 }

@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -77,7 +77,7 @@ func TestOpenCopiesBeforeAMigration(t *testing.T) {
 	}
 	for round := range keptCopies + 2 {
 		within(t, path, func(db *sql.DB) error {
-			m, err := migrator(db)
+			m, err := Migrator(db)
 			if err != nil {
 				return err
 			}

@@ -1,15 +1,10 @@
-package store
+package database
 
 import (
-	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -85,7 +80,7 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	db.SetMaxOpenConns(1)
-	m, err := migrator(db)
+	m, err := Migrator(db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,64 +112,6 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	}
 }
 
-// TestQueriesUseIndexes explains the queries that are made often.
-func TestQueriesUseIndexes(t *testing.T) {
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "m.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	for query, index := range map[string]string{
-		"SELECT id FROM executions WHERE sandbox_id = 's' AND kind = 'job' ORDER BY created_at DESC, id DESC LIMIT 5": "executions_sandbox",
-		"SELECT count(*) FROM executions WHERE sandbox_id = 's' AND " + executionLive:                                 "executions_live",
-		"SELECT id FROM executions WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                       "executions_ended",
-		"SELECT id FROM sandboxes WHERE " + isLive:                                                                    "sandboxes_quota",
-		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' AND " + isNamed:                             "sandboxes_live_name",
-		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND state = 'destroying' AND name = 'n' AND " + isLive:     "sandboxes_",
-		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' ORDER BY created_at DESC":                   "sandboxes_name",
-		"SELECT id FROM sandboxes WHERE host_label = 'l'":                                                             "autoindex_sandboxes",
-		"SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                        "sandboxes_ended",
-		"SELECT seq FROM events WHERE sandbox_id = 's' AND seq > 3 ORDER BY seq":                                      "events_sandbox",
-		"SELECT message FROM events WHERE workspace_id = 'w' AND seq > 3 AND type IN ('a', 'b') ORDER BY seq LIMIT 5": "events_workspace",
-		"SELECT message FROM events WHERE +workspace_id = 'w' AND sandbox_id = 's' AND seq > 3 ORDER BY seq LIMIT 5":  "events_sandbox",
-		"SELECT workspace_id, max(seq) FROM events NOT INDEXED WHERE seq > 3 GROUP BY workspace_id":                   "PRIMARY KEY",
-		quotaSandboxes: "sandboxes_quota",
-		quotaSnapshots: "snapshots_page",
-		"SELECT id FROM ssh_keys WHERE fingerprint = 'SHA256:a'":                                                                                      "autoindex_ssh_keys",
-		"SELECT id FROM ssh_keys WHERE user_id = 'u' ORDER BY created_at DESC":                                                                        "ssh_keys_user",
-		"SELECT id FROM tokens WHERE hash = 'ff'":                                                                                                     "autoindex_tokens",
-		"SELECT seq FROM audit_records WHERE workspace_id = 'w' AND seq < 5 ORDER BY seq DESC LIMIT 5":                                                "audit_records_workspace",
-		"SELECT seq FROM audit_records WHERE time >= 't' AND time < 'u' ORDER BY seq":                                                                 "audit_records_time",
-		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND (created_at, id) < (5, 'i') AND state IN ('failed') ORDER BY created_at DESC, id DESC": "sandboxes_page",
-	} {
-		if plan := explain(t.Context(), t, s.reader, strings.ReplaceAll(query, "$1", "'w'")); !strings.Contains(plan, index) {
-			t.Errorf("%s\nis answered by %s, want index %s", query, plan, index)
-		}
-	}
-}
-
-func explain(ctx context.Context, t *testing.T, db *sql.DB, query string) string {
-	t.Helper()
-	rows, err := db.QueryContext(ctx, "EXPLAIN QUERY PLAN "+query)
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	defer func() { _ = rows.Close() }()
-	var plan []string
-	for rows.Next() {
-		var id, parent, unused int
-		var detail string
-		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-			t.Fatal(err)
-		}
-		plan = append(plan, detail)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprint(plan)
-}
-
 func TestOpenExistingLeavesTheSchemaAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.db")
 	if _, err := OpenExisting(t.Context(), path); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -192,7 +129,7 @@ func TestOpenExistingLeavesTheSchemaAlone(t *testing.T) {
 	if err := errors.Join(server.Check(t.Context()), second.Check(t.Context()), second.Close()); err != nil {
 		t.Errorf("writes of both: %v", err)
 	}
-	m, err := migrator(server.writer)
+	m, err := Migrator(server.writer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,73 +138,5 @@ func TestOpenExistingLeavesTheSchemaAlone(t *testing.T) {
 	}
 	if _, err := OpenExisting(t.Context(), path); sandbox.CodeOf(err) != sandbox.Unsupported {
 		t.Errorf("a database of another version: %v, want unsupported", err)
-	}
-}
-
-// TestPortLabelsOfAnOlderDatabase migrates rows from before ports had labels, and back.
-func TestPortLabelsOfAnOlderDatabase(t *testing.T) {
-	const before = 24
-	path := filepath.Join(t.TempDir(), "m.db")
-	db, err := sql.Open("sqlite", dsn(path, "_txlock=immediate"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	m, err := migrator(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.UpTo(t.Context(), before); err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range fixtures[:2] { // a user and its workspace
-		if _, err := db.ExecContext(t.Context(), row); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ports := map[sandbox.ID]string{"several": "[3000,8080]", "one": "[65535]", "none": "[]"}
-	for id, list := range ports {
-		if _, err := db.ExecContext(t.Context(), `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, env, labels, memory_bytes,
-			cpu_milli, disk_bytes, created_by, created_at, updated_at, request_hash, ports)
-			VALUES ($1, 'w', $1, $1, 'running', 'i', '{}', '{}', 1, 1, 1, 'u', 1, 1, 'h', $2)`, id, list); err != nil {
-			t.Fatal(err)
-		}
-	}
-	started := time.Now().Truncate(time.Second)
-	s, err := Open(t.Context(), path) // migrates
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	labels := map[string]bool{}
-	for id, numbers := range map[sandbox.ID][]uint16{"several": {3000, 8080}, "one": {65535}, "none": nil} {
-		sb, err := s.SandboxByID(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(sb.Network.Ports, numbers) || sb.URLAccess != "" {
-			t.Errorf("sandbox %s: ports %v, URL access %q, want %v and none", id, sb.Network.Ports, sb.URLAccess, numbers)
-		}
-		for i, p := range sb.Published {
-			if p.Port != numbers[i] || p.Access != sandbox.PortPublic || !sandbox.IsPortLabel(p.Label) || p.LabeledAt.Before(started) || labels[p.Label] {
-				t.Errorf("sandbox %s publishes %+v, want port %d, public, with a new label of its own", id, p, numbers[i])
-			}
-			labels[p.Label] = true
-		}
-	}
-	if len(labels) != 3 {
-		t.Errorf("%d labels, want 3", len(labels))
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.DownTo(t.Context(), before); err != nil {
-		t.Fatal(err)
-	}
-	for id, want := range ports {
-		var got string
-		if err := db.QueryRowContext(t.Context(), "SELECT ports FROM sandboxes WHERE id = $1", id).Scan(&got); err != nil || got != want {
-			t.Errorf("ports of %s after going back: %s, %v, want %s", id, got, err, want)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -47,40 +47,40 @@ type batches struct {
 	syncs atomic.Int64
 }
 
-// write runs f in a transaction, which keeps the changes of f if f returns nil and rolls
-// them back otherwise. If write returns nil, the changes of f are on the disk. The package
+// Write runs f in a transaction, which keeps the changes of f if f returns nil and rolls
+// them back otherwise. If Write returns nil, the changes of f are on the disk. The package
 // comment has the rules for ctx and f.
-func (s *Store) write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
-	return s.change(ctx, &change{f: f})
+func (d *DB) Write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
+	return d.change(ctx, &change{f: f})
 }
 
-// note is write for changes that a loss of power may undo: it does not wait for the disk,
+// Note is Write for changes that a loss of power may undo: it does not wait for the disk,
 // unless its batch has a write that does.
-func (s *Store) note(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
-	return s.change(ctx, &change{f: f, lazy: true})
+func (d *DB) Note(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
+	return d.change(ctx, &change{f: f, lazy: true})
 }
 
 // change commits c, and repeats that if the disk was full and release made space.
-func (s *Store) change(ctx context.Context, c *change) error {
+func (d *DB) change(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.retry(func() error {
+	return d.retry(func() error {
 		c.err = nil
-		return s.attempt(ctx, c)
+		return d.attempt(ctx, c)
 	})
 }
 
 // attempt commits c once.
-func (s *Store) attempt(ctx context.Context, c *change) error {
+func (d *DB) attempt(ctx context.Context, c *change) error {
 	c.lead, c.done = make(chan struct{}), make(chan struct{})
-	if !s.batches.add(c) {
-		if led, err := s.batches.wait(c); !led {
+	if !d.batches.add(c) {
+		if led, err := d.batches.wait(c); !led {
 			return err
 		}
 	}
-	defer s.batches.handOver()
-	s.commit(context.WithoutCancel(ctx), s.batches.take())
+	defer d.batches.handOver()
+	d.commit(context.WithoutCancel(ctx), d.batches.take())
 	return c.result()
 }
 
@@ -155,10 +155,10 @@ func (b *batches) handOver() {
 }
 
 // commit runs a batch in one transaction and sets the results of all its changes.
-func (s *Store) commit(ctx context.Context, batch []*change) {
+func (d *DB) commit(ctx context.Context, batch []*change) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err := s.transact(ctx, batch)
+	err := d.transact(ctx, batch)
 	for _, c := range batch {
 		if c.err == nil && c.panicked == nil {
 			c.err = err
@@ -168,8 +168,8 @@ func (s *Store) commit(ctx context.Context, batch []*change) {
 }
 
 // transact runs a batch. An error means that it rolled back all changes of the batch.
-func (s *Store) transact(ctx context.Context, batch []*change) (err error) {
-	conn, err := s.writer.Conn(ctx)
+func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
+	conn, err := d.writer.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -207,11 +207,11 @@ func (s *Store) transact(ctx context.Context, batch []*change) (err error) {
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	s.committed.Send()
+	d.committed.Send()
 	if !lazy {
-		s.batches.syncs.Add(1)
-		if s.advanced != nil {
-			s.advanced(generation)
+		d.batches.syncs.Add(1)
+		if d.advanced != nil {
+			d.advanced(generation)
 		}
 	}
 	return nil
@@ -271,23 +271,3 @@ func (c *change) result() error {
 	}
 	return c.err
 }
-
-// Tables are the database for a package below this one, which has tables of its own.
-type Tables struct{ Store *Store }
-
-// Write runs f in a transaction, under the rules of the package comment.
-func (t Tables) Write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
-	return t.Store.write(ctx, f)
-}
-
-// Note is Write for changes that a loss of power may undo.
-func (t Tables) Note(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
-	return t.Store.note(ctx, f)
-}
-
-// Committed returns a channel that the next commit of this process closes. A caller that must miss
-// no change calls it before it reads.
-func (t Tables) Committed() <-chan struct{} { return t.Store.committed.Wait() }
-
-// Reader is for reads outside of transactions.
-func (t Tables) Reader() *sql.DB { return t.Store.reader }

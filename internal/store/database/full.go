@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"errors"
@@ -35,10 +35,10 @@ type relief struct {
 // OnFull sets the function that makes space when a write finds the disk full. The write is
 // repeated as long as release reports that it made space. The store calls release outside
 // of transactions, and once for all writes that fail together.
-func (s *Store) OnFull(release func() bool) {
-	s.relief.mu.Lock()
-	defer s.relief.mu.Unlock()
-	s.relief.release = release
+func (d *DB) OnFull(release func() bool) {
+	d.relief.mu.Lock()
+	defer d.relief.mu.Unlock()
+	d.relief.release = release
 }
 
 // count returns how often space was made.
@@ -66,8 +66,8 @@ func (r *relief) since(before int) bool {
 // ReserveLog allocates the beginning of the write-ahead log, if it is not allocated yet, so
 // that writes need no space on the disk for some time. It returns nil on a file system that
 // cannot allocate in advance.
-func (s *Store) ReserveLog() error {
-	f, err := os.OpenFile(s.path+"-wal", os.O_RDWR, 0)
+func (d *DB) ReserveLog() error {
+	f, err := os.OpenFile(d.path+"-wal", os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) { // before the first write
 		return nil
 	}
@@ -86,21 +86,21 @@ func (s *Store) ReserveLog() error {
 
 // retry repeats a write while it finds the disk full and release makes space.
 // Errors: the errors of write; Unavailable, wrapping [sandbox.ErrNoSpace].
-func (s *Store) retry(write func() error) error {
+func (d *DB) retry(write func() error) error {
 	for {
-		before := s.relief.count()
+		before := d.relief.count()
 		err := write()
-		if !s.isFull(err) {
+		if !d.isFull(err) {
 			return err
 		}
-		if !s.relief.since(before) {
+		if !d.relief.since(before) {
 			return sandbox.NoSpace(err)
 		}
 	}
 }
 
 // isFull reports whether a write failed because the disk is full.
-func (s *Store) isFull(err error) bool {
+func (d *DB) isFull(err error) bool {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		return false
@@ -110,7 +110,7 @@ func (s *Store) isFull(err error) bool {
 		return true
 	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
 		var st unix.Statfs_t
-		if unix.Statfs(filepath.Dir(s.path), &st) != nil {
+		if unix.Statfs(filepath.Dir(d.path), &st) != nil {
 			return false
 		}
 		return int64(st.Bavail)*st.Bsize < nothingFree || st.Files > 0 && st.Ffree == 0

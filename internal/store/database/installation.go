@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -16,14 +16,14 @@ import (
 )
 
 // Installation returns the id of the installation that the database belongs to, and its generation.
-func (s *Store) Installation(ctx context.Context) (i installation.Identity, err error) {
-	if err := s.reader.QueryRowContext(ctx, "SELECT id, generation FROM installation").Scan(&i.ID, &i.Generation); err != nil {
+func (d *DB) Installation(ctx context.Context) (i installation.Identity, err error) {
+	if err := d.reader.QueryRowContext(ctx, "SELECT id, generation FROM installation").Scan(&i.ID, &i.Generation); err != nil {
 		return installation.Identity{}, fmt.Errorf("read installation: %w", err)
 	}
 	return i, nil
 }
 
-// PeekInstallation is [Store.Installation] of a database that is not open in any process,
+// PeekInstallation is [DB.Installation] of a database that is not open in any process,
 // also on a full disk: it makes no file. Errors: NotFound when there is no database.
 func PeekInstallation(ctx context.Context, path string) (i installation.Identity, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -46,10 +46,10 @@ func PeekInstallation(ctx context.Context, path string) (i installation.Identity
 // RenewInstallation assigns the database to a new installation and returns it. Files of the
 // previous installation do not belong to the database any more. It also deletes the records
 // of begun checkpoints: another database may know these checkpoints as complete.
-func (s *Store) RenewInstallation(ctx context.Context) (installation.Identity, error) {
+func (d *DB) RenewInstallation(ctx context.Context) (installation.Identity, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := d.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE installation SET id = $1", hex.EncodeToString(id))
 		if err == nil {
 			_, err = tx.ExecContext(ctx, "DELETE FROM checkpoints_begun")
@@ -59,21 +59,21 @@ func (s *Store) RenewInstallation(ctx context.Context) (installation.Identity, e
 	if err != nil {
 		return installation.Identity{}, fmt.Errorf("renew installation: %w", err)
 	}
-	return s.Installation(ctx)
+	return d.Installation(ctx)
 }
 
 // Advance raises the generation of the database and returns it with its installation.
-func (s *Store) Advance(ctx context.Context) (installation.Identity, error) {
-	if err := s.write(ctx, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+func (d *DB) Advance(ctx context.Context) (installation.Identity, error) {
+	if err := d.Write(ctx, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 		return installation.Identity{}, fmt.Errorf("advance installation: %w", err)
 	}
-	return s.Installation(ctx)
+	return d.Installation(ctx)
 }
 
 // OnAdvance registers f. After each write that raises the generation of the database, the
 // store calls f with the new generation: after the commit, before the write returns, one
 // call at a time. Call OnAdvance before the first write; f must not use the store.
-func (s *Store) OnAdvance(f func(generation int64)) { s.advanced = f }
+func (d *DB) OnAdvance(f func(generation int64)) { d.advanced = f }
 
 // advance raises the generation with a transaction.
 func advance(ctx context.Context, tx *sql.Tx) (generation int64, err error) {

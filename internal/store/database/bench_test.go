@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func BenchmarkWrite(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			if err := s.write(b.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			if err := s.Write(b.Context(), func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "CREATE TABLE words (word TEXT NOT NULL UNIQUE)")
 				return err
 			}); err != nil {
@@ -30,7 +30,7 @@ func BenchmarkWrite(b *testing.B) {
 			b.SetParallelism(writers)
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					if err := s.write(b.Context(), put(strconv.FormatInt(n.Add(1), 10))); err != nil {
+					if err := s.Write(b.Context(), put(strconv.FormatInt(n.Add(1), 10))); err != nil {
 						b.Error(err)
 					}
 				}

@@ -1,0 +1,170 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/modbox/modbox/internal/broadcast"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/migrations"
+
+	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
+)
+
+const maxReaders = 8
+
+// DB is an open database.
+type DB struct {
+	writer  *sql.DB // one connection; its transactions are immediate
+	reader  *sql.DB // read-only connections
+	path    string  // without symbolic links
+	batches batches
+	relief  relief
+
+	advanced  func(generation int64) // may be nil
+	committed broadcast.Broadcast    // sent after every commit of this process
+}
+
+// Open opens the database file at path; it creates and migrates it as needed. Before a
+// migration it makes a copy, see [Copies]. The directory must exist. Only one process should
+// open a database for writing; the writes of a second process wait for its transactions.
+// Errors, with nothing changed: Unsupported if a newer program has changed the database;
+// ErrDamaged.
+func Open(ctx context.Context, path string) (*DB, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	// SQLite would create the file readable by every user. The files -wal and -shm get its mode.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	return open(ctx, path, prepare(path))
+}
+
+// OpenExisting opens the database file of a server that may be running. It neither creates
+// nor migrates it, and its writes alternate with the writes of the server. Errors: NotFound
+// if there is no database; Unsupported if its version is not the version of this program.
+func OpenExisting(ctx context.Context, path string) (*DB, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no database %s: no server has run with this state directory", path)
+	} else if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return open(ctx, path, isCurrent)
+}
+
+// open opens the file after prepare has accepted it.
+func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error) (_ *DB, err error) {
+	d := &DB{}
+	defer func() {
+		if err != nil {
+			_ = d.Close()
+		}
+	}()
+	if d.path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	if d.writer, err = sql.Open("sqlite", dsn(d.path, "_txlock=immediate")); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	d.writer.SetMaxOpenConns(1)
+	if err := d.retry(func() error { return prepare(ctx, d.writer) }); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	if d.reader, err = sql.Open("sqlite", dsn(d.path, "_pragma=query_only(1)")); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	d.reader.SetMaxOpenConns(maxReaders)
+	d.reader.SetMaxIdleConns(maxReaders)
+	return d, nil
+}
+
+// dsn names the database file with the settings of every connection and extra settings.
+// Transactions that write must be immediate: a deferred transaction that becomes a
+// write fails with busy at once, despite busy_timeout. With synchronous=FULL a commit
+// returns when it is on the disk; with NORMAL a later commit would write it there. SQLite
+// overwrites deleted rows, because they can contain secrets.
+func dsn(path, extra string) string {
+	file := (&url.URL{Path: path}).EscapedPath()
+	return "file:" + file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)" +
+		"&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_pragma=foreign_keys(1)" +
+		fmt.Sprintf("&_pragma=journal_size_limit(%d)&", logReserve) + extra
+}
+
+// isCurrent returns an error unless the database has the newest version.
+func isCurrent(ctx context.Context, db *sql.DB) error {
+	p, err := Migrator(db)
+	if err != nil {
+		return err
+	}
+	have, want, err := p.GetVersions(ctx)
+	if err != nil {
+		return err
+	}
+	if have != want {
+		return sandbox.Errorf(sandbox.Unsupported,
+			"the database is of version %d and this program of version %d; use the program that the server runs", have, want)
+	}
+	return nil
+}
+
+// Migrator returns the migrations for db; closing it would close db.
+func Migrator(db *sql.DB) (*goose.Provider, error) {
+	files, err := migrations.SQLite()
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectSQLite3, db, files)
+}
+
+// Close closes the database. No method may be called afterwards.
+func (d *DB) Close() error {
+	var errs []error
+	for _, db := range []*sql.DB{d.reader, d.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Reader is for reads outside of transactions.
+func (d *DB) Reader() *sql.DB { return d.reader }
+
+// Committed returns a channel that the next commit of this process closes. A caller that must miss
+// no change calls it before it reads.
+func (d *DB) Committed() <-chan struct{} { return d.committed.Wait() }
+
+// Vacuum takes the text of deleted rows out of the files of the database.
+func (d *DB) Vacuum(ctx context.Context) error {
+	if _, err := d.writer.ExecContext(ctx, "VACUUM"); err != nil {
+		return fmt.Errorf("take clear text out of the database: %w", err)
+	}
+	var busy, frames, done int
+	if err := d.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &done); err != nil || busy != 0 {
+		return fmt.Errorf("take clear text out of the database's log: busy %d: %w", busy, err)
+	}
+	return nil
+}
+
+// Check reports whether the database can be written, for health checks.
+func (d *DB) Check(ctx context.Context) error {
+	return d.Note(ctx, func(context.Context, *sql.Tx) error { return nil })
+}

@@ -1,0 +1,29 @@
+// Package database opens, migrates and copies the database, commits its writes, and has what all queries
+// share: lists in pages, and the stored form of times. The packages that use it have the SQL of the records.
+//
+// The database is SQLite, in one file and in Go.
+//
+// # Transactions
+//
+// [DB.Write] and [DB.Note] run a function in a transaction. A function that other nouns use in their
+// transactions takes that [sql.Tx] as a parameter; no function keeps one, and none begins a transaction
+// within another. Code of callers runs in a transaction only to change a record that it is given.
+//
+// # Concurrency and durability
+//
+// All methods may be called concurrently. Writes go through one connection, one after the
+// other. Writes that arrive while the disk is busy share the next transaction and its wait
+// for the disk. Each write sees the earlier writes, and its failure does not affect the
+// others. Reads use a pool of connections of their own and see the last committed state.
+//
+// A write does not stop halfway when its context ends: if the context has ended before the
+// write begins, the write is refused; after that it has a deadline of its own. So a caller
+// that disconnects never leaves an unknown result.
+//
+// The function of a write may run on the goroutine of another write's caller. It must wait
+// for nothing but the database and use nothing but its transaction.
+//
+// When a method that writes returns nil, its change is on the disk and survives a loss of
+// power. A method that uses [DB.Note] promises less: its change survives the end of the server's
+// process, but a loss of power may undo it.
+package database
