@@ -4,12 +4,26 @@ import (
 	"net/http"
 
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
-// beginBuild handles the first of the three requests of a build.
-func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
+// builds has the handlers for builds of snapshots.
+type builds struct {
+	runtimes  *runtimes
+	snapshots *snapshots
+	svc       *lifecycle.Service
+}
+
+func (h *builds) register(m routes) {
+	m.add("POST /sandbox/snapshots/build", byCode, h.begin)
+	m.add("PUT /sandbox/snapshots/{snapshot}/upload", byCode, h.upload)
+	m.add("POST /sandbox/snapshots/{snapshot}/finalize", byCode, h.finish)
+}
+
+// begin handles the first of the three requests of a build.
+func (h *builds) begin(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Runtime     string `json:"runtime"`
 		Name        string `json:"name"`
@@ -24,7 +38,7 @@ func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := r.Context()
-	rt, err := d.runtimeFor(ctx, "", in.Runtime)
+	rt, err := h.runtimes.choose(ctx, "", in.Runtime)
 	if err != nil {
 		return err
 	}
@@ -37,7 +51,7 @@ func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
 	if rt != nil {
 		req.Runtime = rt.image
 	}
-	begun, err := d.svc.Snapshots().Assemblies().Begin(ctx, caller(ctx), req)
+	begun, err := h.svc.Snapshots().Assemblies().Begin(ctx, caller(ctx), req)
 	if err != nil {
 		return err
 	}
@@ -60,10 +74,10 @@ func building(r *http.Request) sandbox.SnapshotID {
 	return id
 }
 
-// uploadBuild receives the files of a build. Without an upload URL the client sends them here, for
+// upload receives the files of a build. Without an upload URL the client sends them here, for
 // public and private snapshots.
-func (d *Dialect) uploadBuild(w http.ResponseWriter, r *http.Request) error {
-	err := d.svc.Snapshots().Assemblies().Upload(r.Context(), caller(r.Context()), building(r), r.Body)
+func (h *builds) upload(w http.ResponseWriter, r *http.Request) error {
+	err := h.svc.Snapshots().Assemblies().Upload(r.Context(), caller(r.Context()), building(r), r.Body)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
@@ -76,8 +90,8 @@ func (d *Dialect) uploadBuild(w http.ResponseWriter, r *http.Request) error {
 	}{true, false})
 }
 
-// finishBuild handles the last request of a build.
-func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
+// finish handles the last request of a build.
+func (h *builds) finish(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		FileCount    int               `json:"fileCount"`
 		Dependencies []string          `json:"dependencies"`
@@ -93,7 +107,7 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx, id := r.Context(), building(r)
-	sn, err := d.svc.Snapshots().Assemblies().Finish(ctx, caller(ctx), id, snapshot.Contents{
+	sn, err := h.svc.Snapshots().Assemblies().Finish(ctx, caller(ctx), id, snapshot.Contents{
 		AptPackages: in.Dependencies, NpmPackages: in.Packages, Env: in.Env, Metadata: in.Metadata, WaitForQuota: wait,
 		// A client that has no files sends an archive with a placeholder.
 		FilesRequired: true, FilesIgnored: in.FileCount == 0,
@@ -104,5 +118,5 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn, nil)
+	return h.snapshots.answer(w, r, &sn, nil)
 }

@@ -5,8 +5,24 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// cli has the handlers for Agentuity's command line.
+type cli struct {
+	*finder
+	svc *lifecycle.Service
+}
+
+func (h *cli) register(m routes) {
+	m.add("GET /cli/sandbox", byCode, h.list)
+	m.add("GET /cli/sandbox/{id}", byCode, h.get)
+	m.add("GET /cli/region", byCode, h.regions)
+	m.add("GET /cli/organization", byCode, h.organizations)
+	// It needs no token.
+	m.add("POST /cli/validate/apt-dependencies", byCode, h.validateAptPackages)
+}
 
 // cliInfo is the description of a sandbox that the command line requests first.
 type cliInfo struct {
@@ -24,7 +40,7 @@ type cliInfo struct {
 // region is the only region.
 const region = "local"
 
-func (d *Dialect) regions(w http.ResponseWriter, _ *http.Request) error {
+func (h *cli) regions(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, []struct {
 		Region      string `json:"region"`
 		Description string `json:"description"`
@@ -32,7 +48,7 @@ func (d *Dialect) regions(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // organizations returns the workspace that the caller acts in.
-func (d *Dialect) organizations(w http.ResponseWriter, r *http.Request) error {
+func (h *cli) organizations(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, []ref{org(caller(r.Context()).Workspace)})
 }
 
@@ -51,8 +67,8 @@ func optional(s string) *string {
 	return &s
 }
 
-func (d *Dialect) cliList(w http.ResponseWriter, r *http.Request) error {
-	part, total, err := d.selected(r)
+func (h *cli) list(w http.ResponseWriter, r *http.Request) error {
+	part, total, err := h.selected(r)
 	if err != nil {
 		return err
 	}
@@ -66,15 +82,15 @@ func (d *Dialect) cliList(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-func (d *Dialect) cliGet(w http.ResponseWriter, r *http.Request) error {
-	sb, err := d.any(r)
+func (h *cli) get(w http.ResponseWriter, r *http.Request) error {
+	sb, err := h.any(r)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return &typed{codeNotFound, http.StatusNotFound, err}
 	}
 	if err != nil {
 		return err
 	}
-	l, err := d.look(r.Context(), sb)
+	l, err := h.look(r.Context(), sb)
 	if err != nil {
 		return err
 	}
@@ -86,14 +102,14 @@ const validationMax = 64 << 10
 
 // validateAptPackages returns which Debian packages cannot be installed. The command line does not
 // authenticate for it.
-func (d *Dialect) validateAptPackages(w http.ResponseWriter, r *http.Request) error {
+func (h *cli) validateAptPackages(w http.ResponseWriter, r *http.Request) error {
 	in, err := decodeMax[struct {
 		Packages []string `json:"packages"`
 	}](w, r, validationMax)
 	if err != nil {
 		return err
 	}
-	checks, err := d.svc.Prepare().CheckAptPackages(r.Context(), in.Packages)
+	checks, err := h.svc.Prepare().CheckAptPackages(r.Context(), in.Packages)
 	if err != nil {
 		return err
 	}

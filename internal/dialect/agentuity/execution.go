@@ -3,12 +3,29 @@ package agentuity
 import (
 	"context"
 	"net/http"
+	"sync"
 
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// executions has the handlers for executions.
+type executions struct {
+	*finder
+	links
+	executions *execution.Service
+
+	mu       sync.Mutex
+	starting map[sandbox.ID]bool // sandboxes in which a command is being started; guarded by mu
+}
+
+func (h *executions) register(m routes) {
+	m.add("POST /sandbox/{id}/execute", byExecute, h.execute)
+	m.add("GET /sandbox/execution/{execution}", byCode, h.get)
+	m.add("GET /sandbox/sandboxes/{id}/executions", byCode, h.list)
+}
 
 // executionInfo is an execution in the form of the dialect.
 type executionInfo struct {
@@ -29,11 +46,11 @@ type executionInfo struct {
 
 // executionInfo describes an execution; with times, the URLs of its output ask for the time before
 // every line.
-func (d *Dialect) executionInfo(e *sandbox.Execution, times bool) executionInfo {
+func (h *links) executionInfo(e *sandbox.Execution, times bool) executionInfo {
 	out := executionInfo{
 		ExecutionID: executionID(e), SandboxID: sandboxID(e.Sandbox), Type: string(sandbox.Exec), Status: string(e.State), Command: e.Argv,
 		ExitCode: e.ExitCode, Error: e.Error, OutputTruncated: e.Stdout.Truncated || e.Stderr.Truncated,
-		StdoutStreamURL: d.streamURL(e.Stdout, times), StderrStreamURL: d.streamURL(e.Stderr, times),
+		StdoutStreamURL: h.streamURL(e.Stdout, times), StderrStreamURL: h.streamURL(e.Stderr, times),
 	}
 	if !e.StartedAt.IsZero() {
 		out.StartedAt = timestamp(e.StartedAt)
@@ -47,28 +64,28 @@ func (d *Dialect) executionInfo(e *sandbox.Execution, times bool) executionInfo 
 
 // claim reserves the right to start a command in a sandbox until release is called. This dialect
 // refuses a second command at the same time.
-func (d *Dialect) claim(ctx context.Context, sb sandbox.Sandbox) (release func(), err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.starting[sb.ID] {
+func (h *executions) claim(ctx context.Context, sb sandbox.Sandbox) (release func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.starting[sb.ID] {
 		return nil, busy()
 	}
-	l, err := d.look(ctx, sb)
+	l, err := h.look(ctx, sb)
 	if err != nil {
 		return nil, err
 	}
 	if l.live() != nil {
 		return nil, busy()
 	}
-	d.starting[sb.ID] = true
+	h.starting[sb.ID] = true
 	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.starting, sb.ID)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.starting, sb.ID)
 	}, nil
 }
 
-func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
+func (h *executions) execute(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Command []string    `json:"command"`
 		Files   []fileInput `json:"files"`
@@ -86,22 +103,22 @@ func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
 	ctx, wakes := guest.NoteWakes(r.Context())
-	release, err := d.claim(ctx, sb)
+	release, err := h.claim(ctx, sb)
 	if err != nil {
 		return err
 	}
 	defer release()
-	req := d.command(&sb, in.Command, in.Stream)
+	req := h.command(&sb, in.Command, in.Stream)
 	req.Timeout = timeout
 	for _, f := range files {
 		req.Files = append(req.Files, execution.File{Path: f.Path, Content: f.Content})
 	}
-	e, err := d.executions.Start(ctx, caller(ctx), string(sb.ID), req)
+	e, err := h.executions.Start(ctx, caller(ctx), string(sb.ID), req)
 	if err != nil {
 		return known(err)
 	}
@@ -109,11 +126,11 @@ func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
 		Success     bool          `json:"success"`
 		AutoResumed bool          `json:"autoResumed,omitempty"`
 		Data        executionInfo `json:"data"`
-	}{true, wakes.Resumed(), d.executionInfo(&e, in.Stream.Timestamps)})
+	}{true, wakes.Resumed(), h.executionInfo(&e, in.Stream.Timestamps)})
 	return nil
 }
 
-func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
+func (h *executions) get(w http.ResponseWriter, r *http.Request) error {
 	id, ok := internal[sandbox.ExecutionID](prefixExecution, r.PathValue("execution"))
 	if !ok {
 		return noExecution()
@@ -122,7 +139,7 @@ func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := d.executions.Wait(r.Context(), caller(r.Context()), id, min(wait, holdMax))
+	e, err := h.executions.Wait(r.Context(), caller(r.Context()), id, min(wait, holdMax))
 	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && e.Kind != sandbox.Exec {
 		return noExecution()
 	}
@@ -132,19 +149,19 @@ func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, d.executionInfo(&e, false))
+	return answer(w, h.executionInfo(&e, false))
 }
 
-func (d *Dialect) listExecutions(w http.ResponseWriter, r *http.Request) error {
+func (h *executions) list(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", 50, 1, 100)
 	if err != nil {
 		return err
 	}
-	sb, err := d.found(r)
+	sb, err := h.found(r)
 	if err != nil {
 		return err
 	}
-	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Exec, page.Request{Limit: limit})
+	list, err := h.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Exec, page.Request{Limit: limit})
 	if err != nil {
 		return err
 	}
@@ -152,7 +169,7 @@ func (d *Dialect) listExecutions(w http.ResponseWriter, r *http.Request) error {
 		Executions []executionInfo `json:"executions"`
 	}{make([]executionInfo, len(list.Items))}
 	for i := range list.Items {
-		out.Executions[i] = d.executionInfo(&list.Items[i], false)
+		out.Executions[i] = h.executionInfo(&list.Items[i], false)
 	}
 	return answer(w, out)
 }

@@ -9,10 +9,28 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/content"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func (d *Dialect) writeFiles(w http.ResponseWriter, r *http.Request) error {
+// files has the handlers for files.
+type files struct {
+	*finder
+	guest *guest.Calls
+}
+
+func (h *files) register(m routes) {
+	m.add("POST /fs/{id}", byCode, h.write)
+	m.add("POST /fs/mkdir/{id}", byCode, h.mkdir)
+	m.add("POST /fs/rmdir/{id}", byCode, h.rmdir)
+	m.add("POST /fs/rm/{id}", byCode, h.rm)
+	m.add("GET /fs/list/{id}", byCode, h.list)
+	m.add("GET /fs/{id}", byStatus, h.read)
+	m.add("GET /fs/download/{id}", byStatus, h.download)
+	m.add("POST /fs/upload/{id}", byStatus, h.upload)
+}
+
+func (h *files) write(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Files []fileInput `json:"files"`
 	}](w, r)
@@ -23,11 +41,11 @@ func (d *Dialect) writeFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	n, err := d.guest.WriteFiles(r.Context(), caller(r.Context()), string(sb.ID), files)
+	n, err := h.guest.WriteFiles(r.Context(), caller(r.Context()), string(sb.ID), files)
 	if err != nil {
 		return known(err)
 	}
@@ -36,17 +54,17 @@ func (d *Dialect) writeFiles(w http.ResponseWriter, r *http.Request) error {
 	}{n})
 }
 
-func (d *Dialect) readFile(w http.ResponseWriter, r *http.Request) error {
+func (h *files) read(w http.ResponseWriter, r *http.Request) error {
 	name, err := pathOf(r)
 	if err != nil {
 		return err
 	}
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
 	return known(content.Serve(w, r, func(offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
-		return d.guest.ReadFile(r.Context(), caller(r.Context()), string(sb.ID), name, offset, length)
+		return h.guest.ReadFile(r.Context(), caller(r.Context()), string(sb.ID), name, offset, length)
 	}))
 }
 
@@ -66,7 +84,7 @@ type pathInput struct {
 }
 
 // place reads the body and finds the sandbox of a call that changes the file tree.
-func (d *Dialect) place(w http.ResponseWriter, r *http.Request) (in pathInput, sb sandbox.Sandbox, err error) {
+func (h *files) place(w http.ResponseWriter, r *http.Request) (in pathInput, sb sandbox.Sandbox, err error) {
 	if in, err = decode[pathInput](w, r); err != nil {
 		return in, sb, err
 	}
@@ -74,23 +92,23 @@ func (d *Dialect) place(w http.ResponseWriter, r *http.Request) (in pathInput, s
 		return in, sb, sandbox.InvalidField("path", "must be set, without NUL characters")
 	}
 	in.Path = absolute(in.Path)
-	sb, err = d.usable(r)
+	sb, err = h.usable(r)
 	return in, sb, err
 }
 
-func (d *Dialect) mkdir(w http.ResponseWriter, r *http.Request) error {
-	in, sb, err := d.place(w, r)
+func (h *files) mkdir(w http.ResponseWriter, r *http.Request) error {
+	in, sb, err := h.place(w, r)
 	if err != nil {
 		return err
 	}
 	ctx, req := r.Context(), agentapi.MkdirRequest{Path: in.Path, Parents: in.Recursive}
-	err = d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
+	err = h.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
 	if sandbox.CodeOf(err) == sandbox.FileNotFound && !in.Recursive {
 		// The first use creates the workspace directory itself.
-		if err := d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: workspaceDir, Parents: true}); err != nil {
+		if err := h.guest.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: workspaceDir, Parents: true}); err != nil {
 			return known(err)
 		}
-		err = d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
+		err = h.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
 	}
 	if err != nil {
 		return known(err)
@@ -98,13 +116,13 @@ func (d *Dialect) mkdir(w http.ResponseWriter, r *http.Request) error {
 	return answerDone(w)
 }
 
-func (d *Dialect) rm(w http.ResponseWriter, r *http.Request) error { return d.remove(w, r, false) }
+func (h *files) rm(w http.ResponseWriter, r *http.Request) error { return h.remove(w, r, false) }
 
-func (d *Dialect) rmdir(w http.ResponseWriter, r *http.Request) error { return d.remove(w, r, true) }
+func (h *files) rmdir(w http.ResponseWriter, r *http.Request) error { return h.remove(w, r, true) }
 
 // remove removes a file or, with dir, a directory. A missing file is not an error.
-func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error {
-	in, sb, err := d.place(w, r)
+func (h *files) remove(w http.ResponseWriter, r *http.Request, dir bool) error {
+	in, sb, err := h.place(w, r)
 	if err != nil {
 		return err
 	}
@@ -113,7 +131,7 @@ func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error
 		Found   bool `json:"found"`
 	}{true, true}
 	ctx := r.Context()
-	is, err := d.guest.Stat(ctx, caller(ctx), string(sb.ID), in.Path)
+	is, err := h.guest.Stat(ctx, caller(ctx), string(sb.ID), in.Path)
 	switch {
 	case err != nil:
 	case dir != (is.Type == agentapi.TypeDir) && dir:
@@ -121,7 +139,7 @@ func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error
 	case dir != (is.Type == agentapi.TypeDir):
 		return sandbox.Errorf(sandbox.Conflict, "%s is a directory", in.Path)
 	default:
-		err = d.guest.Remove(ctx, caller(ctx), string(sb.ID), in.Path, dir && in.Recursive)
+		err = h.guest.Remove(ctx, caller(ctx), string(sb.ID), in.Path, dir && in.Recursive)
 	}
 	if sandbox.CodeOf(err) == sandbox.FileNotFound {
 		out.Found, err = false, nil
@@ -143,13 +161,13 @@ type fileInfo struct {
 	ModTime    string `json:"modTime"`
 }
 
-func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
+func (h *files) list(w http.ResponseWriter, r *http.Request) error {
 	dir := absolute(r.URL.Query().Get("path"))
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	list, err := d.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, "", agentapi.MaxListEntries)
+	list, err := h.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, "", agentapi.MaxListEntries)
 	if sandbox.CodeOf(err) == sandbox.FileNotFound && dir == workspaceDir {
 		err = nil // the first use will create it
 	}
@@ -169,13 +187,13 @@ func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
 }
 
 // download returns an archive of a directory, by default of the workspace.
-func (d *Dialect) download(w http.ResponseWriter, r *http.Request) error {
+func (h *files) download(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	body, err := d.guest.DownloadArchive(r.Context(), caller(r.Context()), string(sb.ID), absolute(q.Get("path")), q.Get("format"))
+	body, err := h.guest.DownloadArchive(r.Context(), caller(r.Context()), string(sb.ID), absolute(q.Get("path")), q.Get("format"))
 	if err != nil {
 		return known(err)
 	}
@@ -187,22 +205,22 @@ func (d *Dialect) download(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Dialect) upload(w http.ResponseWriter, r *http.Request) error {
+func (h *files) upload(w http.ResponseWriter, r *http.Request) error {
 	q, dir := r.URL.Query(), absolute(r.URL.Query().Get("path"))
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	if err := d.unpack(r.Context(), caller(r.Context()), sb.ID, dir, q.Get("format"), r.Body); err != nil {
+	if err := h.unpack(r.Context(), caller(r.Context()), sb.ID, dir, q.Get("format"), r.Body); err != nil {
 		return known(err)
 	}
 	return answerDone(w)
 }
 
 // unpack unpacks an archive into a directory, which it creates if it is missing.
-func (d *Dialect) unpack(ctx context.Context, c sandbox.Caller, id sandbox.ID, dir, format string, archive io.Reader) error {
-	if err := d.guest.Mkdir(ctx, c, string(id), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
+func (h *files) unpack(ctx context.Context, c sandbox.Caller, id sandbox.ID, dir, format string, archive io.Reader) error {
+	if err := h.guest.Mkdir(ctx, c, string(id), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
 		return err
 	}
-	return d.guest.UploadArchive(ctx, c, string(id), dir, format, archive)
+	return h.guest.UploadArchive(ctx, c, string(id), dir, format, archive)
 }

@@ -120,8 +120,8 @@ type look struct {
 	executions []sandbox.Execution
 }
 
-func (d *Dialect) look(ctx context.Context, sb sandbox.Sandbox) (look, error) {
-	list, err := d.executions.List(ctx, caller(ctx), string(sb.ID), sandbox.Exec, page.Request{Limit: executionsMax})
+func (h *finder) look(ctx context.Context, sb sandbox.Sandbox) (look, error) {
+	list, err := h.executions.List(ctx, caller(ctx), string(sb.ID), sandbox.Exec, page.Request{Limit: executionsMax})
 	return look{sb, list.Items}, err
 }
 
@@ -197,7 +197,7 @@ func (l *look) status() string {
 }
 
 // info describes a sandbox; runtimes are all runtimes.
-func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out info, err error) {
+func (h *sandboxes) info(ctx context.Context, l *look, runtimes []runtime) (out info, err error) {
 	sb := &l.Sandbox
 	out = info{
 		SandboxID: sandboxID(sb.ID), Identifier: identifier(sb), Name: sb.Labels[labelName], Description: sb.Description,
@@ -218,21 +218,21 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 		out.Project = &ref{p, p}
 	}
 	out.NetworkEnabled = sb.Network.Enabled
-	out.NetworkPort, out.URL = d.published(sb)
+	out.NetworkPort, out.URL = h.published(sb)
 	if e := l.own(); e != nil {
 		out.ExitCode = e.ExitCode
 		times := sb.Labels[labelTimes] != ""
-		out.StdoutStreamURL, out.StderrStreamURL = d.streamURL(e.Stdout, times), d.streamURL(e.Stderr, times)
+		out.StdoutStreamURL, out.StderrStreamURL = h.streamURL(e.Stdout, times), h.streamURL(e.Stderr, times)
 	}
 	if e := l.first(); e != nil {
 		out.Command = &commandInfo{Exec: e.Argv, Mode: mode(sb)}
 	}
-	used, err := d.svc.Usage(ctx, caller(ctx), string(sb.ID))
+	used, err := h.svc.Usage(ctx, caller(ctx), string(sb.ID))
 	if err != nil {
 		return out, err
 	}
 	out.usageInfo = usageOf(&used)
-	out.Snapshot, err = d.origin(ctx, sb)
+	out.Snapshot, err = h.origin(ctx, sb)
 	return out, err
 }
 
@@ -265,28 +265,6 @@ func identifier(sb *sandbox.Sandbox) string {
 		return sb.Published[0].Label
 	}
 	return sb.HostLabel
-}
-
-// published returns the published port of a sandbox and its URL; 0 and "" for none.
-func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
-	if len(sb.Published) == 0 || sb.Published[0].Label == "" {
-		return 0, ""
-	}
-	port := sb.Published[0]
-	return int(port.Port), d.urls.Sandbox(port.Label)
-}
-
-// streamURL returns the URL of an output, with the time before every line if that was requested; ""
-// for an output that was not requested.
-func (d *Dialect) streamURL(s sandbox.StreamRef, times bool) string {
-	if s.Off {
-		return ""
-	}
-	url := d.urls.Server() + "/streams/" + string(s.ID)
-	if times {
-		url += "?timestamps=true"
-	}
-	return url
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -4,9 +4,25 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// jobs has the handlers for jobs.
+type jobs struct {
+	*finder
+	links
+	executions *execution.Service
+}
+
+func (h *jobs) register(m routes) {
+	const job = "/sandbox/sandboxes/{id}/jobs"
+	m.add("POST "+job, byCode, h.create)
+	m.add("GET "+job, byCode, h.list)
+	m.add("GET "+job+"/{job}", byCode, h.get)
+	m.add("DELETE "+job+"/{job}", byCode, h.stop)
+}
 
 // stopTimeout is how long the answer to stopping a job waits for its end, which SIGKILL causes
 // after a grace period.
@@ -26,8 +42,8 @@ type jobInfo struct {
 	StderrStreamURL string   `json:"stderrStreamUrl,omitempty"`
 }
 
-func (d *Dialect) jobInfo(e *sandbox.Execution) jobInfo {
-	x := d.executionInfo(e, false)
+func (h *links) jobInfo(e *sandbox.Execution) jobInfo {
+	x := h.executionInfo(e, false)
 	switch e.State {
 	case sandbox.ExecutionQueued:
 		x.Status = "pending"
@@ -41,7 +57,7 @@ func (d *Dialect) jobInfo(e *sandbox.Execution) jobInfo {
 	}
 }
 
-func (d *Dialect) createJob(w http.ResponseWriter, r *http.Request) error {
+func (h *jobs) create(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Command []string    `json:"command"`
 		Streams streamInput `json:"streams"`
@@ -49,29 +65,29 @@ func (d *Dialect) createJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	req := d.command(&sb, in.Command, in.Streams)
+	req := h.command(&sb, in.Command, in.Streams)
 	req.Kind = sandbox.Job
-	e, err := d.executions.Start(r.Context(), caller(r.Context()), string(sb.ID), req)
+	e, err := h.executions.Start(r.Context(), caller(r.Context()), string(sb.ID), req)
 	if err != nil {
 		return known(err)
 	}
-	return answer(w, d.jobInfo(&e))
+	return answer(w, h.jobInfo(&e))
 }
 
-func (d *Dialect) jobs(w http.ResponseWriter, r *http.Request) error {
+func (h *jobs) list(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", 50, 1, 100)
 	if err != nil {
 		return err
 	}
-	sb, err := d.found(r)
+	sb, err := h.found(r)
 	if err != nil {
 		return err
 	}
-	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Job, page.Request{Limit: limit})
+	list, err := h.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Job, page.Request{Limit: limit})
 	if err != nil {
 		return err
 	}
@@ -79,14 +95,14 @@ func (d *Dialect) jobs(w http.ResponseWriter, r *http.Request) error {
 		Jobs []jobInfo `json:"jobs"`
 	}{make([]jobInfo, len(list.Items))}
 	for i := range list.Items {
-		out.Jobs[i] = d.jobInfo(&list.Items[i])
+		out.Jobs[i] = h.jobInfo(&list.Items[i])
 	}
 	return answer(w, out)
 }
 
-// theJob returns the job in the request's path.
-func (d *Dialect) theJob(r *http.Request) (sandbox.Execution, error) {
-	sb, err := d.found(r)
+// find returns the job in the request's path.
+func (h *jobs) find(r *http.Request) (sandbox.Execution, error) {
+	sb, err := h.found(r)
 	if err != nil {
 		return sandbox.Execution{}, err
 	}
@@ -95,36 +111,36 @@ func (d *Dialect) theJob(r *http.Request) (sandbox.Execution, error) {
 	if !ok {
 		return sandbox.Execution{}, notFound
 	}
-	e, err := d.executions.Get(r.Context(), caller(r.Context()), id)
+	e, err := h.executions.Get(r.Context(), caller(r.Context()), id)
 	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && (e.Kind != sandbox.Job || e.Sandbox != sb.ID) {
 		return e, notFound
 	}
 	return e, err
 }
 
-func (d *Dialect) job(w http.ResponseWriter, r *http.Request) error {
-	e, err := d.theJob(r)
+func (h *jobs) get(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	return answer(w, d.jobInfo(&e))
+	return answer(w, h.jobInfo(&e))
 }
 
-func (d *Dialect) stopJob(w http.ResponseWriter, r *http.Request) error {
-	e, err := d.theJob(r)
+func (h *jobs) stop(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.find(r)
 	if err != nil {
 		return err
 	}
 	force := r.URL.Query().Get("force") == "true"
 	ctx := r.Context()
-	if e, err = d.executions.Cancel(ctx, caller(ctx), e.ID, force); err != nil {
+	if e, err = h.executions.Cancel(ctx, caller(ctx), e.ID, force); err != nil {
 		return err
 	}
-	switch ended, err := d.executions.Wait(ctx, caller(ctx), e.ID, stopTimeout); {
+	switch ended, err := h.executions.Wait(ctx, caller(ctx), e.ID, stopTimeout); {
 	case err == nil:
 		e = ended
 	case sandbox.CodeOf(err) != sandbox.NotRunning: // the job of a suspended sandbox ends when the sandbox resumes
 		return err
 	}
-	return answer(w, d.jobInfo(&e))
+	return answer(w, h.jobInfo(&e))
 }

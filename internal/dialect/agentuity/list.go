@@ -77,7 +77,7 @@ func filter(r *http.Request) (lifecycle.Filter, string, error) {
 }
 
 // selected returns the requested page of sandboxes, and the total number.
-func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
+func (h *finder) selected(r *http.Request) ([]look, int, error) {
 	limit, err := number(r, "limit", 50, 1, 1000)
 	if err != nil {
 		return nil, 0, err
@@ -95,7 +95,7 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 	if !known {
 		return nil, 0, sandbox.InvalidField("sort", "must be created, updated, name, status, mode or execution_count")
 	}
-	all, err := d.matching(r, counting[by])
+	all, err := h.matching(r, counting[by])
 	if err != nil {
 		return nil, 0, err
 	}
@@ -107,7 +107,7 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 	})
 	shown := part(all, offset, limit)
 	for i := range shown {
-		if shown[i], err = d.look(r.Context(), shown[i].Sandbox); err != nil {
+		if shown[i], err = h.look(r.Context(), shown[i].Sandbox); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -116,20 +116,20 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 
 // matching returns all sandboxes that a request selects, with their executions if these are
 // requested or needed.
-func (d *Dialect) matching(r *http.Request, executions bool) ([]look, error) {
+func (h *finder) matching(r *http.Request, executions bool) ([]look, error) {
 	f, status, err := filter(r)
 	if err != nil {
 		return nil, err
 	}
 	interactive := r.URL.Query().Get("mode") == modeInteractive
 	var all []look
-	err = d.each(r.Context(), f, func(sb sandbox.Sandbox) (err error) {
+	err = h.each(r.Context(), f, func(sb sandbox.Sandbox) (err error) {
 		if deleted(&sb) && status != statusDeleted {
 			return nil
 		}
 		l := look{Sandbox: sb}
 		if executions || counting[status] {
-			if l, err = d.look(r.Context(), sb); err != nil {
+			if l, err = h.look(r.Context(), sb); err != nil {
 				return err
 			}
 		}
@@ -142,12 +142,12 @@ func (d *Dialect) matching(r *http.Request, executions bool) ([]look, error) {
 	return all, err
 }
 
-func (d *Dialect) list(w http.ResponseWriter, r *http.Request) error {
-	part, total, err := d.selected(r)
+func (h *sandboxes) list(w http.ResponseWriter, r *http.Request) error {
+	part, total, err := h.selected(r)
 	if err != nil {
 		return err
 	}
-	runtimes, err := d.available(r.Context())
+	runtimes, err := h.runtimes.available(r.Context())
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (d *Dialect) list(w http.ResponseWriter, r *http.Request) error {
 		Total     int    `json:"total"`
 	}{make([]info, len(part)), total}
 	for i := range part {
-		if out.Sandboxes[i], err = d.info(r.Context(), &part[i], runtimes); err != nil {
+		if out.Sandboxes[i], err = h.info(r.Context(), &part[i], runtimes); err != nil {
 			return err
 		}
 	}

@@ -8,9 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// runtimes has the runtimes of the workspace's catalogue, and the handler that lists them.
+type runtimes struct{ catalogue *catalogue.Catalogue }
+
+func (h *runtimes) register(m routes) { m.add("GET /sandbox/runtimes", byCode, h.list) }
 
 // runtime is a runtime in the form of the dialect.
 type runtime struct {
@@ -43,8 +49,8 @@ func runtimeOf(rt *spec.Runtime) runtime {
 }
 
 // available returns all runtimes, built or not.
-func (d *Dialect) available(ctx context.Context) ([]runtime, error) {
-	list, err := d.catalogue.Runtimes(ctx)
+func (h *runtimes) available(ctx context.Context) ([]runtime, error) {
+	list, err := h.catalogue.Runtimes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,16 +69,16 @@ func ofImage(list []runtime, image string) *runtime {
 	return nil
 }
 
-// runtimeFor returns the runtime that a request names by ID or name, by default the runtime of the
+// choose returns the runtime that a request names by ID or name, by default the runtime of the
 // server's default image; nil when that has none. A name that is not a runtime's is an image
 // reference, which a registry may have.
-func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, error) {
-	list, err := d.available(ctx)
+func (h *runtimes) choose(ctx context.Context, id, name string) (*runtime, error) {
+	list, err := h.available(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if id == "" && name == "" {
-		return d.defaultRuntime(ctx, list)
+		return h.standard(ctx, list)
 	}
 	for i, rt := range list {
 		if id == rt.ID || id == "" && (name == rt.Name || name+":latest" == rt.Name || name == rt.image) {
@@ -80,9 +86,9 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 		}
 	}
 	if id != "" {
-		return d.imageWithID(ctx, list, id)
+		return h.imageWithID(ctx, list, id)
 	}
-	img, err := d.catalogue.Image(ctx, caller(ctx).Workspace, name)
+	img, err := h.catalogue.Image(ctx, caller(ctx).Workspace, name)
 	switch code := sandbox.CodeOf(err); {
 	case code == sandbox.NotFound:
 		return nil, sandbox.InvalidField("runtime", "there is no such runtime, and this server asks no registry for a name without one; there are %s", names(list))
@@ -98,8 +104,8 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 
 // imageWithID returns the runtime with an ID that is not a runtime of the server: a pulled image,
 // whose ID an earlier answer contained.
-func (d *Dialect) imageWithID(ctx context.Context, list []runtime, id string) (*runtime, error) {
-	images, err := d.catalogue.Images(ctx, caller(ctx).Workspace)
+func (h *runtimes) imageWithID(ctx context.Context, list []runtime, id string) (*runtime, error) {
+	images, err := h.catalogue.Images(ctx, caller(ctx).Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +136,9 @@ func names(list []runtime) string {
 	return strings.Join(out, ", ")
 }
 
-func (d *Dialect) defaultRuntime(ctx context.Context, list []runtime) (*runtime, error) {
-	images, err := d.catalogue.Images(ctx, caller(ctx).Workspace)
+// standard returns the runtime of the default image; nil if that is not a runtime.
+func (h *runtimes) standard(ctx context.Context, list []runtime) (*runtime, error) {
+	images, err := h.catalogue.Images(ctx, caller(ctx).Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +150,7 @@ func (d *Dialect) defaultRuntime(ctx context.Context, list []runtime) (*runtime,
 	return nil, nil
 }
 
-func (d *Dialect) runtimes(w http.ResponseWriter, r *http.Request) error {
+func (h *runtimes) list(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", 50, 1, 100)
 	if err != nil {
 		return err
@@ -156,7 +163,7 @@ func (d *Dialect) runtimes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.available(r.Context())
+	list, err := h.available(r.Context())
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,35 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// sandboxes has the handlers for sandboxes.
+type sandboxes struct {
+	*finder
+	links
+	runtimes  *runtimes
+	snapshots *snapshots
+	svc       *lifecycle.Service
+	guest     *guest.Calls
+	catalogue *catalogue.Catalogue
+}
+
+func (h *sandboxes) register(m routes) {
+	m.add("POST /sandbox", byCode, h.create)
+	m.add("GET /sandbox", byCode, h.list)
+	m.add("GET /sandbox/{id}", byCode, h.get)
+	m.add("GET /sandbox/status/{id}", byCode, h.status)
+	m.add("DELETE /sandbox/{id}", byCode, h.destroy)
+	m.add("POST /sandbox/{id}/pause", byCode, h.pause)
+	m.add("POST /sandbox/{id}/resume", byCode, h.resume)
+	m.add("PATCH /sandbox/env/{id}", byCode, h.updateEnv)
+	m.add("GET /sandbox/sandboxes/{id}/events", byCode, h.events)
+}
 
 const (
 	// workspaceDir is the working directory of commands and the base of relative paths.
@@ -98,8 +122,8 @@ func (in *createInput) network() (sandbox.Network, error) {
 }
 
 // request converts in.
-func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.CreateRequest, err error) {
-	rt, snapshot, err := d.base(ctx, in)
+func (h *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle.CreateRequest, err error) {
+	rt, snapshot, err := h.base(ctx, in)
 	if err != nil {
 		return req, err
 	}
@@ -152,7 +176,7 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	if m := req.Labels[labelMode]; m != modeInteractive && m != modeOneShot {
 		return req, sandbox.InvalidField("command.mode", "must be %s or %s", modeInteractive, modeOneShot)
 	}
-	req.Command, err = d.firstCommand(&sb, in)
+	req.Command, err = h.firstCommand(&sb, in)
 	if req.Labels[labelMode] == modeOneShot {
 		req.OneShot = true
 		if in.Stream.Timestamps {
@@ -164,26 +188,26 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 
 // base returns what a sandbox is made from: a snapshot, "" for none, and the runtime below it, nil
 // for none.
-func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.SnapshotID, error) {
+func (h *sandboxes) base(ctx context.Context, in *createInput) (*runtime, sandbox.SnapshotID, error) {
 	if in.Snapshot == "" {
-		rt, err := d.runtimeFor(ctx, in.RuntimeID, in.Runtime)
+		rt, err := h.runtimes.choose(ctx, in.RuntimeID, in.Runtime)
 		return rt, "", err
 	}
 	if in.Runtime != "" || in.RuntimeID != "" {
 		return nil, "", sandbox.InvalidField("snapshot", "give either a snapshot or a runtime, not both")
 	}
-	sn, err := d.snapshotOf(ctx, in.Snapshot)
+	sn, err := h.snapshots.find(ctx, in.Snapshot)
 	if err != nil {
 		return nil, "", err
 	}
-	list, err := d.available(ctx)
+	list, err := h.runtimes.available(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	if rt := ofImage(list, sn.Image); rt != nil {
 		return rt, sn.ID, nil
 	}
-	if img, err := d.catalogue.Image(ctx, caller(ctx).Workspace, sn.Image); err == nil {
+	if img, err := h.catalogue.Image(ctx, caller(ctx).Workspace, sn.Image); err == nil {
 		rt := runtimeOfImage(&img)
 		return &rt, sn.ID, nil
 	}
@@ -191,8 +215,8 @@ func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.
 }
 
 // firstCommand returns the command that a sandbox is created with, and its files.
-func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*execution.Request, error) {
-	c := d.command(sb, in.Command.Exec, in.Stream)
+func (h *sandboxes) firstCommand(sb *sandbox.Sandbox, in *createInput) (*execution.Request, error) {
+	c := h.command(sb, in.Command.Exec, in.Stream)
 	files, err := decodeFiles("files", in.Files)
 	if err != nil {
 		return nil, err
@@ -207,27 +231,27 @@ func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*execution
 	return &c, err
 }
 
-func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
+func (h *sandboxes) create(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[createInput](w, r)
 	if err != nil {
 		return err
 	}
 	ctx := r.Context()
-	req, err := d.request(ctx, &in)
+	req, err := h.request(ctx, &in)
 	if err != nil {
 		return err
 	}
 	if req.WaitForQuota, err = edge.WaitForQuota(r); err != nil {
 		return known(err)
 	}
-	sb, _, err := d.svc.Create(ctx, caller(ctx), req)
+	sb, _, err := h.svc.Create(ctx, caller(ctx), req)
 	if err != nil {
 		return err
 	}
-	out, err := d.finish(ctx, sb, &in)
+	out, err := h.finish(ctx, sb, &in)
 	if err != nil || ctx.Err() != nil {
 		// The client repeats a request without an answer, so nothing may remain of this one.
-		_, _ = d.svc.Destroy(context.WithoutCancel(ctx), caller(ctx), string(sb.ID), sandbox.CauseDestroyed) // otherwise the idle timeout ends it
+		_, _ = h.svc.Destroy(context.WithoutCancel(ctx), caller(ctx), string(sb.ID), sandbox.CauseDestroyed) // otherwise the idle timeout ends it
 		return err
 	}
 	writeJSON(w, http.StatusCreated, envelope{Success: true, Data: out})
@@ -235,35 +259,35 @@ func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 // finish writes the files of a new sandbox and describes it.
-func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInput) (out created, err error) {
+func (h *sandboxes) finish(ctx context.Context, sb sandbox.Sandbox, in *createInput) (out created, err error) {
 	if len(in.Files) > 0 && in.Command == nil {
 		files, err := decodeFiles("files", in.Files)
 		if err != nil {
 			return out, err
 		}
-		if sb, err = d.started(ctx, &sb); err != nil {
+		if sb, err = h.started(ctx, &sb); err != nil {
 			return out, err
 		}
-		if _, err := d.guest.WriteFiles(ctx, caller(ctx), string(sb.ID), files); err != nil {
+		if _, err := h.guest.WriteFiles(ctx, caller(ctx), string(sb.ID), files); err != nil {
 			return out, known(err)
 		}
 	}
-	l, err := d.look(ctx, sb)
+	l, err := h.look(ctx, sb)
 	if err != nil {
 		return out, err
 	}
 	out = created{SandboxID: sandboxID(sb.ID), Status: l.status()}
-	_, out.URL = d.published(&sb)
+	_, out.URL = h.published(&sb)
 	if in.Command == nil || len(l.executions) == 0 {
 		return out, nil
 	}
 	e := &l.executions[len(l.executions)-1]
 	out.ExecutionID = executionID(e)
 	if !e.Stdout.Off {
-		out.StdoutStreamID, out.StdoutStreamURL = string(e.Stdout.ID), d.streamURL(e.Stdout, in.Stream.Timestamps)
+		out.StdoutStreamID, out.StdoutStreamURL = string(e.Stdout.ID), h.streamURL(e.Stdout, in.Stream.Timestamps)
 	}
 	if !e.Stderr.Off {
-		out.StderrStreamID, out.StderrStreamURL = string(e.Stderr.ID), d.streamURL(e.Stderr, in.Stream.Timestamps)
+		out.StderrStreamID, out.StderrStreamURL = string(e.Stderr.ID), h.streamURL(e.Stderr, in.Stream.Timestamps)
 	}
 	return out, nil
 }
@@ -332,36 +356,36 @@ func (in resources) parse() (out sandbox.Resources, err error) {
 	return out, nil
 }
 
-func (d *Dialect) get(w http.ResponseWriter, r *http.Request) error {
-	find := d.found
+func (h *sandboxes) get(w http.ResponseWriter, r *http.Request) error {
+	find := h.found
 	if r.URL.Query().Get("includeDeleted") == "true" {
-		find = d.any
+		find = h.any
 	}
 	sb, err := find(r)
 	if err != nil {
 		return err
 	}
-	l, err := d.reached(r, sb)
+	l, err := h.reached(r, sb)
 	if err != nil {
 		return err
 	}
-	runtimes, err := d.available(r.Context())
+	runtimes, err := h.runtimes.available(r.Context())
 	if err != nil {
 		return err
 	}
-	out, err := d.info(r.Context(), &l, runtimes)
+	out, err := h.info(r.Context(), &l, runtimes)
 	if err != nil {
 		return err
 	}
 	return answer(w, out)
 }
 
-func (d *Dialect) status(w http.ResponseWriter, r *http.Request) error {
-	sb, err := d.found(r)
+func (h *sandboxes) status(w http.ResponseWriter, r *http.Request) error {
+	sb, err := h.found(r)
 	if err != nil {
 		return err
 	}
-	l, err := d.reached(r, sb)
+	l, err := h.reached(r, sb)
 	if err != nil {
 		return err
 	}
@@ -376,12 +400,12 @@ func (d *Dialect) status(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-func (d *Dialect) destroy(w http.ResponseWriter, r *http.Request) error {
-	sb, err := d.any(r)
+func (h *sandboxes) destroy(w http.ResponseWriter, r *http.Request) error {
+	sb, err := h.any(r)
 	if err != nil {
 		return err
 	}
-	if _, err := d.svc.Destroy(r.Context(), caller(r.Context()), string(sb.ID), sandbox.CauseDestroyed); err != nil {
+	if _, err := h.svc.Destroy(r.Context(), caller(r.Context()), string(sb.ID), sandbox.CauseDestroyed); err != nil {
 		return err
 	}
 	return answerDone(w)

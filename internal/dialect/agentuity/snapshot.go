@@ -6,10 +6,31 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
+
+// snapshots has the handlers for snapshots.
+type snapshots struct {
+	*finder
+	runtimes *runtimes
+	svc      *lifecycle.Service
+	urls     URLs
+}
+
+func (h *snapshots) register(m routes) {
+	m.add("POST /sandbox/{id}/snapshot", byCode, h.create)
+	m.add("GET /sandbox/snapshots", byCode, h.list)
+	m.add("GET /sandbox/snapshots/lineage", byCode, h.lineage)
+	m.add("GET /sandbox/snapshots/{snapshot}", byCode, h.get)
+	m.add("PATCH /sandbox/snapshots/{snapshot}", byCode, h.tag)
+	m.add("DELETE /sandbox/snapshots/{snapshot}", byCode, h.delete)
+	// These need no token.
+	m.add("GET /sandbox/snapshots/public", byCode, h.listPublic)
+	m.add("GET /sandbox/snapshots/public/{snapshot}", byCode, h.getPublic)
+}
 
 // orgInfo is an organization in a snapshot.
 type orgInfo struct {
@@ -79,17 +100,17 @@ func snapshotRef(s string) string {
 	return s
 }
 
-// snapshotOf returns the snapshot for a reference: an ID, a name with or without tag, or only a
+// find returns the snapshot for a reference: an ID, a name with or without tag, or only a
 // tag, which means the newest snapshot with it.
-func (d *Dialect) snapshotOf(ctx context.Context, s string) (sandbox.Snapshot, error) {
-	sn, err := d.svc.Snapshots().Get(ctx, caller(ctx), snapshotRef(s))
+func (h *snapshots) find(ctx context.Context, s string) (sandbox.Snapshot, error) {
+	sn, err := h.svc.Snapshots().Get(ctx, caller(ctx), snapshotRef(s))
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return sn, err
 	}
 	if sandbox.CheckSnapshotTag(s) != nil {
 		return sn, noSnapshot()
 	}
-	tagged, err := d.svc.Snapshots().List(ctx, caller(ctx), sandbox.SnapshotFilter{Tag: s, Limit: 1})
+	tagged, err := h.svc.Snapshots().List(ctx, caller(ctx), sandbox.SnapshotFilter{Tag: s, Limit: 1})
 	if err != nil {
 		return sn, err
 	}
@@ -99,7 +120,7 @@ func (d *Dialect) snapshotOf(ctx context.Context, s string) (sandbox.Snapshot, e
 	return tagged.Snapshots[0], nil
 }
 
-func (d *Dialect) createSnapshot(w http.ResponseWriter, r *http.Request) error {
+func (h *snapshots) create(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Name        string `json:"name"`
 		Description string `json:"description"`
@@ -109,59 +130,59 @@ func (d *Dialect) createSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
 	ctx := r.Context()
-	sn, err := d.svc.Snapshots().Create(ctx, caller(ctx), string(sb.ID), snapshot.Request{
+	sn, err := h.svc.Snapshots().Create(ctx, caller(ctx), string(sb.ID), snapshot.Request{
 		Name: in.Name, Tag: in.Tag, Description: in.Description, Public: in.Public,
 	})
 	if err != nil {
 		return known(err)
 	}
-	return d.answerSnapshot(w, r, &sn, nil)
+	return h.answer(w, r, &sn, nil)
 }
 
-// answerSnapshot answers with a snapshot, and with the URL of its files if the caller may read
+// answer answers with a snapshot, and with the URL of its files if the caller may read
 // them.
-func (d *Dialect) answerSnapshot(w http.ResponseWriter, r *http.Request, sn *sandbox.Snapshot, files *[]snapshotFile) error {
+func (h *snapshots) answer(w http.ResponseWriter, r *http.Request, sn *sandbox.Snapshot, files *[]snapshotFile) error {
 	ctx := r.Context()
-	runtimes, err := d.available(ctx)
+	runtimes, err := h.runtimes.available(ctx)
 	if err != nil {
 		return err
 	}
 	out := snapshotInfoOf(sn, runtimes)
 	out.Files = files
 	if c := caller(ctx); c.Workspace != "" && !c.ReadOnly {
-		key, _, err := d.svc.Snapshots().DownloadKey(ctx, c, string(sn.ID), workspaceDir)
+		key, _, err := h.svc.Snapshots().DownloadKey(ctx, c, string(sn.ID), workspaceDir)
 		if err != nil {
 			return err
 		}
-		out.DownloadURL = d.urls.Server() + "/v1/downloads/" + key
+		out.DownloadURL = h.urls.Server() + "/v1/downloads/" + key
 	}
 	return answer(w, out)
 }
 
-func (d *Dialect) snapshot(w http.ResponseWriter, r *http.Request) error {
-	sn, err := d.snapshotOf(r.Context(), r.PathValue("snapshot"))
+func (h *snapshots) get(w http.ResponseWriter, r *http.Request) error {
+	sn, err := h.find(r.Context(), r.PathValue("snapshot"))
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn, d.snapshotFiles(r.Context(), &sn))
+	return h.answer(w, r, &sn, h.files(r.Context(), &sn))
 }
 
-// publicSnapshot needs no token.
-func (d *Dialect) publicSnapshot(w http.ResponseWriter, r *http.Request) error {
+// getPublic needs no token.
+func (h *snapshots) getPublic(w http.ResponseWriter, r *http.Request) error {
 	ref := snapshotRef(r.PathValue("snapshot"))
-	sn, err := d.svc.Snapshots().GetPublic(r.Context(), ref)
+	sn, err := h.svc.Snapshots().GetPublic(r.Context(), ref)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		sn, err = publicByName(r.Context(), d.svc.Snapshots(), ref)
+		sn, err = publicByName(r.Context(), h.svc.Snapshots(), ref)
 	}
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn, nil)
+	return h.answer(w, r, &sn, nil)
 }
 
 // publicByName returns the public snapshot that a name or name:tag without a workspace means: the
@@ -181,25 +202,25 @@ func publicByName(ctx context.Context, in *snapshot.Service, s string) (none san
 	return named.Snapshots[0], nil
 }
 
-func (d *Dialect) tagSnapshot(w http.ResponseWriter, r *http.Request) error {
+func (h *snapshots) tag(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Tag *string `json:"tag"`
 	}](w, r)
 	if err != nil {
 		return err
 	}
-	sn, err := d.svc.Snapshots().Tag(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")), in.Tag)
+	sn, err := h.svc.Snapshots().Tag(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")), in.Tag)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn, nil)
+	return h.answer(w, r, &sn, nil)
 }
 
-func (d *Dialect) deleteSnapshot(w http.ResponseWriter, r *http.Request) error {
-	err := d.svc.Snapshots().Delete(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")))
+func (h *snapshots) delete(w http.ResponseWriter, r *http.Request) error {
+	err := h.svc.Snapshots().Delete(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
@@ -223,7 +244,7 @@ func snapshotFilter(r *http.Request) (f sandbox.SnapshotFilter, err error) {
 	return f, err
 }
 
-func (d *Dialect) snapshots(w http.ResponseWriter, r *http.Request) error {
+func (h *snapshots) list(w http.ResponseWriter, r *http.Request) error {
 	f, err := snapshotFilter(r)
 	if err != nil {
 		return err
@@ -234,28 +255,28 @@ func (d *Dialect) snapshots(w http.ResponseWriter, r *http.Request) error {
 			return noSandbox()
 		}
 	}
-	page, err := d.svc.Snapshots().List(r.Context(), caller(r.Context()), f)
+	page, err := h.svc.Snapshots().List(r.Context(), caller(r.Context()), f)
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshots(w, r, page)
+	return h.answerPage(w, r, page)
 }
 
-// publicSnapshots needs no token.
-func (d *Dialect) publicSnapshots(w http.ResponseWriter, r *http.Request) error {
+// listPublic needs no token.
+func (h *snapshots) listPublic(w http.ResponseWriter, r *http.Request) error {
 	f, err := snapshotFilter(r)
 	if err != nil {
 		return err
 	}
-	page, err := d.svc.Snapshots().ListPublic(r.Context(), f)
+	page, err := h.svc.Snapshots().ListPublic(r.Context(), f)
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshots(w, r, page)
+	return h.answerPage(w, r, page)
 }
 
-func (d *Dialect) answerSnapshots(w http.ResponseWriter, r *http.Request, page sandbox.SnapshotPage) error {
-	list, err := d.snapshotInfos(r.Context(), page.Snapshots)
+func (h *snapshots) answerPage(w http.ResponseWriter, r *http.Request, page sandbox.SnapshotPage) error {
+	list, err := h.infos(r.Context(), page.Snapshots)
 	if err != nil {
 		return err
 	}
@@ -265,8 +286,8 @@ func (d *Dialect) answerSnapshots(w http.ResponseWriter, r *http.Request, page s
 	}{list, page.Total})
 }
 
-func (d *Dialect) snapshotInfos(ctx context.Context, list []sandbox.Snapshot) ([]snapshotInfo, error) {
-	runtimes, err := d.available(ctx)
+func (h *snapshots) infos(ctx context.Context, list []sandbox.Snapshot) ([]snapshotInfo, error) {
+	runtimes, err := h.runtimes.available(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +300,7 @@ func (d *Dialect) snapshotInfos(ctx context.Context, list []sandbox.Snapshot) ([
 
 // lineage answers with a snapshot and its ancestors; the query names it by a reference, or by name
 // and tag.
-func (d *Dialect) lineage(w http.ResponseWriter, r *http.Request) error {
+func (h *snapshots) lineage(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", 100, 1, sandbox.LineageMax)
 	if err != nil {
 		return err
@@ -289,15 +310,15 @@ func (d *Dialect) lineage(w http.ResponseWriter, r *http.Request) error {
 	if of == "" {
 		of = q.Get("name") + ":" + cmp.Or(q.Get("tag"), sandbox.DefaultTag)
 	}
-	sn, err := d.snapshotOf(ctx, of)
+	sn, err := h.find(ctx, of)
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Snapshots().Lineage(ctx, caller(ctx), string(sn.ID), page.Request{Limit: limit})
+	list, err := h.svc.Snapshots().Lineage(ctx, caller(ctx), string(sn.ID), page.Request{Limit: limit})
 	if err != nil {
 		return err
 	}
-	out, err := d.snapshotInfos(ctx, list.Items)
+	out, err := h.infos(ctx, list.Items)
 	if err != nil {
 		return err
 	}
@@ -320,11 +341,11 @@ type madeFrom struct {
 
 // origin describes the snapshot that a sandbox was made from; nil for none. For a deleted snapshot
 // only the ID is known.
-func (d *Dialect) origin(ctx context.Context, sb *sandbox.Sandbox) (*madeFrom, error) {
+func (h *sandboxes) origin(ctx context.Context, sb *sandbox.Sandbox) (*madeFrom, error) {
 	if sb.Snapshot == "" {
 		return nil, nil
 	}
-	sn, err := d.svc.Snapshots().Get(ctx, caller(ctx), string(sb.Snapshot))
+	sn, err := h.svc.Snapshots().Get(ctx, caller(ctx), string(sb.Snapshot))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return &madeFrom{ID: snapshotID(sb.Snapshot), User: &user{string(sb.CreatedBy)}}, nil
 	}

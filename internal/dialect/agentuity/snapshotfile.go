@@ -22,12 +22,12 @@ type snapshotFile struct {
 	Mode        uint32 `json:"mode"`
 }
 
-// snapshotFiles lists the files in the workspace of a snapshot; nil when they are too many or too
+// files lists the files in the workspace of a snapshot; nil when they are too many or too
 // large to be read for an answer, or too many are being read at the moment. The list is optional
 // for the clients, and the snapshot's URL has the files.
-func (d *Dialect) snapshotFiles(ctx context.Context, sn *sandbox.Snapshot) *[]snapshotFile {
+func (h *snapshots) files(ctx context.Context, sn *sandbox.Snapshot) *[]snapshotFile {
 	files := []snapshotFile{}
-	page, err := d.svc.Snapshots().Files(ctx, caller(ctx), string(sn.ID), sandbox.SnapshotFileQuery{
+	page, err := h.svc.Snapshots().Files(ctx, caller(ctx), string(sn.ID), sandbox.SnapshotFileQuery{
 		Path: workspaceDir, Recursive: true, Hash: true, Limit: snapshotFilesMax,
 	})
 	if sandbox.CodeOf(err) == sandbox.FileNotFound {

@@ -1,7 +1,6 @@
 package agentuity
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"strconv"
@@ -11,12 +10,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func (d *Dialect) pause(w http.ResponseWriter, r *http.Request) error {
-	sb, err := d.usable(r)
+func (h *sandboxes) pause(w http.ResponseWriter, r *http.Request) error {
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	if sb, err = d.svc.Pause(r.Context(), caller(r.Context()), string(sb.ID)); err != nil {
+	if sb, err = h.svc.Pause(r.Context(), caller(r.Context()), string(sb.ID)); err != nil {
 		return known(err)
 	}
 	out := struct {
@@ -36,8 +35,8 @@ func (d *Dialect) pause(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Dialect) resume(w http.ResponseWriter, r *http.Request) error {
-	sb, err := d.usable(r)
+func (h *sandboxes) resume(w http.ResponseWriter, r *http.Request) error {
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
@@ -45,107 +44,30 @@ func (d *Dialect) resume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return known(err)
 	}
-	if _, err := d.svc.Resume(r.Context(), caller(r.Context()), string(sb.ID), lifecycle.ResumeRequest{WaitForQuota: wait}); err != nil {
+	if _, err := h.svc.Resume(r.Context(), caller(r.Context()), string(sb.ID), lifecycle.ResumeRequest{WaitForQuota: wait}); err != nil {
 		return known(err)
 	}
 	return answerDone(w)
 }
 
-func (d *Dialect) updateEnv(w http.ResponseWriter, r *http.Request) error {
+func (h *sandboxes) updateEnv(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Env map[string]*string `json:"env"`
 	}](w, r)
 	if err != nil {
 		return err
 	}
-	sb, err := d.usable(r)
+	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	env, err := d.svc.Environments().Update(r.Context(), caller(r.Context()), string(sb.ID), in.Env)
+	env, err := h.svc.Environments().Update(r.Context(), caller(r.Context()), string(sb.ID), in.Env)
 	if err != nil {
 		return known(err)
 	}
 	return answer(w, struct {
 		Env map[string]string `json:"env"`
 	}{env})
-}
-
-type checkpointInfo struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	CreatedAt string `json:"createdAt"`
-	// Parent is always empty: each of our checkpoints is complete by itself.
-	Parent string `json:"parent"`
-}
-
-func checkpointInfoOf(c *sandbox.Checkpoint) checkpointInfo {
-	return checkpointInfo{ID: external(prefixCheckpoint, c.ID), Name: c.Name, CreatedAt: timestamp(c.CreatedAt)}
-}
-
-func (d *Dialect) createCheckpoint(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		Name string `json:"name"`
-	}](w, r)
-	if err != nil {
-		return err
-	}
-	sb, err := d.usable(r)
-	if err != nil {
-		return err
-	}
-	c, err := d.svc.Checkpoints().Create(r.Context(), caller(r.Context()), string(sb.ID), in.Name)
-	if err != nil {
-		return known(err)
-	}
-	return answer(w, checkpointInfoOf(&c))
-}
-
-func (d *Dialect) checkpoints(w http.ResponseWriter, r *http.Request) error {
-	sb, err := d.found(r)
-	if err != nil {
-		return err
-	}
-	list, err := d.svc.Checkpoints().List(r.Context(), caller(r.Context()), string(sb.ID))
-	if err != nil {
-		return err
-	}
-	out := struct {
-		Checkpoints []checkpointInfo `json:"checkpoints"`
-	}{make([]checkpointInfo, len(list))}
-	for i := range list {
-		out.Checkpoints[i] = checkpointInfoOf(&list[i])
-	}
-	return answer(w, out)
-}
-
-// onCheckpoint calls do with the checkpoint that the request's path names by ID or name.
-func (d *Dialect) onCheckpoint(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, ref, checkpoint string) error) error {
-	sb, err := d.found(r)
-	if err != nil {
-		return err
-	}
-	name := r.PathValue("checkpoint")
-	if id, ok := internal[sandbox.CheckpointID](prefixCheckpoint, name); ok {
-		name = string(id)
-	}
-	if err := do(r.Context(), string(sb.ID), name); err != nil {
-		return known(err)
-	}
-	return answerDone(w)
-}
-
-func (d *Dialect) restoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
-	return d.onCheckpoint(w, r, func(ctx context.Context, ref, checkpoint string) error {
-		_, err := d.svc.Checkpoints().Restore(ctx, caller(ctx), ref, checkpoint)
-		return err
-	})
-}
-
-func (d *Dialect) deleteCheckpoint(w http.ResponseWriter, r *http.Request) error {
-	return d.onCheckpoint(w, r, func(ctx context.Context, ref, checkpoint string) error {
-		return d.svc.Checkpoints().Delete(ctx, caller(ctx), ref, checkpoint)
-	})
 }
 
 // eventTypes are the dialect's names of events; other events have our names.
@@ -167,7 +89,7 @@ type eventInfo struct {
 	CreatedAt string            `json:"createdAt"`
 }
 
-func (d *Dialect) events(w http.ResponseWriter, r *http.Request) error {
+func (h *sandboxes) events(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", 50, 1, 100)
 	if err != nil {
 		return err
@@ -176,11 +98,11 @@ func (d *Dialect) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, err := d.any(r) // events remain after the end
+	sb, err := h.any(r) // events remain after the end
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Events(r.Context(), caller(r.Context()), string(sb.ID), sandbox.EventFilter{Limit: limit, Descending: desc})
+	list, err := h.svc.Events(r.Context(), caller(r.Context()), string(sb.ID), sandbox.EventFilter{Limit: limit, Descending: desc})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// statistics has the handler for the statistics of a workspace.
+type statistics struct {
+	*finder
+	svc *lifecycle.Service
+}
+
+func (h *statistics) register(m routes) { m.add("GET /services/stats/{org}", byCode, h.get) }
+
 // usageInfo is the use of resources by a sandbox, as far as it was measured.
 type usageInfo struct {
 	CPUTimeMS          *int64 `json:"cpuTimeMs,omitempty"`
@@ -54,8 +62,8 @@ func (s *sandboxStats) add(l *look, u *sandbox.Usage) {
 	s.TotalNetworkEgressBytes += u.SentBytes
 }
 
-// stats answers with the totals of all recorded sandboxes that were created in a period.
-func (d *Dialect) stats(w http.ResponseWriter, r *http.Request) error {
+// get answers with the totals of all recorded sandboxes that were created in a period.
+func (h *statistics) get(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	start, err := instant("start", q.Get("start"))
 	if err != nil {
@@ -70,15 +78,15 @@ func (d *Dialect) stats(w http.ResponseWriter, r *http.Request) error {
 	}
 	if s := q.Get("service"); s == "" || s == "sandbox" {
 		services.Sandbox = &sandboxStats{}
-		err = d.each(r.Context(), lifecycle.Filter{States: sandbox.States, Limit: listPage}, func(sb sandbox.Sandbox) error {
+		err = h.each(r.Context(), lifecycle.Filter{States: sandbox.States, Limit: listPage}, func(sb sandbox.Sandbox) error {
 			if sb.CreatedAt.Before(start) || !end.IsZero() && sb.CreatedAt.After(end) {
 				return nil
 			}
-			l, err := d.look(r.Context(), sb)
+			l, err := h.look(r.Context(), sb)
 			if err != nil {
 				return err
 			}
-			u, err := d.svc.Usage(r.Context(), caller(r.Context()), string(sb.ID))
+			u, err := h.svc.Usage(r.Context(), caller(r.Context()), string(sb.ID))
 			services.Sandbox.add(&l, &u)
 			return err
 		})
@@ -92,9 +100,9 @@ func (d *Dialect) stats(w http.ResponseWriter, r *http.Request) error {
 }
 
 // each calls do for every sandbox that f selects.
-func (d *Dialect) each(ctx context.Context, f lifecycle.Filter, do func(sandbox.Sandbox) error) error {
+func (h *finder) each(ctx context.Context, f lifecycle.Filter, do func(sandbox.Sandbox) error) error {
 	for range listPages {
-		part, err := d.svc.List(ctx, caller(ctx), f)
+		part, err := h.svc.List(ctx, caller(ctx), f)
 		if err != nil {
 			return err
 		}

@@ -6,11 +6,22 @@ import (
 
 	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/execution"
 )
 
-// createStream makes the stream from which a one-shot sandbox reads its input.
-func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
-	id, err := d.executions.CreateStream(r.Context(), caller(r.Context()))
+// streams has the handlers for streams.
+type streams struct{ executions *execution.Service }
+
+func (h *streams) register(m routes) {
+	m.add("POST /streams", byStatus, h.create)
+	m.add("PUT /streams/{stream}", byStatus, h.write)
+	// It needs no token: the ID of a stream is the permission to read it.
+	m.add("GET /streams/{stream}", byStatus, h.read)
+}
+
+// create makes the stream from which a one-shot sandbox reads its input.
+func (h *streams) create(w http.ResponseWriter, r *http.Request) error {
+	id, err := h.executions.CreateStream(r.Context(), caller(r.Context()))
 	if err != nil {
 		return err
 	}
@@ -20,25 +31,25 @@ func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// writeStream writes an input as it arrives and ends it with the body.
-func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
+// write writes an input as it arrives and ends it with the body.
+func (h *streams) write(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("stream")
 	access.FromContext(r.Context()).LetBodyRest(edge.InputIdleTime)
-	if err := d.executions.WriteStdin(r.Context(), id, r.Body); err != nil {
+	if err := h.executions.WriteStdin(r.Context(), id, r.Body); err != nil {
 		return err
 	}
-	if err := d.executions.CloseStdin(r.Context(), id); err != nil {
+	if err := h.executions.CloseStdin(r.Context(), id); err != nil {
 		return err
 	}
 	return answerDone(w)
 }
 
-// readStream answers with the content of a stream until its end. Every part is sent as soon as it
+// read answers with the content of a stream until its end. Every part is sent as soon as it
 // exists.
-func (d *Dialect) readStream(w http.ResponseWriter, r *http.Request) error {
-	open := d.executions.OpenStream
+func (h *streams) read(w http.ResponseWriter, r *http.Request) error {
+	open := h.executions.OpenStream
 	if r.URL.Query().Get("timestamps") == "true" {
-		open = d.executions.OpenStreamTimes
+		open = h.executions.OpenStreamTimes
 	}
 	body, _, err := open(r.Context(), r.PathValue("stream"), 0, true)
 	if err != nil {

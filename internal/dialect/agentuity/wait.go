@@ -11,7 +11,7 @@ import (
 
 // reached returns sb once it has one of the statuses that the request waits for, or its state after
 // the timeout.
-func (d *Dialect) reached(r *http.Request, sb sandbox.Sandbox) (look, error) {
+func (h *finder) reached(r *http.Request, sb sandbox.Sandbox) (look, error) {
 	wait, err := number(r, "waitMs", 0, 0, 1<<30)
 	if err != nil {
 		return look{}, err
@@ -24,14 +24,14 @@ func (d *Dialect) reached(r *http.Request, sb sandbox.Sandbox) (look, error) {
 	defer timer.Stop()
 	ctx, ref := r.Context(), string(sb.ID)
 	for {
-		changed, err := d.svc.Changed(ctx, caller(ctx), ref)
+		changed, err := h.svc.Changed(ctx, caller(ctx), ref)
 		if err != nil {
 			return look{}, err
 		}
-		if sb, err = d.svc.Get(ctx, caller(ctx), ref); err != nil {
+		if sb, err = h.svc.Get(ctx, caller(ctx), ref); err != nil {
 			return look{}, err
 		}
-		l, err := d.look(ctx, sb)
+		l, err := h.look(ctx, sb)
 		if err != nil || wait == 0 || len(want) == 0 || slices.Contains(want, l.status()) || sb.State.Ended() {
 			return l, err
 		}
