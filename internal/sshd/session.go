@@ -223,6 +223,9 @@ func (s *session) attend(ctx context.Context, running *command.Session) error {
 		case agentapi.FrameStderr:
 			_, err = s.channel.Stderr().Write(f.Data)
 		case agentapi.FrameExit:
+			if ctx.Err() != nil { // which killed the command
+				return context.Cause(ctx)
+			}
 			s.report(f.Exit)
 		}
 		if err != nil {
