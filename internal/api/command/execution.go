@@ -117,6 +117,9 @@ func (s *Session) kill() {
 func (s *Session) Next() (agentapi.Frame, error) {
 	f, err := s.Command.Next()
 	switch {
+	case err == nil && f.Type == agentapi.FrameExit && s.request.Err() != nil && f.Exit.Signal == int(syscall.SIGKILL):
+		s.exited = true
+		return agentapi.Frame{}, context.Cause(s.request) // kill has ended it
 	case err == nil:
 		s.exited = s.exited || f.Type == agentapi.FrameExit
 		return f, nil
