@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
+	"hash/crc32"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -61,9 +62,16 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 	if err := m.Store.Sessions.CreateSession(m.T.Context(), begun); err != nil {
 		m.T.Fatal(err)
 	}
-	o["built"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID)
+	o["built"], o["built-template"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID), name
 	if build { // of which a workspace has only so many
 		create("build", "/v1/snapshot-builds", map[string]any{"name": name + "-built", "runtime": "modbox/code-exec:latest"})
+		o["begun-template"] = fmt.Sprintf("t%08x", crc32.ChecksumIEEE([]byte(name))) // does not contain the name, which is masked
+		rec := m.serve(m.Request("POST", "/e2b/v3/templates", map[string]any{"name": o["begun-template"]}), token)
+		match := regexp.MustCompile(`"buildID":"([^"]+)"`).FindStringSubmatch(rec.Body.String())
+		if match == nil {
+			m.T.Fatalf("begin the build of a template: %d %s", rec.Code, rec.Body)
+		}
+		o["template-build"] = match[1]
 	}
 	if rec := m.serve(m.Request("POST", box+"/files/mkdir", map[string]any{"path": "a"}), token); rec.Code/100 != 2 {
 		m.T.Fatalf("make a directory: %d %s", rec.Code, rec.Body)
@@ -77,8 +85,15 @@ var kinds = map[string]map[string]string{
 	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "context": {"": "context"}, "snapshot": {"": "snapshot"},
 	"execution": {"": "execution"}, "recording": {"": "recording"}, "window": {"": "window"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"}, "ssh_key": {"": "ssh-key"},
 	"invitation": {"": "invitation"}, "user": {"members": "member"}, "workspace": {"": "workspace"}, "org": {"": "workspace"},
-	"id": {"": "sandbox"}, "template": {"": "snapshot"}, "alias": {"": "snapshot"},
+	"id": {"": "sandbox"}, "template": {"": "snapshot"}, "second": {"": "snapshot"},
 }
+
+// literals are parameters that name no object. The objects publish the port, and of the routes of E2B's templates that
+// have two parameters, the route of aliases is asked.
+var literals = map[string]string{"port": "8080", "first": "aliases", "hash": strings.Repeat("a", 64)}
+
+// ofTemplateBuilds are routes of E2B's templates that are being built.
+var ofTemplateBuilds = regexp.MustCompile(`/templates/\{template\}/(files|builds)/`)
 
 // ofBuilds are routes whose snapshot is being built.
 var ofBuilds = map[string]bool{"PUT /sandbox/snapshots/{snapshot}/upload": true, "POST /sandbox/snapshots/{snapshot}/finalize": true}
@@ -146,8 +161,8 @@ func (m *matrix) foreignCall(t *testing.T, pattern string, ws string, value func
 	method, path, _ := strings.Cut(pattern, " ")
 	path = pathParam.ReplaceAllStringFunc(path, func(part string) string {
 		match := pathParam.FindStringSubmatch(part)
-		if match[2] == "port" { // of the sandbox, whose objects publish it
-			return match[1] + "/8080"
+		if literal := literals[match[2]]; literal != "" {
+			return match[1] + "/" + literal
 		}
 		kind, ok := kinds[match[2]][match[1]]
 		if !ok {
@@ -158,6 +173,12 @@ func (m *matrix) foreignCall(t *testing.T, pattern string, ws string, value func
 		}
 		if ofBuilds[pattern] {
 			kind = "build"
+		}
+		switch {
+		case ofTemplateBuilds.MatchString(pattern):
+			kind = map[string]string{"template": "begun-template", "build": "template-build"}[match[2]]
+		case pattern == "GET /e2b/templates/{template}":
+			kind = "built-template"
 		}
 		id := value(kind)
 		if prefix := agentuityPrefix[kind]; prefix != "" && agentuityPath.MatchString(path) {
@@ -295,7 +316,7 @@ func TestOwnObjectsExist(t *testing.T) {
 		}
 		t.Run(strings.NewReplacer(" ", "_", "/", ".").Replace(route.Pattern), func(t *testing.T) {
 			ids := shared
-			build := strings.Contains(route.Pattern, "/builds/") || ofBuilds[route.Pattern]
+			build := strings.Contains(route.Pattern, "/builds/") || ofBuilds[route.Pattern] || ofTemplateBuilds.MatchString(route.Pattern)
 			if build || strings.HasPrefix(route.Pattern, "DELETE ") || strings.Contains(route.Pattern, "/files") {
 				ids = m.makeObjects(owner, fmt.Sprintf("own-%d", i), build) // nobody wants them afterwards
 			}

@@ -200,6 +200,9 @@ func (t *templates) remove(w http.ResponseWriter, r *http.Request) error {
 		err = t.svc.Snapshots().Delete(ctx, caller(ctx), string(sn.ID))
 	case sandbox.NotFound, sandbox.Invalid:
 		if !mayBuild(ctx) {
+			if _, err := t.built.Get(ctx, caller(ctx).Workspace, name); err != nil {
+				return err
+			}
 			return forbidden()
 		}
 		err = t.built.Remove(ctx, caller(ctx), name, nil)
