@@ -48,8 +48,8 @@ func (o CodeOptions) body(code string) wire.RunCode {
 }
 
 // ScanCode parses code by the interpreter in the sandbox, without running it, and returns the constructs
-// that deserve a look. language is python, also if it is empty, or javascript. allowed are the packages
-// that the code may import; nil allows all. Errors: as for RunCode; ProgramNotFound if the sandbox does not
+// that deserve a look. language is python, also if it is empty, javascript, typescript or bash. allowed
+// are the packages that the code may import; nil allows all. Errors: as for RunCode; ProgramNotFound if the sandbox does not
 // have the interpreter.
 func (c *Sandboxes) ScanCode(ctx context.Context, ref, code, language string, allowed []string) (*CodeScan, error) {
 	body := wire.ScanCode{Code: code, Language: language}

@@ -18,6 +18,7 @@ const (
 	Invalid          Code = "invalid"
 	Unauthenticated  Code = "unauthenticated"
 	Forbidden        Code = "forbidden"
+	CodeBlocked      Code = "code_blocked"
 	NotFound         Code = "not_found"
 	FileNotFound     Code = "file_not_found"
 	ProgramNotFound  Code = "program_not_found"
@@ -41,7 +42,7 @@ func (c Code) Error() string { return string(c) }
 
 // Codes lists every code.
 var Codes = []Code{
-	Invalid, Unauthenticated, Forbidden, NotFound, FileNotFound, ProgramNotFound, Exists, Conflict, Ended, NotRunning,
+	Invalid, Unauthenticated, Forbidden, CodeBlocked, NotFound, FileNotFound, ProgramNotFound, Exists, Conflict, Ended, NotRunning,
 	TooLarge, QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
 }
 

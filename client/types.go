@@ -131,6 +131,8 @@ type ExecResult struct {
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
 	DurationMS      int64  `json:"duration_ms"`
+	// Scan has the findings of the scan that the policy of the workspace demands; nil without a scan.
+	Scan *CodeScan `json:"scan,omitempty"`
 }
 
 // Exit is the exit of a streamed command.

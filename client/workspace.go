@@ -15,6 +15,16 @@ type Workspaces struct{ *transport }
 // Workspace is a tenant of the server.
 type Workspace = wire.Workspace
 
+// CodeScanMode is the policy of a workspace for code.
+type CodeScanMode = wire.CodeScanMode
+
+// The policies: CodeScanWarn reports findings, and with CodeScanBlock code with findings does not run.
+const (
+	CodeScanOff   = wire.CodeScanOff
+	CodeScanWarn  = wire.CodeScanWarn
+	CodeScanBlock = wire.CodeScanBlock
+)
+
 // WorkspaceDetail is a workspace with its members.
 type WorkspaceDetail = wire.WorkspaceDetail
 
@@ -38,6 +48,10 @@ type WorkspaceOptions struct {
 	// URLAccess names the least credential for the management routes on the URLs of its
 	// sandboxes. Only an update takes it.
 	URLAccess URLAccess `json:"url_access,omitempty"`
+	// CodeScan says whether code is scanned before it runs. Only an update takes it.
+	CodeScan CodeScanMode `json:"code_scan,omitempty"`
+	// CodeScanRules are the rules that count; a pointer to an empty list is all. Only an update takes it.
+	CodeScanRules *[]string `json:"code_scan_rules,omitempty"`
 }
 
 func workspacePath(id, rest string) string { return "/v1/workspaces/" + url.PathEscape(id) + rest }

@@ -61,6 +61,8 @@ type Result struct {
 	// StdoutTruncated and StderrTruncated say that there was more output than the server returns at once.
 	StdoutTruncated, StderrTruncated bool
 	Duration                         time.Duration
+	// Scan has the findings of the scan that the policy of the workspace demands, unless the output was streamed; nil without a scan.
+	Scan *client.CodeScan
 }
 
 // Err returns a *[CommandError] if the command failed, was ended by its timeout, or exceeded a limit.
@@ -123,7 +125,7 @@ func (c *Cmd) Run(ctx context.Context) (*Result, error) {
 	}
 	return &Result{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, LimitExceeded: r.LimitExceeded, Stdout: string(r.Stdout), Stderr: string(r.Stderr),
-		StdoutTruncated: r.StdoutTruncated, StderrTruncated: r.StderrTruncated, Duration: milliseconds(r.DurationMS),
+		StdoutTruncated: r.StdoutTruncated, StderrTruncated: r.StderrTruncated, Duration: milliseconds(r.DurationMS), Scan: r.Scan,
 	}, nil
 }
 

@@ -22,6 +22,7 @@ type CodeResult struct {
 	Results        []CodeOutput `json:"results" nullable:"false" doc:"The value of the last expression, and all values that the code displayed, in their order."`
 	Error          *CodeError   `json:"error,omitempty" doc:"The code's error, if it has one."`
 	Truncated      bool         `json:"truncated" doc:"There was more output than a run may have (16 MiB); the rest was dropped."`
+	Scan           *CodeScan    `json:"scan,omitempty" doc:"What the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code."`
 }
 
 // CodeOutput is a value in one or more formats.
@@ -55,6 +56,7 @@ type CodeEvent struct {
 	Type           string      `json:"type" enum:"started,stdout,stderr,result,error,end,failure,ping" doc:"started comes first; end or failure comes last; a ping, in between, only says that the code is still there."`
 	ContextID      string      `json:"context_id,omitempty" doc:"started: the context."`
 	Restarted      bool        `json:"restarted,omitempty" doc:"started: the state of earlier code is lost."`
+	Scan           *CodeScan   `json:"scan,omitempty" doc:"started: what the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code."`
 	Text           string      `json:"text,omitempty" doc:"stdout, stderr: the text."`
 	Result         *CodeOutput `json:"result,omitempty" doc:"result: the value."`
 	Update         bool        `json:"update,omitempty" doc:"result: it replaces the earlier value with the same display_id."`
@@ -87,14 +89,15 @@ type Context struct {
 // ScanCode is the body of POST /v1/sandboxes/{sandbox}/code/scan.
 type ScanCode struct {
 	Code           string    `json:"code" maxLength:"1048576" doc:"The code."`
-	Language       string    `json:"language,omitempty" enum:"python,javascript" doc:"python when omitted. The sandbox must have its interpreter."`
+	Language       string    `json:"language,omitempty" enum:"python,javascript,typescript,bash" doc:"python when omitted. The sandbox must have the interpreter of Python; Node.js for JavaScript, and 22.13 or newer for TypeScript; nothing for Bash."`
 	AllowedImports *[]string `json:"allowed_imports,omitempty" nullable:"false" maxItems:"1000" doc:"The packages that the code may import, by their top-level names; all when omitted."`
 }
 
 // CodeScan is the result of a scan of code.
 type CodeScan struct {
-	Findings  []Finding `json:"findings" nullable:"false" doc:"The constructs that deserve a look, by their places in the code; 200 at most."`
-	Truncated bool      `json:"truncated" doc:"There are more findings."`
+	Findings   []Finding `json:"findings" nullable:"false" doc:"The constructs that deserve a look, by their places in the code; 200 at most."`
+	Truncated  bool      `json:"truncated" doc:"There are more findings."`
+	NotScanned string    `json:"not_scanned,omitempty" doc:"Why the code was not scanned, in the answer of a call that ran it all the same; absent when it was scanned."`
 }
 
 // Finding is a construct in code that deserves a look.

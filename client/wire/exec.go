@@ -27,15 +27,16 @@ type ExecLimits struct {
 
 // ExecResult is how a command ended.
 type ExecResult struct {
-	ExitCode        int    `json:"exit_code" doc:"Exit code; 128 + signal when a signal ended it."`
-	Signal          int    `json:"signal,omitempty" doc:"The signal that ended it; absent when it exited by itself."`
-	TimedOut        bool   `json:"timed_out" doc:"It was ended because its time was up."`
-	LimitExceeded   string `json:"limit_exceeded,omitempty" enum:"memory,cpu,file_size,processes" doc:"The limit of the request that it exceeded, and that ended it; absent when there was none."`
-	Stdout          string `json:"stdout" doc:"Standard output, in the encoding asked for."`
-	Stderr          string `json:"stderr" doc:"Standard error, in the encoding asked for."`
-	StdoutTruncated bool   `json:"stdout_truncated" doc:"There was more standard output than max_output_bytes, or than the server had memory for."`
-	StderrTruncated bool   `json:"stderr_truncated" doc:"There was more standard error than max_output_bytes, or than the server had memory for."`
-	DurationMS      int64  `json:"duration_ms" doc:"Milliseconds from its start to its end."`
+	ExitCode        int       `json:"exit_code" doc:"Exit code; 128 + signal when a signal ended it."`
+	Signal          int       `json:"signal,omitempty" doc:"The signal that ended it; absent when it exited by itself."`
+	TimedOut        bool      `json:"timed_out" doc:"It was ended because its time was up."`
+	LimitExceeded   string    `json:"limit_exceeded,omitempty" enum:"memory,cpu,file_size,processes" doc:"The limit of the request that it exceeded, and that ended it; absent when there was none."`
+	Stdout          string    `json:"stdout" doc:"Standard output, in the encoding asked for."`
+	Stderr          string    `json:"stderr" doc:"Standard error, in the encoding asked for."`
+	StdoutTruncated bool      `json:"stdout_truncated" doc:"There was more standard output than max_output_bytes, or than the server had memory for."`
+	StderrTruncated bool      `json:"stderr_truncated" doc:"There was more standard error than max_output_bytes, or than the server had memory for."`
+	DurationMS      int64     `json:"duration_ms" doc:"Milliseconds from its start to its end."`
+	Scan            *CodeScan `json:"scan,omitempty" doc:"What the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code."`
 }
 
 // The types of stream messages.
@@ -63,6 +64,7 @@ type StreamMessage struct {
 	PID           int        `json:"pid,omitempty" doc:"started: process id inside the sandbox."`
 	ProcessID     string     `json:"process_id,omitempty" doc:"started: the agent's identifier of the process."`
 	StartedAt     *time.Time `json:"started_at,omitempty" doc:"started: when."`
+	Scan          *CodeScan  `json:"scan,omitempty" doc:"started: what the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code."`
 	ExitCode      *int       `json:"exit_code,omitempty" doc:"exit: exit code; 128 + signal when a signal ended it."`
 	Signal        int        `json:"signal,omitempty" doc:"exit: the signal that ended it."`
 	TimedOut      bool       `json:"timed_out,omitempty" doc:"exit: its time was up."`

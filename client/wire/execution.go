@@ -55,6 +55,7 @@ type Execution struct {
 	StartedAt     *time.Time     `json:"started_at,omitempty" doc:"When it started; absent until then."`
 	EndedAt       *time.Time     `json:"ended_at,omitempty" doc:"When it ended; absent until then."`
 	DurationMS    int64          `json:"duration_ms" doc:"Milliseconds from its start to its end, as measured in the sandbox."`
+	Scan          *CodeScan      `json:"scan,omitempty" doc:"In the answer to its start: what the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code."`
 }
 
 // OutputStream is the stream of an execution's output.

@@ -11,23 +11,37 @@ type CreateWorkspace struct {
 
 // UpdateWorkspace is the body of PATCH /v1/workspaces/{workspace}.
 type UpdateWorkspace struct {
-	Name        *string    `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"What people call it."`
-	Slug        *string    `json:"slug,omitempty" maxLength:"63" doc:"Names it in references."`
-	Description *string    `json:"description,omitempty" maxLength:"1000" doc:"What it is for."`
-	URLAccess   *URLAccess `json:"url_access,omitempty" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
+	Name          *string       `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"What people call it."`
+	Slug          *string       `json:"slug,omitempty" maxLength:"63" doc:"Names it in references."`
+	Description   *string       `json:"description,omitempty" maxLength:"1000" doc:"What it is for."`
+	URLAccess     *URLAccess    `json:"url_access,omitempty" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
+	CodeScan      *CodeScanMode `json:"code_scan,omitempty" enum:"off,warn,block" doc:"Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run."`
+	CodeScanRules *[]string     `json:"code_scan_rules,omitempty" enum:"process,network,file_delete,eval,native,environment,import,syntax" maxItems:"8" doc:"The rules that count; all when empty. Code that cannot be parsed counts in any case."`
 }
+
+// CodeScanMode is the policy of a workspace for code.
+type CodeScanMode string
+
+// The policies for code.
+const (
+	CodeScanOff   CodeScanMode = "off"
+	CodeScanWarn  CodeScanMode = "warn"
+	CodeScanBlock CodeScanMode = "block"
+)
 
 // Workspace is a tenant. It owns sandboxes, snapshots and what else there is.
 type Workspace struct {
-	ID          string    `json:"id" format:"uuid" doc:"Its identifier."`
-	Name        string    `json:"name" doc:"What people call it."`
-	Slug        string    `json:"slug" doc:"Names it in references."`
-	Description string    `json:"description" doc:"What it is for."`
-	Role        string    `json:"role" enum:"owner,admin,member,viewer" doc:"The caller's role."`
-	CreatedBy   string    `json:"created_by" doc:"The user who made it."`
-	CreatedAt   time.Time `json:"created_at" doc:"When it was made."`
-	UpdatedAt   time.Time `json:"updated_at" doc:"When it was last changed."`
-	URLAccess   URLAccess `json:"url_access" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
+	ID            string       `json:"id" format:"uuid" doc:"Its identifier."`
+	Name          string       `json:"name" doc:"What people call it."`
+	Slug          string       `json:"slug" doc:"Names it in references."`
+	Description   string       `json:"description" doc:"What it is for."`
+	Role          string       `json:"role" enum:"owner,admin,member,viewer" doc:"The caller's role."`
+	CreatedBy     string       `json:"created_by" doc:"The user who made it."`
+	CreatedAt     time.Time    `json:"created_at" doc:"When it was made."`
+	UpdatedAt     time.Time    `json:"updated_at" doc:"When it was last changed."`
+	URLAccess     URLAccess    `json:"url_access" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
+	CodeScan      CodeScanMode `json:"code_scan" enum:"off,warn,block" doc:"Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run."`
+	CodeScanRules []string     `json:"code_scan_rules" nullable:"false" enum:"process,network,file_delete,eval,native,environment,import,syntax" doc:"The rules that count; all when empty."`
 }
 
 // WorkspaceDetail is a workspace with its members.

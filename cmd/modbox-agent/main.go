@@ -2,7 +2,7 @@
 // the host. See package agent. As "modbox-agent kernels" it is the supervisor of
 // interpreters, an ordinary process; see package kernel. As "modbox-agent sftp" it serves
 // files to an SFTP client on its stdin and stdout, with the rights of its user. As "modbox-agent
-// limited" it becomes another program, under limits.
+// limited" it becomes another program, under limits. As "modbox-agent -scan-shell" it scans shell code.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/agent"
 	"github.com/modbox/modbox/internal/kernel"
 	"github.com/modbox/modbox/internal/kernelapi"
+	"github.com/modbox/modbox/internal/shellscan"
 )
 
 // version is set by the linker.
@@ -31,7 +32,7 @@ func main() {
 			fmt.Fprintf(os.Stderr, "modbox-agent: %v\n", err)
 			os.Exit(code)
 		}
-		run := map[string]func([]string) error{"kernels": kernels, "sftp": serveFiles}[os.Args[1]]
+		run := map[string]func([]string) error{"kernels": kernels, "sftp": serveFiles, "-scan-shell": scanShell}[os.Args[1]]
 		if run != nil {
 			if err := run(os.Args[2:]); err != nil {
 				fmt.Fprintf(os.Stderr, "modbox-agent %s: %v\n", os.Args[1], err)
@@ -73,6 +74,9 @@ func serve(a *agent.Agent, l net.Listener) error {
 	defer l.Close()
 	return a.Serve(l)
 }
+
+// scanShell scans the shell code of a request on stdin.
+func scanShell([]string) error { return shellscan.Run(os.Stdin, os.Stdout) }
 
 // kernels starts a supervisor of interpreters unless there is one, and returns when it answers. With
 // the argument "serve" this process is the supervisor: it closes its stdout when it answers, and

@@ -18,6 +18,10 @@ type Workspace struct {
 	// URLAccess names the least credential for the management routes on the URLs of its
 	// sandboxes; "" leaves it to the server.
 	URLAccess sandbox.URLAccess
+	// CodeScan says whether code is scanned before it runs.
+	CodeScan CodeScan
+	// CodeScanRules are the rules that count; none means all.
+	CodeScanRules ScanRules
 	// Role is the role of the user for whom the workspace was looked up; "" without a user.
 	Role Role
 }
@@ -26,6 +30,8 @@ type Workspace struct {
 type WorkspaceUpdate struct {
 	Name, Slug, Description *string
 	URLAccess               *sandbox.URLAccess
+	CodeScan                *CodeScan
+	CodeScanRules           *ScanRules // an empty list is all rules
 	At                      time.Time
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"github.com/modbox/modbox/internal/api/accounts"
 	"github.com/modbox/modbox/internal/api/audits"
-	"github.com/modbox/modbox/internal/api/codescan"
 	"github.com/modbox/modbox/internal/api/computer"
 	"github.com/modbox/modbox/internal/api/events"
 	"github.com/modbox/modbox/internal/api/executions"
@@ -12,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/api/runcode"
 	"github.com/modbox/modbox/internal/api/sandboxes"
+	"github.com/modbox/modbox/internal/api/scans"
 	"github.com/modbox/modbox/internal/api/snapshots"
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/api/tunnel"
@@ -53,8 +53,8 @@ func handlers(cfg Config, d Deps) []handler {
 		&executions.Executions{Service: s.executions, Sandboxes: d.Service, Ping: cfg.Ping},
 		&executions.Streams{Service: s.executions},
 		&runcode.Routes{Code: code.New(s.guest), Timeout: timeouts.Of, Ping: cfg.Ping},
-		&codescan.Routes{Guest: s.guest},
 		&computer.Routes{Guest: s.guest, Sandboxes: d.Service, Recorder: desktop.NewRecorder(s.executions)},
+		&scans.Routes{Guest: s.guest},
 		&files.Files{Guest: s.guest, Ping: cfg.Ping},
 		&files.Archives{Guest: s.guest},
 		&snapshots.Snapshots{Service: s.snapshots},

@@ -125,6 +125,14 @@ func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u account.W
 	if u.URLAccess != nil && !u.URLAccess.Valid() {
 		return account.Workspace{}, sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
 	}
+	if u.CodeScan != nil && !u.CodeScan.Valid() {
+		return account.Workspace{}, sandbox.InvalidField("code_scan", "must be %s, %s or %s", account.CodeScanOff, account.CodeScanWarn, account.CodeScanBlock)
+	}
+	if u.CodeScanRules != nil {
+		if err := u.CodeScanRules.Check("code_scan_rules"); err != nil {
+			return account.Workspace{}, err
+		}
+	}
 	u.At = time.Now().UTC()
 	ws, err := c.store.Workspaces.UpdateWorkspace(ctx, id.Workspace, u)
 	c.auth.forget() // another workspace may take the old slug

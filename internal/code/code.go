@@ -20,6 +20,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/kernelapi"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -62,6 +63,8 @@ type dialogue interface {
 	Hold(bytes int64) error
 	// Release is the inverse of Hold.
 	Release(bytes int64)
+	// Review scans code that is about to run. An error means that it must not run. Errors: CodeBlocked.
+	Review(ctx context.Context, codes []codescan.Code) error
 	// End ends the dialogue.
 	End()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/kernelapi"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -53,7 +54,7 @@ type Run struct {
 
 // Start starts code in a running sandbox. ctx bounds the run. Errors: as for every call into a
 // sandbox; Invalid; NotFound for the context; QuotaExceeded if too many runs wait for it;
-// Unsupported if the language is not installed.
+// Unsupported if the language is not installed; CodeBlocked.
 func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, spec kernelapi.Run) (*Run, error) {
 	if spec.Context != "" && !validID.MatchString(spec.Context) {
 		return nil, noContext(spec.Context)
@@ -73,6 +74,10 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, spec 
 		r.release()
 		return nil, err
 	}
+	if err := r.review(); err != nil {
+		r.release()
+		return nil, err
+	}
 	for {
 		err := r.connect(true)
 		if err == nil {
@@ -86,6 +91,37 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, spec 
 			return nil, err
 		}
 	}
+}
+
+// review scans the code if the policy of the workspace demands it. Errors: CodeBlocked; NotFound for the context.
+func (r *Run) review() error {
+	source := codescan.Source(r.spec.Language, r.spec.Code)
+	if r.spec.Context != "" {
+		source = codescan.SourceIn(func(ctx context.Context) (string, error) { return r.target.language(ctx, r.spec.Context) }, r.spec.Code)
+	}
+	return r.target.talk.Review(r.ctx, []codescan.Code{source})
+}
+
+// language returns the language of a context. Errors: NotFound.
+func (t *target) language(ctx context.Context, id string) (string, error) {
+	if slices.Contains(codescan.Languages, id) {
+		return id, nil // the context that a language has without a request for it
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, sandbox.Errorf(sandbox.Timeout, "the supervisor of interpreters did not answer in time"))
+	defer cancel()
+	var all kernelapi.Contexts
+	err := t.call(ctx, false, http.MethodGet, "/contexts", nil, &all)
+	if errors.Is(err, errNotRunning) {
+		return "", noContext(id)
+	}
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(all, func(c kernelapi.Context) bool { return c.ID == id })
+	if i < 0 {
+		return "", noContext(id)
+	}
+	return all[i].Language, check(&all[i])
 }
 
 // connect starts the run, or reads its events from where it broke off.

@@ -28,6 +28,7 @@ const (
 // Command is a command to run in a sandbox, to its end.
 type Command struct {
 	Argv      []string
+	Program   []string // the part of Argv that the caller has given
 	Stdin     string
 	Timeout   time.Duration
 	MaxOutput int // bytes of each output; the rest is lost

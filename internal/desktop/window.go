@@ -109,7 +109,7 @@ func (t Target) Launch(ctx context.Context, argv []string) error {
 	if _, err := t.Screen(ctx); err != nil {
 		return err
 	}
-	r, err := t.run(ctx, Command{Argv: append([]string{"sh", "-c", launch, "sh"}, argv...)})
+	r, err := t.run(ctx, Command{Argv: append([]string{"sh", "-c", launch, "sh"}, argv...), Program: argv})
 	switch {
 	case err != nil:
 		return err

@@ -110,7 +110,7 @@ func (x *liveExecutions) byID(id sandbox.ExecutionID) *execution {
 // error. The command continues when ctx ends.
 //
 // Errors: Invalid, naming the field; QuotaExceeded; the errors of guest.Calls.Exec for reaching the
-// sandbox; DiskFull; Unsupported if the server stores no streams.
+// sandbox; DiskFull; Unsupported if the server stores no streams; CodeBlocked.
 func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, req Request) (sandbox.Execution, error) {
 	if !s.work.Running() {
 		return sandbox.Execution{}, box.ErrClosed
@@ -131,6 +131,10 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, req R
 	if b, err = s.guest.Enter(ctx, b, &sb); err != nil {
 		return sandbox.Execution{}, err
 	}
+	if err := s.guest.Review(ctx, b, req.code(ctx)); err != nil {
+		return sandbox.Execution{}, err
+	}
+	req.reviewed = true
 	x, err := s.queue(ctx, c, b, &req, false)
 	if err != nil {
 		return sandbox.Execution{}, err

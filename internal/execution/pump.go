@@ -275,7 +275,7 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 			}
 			conn, err := p.attempt(ctx)
 			var refused *agentapi.Error
-			if errors.As(err, &refused) && !p.crowded(refused) || errors.Is(err, errNotStarted) {
+			if errors.As(err, &refused) && !p.crowded(refused) || errors.Is(err, errNotStarted) || sandbox.CodeOf(err) == sandbox.CodeBlocked {
 				err = backoff.Permanent(err)
 			}
 			return conn, err
@@ -288,7 +288,7 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "the server was restarted before the command was started")
 		case errors.As(err, &refused) && p.crowded(refused):
 			continue
-		case errors.As(err, &refused), errors.Is(err, errNotStarted):
+		case errors.As(err, &refused), errors.Is(err, errNotStarted), sandbox.CodeOf(err) == sandbox.CodeBlocked:
 			return nil, err
 		}
 		if stateErr := p.ready(ctx); stateErr != nil {
@@ -323,6 +323,9 @@ func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 	}
 	if e.Cancel != sandbox.CancelNone {
 		return nil, errNotStarted
+	}
+	if err := p.review(ctx); err != nil {
+		return nil, err
 	}
 	if req := p.x.request; req.MakeCwd {
 		if err := p.x.box.Agent.Mkdir(ctx, agentapi.MkdirRequest{Path: req.Cwd, Parents: true, User: req.User}); err != nil {

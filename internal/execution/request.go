@@ -1,12 +1,14 @@
 package execution
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -39,6 +41,8 @@ type Request struct {
 	// Combined makes stdout and stderr one stream; StdoutOff and StderrOff keep nothing of one.
 	Combined             bool `json:",omitempty"`
 	StdoutOff, StderrOff bool `json:",omitempty"`
+
+	reviewed bool // its code may run
 }
 
 // File is a file that is written before a command starts.
@@ -68,6 +72,18 @@ func (req *Request) argv(shell string) []string {
 		return slices.Clone(req.Argv)
 	}
 	return []string{shell, "-c", req.Script}
+}
+
+// code returns the code that the request contains.
+func (req *Request) code(ctx context.Context) []codescan.Code {
+	argv := req.argv(bash)
+	codes := codescan.OfCommand(ctx, argv)
+	for _, f := range req.Files {
+		if code, ok := codescan.File(argv, f.Path, string(f.Content)); ok {
+			codes = append(codes, code)
+		}
+	}
+	return codes
 }
 
 // command returns the command for the agent.

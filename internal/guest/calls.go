@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -41,6 +42,7 @@ type Calls struct {
 	driver    driver.Driver
 	// answerTimeout is how long the agent of a running sandbox may not answer before a command is given up.
 	answerTimeout time.Duration
+	scans         *codescan.Service // nil for none
 }
 
 // DefaultAnswerTimeout is how long an agent may not answer before a command is given up. The agent
@@ -48,8 +50,9 @@ type Calls struct {
 const DefaultAnswerTimeout = agentapi.DetachGrace
 
 // New returns the calls into sandboxes whose boxes d made. An answerTimeout of 0 is DefaultAnswerTimeout.
-func New(sandboxes Sandboxes, d driver.Driver, answerTimeout time.Duration) *Calls {
-	g := &Calls{sandboxes: sandboxes, driver: d, answerTimeout: cmp.Or(answerTimeout, DefaultAnswerTimeout)}
+// scans enforces the policies for code; nil enforces none.
+func New(sandboxes Sandboxes, d driver.Driver, answerTimeout time.Duration, scans *codescan.Service) *Calls {
+	g := &Calls{sandboxes: sandboxes, driver: d, answerTimeout: cmp.Or(answerTimeout, DefaultAnswerTimeout), scans: scans}
 	g.Files.calls = g
 	return g
 }
@@ -89,10 +92,11 @@ func (g *Calls) Enter(ctx context.Context, b *box.Box, sb *sandbox.Sandbox) (*bo
 }
 
 // Exec starts a command in a running sandbox. ctx bounds the command's whole life. Soon after the
-// caller has read the exit, an event that the command ended is appended.
+// caller has read the exit, an event that the command ended is appended. Code in the command is
+// scanned first if the policy of the workspace demands it.
 //
 // Errors of every call into a sandbox: NotFound, Ended, AgentUnreachable, Timeout. Further errors:
-// as for agentapi.Client.Exec.
+// as for agentapi.Client.Exec; CodeBlocked.
 func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
 	if err := sandbox.CheckArgv(cmd.Argv); err != nil {
 		return nil, err
@@ -114,6 +118,9 @@ func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agen
 		return nil, err
 	}
 	if b, err = g.Enter(ctx, b, &sb); err != nil {
+		return nil, err
+	}
+	if err := g.Review(ctx, b, codescan.OfCommand(ctx, cmd.Argv)); err != nil {
 		return nil, err
 	}
 	if cmd.Timeout == 0 {

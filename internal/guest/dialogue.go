@@ -11,6 +11,7 @@ import (
 // Dialogue is a call into a sandbox that consists of requests to a server on a Unix socket in it,
 // which can be repeated. It counts as activity until End. One goroutine at a time uses it.
 type Dialogue struct {
+	calls   *Calls
 	call    *call
 	release func()
 }
@@ -22,7 +23,7 @@ func (g *Calls) Talk(ctx context.Context, c sandbox.Caller, ref string) (*Dialog
 	if err != nil {
 		return nil, err
 	}
-	return &Dialogue{call: newCall(ctx, b), release: b.Activity.Begin()}, nil
+	return &Dialogue{calls: g, call: newCall(ctx, b), release: b.Activity.Begin()}, nil
 }
 
 // Env returns the sandbox's environment variables.

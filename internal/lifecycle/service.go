@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/diskuse"
 	"github.com/modbox/modbox/internal/driver"
@@ -98,6 +99,8 @@ type Deps struct {
 	// Layers makes the root filesystems of snapshots, and of paused sandboxes whose
 	// memory cannot be brought back; without it there are none.
 	Layers Layers
+	// Scans enforces the policies of workspaces for code; nil enforces none.
+	Scans *codescan.Service
 	// Metrics, when set, gets the service's metrics registered.
 	Metrics prometheus.Registerer
 }

@@ -15,6 +15,7 @@ const (
 	Invalid          Code = "invalid"           // the request is malformed or out of range; Field names where
 	Unauthenticated  Code = "unauthenticated"   // no token, or an unknown, expired or revoked token
 	Forbidden        Code = "forbidden"         // the token is good but may not do this
+	CodeBlocked      Code = "code_blocked"      // the workspace's policy does not let the code run
 	NotFound         Code = "not_found"         // no such object, or it is another workspace's
 	FileNotFound     Code = "file_not_found"    // no such file or directory in the sandbox or snapshot
 	ProgramNotFound  Code = "program_not_found" // the sandbox does not have the program of a command
@@ -35,7 +36,7 @@ const (
 
 // Codes lists every code.
 var Codes = []Code{
-	Invalid, Unauthenticated, Forbidden, NotFound, FileNotFound, ProgramNotFound, Exists, Conflict, Ended, NotRunning,
+	Invalid, Unauthenticated, Forbidden, CodeBlocked, NotFound, FileNotFound, ProgramNotFound, Exists, Conflict, Ended, NotRunning,
 	TooLarge, QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
 }
 

@@ -22,6 +22,7 @@ var statuses = map[sandbox.Code]int{
 	sandbox.Invalid:          http.StatusUnprocessableEntity,
 	sandbox.Unauthenticated:  http.StatusUnauthorized,
 	sandbox.Forbidden:        http.StatusForbidden,
+	sandbox.CodeBlocked:      http.StatusForbidden,
 	sandbox.NotFound:         http.StatusNotFound,
 	sandbox.FileNotFound:     http.StatusNotFound,
 	sandbox.ProgramNotFound:  http.StatusNotFound,

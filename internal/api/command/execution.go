@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -45,7 +46,7 @@ func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*guest.Comman
 	running, err := in.Exec(ctx, cmd)
 	if in.Shell && sandbox.CodeOf(err) == sandbox.ProgramNotFound && cmd.Argv[0] == bash {
 		cmd.Argv = append([]string{sh}, cmd.Argv[1:]...)
-		return in.Exec(ctx, cmd)
+		return in.Exec(codescan.Exempt(ctx), cmd) // its code was scanned before
 	}
 	return running, err
 }
@@ -160,7 +161,7 @@ type Result struct {
 // for; what is over is read and dropped, so the command goes on.
 func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin *strings.Reader, maxOutput int) (Result, error) {
 	Give(&cmd, stdin)
-	s, err := Start(ctx, in, cmd)
+	s, err := Start(codescan.WithStdin(ctx, stdin), in, cmd)
 	if err != nil {
 		return Result{}, err
 	}

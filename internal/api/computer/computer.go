@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/desktop"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/page"
@@ -81,7 +82,8 @@ func (r *Routes) target(ctx context.Context, ref string) desktop.Target {
 		if cmd.Stdin != "" {
 			stdin = strings.NewReader(cmd.Stdin)
 		}
-		res, err := command.Run(audit.WithEntry(ctx, nil), in, agentapi.Command{Argv: cmd.Argv, Timeout: cmd.Timeout}, stdin, cmd.MaxOutput)
+		ctx = codescan.WithArgv(audit.WithEntry(ctx, nil), cmd.Program)
+		res, err := command.Run(ctx, in, agentapi.Command{Argv: cmd.Argv, Timeout: cmd.Timeout}, stdin, cmd.MaxOutput)
 		return desktop.Result{Code: res.Code, TimedOut: res.TimedOut, Stdout: res.Stdout, Stderr: res.Stderr, Truncated: res.StdoutTruncated}, err
 	}}
 }
@@ -203,7 +205,7 @@ func (r *Routes) record(ctx context.Context, in *recordInput) (*route.Body[wire.
 	if b := in.Body; b != nil {
 		o = desktop.RecordOptions{Path: b.Path, FPS: b.FPS, MaxTime: time.Duration(b.MaxSeconds) * time.Second, MaxSize: b.MaxBytes}
 	}
-	return film(r.Recorder.Start(ctx, route.Caller(ctx), in.Ref, r.target(ctx, in.Ref), o))
+	return film(r.Recorder.Start(codescan.Exempt(ctx), route.Caller(ctx), in.Ref, r.target(ctx, in.Ref), o))
 }
 
 // recording answers a recording.

@@ -16,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -71,7 +72,8 @@ func (h *Commands) attached(ctx context.Context, gone context.CancelFunc, conn *
 	if err != nil {
 		return err
 	}
-	session, err := command.Start(ctx, h.commands(ctx, ref, in.Shell != ""), cmd)
+	scanCtx, report := codescan.Collect(ctx)
+	session, err := command.Start(scanCtx, h.commands(ctx, ref, in.Shell != ""), cmd)
 	if err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ func (h *Commands) attached(ctx context.Context, gone context.CancelFunc, conn *
 		conn.CloseNow()
 		<-read
 	}()
-	if err := writeMessage(ctx, conn, started(session.Info())); err != nil {
+	if err := writeMessage(ctx, conn, started(session.Info(), report)); err != nil {
 		return nil
 	}
 	go ping(ctx, gone, conn, h.Ping)

@@ -14,6 +14,8 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/route"
+	"github.com/modbox/modbox/internal/api/scans"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -84,6 +86,7 @@ func (h *Commands) exec(ctx context.Context, in *execInput) (*route.Body[wire.Ex
 		limit = h.Output
 	}
 	limit = min(limit, h.OutputMax)
+	ctx, report := codescan.Collect(ctx)
 	r, err := command.Run(ctx, h.commands(ctx, in.Ref, in.Body.Shell != ""), cmd, stdinOf(in.Body), limit)
 	if err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func (h *Commands) exec(ctx context.Context, in *execInput) (*route.Body[wire.Ex
 		ExitCode: r.Code, Signal: r.Signal, TimedOut: r.TimedOut, LimitExceeded: string(r.Limit),
 		Stdout: encode(r.Stdout), Stderr: encode(r.Stderr),
 		StdoutTruncated: r.StdoutTruncated, StderrTruncated: r.StderrTruncated,
-		DurationMS: r.Duration.Milliseconds(),
+		DurationMS: r.Duration.Milliseconds(), Scan: scans.Shown(report),
 	}), nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/route"
+	"github.com/modbox/modbox/internal/api/scans"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -88,6 +90,7 @@ func (h *Executions) startExecution(ctx context.Context, in *startExecutionInput
 	if err != nil {
 		return nil, err
 	}
+	ctx, report := codescan.Collect(ctx)
 	e, err := h.Service.Start(ctx, route.Caller(ctx), in.Ref, *req)
 	if err == nil && in.Body.WaitSeconds > 0 {
 		e, err = h.Service.Wait(ctx, route.Caller(ctx), e.ID, route.Seconds(in.Body.WaitSeconds))
@@ -95,7 +98,9 @@ func (h *Executions) startExecution(ctx context.Context, in *startExecutionInput
 	if err != nil {
 		return nil, err
 	}
-	return route.Reply(executionOf(&e)), nil
+	shown := executionOf(&e)
+	shown.Scan = scans.Shown(report)
+	return route.Reply(shown), nil
 }
 
 // Request translates what a caller wants to run; nil for nothing.

@@ -9,7 +9,9 @@ import (
 	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/route"
+	"github.com/modbox/modbox/internal/api/scans"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/codescan"
 )
 
 // streamExec is POST …/exec/stream: the command's output as it comes, one JSON
@@ -26,7 +28,8 @@ func (h *Commands) streamExec(w http.ResponseWriter, r *http.Request) error {
 	}
 	stdin := stdinOf(in)
 	command.Give(&cmd, stdin)
-	session, err := command.Start(r.Context(), h.commands(r.Context(), r.PathValue("sandbox"), in.Shell != ""), cmd)
+	ctx, report := codescan.Collect(codescan.WithStdin(r.Context(), stdin))
+	session, err := command.Start(ctx, h.commands(r.Context(), r.PathValue("sandbox"), in.Shell != ""), cmd)
 	if err != nil {
 		return err
 	}
@@ -44,7 +47,7 @@ func (h *Commands) streamExec(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusOK)
 	out := edge.Talk(w, h.Ping)
 	defer out.Stop()
-	if out.Send(started(session.Info())) != nil {
+	if out.Send(started(session.Info(), report)) != nil {
 		return nil // the client is gone; closing the session kills the command
 	}
 	for {
@@ -63,8 +66,8 @@ func (h *Commands) streamExec(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-func started(p agentapi.ProcessInfo) wire.StreamMessage {
-	return wire.StreamMessage{Type: wire.StreamStarted, PID: p.PID, ProcessID: p.ID, StartedAt: route.Optional(p.StartedAt)}
+func started(p agentapi.ProcessInfo, report *codescan.Report) wire.StreamMessage {
+	return wire.StreamMessage{Type: wire.StreamStarted, PID: p.PID, ProcessID: p.ID, StartedAt: route.Optional(p.StartedAt), Scan: scans.Shown(report)}
 }
 
 // message translates a frame; a frame without a translation has no type.

@@ -23,6 +23,7 @@ var typeDescriptions = map[string]string{
 	"CodeOutput":            "A value in one or more formats.",
 	"CodeResult":            "The result of a run: its status, output, values and error.",
 	"CodeScan":              "The result of a scan of code.",
+	"CodeScanMode":          "The policy of a workspace for code.",
 	"Context":               "An interpreter that keeps its state between runs of code.",
 	"CreateCheckpoint":      "The body of POST /v1/sandboxes/{sandbox}/checkpoints.",
 	"CreateContext":         "The body for making a context.",

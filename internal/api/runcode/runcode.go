@@ -13,8 +13,10 @@ import (
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/route"
+	"github.com/modbox/modbox/internal/api/scans"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/code"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/kernelapi"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -81,12 +83,13 @@ func (r *Routes) start(ctx context.Context, ref string, in *wire.RunCode) (*code
 
 // run runs code to its end.
 func (r *Routes) run(ctx context.Context, in *runInput) (*route.Body[wire.CodeResult], error) {
+	ctx, report := codescan.Collect(ctx)
 	run, err := r.start(ctx, in.Ref, &in.Body)
 	if err != nil {
 		return nil, err
 	}
 	defer run.Close()
-	res := wire.CodeResult{Results: []wire.CodeOutput{}}
+	res := wire.CodeResult{Results: []wire.CodeOutput{}, Scan: scans.Shown(report)}
 	var stdout, stderr strings.Builder
 	for {
 		ev, err := run.Next()
@@ -161,7 +164,8 @@ func (r *Routes) stream(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	run, err := r.start(req.Context(), req.PathValue("sandbox"), &in)
+	ctx, report := codescan.Collect(req.Context())
+	run, err := r.start(ctx, req.PathValue("sandbox"), &in)
 	if err != nil {
 		return err
 	}
@@ -177,6 +181,9 @@ func (r *Routes) stream(w http.ResponseWriter, req *http.Request) error {
 			return nil
 		}
 		m := event(&ev)
+		if ev.Type == kernelapi.Started {
+			m.Scan = scans.Shown(report)
+		}
 		if err != nil {
 			p := edge.Problem(req.Context(), err)
 			m = wire.CodeEvent{Type: wire.CodeFailure, Code: string(p.Code), Message: p.Detail}

@@ -80,13 +80,17 @@ func newWorkspaceListCommand(env *base.Env) *cobra.Command {
 
 func newWorkspaceUpdateCommand(env *base.Env) *cobra.Command {
 	var o client.WorkspaceOptions
+	var rules []string
 	cmd := &cobra.Command{
 		Use:   "update WORKSPACE",
-		Short: "Change a workspace's name, slug or description",
+		Short: "Change a workspace's name, slug, description or policies",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("code-scan-rule") {
+				o.CodeScanRules = &rules // empty for all
+			}
 			if o == (client.WorkspaceOptions{}) {
-				return base.UsageError("say what to change: --name, --slug or --description")
+				return base.UsageError("say what to change: --name, --slug, --description, --url-access, --code-scan or --code-scan-rule")
 			}
 			c, err := env.Client()
 			if err != nil {
@@ -106,6 +110,8 @@ func newWorkspaceUpdateCommand(env *base.Env) *cobra.Command {
 	cmd.Flags().StringVar(&o.Name, "name", "", "display name")
 	cmd.Flags().StringVar(&o.Slug, "slug", "", "name in references; the present slug stops working")
 	cmd.Flags().StringVar(&o.Description, "description", "", "description")
+	cmd.Flags().StringVar((*string)(&o.CodeScan), "code-scan", "", "scan code before it runs: off, warn, or block (code with findings does not run)")
+	cmd.Flags().StringSliceVar(&rules, "code-scan-rule", nil, `rule that counts for --code-scan, again for each; "" for all`)
 	cmd.Flags().StringVar((*string)(&o.URLAccess), "url-access", "", "least credential for the management routes on the URLs of its sandboxes: open or key")
 	return cmd
 }

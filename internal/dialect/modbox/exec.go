@@ -8,7 +8,9 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/command"
+	"github.com/modbox/modbox/internal/api/scans"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,14 +25,15 @@ const (
 
 // executed is the answer of exec and execute; the fields with omitempty are our additions.
 type executed struct {
-	ExitCode        int    `json:"exitCode"`
-	Stdout          string `json:"stdout"`
-	Stderr          string `json:"stderr"`
-	DurationMS      int64  `json:"durationMs"`
-	StdoutTruncated bool   `json:"stdoutTruncated,omitempty"`
-	StderrTruncated bool   `json:"stderrTruncated,omitempty"`
-	TimedOut        bool   `json:"timedOut,omitempty"`
-	LimitExceeded   string `json:"limitExceeded,omitempty"`
+	ExitCode        int         `json:"exitCode"`
+	Stdout          string      `json:"stdout"`
+	Stderr          string      `json:"stderr"`
+	DurationMS      int64       `json:"durationMs"`
+	StdoutTruncated bool        `json:"stdoutTruncated,omitempty"`
+	StderrTruncated bool        `json:"stderrTruncated,omitempty"`
+	TimedOut        bool        `json:"timedOut,omitempty"`
+	LimitExceeded   string      `json:"limitExceeded,omitempty"`
+	Scan            *scans.Scan `json:"scan,omitempty"`
 }
 
 // exec runs a bash command line.
@@ -75,21 +78,25 @@ func (d *DataPlane) execute(w http.ResponseWriter, r *http.Request, v *visit) er
 	}
 	cmd.Argv = run.stdin
 	audit.FromContext(r.Context()).Code(code)
-	return d.run(w, r, v, cmd, strings.NewReader(code))
+	source := strings.NewReader(code)
+	return d.run(w, r.WithContext(codescan.WithSource(r.Context(), run.name, source)), v, cmd, source)
 }
 
 // language is how to run code of a language: as the last argument, or from stdin.
-type language struct{ argument, stdin []string }
+type language struct {
+	name            string
+	argument, stdin []string
+}
 
 var (
 	// Python and shells read a program on stdin byte by byte (Python does so because images set
 	// PYTHONUNBUFFERED), so their programs read stdin as a whole and then execute it.
-	python = language{[]string{"python3", "-c"}, []string{"python3", "-c", `exec(compile(__import__("sys").stdin.buffer.read(), "<stdin>", "exec"))`}}
-	node   = language{[]string{"node", "-e"}, []string{"node", "-"}}
-	bash   = language{command.Script("")[:2], command.Script(`eval "$(cat)"`)}
-	shell  = language{[]string{"/bin/sh", "-c"}, []string{"/bin/sh", "-c", `eval "$(cat)"`}}
+	python = language{"python", []string{"python3", "-c"}, []string{"python3", "-c", `exec(compile(__import__("sys").stdin.buffer.read(), "<stdin>", "exec"))`}}
+	node   = language{"javascript", []string{"node", "-e"}, []string{"node", "-"}}
+	bash   = language{"bash", command.Script("")[:2], command.Script(`eval "$(cat)"`)}
+	shell  = language{"bash", []string{"/bin/sh", "-c"}, []string{"/bin/sh", "-c", `eval "$(cat)"`}}
 	// Go is compiled and run in two steps, because go run would turn every exit code into 1.
-	golang = language{nil, []string{"/bin/sh", "-c", `d=$(mktemp -d) || exit; trap 'rm -rf "$d"' EXIT
+	golang = language{"go", nil, []string{"/bin/sh", "-c", `d=$(mktemp -d) || exit; trap 'rm -rf "$d"' EXIT
 cat >"$d/main.go" && go build -o "$d/main" "$d/main.go" && "$d/main" </dev/null`}}
 
 	languages = map[string]language{
@@ -122,14 +129,15 @@ func (in *input) limits() agentapi.Limits {
 }
 
 func (d *DataPlane) run(w http.ResponseWriter, r *http.Request, v *visit, cmd agentapi.Command, stdin *strings.Reader) error {
-	result, err := command.Run(r.Context(), d.commands(v), cmd, stdin, outputMax)
+	ctx, report := codescan.Collect(r.Context())
+	result, err := command.Run(ctx, d.commands(v), cmd, stdin, outputMax)
 	if err != nil {
 		return fmt.Errorf("run command: %w", err)
 	}
 	return answer(w, executed{
 		ExitCode: result.Code, Stdout: text(result.Stdout), Stderr: text(result.Stderr), DurationMS: result.Duration.Milliseconds(),
 		StdoutTruncated: result.StdoutTruncated, StderrTruncated: result.StderrTruncated, TimedOut: result.TimedOut,
-		LimitExceeded: string(result.Limit),
+		LimitExceeded: string(result.Limit), Scan: scans.Shown(report),
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/image"
@@ -29,6 +30,7 @@ import (
 	"github.com/modbox/modbox/internal/sshkey"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/eventrows"
+	"github.com/modbox/modbox/internal/store/policyrows"
 	"github.com/modbox/modbox/internal/store/sshkeyrows"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/internal/teardown"
@@ -126,6 +128,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
+		Scans: codescan.New(policyrows.New(ports.Store.DB)),
 	})
 	if err != nil {
 		return nil, err

@@ -54,11 +54,11 @@ CLASSES = {
     "Runtime": "",
     "InvalidAptPackage": "",
     "ValidatedAptPackages": "AptPackageChecks",
+    "Finding": "",
+    "CodeScan": "",
     "OutputStream": "",
     "Execution": "",
     "CodeError": "",
-    "Finding": "",
-    "CodeScan": "",
     "Context": "CodeContext",
     "Checkpoint": "",
     "Snapshot": "",
@@ -99,13 +99,14 @@ WORDS = {
     "PortAccess": ("PublishedPort", "access"),
     "URLAccess": ("Sandbox", "url_access"),
     "Role": ("Member", "role"),
+    "CodeScanMode": ("Workspace", "code_scan"),
 }
 #: The members that repr does not show.
 SECRETS = {"PortLink.url", "PortLink.token", "NewToken.token", "NewUser.code", "NewInvitation.code"}
 #: The members of text that are empty when they are absent; ``*`` is any member of the schema.
 EMPTY = {"Sandbox.description", "Snapshot.description", "Snapshot.message", "Member.email", "AuditRecord.*", "Runtime.*"}
 #: The members that older servers do not send, with what is true there.
-OLDER = {"Sandbox.url_access": "open", "Workspace.url_access": "open"}
+OLDER = {"Sandbox.url_access": "open", "Workspace.url_access": "open", "Workspace.code_scan": "off"}
 #: The schemas of what callers give.
 GIVEN = {"Network", "ExecLimits"}
 

@@ -140,6 +140,8 @@ export class CodeResult {
   error: CodeError | undefined;
   /** The code printed more than 16 MiB; the rest was dropped. */
   truncated = false;
+  /** The findings of the scan that the policy of the workspace (`code_scan`) demands. */
+  scan: CodeScan | undefined;
 
   /** The text of the main value, which is the value of the last expression. */
   get text(): string | undefined {
@@ -187,6 +189,7 @@ export class CodeResult {
       case "started":
         this.contextId = event.contextId;
         this.restarted = event.restarted;
+        this.scan = event.scan;
         return;
       case "stdout":
       case "stderr":
@@ -221,7 +224,7 @@ export class CodeResult {
 
 /** An event of code under way: `started` comes first, `end` last. With `update` a result replaces the earlier one with its `displayId`. */
 export type CodeEvent =
-  | { type: "started"; contextId: string; restarted: boolean }
+  | { type: "started"; contextId: string; restarted: boolean; scan?: CodeScan }
   | { type: "stdout" | "stderr"; text: string }
   | { type: "result"; result: CodeOutput; update: boolean }
   | { type: "error"; error: CodeError }
@@ -248,6 +251,7 @@ export async function runCode(http: HTTP, ref: string, code: string, options: Ru
     results: w.results.map((r) => new CodeOutput(r)),
     error: w.error && schemas.codeError(w.error),
     truncated: w.truncated,
+    scan: w.scan && schemas.codeScan(w.scan),
   });
 }
 
@@ -284,7 +288,7 @@ function body(code: string, { language, contextId, timeoutSeconds }: RunCodeOpti
 function decode(w: wire.CodeEvent): CodeEvent | undefined {
   switch (w.type) {
     case "started":
-      return { type: "started", contextId: w.context_id ?? "", restarted: w.restarted ?? false };
+      return { type: "started", contextId: w.context_id ?? "", restarted: w.restarted ?? false, ...(w.scan && { scan: schemas.codeScan(w.scan) }) };
     case "stdout":
     case "stderr":
       return { type: w.type, text: w.text ?? "" };

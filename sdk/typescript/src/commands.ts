@@ -4,7 +4,7 @@ import type { StartExecutionOptions } from "./executions.js";
 import { Output, defaultOutputBytes, type TextCallback } from "./output.js";
 import type { PagePromise } from "./page.js";
 import type { CallOptions, CommandResult, PageOptions } from "./types.js";
-import type { ExecLimits, Execution } from "./schemas.js";
+import type { CodeScan, ExecLimits, Execution } from "./schemas.js";
 
 /** The longest command that is run in one silent request: fetch of Node fails after 300 s without an answer. */
 const maxSilentSeconds = 240;
@@ -127,12 +127,14 @@ export class Commands {
     const { maxOutputBytes = defaultOutputBytes, ...rest } = execOptions(options);
     const stdout = new Output(maxOutputBytes, options.onStdout);
     const stderr = new Output(maxOutputBytes, options.onStderr);
+    let scan: CodeScan | undefined;
     for await (const event of this.client.sandboxes.execStream(this.sandboxId, { ...asCommand(command), ...rest })) {
+      if (event.type === "started") scan = event.scan;
       if (event.type === "stdout") await stdout.add(event.data);
       if (event.type === "stderr") await stderr.add(event.data);
       if (event.type !== "exit") continue;
       const { exitCode, timedOut, limitExceeded, durationMs } = event;
-      return { exitCode, timedOut, ...(limitExceeded && { limitExceeded }), ...(await texts(stdout, stderr)), durationMs };
+      return { exitCode, timedOut, ...(limitExceeded && { limitExceeded }), ...(await texts(stdout, stderr)), durationMs, ...(scan && { scan }) };
     }
     throw newError({ code: "bad_response", message: "the stream of the command has no exit" }); // the stream throws before
   }

@@ -9,6 +9,7 @@ export type ErrorCode =
   | "invalid"
   | "unauthenticated"
   | "forbidden"
+  | "code_blocked"
   | "not_found"
   | "file_not_found"
   | "program_not_found"
@@ -78,6 +79,8 @@ export class ModboxError extends Error {
 export class ValidationError extends ModboxError {}
 /** The token is missing, unknown, expired, or may not do this. */
 export class AuthError extends ModboxError {}
+/** The policy of the workspace does not let the code run; the message names rules and lines. Nothing ran. */
+export class CodeBlockedError extends ModboxError {}
 /** No such object, or it is another workspace's. */
 export class NotFoundError extends ModboxError {}
 /** No such file or directory in the sandbox or snapshot, or a command's `cwd` is missing. */
@@ -136,6 +139,7 @@ const classes: Partial<Record<ErrorCode, typeof ModboxError>> = {
   invalid: ValidationError,
   unauthenticated: AuthError,
   forbidden: AuthError,
+  code_blocked: CodeBlockedError,
   not_found: NotFoundError,
   file_not_found: FileNotFoundError,
   program_not_found: ProgramNotFoundError,

@@ -1,6 +1,7 @@
 import { fromBase64 } from "./base64.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import { readLines } from "./lines.js";
+import { codeScan } from "./schemas.js";
 import type * as wire from "./wire.js";
 import type { ExecEvent, ExecResult, LimitName } from "./types.js";
 
@@ -15,6 +16,7 @@ export function decodeResult<Output>(w: wire.ExecResult, output: (text: string) 
     stdoutTruncated: w.stdout_truncated,
     stderrTruncated: w.stderr_truncated,
     durationMs: w.duration_ms,
+    ...(w.scan && { scan: codeScan(w.scan) }),
   };
 }
 
@@ -36,7 +38,7 @@ export async function* readEvents(body: ReadableStream<Uint8Array>, signal?: Abo
 export function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
   switch (w.type) {
     case "started":
-      return { type: "started", pid: w.pid ?? 0 };
+      return { type: "started", pid: w.pid ?? 0, ...(w.scan && { scan: codeScan(w.scan) }) };
     case "stdout":
     case "stderr":
       return { type: w.type, data: fromBase64(w.data ?? "") };

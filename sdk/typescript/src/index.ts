@@ -34,6 +34,7 @@ export type {
 export {
   AuthError,
   BuildError,
+  CodeBlockedError,
   CommandError,
   ConflictError,
   ConnectionError,
@@ -80,6 +81,7 @@ export type {
   Checkpoint,
   CodeContext,
   CodeScan,
+  CodeScanMode,
   CodeError,
   CommandOptions,
   CreateRegistryOptions,

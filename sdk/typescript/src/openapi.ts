@@ -756,7 +756,7 @@ export interface paths {
         put?: never;
         /**
          * Scan code without running it
-         * @description Parses code by the interpreter in the sandbox, and answers the constructs that deserve a look: processes, network, deleted files, evaluated code, native code, environment variables, imports that are not allowed. The scan catches mistakes and is no boundary: code can hide what it does.
+         * @description Parses code in the sandbox, and answers the constructs that deserve a look: processes, network, deleted files, evaluated code, native code, environment variables, imports that are not allowed. The scan catches mistakes and is no boundary: code can hide what it does.
          */
         post: operations["scan-code"];
         delete?: never;
@@ -2566,6 +2566,8 @@ export interface components {
             context_id?: string;
             /** @description started: the state of earlier code is lost. */
             restarted?: boolean;
+            /** @description started: what the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code. */
+            scan?: components["schemas"]["CodeScan"];
             /** @description stdout, stderr: the text. */
             text?: string;
             /** @description result: the value. */
@@ -2637,6 +2639,8 @@ export interface components {
             error?: components["schemas"]["CodeError"];
             /** @description There was more output than a run may have (16 MiB); the rest was dropped. */
             truncated: boolean;
+            /** @description What the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code. */
+            scan?: components["schemas"]["CodeScan"];
         };
         /** @description The result of a scan of code. */
         CodeScan: {
@@ -2644,6 +2648,8 @@ export interface components {
             findings: components["schemas"]["Finding"][];
             /** @description There are more findings. */
             truncated: boolean;
+            /** @description Why the code was not scanned, in the answer of a call that ran it all the same; absent when it was scanned. */
+            not_scanned?: string;
         };
         /** @description An interpreter that keeps its state between runs of code. */
         Context: {
@@ -3237,6 +3243,8 @@ export interface components {
              * @description Milliseconds from its start to its end.
              */
             duration_ms: number;
+            /** @description What the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code. */
+            scan?: components["schemas"]["CodeScan"];
         };
         /** @description A command in a sandbox, kept after its end with its output. */
         Execution: {
@@ -3308,6 +3316,8 @@ export interface components {
              * @description Milliseconds from its start to its end, as measured in the sandbox.
              */
             duration_ms: number;
+            /** @description In the answer to its start: what the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code. */
+            scan?: components["schemas"]["CodeScan"];
         };
         /** @description Says what an execution runs and what becomes of its output. */
         ExecutionCommand: {
@@ -4652,10 +4662,10 @@ export interface components {
             /** @description The code. */
             code: string;
             /**
-             * @description python when omitted. The sandbox must have its interpreter.
+             * @description python when omitted. The sandbox must have the interpreter of Python; Node.js for JavaScript, and 22.13 or newer for TypeScript; nothing for Bash.
              * @enum {string}
              */
-            language?: "python" | "javascript";
+            language?: "python" | "javascript" | "typescript" | "bash";
             /** @description The packages that the code may import, by their top-level names; all when omitted. */
             allowed_imports?: string[];
         };
@@ -5066,6 +5076,8 @@ export interface components {
              * @description started: when.
              */
             started_at?: string;
+            /** @description started: what the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code. */
+            scan?: components["schemas"]["CodeScan"];
             /**
              * Format: int64
              * @description exit: exit code; 128 + signal when a signal ended it.
@@ -5259,6 +5271,13 @@ export interface components {
              * @enum {string}
              */
             url_access?: "open" | "key";
+            /**
+             * @description Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run.
+             * @enum {string}
+             */
+            code_scan?: "off" | "warn" | "block";
+            /** @description The rules that count; all when empty. Code that cannot be parsed counts in any case. */
+            code_scan_rules?: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
         };
         /** @description The use of a sandbox since it was made. */
         Usage: {
@@ -5405,6 +5424,13 @@ export interface components {
              * @enum {string}
              */
             url_access: "open" | "key";
+            /**
+             * @description Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run.
+             * @enum {string}
+             */
+            code_scan: "off" | "warn" | "block";
+            /** @description The rules that count; all when empty. */
+            code_scan_rules: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
         };
         /** @description A workspace with its members. */
         WorkspaceDetail: {
@@ -5441,6 +5467,13 @@ export interface components {
              * @enum {string}
              */
             url_access: "open" | "key";
+            /**
+             * @description Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run.
+             * @enum {string}
+             */
+            code_scan: "off" | "warn" | "block";
+            /** @description The rules that count; all when empty. */
+            code_scan_rules: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
             /** @description Its members, in the order they came. */
             members: components["schemas"]["Member"][];
         };

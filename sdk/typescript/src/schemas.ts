@@ -21,6 +21,9 @@ export type ExecutionState = "queued" | "running" | "completed" | "failed" | "ti
 /** What it may do. */
 export type Role = "owner" | "admin" | "member" | "viewer";
 
+/** Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run. */
+export type CodeScanMode = "off" | "warn" | "block";
+
 /** Limits in Kubernetes notation. */
 export interface Resources {
   /** Memory. */
@@ -895,6 +898,8 @@ export interface Execution {
   endedAt: string | undefined;
   /** Milliseconds from its start to its end, as measured in the sandbox. */
   durationMs: number;
+  /** In the answer to its start: what the scan found that the policy of the workspace (code_scan) demands; absent without such a policy, and for a request without code. */
+  scan: CodeScan | undefined;
 }
 
 export function execution(w: Wire["Execution"]): Execution {
@@ -918,6 +923,7 @@ export function execution(w: Wire["Execution"]): Execution {
     startedAt: w.started_at,
     endedAt: w.ended_at,
     durationMs: w.duration_ms,
+    scan: w.scan && codeScan(w.scan),
   };
 }
 
@@ -996,12 +1002,15 @@ export interface CodeScan {
   findings: Finding[];
   /** There are more findings. */
   truncated: boolean;
+  /** Why the code was not scanned, in the answer of a call that ran it all the same; absent when it was scanned. */
+  notScanned: string | undefined;
 }
 
 export function codeScan(w: Wire["CodeScan"]): CodeScan {
   return {
     findings: w.findings.map(finding),
     truncated: w.truncated,
+    notScanned: w.not_scanned,
   };
 }
 
@@ -1381,6 +1390,10 @@ export interface Workspace {
   updatedAt: string;
   /** The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more. */
   urlAccess: URLAccess;
+  /** Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run. */
+  codeScan: CodeScanMode;
+  /** The rules that count; all when empty. */
+  codeScanRules: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
 }
 
 export function workspace(w: Wire["Workspace"]): Workspace {
@@ -1394,6 +1407,8 @@ export function workspace(w: Wire["Workspace"]): Workspace {
     createdAt: w.created_at,
     updatedAt: w.updated_at,
     urlAccess: w.url_access,
+    codeScan: w.code_scan,
+    codeScanRules: w.code_scan_rules,
   };
 }
 

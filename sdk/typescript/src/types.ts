@@ -1,5 +1,5 @@
 import type { ModboxError } from "./errors.js";
-import type { CommandOptions, SandboxInfo, SandboxState } from "./schemas.js";
+import type { CodeScan, CommandOptions, SandboxInfo, SandboxState } from "./schemas.js";
 
 /** What every call accepts. */
 export interface CallOptions {
@@ -63,6 +63,8 @@ export interface ExecResult<Output = string> {
   stdoutTruncated: boolean;
   stderrTruncated: boolean;
   durationMs: number;
+  /** The findings of the scan that the policy of the workspace (`code_scan`) demands. */
+  scan?: CodeScan;
 }
 
 /** How a command ended, and its output as text. */
@@ -70,7 +72,7 @@ export type CommandResult = Omit<ExecResult, "signal">;
 
 /** What a command under way reports: `started` first, `exit` last. */
 export type ExecEvent =
-  | { type: "started"; pid: number }
+  | { type: "started"; pid: number; scan?: CodeScan }
   | { type: "stdout"; data: Uint8Array }
   | { type: "stderr"; data: Uint8Array }
   | { type: "exit"; exitCode: number; signal: number; timedOut: boolean; limitExceeded?: LimitName; durationMs: number };

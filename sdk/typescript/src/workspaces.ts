@@ -4,7 +4,7 @@ import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { AddedMember, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail } from "./schemas.js";
+import type { AddedMember, CodeScanMode, Finding, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail } from "./schemas.js";
 
 /** What a workspace is called. */
 export interface WorkspaceOptions extends CallOptions {
@@ -17,6 +17,10 @@ export interface WorkspaceOptions extends CallOptions {
 export interface UpdateWorkspaceOptions extends WorkspaceOptions {
   /** What the management routes on the URLs of its sandboxes ask for at least; `open` is what each sandbox asks for. */
   urlAccess?: URLAccess | undefined;
+  /** Whether code is scanned before it runs: `warn` adds the findings to answers, with `block` code with findings does not run. */
+  codeScan?: CodeScanMode | undefined;
+  /** The rules that count; an empty list is all. */
+  codeScanRules?: readonly Finding["rule"][] | undefined;
 }
 
 /** The workspaces that the caller is a member of. Safe for concurrent use. */
@@ -40,8 +44,8 @@ export class Workspaces {
 
   /** Changes what is given. */
   async update(id: string, options: UpdateWorkspaceOptions): Promise<WorkspaceDetail> {
-    const { signal, urlAccess, ...rest } = options;
-    const json = { ...rest, url_access: urlAccess };
+    const { signal, urlAccess, codeScan, codeScanRules, ...rest } = options;
+    const json = { ...rest, url_access: urlAccess, code_scan: codeScan, code_scan_rules: codeScanRules && [...codeScanRules] };
     return schemas.workspaceDetail(await this.send({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
   }
 

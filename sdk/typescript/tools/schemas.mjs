@@ -37,6 +37,7 @@ const words = {
   PortAccess: ["PublishedPort", "access"],
   ExecutionState: ["Execution", "state"],
   Role: ["Member", "role"],
+  CodeScanMode: ["Workspace", "code_scan"],
 };
 /** The members of text that are empty when they are absent. */
 const empty = new Set(["Sandbox.description", "Snapshot.description", "Snapshot.message", "SandboxImage.description", "Member.email"]);

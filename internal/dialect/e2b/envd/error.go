@@ -15,6 +15,7 @@ var codes = map[sandbox.Code]connect.Code{
 	sandbox.Invalid:         connect.CodeInvalidArgument,
 	sandbox.Unauthenticated: connect.CodeUnauthenticated,
 	sandbox.Forbidden:       connect.CodePermissionDenied,
+	sandbox.CodeBlocked:     connect.CodePermissionDenied,
 	sandbox.NotFound:        connect.CodeNotFound,
 	sandbox.FileNotFound:    connect.CodeNotFound,
 	sandbox.ProgramNotFound: connect.CodeInvalidArgument,

@@ -23,6 +23,7 @@ from .client import CodeSandbox, Command, Modbox, ModboxClient, Sandbox, Sandbox
 from .code import CodeContext, CodeError, CodeEvent, CodeOutput, CodeResult
 from .errors import (
     AuthError,
+    CodeBlockedError,
     CommandError,
     ConflictError,
     ConnectionError,
@@ -40,6 +41,7 @@ from .errors import (
 from .images import SandboxImage
 from .models import (
     Cause,
+    CodeScanMode,
     Event,
     ExecEvent,
     ExecLimits,
@@ -147,7 +149,9 @@ __all__ = [
     "CodeResult",
     "CodeSandbox",
     "CodeScan",
+    "CodeScanMode",
     "Command",
+    "CodeBlockedError",
     "CommandError",
     "ConflictError",
     "ConnectOptions",

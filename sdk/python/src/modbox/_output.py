@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, AsyncGenerator, Awaitable, Callable, Dict, Generator, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
+from ._schemas import CodeScan
 from .errors import CommandError
 from .models import ExecResult, LimitName
 
@@ -77,13 +78,16 @@ class Collector:
         """Says that there was more output than the collector got."""
         self._truncated[stream] = True
 
-    def result(self, exit_code: int, signal: int, timed_out: bool, duration_ms: int, limit_exceeded: Optional[LimitName]) -> ExecResult[str]:
+    def result(
+        self, exit_code: int, signal: int, timed_out: bool, duration_ms: int, limit_exceeded: Optional[LimitName], scan: Optional[CodeScan] = None
+    ) -> ExecResult[str]:
         return ExecResult(
             exit_code=exit_code,
             signal=signal,
             timed_out=timed_out,
             duration_ms=duration_ms,
             limit_exceeded=limit_exceeded,
+            scan=scan,
             stdout=self._bytes["stdout"].decode(errors="replace"),
             stderr=self._bytes["stderr"].decode(errors="replace"),
             stdout_truncated=self._truncated["stdout"],

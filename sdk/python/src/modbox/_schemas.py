@@ -20,6 +20,10 @@ URLAccess = Literal["open", "key"]
 #: What it may do.
 Role = Literal["owner", "admin", "member", "viewer"]
 
+#: Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with
+#: findings, and code that cannot be scanned, does not run.
+CodeScanMode = Literal["off", "warn", "block"]
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -541,6 +545,35 @@ class AptPackageChecks:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A construct in code that deserves a look."""
+
+    #: Its line, from 1.
+    line: int = 0
+    #: Its column, from 1.
+    column: int = 0
+    #: What it does. import: it imports a package that is not allowed. syntax: the code cannot be parsed, and was not
+    #: scanned.
+    rule: Literal["process", "network", "file_delete", "eval", "native", "environment", "import", "syntax"] = _required()
+    #: How much harm the rule's constructs can do.
+    severity: Literal["high", "medium", "low"] = _required()
+    #: What was found, for people.
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CodeScan:
+    """The result of a scan of code."""
+
+    #: The constructs that deserve a look, by their places in the code; 200 at most.
+    findings: List[Finding] = _by(_list(Finding), default_factory=list)
+    #: There are more findings.
+    truncated: bool = False
+    #: Why the code was not scanned, in the answer of a call that ran it all the same; None when it was scanned.
+    not_scanned: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class OutputStream:
     """The stream of an execution's output."""
 
@@ -598,6 +631,9 @@ class Execution:
     ended_at: Optional[datetime] = _optional_time()
     #: Milliseconds from its start to its end, as measured in the sandbox.
     duration_ms: int = 0
+    #: In the answer to its start: what the scan found that the policy of the workspace (code_scan) demands; None
+    #: without such a policy, and for a request without code.
+    scan: Optional[CodeScan] = _by(_object(CodeScan), default=None)
 
 
 @dataclass(frozen=True)
@@ -610,33 +646,6 @@ class CodeError:
     value: str = ""
     #: The traceback; lines may have escape sequences for colours.
     traceback: List[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A construct in code that deserves a look."""
-
-    #: Its line, from 1.
-    line: int = 0
-    #: Its column, from 1.
-    column: int = 0
-    #: What it does. import: it imports a package that is not allowed. syntax: the code cannot be parsed, and was not
-    #: scanned.
-    rule: Literal["process", "network", "file_delete", "eval", "native", "environment", "import", "syntax"] = _required()
-    #: How much harm the rule's constructs can do.
-    severity: Literal["high", "medium", "low"] = _required()
-    #: What was found, for people.
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class CodeScan:
-    """The result of a scan of code."""
-
-    #: The constructs that deserve a look, by their places in the code; 200 at most.
-    findings: List[Finding] = _by(_list(Finding), default_factory=list)
-    #: There are more findings.
-    truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -918,6 +927,11 @@ class Workspace:
     #: open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server
     #: may demand more.
     url_access: URLAccess = "open"
+    #: Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with
+    #: findings, and code that cannot be scanned, does not run.
+    code_scan: CodeScanMode = "off"
+    #: The rules that count; all when empty.
+    code_scan_rules: List[Literal["process", "network", "file_delete", "eval", "native", "environment", "import", "syntax"]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from ._calls import Call, Listing, _body, _into, _nothing, _segment, encoded, listing
-from ._schemas import AddedMember, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail
+from ._schemas import AddedMember, CodeScanMode, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail
 
 
 def _path(workspace_id: str, call: str = "") -> str:
@@ -34,9 +34,16 @@ def get(workspace_id: str) -> Call[WorkspaceDetail]:
 
 
 def update(
-    workspace_id: str, name: Optional[str], slug: Optional[str], description: Optional[str], url_access: Optional[URLAccess]
+    workspace_id: str,
+    name: Optional[str],
+    slug: Optional[str],
+    description: Optional[str],
+    url_access: Optional[URLAccess],
+    code_scan: Optional[CodeScanMode],
+    code_scan_rules: Optional[Sequence[str]],
 ) -> Call[WorkspaceDetail]:
-    body = _body(name=name, slug=slug, description=description, url_access=url_access)
+    rules = None if code_scan_rules is None else list(code_scan_rules)
+    body = _body(name=name, slug=slug, description=description, url_access=url_access, code_scan=code_scan, code_scan_rules=rules)
     return Call("PATCH", _path(workspace_id), _into(WorkspaceDetail), repeatable=True, json=body)
 
 

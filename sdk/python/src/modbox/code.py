@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Literal, Mapping, Optional
 
 from ._decode import _by, _list, _object, decode
-from ._schemas import CodeContext, CodeError
+from ._schemas import CodeContext, CodeError, CodeScan
 
 __all__ = ["CodeContext", "CodeError", "CodeEvent", "CodeOutput", "CodeResult"]
 
@@ -152,6 +152,8 @@ class CodeResult(_Formats):
     error: Optional[CodeError] = _by(_object(CodeError), default=None)
     #: There was more output than a run may have (16 MiB); the server dropped the rest.
     truncated: bool = False
+    #: The findings of the scan that the policy of the workspace (``code_scan``) demands; None without a scan.
+    scan: Optional[CodeScan] = _by(_object(CodeScan), default=None)
 
     @property
     def text(self) -> Optional[str]:
@@ -187,6 +189,8 @@ class CodeEvent:
     duration_ms: int = 0
     #: ``end``: the server dropped output.
     truncated: bool = False
+    #: ``started``: the findings of the scan that the policy of the workspace demands.
+    scan: Optional[CodeScan] = _by(_object(CodeScan), default=None)
 
 
 class CodeCollector:
@@ -200,7 +204,7 @@ class CodeCollector:
 
     def add(self, event: CodeEvent) -> None:
         if event.type == "started":
-            self._members.update(context_id=event.context_id, restarted=event.restarted)
+            self._members.update(context_id=event.context_id, restarted=event.restarted, scan=event.scan)
         elif event.type == "stdout":
             self._stdout.append(event.text)
         elif event.type == "stderr":

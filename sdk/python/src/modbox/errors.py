@@ -59,6 +59,10 @@ class AuthError(ModboxError):
     """The token is missing, unknown, expired, or may not do this."""
 
 
+class CodeBlockedError(ModboxError):
+    """The policy of the workspace does not let the code run; the message names rules and lines. Nothing ran."""
+
+
 class NotFoundError(ModboxError):
     """No such object, or it is another workspace's."""
 
@@ -116,6 +120,7 @@ _CLASSES = {
     "invalid": ValidationError,
     "unauthenticated": AuthError,
     "forbidden": AuthError,
+    "code_blocked": CodeBlockedError,
     "not_found": NotFoundError,
     "file_not_found": FileNotFoundError,
     "program_not_found": ProgramNotFoundError,

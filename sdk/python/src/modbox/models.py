@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Literal, Optional, TypeVar, Union
 
-from ._decode import _by
+from ._decode import _by, _object
 from ._schemas import (
     Cause,
+    CodeScan,
+    CodeScanMode,
     Event,
     ExecLimits,
     FileInfo,
@@ -39,6 +41,7 @@ from ._schemas import (
 __all__ = [
     "AnyExecResult",
     "Cause",
+    "CodeScanMode",
     "Event",
     "ExecEvent",
     "ExecLimits",
@@ -93,14 +96,16 @@ class ExecResult(Generic[Output]):
     signal: int = 0
     #: The limit that it exceeded, and that ended it.
     limit_exceeded: Optional[LimitName] = None
+    #: The findings of the scan that the policy of the workspace (``code_scan``) demands; None without a scan.
+    scan: Optional[CodeScan] = _by(_object(CodeScan), default=None)
 
 
 @dataclass(frozen=True)
 class ExecEvent:
     """What a command under way reports: ``started`` first, ``exit`` last.
 
-    ``data`` is set for ``stdout`` and ``stderr``; ``pid`` for ``started``; the
-    others for ``exit``.
+    ``data`` is set for ``stdout`` and ``stderr``; ``pid`` and ``scan`` for
+    ``started``; the others for ``exit``.
     """
 
     type: Literal["started", "stdout", "stderr", "exit"]
@@ -111,6 +116,7 @@ class ExecEvent:
     timed_out: bool = False
     limit_exceeded: Optional[LimitName] = None
     duration_ms: int = 0
+    scan: Optional[CodeScan] = _by(_object(CodeScan), default=None)
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,17 @@ class Ports(unittest.TestCase):
         self.assertEqual(asyncio.run(run()).url_access, "key")
         self.assertEqual([r.json() for r in server.requests], [{"url_access": "key"}] * 2)
 
+    def test_a_workspace_has_a_policy_for_code(self):
+        old = {"id": "w", "name": "n", "slug": "s", "role": "owner", "created_at": WHEN, "updated_at": WHEN}
+        answers = [{**old, "code_scan": "block", "code_scan_rules": ["eval"]}, old]
+        server = Server(self, lambda seen, handler, n: send_json(handler, answers[n % 2]))
+        with ModboxClient(token="mbx_test", base_url=server.url) as client:
+            changed = client.workspaces.update("w", code_scan="block", code_scan_rules=("eval",))
+            self.assertEqual((changed.code_scan, changed.code_scan_rules), ("block", ["eval"]))
+            older = client.workspaces.update("w", code_scan_rules=[])
+            self.assertEqual((older.code_scan, older.code_scan_rules), ("off", []))
+        self.assertEqual([r.json() for r in server.requests], [{"code_scan": "block", "code_scan_rules": ["eval"]}, {"code_scan_rules": []}])
+
 
 if __name__ == "__main__":
     unittest.main()

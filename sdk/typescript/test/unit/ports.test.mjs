@@ -65,3 +65,11 @@ test("a workspace can ask for a key on all URLs", async (t) => {
   assert.equal((await s.client().workspaces.update("w", { urlAccess: "key" })).urlAccess, "key");
   assert.deepEqual(s.requests[0].json(), { url_access: "key" });
 });
+
+test("a workspace has a policy for code", async (t) => {
+  const workspace = { id: "w", name: "n", slug: "s", url_access: "open", code_scan: "block", code_scan_rules: ["eval"], created_at: "t", updated_at: "t", members: [] };
+  const s = await serve(t, (_, res) => json(res, workspace));
+  const changed = await s.client().workspaces.update("w", { codeScan: "block", codeScanRules: ["eval"] });
+  assert.deepEqual([changed.codeScan, changed.codeScanRules], ["block", ["eval"]]);
+  assert.deepEqual(s.requests[0].json(), { code_scan: "block", code_scan_rules: ["eval"] });
+});

@@ -65,7 +65,7 @@ class AsyncCommands:
             timeout_seconds=timeout_seconds,
             limits=limits,
         )
-        decoder, collector, end = TextDecoder(), Collector(max_output_bytes), None
+        decoder, collector, end, scan = TextDecoder(), Collector(max_output_bytes), None, None
         callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         try:
             async for event in events:
@@ -73,6 +73,8 @@ class AsyncCommands:
                     collector.add(event.type, event.data)
                     for chunk in decoder.feed(event.type, event.data):
                         await tell_async(callbacks[chunk.stream], chunk.text)
+                elif event.type == "started":
+                    scan = event.scan
                 elif event.type == "exit":
                     end = event
         finally:
@@ -80,7 +82,7 @@ class AsyncCommands:
         for chunk in decoder.end():
             await tell_async(callbacks[chunk.stream], chunk.text)
         assert end is not None  # the stream raises instead
-        result = collector.result(end.exit_code, end.signal, end.timed_out, end.duration_ms, end.limit_exceeded)
+        result = collector.result(end.exit_code, end.signal, end.timed_out, end.duration_ms, end.limit_exceeded, scan)
         return checked(script or arguments or [], result, check)
 
     async def start(

@@ -66,7 +66,7 @@ class Commands:
             timeout_seconds=timeout_seconds,
             limits=limits,
         )
-        decoder, collector, end = TextDecoder(), Collector(max_output_bytes), None
+        decoder, collector, end, scan = TextDecoder(), Collector(max_output_bytes), None, None
         callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         try:
             for event in events:
@@ -74,6 +74,8 @@ class Commands:
                     collector.add(event.type, event.data)
                     for chunk in decoder.feed(event.type, event.data):
                         tell(callbacks[chunk.stream], chunk.text)
+                elif event.type == "started":
+                    scan = event.scan
                 elif event.type == "exit":
                     end = event
         finally:
@@ -81,7 +83,7 @@ class Commands:
         for chunk in decoder.end():
             tell(callbacks[chunk.stream], chunk.text)
         assert end is not None  # the stream raises instead
-        result = collector.result(end.exit_code, end.signal, end.timed_out, end.duration_ms, end.limit_exceeded)
+        result = collector.result(end.exit_code, end.signal, end.timed_out, end.duration_ms, end.limit_exceeded, scan)
         return checked(script or arguments or [], result, check)
 
     def start(

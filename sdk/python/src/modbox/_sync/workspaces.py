@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from .. import _workspaces as calls
 from .._pages import Page
-from .._schemas import AddedMember, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail
+from .._schemas import AddedMember, CodeScanMode, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail
 from .requester import Requester
 
 
@@ -37,13 +37,16 @@ class Workspaces:
         slug: Optional[str] = None,
         description: Optional[str] = None,
         url_access: Optional[URLAccess] = None,
+        code_scan: Optional[CodeScanMode] = None,
+        code_scan_rules: Optional[Sequence[str]] = None,
     ) -> WorkspaceDetail:
         """Changes what is given.
 
         ``url_access`` is what the management routes on the URLs of the workspace's sandboxes ask for at
-        least; ``open`` is what each sandbox asks for.
+        least; ``open`` is what each sandbox asks for. With ``code_scan`` code is scanned before it runs: ``warn`` adds the findings
+        to answers, with ``block`` code with findings does not run. ``code_scan_rules`` are the rules that count; an empty list is all.
         """
-        return self._requester.perform(calls.update(workspace_id, name, slug, description, url_access))
+        return self._requester.perform(calls.update(workspace_id, name, slug, description, url_access, code_scan, code_scan_rules))
 
     def delete(self, workspace_id: str) -> None:
         """Deletes a workspace with everything in it; its sandboxes end in the background."""

@@ -70,6 +70,11 @@ class Scan(ast.NodeVisitor):
 
     def visit_Call(self, node):
         name = self.dotted(node.func)
+        cell = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call) and self.dotted(node.func.value.func) == "get_ipython"
+        if cell and node.func.attr in ("system", "getoutput"):
+            self.add(node, "process", "runs a shell command")
+        elif cell:
+            self.add(node, "eval", f"calls a method {node.func.attr} of IPython")
         if name in CALL_RULES and name not in ("os.environ.get", "os.environb.get"):
             self.add(node, CALL_RULES[name], f"calls {name}")
         elif name and name.startswith(("os.exec", "os.spawn")):
@@ -85,12 +90,26 @@ class Scan(ast.NodeVisitor):
         self.generic_visit(node)
 
 
+def parsed(code):
+    """The tree of code. What is no Python may be a cell of IPython, whose commands, such as !ls, become calls."""
+    try:
+        return ast.parse(code)
+    except SyntaxError:
+        if not any(line.lstrip().startswith(("!", "%", "?")) or "= !" in line or "= %" in line or line.endswith("?") for line in code.splitlines()):
+            raise
+        try:
+            from IPython.core.inputtransformer2 import TransformerManager
+        except ImportError:
+            raise SyntaxError("it is no Python, and IPython is not installed") from None
+        return ast.parse(TransformerManager().transform_cell(code))
+
+
 def main():
     request = json.load(sys.stdin)
     allowed = request["allowed"]
     scan = Scan(None if allowed is None else set(allowed))
     try:
-        scan.visit(ast.parse(request["code"]))
+        scan.visit(parsed(request["code"]))
     except SyntaxError as err:
         scan.findings.append({"line": err.lineno or 1, "column": err.offset or 1, "rule": "syntax", "reason": f"{err.msg}"})
     except (ValueError, RecursionError, MemoryError) as err:

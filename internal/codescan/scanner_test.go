@@ -5,16 +5,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func result(stdout string) *command.Result { return &command.Result{Stdout: []byte(stdout)} }
+func result(stdout string) *Output { return &Output{Stdout: []byte(stdout)} }
+
+func read(out *Output) (Result, error) {
+	var r Result
+	_, err := r.read(out, &nested{Line: 1, Column: 1})
+	return r, err
+}
 
 func finding(line int, rule, reason string) string {
-	data, err := json.Marshal(wire.Finding{Line: line, Column: 1, Rule: rule, Severity: "low", Reason: reason})
+	data, err := json.Marshal(Finding{Line: line, Column: 1, Rule: rule, Severity: "low", Reason: reason})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
@@ -22,27 +26,27 @@ func finding(line int, rule, reason string) string {
 }
 
 func TestReadTrustsNoScanner(t *testing.T) {
-	many := strings.Repeat(finding(1, "eval", strings.Repeat("x", 2*reasonMax))+",", findingsMax) + finding(1, "eval", "")
+	many := strings.Repeat(finding(1, "eval", strings.Repeat("x", 2*reasonMax))+",", FindingsMax) + finding(1, "eval", "")
 	scan, err := read(result(`{"findings":[` + many + `]}`))
-	if err != nil || len(scan.Findings) != findingsMax || !scan.Truncated || len(scan.Findings[0].Reason) > reasonMax || scan.Findings[0].Severity != "high" {
-		t.Errorf("many findings: %d, truncated %v, %v; want %d that are cut, with our severity", len(scan.Findings), scan.Truncated, err, findingsMax)
+	if err != nil || len(scan.Findings) != FindingsMax || !scan.Truncated || len(scan.Findings[0].Reason) > reasonMax || scan.Findings[0].Severity != "high" {
+		t.Errorf("many findings: %d, truncated %v, %v; want %d that are cut, with our severity", len(scan.Findings), scan.Truncated, err, FindingsMax)
 	}
 	scan, err = read(result(`{"findings":[` + finding(3, "network", "a\nb\x1b[31m") + `]}`))
 	if err != nil || len(scan.Findings) != 1 || strings.ContainsAny(scan.Findings[0].Reason, "\n\x1b") {
 		t.Errorf("control characters: %+v, %v", scan, err)
 	}
 	for name, tc := range map[string]struct {
-		result *command.Result
+		result *Output
 		want   sandbox.Code
 	}{
 		"rule":    {result(`{"findings":[` + finding(1, "none", "") + `]}`), sandbox.Unavailable},
 		"line":    {result(`{"findings":[` + finding(-1, "eval", "") + `]}`), sandbox.Unavailable},
 		"garbage": {result(`{"findings":`), sandbox.Unavailable},
 		"nothing": {result(``), sandbox.Unavailable},
-		"failed":  {&command.Result{Exit: agentapi.Exit{Code: 1}, Stdout: []byte(`{"findings":[]}`)}, sandbox.Unavailable},
-		"cut":     {&command.Result{Stdout: []byte(`{"findings":[]}`), StdoutTruncated: true}, sandbox.Unavailable},
-		"late":    {&command.Result{Exit: agentapi.Exit{TimedOut: true}}, sandbox.Timeout},
-		"limit":   {&command.Result{Exit: agentapi.Exit{Limit: agentapi.LimitCPU}}, sandbox.Timeout},
+		"failed":  {&Output{Exit: agentapi.Exit{Code: 1}, Stdout: []byte(`{"findings":[]}`)}, sandbox.Unavailable},
+		"cut":     {&Output{Stdout: []byte(`{"findings":[]}`), Truncated: true}, sandbox.Unavailable},
+		"late":    {&Output{Exit: agentapi.Exit{TimedOut: true}}, sandbox.Timeout},
+		"limit":   {&Output{Exit: agentapi.Exit{Limit: agentapi.LimitCPU}}, sandbox.Timeout},
 	} {
 		if scan, err := read(tc.result); sandbox.CodeOf(err) != tc.want {
 			t.Errorf("%s: %+v, %v, want %s", name, scan, err, tc.want)

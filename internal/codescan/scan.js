@@ -1,10 +1,10 @@
-// Finds constructs in JavaScript code that deserve a look, with the parser that is part of Node.js. Reads
-// {"code", "allowed"} and writes {"findings"}, as JSON.
+// Finds constructs in JavaScript and TypeScript code that deserve a look, with the parser that is part of
+// Node.js. Reads {"code", "language", "allowed"} and writes {"findings"}, as JSON.
 'use strict';
 const { parse } = require('internal/deps/acorn/acorn/dist/acorn');
 const { readFileSync } = require('fs');
 
-const { code, allowed } = JSON.parse(readFileSync(0, 'utf8'));
+const { code, language, allowed } = JSON.parse(readFileSync(0, 'utf8'));
 const findings = [];
 const modules = {
   child_process: 'process', cluster: 'process', worker_threads: 'process',
@@ -15,7 +15,13 @@ const modules = {
 const globals = { fetch: 'network', WebSocket: 'network', XMLHttpRequest: 'network', EventSource: 'network', eval: 'eval', Function: 'eval' };
 const deletes = new Set(['unlink', 'unlinkSync', 'rm', 'rmSync', 'rmdir', 'rmdirSync', 'truncate', 'truncateSync']);
 
-const add = (node, rule, reason) => findings.push({ line: node.loc.start.line, column: node.loc.start.column + 1, rule, reason });
+let map; // of compiled TypeScript to its source
+const add = (node, rule, reason) => {
+  const { line, column } = node.loc.start;
+  const entry = map?.findEntry(line - 1, column);
+  if (entry?.originalLine === undefined) findings.push({ line, column: column + 1, rule, reason });
+  else findings.push({ line: entry.originalLine + 1, column: entry.originalColumn + 1, rule, reason });
+};
 const text = (node) => {
   if (node?.type === 'Literal' && typeof node.value === 'string') return node.value;
   if (node?.type === 'TemplateLiteral' && node.expressions.length === 0) return node.quasis[0].value.cooked;
@@ -74,12 +80,28 @@ const walk = (root) => {
 };
 
 const options = { ecmaVersion: 'latest', locations: true, allowHashBang: true, allowReturnOutsideFunction: true, allowAwaitOutsideFunction: true };
+// Types become spaces, so that positions stay. Constructs that are more than types, such as enum, are
+// compiled, with a map of the positions.
+const withoutTypes = () => {
+  const { stripTypeScriptTypes: strip, SourceMap } = require('module');
+  if (!strip) throw new SyntaxError(`Node.js ${process.version} cannot parse TypeScript; 22.13 or newer can`);
+  try {
+    return strip(code, { mode: 'strip' });
+  } catch (err) {
+    if (err.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw err;
+    const compiled = strip(code, { mode: 'transform', sourceMap: true });
+    const [, json] = /\n\/\/# sourceMappingURL=data:application\/json;base64,([A-Za-z0-9+/=]+)\s*$/.exec(compiled) ?? [];
+    if (json) map = new SourceMap(JSON.parse(Buffer.from(json, 'base64').toString()));
+    return compiled;
+  }
+};
 try {
   let tree;
+  const source = language === 'typescript' ? withoutTypes() : code;
   try {
-    tree = parse(code, { ...options, sourceType: 'script' });
+    tree = parse(source, { ...options, sourceType: 'script' });
   } catch {
-    tree = parse(code, { ...options, sourceType: 'module' });
+    tree = parse(source, { ...options, sourceType: 'module' });
   }
   walk(tree);
 } catch (err) {
