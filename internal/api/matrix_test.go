@@ -46,6 +46,7 @@ var publicRoutes = []string{
 	"GET /auth/sso/{provider}", "GET /auth/sso/{provider}/callback",
 	"GET /v1/streams/{stream}", "PUT /v1/streams/{stream}", "GET /streams/{stream}", "GET /v1/downloads/{key}",
 	"POST /cli/validate/apt-dependencies", "GET /sandbox/snapshots/public", "GET /sandbox/snapshots/public/{snapshot}",
+	"PUT /e2b/templates/{template}/files/{hash}/{secret}", // the address has a secret
 }
 
 // matrix is a server with every dialect and two workspaces, of which one has a
@@ -116,6 +117,9 @@ func (m *matrix) serve(r *http.Request, token string) *httptest.ResponseRecorder
 	m.calls++
 	r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1000", m.calls>>16, m.calls>>8&255, m.calls&255)
 	r.Header.Del("Authorization")
+	if r.Body == nil {
+		r.Body = http.NoBody // as a server has it
+	}
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -21,9 +21,9 @@ func (t *templates) routes() map[string]route {
 		"GET /templates":                  {account.SandboxesRead, "", t.list},
 		"GET /templates/{template}":       {account.SandboxesRead, "", t.get},
 		"GET /templates/{first}/{second}": {account.SandboxesRead, "", t.aliasOrTags},
-		"POST /templates/tags":            {account.ImagesWrite, "tag-template", t.assign},
-		"DELETE /templates/tags":          {account.ImagesWrite, "delete-template", t.unassign},
-		"DELETE /templates/{template}":    {account.SandboxesWrite, "delete-template", t.remove},
+		"POST /templates/tags":            {account.ImagesWrite, "build-image", t.assign},
+		"DELETE /templates/tags":          {account.ImagesWrite, "delete-image", t.unassign},
+		"DELETE /templates/{template}":    {account.SandboxesWrite, "delete-image", t.remove},
 	}
 }
 

@@ -25,10 +25,10 @@ const logMax = 100
 
 func (b *builds) routes() map[string]route {
 	return map[string]route{
-		"POST /v3/templates":                              {account.ImagesWrite, "begin-template-build", b.begin},
+		"POST /v3/templates":                              {account.ImagesWrite, "build-image", b.begin},
 		"GET /templates/{template}/files/{hash}":          {account.ImagesWrite, "", b.address},
-		"PUT /templates/{template}/files/{hash}/{secret}": {auth.Public, auth.NotRecorded, b.upload}, // the address has a secret, and the build is recorded
-		"POST /v2/templates/{template}/builds/{build}":    {account.ImagesWrite, "build-template", b.start},
+		"PUT /templates/{template}/files/{hash}/{secret}": {auth.Public, "build-image", b.upload}, // the address has a secret
+		"POST /v2/templates/{template}/builds/{build}":    {account.ImagesWrite, "build-image", b.start},
 		"GET /templates/{template}/builds/{build}/status": {account.ImagesRead, "", b.status},
 		"GET /templates/{template}/builds/{build}/logs":   {account.ImagesRead, "", b.logs},
 	}
