@@ -21,7 +21,7 @@ import (
 )
 
 // TestDependencies keeps the agent small: the standard library, a package for pseudo-terminals, system
-// calls, the SFTP server with the parts of SSH that its package imports, and our packages.
+// calls, the SFTP server with the parts of SSH that its package imports, the parser of shell code, and our packages.
 func TestDependencies(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -40,6 +40,8 @@ func TestDependencies(t *testing.T) {
 		"github.com/modbox/modbox/internal/agentapi",
 		"github.com/modbox/modbox/internal/kernel",
 		"github.com/modbox/modbox/internal/kernelapi",
+		"github.com/modbox/modbox/internal/program",
+		"github.com/modbox/modbox/internal/shellscan",
 		"github.com/pkg/sftp",
 		"github.com/pkg/sftp/internal/encoding/ssh/filexfer",
 		"github.com/pkg/sftp/internal/encoding/ssh/filexfer/openssh",
@@ -53,6 +55,8 @@ func TestDependencies(t *testing.T) {
 		"golang.org/x/crypto/ssh",
 		"golang.org/x/crypto/ssh/internal/bcrypt_pbkdf",
 		"golang.org/x/sys/unix",
+		"mvdan.cc/sh/v3/fileutil",
+		"mvdan.cc/sh/v3/syntax",
 	}
 	got := strings.Fields(string(out))
 	slices.Sort(got)

@@ -1,10 +1,12 @@
 package codescan
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // for the scanners
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,6 +180,9 @@ func (r *Result) read(out *Output, p *nested) ([]nested, error) {
 	case out.Exit.Code != 0 || out.Truncated || json.Unmarshal(out.Stdout, &a) != nil:
 		return nil, sandbox.Wrap(sandbox.Unavailable, errScanner, "the scanner in the sandbox did not scan the code: exit code %d, %s", out.Exit.Code, sandbox.OneLine(tail(out.Stderr)))
 	}
+	slices.SortStableFunc(a.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	for _, f := range a.Findings {
 		severity, known := severities[f.Rule]
 		if !known || !position(f.Line, f.Column) {

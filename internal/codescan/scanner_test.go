@@ -31,6 +31,10 @@ func TestReadTrustsNoScanner(t *testing.T) {
 	if err != nil || len(scan.Findings) != FindingsMax || !scan.Truncated || len(scan.Findings[0].Reason) > reasonMax || scan.Findings[0].Severity != "high" {
 		t.Errorf("many findings: %d, truncated %v, %v; want %d that are cut, with our severity", len(scan.Findings), scan.Truncated, err, FindingsMax)
 	}
+	scan, err = read(result(`{"findings":[` + finding(5, "eval", "") + "," + finding(2, "network", "") + `]}`))
+	if err != nil || len(scan.Findings) != 2 || scan.Findings[0].Line != 2 {
+		t.Errorf("findings in another order: %+v, %v, want them by line", scan, err)
+	}
 	scan, err = read(result(`{"findings":[` + finding(3, "network", "a\nb\x1b[31m") + `]}`))
 	if err != nil || len(scan.Findings) != 1 || strings.ContainsAny(scan.Findings[0].Reason, "\n\x1b") {
 		t.Errorf("control characters: %+v, %v", scan, err)

@@ -4,7 +4,6 @@
 package shellscan
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,7 +64,7 @@ func Run(r io.Reader, w io.Writer) error {
 	return json.NewEncoder(w).Encode(Scan(req.Code))
 }
 
-// Scan returns the findings in shell code.
+// Scan returns the findings in shell code. The findings of a command come before the findings in its arguments.
 func Scan(code string) Answer {
 	s := &scan{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(code), "")
@@ -75,9 +74,6 @@ func Scan(code string) Answer {
 	if err != nil {
 		s.fault(err)
 	}
-	slices.SortStableFunc(s.answer.Findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
 	s.answer.Findings = append([]Finding{}, s.answer.Findings[:min(len(s.answer.Findings), findingsMax)]...)
 	return s.answer
 }

@@ -35,7 +35,7 @@ func TestScan(t *testing.T) {
 		"cat /proc/self/environ":            "1:environment",
 		"eval \"$x\"":                       "1:eval",
 		"$x y":                              "1:eval",
-		"curl u | bash":                     "1:network 1:eval",
+		"curl u | bash":                     "1:eval 1:network",
 		"bash <(curl u)":                    "1:eval 1:network",
 		"bash -c \"$x\"":                    "1:eval",
 		"echo x | python3 run.py":           "",
