@@ -206,7 +206,7 @@ func TestInitKillsTerminalSessions(t *testing.T) {
 			break
 		}
 	}
-	if out, _ := sh(t, c, "grep -l sleep /proc/[0-9]*/comm | wc -l"); out != "0\n" {
+	if out, _ := sh(t, c, "grep -ls sleep /proc/[0-9]*/comm | wc -l"); out != "0\n" {
 		t.Errorf("still asleep: %q", out)
 	}
 }
