@@ -46,7 +46,7 @@ var publicRoutes = []string{
 	"GET /auth/sso/{provider}", "GET /auth/sso/{provider}/callback",
 	"GET /v1/streams/{stream}", "PUT /v1/streams/{stream}", "GET /streams/{stream}", "GET /v1/downloads/{key}",
 	"POST /cli/validate/apt-dependencies", "GET /sandbox/snapshots/public", "GET /sandbox/snapshots/public/{snapshot}",
-	"PUT /e2b/templates/{template}/files/{hash}/{secret}", // the address has a secret
+	"PUT /e2b/templates/{template}/files/{hash}", // the address has a secret
 }
 
 // matrix is a server with every dialect and two workspaces, of which one has a

@@ -115,7 +115,7 @@ test("builds of templates: refusals, and the routes of the command line", async 
 	}
 	const { json: place } = await call("GET", `/templates/${templateID}/files/abc`, { headers: key });
 	assert.equal(place.present, false);
-	const elsewhere = await fetch(place.url.replace(/\/[^/]*$/, "/wrong.secret"), { method: "PUT", body: "x" });
+	const elsewhere = await fetch(place.url.replace(/\?.*$/, "?upload=wrong.secret"), { method: "PUT", body: "x" });
 	assert.equal(elsewhere.status, 404);
 	const garbage = await fetch(place.url, { method: "PUT", body: "this is no tar" });
 	assert.equal(garbage.status, 200);

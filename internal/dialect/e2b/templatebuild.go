@@ -20,6 +20,10 @@ type builds struct {
 	url string // of the server
 }
 
+// uploadParam has the secret of an upload. It is no part of the path, because the audit log has the names in
+// the paths of requests.
+const uploadParam = "upload"
+
 // logMax is the number of entries of a log in an answer.
 const logMax = 100
 
@@ -27,7 +31,7 @@ func (b *builds) routes() map[string]route {
 	return map[string]route{
 		"POST /v3/templates":                              {account.ImagesWrite, "build-image", b.begin},
 		"GET /templates/{template}/files/{hash}":          {account.ImagesWrite, "", b.address},
-		"PUT /templates/{template}/files/{hash}/{secret}": {auth.Public, "build-image", b.upload}, // the address has a secret
+		"PUT /templates/{template}/files/{hash}":          {auth.Public, "build-image", b.upload}, // the address has a secret
 		"POST /v2/templates/{template}/builds/{build}":    {account.ImagesWrite, "build-image", b.start},
 		"GET /templates/{template}/builds/{build}/status": {account.ImagesRead, "", b.status},
 		"GET /templates/{template}/builds/{build}/logs":   {account.ImagesRead, "", b.logs},
@@ -85,13 +89,13 @@ func (b *builds) address(w http.ResponseWriter, r *http.Request) error {
 		URL     string `json:"url,omitempty"`
 	}{Present: secret == ""}
 	if !out.Present {
-		out.URL = b.url + Prefix + "/templates/" + url.PathEscape(name) + "/files/" + hash + "/" + secret
+		out.URL = b.url + Prefix + "/templates/" + url.PathEscape(name) + "/files/" + hash + "?" + url.Values{uploadParam: {secret}}.Encode()
 	}
 	return answer(w, http.StatusCreated, out)
 }
 
 func (b *builds) upload(w http.ResponseWriter, r *http.Request) error {
-	return b.built.Upload(r.Context(), r.PathValue("template"), r.PathValue("hash"), r.PathValue("secret"), r.ContentLength, r.Body)
+	return b.built.Upload(r.Context(), r.PathValue("template"), r.PathValue("hash"), r.URL.Query().Get(uploadParam), r.ContentLength, r.Body)
 }
 
 func (b *builds) start(w http.ResponseWriter, r *http.Request) error {
