@@ -194,11 +194,7 @@ func checkTag(name, tag string) error {
 func (b *Builds) add(made *Build) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id, old := range b.byID {
-		if old.expire(b.now()) {
-			delete(b.byID, id)
-		}
-	}
+	b.forget()
 	own := func(o *Build) bool { return o.caller.Workspace == made.caller.Workspace }
 	for _, bound := range []struct {
 		most  int
@@ -226,6 +222,17 @@ func (b *Builds) add(made *Build) error {
 	}
 	b.byID[made.ID] = made
 	return nil
+}
+
+// forget removes the builds whose time is over, with their files.
+//
+// Preconditions: b.mu is held.
+func (b *Builds) forget() {
+	for id, old := range b.byID {
+		if old.expire(b.now()) {
+			delete(b.byID, id)
+		}
+	}
 }
 
 // Find returns a build of the caller's workspace. Errors: NotFound.

@@ -312,6 +312,18 @@ func TestBounds(t *testing.T) {
 			t.Errorf("an upload is answered with %q, want %q", got, want)
 		}
 	}
+	// The files that others abandon count for the time of their build only.
+	other.bytes = serverUploadsMax
+	now = now.Add(keptFor / 2)
+	third := workspace("third")
+	mustBegin(t, b, third, "app")
+	if err := upload(t, b, third, "app", "h", []byte("x")); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("an upload to a full server: %v, want unavailable", err)
+	}
+	now = now.Add(keptFor/2 + time.Second)
+	if err := upload(t, b, third, "app", "h", []byte("x")); err != nil {
+		t.Errorf("an upload after the time of the other builds: %v", err)
+	}
 	now = now.Add(keptFor + time.Second)
 	mustBegin(t, b, c, "later")
 	if len(b.byID) != 1 || other.uploads != nil {

@@ -92,6 +92,7 @@ func (b *Builds) reserve(o *Build, size int64) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.forget() // abandoned files of others count no longer
 	var own, all int64
 	for _, other := range b.byID {
 		other.mu.Lock()
