@@ -240,6 +240,23 @@ func TestSweepDestroysOrphansOnly(t *testing.T) {
 	}
 }
 
+// TestCloseAfterStartLeavesNoOrphan stops a server while its first sweep may not have begun.
+func TestCloseAfterStartLeavesNoOrphan(t *testing.T) {
+	e := newEnv(t)
+	orphan := sandbox.NewID()
+	before := e.host.open()
+	if _, err := before.Create(t.Context(), driver.Spec{ID: orphan, Hostname: "x", RootFS: "/x", Resources: sandbox.Resources{CPUMilli: 500, MemoryBytes: 64 << 20, DiskBytes: 64 << 20}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.start().stop()
+	if left := e.host.ids(); len(left) > 0 {
+		t.Errorf("boxes after a server has started and stopped: %v", left)
+	}
+}
+
 // TestSweepTakesNoDestroyedBoxForAnOrphan destroys a sandbox between the sweep's
 // look at the host and its look at the sandboxes.
 func TestSweepTakesNoDestroyedBoxForAnOrphan(t *testing.T) {

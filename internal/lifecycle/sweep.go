@@ -149,9 +149,10 @@ func (w *sweeper) sweepRows() {
 }
 
 // sweepHost destroys boxes on the host that belong to no live sandbox. A box that is being made is
-// safe, because it is in the index before it exists on the host.
+// safe, because it is in the index before it exists on the host. Close does not cut it short: a server
+// that stops soon after its start leaves no box of the server before.
 func (w *sweeper) sweepHost() {
-	ids, err := w.driver.List(w.ctx)
+	ids, err := w.driver.List(context.WithoutCancel(w.ctx))
 	if err != nil {
 		w.logSweep("list boxes", err)
 		return
@@ -170,7 +171,7 @@ func (w *sweeper) sweepHost() {
 	}
 	// A box leaves the host before it leaves the index, so a box that was destroyed
 	// since it was listed looks unknown. Ids are not used twice: the second list is without it.
-	if ids, err = w.driver.List(w.ctx); err != nil {
+	if ids, err = w.driver.List(context.WithoutCancel(w.ctx)); err != nil {
 		w.logSweep("list boxes again", err)
 		return
 	}
@@ -187,8 +188,7 @@ func (w *sweeper) sweepHost() {
 	_ = g.Wait() // returns nothing: each logs its own
 }
 
-// destroyOrphan destroys a box without a sandbox. Close waits for it: a server that stops soon after
-// its start leaves no box of the server before.
+// destroyOrphan destroys a box without a sandbox.
 func (w *sweeper) destroyOrphan(id sandbox.ID) {
 	w.log.Warn("destroying a box without a sandbox", "box", id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), destroyTimeout)
