@@ -153,7 +153,7 @@ test("any port by header, and closed ports", async (t) => {
 		const sbx = await create(t, Sandbox, { network: { allowPublicTraffic } });
 		const server = await sbx.commands.run("cd /home/user && echo served > index.html && exec python3 -m http.server 3000 --bind 127.0.0.1", { background: true, timeoutMs: 0 });
 		server.wait().catch(() => {});
-		await sbx.commands.run("for i in $(seq 100); do curl -fs -o /dev/null 127.0.0.1:3000 && exit; sleep 0.1; done; exit 1");
+		await sbx.commands.run("for i in $(seq 600); do curl -fs -o /dev/null 127.0.0.1:3000 && exit; sleep 0.1; done; exit 1");
 		const at = { "E2b-Sandbox-Id": sbx.sandboxId, "E2b-Sandbox-Port": "3000" };
 		const bare = await call("GET", "/index.html", { headers: at });
 		if (allowPublicTraffic) {

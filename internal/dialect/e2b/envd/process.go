@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/dialect/e2b"
 	pb "github.com/modbox/modbox/internal/dialect/e2b/envdpb/process"
 	"github.com/modbox/modbox/internal/guest"
@@ -24,44 +25,51 @@ const killGrace = time.Millisecond
 
 // processes runs the commands of all sandboxes. It implements the service process.Process.
 type processes struct {
-	ctx    context.Context // of all sessions
-	cancel func()
-	calls  *guest.Calls
-	users  *accounts
+	work  *background.Group // the sessions
+	calls *guest.Calls
+	users *accounts
 
 	mu       sync.Mutex
 	sessions map[sandbox.ID]map[uint32]*session // guarded by mu; by the pid in the sandbox
 }
 
-func newProcesses(ctx context.Context, cancel func(), calls *guest.Calls, users *accounts) *processes {
-	return &processes{ctx: ctx, cancel: cancel, calls: calls, users: users, sessions: map[sandbox.ID]map[uint32]*session{}}
+func newProcesses(work *background.Group, calls *guest.Calls, users *accounts) *processes {
+	return &processes{work: work, calls: calls, users: users, sessions: map[sandbox.ID]map[uint32]*session{}}
 }
 
 // detached returns a context with the values of a request's that ends with the server.
 func (p *processes) detached(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(p.ctx, cancel)
+	stop := context.AfterFunc(p.work.Context(), cancel)
 	return ctx, func() {
 		stop()
 		cancel()
 	}
 }
 
-// open makes a session of a command, with a reader of its output from now on, and passes its output
-// on until its end; then it calls done.
-func (p *processes) open(id sandbox.ID, s *session, done func()) *reader {
-	s.readers = map[*reader]struct{}{}
+// open makes s the session of its process, with a reader of the output from now on, and passes the output
+// on until ctx ends or the process does; then it calls done. Of two requests that connect to the same
+// process at once the second gets the session of the first, without a reader: input over two connections
+// would be lost.
+func (p *processes) open(ctx context.Context, id sandbox.ID, s *session, done func()) (*session, *reader, error) {
 	first := &reader{events: make(chan *pb.ProcessEvent), gone: make(chan struct{})}
-	s.readers[first] = struct{}{}
+	s.readers = map[*reader]struct{}{first: {}}
 	p.mu.Lock()
+	other := p.sessions[id][s.pid]
+	if other != nil && !s.started && !other.isOver() {
+		p.mu.Unlock()
+		_ = s.command.Close() // the other has a connection
+		done()
+		return other, nil, nil
+	}
 	if p.sessions[id] == nil {
 		p.sessions[id] = map[uint32]*session{}
 	}
 	p.sessions[id][s.pid] = s
 	p.mu.Unlock()
-	go func() {
+	took := p.work.Go(func() {
 		defer done()
-		s.pump()
+		s.pump(ctx)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.sessions[id][s.pid] == s {
@@ -70,8 +78,13 @@ func (p *processes) open(id sandbox.ID, s *session, done func()) *reader {
 		if len(p.sessions[id]) == 0 {
 			delete(p.sessions, id)
 		}
-	}()
-	return first
+	})
+	if !took {
+		_ = s.command.Close() // the process goes on
+		done()
+		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "the server is being shut down; try again")
+	}
+	return s, first, nil
 }
 
 // Start implements the service.
@@ -120,9 +133,9 @@ func (p *processes) start(ctx context.Context, v *visit, req *connect.Request[pb
 		return nil, nil, err
 	}
 	s := &session{
-		command: running, pid: uint32(running.Info().PID), config: config, tag: in.Tag, pty: in.Pty != nil, stdin: cmd.Stdin,
+		command: running, pid: uint32(running.Info().PID), config: config, tag: in.Tag, pty: in.Pty != nil, stdin: cmd.Stdin, started: true,
 	}
-	return s, p.open(v.sb.ID, s, done), nil
+	return p.open(sessionCtx, v.sb.ID, s, done)
 }
 
 // terminalID begins the ids of processes with a terminal, so that another server knows it.
@@ -201,7 +214,7 @@ func (p *processes) find(ctx context.Context, sel *pb.ProcessSelector) (*session
 			return nil, nil, err
 		}
 		s := &session{command: running, pid: sel.GetPid(), config: configOf(info), stdin: true, pty: strings.HasPrefix(info.ID, terminalID)}
-		return s, p.open(v.sb.ID, s, done), nil
+		return p.open(sessionCtx, v.sb.ID, s, done)
 	}
 	return nil, nil, noProcess()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/dialect/e2b"
 	"github.com/modbox/modbox/internal/dialect/e2b/envdpb/filesystem/filesystemconnect"
 	"github.com/modbox/modbox/internal/dialect/e2b/envdpb/process/processconnect"
@@ -39,8 +40,7 @@ const (
 type Server struct {
 	credentials e2b.Credentials
 	mux         *http.ServeMux
-	processes   *processes
-	watchers    *watchers
+	work        *background.Group // the connections to processes, and the watches
 	users       *accounts
 }
 
@@ -50,15 +50,13 @@ func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) (*Serv
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{
-		credentials: credentials, mux: http.NewServeMux(),
-		processes: newProcesses(ctx, cancel, calls, users), watchers: newWatchers(ctx, calls), users: users,
-	}
-	files := &files{calls: calls, users: users, watchers: s.watchers}
+	s := &Server{credentials: credentials, mux: http.NewServeMux(), work: background.New(), users: users}
+	s.work.Start()
+	processes := newProcesses(s.work, calls, users)
+	files := &files{calls: calls, users: users, watchers: newWatchers(s.work, calls)}
 	transfers := &transfers{calls: calls, users: users, credentials: credentials}
-	_, processHandler := processconnect.NewProcessHandler(s.processes, connect.WithReadMaxBytes(messageMax))
-	_, inputHandler := processconnect.NewProcessHandler(s.processes, connect.WithReadMaxBytes(pieceMax))
+	_, processHandler := processconnect.NewProcessHandler(processes, connect.WithReadMaxBytes(messageMax))
+	_, inputHandler := processconnect.NewProcessHandler(processes, connect.WithReadMaxBytes(pieceMax))
 	_, fileHandler := filesystemconnect.NewFilesystemHandler(files, connect.WithReadMaxBytes(pieceMax))
 	processHandler, fileHandler = counted(processHandler), counted(fileHandler)
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -153,9 +151,11 @@ func (f flusher) Flush() {
 // Unwrap lets http.ResponseController reach deadlines.
 func (f flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// Close ends the connections to processes, which go on, and all watches.
+// Close ends the connections to processes, which go on, and all watches, and waits for their end.
 func (s *Server) Close() {
-	s.processes.cancel()
+	s.work.Stop()
+	s.work.Cancel()
+	_ = s.work.Wait(context.Background()) // no error without the end of its context
 	s.users.close()
 }
 

@@ -29,10 +29,11 @@ type session struct {
 	tag     *string
 	pty     bool
 	stdin   bool // it takes input
+	started bool // the process began with it
 
 	mu      sync.Mutex
 	readers map[*reader]struct{} // guarded by mu
-	over    bool                 // guarded by mu; the process, or the connection to it, has ended
+	over    bool                 // guarded by mu; the process, or the connection to it, has ended: there are no more readers
 	failed  error                // guarded by mu; why the connection ended before the process
 }
 
@@ -66,21 +67,24 @@ func (s *session) leave(r *reader) {
 	delete(s.readers, r)
 }
 
-// publish passes an event on to all readers.
-func (s *session) publish(e *pb.ProcessEvent) {
+// publish passes an event on to all readers, until ctx ends. No reader is added after the last event.
+func (s *session) publish(ctx context.Context, e *pb.ProcessEvent, last bool) {
 	s.mu.Lock()
+	s.over = s.over || last
 	readers := slices.Collect(maps.Keys(s.readers))
 	s.mu.Unlock()
 	for _, r := range readers {
 		select {
 		case r.events <- e:
 		case <-r.gone:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
-// pump passes the output on until the end of the process.
-func (s *session) pump() {
+// pump passes the output on until the end of the process, or of ctx.
+func (s *session) pump(ctx context.Context) {
 	defer s.command.Close() //nolint:errcheck // it has ended
 	for {
 		f, err := s.command.Next()
@@ -90,15 +94,22 @@ func (s *session) pump() {
 		}
 		switch f.Type {
 		case agentapi.FrameStdout, agentapi.FrameStderr:
-			s.publish(s.data(f.Type, bytes.Clone(f.Data)))
+			s.publish(ctx, s.data(f.Type, bytes.Clone(f.Data)), false)
 		case agentapi.FrameExit:
 			if f.Exit.TimedOut {
 				s.end(sandbox.Errorf(sandbox.Timeout, "the time limit of process %d has passed", s.pid))
 				return
 			}
-			s.publish(endEvent(f.Exit))
+			s.publish(ctx, endEvent(f.Exit), true)
 		}
 	}
+}
+
+// isOver reports whether the process, or the connection to it, has ended.
+func (s *session) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
 }
 
 // end ends the session with the error of its command; io.EOF is a good end.

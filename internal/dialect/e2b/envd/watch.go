@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
 	pb "github.com/modbox/modbox/internal/dialect/e2b/envdpb/filesystem"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -119,15 +120,15 @@ func (f *files) WatchDir(ctx context.Context, req *connect.Request[pb.WatchDirRe
 
 // watchers are the watches whose events clients ask for. A watch that nobody asks ends.
 type watchers struct {
-	ctx   context.Context
+	work  *background.Group
 	calls *guest.Calls
 
 	mu        sync.Mutex
 	bySandbox map[sandbox.ID]map[string]*watcher // guarded by mu
 }
 
-func newWatchers(ctx context.Context, calls *guest.Calls) *watchers {
-	return &watchers{ctx: ctx, calls: calls, bySandbox: map[sandbox.ID]map[string]*watcher{}}
+func newWatchers(work *background.Group, calls *guest.Calls) *watchers {
+	return &watchers{work: work, calls: calls, bySandbox: map[sandbox.ID]map[string]*watcher{}}
 }
 
 // watcher is one of these watches.
@@ -141,43 +142,70 @@ type watcher struct {
 	events []*pb.FilesystemEvent // guarded by mu
 }
 
-// add begins a watch and returns its id. Errors: QuotaExceeded; the errors of a watch.
-func (ws *watchers) add(at place, recursive, entries bool) (string, error) {
-	ws.mu.Lock()
-	full := len(ws.bySandbox[at.sb.ID]) >= watchersMax
-	ws.mu.Unlock()
-	if full {
+// add begins a watch and returns its id when it is ready; ctx is the request's. Errors: QuotaExceeded; the
+// errors of a watch.
+func (ws *watchers) add(ctx context.Context, at place, recursive, entries bool) (string, error) {
+	id := "w" + rand.Text()
+	life, cancel := context.WithCancel(ws.work.Context())
+	w := &watcher{at: at, entries: entries, cancel: cancel, timer: time.AfterFunc(watcherTime, cancel)}
+	if !ws.register(id, w) {
+		w.end()
 		return "", sandbox.Errorf(sandbox.QuotaExceeded, "the sandbox already has %d watchers", watchersMax)
 	}
-	ctx, cancel := context.WithCancel(ws.ctx)
-	watch, err := ws.calls.Watch(ctx, at.caller, at.ref, at.path, recursive)
+	unbind := context.AfterFunc(ctx, cancel)
+	watch, err := ws.calls.Watch(life, at.caller, at.ref, at.path, recursive)
 	if err == nil {
-		_, err = watch.Next() // it is ready
+		if _, err = watch.Next(); err == nil && !unbind() { // it is ready, and the client gone
+			err = ctx.Err()
+		}
+		if err == nil && !ws.work.Go(func() { ws.pump(id, w, watch) }) {
+			err = sandbox.Errorf(sandbox.Unavailable, "the server is being shut down; try again")
+		}
+		if err != nil {
+			_ = watch.Close() // nobody waits for its events
+		}
 	}
 	if err != nil {
-		cancel()
+		unbind()
+		ws.remove(at.sb.ID, id)
 		return "", err
 	}
-	w, id := &watcher{at: at, entries: entries, cancel: cancel}, "w"+rand.Text()
-	w.timer = time.AfterFunc(watcherTime, cancel)
-	ws.mu.Lock()
-	if ws.bySandbox[at.sb.ID] == nil {
-		ws.bySandbox[at.sb.ID] = map[string]*watcher{}
-	}
-	ws.bySandbox[at.sb.ID][id] = w
-	ws.mu.Unlock()
-	go func() {
-		defer ws.remove(at.sb.ID, id)
-		defer watch.Close() //nolint:errcheck // it is over
-		for {
-			e, err := watch.Next()
-			if err != nil {
-				return
-			}
-			w.hold(eventOf(at.path, e))
-		}
-	}()
 	return id, nil
+}
+
+// register adds a watcher unless its sandbox has too many.
+func (ws *watchers) register(id string, w *watcher) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	all := ws.bySandbox[w.at.sb.ID]
+	if len(all) >= watchersMax {
+		return false
+	}
+	if all == nil {
+		all = map[string]*watcher{}
+		ws.bySandbox[w.at.sb.ID] = all
+	}
+	all[id] = w
+	return true
+}
+
+// pump holds the events of a watch until its end.
+func (ws *watchers) pump(id string, w *watcher, watch *guest.FileWatch) {
+	defer ws.remove(w.at.sb.ID, id)
+	defer watch.Close() //nolint:errcheck // it is over
+	for {
+		e, err := watch.Next()
+		if err != nil {
+			return
+		}
+		w.hold(eventOf(w.at.path, e))
+	}
+}
+
+// end ends the watch.
+func (w *watcher) end() {
+	w.timer.Stop()
+	w.cancel()
 }
 
 // hold keeps an event for the next request; the oldest of too many is lost.
@@ -218,8 +246,7 @@ func (ws *watchers) remove(id sandbox.ID, watcherID string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w := ws.bySandbox[id][watcherID]; w != nil {
-		w.timer.Stop()
-		w.cancel()
+		w.end()
 		delete(ws.bySandbox[id], watcherID)
 	}
 	if len(ws.bySandbox[id]) == 0 {
@@ -235,7 +262,7 @@ func (f *files) CreateWatcher(ctx context.Context, req *connect.Request[pb.Creat
 	}
 	var id string
 	if err == nil {
-		id, err = f.watchers.add(at, req.Msg.GetRecursive(), req.Msg.GetIncludeEntry())
+		id, err = f.watchers.add(ctx, at, req.Msg.GetRecursive(), req.Msg.GetIncludeEntry())
 	}
 	return connect.NewResponse(&pb.CreateWatcherResponse{WatcherId: id}), public(ctx, err)
 }
