@@ -40,7 +40,7 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 					}
 					refs = append(refs, sb.ID)
 				}
-				if len(refs) > 0 && !yes && !env.Confirm(fmt.Sprintf("Delete all %d sandboxes of the workspace?", len(refs))) {
+				if len(refs) > 0 && !yes && !env.Confirm(fmt.Sprintf("Delete all sandboxes of the workspace (%d)?", len(refs))) {
 					return errors.New("nothing was deleted; --yes deletes without asking")
 				}
 			}

@@ -60,12 +60,25 @@ func splitCommand(cmd *cobra.Command, args []string) (target string, argv []stri
 	case len(argv) > 0 && argv[0] == "--":
 		argv = argv[1:]
 	case len(argv) > 0 && strings.HasPrefix(argv[0], "-"):
-		return "", nil, base.UsageError("flags of Modbox go before %q: %s %s %s ...; a command that begins with \"-\" follows \"--\"", target, cmd.CommandPath(), argv[0], target)
+		return "", nil, base.UsageError("flags of Modbox go before %q: %s %s %s ...; a command that begins with \"-\" follows \"--\"", target, cmd.CommandPath(), lateFlag(cmd, argv), target)
 	}
 	if len(argv) == 0 {
 		return "", nil, base.UsageError("say which command to run: %s %s -- COMMAND", cmd.CommandPath(), target)
 	}
 	return target, argv, nil
+}
+
+// lateFlag returns the flag at the begin of arguments, with its value where it takes one.
+func lateFlag(cmd *cobra.Command, args []string) string {
+	name := strings.TrimLeft(args[0], "-")
+	flag := cmd.Flags().Lookup(name)
+	if len(name) == 1 {
+		flag = cmd.Flags().ShorthandLookup(name)
+	}
+	if flag != nil && flag.NoOptDefVal == "" && len(args) > 1 {
+		return args[0] + " " + args[1]
+	}
+	return args[0]
 }
 
 // NewRunCommand returns the command "modbox run".
