@@ -69,6 +69,11 @@ func TestCheckpointRoutes(t *testing.T) {
 	if sb.State != "running" {
 		t.Errorf("restored: %+v", sb)
 	}
+	var next wire.Checkpoint
+	s.Want(201, "POST", "/v1/sandboxes/c/checkpoints", map[string]any{}).Into(t, &next)
+	if cp.ParentID != "" || next.ParentID != cp.ID {
+		t.Errorf("parents %q and %q, want none and %q", cp.ParentID, next.ParentID, cp.ID)
+	}
 	s.Want(204, "DELETE", "/v1/sandboxes/c/checkpoints/"+cp.ID, nil)
 	problem(t, s.Want(404, "DELETE", "/v1/sandboxes/c/checkpoints/"+cp.ID, nil))
 }

@@ -11,17 +11,19 @@ import (
 
 // Records are the rows of saved states. Internal/store implements it.
 type Records interface {
-	// Begin records that a checkpoint of a sandbox is being made. The record ends when the
-	// checkpoint is recorded, by Create or as the saved state of its sandbox, and with Abandon.
-	Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error
+	// Begin records that a checkpoint of a sandbox is being made, as a copy of the checkpoint copyOf
+	// unless that is "". The record ends when the checkpoint is recorded, by Create or as the saved
+	// state of its sandbox, and with Abandon. A copy that becomes the saved state takes the sandbox back
+	// to copyOf: the next checkpoint has copyOf as its parent.
+	Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, copyOf sandbox.CheckpointID, at time.Time) error
 	// Abandon ends the record of a checkpoint that was begun; idempotent.
 	Abandon(ctx context.Context, id sandbox.CheckpointID) error
 	// Begun returns the ids and sandboxes of all checkpoints that were begun and neither recorded nor
 	// abandoned.
 	Begun(ctx context.Context) ([]sandbox.Checkpoint, error)
-	// Create records a named checkpoint with its event. Errors: Exists; QuotaExceeded when the sandbox
-	// has limit checkpoints, or its workspace's quota is used up.
-	Create(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error
+	// Create records a named checkpoint with its event, and sets its parent. Errors: Exists;
+	// QuotaExceeded when the sandbox has limit checkpoints, or its workspace's quota is used up.
+	Create(ctx context.Context, c *sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error
 	// ReplaceAutomatic records the automatic checkpoint of a sandbox in place of the previous. Errors:
 	// QuotaExceeded.
 	ReplaceAutomatic(ctx context.Context, c sandbox.Checkpoint, a quota.Admission) error
@@ -43,7 +45,12 @@ type Records interface {
 // checkpoint is being made, so that a server that finds the files knows that nothing needs them; it
 // removes that record only when save fails.
 func (s *Store) Make(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID, save func(path string) error) error {
-	if err := s.records.Begin(ctx, id, owner, time.Now()); err != nil {
+	return s.make(ctx, owner, id, "", save)
+}
+
+// make is Make, of a copy of the checkpoint copyOf unless that is "".
+func (s *Store) make(ctx context.Context, owner sandbox.ID, id, copyOf sandbox.CheckpointID, save func(path string) error) error {
+	if err := s.records.Begin(ctx, id, owner, copyOf, time.Now()); err != nil {
 		return err
 	}
 	err := save(s.Path(owner, id))
@@ -84,7 +91,7 @@ func (s *Store) Branch(ctx context.Context, c sandbox.Checkpoint) (sandbox.Check
 		return "", err
 	}
 	id := sandbox.NewCheckpointID()
-	return id, s.Make(ctx, c.Sandbox, id, func(to string) error { return s.Copy(path, to) })
+	return id, s.make(ctx, c.Sandbox, id, c.ID, func(to string) error { return s.Copy(path, to) })
 }
 
 // Discard removes the files of a checkpoint without a row, and then the record that it was begun.

@@ -79,7 +79,7 @@ func (k *Checkpoints) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 		}
 		ws := b.Sandbox().Workspace
 		err = k.quotas.Record(k.ctx, k.quotas.Admission(ws), ws, func(a quota.Admission) error {
-			return k.saved.Records().Create(k.ctx, *cp, sandbox.CheckpointsMax, ev, a)
+			return k.saved.Records().Create(k.ctx, cp, sandbox.CheckpointsMax, ev, a)
 		})
 	}
 	if err != nil && k.ctx.Err() == nil {

@@ -230,15 +230,15 @@ type faultyCheckpoints struct {
 	faults *faults
 }
 
-func (c *faultyCheckpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error {
-	return c.faults.do("checkpoints.Begin", func() error { return c.Records.Begin(ctx, id, owner, at) })
+func (c *faultyCheckpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, copyOf sandbox.CheckpointID, at time.Time) error {
+	return c.faults.do("checkpoints.Begin", func() error { return c.Records.Begin(ctx, id, owner, copyOf, at) })
 }
 
 func (c *faultyCheckpoints) Abandon(ctx context.Context, id sandbox.CheckpointID) error {
 	return c.faults.do("checkpoints.Abandon", func() error { return c.Records.Abandon(ctx, id) })
 }
 
-func (c *faultyCheckpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error {
+func (c *faultyCheckpoints) Create(ctx context.Context, cp *sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error {
 	return c.faults.do("checkpoints.Create", func() error { return c.Records.Create(ctx, cp, limit, ev, a) })
 }
 

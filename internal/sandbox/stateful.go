@@ -67,6 +67,10 @@ type Checkpoint struct {
 	Sandbox ID
 	// Name is unique among the checkpoints of its sandbox.
 	Name string
+	// Parent is the named checkpoint that was made or restored last before this one, and ParentName its
+	// name; "" for none. When a parent is deleted, its own parent takes its place.
+	Parent     CheckpointID
+	ParentName string
 	// ImageDigest is the root filesystem that it lies on.
 	ImageDigest string
 	SizeBytes   int64

@@ -11,16 +11,19 @@ import (
 	"github.com/modbox/modbox/internal/store/database"
 )
 
-const checkpointColumns = "id, sandbox_id, name, image_digest, size_bytes, created_by, created_at"
+const checkpointColumns = "id, sandbox_id, name, image_digest, size_bytes, created_by, created_at, parent_id"
 
 // Checkpoints are the saved states of sandboxes in a store.
 type Checkpoints struct{ db *database.DB }
 
-// Begin records that the checkpoint id of a sandbox is being made. [Checkpoints.Create],
+// Begin records that the checkpoint id of a sandbox is being made, as a copy of the checkpoint
+// copyOf unless that is "". [Checkpoints.Create],
 // [Checkpoints.Abandon], a change of the sandbox that makes id its saved state, and the
-// deletion of the sandbox's row delete the record.
-func (c *Checkpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error {
-	return c.exec(ctx, "begin checkpoint "+string(id), "INSERT INTO checkpoints_begun (id, sandbox_id, begun_at) VALUES ($1, $2, $3)", id, owner, database.Nanos(at))
+// deletion of the sandbox's row delete the record. The change to a copy makes copyOf, or the
+// parent of an automatic copyOf, the parent of the next checkpoint.
+func (c *Checkpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, copyOf sandbox.CheckpointID, at time.Time) error {
+	return c.exec(ctx, "begin checkpoint "+string(id), "INSERT INTO checkpoints_begun (id, sandbox_id, begun_at, copy_of) VALUES ($1, $2, $3, $4)",
+		id, owner, database.Nanos(at), copyOf)
 }
 
 // Abandon deletes the record of a begun checkpoint. Idempotent.
@@ -58,12 +61,12 @@ func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (b
 	return database.Exists(ctx, c.db.Reader(), "SELECT 1 FROM released WHERE name = $1 UNION SELECT 1 FROM checkpoints_begun WHERE id = $1", id)
 }
 
-// Create records a checkpoint of a live sandbox and appends ev, in one
+// Create records a checkpoint of a live sandbox, sets its parent, and appends ev, in one
 // transaction.
 //
 // Errors: Exists if the sandbox has a checkpoint of that name; QuotaExceeded if it has
 // limit checkpoints, or if the quota of its workspace has too little disk left.
-func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error {
+func (c *Checkpoints) Create(ctx context.Context, cp *sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error {
 	return c.write(ctx, "record checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		var all, same int
 		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2 AND name <> ''",
@@ -79,21 +82,26 @@ func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit i
 		if err := insertCheckpoint(ctx, tx, cp, a); err != nil {
 			return err
 		}
+		if _, err := tx.ExecContext(ctx, "UPDATE sandboxes SET checkpoint_id = $1 WHERE id = $2", cp.ID, cp.Sandbox); err != nil {
+			return err
+		}
 		return insertEvent(ctx, tx, cp.Sandbox, ev)
 	})
 }
 
-// insertCheckpoint records cp if the quota of its workspace allows it.
-func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a quota.Admission) error {
+// insertCheckpoint records cp, whose parent it sets, if the quota of its workspace allows it.
+func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp *sandbox.Checkpoint, a quota.Admission) error {
 	var ws sandbox.WorkspaceID
-	if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", cp.Sandbox).Scan(&ws); err != nil {
+	err := tx.QueryRowContext(ctx, `SELECT s.workspace_id, s.checkpoint_id, coalesce(c.name, '')
+		FROM sandboxes AS s LEFT JOIN checkpoints AS c ON c.id = s.checkpoint_id WHERE s.id = $1`, cp.Sandbox).Scan(&ws, &cp.Parent, &cp.ParentName)
+	if err != nil {
 		return err
 	}
 	if err := admitDisk(ctx, tx, ws, cp.SizeBytes, a); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
-		cp.ID, cp.Sandbox, cp.Name, cp.ImageDigest, cp.SizeBytes, cp.CreatedBy, database.Nanos(cp.CreatedAt))
+	_, err = tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		cp.ID, cp.Sandbox, cp.Name, cp.ImageDigest, cp.SizeBytes, cp.CreatedBy, database.Nanos(cp.CreatedAt), cp.Parent)
 	return err
 }
 
@@ -105,7 +113,7 @@ func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoin
 		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1 AND name = ''", cp.Sandbox); err != nil {
 			return err
 		}
-		if err := insertCheckpoint(ctx, tx, cp, a); err != nil {
+		if err := insertCheckpoint(ctx, tx, &cp, a); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE sandboxes SET last_checkpoint_at = $1 WHERE id = $2", database.Nanos(cp.CreatedAt), cp.Sandbox)
@@ -137,10 +145,11 @@ func (c *Checkpoints) CountRestore(ctx context.Context, id sandbox.CheckpointID)
 func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error) {
 	list, err := database.Collect(ctx, c.db.Reader(), func(row database.Scanner) (cp sandbox.Checkpoint, err error) {
 		var created int64
-		err = row.Scan(&cp.ID, &cp.Sandbox, &cp.Name, &cp.ImageDigest, &cp.SizeBytes, &cp.CreatedBy, &created)
+		err = row.Scan(&cp.ID, &cp.Sandbox, &cp.Name, &cp.ImageDigest, &cp.SizeBytes, &cp.CreatedBy, &created, &cp.Parent, &cp.ParentName)
 		cp.CreatedAt = database.FromNanos(created)
 		return cp, err
-	}, "SELECT "+checkpointColumns+" FROM checkpoints WHERE sandbox_id = $1 ORDER BY created_at, id", id)
+	}, "SELECT "+checkpointColumns+`, coalesce((SELECT name FROM checkpoints AS p WHERE p.id = c.parent_id), '')
+		FROM checkpoints AS c WHERE sandbox_id = $1 ORDER BY created_at, id`, id)
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints of sandbox %s: %w", id, err)
 	}

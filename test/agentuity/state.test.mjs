@@ -158,3 +158,20 @@ test("checkpoints: back to what was, by id; names are unique; deleted ones are g
 	assert.deepEqual(await client.listDiskCheckpoints(sb.id), []);
 	await assert.rejects(cp.restore());
 });
+
+test("checkpoints: the parent is the checkpoint that was made or restored last", async (t) => {
+	const sb = await sandbox(t);
+	const parents = async () => Object.fromEntries((await client.listDiskCheckpoints(sb.id)).map((c) => [c.name, c.parent]));
+	const a = await client.createDiskCheckpoint(sb.id, "a");
+	assert.equal(a.parent, "");
+	const b = await client.createDiskCheckpoint(sb.id, "b");
+	assert.equal(b.parent, "a");
+	await sb.pause();
+	await sb.resume();
+	assert.equal((await client.createDiskCheckpoint(sb.id, "c")).parent, "b");
+	await a.restore();
+	assert.equal((await client.createDiskCheckpoint(sb.id, "d")).parent, "a");
+	assert.deepEqual(await parents(), { a: "", b: "a", c: "b", d: "a" });
+	await b.delete();
+	assert.deepEqual(await parents(), { a: "", c: "a", d: "a" });
+});

@@ -81,6 +81,7 @@ func (h *Checkpoints) delete(ctx context.Context, in *checkpointRef) (*struct{},
 
 func checkpoint(c sandbox.Checkpoint) wire.Checkpoint {
 	return wire.Checkpoint{
-		ID: string(c.ID), Name: c.Name, SandboxID: string(c.Sandbox), SizeBytes: c.SizeBytes, CreatedBy: string(c.CreatedBy), CreatedAt: c.CreatedAt,
+		ID: string(c.ID), Name: c.Name, SandboxID: string(c.Sandbox), ParentID: string(c.Parent),
+		SizeBytes: c.SizeBytes, CreatedBy: string(c.CreatedBy), CreatedAt: c.CreatedAt,
 	}
 }

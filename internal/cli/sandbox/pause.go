@@ -138,11 +138,14 @@ func newCheckpointListCommand(env *base.Env) *cobra.Command {
 			if env.JSON {
 				return env.PrintJSON(list)
 			}
-			rows := make([][]string, len(list))
-			for i, cp := range list {
-				rows[i] = []string{cp.Name, cp.ID, strconv.FormatInt(cp.SizeBytes>>20, 10) + "Mi", base.Age(cp.CreatedAt)}
+			rows, names := make([][]string, len(list)), map[string]string{}
+			for _, cp := range list {
+				names[cp.ID] = cp.Name
 			}
-			return env.PrintTable([]string{"NAME", "ID", "SIZE", "AGE"}, rows)
+			for i, cp := range list {
+				rows[i] = []string{cp.Name, cp.ID, names[cp.ParentID], strconv.FormatInt(cp.SizeBytes>>20, 10) + "Mi", base.Age(cp.CreatedAt)}
+			}
+			return env.PrintTable([]string{"NAME", "ID", "PARENT", "SIZE", "AGE"}, rows)
 		},
 	}
 }

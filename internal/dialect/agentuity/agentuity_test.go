@@ -146,6 +146,44 @@ func TestCommandOfACreateIsShown(t *testing.T) {
 	}
 }
 
+// The parent of a checkpoint is the checkpoint that the sandbox was in before it.
+func TestParentsOfCheckpoints(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{})
+	checkpoint := func(name, wantParent string) {
+		t.Helper()
+		status, a := call(t, s, "POST", "/sandbox/"+id+"/checkpoint", map[string]any{"name": name})
+		if status != http.StatusOK || a.Data["parent"] != wantParent {
+			t.Errorf("checkpoint %s = %d %+v, want parent %q", name, status, a, wantParent)
+		}
+	}
+	want := func(method, path string) {
+		t.Helper()
+		if status, a := call(t, s, method, path, nil); status != http.StatusOK || !a.Success {
+			t.Fatalf("%s %s = %d %+v", method, path, status, a)
+		}
+	}
+	checkpoint("a", "")
+	checkpoint("b", "a")
+	want("POST", "/sandbox/"+id+"/pause")
+	want("POST", "/sandbox/"+id+"/resume")
+	checkpoint("c", "b")
+	want("POST", "/sandbox/"+id+"/checkpoint/a/restore")
+	checkpoint("d", "a")
+	want("POST", "/sandbox/"+id+"/pause")
+	want("POST", "/sandbox/"+id+"/checkpoint/b/restore") // from paused
+	want("DELETE", "/sandbox/"+id+"/checkpoint/b")
+	checkpoint("e", "a")
+	_, list := call(t, s, "GET", "/sandbox/checkpoints/"+id, nil)
+	got := map[any]any{}
+	for _, c := range list.Data["checkpoints"].([]any) {
+		got[c.(map[string]any)["name"]] = c.(map[string]any)["parent"]
+	}
+	if d := cmp.Diff(map[any]any{"a": "", "c": "a", "d": "a", "e": "a"}, got); d != "" {
+		t.Errorf("parents (-want +got):\n%s", d)
+	}
+}
+
 func TestPublicSnapshotByName(t *testing.T) {
 	s := server(t)
 	id := create(t, s, map[string]any{})

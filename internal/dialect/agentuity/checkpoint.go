@@ -25,12 +25,11 @@ type checkpointInfo struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
 	CreatedAt string `json:"createdAt"`
-	// Parent is always empty: each of our checkpoints is complete by itself.
-	Parent string `json:"parent"`
+	Parent    string `json:"parent"` // name of the checkpoint before it; "" for none
 }
 
 func checkpointInfoOf(c *sandbox.Checkpoint) checkpointInfo {
-	return checkpointInfo{ID: external(prefixCheckpoint, c.ID), Name: c.Name, CreatedAt: timestamp(c.CreatedAt)}
+	return checkpointInfo{ID: external(prefixCheckpoint, c.ID), Name: c.Name, CreatedAt: timestamp(c.CreatedAt), Parent: c.ParentName}
 }
 
 func (h *checkpoints) create(w http.ResponseWriter, r *http.Request) error {

@@ -2522,6 +2522,8 @@ export interface components {
              * @description The sandbox it is a state of.
              */
             sandbox_id: string;
+            /** @description The checkpoint of the sandbox that was made or restored last before it; absent without one. */
+            parent_id?: string;
             /**
              * Format: int64
              * @description What it takes on the server's disk.

@@ -1022,6 +1022,8 @@ export interface Checkpoint {
   name: string;
   /** The sandbox it is a state of. */
   sandboxId: string;
+  /** The checkpoint of the sandbox that was made or restored last before it; absent without one. */
+  parentId: string | undefined;
   /** What it takes on the server's disk. */
   sizeBytes: number;
   /** The user who made it. */
@@ -1035,6 +1037,7 @@ export function checkpoint(w: Wire["Checkpoint"]): Checkpoint {
     id: w.id,
     name: w.name,
     sandboxId: w.sandbox_id,
+    parentId: w.parent_id,
     sizeBytes: w.size_bytes,
     createdBy: w.created_by,
     createdAt: w.created_at,

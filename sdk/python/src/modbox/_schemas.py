@@ -677,6 +677,8 @@ class Checkpoint:
     name: str = ""
     #: The sandbox it is a state of.
     sandbox_id: str = _required()
+    #: The checkpoint of the sandbox that was made or restored last before it; None without one.
+    parent_id: Optional[str] = None
     #: What it takes on the server's disk.
     size_bytes: int = 0
     #: The user who made it.
