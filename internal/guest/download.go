@@ -5,10 +5,16 @@ import (
 	"io"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// download is the content of a file. Reading it continues after a save of the box.
+// maxResumes is how often the download of a file continues after a connection to the agent broke by
+// itself. Saves of the box do not count.
+const maxResumes = 5
+
+// download is the content of a file. Reading it continues after a save of the box, and after a
+// connection that broke, for example because a busy machine let the agent answer no ping in time.
 type download struct {
 	call  *call
 	files agentapi.Files
@@ -19,6 +25,7 @@ type download struct {
 	body   io.ReadCloser
 	at     int64 // of the next byte
 	left   int64 // to be read, negative for all
+	breaks int   // connections that broke without a save
 	failed error // the error of each later Read
 }
 
@@ -44,11 +51,11 @@ func (d *download) Read(p []byte) (int, error) {
 // reopen opens the file again, at the byte where reading failed with reason.
 func (d *download) reopen(reason error) error {
 	for {
-		if err := d.call.again(reason); err != nil {
+		if err := d.repeatable(reason); err != nil {
 			return err
 		}
 		if d.info.Size == 0 && d.at > 0 { // as files of /proc have it, whose content differs at each open
-			return sandbox.Wrap(sandbox.Unavailable, reason, "the sandbox was saved while %s was read; try again", sandbox.Excerpt(d.path))
+			return sandbox.Wrap(sandbox.Unavailable, reason, "the connection to the sandbox broke, or the sandbox was saved, while %s was read; try again", sandbox.Excerpt(d.path))
 		}
 		body, info, err := d.files.ReadFile(d.call.ctx, d.path, d.at, d.left)
 		switch {
@@ -68,8 +75,19 @@ func (d *download) reopen(reason error) error {
 	}
 }
 
+// repeatable returns nil if the file can be opened again after reason, otherwise the error for the
+// caller.
+func (d *download) repeatable(reason error) error {
+	err := d.call.again(reason)
+	if err == nil || !box.NoAnswer(reason) || d.call.ctx.Err() != nil || !d.call.box.Runs(d.call.handle) || d.breaks == maxResumes {
+		return err
+	}
+	d.breaks++
+	return nil
+}
+
 func (d *download) changed() error {
-	return sandbox.Errorf(sandbox.Conflict, "%s was changed while it was read, and the sandbox was saved; try again", sandbox.Excerpt(d.path))
+	return sandbox.Errorf(sandbox.Conflict, "%s was changed while it was read, and the connection to the sandbox broke or the sandbox was saved; try again", sandbox.Excerpt(d.path))
 }
 
 // Close ends the download. It may be called again.

@@ -32,8 +32,9 @@ func (f Files) of(b *box.Box) agentapi.Files {
 
 // ReadFile opens a file of a running sandbox and returns length bytes from offset on; a negative
 // length means all bytes up to the end. The reader continues after a save of the sandbox for a
-// checkpoint or a fork. Errors of the reader have codes: Unavailable if the sandbox was paused or
-// returned to a checkpoint meanwhile; Conflict if the path names a different file after a save.
+// checkpoint or a fork, and after a few broken connections. Errors of the reader have codes:
+// Unavailable if the sandbox was paused or returned to a checkpoint meanwhile; Conflict if the path
+// names a different file when the reader continues.
 func (f Files) ReadFile(ctx context.Context, c sandbox.Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {

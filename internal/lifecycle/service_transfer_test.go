@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +87,59 @@ func TestDownloadGoesOnOverCheckpoints(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("from %d, %d bytes: %d bytes came, the right ones %v, error %v; want %d", c.offset, c.length, len(got), bytes.Equal(got, want), err, len(want))
 		}
+	}
+}
+
+// cut breaks all connections to agents, and returns how many there were.
+func (s *server) cut() (n int) {
+	s.t.Helper()
+	f := s.driver.faults
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.open {
+		_ = c.Close()
+	}
+	n, f.open = len(f.open), nil
+	return n
+}
+
+func TestDownloadGoesOnAfterBrokenConnections(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	content := noise(12 << 20)
+	s.upload("a", "/srv/f", content)
+	got, r := s.download("a", "/srv/f", 0, -1)
+	for range 2 {
+		if s.cut() == 0 {
+			t.Fatal("there was no connection to break")
+		}
+		more := make([]byte, 5<<20) // more than the connection could have under way
+		n, err := io.ReadFull(r, more)
+		if got = append(got, more[:n]...); err != nil {
+			t.Fatalf("after %d bytes: %v", len(got), err)
+		}
+	}
+	rest, err := io.ReadAll(r)
+	if got = append(got, rest...); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes came, the right ones %v, error %v; want %d", len(got), bytes.Equal(got, content), err, len(content))
+	}
+}
+
+// TestDownloadFromAnAgentThatIsGone has an agent that cannot be dialed again.
+func TestDownloadFromAnAgentThatIsGone(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	s.upload("a", "/srv/f", noise(12<<20))
+	_, r := s.download("a", "/srv/f", 0, -1)
+	f := s.driver.faults
+	var dials atomic.Int64
+	f.mu.Lock()
+	f.dial = func() (net.Conn, error) { dials.Add(1); return nil, net.ErrClosed }
+	f.mu.Unlock()
+	s.cut()
+	n, err := io.Copy(io.Discard, r)
+	if sandbox.CodeOf(err) != sandbox.AgentUnreachable || dials.Load() == 0 {
+		t.Errorf("after %d more bytes and %d dials: %v, want code agent_unreachable", n, dials.Load(), err)
 	}
 }
 

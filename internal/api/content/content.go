@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/edge"
 )
 
 // Open opens a file and returns length bytes from offset on, all that follow
@@ -36,12 +37,14 @@ func Serve(w http.ResponseWriter, r *http.Request, open Open) error {
 	if info.Size == 0 && f.body != nil {
 		// Files of /proc and the like have no size and content all the same.
 		if _, err := io.Copy(w, f.body); err != nil {
+			edge.LogBroken(r.Context(), err)
 			panic(http.ErrAbortHandler)
 		}
 		return nil
 	}
 	http.ServeContent(w, r, "", info.ModTime, f)
-	if f.failed {
+	if f.failed != nil {
+		edge.LogBroken(r.Context(), f.failed)
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -55,7 +58,7 @@ type file struct {
 	body   io.ReadCloser // nil until read
 	at     int64         // where body is
 	pos    int64         // where the reader wants to be
-	failed bool
+	failed error         // of the first read that failed
 }
 
 func (f *file) Seek(offset int64, whence int) (int64, error) {
@@ -77,7 +80,7 @@ func (f *file) Read(p []byte) (int, error) {
 		f.close()
 		body, _, err := f.open(f.pos, -1)
 		if err != nil {
-			f.failed = true
+			f.failed = err
 			return 0, err
 		}
 		f.body, f.at = body, f.pos
@@ -85,7 +88,9 @@ func (f *file) Read(p []byte) (int, error) {
 	n, err := f.body.Read(p)
 	f.at += int64(n)
 	f.pos = f.at
-	f.failed = f.failed || (err != nil && err != io.EOF)
+	if f.failed == nil && err != io.EOF {
+		f.failed = err
+	}
 	return n, err
 }
 

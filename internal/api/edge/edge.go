@@ -119,6 +119,15 @@ func RemoteAddr(ctx context.Context) string {
 	return ""
 }
 
+// LogBroken logs why an answer ends before its end: the client sees only that the connection
+// breaks. It logs nothing if the client has disconnected.
+func LogBroken(ctx context.Context, err error) {
+	audit.FromContext(ctx).Fail(sandbox.CodeOf(err))
+	if q, ok := ctx.Value(contextKey{}).(*request); ok && ctx.Err() == nil {
+		q.logger.WarnContext(ctx, "answer broke off", "request_id", q.id, "error", err)
+	}
+}
+
 // Log logs err when it is a fault of ours; the audit log alone records errors of callers. Every
 // error of a handler goes through here exactly once.
 func Log(ctx context.Context, err error) {

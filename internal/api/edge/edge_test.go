@@ -45,6 +45,29 @@ func get(t *testing.T, s *httptest.Server) (apierror.Problem, string) {
 	return p, resp.Header.Get(edge.RequestIDHeader)
 }
 
+func TestBrokenAnswersAreLogged(t *testing.T) {
+	reason := sandbox.Errorf(sandbox.AgentUnreachable, "the agent is away")
+	s, log := serve(t, edge.Handler(func(w http.ResponseWriter, r *http.Request) error {
+		_, _ = io.WriteString(w, "a part")
+		edge.LogBroken(r.Context(), reason)
+		left, cancel := context.WithCancel(r.Context())
+		cancel()
+		edge.LogBroken(left, errors.New("the client left"))
+		return nil
+	}))
+	resp, err := s.Client().Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if id := resp.Header.Get(edge.RequestIDHeader); strings.Count(log.String(), reason.Error()) != 1 || !strings.Contains(log.String(), "request_id="+id) || strings.Contains(log.String(), "left") {
+		t.Errorf("log: %s", log)
+	}
+}
+
 func TestInternalErrorsAreLoggedOnceAndHidden(t *testing.T) {
 	s, log := serve(t, edge.Handler(func(http.ResponseWriter, *http.Request) error {
 		return fmt.Errorf("open store: %w", errors.New("secret path"))
