@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const (
@@ -36,31 +37,35 @@ const (
 )
 
 var (
-	secretName = regexp.MustCompile(`(?i)(?:` + names + `|(?:^|_)(?:key|auth|pass)(?:_|$))`)
-	secretFlag = regexp.MustCompile(`(?i)^--?[a-z0-9-]*` + names + `$`)
+	secretName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:` + names + `|(?:^|_)(?:key|auth|pass)(?:_|$))`)
+	})
+	secretFlag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^--?[a-z0-9-]*` + names + `$`) })
 
 	// patterns match the forms of secrets; their groups remain in the text.
-	patterns = []*regexp.Regexp{
-		regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`),
-		// Authorization: Bearer …, token …, Basic …
-		regexp.MustCompile(`(?i)\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:[a-z]+\s+)?)[^\s"',]+`),
-		regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[a-z0-9+/=._~-]{8,}`),
-		regexp.MustCompile(`(?i)\b((?:set-)?cookie["']?\s*[:=]\s*)[^"'\r\n]+`),
-		// NAME=value, "name": "value", name: value, --name=value
-		regexp.MustCompile(`(?i)([a-z0-9_.-]*` + names + `[a-z0-9_-]*\\*["']?\s*[:=]\s*)` + value),
-		regexp.MustCompile(`(?i)([a-z0-9_.-]*_key\\*["']?\s*[:=]\s*)` + value),
-		regexp.MustCompile(`(?i)(--?[a-z0-9-]*` + names + `\s+)` + value),
-		// user:password in URLs, and as curl and others take it
-		regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)`),
-		regexp.MustCompile(`((?:^|\s)(?:-u|--user)[\s=]+["']?[^\s:"']+:)[^\s"']+`),
-		// Tokens with known prefixes: ours and others'.
-		regexp.MustCompile(`()\b(?:mb[a-z]_[a-z2-9]{16,}|str_[a-z2-7]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)`),
-	}
+	patterns = sync.OnceValue(func() []*regexp.Regexp {
+		return []*regexp.Regexp{
+			regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`),
+			// Authorization: Bearer …, token …, Basic …
+			regexp.MustCompile(`(?i)\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:[a-z]+\s+)?)[^\s"',]+`),
+			regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[a-z0-9+/=._~-]{8,}`),
+			regexp.MustCompile(`(?i)\b((?:set-)?cookie["']?\s*[:=]\s*)[^"'\r\n]+`),
+			// NAME=value, "name": "value", name: value, --name=value
+			regexp.MustCompile(`(?i)([a-z0-9_.-]*` + names + `[a-z0-9_-]*\\*["']?\s*[:=]\s*)` + value),
+			regexp.MustCompile(`(?i)([a-z0-9_.-]*_key\\*["']?\s*[:=]\s*)` + value),
+			regexp.MustCompile(`(?i)(--?[a-z0-9-]*` + names + `\s+)` + value),
+			// user:password in URLs, and as curl and others take it
+			regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)`),
+			regexp.MustCompile(`((?:^|\s)(?:-u|--user)[\s=]+["']?[^\s:"']+:)[^\s"']+`),
+			// Tokens with known prefixes: ours and others'.
+			regexp.MustCompile(`()\b(?:mb[a-z]_[a-z2-9]{16,}|str_[a-z2-7]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)`),
+		}
+	})
 )
 
 // Redact returns s without parts that look like secrets.
 func Redact(s string) string {
-	for _, p := range patterns {
+	for _, p := range patterns() {
 		s = p.ReplaceAllString(s, "${1}"+hidden+"${2}")
 	}
 	return s
@@ -74,7 +79,7 @@ func secretsOf(envs []map[string]string) secrets {
 	var list secrets
 	for _, env := range envs {
 		for name, v := range env {
-			if len(v) >= valueMin && !ordinary[name] || len(v) >= secretValueMin && secretName.MatchString(name) {
+			if len(v) >= valueMin && !ordinary[name] || len(v) >= secretValueMin && secretName().MatchString(name) {
 				list = append(list, v)
 			}
 		}
@@ -124,7 +129,7 @@ func command(argv []string, envs []map[string]string) (kept []string, truncated 
 			kept, hideNext, truncated = append(kept, hidden), false, truncated || cut
 			continue
 		}
-		hideNext = secretFlag.MatchString(arg)
+		hideNext = secretFlag().MatchString(arg)
 		if user, _, ok := strings.Cut(arg, ":"); ok && i > 0 && (argv[i-1] == "-u" || argv[i-1] == "--user") {
 			arg = user + ":" + hidden
 		}

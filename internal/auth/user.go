@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,10 +18,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-var userForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+var userForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`) })
 
 func checkUserName(field, name string) error {
-	if !userForm.MatchString(name) {
+	if !userForm().MatchString(name) {
 		return sandbox.InvalidField(field, "must be 1 to 63 of a-z, 0-9, dot, - and _, beginning with a letter or digit")
 	}
 	return nil

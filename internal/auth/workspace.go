@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -30,7 +31,7 @@ const (
 // possibly in the future.
 var reservedSlugs = []string{"modbox", "library", "public"}
 
-var slugForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var slugForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // CreateWorkspace creates a workspace that the identity's user owns. If slug is empty, it is
 // derived from the name. Errors: Invalid; Exists, naming slug; QuotaExceeded when the user has
@@ -70,7 +71,7 @@ func checkWorkspace(name, slug, description *string) error {
 			return err
 		}
 	}
-	if slug != nil && !slugForm.MatchString(*slug) {
+	if slug != nil && !slugForm().MatchString(*slug) {
 		return sandbox.InvalidField("slug", "must be 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit")
 	}
 	if slug != nil && (slices.Contains(reservedSlugs, *slug) || uuid.Validate(*slug) == nil) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"regexp"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -89,7 +90,7 @@ func (b *budget) source(source []byte) error {
 // depth returns an upper bound of the nesting of variables in a text, as in ${A:-${B}}: 0 without
 // nesting.
 func depth(text []byte) int {
-	return bytes.Count(text, []byte("${")) - len(plainVariable.FindAllIndex(text, -1))
+	return bytes.Count(text, []byte("${")) - len(plainVariable().FindAllIndex(text, -1))
 }
 
 // Parts of patterns: the name of a variable as the parser accepts it, and text without a character
@@ -104,12 +105,16 @@ const (
 var (
 	// pattern matches a variable with a pattern: ${name#pattern}, ${name%pattern} or
 	// ${name/pattern/replacement}.
-	pattern     = regexp.MustCompile(`\$\{` + name + `[#%/]`)
-	replacement = regexp.MustCompile(`\$\{` + name + `/`)
+	pattern     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{` + name + `[#%/]`) })
+	replacement = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{` + name + `/`) })
 	// plainPattern matches a variable with a pattern that contains no other variable.
-	plainPattern = regexp.MustCompile(named + `(?:[#%]|/` + part + `+/|//` + part + `*/)` + text + `*\}`)
+	plainPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(named + `(?:[#%]|/` + part + `+/|//` + part + `*/)` + text + `*\}`)
+	})
 	// plainVariable matches a variable that contains none but plain variables like $name.
-	plainVariable = regexp.MustCompile(named + `(?:[-:+?#%](?:` + text + `|\$[\pL_])*|/` + part + `+/` + text + `*|//` + part + `*/` + text + `*)?\}`)
+	plainVariable = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(named + `(?:[-:+?#%](?:` + text + `|\$[\pL_])*|/` + part + `+/` + text + `*|//` + part + `*/` + text + `*)?\}`)
+	})
 )
 
 // wordEnv gives the expansion of a word the values of variables until their cost exceeds the
@@ -129,10 +134,10 @@ type wordEnv struct {
 func (v *variables) newWordEnv(word string) *wordEnv {
 	e := &wordEnv{vars: v, length: int64(len(word)), depth: 1 + int64(depth([]byte(word)))}
 	cost := e.length * e.depth
-	if all := len(pattern.FindAllStringIndex(word, -1)); all > 0 {
-		e.patterns, e.replaces = true, replacement.MatchString(word)
+	if all := len(pattern().FindAllStringIndex(word, -1)); all > 0 {
+		e.patterns, e.replaces = true, replacement().MatchString(word)
 		cost += e.length * compileSteps
-		plain := plainPattern.FindAllStringIndex(word, -1)
+		plain := plainPattern().FindAllStringIndex(word, -1)
 		for _, at := range plain {
 			e.plain = max(e.plain, int64(at[1]-at[0]))
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
@@ -166,7 +167,7 @@ func parseError(err error) error {
 	if errors.As(err, &where) && len(where.Locations) > 0 {
 		location = where.Locations[0]
 	}
-	words := []rune(parserPrefix.ReplaceAllString(err.Error(), ""))
+	words := []rune(parserPrefix().ReplaceAllString(err.Error(), ""))
 	invalid := sandbox.InvalidField("dockerfile", "%s", string(words[:min(len(words), 500)]))
 	if location == nil {
 		return invalid
@@ -176,7 +177,7 @@ func parseError(err error) error {
 }
 
 // parserPrefix matches the beginning of the parser's messages; ours has its own.
-var parserPrefix = regexp.MustCompile(`^dockerfile parse error( on line \d+)?: `)
+var parserPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^dockerfile parse error( on line \d+)?: `) })
 
 // add appends a stage.
 func (p *plan) add(s instructions.Stage) error {

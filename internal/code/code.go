@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -294,7 +295,7 @@ func (s *Service) Restart(ctx context.Context, c sandbox.Caller, ref, id string)
 }
 
 func (s *Service) onContext(ctx context.Context, c sandbox.Caller, ref, id, method, operation string, v any) error {
-	if !validID.MatchString(id) {
+	if !validID().MatchString(id) {
 		return noContext(id)
 	}
 	err := s.do(ctx, c, ref, func(ctx context.Context, t *target) error {
@@ -322,13 +323,13 @@ func (s *Service) do(ctx context.Context, c sandbox.Caller, ref string, f func(c
 	return f(ctx, t)
 }
 
-var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`) })
 
 var states = []kernelapi.State{kernelapi.Idle, kernelapi.Busy, kernelapi.Ended}
 
 // check returns an error for a context that the supervisor cannot have.
 func check(c *kernelapi.Context) error {
-	if !validID.MatchString(c.ID) || !validID.MatchString(c.Language) || !slices.Contains(states, c.State) || len(c.Cwd) > 4096 || c.Restarts < 0 {
+	if !validID().MatchString(c.ID) || !validID().MatchString(c.Language) || !slices.Contains(states, c.State) || len(c.Cwd) > 4096 || c.Restarts < 0 {
 		return errAnswer
 	}
 	c.Cwd = strings.ToValidUTF8(c.Cwd, "\uFFFD")

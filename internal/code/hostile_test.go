@@ -304,7 +304,7 @@ func FuzzContexts(f *testing.F) {
 			return
 		}
 		for i := range all {
-			if err := check(&all[i]); err == nil && (!validID.MatchString(all[i].ID) || len(all[i].Cwd) > 3*4096) {
+			if err := check(&all[i]); err == nil && (!validID().MatchString(all[i].ID) || len(all[i].Cwd) > 3*4096) {
 				t.Errorf("context %+v", all[i])
 			}
 		}

@@ -56,7 +56,7 @@ type Run struct {
 // sandbox; Invalid; NotFound for the context; QuotaExceeded if too many runs wait for it;
 // Unsupported if the language is not installed; CodeBlocked.
 func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, spec kernelapi.Run) (*Run, error) {
-	if spec.Context != "" && !validID.MatchString(spec.Context) {
+	if spec.Context != "" && !validID().MatchString(spec.Context) {
 		return nil, noContext(spec.Context)
 	}
 	t, err := s.open(ctx, c, ref)
@@ -194,7 +194,7 @@ func (r *Run) valid(ev *kernelapi.Event) bool {
 	case ev.Seq != r.seq+1, (ev.Type == kernelapi.Started) != (ev.Seq == 1):
 		return false
 	case ev.Type == kernelapi.Started:
-		return validID.MatchString(ev.Context)
+		return validID().MatchString(ev.Context)
 	case ev.Type == kernelapi.End:
 		return slices.Contains(statuses, ev.Status) && ev.Duration >= 0 && ev.ExecutionCount >= 0
 	default:

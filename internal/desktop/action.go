@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -93,7 +94,7 @@ func (t Target) Do(ctx context.Context, actions []Action) error {
 			return err
 		}
 		// For some errors its exit code is 0.
-		if r.Code != 0 || noKey.Match(r.Stderr) {
+		if r.Code != 0 || noKey().Match(r.Stderr) {
 			return failure("xdotool", r)
 		}
 	}
@@ -305,7 +306,7 @@ func (a *Action) checkValues() *sandbox.Error {
 		return sandbox.InvalidField("hold", "must be at most 4 keys")
 	}
 	for _, key := range a.Hold {
-		if !validKey.MatchString(key) {
+		if !validKey().MatchString(key) {
 			return sandbox.InvalidField("hold", "%.64q is not the name of a key, such as shift", key)
 		}
 	}
@@ -315,7 +316,7 @@ func (a *Action) checkValues() *sandbox.Error {
 	return nil
 }
 
-var validKey = regexp.MustCompile(`^[A-Za-z0-9_]{1,32}$`)
+var validKey = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_]{1,32}$`) })
 
 func checkKeys(keys string) *sandbox.Error {
 	all := strings.Fields(keys)
@@ -324,7 +325,7 @@ func checkKeys(keys string) *sandbox.Error {
 	}
 	for _, combination := range all {
 		for _, key := range splitKeys(combination) {
-			if _, named := punctuation[key]; !named && !validKey.MatchString(key) {
+			if _, named := punctuation[key]; !named && !validKey().MatchString(key) {
 				return sandbox.InvalidField("keys", "%.64q is not a combination of keys, such as ctrl+l or Return", combination)
 			}
 		}

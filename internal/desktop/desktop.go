@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -83,12 +84,12 @@ func (t Target) must(ctx context.Context, argv ...string) (string, error) {
 	return string(r.Stdout), err
 }
 
-var noKey = regexp.MustCompile(`No such key name '([^']{1,64})'`)
+var noKey = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`No such key name '([^']{1,64})'`) })
 
 // failure explains why a program failed.
 func failure(program string, r Result) error {
 	said := string(r.Stderr)
-	if m := noKey.FindStringSubmatch(said); m != nil {
+	if m := noKey().FindStringSubmatch(said); m != nil {
 		return sandbox.InvalidField("keys", "there is no key %q", m[1])
 	}
 	if lower := strings.ToLower(said); strings.Contains(lower, "open display") || strings.Contains(lower, "open x display") || strings.Contains(lower, "cannot open") && strings.Contains(lower, "display") {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -23,10 +24,12 @@ type Window struct {
 	Active              bool
 }
 
-var windowLine = regexp.MustCompile(`^0x([0-9a-f]{1,8}) +(-?\d{1,4}) +(\d{1,10}) +(-?\d{1,6}) +(-?\d{1,6}) +(\d{1,6}) +(\d{1,6}) +(\S+ ?(.*))$`)
+var windowLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^0x([0-9a-f]{1,8}) +(-?\d{1,4}) +(\d{1,10}) +(-?\d{1,6}) +(-?\d{1,6}) +(\d{1,6}) +(\d{1,6}) +(\S+ ?(.*))$`)
+})
 
 // classLine is a line of the list with classes, in which spaces may be anywhere.
-var classLine = regexp.MustCompile(`^0x([0-9a-f]{1,8}) +-?\d{1,4} +(.*)$`)
+var classLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^0x([0-9a-f]{1,8}) +-?\d{1,4} +(.*)$`) })
 
 // Windows returns the windows, in the order of their opening. Errors: as for [Target.Screen].
 func (t Target) Windows(ctx context.Context) ([]Window, error) {
@@ -40,7 +43,7 @@ func (t Target) Windows(ctx context.Context) ([]Window, error) {
 	}
 	described := map[string]string{} // the rest of the line after the desk, by id
 	for line := range strings.Lines(classes) {
-		if m := classLine.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+		if m := classLine().FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
 			described[m[1]] = m[2]
 		}
 	}
@@ -54,7 +57,7 @@ func (t Target) Windows(ctx context.Context) ([]Window, error) {
 	}
 	list, listed := []Window{}, map[uint64]bool{}
 	for line := range strings.Lines(out) {
-		m := windowLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		m := windowLine().FindStringSubmatch(strings.TrimRight(line, "\n"))
 		if m == nil || len(list) == MaxWindows { // a title may have several lines
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -41,11 +42,13 @@ func (d Packages) Empty() bool { return len(d.APT)+len(d.NPM)+len(d.PIP) == 0 }
 var (
 	// aptName follows Debian's policy. apt would take a name that ends with - for
 	// one to remove.
-	aptName    = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.]$`)
-	aptVersion = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~:-]*\*?$`)
+	aptName    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.]$`) })
+	aptVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~:-]*\*?$`) })
 	// npmPackage is a name with or without a scope, and perhaps a version, tag or
 	// range of a few characters that mean nothing to any shell.
-	npmPackage = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9._+~^<>=*-]*)?$`)
+	npmPackage = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(@[a-z0-9][a-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9._+~^<>=*-]*)?$`)
+	})
 )
 
 // Check checks the form of the packages. Errors: Invalid, naming the package.
@@ -73,9 +76,9 @@ func checkApt(s string) string {
 	switch {
 	case len(s) > sandbox.PackageNameMax:
 		return fmt.Sprintf("has more than %d characters", sandbox.PackageNameMax)
-	case !aptName.MatchString(name):
+	case !aptName().MatchString(name):
 		return "is not the name of a Debian package"
-	case pinned && !aptVersion.MatchString(version):
+	case pinned && !aptVersion().MatchString(version):
 		return "does not name a version as in curl=8.14.1-2 or curl=8.14*"
 	}
 	return ""
@@ -86,7 +89,7 @@ func checkNPM(s string) string {
 	switch {
 	case len(s) > sandbox.PackageNameMax:
 		return fmt.Sprintf("has more than %d characters", sandbox.PackageNameMax)
-	case !npmPackage.MatchString(s):
+	case !npmPackage().MatchString(s):
 		return "is not an npm package as in typescript, typescript@5 or @scope/name@1.2.3"
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/image/phase"
@@ -18,14 +19,18 @@ import (
 var (
 	// pipPackage is a name with or without extras, and perhaps a version or the beginning of one: no
 	// option, address or path.
-	pipPackage = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*\])?(==[A-Za-z0-9][A-Za-z0-9.!+_-]*(\.\*)?)?$`)
+	pipPackage = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*\])?(==[A-Za-z0-9][A-Za-z0-9.!+_-]*(\.\*)?)?$`)
+	})
 	// pipArchive matches what pip would take for the name of a file.
-	pipArchive = regexp.MustCompile(`(?i)\.(whl|zip|tar|tgz|tbz|txz|tlz|tar\.(gz|bz2|xz|lz|lzma))$`)
+	pipArchive = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)\.(whl|zip|tar|tgz|tbz|txz|tlz|tar\.(gz|bz2|xz|lz|lzma))$`)
+	})
 	// pipUnreachable matches what pip says when the index does not answer. Its last line then is that
 	// there is no such package.
 	pipUnreachable = regexp.MustCompile(`(?i)name resolution|name or service not known|failed to establish a new connection|connection refused|connecttimeout|` +
 		`read timed out|newconnectionerror|network is unreachable|certificate verify failed`)
-	pipNoPackage = regexp.MustCompile(`No matching distribution found for (\S+)`)
+	pipNoPackage = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`No matching distribution found for (\S+)`) })
 )
 
 // checkPIP says what is wrong with a Python package; "" for nothing.
@@ -33,7 +38,7 @@ func checkPIP(s string) string {
 	switch {
 	case len(s) > sandbox.PackageNameMax:
 		return fmt.Sprintf("has more than %d characters", sandbox.PackageNameMax)
-	case !pipPackage.MatchString(s) || pipArchive.MatchString(s):
+	case !pipPackage().MatchString(s) || pipArchive().MatchString(s):
 		return "is not a Python package as in requests, requests==2.32.3 or name[extra]==1.2.*"
 	}
 	return ""
@@ -84,7 +89,7 @@ func explainPIP(err error) error {
 	explained := *e
 	if pipUnreachable.MatchString(e.Message) {
 		explained.Code, explained.Message = sandbox.Unavailable, "the index of Python packages cannot be reached: "+e.Message
-	} else if m := pipNoPackage.FindStringSubmatch(e.Message); m != nil {
+	} else if m := pipNoPackage().FindStringSubmatch(e.Message); m != nil {
 		explained.Message = fmt.Sprintf("the index has no Python package %s, or no version of it for this Python: %s", m[1], e.Message)
 	}
 	return &explained

@@ -3,19 +3,20 @@ package sandbox
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 var (
-	namePattern    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	notInName      = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
-	notInNameBegin = regexp.MustCompile(`^[^A-Za-z0-9]+`)
+	namePattern    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`) })
+	notInName      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9._-]+`) })
+	notInNameBegin = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[^A-Za-z0-9]+`) })
 )
 
 // CheckName accepts a name of a sandbox as /v1 takes it: "", for which the server chooses a name, or 1 to [NameMax] letters, digits, ".", "_" and "-" that begin with a
 // letter or digit. The dialects accept more, as their clients do. Errors: Invalid, naming field, with a similar name that is
 // accepted, if there is one.
 func CheckName(field, name string) error {
-	if name == "" || len(name) <= NameMax && namePattern.MatchString(name) {
+	if name == "" || len(name) <= NameMax && namePattern().MatchString(name) {
 		return nil
 	}
 	instead := ""
@@ -27,6 +28,6 @@ func CheckName(field, name string) error {
 
 // similarName returns the name with dashes instead of what is not accepted; "" if nothing of it is.
 func similarName(name string) string {
-	s := notInNameBegin.ReplaceAllString(notInName.ReplaceAllString(name, "-"), "")
+	s := notInNameBegin().ReplaceAllString(notInName().ReplaceAllString(name, "-"), "")
 	return strings.TrimRight(s[:min(len(s), NameMax)], "-")
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -41,7 +42,7 @@ const (
 
 // portLabel is the form of all labels of ports. No host label of a sandbox has it:
 // there the last part has 16 characters.
-var portLabel = regexp.MustCompile(`^p[1-9][0-9]{0,4}-[a-z0-9]{20}$`)
+var portLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^p[1-9][0-9]{0,4}-[a-z0-9]{20}$`) })
 
 // PortLabel returns a new label for the URL of a port: "p", the port for people, a
 // dash, and 100 random bits. It tells nothing about its sandbox.
@@ -53,7 +54,7 @@ func PortLabel(port uint16) string {
 
 // IsPortLabel reports whether label has the form of labels of ports, and so is no
 // host label of a sandbox.
-func IsPortLabel(label string) bool { return portLabel.MatchString(label) }
+func IsPortLabel(label string) bool { return portLabel().MatchString(label) }
 
 // Publish sets the published ports: a port that was published before keeps its label and access,
 // other ports get a label and are public.

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -124,14 +125,14 @@ type SnapshotPage struct {
 }
 
 var (
-	snapshotName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
-	snapshotTag  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-	slugPattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	snapshotName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`) })
+	snapshotTag  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`) })
+	slugPattern  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`) })
 )
 
 // CheckSnapshotName accepts 1 to 128 letters, digits, "_" and "-". Errors: Invalid, naming name.
 func CheckSnapshotName(name string) error {
-	if !snapshotName.MatchString(name) {
+	if !snapshotName().MatchString(name) {
 		return InvalidField("name", "must be 1 to %d letters, digits, underscores and dashes", SnapshotNameMax)
 	}
 	return nil
@@ -140,7 +141,7 @@ func CheckSnapshotName(name string) error {
 // CheckSnapshotTag accepts 1 to 128 letters, digits, ".", "_" and "-" that begin
 // with a letter or digit. Errors: Invalid, naming tag.
 func CheckSnapshotTag(tag string) error {
-	if !snapshotTag.MatchString(tag) {
+	if !snapshotTag().MatchString(tag) {
 		return InvalidField("tag", "must be 1 to %d letters, digits, dots, underscores and dashes, and begin with a letter or digit", SnapshotTagMax)
 	}
 	return nil
@@ -161,7 +162,7 @@ func ParseSnapshotRef(s string) (ref SnapshotRef, ok bool) {
 		ref.ID = SnapshotID(id)
 	}
 	if rest, global := strings.CutPrefix(s, "@"); global {
-		if ref.Slug, s, ok = strings.Cut(rest, "/"); !ok || !slugPattern.MatchString(ref.Slug) {
+		if ref.Slug, s, ok = strings.Cut(rest, "/"); !ok || !slugPattern().MatchString(ref.Slug) {
 			return SnapshotRef{}, false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Profile is a server under a name, with what commands use there.
@@ -18,11 +19,11 @@ type Profile struct {
 	Token string `json:"token,omitempty"`
 }
 
-var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var profileName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`) })
 
 // CheckProfileName returns nil for a string that can name a profile.
 func CheckProfileName(name string) error {
-	if !profileName.MatchString(name) {
+	if !profileName().MatchString(name) {
 		return UsageError("%q cannot name a profile: names have 1 to 64 letters, digits, dots, dashes and underscores", name)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/modbox/modbox/client/sandbox"
 	"github.com/modbox/modbox/internal/cli/base"
@@ -24,7 +25,7 @@ var images = []struct {
 }
 
 // colours are the escape sequences in tracebacks.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
 // shower prints the output and values of code.
 type shower struct {
@@ -122,5 +123,5 @@ func (s *shower) end(res *sandbox.CodeResult) {
 
 // plain returns text for a terminal without colours and other control characters.
 func plain(text string) string {
-	return base.Clean(strings.ReplaceAll(colours.ReplaceAllString(text, ""), "\t", "    "))
+	return base.Clean(strings.ReplaceAll(colours().ReplaceAllString(text, ""), "\t", "    "))
 }

@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"go.yaml.in/yaml/v3"
@@ -119,15 +120,15 @@ func decodeBuildFile(r io.Reader, foreign bool) (*buildFile, error) {
 	return &f.buildFile, nil
 }
 
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`) })
 
 // expand replaces ${NAME} in the values of m.
 func expand(field string, m, values map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(m))
 	var missing []string
 	for key, text := range m {
-		out[key] = variable.ReplaceAllStringFunc(text, func(ref string) string {
-			name := variable.FindStringSubmatch(ref)[1]
+		out[key] = variable().ReplaceAllStringFunc(text, func(ref string) string {
+			name := variable().FindStringSubmatch(ref)[1]
 			value, ok := values[name]
 			if !ok {
 				missing = append(missing, name)

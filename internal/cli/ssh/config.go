@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -61,13 +62,13 @@ changes nothing else. "modbox ssh --help" describes the login.`,
 
 var (
 	// plain matches names that can name a host in the configuration.
-	plain = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
+	plain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`) })
 	// hostPrefix matches what may stand before such a name.
-	hostPrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{0,50}$`)
+	hostPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{0,50}$`) })
 )
 
 func writeConfig(ctx context.Context, env *base.Env, f configFlags, refs []string) error {
-	if !hostPrefix.MatchString(f.prefix) {
+	if !hostPrefix().MatchString(f.prefix) {
 		return base.UsageError("--prefix: must have letters, digits, dots, dashes and underscores only")
 	}
 	a, err := open(ctx, env, f.identity)
@@ -107,7 +108,7 @@ func writeConfig(ctx context.Context, env *base.Env, f configFlags, refs []strin
 
 // hostName returns the name of a sandbox in the configuration.
 func hostName(prefix string, sb client.Sandbox) string {
-	if plain.MatchString(sb.Name) {
+	if plain().MatchString(sb.Name) {
 		return prefix + sb.Name
 	}
 	return prefix + sb.ID

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"sync"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -145,7 +146,9 @@ func dockerImages(file string) ([]*Image, error) {
 }
 
 // layoutFile matches the names of files in an OCI image layout.
-var layoutFile = regexp.MustCompile(`^(oci-layout|index\.json|blobs/sha256/[0-9a-f]{64})$`)
+var layoutFile = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(oci-layout|index\.json|blobs/sha256/[0-9a-f]{64})$`)
+})
 
 // unpackLayout unpacks an OCI image layout from a tar into a new directory, and writes no other
 // file that the tar contains. It reports whether the tar is an archive of docker save and no
@@ -175,7 +178,7 @@ func unpackLayout(ctx context.Context, file, dir string) (isDocker bool, err err
 		name := path.Clean(hdr.Name)
 		isLayout = isLayout || name == specs.ImageIndexFile
 		isDocker = isDocker || name == "manifest.json"
-		if hdr.Typeflag != tar.TypeReg || !layoutFile.MatchString(name) {
+		if hdr.Typeflag != tar.TypeReg || !layoutFile().MatchString(name) {
 			continue
 		}
 		if err := writeFile(filepath.Join(dir, filepath.FromSlash(name)), tr); err != nil {

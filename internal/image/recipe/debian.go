@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -179,9 +180,9 @@ func (d Debian) args(r *Recipe, overlay string) []string {
 }
 
 var (
-	newlyInstalled = regexp.MustCompile(`(\d+) newly installed`)
-	gotPackage     = regexp.MustCompile(`^Get:\d+ .* (\S+) (?:amd64|arm64|all) (\S+) \[`)
-	settingUp      = regexp.MustCompile(`^Setting up (\S+)`)
+	newlyInstalled = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(\d+) newly installed`) })
+	gotPackage     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^Get:\d+ .* (\S+) (?:amd64|arm64|all) (\S+) \[`) })
+	settingUp      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^Setting up (\S+)`) })
 )
 
 // errorLines is the number of lines of mmdebstrap's output in an error message.
@@ -201,13 +202,13 @@ func watchMmdebstrap(r io.Reader, progress func(phase.Event)) string {
 		}
 		last = append(last, line)
 		last = last[max(0, len(last)-errorLines):]
-		if m := newlyInstalled.FindStringSubmatch(line); m != nil {
+		if m := newlyInstalled().FindStringSubmatch(line); m != nil {
 			n, _ := strconv.ParseInt(m[1], 10, 64) // digits only; an overflow does no harm
 			total += n
-		} else if m := gotPackage.FindStringSubmatch(line); m != nil {
+		} else if m := gotPackage().FindStringSubmatch(line); m != nil {
 			downloaded++
 			progress(phase.Event{Phase: phase.Downloading, Done: downloaded, Total: total, Message: m[1] + " " + m[2]})
-		} else if m := settingUp.FindStringSubmatch(line); m != nil {
+		} else if m := settingUp().FindStringSubmatch(line); m != nil {
 			installed++
 			progress(phase.Event{Phase: phase.Installing, Done: installed, Total: max(total, installed), Message: m[1]})
 		} else if strings.HasPrefix(line, "I: running --customize-hook") {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -18,9 +19,9 @@ type pipSpec struct {
 }
 
 var (
-	pipName    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	pipVersion = regexp.MustCompile(`^[0-9][A-Za-z0-9.!+]*$`)
-	pipHash    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	pipName    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`) })
+	pipVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9][A-Za-z0-9.!+]*$`) })
+	pipHash    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 )
 
 // Names in the staging directory: the script that installs the Python packages, and their list.
@@ -38,15 +39,15 @@ const pipScript = `python3 -m pip install --require-hashes --only-binary=:all: -
 func checkPIP(specs []pipSpec) error {
 	for _, p := range specs {
 		switch {
-		case !pipName.MatchString(p.Package):
+		case !pipName().MatchString(p.Package):
 			return sandbox.InvalidField("pip.package", "%q is not the name of a Python package", p.Package)
-		case !pipVersion.MatchString(p.Version):
+		case !pipVersion().MatchString(p.Version):
 			return sandbox.InvalidField("pip.version", "%q of %s is not an exact version", p.Version, p.Package)
 		case len(p.SHA256) == 0:
 			return sandbox.InvalidField("pip.sha256", "%s has no hash of a wheel", p.Package)
 		}
 		for _, hash := range p.SHA256 {
-			if !pipHash.MatchString(hash) {
+			if !pipHash().MatchString(hash) {
 				return sandbox.InvalidField("pip.sha256", "%q of %s is not a SHA-256 in 64 hexadecimal digits", hash, p.Package)
 			}
 		}

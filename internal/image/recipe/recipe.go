@@ -21,6 +21,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
@@ -192,11 +193,11 @@ func (r *Recipe) Hash() string { return r.hash }
 func (r *Recipe) Image() spec.Image { return r.image }
 
 var (
-	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
-	npmName     = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$`)
-	npmVersion  = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
-	suiteName   = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-	excludePath = regexp.MustCompile(`^/[A-Za-z0-9/*?._+-]+$`)
+	packageName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`) })
+	npmName     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$`) })
+	npmVersion  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`) })
+	suiteName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]*$`) })
+	excludePath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^/[A-Za-z0-9/*?._+-]+$`) })
 )
 
 // check validates the spec, completes it with the inherited fields, and derives the image and date
@@ -219,16 +220,16 @@ func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 	if r.date, err = time.Parse(time.DateOnly, s.Date); err != nil {
 		return sandbox.InvalidField("date", "%q is not a date like 2025-08-09", s.Date)
 	}
-	if !suiteName.MatchString(s.Debian.Suite) {
+	if !suiteName().MatchString(s.Debian.Suite) {
 		return sandbox.InvalidField("debian.suite", "%q is not the name of a Debian suite", s.Debian.Suite)
 	}
 	for _, p := range s.Debian.Packages {
-		if !packageName.MatchString(p) {
+		if !packageName().MatchString(p) {
 			return sandbox.InvalidField("debian.packages", "%q is not the name of a Debian package", p)
 		}
 	}
 	for _, p := range s.Debian.ExcludeFiles {
-		if !excludePath.MatchString(p) {
+		if !excludePath().MatchString(p) {
 			return sandbox.InvalidField("debian.exclude_files", "%q is not an absolute path, perhaps with * and ?", p)
 		}
 	}
@@ -269,9 +270,9 @@ func (r *Recipe) checkPulled() error {
 func checkNPM(specs []npmSpec) error {
 	for _, n := range specs {
 		switch {
-		case !npmName.MatchString(n.Package):
+		case !npmName().MatchString(n.Package):
 			return sandbox.InvalidField("npm.package", "%q is not the name of an npm package", n.Package)
-		case !npmVersion.MatchString(n.Version):
+		case !npmVersion().MatchString(n.Version):
 			return sandbox.InvalidField("npm.version", "%q of %s is not an exact version", n.Version, n.Package)
 		case !strings.HasPrefix(n.Integrity, sha512Prefix):
 			return sandbox.InvalidField("npm.integrity", "%q of %s does not begin with %s", n.Integrity, n.Package, sha512Prefix)

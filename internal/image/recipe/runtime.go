@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"regexp"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -32,7 +33,7 @@ type runtimeSpec struct {
 	Readme string `yaml:"readme"`
 }
 
-var colorPattern = regexp.MustCompile(`^#[0-9A-Fa-f]{6}$`)
+var colorPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^#[0-9A-Fa-f]{6}$`) })
 
 // loadRuntime returns the description in runtime.yaml; nil without one.
 func loadRuntime(dir fs.FS, img *spec.Image) (*spec.Runtime, error) {
@@ -44,7 +45,7 @@ func loadRuntime(dir fs.FS, img *spec.Image) (*spec.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	if text.Color != "" && !colorPattern.MatchString(text.Color) {
+	if text.Color != "" && !colorPattern().MatchString(text.Color) {
 		return nil, sandbox.InvalidField("color", "%q is not a colour like #5FA04E", text.Color)
 	}
 	for field, url := range map[string]string{"icon": text.Icon, "url": text.URL} {

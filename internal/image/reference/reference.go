@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -70,17 +71,19 @@ func Parse(ref, defaultRegistry string) (Reference, error) {
 // Forms of repositories and tags, by the specification of registries. The library's own
 // check accepts more, such as ../../x.
 var (
-	repoForm = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
+	repoForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	})
+	tagForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\w[\w.-]{0,127}$`) })
 )
 
 // WellFormed reports whether a parsed reference follows the specification of registries.
 func WellFormed(ref ociname.Reference) bool {
-	if tag, ok := ref.(ociname.Tag); ok && !tagForm.MatchString(tag.TagStr()) {
+	if tag, ok := ref.(ociname.Tag); ok && !tagForm().MatchString(tag.TagStr()) {
 		return false
 	}
 	repo := ref.Context()
-	return IsHost(repo.RegistryStr()) && repoForm.MatchString(repo.RepositoryStr())
+	return IsHost(repo.RegistryStr()) && repoForm().MatchString(repo.RepositoryStr())
 }
 
 // identified returns r with the tag or digest of a reference.
@@ -155,11 +158,13 @@ func ImageID(ref string) sandbox.ImageID {
 
 // registryHost is the syntax of hosts in the specification of references. Libraries for
 // references accept more, such as "..".
-var registryHost = regexp.MustCompile(`^(?:[[:alnum:]]+(?:-+[[:alnum:]]+)*(?:\.[[:alnum:]]+(?:-+[[:alnum:]]+)*)*|\[([[:xdigit:]:]+)\])(?::([0-9]+))?$`)
+var registryHost = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[[:alnum:]]+(?:-+[[:alnum:]]+)*(?:\.[[:alnum:]]+(?:-+[[:alnum:]]+)*)*|\[([[:xdigit:]:]+)\])(?::([0-9]+))?$`)
+})
 
 // IsHost reports whether a registry may be at a host, with a port or without.
 func IsHost(host string) bool {
-	parts := registryHost.FindStringSubmatch(host)
+	parts := registryHost().FindStringSubmatch(host)
 	if parts == nil {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -149,9 +150,9 @@ func positive(n int64) string {
 }
 
 var (
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	userName     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]*$`)
-	fileMode     = regexp.MustCompile(`^[0-7]{1,5}$`)
+	variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+	userName     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]*$`) })
+	fileMode     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-7]{1,5}$`) })
 )
 
 // add adds a step.
@@ -172,7 +173,7 @@ func (d *dockerfile) add(s *Step) error {
 		if arg(1) != "" {
 			user = arg(1)
 		}
-		if arg(0) == "" || !userName.MatchString(user) {
+		if arg(0) == "" || !userName().MatchString(user) {
 			return sandbox.InvalidField(field, "must be a command and optionally the name of a user")
 		}
 		d.shell(user, "/bin/bash", "-l", "-c", arg(0))
@@ -189,7 +190,7 @@ func (d *dockerfile) add(s *Step) error {
 		d.shell(userRoot, "/bin/sh", "-c", `[ -d "$1" ] || { mkdir -p "$1" && chown "$2" "$1"; }`, "sh", arg(0), d.user)
 		d.line("WORKDIR %s", dir)
 	case stepUser:
-		if !userName.MatchString(arg(0)) {
+		if !userName().MatchString(arg(0)) {
 			return sandbox.InvalidField(field, "must be the name of a user")
 		}
 		d.user = arg(0)
@@ -206,7 +207,7 @@ func (d *dockerfile) copy(s *Step, field string, arg func(int) string) error {
 	if owner == "" {
 		owner = d.user
 	}
-	if source == "" || target == "" || !userName.MatchString(owner) || mode != "" && !fileMode.MatchString(mode) {
+	if source == "" || target == "" || !userName().MatchString(owner) || mode != "" && !fileMode().MatchString(mode) {
 		return sandbox.InvalidField(field, "must be a source, a target, and optionally an owner and a mode in octal")
 	}
 	if strings.ContainsAny(source, "*?[") && !strings.HasSuffix(target, "/") {
@@ -231,7 +232,7 @@ func (d *dockerfile) env(args []string, field string) error {
 	}
 	var words strings.Builder
 	for pair := range slices.Chunk(args, 2) {
-		if !variableName.MatchString(pair[0]) {
+		if !variableName().MatchString(pair[0]) {
 			return sandbox.InvalidField(field, "%.100q is not the name of a variable", pair[0])
 		}
 		value, err := quoted(field, pair[1])

@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/spool"
@@ -22,13 +23,13 @@ const (
 )
 
 // fileHash matches the names of uploads: hexadecimal digits of the client.
-var fileHash = regexp.MustCompile(`^[0-9A-Za-z_-]{1,128}$`)
+var fileHash = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z_-]{1,128}$`) })
 
 // Address returns the part of the address to which the files with a hash are uploaded, for the build
 // of a template that waits for files, after the template and the hash. It is secret: the upload needs no other
 // credential. It is "" if the build has the files. Errors: NotFound, Invalid.
 func (b *Builds) Address(c sandbox.Caller, template, hash string) (secret string, err error) {
-	if !fileHash.MatchString(hash) {
+	if !fileHash().MatchString(hash) {
 		return "", sandbox.InvalidField("hash", "must be the hash of the files")
 	}
 	o, err := b.newest(c, template)
@@ -51,7 +52,7 @@ func (b *Builds) Upload(ctx context.Context, template, hash, secret string, size
 	b.mu.Lock()
 	o := b.byID[id]
 	b.mu.Unlock()
-	if o == nil || o.Template != template || subtle.ConstantTimeCompare([]byte(key), []byte(o.secret)) == 0 || !fileHash.MatchString(hash) {
+	if o == nil || o.Template != template || subtle.ConstantTimeCompare([]byte(key), []byte(o.secret)) == 0 || !fileHash().MatchString(hash) {
 		return sandbox.Errorf(sandbox.NotFound, "this address takes no files; ask for another")
 	}
 	if size < 0 {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -29,14 +30,14 @@ var capabilities = []string{
 // agent.Confine.
 var agentCapabilities = []string{"CAP_SYS_ADMIN"}
 
-var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var hostnamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // Check returns an Invalid error for a spec of which no box can be made.
 func Check(s driver.Spec) error {
 	if id, ok := sandbox.ParseID(string(s.ID)); !ok || id != s.ID {
 		return sandbox.InvalidField("id", "%q is not a sandbox id", s.ID)
 	}
-	if !hostnamePattern.MatchString(s.Hostname) {
+	if !hostnamePattern().MatchString(s.Hostname) {
 		return sandbox.InvalidField("hostname", "%q is not 1 to 63 characters of a-z, 0-9 and -", s.Hostname)
 	}
 	if !filepath.IsAbs(s.RootFS) {
