@@ -18,6 +18,7 @@ type Client struct {
 	SandboxImages *SandboxImages
 	Registries    *Registries
 	Events        *Events
+	Webhooks      *Webhooks
 	Account       *Account
 	Tokens        *Tokens
 	SSHKeys       *SSHKeys
@@ -35,7 +36,7 @@ func newClient(t *transport) *Client {
 			Files: &Files{t}, Checkpoints: &Checkpoints{t}, Ports: &Ports{t}, Contexts: &Contexts{t}, transport: t,
 		},
 		Executions: &Executions{t}, Streams: &Streams{t}, Snapshots: &Snapshots{t}, Images: &Images{t},
-		SandboxImages: &SandboxImages{t}, Registries: &Registries{t}, Events: &Events{t}, Account: &Account{t},
+		SandboxImages: &SandboxImages{t}, Registries: &Registries{t}, Events: &Events{t}, Webhooks: &Webhooks{t}, Account: &Account{t},
 		Tokens: &Tokens{t}, SSHKeys: &SSHKeys{t}, Workspaces: &Workspaces{t}, Users: &Users{t}, Audit: &Audit{t},
 		transport: t,
 	}

@@ -35,6 +35,8 @@ const (
 	TokensRead       Permission = "tokens:read" // the caller's
 	TokensWrite      Permission = "tokens:write"
 	AuditRead        Permission = "audit:read"    // the audit log of the workspace
+	WebhooksRead     Permission = "webhooks:read" // and deliveries
+	WebhooksWrite    Permission = "webhooks:write"
 	AccountWrite     Permission = "account:write" // the caller's password and sessions, new workspaces
 	Administer       Permission = "admin"         // the installation: its users
 )
@@ -42,7 +44,7 @@ const (
 // Permissions lists every permission, and so every scope of tokens.
 var Permissions = []Permission{
 	SandboxesRead, SandboxesWrite, ImagesRead, ImagesWrite, WorkspacesRead, WorkspacesWrite, WorkspacesDelete,
-	MembersWrite, TokensRead, TokensWrite, AuditRead, AccountWrite, Administer,
+	MembersWrite, TokensRead, TokensWrite, AuditRead, WebhooksRead, WebhooksWrite, AccountWrite, Administer,
 }
 
 // Valid reports whether p is one of the permissions.

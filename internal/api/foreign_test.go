@@ -57,6 +57,11 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 		m.T.Fatal(err)
 	}
 	create("ssh-key", "/v1/ssh-keys", map[string]any{"public_key": string(ssh.MarshalAuthorizedKey(public))})
+	create("webhook", "/v1/webhooks", map[string]any{"url": "https://a.example", "enabled": false})
+	if rec := m.serve(m.Request("PATCH", "/v1/webhooks/"+o["webhook"], map[string]any{"enabled": true}), token); rec.Code != 200 {
+		m.T.Fatalf("enable a webhook: %d %s", rec.Code, rec.Body)
+	}
+	create("delivery", "/v1/webhooks/"+o["webhook"]+"/test", nil)
 	o["session"] = uuid.NewString()
 	begun := account.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
 	if err := m.Store.Sessions.CreateSession(m.T.Context(), begun); err != nil {
@@ -82,7 +87,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 
 // kinds are the kinds of parameters, by the preceding part of the pattern; "" is the default.
 var kinds = map[string]map[string]string{
-	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "context": {"": "context"}, "snapshot": {"": "snapshot"},
+	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "context": {"": "context"}, "webhook": {"": "webhook"}, "delivery": {"": "delivery"}, "snapshot": {"": "snapshot"},
 	"execution": {"": "execution"}, "recording": {"": "recording"}, "window": {"": "window"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"}, "ssh_key": {"": "ssh-key"},
 	"invitation": {"": "invitation"}, "user": {"members": "member"}, "workspace": {"": "workspace"}, "org": {"": "workspace"},
 	"id": {"": "sandbox"}, "template": {"": "snapshot"}, "second": {"": "snapshot"},

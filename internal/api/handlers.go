@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/api/snapshots"
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/api/tunnel"
+	"github.com/modbox/modbox/internal/api/webhooks"
 	"github.com/modbox/modbox/internal/code"
 	"github.com/modbox/modbox/internal/desktop"
 	"github.com/modbox/modbox/internal/environment"
@@ -46,6 +47,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&sandboxes.Checkpoints{Service: d.Service, View: view},
 		&sandboxes.Activity{Service: d.Service, Guest: s.guest},
 		&events.Events{Hub: d.Events, Sandboxes: d.Service, Auth: d.Auth, Ping: cfg.Ping},
+		&webhooks.Webhooks{Service: d.Webhooks},
 		&sandboxes.Environments{Service: s.environments},
 		&sandboxes.Networks{Service: s.networks, View: view},
 		&sandboxes.Ports{Sandboxes: d.Service, Networks: s.networks, Links: d.Links, View: view},

@@ -86,8 +86,8 @@ func (s schema) collect(schemas map[string]schema, found map[string]bool) {
 // The names in paths, one per noun, and what property names look like.
 var (
 	pathNames = []string{
-		"build", "checkpoint", "context", "execution", "image", "invitation", "key", "port", "recording", "registry", "sandbox", "sandbox_image", "session",
-		"snapshot", "ssh_key", "stream", "token", "user", "window", "workspace",
+		"build", "checkpoint", "context", "delivery", "execution", "image", "invitation", "key", "port", "recording", "registry", "sandbox", "sandbox_image", "session",
+		"snapshot", "ssh_key", "stream", "token", "user", "webhook", "window", "workspace",
 	}
 	// otherNames are names that properties do not have, with the names to use.
 	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages, npm_packages or pip_packages", "memory_lost": "memory_lost_reason"}
@@ -101,8 +101,8 @@ var (
 	// units are the ends of names of numbers, except for those in unitless, which count, identify or order something.
 	units    = regexp.MustCompile(`_(seconds|ms|nanoseconds|bytes|mb|byte_seconds|millicores|per_minute)$`)
 	unitless = []string{
-		"after_seq", "anchor_seq", "cols", "column", "count", "errors_omitted", "execution_count", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
-		"pid", "port", "ports", "processes", "readiness_port", "records", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
+		"after_seq", "anchor_seq", "attempts", "cols", "column", "count", "dropped", "errors_omitted", "event_seq", "execution_count", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
+		"pending", "pid", "port", "ports", "processes", "readiness_port", "records", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
 	}
 	// otherNumbers are numbers whose names do not say their unit, with the reason.
 	otherNumbers = map[string]string{

@@ -33,6 +33,8 @@ var holders = map[account.Permission][]account.Role{
 	account.ImagesWrite:      {account.RoleOwner, account.RoleAdmin},
 	account.MembersWrite:     {account.RoleOwner, account.RoleAdmin},
 	account.WorkspacesWrite:  {account.RoleOwner, account.RoleAdmin},
+	account.WebhooksRead:     {account.RoleOwner, account.RoleAdmin},
+	account.WebhooksWrite:    {account.RoleOwner, account.RoleAdmin},
 	account.WorkspacesDelete: {account.RoleOwner},
 	account.Administer:       {}, // no role: a property of the user
 }

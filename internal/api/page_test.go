@@ -21,7 +21,7 @@ func TestListsCheckTheirPage(t *testing.T) {
 	s.Want(200, "PUT", "/v1/sandboxes/s/files?path=/d/f&parents=true", strings.NewReader(""))
 	var me wire.Whoami
 	s.Want(200, "GET", "/v1/whoami", nil).Into(t, &me)
-	names := strings.NewReplacer("{sandbox}", "s", "{snapshot}", "n", "{workspace}", me.WorkspaceID)
+	names := strings.NewReplacer("{sandbox}", "s", "{snapshot}", "n", "{workspace}", me.WorkspaceID, "{webhook}", makeWebhook(s, "https://a.example").ID)
 	lists := 0
 	document, err := api.Document()
 	if err != nil {

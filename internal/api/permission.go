@@ -151,6 +151,16 @@ var needs = map[string]account.Permission{
 	"DELETE /v1/ssh-keys/{ssh_key}":                                    account.TokensWrite,
 	"GET /v1/version":                                                  auth.SignedIn,
 	"GET /v1/whoami":                                                   auth.SignedIn,
+	"GET /v1/webhooks":                                                 account.WebhooksRead,
+	"POST /v1/webhooks":                                                account.WebhooksWrite,
+	"GET /v1/webhooks/{webhook}":                                       account.WebhooksRead,
+	"PATCH /v1/webhooks/{webhook}":                                     account.WebhooksWrite,
+	"DELETE /v1/webhooks/{webhook}":                                    account.WebhooksWrite,
+	"POST /v1/webhooks/{webhook}/rotate":                               account.WebhooksWrite,
+	"POST /v1/webhooks/{webhook}/test":                                 account.WebhooksWrite,
+	"GET /v1/webhooks/{webhook}/deliveries":                            account.WebhooksRead,
+	"GET /v1/webhooks/{webhook}/deliveries/{delivery}":                 account.WebhooksRead,
+	"POST /v1/webhooks/{webhook}/deliveries/{delivery}/redeliver":      account.WebhooksWrite,
 }
 
 // administered are the routes by which administrators reach workspaces that they

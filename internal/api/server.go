@@ -27,6 +27,7 @@ import (
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/sshkey"
+	"github.com/modbox/modbox/internal/webhook"
 )
 
 // Config are the API's settings. Zero values mean the defaults that the comments name.
@@ -68,6 +69,8 @@ type Deps struct {
 	SSHKeys *sshkey.Keys
 	// Events are the events of all sandboxes.
 	Events *eventstream.Hub
+	// Webhooks send events.
+	Webhooks *webhook.Service
 	// Links signs links to private ports.
 	Links *preview.Links
 	// Audit is where what is done is recorded.
@@ -102,8 +105,8 @@ type Server struct {
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.Events == nil || deps.SSO == nil || deps.SSHKeys == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, Events, SSO, SSHKeys and Logger must be set")
+	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.Events == nil || deps.Webhooks == nil || deps.SSO == nil || deps.SSHKeys == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, Events, Webhooks, SSO, SSHKeys and Logger must be set")
 	}
 	s := &Server{cfg: withDefaults(cfg), deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
 	s.openapi = document(ruled{s.v1}, s.cfg.Version, handlers(s.cfg, deps))

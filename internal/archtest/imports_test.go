@@ -84,7 +84,7 @@ var mayImport = map[string][]string{
 	"internal/teardown":       {"internal/page", "internal/sandbox"},
 	"internal/build":          {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
-	"internal/api":            {"client/wire", "internal/sshkey", "internal/eventstream", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/desktop", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec", "internal/codescan", "internal/program"},
+	"internal/api":            {"client/wire", "internal/sshkey", "internal/eventstream", "internal/webhook", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/desktop", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec", "internal/codescan", "internal/program"},
 	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec", "internal/network", "internal/proxy", "internal/code", "internal/kernelapi", "internal/retry", "internal/background", "internal/dialect/e2b/template", "internal/codescan"},
 	"client/wire":             {},
 	"client":                  {"client/wire"},
@@ -97,7 +97,8 @@ var mayImport = map[string][]string{
 	// The command line. Its root and the commands over the API know little of the server;
 	// account and image also work on the directories of a server, without it.
 	"cmd/modbox":            {"internal/cli"},
-	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/desktop", "internal/cli/image", "internal/cli/mcp", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot", "internal/cli/ssh"},
+	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/desktop", "internal/cli/image", "internal/cli/mcp", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot", "internal/cli/ssh", "internal/cli/webhook"},
+	"internal/cli/webhook":  {"client", "internal/cli/base"},
 	"internal/cli/ssh":      {"client", "internal/cli/base", "internal/durable"},
 	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image/phase", "internal/statedir"},
 	"internal/cli/tree":     {},
@@ -118,6 +119,7 @@ var mayImport = map[string][]string{
 		"internal/codescan", "internal/store/policyrows", "internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
 		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
+		"internal/store/webhookrows", "internal/webhook",
 	},
 
 	// Images, and the network that guests and registries are reached by.
@@ -136,6 +138,8 @@ var mayImport = map[string][]string{
 	"internal/store/accounts":     {"internal/account", "internal/page", "internal/sandbox", "internal/store/database"},
 	"internal/store/sshkeyrows":   {"internal/account", "internal/sandbox", "internal/sshkey", "internal/store/database"},
 	"internal/store/policyrows":   {"internal/codescan", "internal/sandbox", "internal/store/database"},
+	"internal/store/webhookrows":  {"internal/sandbox", "internal/page", "internal/secret", "internal/store/database", "internal/webhook"},
+	"internal/webhook":            {"internal/sandbox", "internal/audit", "internal/broadcast", "internal/retry", "internal/netguard", "internal/page", "internal/secret"},
 	"internal/store/eventrows":    {"internal/sandbox", "internal/eventstream", "internal/page", "internal/store/database"},
 	"internal/store/imagerows":    {"internal/sandbox", "internal/image/index", "internal/store/database"},
 	"internal/image/integrity":    {},
@@ -178,7 +182,7 @@ var mayImport = map[string][]string{
 	"internal/driver/drivertest":        {"internal/driver", "internal/sandbox", "internal/agentapi"},
 
 	// A whole server for the tests of the HTTP interfaces.
-	"internal/api/apitest": {"internal/prepare", "internal/store/imagerows",
+	"internal/api/apitest": {"internal/prepare", "internal/store/imagerows", "internal/webhook",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},

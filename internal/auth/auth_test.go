@@ -410,7 +410,7 @@ func TestRoles(t *testing.T) {
 		account.SandboxesRead: "owner admin member viewer", account.ImagesRead: "owner admin member viewer",
 		account.WorkspacesRead: "owner admin member viewer", account.TokensRead: "owner admin member viewer",
 		account.TokensWrite: "owner admin member viewer", account.AccountWrite: "owner admin member viewer",
-		account.SandboxesWrite: "owner admin member", account.ImagesWrite: "owner admin", account.MembersWrite: "owner admin",
+		account.SandboxesWrite: "owner admin member", account.ImagesWrite: "owner admin", account.MembersWrite: "owner admin", account.WebhooksRead: "owner admin", account.WebhooksWrite: "owner admin",
 		account.WorkspacesWrite: "owner admin", account.WorkspacesDelete: "owner", account.Administer: "",
 	} {
 		var got []string

@@ -24,7 +24,7 @@ var granted = []struct {
 		account.SandboxesRead, account.ImagesRead, account.WorkspacesRead, account.TokensRead, account.TokensWrite,
 	}},
 	{account.RoleMember, []account.Permission{account.SandboxesWrite}},
-	{account.RoleAdmin, []account.Permission{account.ImagesWrite, account.MembersWrite, account.WorkspacesWrite, account.AuditRead}},
+	{account.RoleAdmin, []account.Permission{account.ImagesWrite, account.MembersWrite, account.WorkspacesWrite, account.AuditRead, account.WebhooksRead, account.WebhooksWrite}},
 	{account.RoleOwner, []account.Permission{account.WorkspacesDelete}},
 }
 
@@ -37,6 +37,7 @@ var implied = map[account.Permission]account.Permission{
 	account.WorkspacesDelete: account.WorkspacesRead,
 	account.MembersWrite:     account.WorkspacesRead,
 	account.TokensWrite:      account.TokensRead,
+	account.WebhooksWrite:    account.WebhooksRead,
 }
 
 // RoleHas reports whether the role gives the permission in its workspace.

@@ -23,6 +23,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/sandbox"
 	"github.com/modbox/modbox/internal/cli/snapshot"
 	"github.com/modbox/modbox/internal/cli/ssh"
+	"github.com/modbox/modbox/internal/cli/webhook"
 )
 
 // Main runs the command line of this process, a program of the version, built from the commit,
@@ -147,7 +148,7 @@ named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 		}
 	}
 	add(groupUse, sandbox.NewRunCommand(env), sandbox.NewCreateCommand(env), sandbox.NewListCommand(env), sandbox.NewGetCommand(env), sandbox.NewExecCommand(env), sandbox.NewShellCommand(env), sandbox.NewAttachCommand(env), code.NewCodeCommand(env), code.NewReplCommand(env), code.NewScanCommand(env), code.NewContextsCommand(env), mcp.NewMCPCommand(env), sandbox.NewJobsCommand(env), sandbox.NewLogsCommand(env), sandbox.NewCancelCommand(env), sandbox.NewEnvCommand(env), sandbox.NewCopyCommand(env), sandbox.NewFilesCommand(env), sandbox.NewWatchCommand(env),
-		sandbox.NewRemoveCommand(env), sandbox.NewPauseCommand(env), sandbox.NewResumeCommand(env), sandbox.NewCheckpointCommand(env), snapshot.NewSnapshotCommand(env), sandbox.NewForkCommand(env), sandbox.NewUpdateCommand(env), sandbox.NewWaitCommand(env), sandbox.NewEventsCommand(env), sandbox.NewStatsCommand(env), sandbox.NewTopCommand(env), sandbox.NewUsageCommand(env), sandbox.NewNetworkCommand(env), sandbox.NewPortCommand(env), sandbox.NewPortForwardCommand(env), sandbox.NewURLCommand(env), sandbox.NewOpenCommand(env), desktop.NewDesktopCommand(env), ssh.NewSSHCommand(env), ssh.NewConfigCommand(env), ssh.NewKeyCommand(env), image.NewBuildCommand(env), image.NewImagesCommand(env), image.NewRuntimesCommand(env), image.NewCatalogueCommand(env), image.NewRegistryCommand(env), account.NewTokenCommand(env), account.NewWorkspaceCommand(env), account.NewLoginCommand(env), account.NewProfileCommand(env), account.NewLogoutCommand(env), account.NewSessionCommand(env), account.NewWhoamiCommand(env))
+		sandbox.NewRemoveCommand(env), sandbox.NewPauseCommand(env), sandbox.NewResumeCommand(env), sandbox.NewCheckpointCommand(env), snapshot.NewSnapshotCommand(env), sandbox.NewForkCommand(env), sandbox.NewUpdateCommand(env), sandbox.NewWaitCommand(env), sandbox.NewEventsCommand(env), sandbox.NewStatsCommand(env), sandbox.NewTopCommand(env), sandbox.NewUsageCommand(env), sandbox.NewNetworkCommand(env), sandbox.NewPortCommand(env), sandbox.NewPortForwardCommand(env), sandbox.NewURLCommand(env), sandbox.NewOpenCommand(env), desktop.NewDesktopCommand(env), ssh.NewSSHCommand(env), ssh.NewConfigCommand(env), ssh.NewKeyCommand(env), image.NewBuildCommand(env), image.NewImagesCommand(env), image.NewRuntimesCommand(env), image.NewCatalogueCommand(env), image.NewRegistryCommand(env), webhook.NewCommand(env), account.NewTokenCommand(env), account.NewWorkspaceCommand(env), account.NewLoginCommand(env), account.NewProfileCommand(env), account.NewLogoutCommand(env), account.NewSessionCommand(env), account.NewWhoamiCommand(env))
 	add(groupServe, operator.NewServerCommand(env), account.NewUserCommand(env), operator.NewAuditCommand(env), operator.NewBackupCommand(env), operator.NewRestoreCommand(env), operator.NewQuarantineCommand(env), operator.NewSecretsCommand(env), operator.NewDoctorCommand(env), newOpenapiCommand(env), newVersionCommand(env))
 	return root
 }

@@ -43,6 +43,7 @@ type Config struct {
 	MCP         MCP         `yaml:"mcp"`
 	SSH         SSH         `yaml:"ssh"`
 	Events      Events      `yaml:"events"`
+	Webhooks    Webhooks    `yaml:"webhooks"`
 	Metrics     Metrics     `yaml:"metrics"`
 
 	Sandbox Sandbox `yaml:"sandbox"`
@@ -237,6 +238,7 @@ func Default() Config {
 		MCP:         MCP{MaxSessions: 1000, MaxSessionsPerWorkspace: 200, MaxSessionsPerUser: 50, IdleTimeout: Duration(30 * time.Minute)},
 		SSH:         SSH{MaxConnections: 500, MaxPerUser: 50},
 		Events:      Events{MaxStreams: 1000, MaxStreamsPerWorkspace: 100},
+		Webhooks:    Webhooks{MaxPerWorkspace: 20},
 		Metrics:     Metrics{Access: "loopback"},
 		Sandbox: Sandbox{
 			DefaultMemory:    512 << 20,
@@ -391,6 +393,7 @@ func (c *Config) validate() error {
 	within(bad, "connections.max_sandbox_urls", c.Connections.MaxSandboxURLs, 0, c.Connections.Max)
 	c.MCP.validate(bad)
 	c.Events.validate(bad)
+	c.Webhooks.validate(bad)
 	c.SSH.validate(bad)
 	c.validateLimits(bad)
 	return errors.Join(errs...)

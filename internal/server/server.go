@@ -242,7 +242,7 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 	s := services.Config{
 		Lifecycle: lifecycleConfig(cfg, machine, p.urls), Audit: auditConfig(cfg), Accounts: accountsConfig(cfg),
 		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls,
-		Events: eventsConfig(cfg),
+		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg),
 	}
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
 		return services.Config{}, err

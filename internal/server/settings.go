@@ -32,6 +32,7 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/imagerows"
+	"github.com/modbox/modbox/internal/webhook"
 )
 
 // Conversions of the server's settings for each of its parts.
@@ -212,4 +213,8 @@ func signInProviders(cfg config.Config) ([]sso.Provider, error) {
 
 func eventsConfig(cfg config.Config) eventstream.Config {
 	return eventstream.Config{MaxStreams: cfg.Events.MaxStreams, PerWorkspace: cfg.Events.MaxStreamsPerWorkspace}
+}
+
+func webhooksConfig(cfg config.Config) webhook.Config {
+	return webhook.Config{MaxPerWorkspace: cfg.Webhooks.MaxPerWorkspace, AllowCIDRs: cfg.Webhooks.AllowCIDRs}
 }

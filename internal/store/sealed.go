@@ -33,7 +33,7 @@ const sealedPrefix = "sealed:"
 
 // sealedColumns are the columns whose text [sealer.sealText] made.
 var sealedColumns = []struct{ table, column string }{
-	{"sandboxes", "env"}, {"sandboxes", "request_hash"}, {"snapshots", "env"},
+	{"sandboxes", "env"}, {"sandboxes", "request_hash"}, {"snapshots", "env"}, {"webhooks", "secret"}, {"webhooks", "old_secret"},
 }
 
 // sealText returns the encrypted form of a row's secret text: [sealedPrefix], the id of a
@@ -143,7 +143,7 @@ func (s *Secrets) sealRows(ctx context.Context, tx *sql.Tx, table, column, after
 	}
 	for _, r := range rows {
 		last = r.id
-		if _, ok := decodeSealed(r.text); ok || r.text == "{}" {
+		if _, ok := decodeSealed(r.text); ok || r.text == "{}" || r.text == "" {
 			continue
 		}
 		text, err := s.sealText(r.text, column, r.id)

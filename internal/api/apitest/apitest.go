@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -39,6 +40,7 @@ import (
 	"github.com/modbox/modbox/internal/store/imagerows"
 	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/stream"
+	"github.com/modbox/modbox/internal/webhook"
 )
 
 // Domain is the base domain of sandbox URLs beside the path form.
@@ -63,6 +65,7 @@ type Server struct {
 	Images *image.Store
 	API    *api.Server
 	Store  *store.Store
+	Keys   *secret.Keys
 	Host   *fake.Host
 	Log    *Log
 }
@@ -105,6 +108,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	}
 	keys, err := secret.Open(filepath.Join(t.TempDir(), "secret.key"), "")
 	check()
+	s.Keys = keys
 	s.Store = storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
@@ -118,6 +122,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Services, err = services.New(t.Context(), services.Config{
 		Lifecycle: lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, Audit: audit.Config{MaxRefused: 1 << 20},
 		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls,
+		Webhooks: webhook.Config{MaxPerWorkspace: 100, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
 	}, services.Ports{
 		Store: s.Store, Keys: keys, Driver: fake.New(s.Host), Images: images{}, Known: images{}, Layers: images{}, Installed: s.Images,
 		Registries: registry.New(s.Store.Registries, keys, signIn, registry.FailAfter(0)), Streams: streams, Logger: logger,

@@ -25,7 +25,7 @@ import (
 func (s *Services) API() api.Deps {
 	return api.Deps{
 		Service: s.Lifecycle, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.ports.Installed,
-		Builder: s.Builder, Audit: s.Audit, SSO: s.SSO, SSHKeys: s.SSHKeys, Links: s.Links, Events: s.Events, Logger: s.ports.Logger, Driver: s.ports.Driver.Capabilities().Name,
+		Builder: s.Builder, Audit: s.Audit, SSO: s.SSO, SSHKeys: s.SSHKeys, Links: s.Links, Events: s.Events, Webhooks: s.Webhooks, Logger: s.ports.Logger, Driver: s.ports.Driver.Capabilities().Name,
 		Dialects: []api.Dialect{
 			modbox.NewControl(s.Lifecycle, s.Auth, s.Accounts, s.Registries, s.Catalogue, s.urls.Sandbox),
 			agentuity.New(s.Lifecycle, s.Catalogue, s.urls),

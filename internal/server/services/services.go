@@ -32,8 +32,10 @@ import (
 	"github.com/modbox/modbox/internal/store/eventrows"
 	"github.com/modbox/modbox/internal/store/policyrows"
 	"github.com/modbox/modbox/internal/store/sshkeyrows"
+	"github.com/modbox/modbox/internal/store/webhookrows"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/internal/teardown"
+	"github.com/modbox/modbox/internal/webhook"
 )
 
 // Ports are the store, images, driver and other parts that the services use. The caller opens them before [New] and closes them
@@ -71,6 +73,7 @@ type Images interface {
 type Config struct {
 	Lifecycle lifecycle.Config
 	Events    eventstream.Config
+	Webhooks  webhook.Config
 	Audit     audit.Config
 	Accounts  auth.AccountsConfig
 	// Providers sign people in; none means that only passwords do.
@@ -94,6 +97,7 @@ type Services struct {
 	Links      *preview.Links
 	SSHKeys    *sshkey.Keys
 	Events     *eventstream.Hub
+	Webhooks   *webhook.Service
 
 	ports    Ports
 	urls     proxy.URLs
@@ -150,9 +154,14 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	s.closers = append(s.closers, s.SSO.Close)
 	s.Events = eventstream.New(cfg.Events, eventrows.New(ports.Store.DB), ports.Logger)
 	s.closers = append(s.closers, s.Events.Close)
+	hooks := webhookrows.New(ports.Store.DB)
+	s.Webhooks = webhook.New(cfg.Webhooks, hooks, hooks, ports.Keys, ports.Logger)
+	s.closers = append(s.closers, s.Webhooks.Close)
 	if ports.Metrics != nil {
-		if err := ports.Metrics.Register(s.Events.Collector()); err != nil {
-			return nil, fmt.Errorf("register the metrics of events: %w", err)
+		for _, c := range append(s.Webhooks.Collectors(), s.Events.Collector()) {
+			if err := ports.Metrics.Register(c); err != nil {
+				return nil, fmt.Errorf("register the metrics of events: %w", err)
+			}
 		}
 	}
 	return s, nil
@@ -166,6 +175,7 @@ func (s *Services) Start(ctx context.Context) error {
 	}
 	s.Accounts.Start(ctx)
 	s.Events.Start()
+	s.Webhooks.Start()
 	return nil
 }
 

@@ -47,6 +47,10 @@ var fixtures = []string{
 	`INSERT INTO image_users (image_key, workspace_id, used_at) VALUES ('k', 'w', 1)`,
 	`INSERT INTO image_readers (image_key, proof, proven_at) VALUES ('k', 'w/r@1', 1)`,
 	`INSERT INTO ssh_keys (id, user_id, workspace_id, name, public_key, fingerprint, created_at) VALUES ('h', 'u', 'w', 'n', 'ssh-ed25519 A', 'SHA256:a', 1)`,
+	`INSERT INTO webhooks (id, workspace_id, url, description, types, enabled, secret, created_by, created_at, updated_at)
+		VALUES ('wh', 'w', 'https://a.example', '', '', 1, 'sealed:k:AA', 'u', 1, 1)`,
+	`INSERT INTO webhook_deliveries (id, webhook_id, workspace_id, event_seq, sandbox_id, sandbox_name, time, type, message, data, created_at, retry_until, next_attempt_at)
+		VALUES ('msg_1', 'wh', 'w', 1, 's', 'n', 1, 'created', '', '{}', 1, 0, 0)`,
 	`UPDATE installation SET generation = 7`,
 }
 

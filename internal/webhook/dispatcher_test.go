@@ -1,0 +1,65 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/secret"
+)
+
+// staleQueue is a queue whose second look returns a delivery that has arrived meanwhile.
+type staleQueue struct {
+	Queue
+	url    string
+	looks  int
+	before func() // called before the second look returns
+}
+
+func (q *staleQueue) Waiting(context.Context) ([]Waiting, error) {
+	return []Waiting{{Workspace: "w", Webhook: "h", Pending: 1}}, nil
+}
+
+func (q *staleQueue) Due(context.Context, ID, time.Time, int) (Webhook, []Delivery, error) {
+	if q.looks++; q.looks == 2 {
+		q.before()
+	}
+	return Webhook{ID: "h", Workspace: "w", URL: q.url}, []Delivery{{ID: "d", Webhook: "h", Workspace: "w", State: Pending}}, nil
+}
+
+func (*staleQueue) Record(context.Context, Delivery, Outcome) (bool, error) { return false, nil }
+
+type plainKeys struct{ Keys }
+
+func (plainKeys) Unseal(secret.Sealed, string) (string, error) { return "whsec_AAAA", nil }
+
+// TestStaleLookSendsNothing checks that a delivery is not sent again by a look at the store that began
+// before the delivery was recorded.
+func TestStaleLookSendsNothing(t *testing.T) {
+	var requests atomic.Int64
+	answer := make(chan struct{})
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		requests.Add(1)
+		<-answer
+	}))
+	defer receiver.Close()
+	q := &staleQueue{url: receiver.URL}
+	d := newDispatcher(q, plainKeys{}, newSender(loopback), slog.New(slog.DiscardHandler))
+	defer d.Close()
+	freed := d.freed.Wait()
+	q.before = func() {
+		close(answer)
+		<-freed
+	}
+	if _, err := d.dispatch(); err != nil {
+		t.Fatal(err)
+	}
+	d.work.Wait()
+	if q.looks < 2 || requests.Load() != 1 {
+		t.Errorf("%d looks sent the delivery %d times, want once", q.looks, requests.Load())
+	}
+}
