@@ -84,6 +84,9 @@ CLASSES = {
     "AuditRecord": "",
     "AuditEntry": "",
     "AuditReport": "",
+    "Webhook": "",
+    "NewWebhook": "",
+    "WebhookDelivery": "",
 }
 #: The classes that have a base class, whose members they do not repeat.
 BASES = {
@@ -92,6 +95,7 @@ BASES = {
     "NewUser": "User",
     "WorkspaceDetail": "Workspace",
     "NewInvitation": "Invitation",
+    "NewWebhook": "Webhook",
 }
 #: The members whose words have a type of their own.
 WORDS = {
@@ -100,11 +104,12 @@ WORDS = {
     "URLAccess": ("Sandbox", "url_access"),
     "Role": ("Member", "role"),
     "CodeScanMode": ("Workspace", "code_scan"),
+    "WebhookDeliveryState": ("WebhookDelivery", "state"),
 }
 #: The members that repr does not show.
-SECRETS = {"PortLink.url", "PortLink.token", "NewToken.token", "NewUser.code", "NewInvitation.code"}
+SECRETS = {"PortLink.url", "PortLink.token", "NewToken.token", "NewUser.code", "NewInvitation.code", "NewWebhook.secret"}
 #: The members of text that are empty when they are absent; ``*`` is any member of the schema.
-EMPTY = {"Sandbox.description", "Snapshot.description", "Snapshot.message", "Member.email", "AuditRecord.*", "Runtime.*"}
+EMPTY = {"Sandbox.description", "Snapshot.description", "Snapshot.message", "Member.email", "Webhook.description", "AuditRecord.*", "Runtime.*"}
 #: The members that older servers do not send, with what is true there.
 OLDER = {"Sandbox.url_access": "open", "Workspace.url_access": "open", "Workspace.code_scan": "off"}
 #: The schemas of what callers give.

@@ -14,6 +14,7 @@ import { Snapshots } from "./snapshots.js";
 import { Streams } from "./streams.js";
 import type { CallOptions } from "./types.js";
 import { Users } from "./users.js";
+import { Webhooks } from "./webhooks.js";
 import { Workspaces } from "./workspaces.js";
 import type * as wire from "./wire.js";
 import type { Identity, ServerVersion } from "./schemas.js";
@@ -78,6 +79,7 @@ export class Modbox {
   readonly users: Users;
   readonly audit: Audit;
   readonly events: Events;
+  readonly webhooks: Webhooks;
   /** @internal */
   protected readonly http: HTTP;
 
@@ -100,6 +102,7 @@ export class Modbox {
     this.users = new Users(this.http);
     this.audit = new Audit(this.http);
     this.events = new Events(this.http);
+    this.webhooks = new Webhooks(this.http);
   }
 
   /** Signs in by name and password and returns a client for the session. Throws an AuthError when either is wrong. */

@@ -67,6 +67,9 @@ export type { EventFilter, Events, FollowEventsOptions, ListEventsOptions } from
 export type { Account, SSHKeys, Tokens } from "./account.js";
 export type { Images, PullEvent, SandboxImages } from "./images.js";
 export type { Registries, UpdateRegistryOptions } from "./registries.js";
+export type { GetDeliveryOptions, ListDeliveriesOptions, RotateWebhookOptions, UpdateWebhookOptions, Webhooks } from "./webhooks.js";
+export { verifyWebhook, WebhookError } from "./verifywebhook.js";
+export type { WebhookHeaders, WebhookMessage } from "./verifywebhook.js";
 export type { Users } from "./users.js";
 export type { UpdateWorkspaceOptions, WorkspaceOptions, Workspaces } from "./workspaces.js";
 export type {
@@ -89,6 +92,7 @@ export type {
   CreateSnapshotOptions,
   CreateTokenOptions,
   CreateUserOptions,
+  CreateWebhookOptions,
   DesktopScreen,
   DesktopWindow,
   DiskUse,
@@ -108,6 +112,7 @@ export type {
   NewInvitation,
   NewToken,
   NewUser,
+  NewWebhook,
   OutputStream,
   Point,
   PortAccess,
@@ -148,6 +153,9 @@ export type {
   URLAccess,
   Usage,
   User,
+  Webhook,
+  WebhookDelivery,
+  WebhookDeliveryState,
   Workspace,
   WorkspaceDetail,
 } from "./schemas.js";

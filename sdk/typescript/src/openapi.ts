@@ -2113,6 +2113,152 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List webhooks
+         * @description The oldest first.
+         */
+        get: operations["list-webhooks"];
+        put?: never;
+        /**
+         * Add a webhook
+         * @description An address that gets the events of the workspace from now on. The answer has the secret with which deliveries are signed; no other answer does.
+         */
+        post: operations["create-webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a webhook */
+        get: operations["get-webhook"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a webhook
+         * @description With its deliveries.
+         */
+        delete: operations["delete-webhook"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a webhook
+         * @description Omitted fields stay. Enabling a webhook that the server disabled begins with the next event.
+         */
+        patch: operations["update-webhook"];
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the deliveries of a webhook
+         * @description The newest first. Ended deliveries stay for 7 days, and the newest 1000.
+         */
+        get: operations["list-webhook-deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/deliveries/{delivery}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a delivery, or wait for its attempt */
+        get: operations["get-webhook-delivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a delivery again
+         * @description With the same id, now, and again for 3 days if it fails.
+         */
+        post: operations["redeliver-webhook-delivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a webhook another secret
+         * @description Deliveries have signatures by both secrets for a time, a day when omitted.
+         */
+        post: operations["rotate-webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a test to a webhook
+         * @description A delivery of type ping.
+         */
+        post: operations["test-webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/whoami": {
         parameters: {
             query?: never;
@@ -2922,6 +3068,17 @@ export interface components {
             password?: string;
             /** @description Whether it looks after the installation. */
             administrator?: boolean;
+        };
+        /** @description A new webhook. */
+        CreateWebhook: {
+            /** @description Where events are sent: an address with https. */
+            url: string;
+            /** @description What it is for, at most 255 characters. */
+            description?: string;
+            /** @description The types of the events; all when omitted or empty. */
+            types?: string[];
+            /** @description Whether events are sent; true when omitted. */
+            enabled?: boolean;
         };
         /** @description The body of POST /v1/workspaces. */
         CreateWorkspace: {
@@ -3956,6 +4113,50 @@ export interface components {
             /** @description By which the user chooses its password, once. It is shown only now. */
             code?: string;
         };
+        /** @description A webhook with its secret, which no other answer has. */
+        NewWebhook: {
+            /** @description Its id. */
+            id: string;
+            /** @description Where events are sent. */
+            url: string;
+            /** @description What it is for. */
+            description?: string;
+            /** @description The types of the events; empty for all. */
+            types: string[];
+            /** @description Whether events are sent. */
+            enabled: boolean;
+            /** @description Why the server disabled it. */
+            disabled_reason?: string;
+            /**
+             * Format: int64
+             * @description Deliveries that wait for an attempt.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Events that were not sent because too many deliveries waited.
+             */
+            dropped: number;
+            /**
+             * Format: date-time
+             * @description Since when every attempt has failed.
+             */
+            failing_since?: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was last changed.
+             */
+            updated_at: string;
+            /** @description The key of its signatures, whsec_…; it cannot be read again. */
+            secret: string;
+        };
         /** @description The body of the route that opens something on a desktop. */
         OpenOnDesktop: {
             /** @description A URL, or the absolute path of a file, for the program that opens such. */
@@ -4311,6 +4512,14 @@ export interface components {
              * @description If the quota of the workspace, or the server, is full, wait up to this long, in the workspace's queue; the sandbox stays paused meanwhile. 0: answer 429 at once.
              */
             wait_for_quota_seconds?: number;
+        };
+        /** @description Gives a webhook another secret. */
+        RotateWebhook: {
+            /**
+             * Format: int64
+             * @description How long the secret before signs as well; a day when omitted.
+             */
+            overlap_seconds?: number;
         };
         /** @description The body of the routes that run code. */
         RunCode: {
@@ -5260,6 +5469,17 @@ export interface components {
             /** @description Whether it is disabled: it cannot sign in, and its tokens do not work. */
             disabled?: boolean;
         };
+        /** @description Changes a webhook; omitted fields stay. */
+        UpdateWebhook: {
+            /** @description Where events are sent: an address with https. */
+            url?: string;
+            /** @description What it is for, at most 255 characters. */
+            description?: string;
+            /** @description The types of the events; empty for all. */
+            types?: string[];
+            /** @description Whether events are sent. Deliveries that wait are cancelled when it becomes false. */
+            enabled?: boolean;
+        };
         /** @description The body of PATCH /v1/workspaces/{workspace}. */
         UpdateWorkspace: {
             /** @description What people call it. */
@@ -5371,6 +5591,120 @@ export interface components {
              * @example gvisor
              */
             driver: string;
+        };
+        /** @description An address that gets events. */
+        Webhook: {
+            /** @description Its id. */
+            id: string;
+            /** @description Where events are sent. */
+            url: string;
+            /** @description What it is for. */
+            description?: string;
+            /** @description The types of the events; empty for all. */
+            types: string[];
+            /** @description Whether events are sent. */
+            enabled: boolean;
+            /** @description Why the server disabled it. */
+            disabled_reason?: string;
+            /**
+             * Format: int64
+             * @description Deliveries that wait for an attempt.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Events that were not sent because too many deliveries waited.
+             */
+            dropped: number;
+            /**
+             * Format: date-time
+             * @description Since when every attempt has failed.
+             */
+            failing_since?: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was last changed.
+             */
+            updated_at: string;
+        };
+        /** @description An event on its way to a webhook. */
+        WebhookDelivery: {
+            /** @description The id of the message, the same in all attempts: the header webhook-id. */
+            id: string;
+            /** @description The webhook. */
+            webhook_id: string;
+            /** @description The type of the event; ping for a test. */
+            type: string;
+            /**
+             * Format: int64
+             * @description The number of the event.
+             */
+            event_seq?: number;
+            /** @description The sandbox of the event. */
+            sandbox_id?: string;
+            /**
+             * @description pending: waits for an attempt. delivered: the receiver has accepted it. failed: no attempt follows. cancelled: the webhook was disabled before.
+             * @enum {string}
+             */
+            state: "pending" | "delivered" | "failed" | "cancelled";
+            /**
+             * Format: int64
+             * @description Attempts so far.
+             */
+            attempts: number;
+            /**
+             * Format: date-time
+             * @description When the event happened.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When the last attempt began.
+             */
+            attempted_at?: string;
+            /**
+             * Format: date-time
+             * @description When the next attempt is due.
+             */
+            next_attempt_at?: string;
+            /**
+             * Format: date-time
+             * @description When it was delivered, failed or was cancelled.
+             */
+            ended_at?: string;
+            /**
+             * Format: int64
+             * @description The HTTP status of the last answer; absent without an answer.
+             */
+            status?: number;
+            /**
+             * Format: int64
+             * @description Milliseconds of the last attempt.
+             */
+            duration_ms?: number;
+            /** @description Why the last attempt failed. */
+            error?: string;
+            /** @description The first KiB of the last answer. */
+            response?: string;
+        };
+        WebhookDeliveryPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["WebhookDelivery"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
+        };
+        WebhookPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["Webhook"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description Says who the caller is. */
         Whoami: {
@@ -10278,6 +10612,379 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-webhooks": {
+        parameters: {
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateWebhook"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewWebhook"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateWebhook"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-webhook-deliveries": {
+        parameters: {
+            query?: {
+                /** @description Only deliveries in this state. */
+                state?: "pending" | "delivered" | "failed" | "cancelled";
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDeliveryPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-webhook-delivery": {
+        parameters: {
+            query?: {
+                /** @description Answer when an attempt under way or due has ended, but after this many seconds at the latest. */
+                wait_seconds?: number;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+                /** @description The delivery's id. */
+                delivery: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "redeliver-webhook-delivery": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+                /** @description The delivery's id. */
+                delivery: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "rotate-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RotateWebhook"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewWebhook"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "test-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The webhook's id. */
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
                 };
             };
             /** @description An error */

@@ -24,6 +24,9 @@ export type Role = "owner" | "admin" | "member" | "viewer";
 /** Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run. */
 export type CodeScanMode = "off" | "warn" | "block";
 
+/** pending: waits for an attempt. delivered: the receiver has accepted it. failed: no attempt follows. cancelled: the webhook was disabled before. */
+export type WebhookDeliveryState = "pending" | "delivered" | "failed" | "cancelled";
+
 /** Limits in Kubernetes notation. */
 export interface Resources {
   /** Memory. */
@@ -1695,6 +1698,118 @@ export function auditReport(w: Wire["AuditReport"]): AuditReport {
   };
 }
 
+/** An address that gets events. */
+export interface Webhook {
+  /** Its id. */
+  id: string;
+  /** Where events are sent. */
+  url: string;
+  /** What it is for. */
+  description: string;
+  /** The types of the events; empty for all. */
+  types: string[];
+  /** Whether events are sent. */
+  enabled: boolean;
+  /** Why the server disabled it. */
+  disabledReason: string | undefined;
+  /** Deliveries that wait for an attempt. */
+  pending: number;
+  /** Events that were not sent because too many deliveries waited. */
+  dropped: number;
+  /** Since when every attempt has failed. */
+  failingSince: string | undefined;
+  /** The user who made it. */
+  createdBy: string;
+  /** When it was made. */
+  createdAt: string;
+  /** When it was last changed. */
+  updatedAt: string;
+}
+
+export function webhook(w: Wire["Webhook"]): Webhook {
+  return {
+    id: w.id,
+    url: w.url,
+    description: w.description ?? "",
+    types: w.types,
+    enabled: w.enabled,
+    disabledReason: w.disabled_reason,
+    pending: w.pending,
+    dropped: w.dropped,
+    failingSince: w.failing_since,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+  };
+}
+
+/** A webhook with its secret, which no other answer has. */
+export interface NewWebhook extends Webhook {
+  /** The key of its signatures, whsec_…; it cannot be read again. */
+  secret: string;
+}
+
+export function newWebhook(w: Wire["NewWebhook"]): NewWebhook {
+  return {
+    ...webhook(w),
+    secret: w.secret,
+  };
+}
+
+/** An event on its way to a webhook. */
+export interface WebhookDelivery {
+  /** The id of the message, the same in all attempts: the header webhook-id. */
+  id: string;
+  /** The webhook. */
+  webhookId: string;
+  /** The type of the event; ping for a test. */
+  type: string;
+  /** The number of the event. */
+  eventSeq: number | undefined;
+  /** The sandbox of the event. */
+  sandboxId: string | undefined;
+  /** pending: waits for an attempt. delivered: the receiver has accepted it. failed: no attempt follows. cancelled: the webhook was disabled before. */
+  state: WebhookDeliveryState;
+  /** Attempts so far. */
+  attempts: number;
+  /** When the event happened. */
+  createdAt: string;
+  /** When the last attempt began. */
+  attemptedAt: string | undefined;
+  /** When the next attempt is due. */
+  nextAttemptAt: string | undefined;
+  /** When it was delivered, failed or was cancelled. */
+  endedAt: string | undefined;
+  /** The HTTP status of the last answer; absent without an answer. */
+  status: number | undefined;
+  /** Milliseconds of the last attempt. */
+  durationMs: number | undefined;
+  /** Why the last attempt failed. */
+  error: string | undefined;
+  /** The first KiB of the last answer. */
+  response: string | undefined;
+}
+
+export function webhookDelivery(w: Wire["WebhookDelivery"]): WebhookDelivery {
+  return {
+    id: w.id,
+    webhookId: w.webhook_id,
+    type: w.type,
+    eventSeq: w.event_seq,
+    sandboxId: w.sandbox_id,
+    state: w.state,
+    attempts: w.attempts,
+    createdAt: w.created_at,
+    attemptedAt: w.attempted_at,
+    nextAttemptAt: w.next_attempt_at,
+    endedAt: w.ended_at,
+    status: w.status,
+    durationMs: w.duration_ms,
+    error: w.error,
+    response: w.response,
+  };
+}
+
 /** A command: exactly one of `command` and `shell`. */
 export interface CommandOptions {
   /** Program and arguments, run without a shell. */
@@ -2159,5 +2274,26 @@ export function encodeCreateRegistryOptions(o: CreateRegistryOptions) {
     email: o.email,
     enabled: o.enabled,
     verify: o.verify,
+  };
+}
+
+/** Which events are sent where. */
+export interface CreateWebhookOptions extends CallOptions {
+  /** Where events are sent: an address with https. */
+  url: string;
+  /** What it is for, at most 255 characters. */
+  description?: string | undefined;
+  /** The types of the events; all when omitted or empty. */
+  types?: readonly string[] | undefined;
+  /** Whether events are sent; true when omitted. */
+  enabled?: boolean | undefined;
+}
+
+export function encodeCreateWebhookOptions(o: CreateWebhookOptions) {
+  return {
+    url: o.url,
+    description: o.description,
+    types: o.types && [...o.types],
+    enabled: o.enabled,
   };
 }

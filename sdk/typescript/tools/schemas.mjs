@@ -23,13 +23,14 @@ const answers = {
   ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Finding: "", CodeScan: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "", SSHKey: "",
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
+  Webhook: "", NewWebhook: "", WebhookDelivery: "",
 };
 /** The schemas that callers give, too: all their members are optional. */
 const given = { Resources: "", ExecLimits: "", Timeouts: "", Network: "NetworkOptions", Quota: "" };
 /** The types that are decoded by hand. */
 const typesOnly = new Set(["SnapshotFile", "Network", "ExecLimits"]);
 /** The types that extend another, whose members they do not repeat. */
-const bases = { SnapshotFile: "FileInfo", NewToken: "Token", NewUser: "User", WorkspaceDetail: "Workspace", NewInvitation: "Invitation" };
+const bases = { SnapshotFile: "FileInfo", NewToken: "Token", NewUser: "User", WorkspaceDetail: "Workspace", NewInvitation: "Invitation", NewWebhook: "Webhook" };
 /** The members whose words have a type of their own. */
 const words = {
   SandboxState: ["Sandbox", "state"],
@@ -38,9 +39,10 @@ const words = {
   ExecutionState: ["Execution", "state"],
   Role: ["Member", "role"],
   CodeScanMode: ["Workspace", "code_scan"],
+  WebhookDeliveryState: ["WebhookDelivery", "state"],
 };
 /** The members of text that are empty when they are absent. */
-const empty = new Set(["Sandbox.description", "Snapshot.description", "Snapshot.message", "SandboxImage.description", "Member.email"]);
+const empty = new Set(["Sandbox.description", "Snapshot.description", "Snapshot.message", "SandboxImage.description", "Member.email", "Webhook.description"]);
 /** The members of text that are undefined when they are empty. */
 const blank = new Set(["User.email", "User.workspace_id", "Whoami.email"]);
 
@@ -119,6 +121,7 @@ const options = {
   CreateTokenOptions: { doc: "What token to make; the empty object is one that may do all that its user may.", of: ["CreateToken"], extends: ["CallOptions"] },
   CreateUserOptions: { doc: "What user to make.", of: ["CreateUser"], extends: ["CallOptions"], without: ["name"] },
   CreateRegistryOptions: { doc: "How to sign in.", of: ["CreateRegistry"], extends: ["CallOptions"] },
+  CreateWebhookOptions: { doc: "Which events are sent where.", of: ["CreateWebhook"], extends: ["CallOptions"] },
 };
 
 // An entry of a table that names no member would silently do nothing after a change of a name.

@@ -100,6 +100,7 @@ from .registries import Registry
 from .terminals import AsyncSession, Session
 from .transport import AsyncHttpxTransport, HttpxTransport, UrllibTransport
 from .users import NewUser, User
+from .webhooks import NewWebhook, Webhook, WebhookDelivery, WebhookDeliveryState, WebhookError, WebhookMessage, verify_webhook
 from .workspaces import (
     AddedMember,
     DiskUse,
@@ -187,6 +188,7 @@ __all__ = [
     "NewInvitation",
     "NewToken",
     "NewUser",
+    "NewWebhook",
     "NotFoundError",
     "OutputChunk",
     "OutputStream",
@@ -243,7 +245,13 @@ __all__ = [
     "UserSession",
     "ValidationError",
     "WaitResult",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookDeliveryState",
+    "WebhookError",
+    "WebhookMessage",
     "Workspace",
     "WorkspaceDetail",
     "WorkspaceMember",
+    "verify_webhook",
 ]

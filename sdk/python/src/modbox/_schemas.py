@@ -24,6 +24,10 @@ Role = Literal["owner", "admin", "member", "viewer"]
 #: findings, and code that cannot be scanned, does not run.
 CodeScanMode = Literal["off", "warn", "block"]
 
+#: pending: waits for an attempt. delivered: the receiver has accepted it. failed: no attempt follows. cancelled:
+#: the webhook was disabled before.
+WebhookDeliveryState = Literal["pending", "delivered", "failed", "cancelled"]
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -1146,6 +1150,81 @@ class AuditReport:
     head_seq: int = 0
     #: The hash of the newest record, in hexadecimal.
     head_hash: str = ""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """An address that gets events."""
+
+    #: Its id.
+    id: str = ""
+    #: Where events are sent.
+    url: str = ""
+    #: What it is for.
+    description: str = ""
+    #: The types of the events; empty for all.
+    types: List[str] = field(default_factory=list)
+    #: Whether events are sent.
+    enabled: bool = False
+    #: Why the server disabled it.
+    disabled_reason: Optional[str] = None
+    #: Deliveries that wait for an attempt.
+    pending: int = 0
+    #: Events that were not sent because too many deliveries waited.
+    dropped: int = 0
+    #: Since when every attempt has failed.
+    failing_since: Optional[datetime] = _optional_time()
+    #: The user who made it.
+    created_by: str = ""
+    #: When it was made.
+    created_at: datetime = _required(parse_time)
+    #: When it was last changed.
+    updated_at: datetime = _required(parse_time)
+
+
+@dataclass(frozen=True)
+class NewWebhook(Webhook):
+    """A webhook with its secret, which no other answer has."""
+
+    #: The key of its signatures, whsec_…; it cannot be read again.
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class WebhookDelivery:
+    """An event on its way to a webhook."""
+
+    #: The id of the message, the same in all attempts: the header webhook-id.
+    id: str = ""
+    #: The webhook.
+    webhook_id: str = ""
+    #: The type of the event; ping for a test.
+    type: str = ""
+    #: The number of the event.
+    event_seq: Optional[int] = None
+    #: The sandbox of the event.
+    sandbox_id: Optional[str] = None
+    #: pending: waits for an attempt. delivered: the receiver has accepted it. failed: no attempt follows. cancelled:
+    #: the webhook was disabled before.
+    state: WebhookDeliveryState = _required()
+    #: Attempts so far.
+    attempts: int = 0
+    #: When the event happened.
+    created_at: datetime = _required(parse_time)
+    #: When the last attempt began.
+    attempted_at: Optional[datetime] = _optional_time()
+    #: When the next attempt is due.
+    next_attempt_at: Optional[datetime] = _optional_time()
+    #: When it was delivered, failed or was cancelled.
+    ended_at: Optional[datetime] = _optional_time()
+    #: The HTTP status of the last answer; None without an answer.
+    status: Optional[int] = None
+    #: Milliseconds of the last attempt.
+    duration_ms: Optional[int] = None
+    #: Why the last attempt failed.
+    error: Optional[str] = None
+    #: The first KiB of the last answer.
+    response: Optional[str] = None
 
 
 class ExecutionCommand(TypedDict, total=False):

@@ -26,6 +26,7 @@ from .snapshots import AsyncSnapshots
 from .ssh_keys import AsyncSSHKeys
 from .tokens import AsyncTokens
 from .users import AsyncUsers
+from .webhooks import AsyncWebhooks
 from .workspaces import AsyncWorkspaces
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 class AsyncModbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
-    The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
-    ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``,
-    ``users``, ``audit`` and ``events``; AsyncSandbox is the object for one sandbox. All calls raise ModboxError. Threads may
+    The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``, ``images``,
+    ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``, ``users``, ``audit``,
+    ``events`` and ``webhooks``; AsyncSandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
 
@@ -83,6 +84,7 @@ class AsyncModbox:
         self.users = AsyncUsers(self._requester)
         self.audit = AsyncAudit(self._requester)
         self.events = AsyncEvents(self._requester)
+        self.webhooks = AsyncWebhooks(self._requester)
 
     @classmethod
     async def login(

@@ -27,6 +27,7 @@ from .snapshots import Snapshots
 from .ssh_keys import SSHKeys
 from .tokens import Tokens
 from .users import Users
+from .webhooks import Webhooks
 from .workspaces import Workspaces
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 class Modbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
-    The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
-    ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``,
-    ``users``, ``audit`` and ``events``; Sandbox is the object for one sandbox. All calls raise ModboxError. Threads may
+    The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``, ``images``,
+    ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``, ``users``, ``audit``,
+    ``events`` and ``webhooks``; Sandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
 
@@ -84,6 +85,7 @@ class Modbox:
         self.users = Users(self._requester)
         self.audit = Audit(self._requester)
         self.events = Events(self._requester)
+        self.webhooks = Webhooks(self._requester)
 
     @classmethod
     def login(

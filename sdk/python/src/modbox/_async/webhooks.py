@@ -1,0 +1,83 @@
+"""Webhooks and their deliveries."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+from .. import _webhooks as calls
+from .._pages import AsyncPages
+from .._schemas import NewWebhook, Webhook, WebhookDelivery, WebhookDeliveryState
+from .requester import AsyncRequester
+
+
+class AsyncWebhooks:
+    """The webhooks of the workspace: addresses to which the server sends events."""
+
+    def __init__(self, requester: AsyncRequester) -> None:
+        self._requester = requester
+
+    async def create(
+        self, *, url: str, types: Sequence[str] = (), description: Optional[str] = None, enabled: Optional[bool] = None
+    ) -> NewWebhook:
+        """Adds a webhook, which gets the events of ``types``, or all, from now on. Never sent twice.
+
+        Keep its secret: no other call returns it.
+        """
+        return await self._requester.perform(calls.create(calls.webhook_body(url, description, types, enabled)))
+
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Webhook]:
+        """Lists them, the oldest first."""
+        return AsyncPages(self._requester, calls.list_all(), limit, cursor)
+
+    async def get(self, webhook_id: str) -> Webhook:
+        """Returns one."""
+        return await self._requester.perform(calls.get(webhook_id))
+
+    async def update(
+        self,
+        webhook_id: str,
+        *,
+        url: Optional[str] = None,
+        types: Optional[Sequence[str]] = None,
+        description: Optional[str] = None,
+        enabled: Optional[bool] = None,
+    ) -> Webhook:
+        """Changes what is given; what is None stays. Empty ``types`` are all.
+
+        ``enabled=False`` cancels the deliveries that wait.
+        """
+        return await self._requester.perform(calls.update(webhook_id, calls.webhook_body(url, description, types, enabled)))
+
+    async def delete(self, webhook_id: str) -> None:
+        """Deletes a webhook with its deliveries."""
+        await self._requester.perform(calls.delete(webhook_id))
+
+    async def rotate(self, webhook_id: str, *, overlap_seconds: Optional[int] = None) -> NewWebhook:
+        """Gives a webhook another secret, and returns it. Never sent twice.
+
+        The secret before signs as well for ``overlap_seconds``, a day by default and at most.
+        """
+        return await self._requester.perform(calls.rotate(webhook_id, overlap_seconds))
+
+    async def test(self, webhook_id: str) -> WebhookDelivery:
+        """Sends a delivery of type ``ping``."""
+        return await self._requester.perform(calls.test(webhook_id))
+
+    def deliveries(
+        self,
+        webhook_id: str,
+        *,
+        state: Optional[WebhookDeliveryState] = None,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> AsyncPages[WebhookDelivery]:
+        """Lists the deliveries of a webhook, the newest first."""
+        return AsyncPages(self._requester, calls.deliveries(webhook_id, state), limit, cursor)
+
+    async def delivery(self, webhook_id: str, delivery_id: str, *, wait_seconds: int = 0) -> WebhookDelivery:
+        """Returns a delivery; waits at most ``wait_seconds``, up to 60, for an attempt that is due or under way."""
+        return await self._requester.perform(calls.delivery(webhook_id, delivery_id, wait_seconds))
+
+    async def redeliver(self, webhook_id: str, delivery_id: str) -> WebhookDelivery:
+        """Sends a delivery again at once, with the same id."""
+        return await self._requester.perform(calls.redeliver(webhook_id, delivery_id))
