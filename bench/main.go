@@ -12,10 +12,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
 	"time"
-
-	"github.com/modbox/modbox/client"
 )
 
 // The targets of the design, as ratios to Docker, and bytes.
@@ -41,6 +40,9 @@ type options struct {
 	load  string
 	// commits has only the rows of commits measured.
 	commits bool
+	// base is the binary of the server to compare with; only limits the rows of the comparison.
+	base string
+	only *regexp.Regexp
 }
 
 func main() {
@@ -51,11 +53,14 @@ func main() {
 	flag.BoolVar(&o.serve, "serve", false, "only be the server of the proxy's row")
 	flag.StringVar(&o.load, "load", "", "only measure the server of this URL")
 	flag.BoolVar(&o.commits, "commits", false, "only measure what is on the disk when it is answered, and write no file")
+	flag.StringVar(&o.base, "base", "", "only compare with the server at MODBOX_BASE_URL, whose binary this is, and write no file")
+	only := flag.String("only", "", "the rows of a comparison, as a regular expression")
 	flag.StringVar(&o.image, "image", "modbox/code-exec", "image to measure with")
 	flag.StringVar(&o.bin, "bin", "bin/modbox", "the modbox binary, for the command line rows")
 	flag.StringVar(&o.tar, "rootfs", "", "tar of the same root filesystem, for Docker; empty: no peer")
 	flag.StringVar(&o.file, "o", "bench/results/latest.md", "where the table is written")
 	flag.Parse()
+	o.only = regexp.MustCompile(*only)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -76,11 +81,17 @@ func run(ctx context.Context, o options) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(seen)
 	}
-	c, err := client.New(os.Getenv("MODBOX_URL"), os.Getenv("MODBOX_API_TOKEN"))
+	m, err := newModbox(os.Getenv("MODBOX_URL"), os.Getenv("MODBOX_API_TOKEN"), o.bin, o.image)
 	if err != nil {
 		return err
 	}
-	m := &modbox{c: c, bin: o.bin, image: o.image, limits: client.Resources{Memory: "512Mi", CPU: "1"}}
+	if o.base != "" {
+		base, err := newModbox(os.Getenv("MODBOX_BASE_URL"), os.Getenv("MODBOX_BASE_API_TOKEN"), o.base, o.image)
+		if err != nil {
+			return err
+		}
+		return compare(ctx, o, m, base)
+	}
 	r := &report{version: m.version(ctx), rounds: o.rounds}
 	if o.commits {
 		if err := r.addCommits(ctx, o.rounds, m); err != nil {

@@ -24,15 +24,17 @@ type series struct {
 }
 
 // alternate runs the sides of a row one after the other, rounds times, so that
-// a machine whose speed drifts drifts for all of them alike. The first round is
-// a warm-up and not counted.
+// a machine whose speed drifts drifts for all of them alike; the side that begins
+// changes with each round. The first round is a warm-up and not counted.
 func alternate(ctx context.Context, rounds int, sides ...side) ([]series, error) {
 	out := make([]series, len(sides))
 	for i, s := range sides {
 		out[i].name = s.name
 	}
 	for round := range rounds + 1 {
-		for i, s := range sides {
+		for turn := range sides {
+			i := (round + turn) % len(sides)
+			s := sides[i]
 			d, err := s.run(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", s.name, round, err)
@@ -53,6 +55,11 @@ func quantile(samples []time.Duration, q float64) time.Duration {
 	s := slices.Sorted(slices.Values(samples))
 	i := int(q*float64(len(s)-1) + 0.5)
 	return s[i]
+}
+
+// spread is the range of the middle half of the samples.
+func (s series) spread() string {
+	return fmt.Sprintf("%.1f–%s", float64(quantile(s.samples, .25))/float64(time.Millisecond), ms(quantile(s.samples, .75)))
 }
 
 // timed measures f.

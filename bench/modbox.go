@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,10 +19,21 @@ import (
 // modbox drives a Modbox server, by its public API and by its command line.
 type modbox struct {
 	c      *client.Client
+	url    string
+	token  string
 	bin    string // the modbox binary, for the command line rows
 	image  string
 	limits client.Resources
 	asked  atomic.Int64 // sandboxes that were asked for with limits of their own
+}
+
+// newModbox returns a driver of the server at url.
+func newModbox(url, token, bin, image string) (*modbox, error) {
+	c, err := client.New(url, token)
+	if err != nil {
+		return nil, err
+	}
+	return &modbox{c: c, url: url, token: token, bin: bin, image: image, limits: client.Resources{Memory: "512Mi", CPU: "1"}}, nil
 }
 
 // ttl ends what a killed benchmark leaves behind.
@@ -122,7 +134,7 @@ func (m *modbox) poolFilled(ctx context.Context) error {
 
 // metric returns one of the server's metrics.
 func (m *modbox) metric(ctx context.Context, name string) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Getenv("MODBOX_URL")+"/metrics", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/metrics", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -161,13 +173,25 @@ func (m *modbox) runBy(start func(context.Context) (string, error), argv ...stri
 // runCLI is `modbox run`.
 func (m *modbox) runCLI(argv ...string) op {
 	args := append([]string{"run", m.image, "--"}, argv...)
-	return func(ctx context.Context) (time.Duration, error) { return command(ctx, m.bin, args...) }
+	return func(ctx context.Context) (time.Duration, error) { return m.command(ctx, args...) }
 }
 
 // execCLI is `modbox exec` in a running sandbox.
 func (m *modbox) execCLI(id string, argv ...string) op {
 	args := append([]string{"exec", id, "--"}, argv...)
-	return func(ctx context.Context) (time.Duration, error) { return command(ctx, m.bin, args...) }
+	return func(ctx context.Context) (time.Duration, error) { return m.command(ctx, args...) }
+}
+
+// command measures the modbox binary with the server of m.
+func (m *modbox) command(ctx context.Context, args ...string) (time.Duration, error) {
+	return timed(func() error {
+		cmd := exec.CommandContext(ctx, m.bin, args...)
+		cmd.Env = append(os.Environ(), "MODBOX_URL="+m.url, "MODBOX_API_TOKEN="+m.token)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", m.bin, strings.Join(args, " "), err, out)
+		}
+		return nil
+	})
 }
 
 func (m *modbox) execAPI(id string, argv ...string) op {

@@ -37,26 +37,34 @@ func serve() error {
 	}))
 }
 
+// keepingClient returns a client that keeps loadAtOnce connections.
+func keepingClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: loadAtOnce, DisableCompression: true}}
+}
+
+// get sends a request to a server of [serve].
+func get(ctx context.Context, c *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != proxyAnswer || resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: status %d, %d bytes, %w", url, resp.StatusCode, n, err)
+	}
+	return nil
+}
+
 // drive sends requests to a server over persistent connections, first one at a time, then
 // loadAtOnce at a time.
 func drive(ctx context.Context, url string) (load, error) {
-	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: loadAtOnce, DisableCompression: true}}
+	c := keepingClient()
 	defer c.CloseIdleConnections()
-	get := func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := c.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != proxyAnswer || resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: status %d, %d bytes, %w", url, resp.StatusCode, n, err)
-		}
-		return nil
-	}
+	get := func() error { return get(ctx, c, url) }
 	var single []time.Duration
 	for end := time.Now().Add(loadTime / 2); time.Now().Before(end); {
 		took, err := timed(get)
@@ -79,22 +87,28 @@ func drive(ctx context.Context, url string) (load, error) {
 	return load{PerSecond: float64(done.Load()) / time.Since(begin).Seconds(), Latency: quantile(single, .5)}, err
 }
 
-// proxied measures a server in a sandbox by its URL and, in turns, from inside.
-// The best round of each counts: what disturbs makes all of them worse.
-func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err error) {
+// serveIn starts the server of [serve] in a sandbox, and returns its URL.
+func (m *modbox) serveIn(ctx context.Context, id string) (url string, err error) {
 	sb, err := m.c.Sandboxes.Get(ctx, id)
 	if err != nil {
-		return load{}, load{}, err
+		return "", err
 	}
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
-		return load{}, load{}, err
+		return "", err
 	}
 	defer self.Close()
 	if _, err := m.c.Sandboxes.Files.Write(ctx, id, remoteBinary, self, client.WriteOptions{Mode: 0o755}); err != nil {
-		return load{}, load{}, err
+		return "", err
 	}
-	if err := m.exec(ctx, id, "bash", "-c", "setsid nohup "+remoteBinary+" -serve >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/"+strconv.Itoa(proxyPort)+") 2>/dev/null; do :; done"); err != nil {
+	return sb.URL, m.exec(ctx, id, "bash", "-c", "setsid nohup "+remoteBinary+" -serve >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/"+strconv.Itoa(proxyPort)+") 2>/dev/null; do :; done")
+}
+
+// proxied measures a server in a sandbox by its URL and, in turns, from inside.
+// The best round of each counts: what disturbs makes all of them worse.
+func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err error) {
+	url, err := m.serveIn(ctx, id)
+	if err != nil {
 		return load{}, load{}, err
 	}
 	better := func(best *load, l load) {
@@ -104,7 +118,7 @@ func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err
 		}
 	}
 	for range loadRounds {
-		l, err := drive(ctx, sb.URL)
+		l, err := drive(ctx, url)
 		if err != nil {
 			return load{}, load{}, err
 		}

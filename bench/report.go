@@ -42,7 +42,7 @@ func (r *report) write(w io.Writer) error {
 		r.version, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), kernel(), r.rounds)
 	b.WriteString("Ratios are ours divided by the peer's, from this run; a lower one is better. Times are given so that\n" +
 		"the ratios can be checked; they say nothing on another machine.\n\n")
-	b.WriteString("| what | ours p50 | ours p99 | peer | peer p50 | peer p99 | ratio p50 | ratio p99 | target | met |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| what | ours p50 | ours p25–p75 | ours p99 | peer | peer p50 | peer p99 | ratio p50 | ratio p99 | target | met |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, row := range r.rows {
 		b.WriteString(row.line())
 	}
@@ -65,7 +65,7 @@ func (r *report) write(w io.Writer) error {
 func (r row) line() string {
 	p50, p99 := quantile(r.ours.samples, .5), quantile(r.ours.samples, .99)
 	if len(r.peer.samples) == 0 {
-		return fmt.Sprintf("| %s | %s | %s | none | | | | | %s | |\n", r.what, ms(p50), ms(p99), bound(r.target))
+		return fmt.Sprintf("| %s | %s | %s | %s | none | | | | | %s | |\n", r.what, ms(p50), r.ours.spread(), ms(p99), bound(r.target))
 	}
 	q50, q99 := quantile(r.peer.samples, .5), quantile(r.peer.samples, .99)
 	ratio50, ratio99 := float64(p50)/float64(q50), float64(p99)/float64(q99)
@@ -73,8 +73,8 @@ func (r row) line() string {
 	if r.target > 0 {
 		verdict = met(ratio50 <= r.target)
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %.3f | %.3f | %s | %s |\n",
-		r.what, ms(p50), ms(p99), r.peer.name, ms(q50), ms(q99), ratio50, ratio99, bound(r.target), verdict)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %.3f | %.3f | %s | %s |\n",
+		r.what, ms(p50), r.ours.spread(), ms(p99), r.peer.name, ms(q50), ms(q99), ratio50, ratio99, bound(r.target), verdict)
 }
 
 func bound(target float64) string {

@@ -1,10 +1,31 @@
 #!/bin/bash
 # Measures a server with a state of its own, beside Docker on the same root
 # filesystem when a daemon answers; bench/main.go says how. Arguments go to it.
+#
+#   scripts/bench.sh -base DIR [-only ROWS] [OPTION...]
+#
+# compares with the server of another working copy, which is built, in turns.
 set -euo pipefail
 source "$(dirname "$0")/env.sh"
 image=modbox/code-exec
 bin/modbox images build "$image" modbox/data
+
+if [ "${1:-}" = -base ]; then
+	base=$(realpath "$2")
+	shift 2
+	CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench
+	source scripts/images.sh
+	mkdir -p "$base/.modbox/state"
+	chmod 700 "$base/.modbox/state"
+	[ -e "$base/.modbox/state/images" ] || link_images "$MODBOX_STATE_DIR/images" "$base/.modbox/state/images"
+	# shellcheck disable=SC2016 # the other shell expands it
+	(cd "$base" && bash -c 'source scripts/env.sh && bin/modbox images build "$@"' - "$image" modbox/data)
+	# shellcheck disable=SC2016 # the other shell expands it
+	"$base/scripts/with-server.sh" env HERE="$PWD" bash -c \
+		'MODBOX_BASE_URL=$MODBOX_URL MODBOX_BASE_API_TOKEN=$MODBOX_API_TOKEN exec "$HERE/scripts/with-server.sh" "$@"' \
+		- tmp/bench -image "$image" -base "$base/bin/modbox" "$@"
+	exit
+fi
 
 peer=()
 if docker info --format '{{.ServerVersion}}' >/dev/null 2>&1; then
