@@ -262,6 +262,27 @@ func TestWebhookRotation(t *testing.T) {
 	s.Want(422, "POST", "/v1/webhooks/"+hook.ID+"/rotate", map[string]any{"overlap_seconds": 86401})
 }
 
+// TestWebhookSecretsHaveNewKeys checks that both secrets of a webhook are encrypted anew when the keys of
+// the server change, and work on.
+func TestWebhookSecretsHaveNewKeys(t *testing.T) {
+	s := apitest.New(t)
+	r := newReceiver(t, nil)
+	hook := makeWebhook(s, r.URL)
+	var next wire.NewWebhook
+	s.Want(200, "POST", "/v1/webhooks/"+hook.ID+"/rotate", nil).Into(t, &next)
+	for range 2 { // the first change keeps the key before
+		if n, err := s.Keys.Rotate(t.Context(), s.Store.Secrets); err != nil || n != 2 {
+			t.Fatalf("new keys: %d secrets, %v, want 2", n, err)
+		}
+	}
+	if d := ping(s, hook.ID); d.State != "delivered" {
+		t.Fatalf("with new keys the delivery is %+v", d)
+	}
+	if got := <-r.requests; !slices.Equal(got.valid(t, next.Secret), []bool{true, false}) || !slices.Equal(got.valid(t, hook.Secret), []bool{false, true}) {
+		t.Errorf("with new keys the signatures are %s", got.header.Get("webhook-signature"))
+	}
+}
+
 // TestNextServerDelivers checks that a delivery whose attempt the server's end interrupts is sent again.
 func TestNextServerDelivers(t *testing.T) {
 	s := apitest.New(t)
