@@ -26,10 +26,23 @@ type Streams interface {
 	StreamBytes(ws sandbox.WorkspaceID) int64
 }
 
-// Uploads knows the files from which snapshots are made.
+// Uploads knows the files from which snapshots or templates are made.
 type Uploads interface {
 	// UploadedBytes returns the bytes of the uploads of a workspace.
 	UploadedBytes(ws sandbox.WorkspaceID) int64
+}
+
+// Sum is several [Uploads]; it skips nil.
+type Sum []Uploads
+
+// UploadedBytes implements [Uploads].
+func (s Sum) UploadedBytes(ws sandbox.WorkspaceID) (n int64) {
+	for _, u := range s {
+		if u != nil {
+			n += u.UploadedBytes(ws)
+		}
+	}
+	return n
 }
 
 // Disk is the disk of the saved states.

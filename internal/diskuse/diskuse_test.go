@@ -65,6 +65,10 @@ func TestUnrecorded(t *testing.T) {
 	if freed, err := m.FreeCache(t.Context(), "me", 2); !freed || err != nil {
 		t.Errorf("FreeCache = %v, %v", freed, err)
 	}
+	m.Uploads = diskuse.Sum{p, nil, p}
+	if got := m.Unrecorded("me").Uploads; got != 16 {
+		t.Errorf("uploads of two kinds have %d bytes, want 16", got)
+	}
 	if got := m.Unrecorded("me").BuildCache; got != 0 {
 		t.Errorf("build cache of %d bytes after it was freed", got)
 	}

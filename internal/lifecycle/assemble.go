@@ -147,7 +147,7 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 		Records: deps.Snapshots, Drafts: deps.Drafts, Sandboxes: s, Images: deps.Images, Layers: toSnapshot, Saved: s.saved, Boxes: s.workboxes,
 		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Logger: s.log,
 	})
-	made.use.Uploads = s.snapshots
+	made.use.Uploads = diskuse.Sum{s.snapshots, deps.Uploads}
 	s.warm = warmbox.New(warmbox.Config{Promise: cfg.Promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
 		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Work: s.work, Logger: s.log,
 	})

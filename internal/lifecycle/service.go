@@ -64,8 +64,8 @@ type Layers interface {
 	snapshot.Layers
 }
 
-// Deps are the dependencies of the service; all but Gateways, Streams, Layers and Metrics must be
-// set. The service uses them until Close and does not close them.
+// Deps are the dependencies of the service; all but Gateways, Streams, Layers, Uploads and Metrics
+// must be set. The service uses them until Close and does not close them.
 type Deps struct {
 	Store Store
 	// Lookup finds the rows of sandboxes. Quotas, Usage, Networks, Environments and Executions record
@@ -93,14 +93,14 @@ type Deps struct {
 	Gateways network.Gateways
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
-	// Quarantine keeps saved states that the store does not know; without it they are in
-	// the directory "quarantine" beside Config.CheckpointDir.
+	// Quarantine keeps saved states that the store does not know; nil is "quarantine" beside Config.CheckpointDir.
 	Quarantine *quarantine.Store
-	// Layers makes the root filesystems of snapshots, and of paused sandboxes whose
-	// memory cannot be brought back; without it there are none.
+	// Layers makes the root filesystems of snapshots, and of paused sandboxes without memory; without it there are none.
 	Layers Layers
 	// Scans enforces the policies of workspaces for code; nil enforces none.
 	Scans *codescan.Service
+	// Uploads are files of workspaces on the disk beside the files of assemblies; nil for none.
+	Uploads diskuse.Uploads
 	// Metrics, when set, gets the service's metrics registered.
 	Metrics prometheus.Registerer
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/modbox/modbox/internal/dialect/e2b/envd"
 	"github.com/modbox/modbox/internal/dialect/e2b/gateway"
 	"github.com/modbox/modbox/internal/dialect/e2b/interpreter"
-	"github.com/modbox/modbox/internal/dialect/e2b/template"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
@@ -30,19 +29,11 @@ func (s *Services) API() api.Deps {
 			modbox.NewControl(s.Lifecycle, s.Auth, s.Accounts, s.Registries, s.Catalogue, s.urls.Sandbox),
 			agentuity.New(s.Lifecycle, s.Catalogue, s.urls),
 			e2b.New(e2b.Deps{
-				Service: s.Lifecycle, Images: s.Catalogue, Credentials: e2b.NewCredentials(s.ports.Keys), Templates: s.templates(),
+				Service: s.Lifecycle, Images: s.Catalogue, Credentials: e2b.NewCredentials(s.ports.Keys), Templates: s.Templates,
 				Domain: s.urls.Domain(), URL: s.urls.Server(),
 			}),
 		},
 	}
-}
-
-// templates returns the builds of templates of the E2B dialect.
-func (s *Services) templates() *template.Builds {
-	return template.New(template.Deps{
-		Builder: s.Builder, Images: s.ports.Installed, Quotas: s.Lifecycle.Quotas(), Work: s.Lifecycle.Work(), SpoolDir: s.spoolDir,
-		Network: func() bool { return s.Lifecycle.Networks().Offered() == nil }, Logger: s.ports.Logger,
-	})
 }
 
 // SSH returns what the SSH server needs of the services.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/codescan"
+	"github.com/modbox/modbox/internal/dialect/e2b/template"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/image"
@@ -93,23 +95,23 @@ type Services struct {
 	Catalogue  *catalogue.Catalogue
 	Lifecycle  *lifecycle.Service
 	Builder    *build.Builder
+	Templates  *template.Builds // of the E2B dialect
 	SSO        *sso.SignIn
 	Links      *preview.Links
 	SSHKeys    *sshkey.Keys
 	Events     *eventstream.Hub
 	Webhooks   *webhook.Service
 
-	ports    Ports
-	urls     proxy.URLs
-	spoolDir string   // of files under way
-	closers  []func() // in the order of making
+	ports   Ports
+	urls    proxy.URLs
+	closers []func() // in the order of making
 }
 
 // New makes the services, and records as interrupted the operations that a killed server had
 // begun. On an error it closes what it has made. The caller calls [Services.Start] before it
 // serves a request, and [Services.Close] at the end.
 func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) {
-	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs, spoolDir: cfg.Lifecycle.SpoolDir}
+	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -127,12 +129,13 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	}
 	s.closers = append(s.closers, s.Auth.Close)
 	s.SSHKeys = sshkey.New(sshkeyrows.New(ports.Store.DB), s.Auth)
+	uploads := &template.Uploads{}
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
 		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
-		Scans: codescan.New(policyrows.New(ports.Store.DB)),
+		Scans: codescan.New(policyrows.New(ports.Store.DB)), Uploads: uploads,
 	})
 	if err != nil {
 		return nil, err
@@ -141,6 +144,10 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Images: ports.Images, Snapshots: s.Lifecycle.Snapshots(), Prepare: s.Lifecycle.Prepare(), Boxes: s.Lifecycle.WorkBoxes(),
 		Quotas: s.Lifecycle.Quotas(), Work: s.Lifecycle.Work(),
 	}), ports.Installed)
+	s.Templates = template.New(template.Deps{
+		Builder: s.Builder, Images: ports.Installed, Quotas: s.Lifecycle.Quotas(), Uploads: uploads, Work: s.Lifecycle.Work(),
+		SpoolDir: cfg.Lifecycle.SpoolDir, Network: func() bool { return s.Lifecycle.Networks().Offered() == nil }, Logger: ports.Logger,
+	})
 	emptier := teardown.New(s.Lifecycle, s.Lifecycle.Snapshots(), ports.Images)
 	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, auth.AccountStore{
 		Users: st.Users, Workspaces: st.Workspaces, Members: st.Members, SignIns: st.Sessions, Invitations: st.Invitations, Identities: st.Users,
@@ -176,6 +183,7 @@ func (s *Services) Start(ctx context.Context) error {
 	s.Accounts.Start(ctx)
 	s.Events.Start()
 	s.Webhooks.Start()
+	s.Templates.SweepEvery(time.Minute)
 	return nil
 }
 

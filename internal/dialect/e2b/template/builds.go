@@ -3,10 +3,8 @@ package template
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -43,8 +41,8 @@ type Images interface {
 
 // Quotas check the disk of workspaces.
 type Quotas interface {
-	// CheckDisk returns why nothing more of a workspace may be kept on the disk. Errors:
-	// QuotaExceeded; Unavailable.
+	// CheckDisk returns why nothing more of a workspace may be kept on the disk, where the bytes of its
+	// uploads count. Errors: QuotaExceeded; Unavailable.
 	CheckDisk(ctx context.Context, ws sandbox.WorkspaceID) error
 }
 
@@ -53,6 +51,8 @@ type Deps struct {
 	Builder Builder
 	Images  Images
 	Quotas  Quotas
+	// Uploads counts the bytes of the uploads, for Quotas.
+	Uploads *Uploads
 	// Work runs the builds, and ends them with the server.
 	Work *background.Group
 	// SpoolDir has the uploaded files; "" is the system's directory for temporary files.
@@ -120,30 +120,56 @@ type Build struct {
 	caller             sandbox.Caller
 	cpuCount, memoryMB int64
 	created            time.Time
-	secret             string // in the addresses of its uploads
 
 	mu       sync.Mutex
-	status   Status              // guarded by mu
-	ended    time.Time           // guarded by mu
-	reason   *Reason             // guarded by mu
-	log      []Entry             // guarded by mu
-	logBytes int                 // guarded by mu
-	uploads  map[string]*os.File // by the hash that the client names; nil after the start; guarded by mu
-	bytes    int64               // of the uploads; guarded by mu
+	status   Status    // guarded by mu
+	ended    time.Time // guarded by mu
+	reason   *Reason   // guarded by mu
+	log      []Entry   // guarded by mu
+	logBytes int       // guarded by mu
 }
+
+// owner returns whose uploads are for a build.
+func (o *Build) owner() owner { return owner{o.caller.Workspace, o.Template} }
 
 // Builds are the builds of templates of the last hour. They are in memory: the end of the server ends
 // its builds, and the next server answers NotFound for them. Safe for concurrent use.
 type Builds struct {
-	deps Deps
-	now  func() time.Time
+	deps   Deps
+	now    func() time.Time
+	places *places
 
 	mu   sync.Mutex
 	byID map[string]*Build // guarded by mu
 }
 
-// New returns no builds.
-func New(deps Deps) *Builds { return &Builds{deps: deps, now: time.Now, byID: map[string]*Build{}} }
+// New returns no builds. SweepEvery forgets them by time.
+func New(deps Deps) *Builds {
+	return &Builds{deps: deps, now: time.Now, places: newPlaces(), byID: map[string]*Build{}}
+}
+
+// SweepEvery removes, at each interval, the builds whose time is over, with their files. It returns at once
+// and goes on until the work of the server ends.
+func (b *Builds) SweepEvery(interval time.Duration) {
+	b.deps.Work.Go(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				b.sweep()
+			case <-b.deps.Work.Context().Done():
+				return
+			}
+		}
+	})
+}
+
+func (b *Builds) sweep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget()
+}
 
 // Begin registers a build, which waits for its files and its start. Errors: Invalid, naming the field;
 // QuotaExceeded if the workspace has too many builds that have not ended.
@@ -177,7 +203,7 @@ func (b *Builds) Begin(c sandbox.Caller, req Request) (*Build, error) {
 	}
 	made := &Build{
 		ID: uuid.NewString(), Template: name, Tags: tags, caller: c, cpuCount: req.CPUCount, memoryMB: req.MemoryMB,
-		created: b.now(), secret: rand.Text(), status: Waiting, uploads: map[string]*os.File{},
+		created: b.now(), status: Waiting,
 	}
 	return made, b.add(made)
 }
@@ -221,6 +247,7 @@ func (b *Builds) add(made *Build) error {
 		delete(b.byID, oldest.ID)
 	}
 	b.byID[made.ID] = made
+	b.places.join(made.owner())
 	return nil
 }
 
@@ -229,7 +256,7 @@ func (b *Builds) add(made *Build) error {
 // Preconditions: b.mu is held.
 func (b *Builds) forget() {
 	for id, old := range b.byID {
-		if old.expire(b.now()) {
+		if b.expire(old) {
 			delete(b.byID, id)
 		}
 	}
@@ -246,44 +273,17 @@ func (b *Builds) Find(c sandbox.Caller, template, id string) (*Build, error) {
 	return found, nil
 }
 
-// newest returns the build of a template that was registered last and waits for its files.
-func (b *Builds) newest(c sandbox.Caller, template string) (*Build, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var found *Build
-	for _, o := range b.byID {
-		if o.caller.Workspace == c.Workspace && o.Template == template && o.waiting() && (found == nil || o.created.After(found.created)) {
-			found = o
-		}
-	}
-	if found == nil {
-		return nil, sandbox.Errorf(sandbox.NotFound, "no build of the template %q waits for files", sandbox.Excerpt(template))
-	}
-	return found, nil
-}
-
-// expire reports whether a build is to be forgotten, and discards its files.
-func (o *Build) expire(now time.Time) bool {
+// expire reports whether a build is to be forgotten. A build that waits longer takes no more files.
+func (b *Builds) expire(o *Build) bool {
+	now := b.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case o.status == Waiting && now.Sub(o.created) > keptFor:
-		o.discard()
-		o.status = Failed
+	if o.status == Waiting && now.Sub(o.created) > keptFor {
+		o.status, o.ended = Failed, now
+		b.places.leave(o.owner())
 		return true
-	default:
-		return o.status.ended() && now.Sub(o.ended) > keptFor
 	}
-}
-
-// discard closes the uploads, which removes them.
-//
-// Preconditions: o.mu is held.
-func (o *Build) discard() {
-	for _, f := range o.uploads {
-		_ = f.Close() // it was read, or is not needed
-	}
-	o.uploads, o.bytes = nil, 0
+	return o.status.ended() && now.Sub(o.ended) > keptFor
 }
 
 func (o *Build) over() bool {

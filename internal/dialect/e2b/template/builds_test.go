@@ -58,9 +58,18 @@ func (r *recorder) Build(ctx context.Context, _ sandbox.Caller, req build.Reques
 	return spec.Image{}, r.err
 }
 
-type quotas struct{ err error }
+// quotas lets each workspace have so many bytes of uploads.
+type quotas struct {
+	uploads *Uploads
+	most    int64
+}
 
-func (q quotas) CheckDisk(context.Context, sandbox.WorkspaceID) error { return q.err }
+func (q quotas) CheckDisk(_ context.Context, ws sandbox.WorkspaceID) error {
+	if n := q.uploads.UploadedBytes(ws); n > q.most {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "%d bytes are too many", n)
+	}
+	return nil
+}
 
 // newBuilds returns builds by a recorder.
 func newBuilds(t *testing.T) (*Builds, *recorder) {
@@ -69,7 +78,8 @@ func newBuilds(t *testing.T) (*Builds, *recorder) {
 	work := background.New()
 	work.Start()
 	t.Cleanup(func() { end(t, work) })
-	return New(Deps{Builder: r, Quotas: quotas{}, Work: work, SpoolDir: t.TempDir(), Network: func() bool { return true }, Logger: slog.New(slog.DiscardHandler)}), r
+	uploads := &Uploads{}
+	return New(Deps{Builder: r, Quotas: quotas{uploads, 1 << 40}, Uploads: uploads, Work: work, SpoolDir: t.TempDir(), Network: func() bool { return true }, Logger: slog.New(slog.DiscardHandler)}), r
 }
 
 // end ends the work of a server.
@@ -120,8 +130,8 @@ func archive(t *testing.T, name, content string, compressed bool) []byte {
 	return out.Bytes()
 }
 
-// upload uploads files for the newest build of a template.
-func upload(t *testing.T, b *Builds, c sandbox.Caller, name, hash string, data []byte) error {
+// send uploads files for the newest build of a template.
+func send(t *testing.T, b *Builds, c sandbox.Caller, name, hash string, data []byte) error {
 	t.Helper()
 	secret, err := b.Address(c, name, hash)
 	if err != nil {
@@ -155,7 +165,7 @@ func TestBuild(t *testing.T) {
 		t.Errorf("tags %q, want default stable v1", got)
 	}
 	for hash, compressed := range map[string]bool{"plain": false, "gz": true} {
-		if err := upload(t, b, c, "app", hash, archive(t, "a.txt", hash, compressed)); err != nil {
+		if err := send(t, b, c, "app", hash, archive(t, "a.txt", hash, compressed)); err != nil {
 			t.Fatal(err)
 		}
 		if secret, err := b.Address(c, "app", hash); err != nil || secret != "" {
@@ -225,7 +235,7 @@ func TestBuildFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			if test.data != nil {
-				if err := upload(t, b, c, "app", "h", test.data); err != nil {
+				if err := send(t, b, c, "app", "h", test.data); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -300,33 +310,42 @@ func TestBounds(t *testing.T) {
 		return sandbox.CodeOf(b.Upload(t.Context(), template, hash, secret, size, strings.NewReader(body)))
 	}
 	for name, got := range map[string]sandbox.Code{
-		"not_found":      put("app0", "h", other.ID+".x", 1, "x"),
-		"not_found ":     put("app1", "h", secret, 1, "x"),
-		"not_found  ":    put("app0", "../h", secret, 1, "x"),
-		"invalid":        put("app0", "h", secret, -1, "x"),
-		"invalid ":       put("app0", "h", secret, 5, "x"),
-		"too_large":      put("app0", "h", secret, uploadsMax+1, "x"),
-		"quota_exceeded": func() sandbox.Code { other.bytes = uploadsMax; return put("app0", "h", secret, 1, "x") }(),
+		"not_found":   put("app0", "h", other.ID+".x", 1, "x"),
+		"not_found ":  put("app1", "h", secret, 1, "x"),
+		"not_found  ": put("app0", "../h", secret, 1, "x"),
+		"invalid":     put("app0", "h", secret, -1, "x"),
+		"invalid ":    put("app0", "h", secret, 5, "x"),
+		"too_large":   put("app0", "h", secret, uploadsMax+1, "x"),
+		"quota_exceeded": func() sandbox.Code {
+			fill(t, b, "other", uploadsMax)
+			defer b.deps.Uploads.release("other", uploadsMax)
+			return put("app0", "h", secret, 1, "x")
+		}(),
 	} {
 		if want := sandbox.Code(strings.TrimSpace(name)); got != want {
 			t.Errorf("an upload is answered with %q, want %q", got, want)
 		}
 	}
-	// The files that others abandon count for the time of their build only.
-	other.bytes = serverUploadsMax
-	now = now.Add(keptFor / 2)
-	third := workspace("third")
-	mustBegin(t, b, third, "app")
-	if err := upload(t, b, third, "app", "h", []byte("x")); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("an upload to a full server: %v, want unavailable", err)
+	for i := range serverUploadsMax / uploadsMax {
+		fill(t, b, "full"+strconv.Itoa(i), uploadsMax)
 	}
-	now = now.Add(keptFor/2 + time.Second)
-	if err := upload(t, b, third, "app", "h", []byte("x")); err != nil {
-		t.Errorf("an upload after the time of the other builds: %v", err)
+	if got := put("app0", "h", secret, 1, "x"); got != sandbox.Unavailable {
+		t.Errorf("an upload to a full server is answered with %q, want unavailable", got)
 	}
 	now = now.Add(keptFor + time.Second)
 	mustBegin(t, b, c, "later")
-	if len(b.byID) != 1 || other.uploads != nil {
-		t.Errorf("%d builds are known after their time, want 1", len(b.byID))
+	if len(b.byID) != 1 || len(b.places.byID) != 1 {
+		t.Errorf("%d builds and %d places are known after their time, want 1", len(b.byID), len(b.places.byID))
+	}
+	if err := b.Start(other, "base", &Recipe{}); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("a start after the time of a build: %v, want a conflict", err)
+	}
+}
+
+// fill counts an upload of a workspace that does not end.
+func fill(t *testing.T, b *Builds, ws string, size int64) {
+	t.Helper()
+	if err := b.deps.Uploads.reserve(sandbox.WorkspaceID(ws), size); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -15,21 +14,17 @@ import (
 
 // writeContext writes the context of a build: the files of each COPY in the directory of its step.
 // The uploads are archives of strangers; the builder checks the names that come of them.
-func writeContext(w io.Writer, steps []Step, uploads map[string]*os.File) error {
+func writeContext(w io.Writer, steps []Step, files uploads) error {
 	out := tar.NewWriter(w)
 	for i := range steps {
 		if steps[i].Type != stepCopy {
 			continue
 		}
-		file := uploads[steps[i].FilesHash]
-		if file == nil {
+		up := files[steps[i].FilesHash]
+		if up == nil {
 			return sandbox.InvalidField("steps", "step %d needs files that were not uploaded", i+1)
 		}
-		size, err := file.Seek(0, io.SeekEnd)
-		if err != nil {
-			return err
-		}
-		if err := addFiles(out, directory(i+1), io.NewSectionReader(file, 0, size)); err != nil {
+		if err := addFiles(out, directory(i+1), io.NewSectionReader(up.file, 0, up.size)); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
@@ -31,17 +30,12 @@ func (b *Builds) Start(o *Build, from string, r *Recipe) error {
 	if err != nil {
 		return err
 	}
-	for i, s := range r.Steps {
-		if s.Type == stepCopy && !o.has(s.FilesHash) {
-			return sandbox.InvalidField(fmt.Sprintf("steps[%d].filesHash", i), "names files that were not uploaded")
-		}
-	}
-	uploads, err := o.start()
+	uploads, err := b.take(o, r)
 	if err != nil {
 		return err
 	}
 	started := b.deps.Work.Go(func() {
-		defer closeAll(o, uploads)
+		defer b.places.drop(uploads)
 		reason := b.run(b.deps.Work.Context(), o, d, r, uploads)
 		if reason != nil {
 			o.say(b.now(), "error", reason.Message, reason.Step)
@@ -49,50 +43,39 @@ func (b *Builds) Start(o *Build, from string, r *Recipe) error {
 		o.end(b.now(), reason)
 	})
 	if !started {
-		closeAll(o, uploads)
+		b.places.drop(uploads)
 		o.end(b.now(), &Reason{Message: "the server stops"})
 		return sandbox.Errorf(sandbox.Unavailable, "the server stops")
 	}
 	return nil
 }
 
-func (o *Build) has(hash string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.uploads[hash] != nil
-}
-
-// start takes the uploads of a build that waits.
-func (o *Build) start() (uploads map[string]*os.File, err error) {
+// take takes the files of a build that waits, which is building then.
+func (b *Builds) take(o *Build, r *Recipe) (uploads, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.status != Waiting {
 		return nil, o.startedAlready()
 	}
+	taken, err := b.places.take(o.owner(), r.Steps)
+	if err != nil {
+		return nil, err
+	}
 	o.status = Building
-	uploads, o.uploads = o.uploads, nil
-	return uploads, nil
+	return taken, nil
 }
 
 func (o *Build) startedAlready() error {
 	return sandbox.Errorf(sandbox.Conflict, "the build %s was started already", o.ID)
 }
 
-// closeAll removes the uploads of a build.
-func closeAll(o *Build, uploads map[string]*os.File) {
-	for _, f := range uploads {
-		_ = f.Close() // it was only read
-	}
-	o.release(uploadsMax) // all
-}
-
 // run builds an image with the first tag, and gives it the others. It returns why that failed.
-func (b *Builds) run(ctx context.Context, o *Build, d *dockerfile, r *Recipe, uploads map[string]*os.File) *Reason {
+func (b *Builds) run(ctx context.Context, o *Build, d *dockerfile, r *Recipe, files uploads) *Reason {
 	read, write := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = write.CloseWithError(writeContext(write, r.Steps, uploads)) // never fails
+		_ = write.CloseWithError(writeContext(write, r.Steps, files)) // never fails
 	}()
 	first := o.Template + ":" + Internal(o.Tags[0])
 	_, err := b.deps.Builder.Build(ctx, o.caller, build.Request{
