@@ -1,6 +1,7 @@
 #!/bin/bash
 # Drives the server at MODBOX_URL with MODBOX_API_TOKEN through the published npm
-# client e2b, its newest line and an older one, over plain HTTP. Needs node and npm.
+# client e2b, its newest line and an older one, its command line and ComputeSDK, over plain HTTP. Needs
+# node, npm and script (of util-linux or bsdutils).
 # E2B_TESTS chooses files. The last line is "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")" || exit

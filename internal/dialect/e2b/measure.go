@@ -2,6 +2,8 @@ package e2b
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -127,7 +129,7 @@ func (s *sandboxes) manyMetrics(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, out)
 }
 
-// logLine is a line of a log in the older form; logEntry is the newer form.
+// logLine is a line of a log in the older form, where Line is a JSON object; logEntry is the newer form.
 type logLine struct {
 	Timestamp time.Time `json:"timestamp"`
 	Line      string    `json:"line"`
@@ -165,6 +167,10 @@ func levelOf(t sandbox.EventType) string {
 }
 
 func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
+	start, err := number(r, "start", 0, 0, 1<<50) // milliseconds
+	if err != nil {
+		return err
+	}
 	list, err := s.events(r, sandbox.EventFilter{})
 	if err != nil {
 		return err
@@ -174,10 +180,25 @@ func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
 		Entries []logEntry `json:"logEntries"`
 	}{[]logLine{}, []logEntry{}}
 	for _, e := range list {
-		out.Logs = append(out.Logs, logLine{e.Time.UTC(), e.Message})
-		out.Entries = append(out.Entries, logEntryOf(e))
+		if e.Time.UnixMilli() < int64(start) {
+			continue
+		}
+		entry := logEntryOf(e)
+		line, err := lineOf(entry)
+		if err != nil {
+			return err
+		}
+		out.Logs, out.Entries = append(out.Logs, logLine{entry.Timestamp, line}), append(out.Entries, entry)
 	}
 	return answer(w, http.StatusOK, out)
+}
+
+// lineOf returns an entry as a line of the older form, with the names that E2B's command line reads.
+func lineOf(e logEntry) (string, error) {
+	line := maps.Clone(e.Fields)
+	line["level"], line["logger"], line["message"] = e.Level, "sandbox", e.Message
+	text, err := json.Marshal(line)
+	return string(text), err
 }
 
 func logEntryOf(e sandbox.Event) logEntry {
