@@ -1,5 +1,6 @@
 // Files, archives, jobs, pause and checkpoints.
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import { test } from "node:test";
 import { APIClient, sandboxDownloadArchive, sandboxExecute, sandboxUploadArchive } from "@agentuity/server";
@@ -140,6 +141,15 @@ test("execute resumes a suspended sandbox and says so beside the data", async (t
 	await until("its end", () => client.getExecution(r.executionId), (e) => e.status === "completed");
 	const next = await sandboxExecute(low, { sandboxId: sb.id, options: { command: ["true"] }, orgId });
 	assert.equal(next.autoResumed, undefined);
+});
+
+test("files of 64 MiB are written while they arrive, beside others", async (t) => {
+	const sb = await sandbox(t);
+	const big = Buffer.alloc(64 << 20, "0123456789abcdef\n");
+	const n = await sb.writeFiles([{ path: "big", content: big }, { path: "small", content: Buffer.from("x") }]);
+	assert.equal(n, 2);
+	const sum = createHash("sha256").update(big).digest("hex");
+	assert.equal((await sh(sb, "sha256sum big; cat small")).stdout, `${sum}  big\nx`);
 });
 
 test("checkpoints: back to what was, by id; names are unique; deleted ones are gone", async (t) => {

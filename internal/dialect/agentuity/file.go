@@ -1,6 +1,8 @@
 package agentuity
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/content"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -30,22 +33,38 @@ func (h *files) register(m routes) {
 	m.add("POST /fs/upload/{id}", byStatus, h.upload)
 }
 
+// smallFile is the size up to which a file is written from memory, so that the write is repeated when
+// the sandbox is saved meanwhile.
+const smallFile = 64 << 10
+
+// write writes each file while the body arrives.
 func (h *files) write(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		Files []fileInput `json:"files"`
-	}](w, r)
-	if err != nil {
-		return err
-	}
-	files, err := decodeFiles("files", in.Files)
-	if err != nil {
-		return err
-	}
 	sb, err := h.usable(r)
 	if err != nil {
 		return err
 	}
-	n, err := h.guest.WriteFiles(r.Context(), caller(r.Context()), string(sb.ID), files)
+	ctx, kept := r.Context(), 0
+	body := &fileStream{r: bufio.NewReaderSize(r.Body, 32<<10)}
+	body.keep = func(content io.Reader) ([]byte, error) {
+		b, err := io.ReadAll(edge.Whole(ctx, io.LimitReader(content, int64(sandbox.ExecutionFilesMax-kept+1))))
+		if kept += len(b); err == nil && kept > sandbox.ExecutionFilesMax {
+			err = sandbox.Errorf(sandbox.TooLarge, "files whose content comes before their path have more than %d bytes together; send the path first", sandbox.ExecutionFilesMax)
+		}
+		return b, err
+	}
+	body.write = func(path string, content io.Reader) error {
+		start, err := io.ReadAll(io.LimitReader(content, smallFile+1))
+		if err != nil {
+			return err
+		}
+		if len(start) <= smallFile {
+			_, err = h.guest.WriteFiles(ctx, caller(ctx), string(sb.ID), []guest.FileContent{{Path: path, Content: start}})
+			return err
+		}
+		_, err = h.guest.WriteFile(ctx, caller(ctx), string(sb.ID), path, io.MultiReader(bytes.NewReader(start), content), agentapi.WriteOptions{Parents: true})
+		return err
+	}
+	n, err := body.run()
 	if err != nil {
 		return known(err)
 	}
