@@ -233,12 +233,14 @@ func TestSlowReceiversStopNoOthers(t *testing.T) {
 		s.Want(201, "POST", "/v1/webhooks/"+hooks[0]+"/test", nil)
 		<-slow.requests
 	}
+	begun := time.Now()
 	for i := range 20 {
 		if d := ping(s, hooks[1]); d.State != "delivered" {
 			t.Errorf("test %d beside a slow receiver: %+v", i, d)
 		}
 	}
-	if n := len(slow.requests); n != 0 {
+	// Later an attempt may have ended by its timeout, and another begun.
+	if n := len(slow.requests); n != 0 && time.Since(begun) < 10*time.Second {
 		t.Errorf("the slow receiver has %d requests more than its places", n)
 	}
 }

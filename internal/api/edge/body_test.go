@@ -58,7 +58,11 @@ func greedy(t *testing.T, memory edge.Memory, path string, size int) (n int, end
 			r.Close()
 		}()
 		if _, err := w.Write(make([]byte, size)); err == nil {
-			_, err = w.Write([]byte(" ")) // it is read when all before has been counted
+			// Each is read when all before has been counted; nothing more is reserved for the last.
+			_, err = w.Write([]byte(" "))
+			if err == nil {
+				_, err = w.Write([]byte(" "))
+			}
 			if err == nil {
 				ends = append(ends, func() { w.Close(); <-status })
 				continue
