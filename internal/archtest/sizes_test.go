@@ -173,31 +173,11 @@ func (n named) count(all map[string]named) int {
 			total += len(m.Names)
 			continue
 		}
-		if embedded, ok := all[n.resolve(m.Type)]; ok {
+		if embedded, ok := all[resolved(n.pkg.path, n.file, m.Type)]; ok {
 			total += embedded.count(all)
 		}
 	}
 	return total
-}
-
-// resolve returns the package and name of an embedded type of ours, "" for another.
-func (n named) resolve(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.Ident:
-		return n.pkg.path + "." + e.Name
-	case *ast.SelectorExpr:
-		from, ok := e.X.(*ast.Ident)
-		if !ok {
-			return ""
-		}
-		for _, spec := range n.file.syntax.Imports {
-			path := strings.Trim(spec.Path.Value, `"`)
-			if local, ours := strings.CutPrefix(path, module); ours && (spec.Name != nil && spec.Name.Name == from.Name || strings.HasSuffix(path, "/"+from.Name)) {
-				return local + "." + e.Sel.Name
-			}
-		}
-	}
-	return ""
 }
 
 func TestInterfaceMethodsAreDocumented(t *testing.T) {

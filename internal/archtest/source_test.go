@@ -82,6 +82,10 @@ func parse(path string) (file, error) {
 	if err != nil {
 		return file{}, err
 	}
+	return parseSource(path, src)
+}
+
+func parseSource(path string, src []byte) (file, error) {
 	positions := token.NewFileSet()
 	syntax, err := parser.ParseFile(positions, path, src, parser.ParseComments)
 	if err != nil {
@@ -105,4 +109,24 @@ func packages(t *testing.T) []pkg {
 		t.Fatal("the module has no packages")
 	}
 	return list
+}
+
+// resolved returns the package and name of a type of ours that a file of a package names; "" for another.
+func resolved(pkg string, f *file, e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return pkg + "." + e.Name
+	case *ast.SelectorExpr:
+		from, ok := e.X.(*ast.Ident)
+		if !ok {
+			return ""
+		}
+		for _, spec := range f.syntax.Imports {
+			path := strings.Trim(spec.Path.Value, `"`)
+			if local, ours := strings.CutPrefix(path, module); ours && (spec.Name != nil && spec.Name.Name == from.Name || strings.HasSuffix(path, "/"+from.Name)) {
+				return local + "." + e.Sel.Name
+			}
+		}
+	}
+	return ""
 }

@@ -32,9 +32,9 @@ type Change struct {
 	// Ended are removed. Unknown ids are ignored.
 	Begun []Intent
 	Ended []string
-	// Extend gets the end of the log and returns the rows that follow it. The Store may call it
-	// again when the change was not made. May be nil.
-	Extend func(head Point) ([]Row, error)
+	// Rows follow the row that Head names, which must be the newest row of the log.
+	Head Point
+	Rows []Row
 	// Durable says that the change must survive a loss of power.
 	Durable bool
 }

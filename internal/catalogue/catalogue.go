@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -24,9 +25,9 @@ type Store interface {
 	CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]Entry, error)
 	// DefaultCatalogueImage returns the default entry of a workspace. Errors: NotFound.
 	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (Entry, error)
-	// UpdateCatalogueImage changes an entry with change, which runs inside the transaction and
-	// whose error cancels it. Errors: NotFound; Exists for a name that is taken; change's.
-	UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*Entry) error) (Entry, error)
+	// UpdateCatalogueImage replaces prev, an entry as a read returned it, by next. Errors: NotFound;
+	// Conflict when the entry is not prev any more; Exists for a name that is taken.
+	UpdateCatalogueImage(ctx context.Context, prev, next Entry) error
 	// DeleteCatalogueImage removes an entry. Errors: NotFound.
 	DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error
 	// DisabledImages returns the built-in images that are disabled, and since when.
@@ -222,10 +223,20 @@ func (c *Catalogue) Create(ctx context.Context, who Caller, f Fields) (Listing, 
 // installation may change Enabled, and nothing else can be changed. Existing sandboxes are not
 // affected.
 //
-// Errors: NotFound; Forbidden for a built-in image; Invalid, naming the field; Exists.
+// Errors: NotFound; Forbidden for a built-in image; Invalid, naming the field; Exists; Conflict when
+// others change it all the time.
 func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, f Fields) (Listing, error) {
-	own, err := c.store.UpdateCatalogueImage(ctx, who.Workspace, id, func(own *Entry) error {
-		return c.apply(ctx, own, f, time.Now().UTC())
+	var own Entry
+	err := retry.Change(ctx, func() error {
+		prev, err := c.store.CatalogueImage(ctx, who.Workspace, id)
+		if err != nil {
+			return err
+		}
+		own = prev
+		if err := c.apply(ctx, &own, f, time.Now().UTC()); err != nil {
+			return err
+		}
+		return c.store.UpdateCatalogueImage(ctx, prev, own)
 	})
 	if err == nil {
 		return c.shown(ctx, own)

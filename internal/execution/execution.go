@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -347,7 +348,7 @@ func (s *Service) Cancel(ctx context.Context, c sandbox.Caller, id sandbox.Execu
 			e.Cancel = how
 		}
 	})
-	if code := sandbox.CodeOf(err); err != nil && code != sandbox.Conflict {
+	if err != nil && sandbox.CodeOf(err) != sandbox.Ended {
 		return e, err
 	}
 	x.mu.Lock()
@@ -378,15 +379,24 @@ func (s *Service) signalCancel(x *execution) {
 	s.log.Info("execution could not be signalled", "sandbox", e.Sandbox, "execution", e.ID, "error", err)
 }
 
-// change records a change of an execution that has not ended. Errors: Conflict if it has ended;
-// errors of the store.
+// change records a change of an execution that has not ended. Errors: Ended; errors of the store.
 func (s *Service) change(ctx context.Context, x *execution, mutate func(*sandbox.Execution)) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e, err := s.store.UpdateExecution(ctx, x.view().ID, mutate)
-	if err != nil {
+	prev := x.view().Execution
+	return retry.Change(ctx, func() error {
+		next := prev
+		mutate(&next)
+		err := s.store.UpdateExecution(ctx, prev, next)
+		if err == nil {
+			x.set(next)
+			return nil
+		}
+		if sandbox.CodeOf(err) == sandbox.Conflict { // an earlier change was recorded, although the store reported an error
+			if row, readErr := s.store.Execution(ctx, prev.ID); readErr == nil {
+				prev = row
+			}
+		}
 		return err
-	}
-	x.set(e)
-	return nil
+	})
 }

@@ -128,7 +128,7 @@ func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
 			end(e)
 			e.EndedAt = now
 		})
-		if code := sandbox.CodeOf(err); code == sandbox.Conflict || code == sandbox.NotFound {
+		if code := sandbox.CodeOf(err); code == sandbox.Ended || code == sandbox.NotFound {
 			return nil // an earlier attempt worked, or the row is gone
 		}
 		return err

@@ -30,8 +30,9 @@ type Store interface {
 	// CreateExecution records an execution. Errors: QuotaExceeded when limit executions of its
 	// sandbox have not ended.
 	CreateExecution(ctx context.Context, e sandbox.Execution, limit int) error
-	// UpdateExecution changes an execution that has not ended. Errors: NotFound, Conflict when it has ended.
-	UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (sandbox.Execution, error)
+	// UpdateExecution replaces prev, the record of an execution that has not ended, by next. Errors:
+	// NotFound; Ended; Conflict when the record is not prev any more.
+	UpdateExecution(ctx context.Context, prev, next sandbox.Execution) error
 	// Execution returns an execution. Errors: NotFound.
 	Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error)
 	// Executions returns the executions of a sandbox, newest first. Errors: Invalid.

@@ -86,7 +86,7 @@ func (e *ender) end(b *entry, cause sandbox.Cause) error {
 		cause = *evicted
 	}
 	record := ending(cause)
-	next, err := e.states.transition(sb, sandbox.Destroying, func(sb *sandbox.Sandbox) { sb.Cause = &record.Cause }, record.Event)
+	next, err := e.states.transition(sb, sandbox.Destroying, sandbox.Change{Cause: &record.Cause}, record.Event)
 	if err != nil {
 		if b.wanted == nil { // the first cause counts, and not what came of it
 			b.wanted = &cause
@@ -207,7 +207,7 @@ func (e *ender) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 		event = sandbox.EventFailed
 	}
 	ended, err := e.states.transition(sb, to,
-		func(sb *sandbox.Sandbox) { sb.EndedAt, sb.Handle, sb.Saved, sb.SavedBytes = now, nil, "", 0 },
+		sandbox.Change{EndedAt: &now, Handle: new([]byte), Saved: new(sandbox.CheckpointID), SavedBytes: new(int64)},
 		sandbox.Event{Time: now, Type: event, Message: sb.Cause.Message, Data: map[string]string{"cause": string(sb.Cause.Code)}})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		// Somebody deleted the row; there is nothing to write and nothing to keep.

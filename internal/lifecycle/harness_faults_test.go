@@ -138,25 +138,25 @@ func (s *faultyStore) SetBox(ctx context.Context, id sandbox.ID, digest string, 
 	return sb, err
 }
 
-func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.Transition "+string(to), func() error {
-		sb, err = s.storeRows.Transition(ctx, id, from, to, mutate, ev)
+		sb, err = s.storeRows.Transition(ctx, id, from, to, c, ev)
 		return err
 	})
 	return sb, err
 }
 
-func (s *faultyStore) ChangeSandbox(ctx context.Context, id sandbox.ID, change func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+func (s *faultyStore) ChangeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.ChangeSandbox", func() error {
-		sb, err = s.storeRows.ChangeSandbox(ctx, id, change, ev)
+		sb, err = s.storeRows.ChangeSandbox(ctx, id, c, ev)
 		return err
 	})
 	return sb, err
 }
 
-func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sb sandbox.Sandbox, err error) {
+func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event, a quota.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.Transition "+string(sandbox.Resuming), func() error {
-		sb, err = s.storeRows.ResumeSandbox(ctx, id, mutate, ev, a)
+		sb, err = s.storeRows.ResumeSandbox(ctx, id, c, ev, a)
 		return err
 	})
 	return sb, err

@@ -120,7 +120,7 @@ func (s *suspender) pause(b *entry, why string) error {
 	}
 	begin := time.Now()
 	id := sandbox.NewCheckpointID()
-	err := s.states.move(b, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = id },
+	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &id},
 		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventPausing, Message: sandbox.OneLine("its memory and files are being saved: " + why)})
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *suspender) pauseFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server sorts it out
 	}
-	err := s.states.move(b, sandbox.Running, func(sb *sandbox.Sandbox) { sb.Saved = "" }, sandbox.Event{
+	err := s.states.move(b, sandbox.Running, sandbox.Change{Saved: new(sandbox.CheckpointID)}, sandbox.Event{
 		Time: time.Now().UTC(), Type: sandbox.EventPauseFailed, Message: sandbox.Explain("it could not be saved and goes on", reason),
 	})
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *suspender) recordPaused(b *entry, message string, data map[string]strin
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
 	data["size_bytes"] = strconv.FormatInt(size, 10)
-	err = s.states.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle, sb.PausedAt, sb.SavedBytes = nil, now, size },
+	err = s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte), PausedAt: &now, SavedBytes: &size},
 		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: message, Data: data})
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (s *suspender) settle(b *entry) error {
 		if err := s.ender.destroyNow(b); err != nil {
 			return err
 		}
-		return s.states.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
+		return s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte)}, sandbox.Event{
 			Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: "bringing it back was cut short; it is paused as before",
 		})
 	case sandbox.Pausing:

@@ -55,13 +55,12 @@ func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest strin
 	if err != nil {
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
-	before := b.Sandbox().Saved
-	err = s.states.move(b, sandbox.Resuming, func(sb *sandbox.Sandbox) {
-		if sb.State == sandbox.Pausing { // abandoned
-			sb.Handle, sb.PausedAt = nil, begin.UTC()
-		}
-		sb.Saved, sb.SavedBytes, sb.ImageDigest = from, size, digest
-	},
+	before := b.Sandbox()
+	c := sandbox.Change{Saved: &from, SavedBytes: &size, ImageDigest: &digest}
+	if before.State == sandbox.Pausing { // abandoned
+		c.Handle, c.PausedAt = new([]byte), new(begin.UTC())
+	}
+	err = s.states.move(b, sandbox.Resuming, c,
 		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventResuming, Message: "it is being brought back"})
 	if err != nil {
 		return err
@@ -73,15 +72,15 @@ func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest strin
 		return s.resumeFailed(b, err)
 	}
 	now := time.Now().UTC()
-	err = s.states.move(b, sandbox.Running, func(sb *sandbox.Sandbox) {
-		sb.Handle, sb.Saved, sb.SavedBytes, sb.PausedAt, sb.LastActivityAt = back.handle, "", 0, time.Time{}, now
-		sb.ImageDigest, sb.MemoryLost = back.digest, back.lost
+	err = s.states.move(b, sandbox.Running, sandbox.Change{
+		Handle: (*[]byte)(&back.handle), Saved: new(sandbox.CheckpointID), SavedBytes: new(int64), PausedAt: &time.Time{}, LastActivityAt: &now,
+		ImageDigest: &back.digest, MemoryLost: &back.lost,
 	}, back.event(now, begin))
 	if err != nil {
 		return err // settled later: as the row says
 	}
 	s.metrics.Operation(box.Resume, begin, nil)
-	s.goesOn(b, now, before, from)
+	s.goesOn(b, now, before.Saved, from)
 	return nil
 }
 
@@ -114,7 +113,7 @@ func (s *suspender) resumeFailed(b *entry, reason error) error {
 	if err := s.ender.destroyNow(b); err != nil {
 		return fmt.Errorf("%w; then: %w", reason, err) // the sweep settles it
 	}
-	err := s.states.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
+	err := s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte)}, sandbox.Event{
 		Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: sandbox.Explain("it could not be brought back and stays paused", reason),
 	})
 	if err != nil {
@@ -147,7 +146,7 @@ func (s *suspender) goBack(b *entry, from sandbox.CheckpointID, digest string) e
 // checkpoint, so that no other sandbox can take its share of the quota. After the intent is
 // recorded, a restarted server finds the sandbox paused with the checkpoint.
 func (s *suspender) abandon(b *entry, from sandbox.CheckpointID, digest string) error {
-	err := s.states.move(b, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
+	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &from, ImageDigest: &digest},
 		sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventPausing, Message: "it is being taken back to a checkpoint"})
 	if err != nil {
 		return err

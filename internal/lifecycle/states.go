@@ -19,12 +19,12 @@ type Transitions interface {
 	// SetBox records what a provisioning sandbox is made of. Errors: NotFound,
 	// Conflict when it is not provisioning any more.
 	SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error)
-	// Transition moves a sandbox from one state to the other, with the changes that
-	// mutate makes, and appends ev. Errors: NotFound, Conflict when it is not in state from.
-	Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error)
+	// Transition moves a sandbox from one state to the other, with the changes of c, and appends ev.
+	// Errors: NotFound, Conflict when it is not in state from.
+	Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error)
 	// ResumeSandbox moves a paused sandbox to resuming as Transition does, if the quota fits it.
 	// Errors: as Transition; QuotaExceeded.
-	ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error)
+	ResumeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error)
 }
 
 // states records changes of the states of sandboxes, sets the timers of the boxes and counts the changes.
@@ -40,8 +40,8 @@ type states struct {
 // transition records a transition of sb, the service's latest view of the sandbox. A write may have
 // succeeded although the store reported an error: if the row has a different state, transition
 // starts from that state, and a transition that was made already counts as success.
-func (s *states) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
-	next, err := s.step(&sb, to, mutate, ev)
+func (s *states) transition(sb sandbox.Sandbox, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error) {
+	next, err := s.step(&sb, to, c, ev)
 	if sandbox.CodeOf(err) != sandbox.Conflict {
 		return next, err
 	}
@@ -54,20 +54,20 @@ func (s *states) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*s
 	case row.State == sb.State:
 		return sandbox.Sandbox{}, err
 	}
-	return s.step(&row, to, mutate, ev)
+	return s.step(&row, to, c, ev)
 }
 
 // step records a transition and notifies requests that wait for capacity.
-func (s *states) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
+func (s *states) step(sb *sandbox.Sandbox, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error) {
 	if sb.State == sandbox.Paused && to == sandbox.Resuming {
 		var next sandbox.Sandbox
 		err := s.quotas.Record(s.ctx, s.quotas.ResumeAdmission(sb.Workspace), sb.Workspace, func(a quota.Admission) (err error) {
-			next, err = s.store.ResumeSandbox(s.ctx, sb.ID, mutate, ev, a)
+			next, err = s.store.ResumeSandbox(s.ctx, sb.ID, c, ev, a)
 			return err
 		})
 		return next, err
 	}
-	next, err := s.store.Transition(s.ctx, sb.ID, sb.State, to, mutate, ev)
+	next, err := s.store.Transition(s.ctx, sb.ID, sb.State, to, c, ev)
 	if err == nil && (to == sandbox.Paused || to == sandbox.Destroying) {
 		s.quotas.Released()
 	}
@@ -76,13 +76,13 @@ func (s *states) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandbo
 
 // move records a change of the sandbox's state, unless the end of the sandbox is recorded. The
 // caller has exclusive use of the box.
-func (s *states) move(b *entry, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) error {
+func (s *states) move(b *entry, to sandbox.State, c sandbox.Change, ev sandbox.Event) error {
 	b.Lock()
 	defer b.Unlock()
 	if err := b.Over(); err != nil {
 		return err
 	}
-	sb, err := s.transition(b.Sandbox(), to, mutate, ev)
+	sb, err := s.transition(b.Sandbox(), to, c, ev)
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,7 @@ func (s *states) recordRunning(b *entry, digest string) error {
 	if b.warm {
 		data["from_pool"] = "true"
 	}
-	sb, err := s.transition(b.Sandbox(), sandbox.Running,
-		func(sb *sandbox.Sandbox) { sb.StartedAt, sb.LastActivityAt = now, now },
+	sb, err := s.transition(b.Sandbox(), sandbox.Running, sandbox.Change{StartedAt: &now, LastActivityAt: &now},
 		sandbox.Event{Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready", Data: data})
 	if err != nil {
 		return fmt.Errorf("record running: %w", err)

@@ -31,9 +31,8 @@ type Gateways interface {
 
 // Store records networks.
 type Store interface {
-	// ChangeSandbox changes settings of a live sandbox, with an event: change may change Network.Enabled,
-	// Published, TTL and TTLFrom. Errors: NotFound, Ended.
-	ChangeSandbox(ctx context.Context, id sandbox.ID, change func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error)
+	// ChangeSandbox makes changes to a live sandbox, with an event. Errors: NotFound, Ended.
+	ChangeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error)
 }
 
 // Sandboxes finds the sandboxes whose network changes.
@@ -188,10 +187,8 @@ func (s *Service) record(b *box.Box, change func(*sandbox.Sandbox) error) (sandb
 		Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message + portsMessage(sb.Published),
 		Data: map[string]string{"enabled": strconv.FormatBool(sb.Network.Enabled), "ports": fmt.Sprint(sb.Network.Ports)},
 	}
-	next := sb
-	sb, err := s.deps.Store.ChangeSandbox(s.deps.Work.Context(), b.ID, func(sb *sandbox.Sandbox) {
-		sb.Network.Enabled, sb.Published = next.Network.Enabled, next.Published
-	}, ev)
+	sb, err := s.deps.Store.ChangeSandbox(s.deps.Work.Context(), b.ID,
+		sandbox.Change{NetworkEnabled: &sb.Network.Enabled, Published: &sb.Published}, ev)
 	if err != nil {
 		return before, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 )
@@ -29,9 +30,9 @@ type Store interface {
 	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (Credential, error)
 	// Registries returns the credentials of a workspace, the oldest first.
 	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]Credential, error)
-	// UpdateRegistry changes a credential with change, which runs inside the transaction and whose
-	// error cancels it. Errors: NotFound; Exists for a name that is taken; change's.
-	UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*Credential) error) (Credential, error)
+	// UpdateRegistry replaces prev, a credential as a read returned it, by next. Errors: NotFound; Conflict
+	// when the credential is not prev any more; Exists for a name that is taken.
+	UpdateRegistry(ctx context.Context, prev, next Credential) error
 	// DeleteRegistry removes a credential. Errors: NotFound.
 	DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error
 }
@@ -115,21 +116,29 @@ func (s *Registries) verify(ctx context.Context, r *Credential) error {
 }
 
 // Update changes the fields that are not nil. Errors: NotFound, and the errors of
-// [Registries.Create].
+// [Registries.Create]; Conflict when others change it all the time.
 func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, f Fields) (Credential, error) {
-	if f.Verify {
-		r, err := s.store.Registry(ctx, ws, id)
-		if err == nil {
-			err = s.apply(&r, f, time.Now().UTC())
-		}
-		if err == nil {
-			err = s.verify(ctx, &r)
-		}
+	var next Credential
+	err := retry.Change(ctx, func() error {
+		prev, err := s.store.Registry(ctx, ws, id)
 		if err != nil {
-			return Credential{}, err
+			return err
 		}
+		next = prev
+		if err := s.apply(&next, f, time.Now().UTC()); err != nil {
+			return err
+		}
+		if f.Verify {
+			if err := s.verify(ctx, &next); err != nil {
+				return err
+			}
+		}
+		return s.store.UpdateRegistry(ctx, prev, next)
+	})
+	if err != nil {
+		return Credential{}, err
 	}
-	return s.store.UpdateRegistry(ctx, ws, id, func(r *Credential) error { return s.apply(r, f, time.Now().UTC()) })
+	return next, nil
 }
 
 // Get returns a credential. Errors: NotFound.

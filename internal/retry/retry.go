@@ -1,4 +1,5 @@
-// Package retry has the options that retries of the backoff library share.
+// Package retry has the options that retries of the backoff library share, and repeats changes of records that
+// others change at the same time.
 package retry
 
 import (
@@ -7,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Pauses makes the first pause between attempts take first, and each later pause half as
@@ -30,5 +33,21 @@ func Persist(ctx context.Context, log *slog.Logger, step string, f func() error)
 				log.Error("a step failed, trying again", "step", step, "error", err, "wait", wait)
 			}
 		}))
+	return err
+}
+
+// changeAttempts bounds the attempts of [Change]. A failed attempt means that another change succeeded.
+const changeAttempts = 20
+
+// Change repeats change, which reads a record and replaces it, while its error has code Conflict: another change
+// came between the two. After changeAttempts it returns that error.
+func Change(ctx context.Context, change func() error) error {
+	var err error
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		if err = change(); sandbox.CodeOf(err) != sandbox.Conflict {
+			return struct{}{}, nil
+		}
+		return struct{}{}, err
+	}, Pauses(time.Millisecond, 50*time.Millisecond), Forever(), backoff.WithMaxTries(changeAttempts))
 	return err
 }

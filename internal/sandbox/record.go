@@ -73,3 +73,21 @@ const (
 	MatchName Match = "name" // a live sandbox of the workspace, not being destroyed, has the name
 	MatchKey  Match = "key"  // the idempotency key was used before
 )
+
+// Change is a change of the record of a sandbox: the fields that are not nil are replaced, the others stay.
+type Change struct {
+	Cause          *Cause
+	ImageDigest    *string
+	Handle         *[]byte
+	Saved          *CheckpointID
+	SavedBytes     *int64
+	StartedAt      *time.Time
+	PausedAt       *time.Time
+	EndedAt        *time.Time
+	LastActivityAt *time.Time
+	MemoryLost     *string
+	NetworkEnabled *bool
+	Published      *[]PublishedPort // and with them the ports of Network
+	TTL            *time.Duration
+	TTLFrom        *time.Time
+}

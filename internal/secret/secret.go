@@ -178,11 +178,22 @@ func (k *Keys) Add() error {
 	})
 }
 
+// Stored is an encrypted secret in a Store.
+type Stored struct {
+	// Place and ID say where the Store has it: the kind of the secret and the id of a record.
+	Place, ID string
+	// Object is the object of the secret, see [Keys.Seal].
+	Object string
+	Sealed Sealed
+}
+
 // Store keeps what keys encrypt. Internal/store has one.
 type Store interface {
-	// Reseal replaces everything that is encrypted by what reseal makes of it, all or
-	// nothing, and returns how many there are and which keys they need now.
-	Reseal(ctx context.Context, reseal func(s Sealed, object string) (Sealed, error)) (count int, keys map[string]bool, err error)
+	// StoredSecrets returns all encrypted secrets.
+	StoredSecrets(ctx context.Context) ([]Stored, error)
+	// ReplaceSecrets replaces prev, which StoredSecrets returned, by next, one by one but all or
+	// nothing. A secret that is not as in prev any more stays as it is.
+	ReplaceSecrets(ctx context.Context, prev, next []Stored) error
 }
 
 // Rotate encrypts all secrets in the store with a new key, or with the first key in the
@@ -194,17 +205,38 @@ func (k *Keys) Rotate(ctx context.Context, st Store) (int, error) {
 			return 0, err
 		}
 	}
-	count, used, err := st.Reseal(ctx, func(s Sealed, object string) (Sealed, error) {
-		plain, err := k.Unseal(s, object)
-		if err != nil {
-			return Sealed{}, err
-		}
-		return k.Seal(plain, object)
-	})
-	if err != nil || k.Fixed() {
-		return count, err
+	prev, err := st.StoredSecrets(ctx)
+	if err != nil {
+		return 0, err
 	}
-	return count, k.Retain(func(id string) bool { return used[id] })
+	next := slices.Clone(prev)
+	for i, s := range prev {
+		if next[i].Sealed, err = k.reseal(s); err != nil {
+			return 0, fmt.Errorf("encrypt secrets anew: %s of %s: %w", s.Place, s.ID, err)
+		}
+	}
+	if err := st.ReplaceSecrets(ctx, prev, next); err != nil || k.Fixed() {
+		return len(next), err
+	}
+	// A server may have written secrets meanwhile, with a key that was the first shortly before.
+	now, err := st.StoredSecrets(ctx)
+	if err != nil {
+		return len(next), err
+	}
+	used := map[string]bool{}
+	for _, s := range now {
+		used[s.Sealed.KeyID] = true
+	}
+	return len(next), k.Retain(func(id string) bool { return used[id] })
+}
+
+// reseal encrypts a secret with the first key.
+func (k *Keys) reseal(s Stored) (Sealed, error) {
+	plain, err := k.Unseal(s.Sealed, s.Object)
+	if err != nil {
+		return Sealed{}, err
+	}
+	return k.Seal(plain, s.Object)
 }
 
 // Retain removes the keys that are not in use. The first two stay: a server may

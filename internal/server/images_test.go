@@ -47,7 +47,7 @@ func TestDigestsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range [][2]sandbox.State{{sandbox.Provisioning, sandbox.Destroying}, {sandbox.Destroying, sandbox.Destroyed}} {
-		if _, err := st.Sandboxes.Transition(t.Context(), ended, step[0], step[1], func(*sandbox.Sandbox) {}, sandbox.Event{Type: "x"}); err != nil {
+		if _, err := st.Sandboxes.Transition(t.Context(), ended, step[0], step[1], sandbox.Change{}, sandbox.Event{Type: "x"}); err != nil {
 			t.Fatal(err)
 		}
 	}

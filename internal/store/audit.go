@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/database"
 )
 
@@ -18,8 +19,8 @@ import (
 type Audit struct{ db *database.DB }
 
 // ChangeAudit adds rows and intents to the audit log and removes intents, all in one
-// transaction. Callers must not run it concurrently. It returns the state of the log
-// afterwards.
+// transaction. It returns the state of the log afterwards. Errors: Conflict, with nothing changed, if the
+// change has rows and the head of the log is not [audit.Change.Head].
 func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Chain, error) {
 	write := s.db.Note
 	if change.Durable {
@@ -38,7 +39,7 @@ func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Ch
 			}
 		}
 		var err error
-		chain, err = extendAudit(ctx, tx, change.Extend)
+		chain, err = appendAudit(ctx, tx, change)
 		return err
 	})
 	if err != nil {
@@ -47,22 +48,21 @@ func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Ch
 	return chain, nil
 }
 
-// extendAudit adds rows and returns the state of the log with them.
-func extendAudit(ctx context.Context, tx *sql.Tx, extend func(audit.Point) ([]audit.Row, error)) (audit.Chain, error) {
+// appendAudit adds the rows of a change and returns the state of the log with them.
+func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change) (audit.Chain, error) {
 	chain, err := auditChain(ctx, tx)
-	if err != nil || extend == nil {
+	if err != nil || len(change.Rows) == 0 {
 		return chain, err
 	}
-	rows, err := extend(chain.Head)
-	if err != nil || len(rows) == 0 {
-		return chain, err
+	if chain.Head != change.Head {
+		return chain, sandbox.Errorf(sandbox.Conflict, "the audit log has a record after %d, where the new records should be", change.Head.Seq)
 	}
 	insert, err := tx.PrepareContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)")
 	if err != nil {
 		return chain, err
 	}
 	defer func() { _ = insert.Close() }()
-	for _, r := range rows {
+	for _, r := range change.Rows {
 		if _, err := insert.ExecContext(ctx, r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
 			return chain, err
 		}

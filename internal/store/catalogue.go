@@ -69,7 +69,11 @@ func noneIsFine(err error) error {
 
 // CatalogueImage returns an entry of a workspace's catalogue. Errors: NotFound.
 func (s *Catalogue) CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (catalogue.Entry, error) {
-	return scanCatalogueImage(s.db.Reader().QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
+	return catalogueImage(ctx, s.db.Reader(), ws, id)
+}
+
+func catalogueImage(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID, id sandbox.ImageID) (catalogue.Entry, error) {
+	return scanCatalogueImage(q.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
 }
 
 // DefaultCatalogueImage returns a workspace's default entry. Errors: NotFound.
@@ -91,30 +95,31 @@ func (s *Catalogue) CatalogueReferences(ctx context.Context) ([]string, error) {
 	return database.Column[string](ctx, s.db.Reader(), "SELECT DISTINCT CASE WHEN tag = '' THEN image ELSE image || ':' || tag END FROM catalogue_images")
 }
 
-// UpdateCatalogueImage changes an entry with change, which runs in the transaction and
-// whose error rolls it back. Errors: NotFound; Exists if another entry has the new name.
-func (s *Catalogue) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*catalogue.Entry) error) (c catalogue.Entry, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		c, err = scanCatalogueImage(tx.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
+// UpdateCatalogueImage replaces prev, an entry as a read returned it, by next. If next is the default, the
+// previous default loses that mark. Errors: NotFound; Conflict, with nothing written, if the entry is not prev any
+// more; Exists if another entry has the new name.
+func (s *Catalogue) UpdateCatalogueImage(ctx context.Context, prev, next catalogue.Entry) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		now, err := catalogueImage(ctx, tx, prev.Workspace, prev.ID)
 		if err != nil {
 			return err
 		}
-		if err := change(&c); err != nil {
+		if now != prev {
+			return sandbox.Errorf(sandbox.Conflict, "another request changes the image at this moment; try again")
+		}
+		if err := resolveConflicts(ctx, tx, &next); err != nil {
 			return err
 		}
-		if err := resolveConflicts(ctx, tx, &c); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, `UPDATE catalogue_images SET name = $2, image = $3, tag = $4, description = $5, enabled = $6, is_default = $7,
+		_, err = tx.ExecContext(ctx, `UPDATE catalogue_images SET name = $2, image = $3, tag = $4, description = $5, enabled = $6, is_default = $7,
 			memory_bytes = $8, readiness_port = $9, ttl = $10, registry_id = $11, updated_at = $12 WHERE id = $1`,
-			c.ID, c.Name, c.Image, c.Tag, c.Description, database.Number(c.Enabled), database.Number(c.IsDefault),
-			c.MemoryBytes, int64(c.ReadinessPort), int64(c.TTL), c.Registry, database.Nanos(c.UpdatedAt))
+			prev.ID, next.Name, next.Image, next.Tag, next.Description, database.Number(next.Enabled), database.Number(next.IsDefault),
+			next.MemoryBytes, int64(next.ReadinessPort), int64(next.TTL), next.Registry, database.Nanos(next.UpdatedAt))
 		return err
 	})
 	if err != nil {
-		return catalogue.Entry{}, fmt.Errorf("change catalogue image %s: %w", id, err)
+		return fmt.Errorf("change catalogue image %s: %w", prev.ID, err)
 	}
-	return c, nil
+	return nil
 }
 
 // DeleteCatalogueImage deletes an entry. Errors: NotFound.

@@ -63,10 +63,10 @@ func TestBegunCheckpointEndsWithItsRow(t *testing.T) {
 	wantBegun(t, c, saved, abandoned, other)
 	wantDiscarded(t, c, named, false)
 
-	if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev); err != nil {
+	if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Provisioning, sandbox.Running, sandbox.Change{}, ev); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = saved }, ev)
+	_, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Pausing, sandbox.Change{Saved: &saved}, ev)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,41 +55,45 @@ func (s *Executions) CreateExecution(ctx context.Context, e sandbox.Execution, l
 	return nil
 }
 
-// UpdateExecution changes the State, ExitCode, LimitExceeded, Error, Cancel, times and output fields of an
-// execution that has not ended. It returns the row as written.
+// UpdateExecution replaces prev, the record of an execution that has not ended, by next: its State, ExitCode,
+// LimitExceeded, Error, Cancel, times and numbers of bytes.
 //
-// Errors: NotFound; Conflict, with nothing written, if the execution has ended.
-func (s *Executions) UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (e sandbox.Execution, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if e, err = scanExecution(tx.QueryRowContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE id = $1", id)); err != nil {
-			return err
-		}
-		if e.State.Ended() {
-			return sandbox.Errorf(sandbox.Conflict, "the execution has ended")
-		}
-		mutate(&e)
-		res, err := tx.ExecContext(ctx, `UPDATE executions SET state = $1, exit_code = $2, error = $3, cancel = $4,
+// Errors, with nothing written: NotFound; Ended; Conflict if the record is not prev any more.
+func (s *Executions) UpdateExecution(ctx context.Context, prev, next sandbox.Execution) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		// Before an execution ends, nothing but its state, its start and its cancel changes.
+		n, err := database.Changed(tx.ExecContext(ctx, `UPDATE executions SET state = $1, exit_code = $2, error = $3, cancel = $4,
 				stdout_bytes = $5, stdout_truncated = $6, stderr_bytes = $7, stderr_truncated = $8,
-				started_at = $9, ended_at = $10, duration = $11, limit_exceeded = $12 WHERE id = $13 AND `+executionLive,
-			e.State, e.ExitCode, e.Error, e.Cancel, e.Stdout.Bytes, database.Number(e.Stdout.Truncated), e.Stderr.Bytes, database.Number(e.Stderr.Truncated),
-			database.Nanos(e.StartedAt), database.Nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded, id)
-		if err != nil {
+				started_at = $9, ended_at = $10, duration = $11, limit_exceeded = $12
+			WHERE id = $13 AND state = $14 AND cancel = $15 AND started_at = $16 AND `+executionLive,
+			next.State, next.ExitCode, next.Error, next.Cancel, next.Stdout.Bytes, database.Number(next.Stdout.Truncated), next.Stderr.Bytes, database.Number(next.Stderr.Truncated),
+			database.Nanos(next.StartedAt), database.Nanos(next.EndedAt), int64(next.Duration), next.LimitExceeded,
+			prev.ID, prev.State, prev.Cancel, database.Nanos(prev.StartedAt)))
+		if err != nil || n == 1 {
 			return err
 		}
-		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return sandbox.Wrap(sandbox.Conflict, err, "the execution has ended")
+		now, err := executionByID(ctx, tx, prev.ID)
+		switch {
+		case err != nil:
+			return err
+		case now.State.Ended():
+			return sandbox.Errorf(sandbox.Ended, "the execution has ended")
 		}
-		return nil
+		return sandbox.Errorf(sandbox.Conflict, "another request changes the execution at this moment; try again")
 	})
 	if err != nil {
-		return sandbox.Execution{}, fmt.Errorf("update execution %s: %w", id, err)
+		return fmt.Errorf("update execution %s: %w", prev.ID, err)
 	}
-	return e, nil
+	return nil
 }
 
 // Execution returns an execution. Errors: NotFound.
 func (s *Executions) Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error) {
-	return scanExecution(s.db.Reader().QueryRowContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE id = $1", id))
+	return executionByID(ctx, s.db.Reader(), id)
+}
+
+func executionByID(ctx context.Context, q database.Querier, id sandbox.ExecutionID) (sandbox.Execution, error) {
+	return scanExecution(q.QueryRowContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE id = $1", id))
 }
 
 // Executions returns the executions of a sandbox, of one kind unless that is

@@ -36,10 +36,7 @@ func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 		t.Errorf("a port that stays = %+v, want %+v", next.Published[0], sb.Published[1])
 	}
 	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: "switched"}
-	change := func(sb *sandbox.Sandbox) {
-		sb.Network.Enabled, sb.Published = false, next.Published
-		sb.TTL, sb.TTLFrom = 90*time.Second, now
-	}
+	change := sandbox.Change{NetworkEnabled: new(false), Published: &next.Published, TTL: new(90 * time.Second), TTLFrom: &now}
 	if sb, err = s.Sandboxes.ChangeSandbox(t.Context(), sb.ID, change, ev); err != nil || !cmp.Equal(sb.Network, off) || sb.TTL != 90*time.Second || !sb.TTLFrom.Equal(now) {
 		t.Errorf("ChangeSandbox() = %+v, %v", sb, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -57,7 +58,11 @@ func registryNameFree(ctx context.Context, tx *sql.Tx, r *registry.Credential) e
 
 // Registry returns a workspace's registry credential. Errors: NotFound.
 func (s *Registries) Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (registry.Credential, error) {
-	return scanRegistry(s.db.Reader().QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
+	return registryByID(ctx, s.db.Reader(), ws, id)
+}
+
+func registryByID(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID, id sandbox.RegistryID) (registry.Credential, error) {
+	return scanRegistry(q.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
 }
 
 // Registries returns the registry credentials of a workspace, the oldest first.
@@ -74,33 +79,29 @@ func queryRegistries(ctx context.Context, q database.Querier, query string, args
 	return append([]registry.Credential{}, list...), err
 }
 
-// UpdateRegistry changes a credential with change, which runs in the transaction and whose
-// error rolls it back. Errors: NotFound; Exists if another credential has the new name.
-func (s *Registries) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*registry.Credential) error) (r registry.Credential, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		r, err = scanRegistry(tx.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
+// UpdateRegistry replaces prev, a credential as a read returned it, by next. Errors: NotFound; Conflict, with
+// nothing written, if the credential is not prev any more; Exists if another credential has the new name.
+func (s *Registries) UpdateRegistry(ctx context.Context, prev, next registry.Credential) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		now, err := registryByID(ctx, tx, prev.Workspace, prev.ID)
 		if err != nil {
 			return err
 		}
-		if err := change(&r); err != nil {
+		if !reflect.DeepEqual(now, prev) {
+			return sandbox.Errorf(sandbox.Conflict, "another request changes the registry at this moment; try again")
+		}
+		if err := registryNameFree(ctx, tx, &next); err != nil {
 			return err
 		}
-		if err := registryNameFree(ctx, tx, &r); err != nil {
-			return err
-		}
-		return writeRegistry(ctx, tx, &r)
+		_, err = tx.ExecContext(ctx, `UPDATE registries SET name = $2, server = $3, host = $4, username = $5, email = $6,
+			key_id = $7, password = $8, enabled = $9, updated_at = $10 WHERE id = $1`,
+			prev.ID, next.Name, next.Server, next.Host, next.Username, next.Email, next.Password.KeyID, next.Password.Data, next.Enabled, database.Nanos(next.UpdatedAt))
+		return err
 	})
 	if err != nil {
-		return registry.Credential{}, fmt.Errorf("change registry %s: %w", id, err)
+		return fmt.Errorf("change registry %s: %w", prev.ID, err)
 	}
-	return r, nil
-}
-
-func writeRegistry(ctx context.Context, tx *sql.Tx, r *registry.Credential) error {
-	_, err := tx.ExecContext(ctx, `UPDATE registries SET name = $2, server = $3, host = $4, username = $5, email = $6,
-		key_id = $7, password = $8, enabled = $9, updated_at = $10 WHERE id = $1`,
-		r.ID, r.Name, r.Server, r.Host, r.Username, r.Email, r.Password.KeyID, r.Password.Data, r.Enabled, database.Nanos(r.UpdatedAt))
-	return err
+	return nil
 }
 
 // DeleteRegistry deletes a credential. Errors: NotFound.

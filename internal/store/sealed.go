@@ -116,11 +116,8 @@ func (s *Secrets) SealVariables(ctx context.Context) error {
 	}
 	for _, c := range sealedColumns {
 		for after, more := "", true; more; {
-			err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-				after, more, err = s.sealRows(ctx, tx, c.table, c.column, after)
-				return err
-			})
-			if err != nil {
+			var err error
+			if after, more, err = s.sealRows(ctx, c.table, c.column, after); err != nil {
 				return fmt.Errorf("encrypt %s of %s: %w", c.column, c.table, err)
 			}
 		}
@@ -136,86 +133,109 @@ func (s *Secrets) SealVariables(ctx context.Context) error {
 }
 
 // sealRows encrypts a column of the rows after an id.
-func (s *Secrets) sealRows(ctx context.Context, tx *sql.Tx, table, column, after string) (last string, more bool, err error) {
-	rows, err := readSecrets(ctx, tx, table, column, after, sealBatch)
+func (s *Secrets) sealRows(ctx context.Context, table, column, after string) (last string, more bool, err error) {
+	rows, err := readSecrets(ctx, s.db.Reader(), table, column, after, sealBatch)
 	if err != nil {
 		return "", false, err
 	}
-	for _, r := range rows {
+	sealed := make([]string, len(rows))
+	for i, r := range rows {
 		last = r.id
 		if _, ok := decodeSealed(r.text); ok || r.text == "{}" || r.text == "" {
 			continue
 		}
-		text, err := s.sealText(r.text, column, r.id)
-		if err != nil {
-			return "", false, err
-		}
-		if err := r.write(ctx, tx, text); err != nil {
+		if sealed[i], err = s.sealText(r.text, column, r.id); err != nil {
 			return "", false, err
 		}
 	}
-	return last, len(rows) == sealBatch, nil
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for i, r := range rows {
+			if sealed[i] == "" {
+				continue
+			}
+			if err := r.replace(ctx, tx, sealed[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return last, len(rows) == sealBatch, err
 }
 
 // secretText is the text of a secret column of a row.
 type secretText struct{ table, column, id, text string }
 
-func (t secretText) write(ctx context.Context, tx *sql.Tx, text string) error {
-	_, err := tx.ExecContext(ctx, "UPDATE "+t.table+" SET "+t.column+" = $1 WHERE id = $2", text, t.id)
+// replace writes another text, unless the row has changed since t was read.
+func (t secretText) replace(ctx context.Context, tx *sql.Tx, text string) error {
+	_, err := tx.ExecContext(ctx, "UPDATE "+t.table+" SET "+t.column+" = $1 WHERE id = $2 AND "+t.column+" = $3", text, t.id, t.text)
 	return err
 }
 
-func readSecrets(ctx context.Context, tx *sql.Tx, table, column, after string, limit int) ([]secretText, error) {
-	return database.Collect(ctx, tx, func(row database.Scanner) (secretText, error) {
+func readSecrets(ctx context.Context, q database.Querier, table, column, after string, limit int) ([]secretText, error) {
+	return database.Collect(ctx, q, func(row database.Scanner) (secretText, error) {
 		t := secretText{table: table, column: column}
 		return t, row.Scan(&t.id, &t.text)
 	}, "SELECT id, "+column+" FROM "+table+" WHERE id > $1 ORDER BY id LIMIT $2", after, limit)
 }
 
-// Reseal replaces every encrypted value by the result of reseal, in one transaction:
-// passwords of registries, and variables of sandboxes and snapshots. It returns the number
-// of values and the keys that they need now.
-func (s *Secrets) Reseal(ctx context.Context, reseal func(s secret.Sealed, object string) (secret.Sealed, error)) (count int, keys map[string]bool, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		count, keys = 0, map[string]bool{}
-		list, err := queryRegistries(ctx, tx, "SELECT "+registryColumns+" FROM registries")
+// registryPasswords is the place of the passwords of registries; the other places are columns of sealedColumns.
+const registryPasswords = "password of registry"
+
+// place is the place of the secrets in a column of a table.
+func place(table, column string) string { return column + " in " + table }
+
+// StoredSecrets returns every encrypted value: passwords of registries, and variables of sandboxes and snapshots.
+func (s *Secrets) StoredSecrets(ctx context.Context) ([]secret.Stored, error) {
+	all, err := database.Collect(ctx, s.db.Reader(), func(row database.Scanner) (secret.Stored, error) {
+		p := secret.Stored{Place: registryPasswords}
+		err := row.Scan(&p.ID, &p.Sealed.KeyID, &p.Sealed.Data)
+		p.Object = p.ID
+		return p, err
+	}, "SELECT id, key_id, password FROM registries")
+	if err != nil {
+		return nil, fmt.Errorf("read secrets: %w", err)
+	}
+	for _, c := range sealedColumns {
+		rows, err := readSecrets(ctx, s.db.Reader(), c.table, c.column, "", -1)
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("read secrets: %w", err)
 		}
-		for _, r := range list {
-			if r.Password, err = reseal(r.Password, string(r.ID)); err != nil {
-				return fmt.Errorf("registry %q (%s): %w", r.Name, r.ID, err)
+		for _, r := range rows {
+			if sealed, ok := decodeSealed(r.text); ok {
+				all = append(all, secret.Stored{Place: place(c.table, c.column), ID: r.id, Object: r.id + " " + c.column, Sealed: sealed})
 			}
-			if err := writeRegistry(ctx, tx, &r); err != nil {
-				return err
-			}
-			count++
-			keys[r.Password.KeyID] = true
 		}
-		for _, c := range sealedColumns {
-			rows, err := readSecrets(ctx, tx, c.table, c.column, "", -1)
-			if err != nil {
+	}
+	return all, nil
+}
+
+// ReplaceSecrets replaces prev, which [Secrets.StoredSecrets] returned, by next, in one transaction. A value that
+// has changed or ended since it was read stays as it is.
+func (s *Secrets) ReplaceSecrets(ctx context.Context, prev, next []secret.Stored) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for i := range prev {
+			if err := replaceSecret(ctx, tx, &prev[i], next[i].Sealed); err != nil {
 				return err
-			}
-			for _, r := range rows {
-				sealed, ok := decodeSealed(r.text)
-				if !ok {
-					continue
-				}
-				if sealed, err = reseal(sealed, r.id+" "+c.column); err != nil {
-					return fmt.Errorf("%s of %s: %w", c.column, r.id, err)
-				}
-				if err := r.write(ctx, tx, encodeSealed(sealed)); err != nil {
-					return err
-				}
-				count++
-				keys[sealed.KeyID] = true
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return 0, nil, fmt.Errorf("encrypt secrets anew: %w", err)
+		return fmt.Errorf("encrypt secrets anew: %w", err)
 	}
-	return count, keys, nil
+	return nil
+}
+
+func replaceSecret(ctx context.Context, tx *sql.Tx, prev *secret.Stored, next secret.Sealed) error {
+	if prev.Place == registryPasswords {
+		_, err := tx.ExecContext(ctx, "UPDATE registries SET key_id = $1, password = $2 WHERE id = $3 AND key_id = $4 AND password = $5",
+			next.KeyID, next.Data, prev.ID, prev.Sealed.KeyID, prev.Sealed.Data)
+		return err
+	}
+	for _, c := range sealedColumns {
+		if prev.Place == place(c.table, c.column) {
+			return secretText{c.table, c.column, prev.ID, encodeSealed(prev.Sealed)}.replace(ctx, tx, encodeSealed(next))
+		}
+	}
+	return fmt.Errorf("the store has no place %q for secrets", prev.Place)
 }

@@ -135,10 +135,10 @@ func TestVariablesEndWithTheSandbox(t *testing.T) {
 		if _, err := s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Sandboxes.Transition(t.Context(), c.Sandbox.ID, sandbox.Provisioning, sandbox.Destroying, nil, sandbox.Event{Time: time.Now()}); err != nil {
+		if _, err := s.Sandboxes.Transition(t.Context(), c.Sandbox.ID, sandbox.Provisioning, sandbox.Destroying, sandbox.Change{}, sandbox.Event{Time: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
-		sb, err := s.Sandboxes.Transition(t.Context(), c.Sandbox.ID, sandbox.Destroying, last, nil, sandbox.Event{Time: time.Now()})
+		sb, err := s.Sandboxes.Transition(t.Context(), c.Sandbox.ID, sandbox.Destroying, last, sandbox.Change{}, sandbox.Event{Time: time.Now()})
 		if err != nil || sb.Env != nil {
 			t.Errorf("%s: variables %v, %v", last, sb.Env, err)
 		}

@@ -35,7 +35,11 @@ type Snapshots struct {
 // Errors: QuotaExceeded if the workspace has most snapshots, including snapshots that are
 // being made; if its snapshots take maxBytes together; or if its disk quota is used up.
 func (s *Snapshots) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error {
-	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	env, err := s.sealEnv(sn.Env, string(sn.ID))
+	if err != nil {
+		return fmt.Errorf("record snapshot %s: %w", sn.ID, err)
+	}
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		var size int64
 		err := tx.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(size_bytes), 0) FROM snapshots WHERE workspace_id = $1 AND state <> 'deleted'",
@@ -49,10 +53,6 @@ func (s *Snapshots) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most
 			return sandbox.Errorf(sandbox.QuotaExceeded, "the snapshots of the workspace take more than %d MiB; delete some", maxBytes>>20)
 		}
 		if err := admitDisk(ctx, tx, sn.Workspace, 0, a); err != nil {
-			return err
-		}
-		env, err := s.sealEnv(sn.Env, string(sn.ID))
-		if err != nil {
 			return err
 		}
 		metadata, err := marshalMap(sn.Metadata)
@@ -76,33 +76,37 @@ func (s *Snapshots) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most
 // that had its tag has lost the tag. If the sandbox of ev still has a row, FinishSnapshot
 // appends ev. Errors: NotFound; QuotaExceeded if the snapshot exceeds the workspace's disk
 // quota.
-func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
-		if sn, err = s.oneSnapshot(row); err != nil {
+func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sandbox.Snapshot, error) {
+	var row snapshotRow
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		row, err = oneSnapshotRow(tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id))
+		if err != nil {
 			return err
 		}
-		if err := admitDisk(ctx, tx, sn.Workspace, g.SizeBytes, a); err != nil {
+		if err := admitDisk(ctx, tx, row.Workspace, g.SizeBytes, a); err != nil {
 			return err
 		}
-		if err := takeTag(ctx, tx, &sn, sn.Tag); err != nil {
+		if err := takeTag(ctx, tx, &row.Snapshot, row.Tag); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = 'ready', base_digest = $1, digest = $2, size_bytes = $3, layer_bytes = $4,
+		_, err = tx.ExecContext(ctx, `UPDATE snapshots SET state = 'ready', base_digest = $1, digest = $2, size_bytes = $3, layer_bytes = $4,
 			file_count = $5, created_at = $6 WHERE id = $7`,
 			g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, database.Nanos(g.CreatedAt), id)
 		if err != nil {
 			return err
 		}
-		if sn, err = s.snapshotByID(ctx, tx, id); err != nil {
+		if row, err = snapshotByID(ctx, tx, id); err != nil {
 			return err
 		}
 		return insertIfKnown(ctx, tx, ev)
 	})
+	if err == nil {
+		err = s.open(&row)
+	}
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("finish snapshot %s: %w", id, err)
 	}
-	return sn, nil
+	return row.Snapshot, nil
 }
 
 // insertIfKnown appends an event if its sandbox has a row.
@@ -147,11 +151,15 @@ func (s *Snapshots) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) 
 
 // Snapshot returns a snapshot of any workspace, deleted or not. Errors: NotFound.
 func (s *Snapshots) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	return s.snapshotByID(ctx, s.db.Reader(), id)
+	row, err := snapshotByID(ctx, s.db.Reader(), id)
+	if err == nil {
+		err = s.open(&row)
+	}
+	return row.Snapshot, err
 }
 
-func (s *Snapshots) snapshotByID(ctx context.Context, q database.Querier, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	return s.oneSnapshot(q.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state <> 'creating'", id))
+func snapshotByID(ctx context.Context, q database.Querier, id sandbox.SnapshotID) (snapshotRow, error) {
+	return oneSnapshotRow(q.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state <> 'creating'", id))
 }
 
 // SnapshotByTag returns the snapshot with a name and a tag of a workspace, given by id or by
@@ -237,27 +245,31 @@ func (s *Snapshots) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f san
 
 // TagSnapshot sets the tag of a complete snapshot and removes it from the other snapshot of
 // the same name that had it; "" removes the snapshot's tag. Errors: NotFound.
-func (s *Snapshots) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if sn, err = s.snapshotByID(ctx, tx, id); err != nil {
+func (s *Snapshots) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sandbox.Snapshot, error) {
+	var row snapshotRow
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		if row, err = snapshotByID(ctx, tx, id); err != nil {
 			return err
 		}
-		if !sn.DeletedAt.IsZero() {
+		if !row.DeletedAt.IsZero() {
 			return noSnapshot()
 		}
-		if err := takeTag(ctx, tx, &sn, tag); err != nil {
+		if err := takeTag(ctx, tx, &row.Snapshot, tag); err != nil {
 			return err
 		}
-		sn.Tag = tag
+		row.Tag = tag
 		if _, err := tx.ExecContext(ctx, "UPDATE snapshots SET tag = $1 WHERE id = $2", tag, id); err != nil {
 			return err
 		}
 		return insertIfKnown(ctx, tx, ev)
 	})
+	if err == nil {
+		err = s.open(&row)
+	}
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("tag snapshot %s: %w", id, err)
 	}
-	return sn, nil
+	return row.Snapshot, nil
 }
 
 // DeleteSnapshot marks a snapshot as deleted and appends ev to the sandbox that it was taken
@@ -322,32 +334,57 @@ func noSnapshot() error { return sandbox.Errorf(sandbox.NotFound, "there is no s
 
 // oneSnapshot reads the only row of a query.
 func (s *Snapshots) oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
-	sn, err := s.scanSnapshot(row)
+	sn, err := oneSnapshotRow(row)
+	if err == nil {
+		err = s.open(&sn)
+	}
+	return sn.Snapshot, err
+}
+
+func oneSnapshotRow(row *sql.Row) (snapshotRow, error) {
+	sn, err := scanSnapshotRow(row)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Snapshot{}, noSnapshot()
+		return snapshotRow{}, noSnapshot()
 	}
 	if err != nil {
-		return sandbox.Snapshot{}, fmt.Errorf("read snapshot: %w", err)
+		return snapshotRow{}, fmt.Errorf("read snapshot: %w", err)
 	}
 	return sn, nil
 }
 
-// scanSnapshot reads snapshotColumns.
+// scanSnapshot reads snapshotColumns and decrypts the variables, so it is not for transactions.
 func (s *Snapshots) scanSnapshot(row database.Scanner) (sandbox.Snapshot, error) {
-	var sn sandbox.Snapshot
-	var metadata, env string
+	sn, err := scanSnapshotRow(row)
+	if err == nil {
+		err = s.open(&sn)
+	}
+	return sn.Snapshot, err
+}
+
+// snapshotRow is a snapshot whose variables are still encrypted.
+type snapshotRow struct {
+	sandbox.Snapshot
+	env string
+}
+
+// open decrypts the variables of a row. Errors: Unavailable if the key is missing.
+func (s *Snapshots) open(row *snapshotRow) (err error) {
+	row.Env, err = s.unsealEnv(row.env, string(row.ID))
+	return err
+}
+
+// scanSnapshotRow reads snapshotColumns.
+func scanSnapshotRow(row database.Scanner) (sn snapshotRow, err error) {
+	var metadata string
 	var public, created, deleted int64
-	err := row.Scan(&sn.ID, &sn.Workspace, &sn.WorkspaceSlug, &sn.Name, &sn.Tag, &sn.Description, &sn.Message, &metadata, &sn.Parent, &sn.Sandbox,
-		&sn.Image, &sn.BaseDigest, &sn.Digest, &sn.SizeBytes, &sn.LayerBytes, &sn.FileCount, &public, &env, &sn.ContentHash,
+	err = row.Scan(&sn.ID, &sn.Workspace, &sn.WorkspaceSlug, &sn.Name, &sn.Tag, &sn.Description, &sn.Message, &metadata, &sn.Parent, &sn.Sandbox,
+		&sn.Image, &sn.BaseDigest, &sn.Digest, &sn.SizeBytes, &sn.LayerBytes, &sn.FileCount, &public, &sn.env, &sn.ContentHash,
 		&sn.CreatedBy, &created, &deleted)
 	if err != nil {
-		return sandbox.Snapshot{}, err
+		return snapshotRow{}, err
 	}
 	if sn.Metadata, err = unmarshalMap(metadata); err != nil {
-		return sandbox.Snapshot{}, fmt.Errorf("metadata of snapshot %s: %w", sn.ID, err)
-	}
-	if sn.Env, err = s.unsealEnv(env, string(sn.ID)); err != nil {
-		return sandbox.Snapshot{}, err
+		return snapshotRow{}, fmt.Errorf("metadata of snapshot %s: %w", sn.ID, err)
 	}
 	sn.Public, sn.CreatedAt, sn.DeletedAt = public != 0, database.FromNanos(created), database.FromNanos(deleted)
 	return sn, nil

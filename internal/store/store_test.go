@@ -17,7 +17,7 @@ import (
 )
 
 // openStore returns a store in a new file with its default workspace.
-func openStore(t *testing.T) (*store.Store, sandbox.WorkspaceID) {
+func openStore(t testing.TB) (*store.Store, sandbox.WorkspaceID) {
 	t.Helper()
 	s := reopen(t, filepath.Join(t.TempDir(), "modbox.db"))
 	ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
@@ -27,7 +27,7 @@ func openStore(t *testing.T) (*store.Store, sandbox.WorkspaceID) {
 	return s, ws
 }
 
-func reopen(t *testing.T, path string) *store.Store {
+func reopen(t testing.TB, path string) *store.Store {
 	t.Helper()
 	keys, err := secret.Open(filepath.Join(filepath.Dir(path), "secret.key"), "")
 	if err != nil {
@@ -65,14 +65,12 @@ func create(t *testing.T, s *store.Store, c sandbox.Creation) sandbox.Sandbox {
 func end(t *testing.T, s *store.Store, id sandbox.ID, at time.Time) sandbox.Sandbox {
 	t.Helper()
 	ev := sandbox.Event{Time: at, Type: sandbox.EventDestroying}
-	if _, err := s.Sandboxes.Transition(t.Context(), id, sandbox.Provisioning, sandbox.Destroying, func(sb *sandbox.Sandbox) {
-		sb.Cause = &sandbox.Cause{Code: sandbox.CauseTTL, Message: "its time is up"}
+	if _, err := s.Sandboxes.Transition(t.Context(), id, sandbox.Provisioning, sandbox.Destroying, sandbox.Change{
+		Cause: &sandbox.Cause{Code: sandbox.CauseTTL, Message: "its time is up"},
 	}, ev); err != nil {
 		t.Fatal(err)
 	}
-	sb, err := s.Sandboxes.Transition(t.Context(), id, sandbox.Destroying, sandbox.Destroyed, func(sb *sandbox.Sandbox) {
-		sb.EndedAt = at
-	}, ev)
+	sb, err := s.Sandboxes.Transition(t.Context(), id, sandbox.Destroying, sandbox.Destroyed, sandbox.Change{EndedAt: &at}, ev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,12 +91,12 @@ func TestSandboxSurvivesReopening(t *testing.T) {
 	}
 	started := time.Now().UTC()
 	want, err = s.Sandboxes.Transition(t.Context(), want.ID, sandbox.Provisioning, sandbox.Running,
-		func(sb *sandbox.Sandbox) { sb.StartedAt = started }, sandbox.Event{Time: started, Type: sandbox.EventRunning})
+		sandbox.Change{StartedAt: &started}, sandbox.Event{Time: started, Type: sandbox.EventRunning})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, err = s.Sandboxes.Transition(t.Context(), want.ID, sandbox.Running, sandbox.Destroying,
-		func(sb *sandbox.Sandbox) { sb.Cause = &sandbox.Cause{Code: sandbox.CauseOOM, Message: "too much"} },
+		sandbox.Change{Cause: &sandbox.Cause{Code: sandbox.CauseOOM, Message: "too much"}},
 		sandbox.Event{Time: started, Type: sandbox.EventDestroying})
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +202,7 @@ func TestTransitionIsCompareAndSet(t *testing.T) {
 	errs := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := s.Sandboxes.Transition(context.WithoutCancel(t.Context()), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev)
+			_, err := s.Sandboxes.Transition(context.WithoutCancel(t.Context()), sb.ID, sandbox.Provisioning, sandbox.Running, sandbox.Change{}, ev)
 			errs <- err
 		}()
 	}
@@ -221,13 +219,13 @@ func TestTransitionIsCompareAndSet(t *testing.T) {
 	if won != 1 {
 		t.Errorf("%d of %d same transitions won, want 1", won, n)
 	}
-	if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Destroyed, nil, ev); sandbox.CodeOf(err) != sandbox.Conflict {
+	if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Destroyed, sandbox.Change{}, ev); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("illegal move: %v, want code conflict", err)
 	}
 	if _, err := s.Sandboxes.SetBox(t.Context(), sb.ID, "x", nil); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("SetBox on a running sandbox: %v, want code conflict", err)
 	}
-	if _, err := s.Sandboxes.Transition(t.Context(), sandbox.NewID(), sandbox.Running, sandbox.Destroying, nil, ev); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Sandboxes.Transition(t.Context(), sandbox.NewID(), sandbox.Running, sandbox.Destroying, sandbox.Change{}, ev); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("unknown sandbox: %v, want code not_found", err)
 	}
 	events, err := s.Sandboxes.Events(t.Context(), sb.ID, sandbox.EventFilter{})

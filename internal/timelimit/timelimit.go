@@ -90,9 +90,8 @@ func (b Bounds) CheckTimeouts(t sandbox.Timeouts) error {
 
 // Store records changes of sandboxes.
 type Store interface {
-	// ChangeSandbox changes settings of a live sandbox, with an event: change may change Network.Enabled,
-	// Published, TTL and TTLFrom. Errors: NotFound, Ended.
-	ChangeSandbox(ctx context.Context, id sandbox.ID, change func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error)
+	// ChangeSandbox makes changes to a live sandbox, with an event. Errors: NotFound, Ended.
+	ChangeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error)
 }
 
 // SetTTL records a ttl that counts from now on; 0 means none. Errors: Ended; Unavailable.
@@ -113,7 +112,7 @@ func SetTTL(ctx context.Context, store Store, b *box.Box, ttl time.Duration) err
 		ev.Message = fmt.Sprintf("its ttl is %s from now on", ttl)
 		ev.Data["deadline"] = deadline.Format(time.RFC3339)
 	}
-	sb, err := store.ChangeSandbox(ctx, b.ID, func(sb *sandbox.Sandbox) { sb.TTL, sb.TTLFrom = ttl, now }, ev)
+	sb, err := store.ChangeSandbox(ctx, b.ID, sandbox.Change{TTL: &ttl, TTLFrom: &now}, ev)
 	if err != nil {
 		return err
 	}

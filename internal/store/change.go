@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
+)
+
+// Transition moves a sandbox from one state to the other, with the changes of c, and appends ev, in one
+// transaction. The checkpoints and variables of a sandbox that ends are forgotten. UpdatedAt becomes ev's time.
+// It returns the row as written.
+//
+// Errors: NotFound; Conflict, with nothing written, when the sandbox is not in
+// state from or the move is not legal.
+func (s *Sandboxes) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error) {
+	if err := sandbox.CheckTransition(from, to); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+		return transition(ctx, tx, id, from, to, c, ev)
+	})
+}
+
+// ResumeSandbox is [Sandboxes.Transition] of a paused sandbox to resuming, unless the
+// quota of its workspace or the capacity of the installation is too small: then nothing is
+// recorded. Errors: NotFound; Conflict if it is not paused; QuotaExceeded.
+func (s *Sandboxes) ResumeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
+	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+		row, err := sandboxRowByID(ctx, tx, id)
+		if err != nil {
+			return row, err
+		}
+		if row.State != sandbox.Paused {
+			return row, notInState(row.State, sandbox.Paused)
+		}
+		if err := admit(ctx, tx, row.Workspace, row.Resources, 1, a, &row.Sandbox); err != nil {
+			return row, err
+		}
+		return transition(ctx, tx, id, sandbox.Paused, sandbox.Resuming, c, ev)
+	})
+}
+
+// SetBox records the digest of a provisioning sandbox's root filesystem and the driver's
+// handle.
+//
+// Errors: NotFound; Conflict if the sandbox is not provisioning any more.
+func (s *Sandboxes) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error) {
+	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+		return updateInState(ctx, tx, id, sandbox.Provisioning, replacing(sandbox.Change{ImageDigest: &digest, Handle: &handle}))
+	})
+}
+
+// ChangeSandbox makes the changes of c to a live sandbox and appends ev, in one transaction. UpdatedAt becomes
+// ev's time. It returns the row as written.
+//
+// Errors: NotFound; Ended, also while the sandbox is being destroyed.
+func (s *Sandboxes) ChangeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error) {
+	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+		u := replacing(c)
+		u.set("updated_at", database.Nanos(ev.Time))
+		u.Where("id = ", id)
+		u.And(isNamed)
+		row, err := u.run(ctx, tx)
+		if errors.Is(err, sql.ErrNoRows) {
+			if _, err := sandboxRowByID(ctx, tx, id); err != nil {
+				return row, err
+			}
+			return row, sandbox.Errorf(sandbox.Ended, "the sandbox has ended")
+		}
+		if err != nil {
+			return row, err
+		}
+		return row, insertEvent(ctx, tx, id, ev)
+	})
+}
+
+// change commits a change of a sandbox and returns its row as written.
+func (s *Sandboxes) change(ctx context.Context, id sandbox.ID, write func(context.Context, *sql.Tx) (sandboxRow, error)) (sandbox.Sandbox, error) {
+	var row sandboxRow
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		row, err = write(ctx, tx)
+		return err
+	})
+	var sb sandbox.Sandbox
+	if err == nil {
+		sb, err = s.open(row)
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("change sandbox %s: %w", id, err)
+	}
+	return sb, nil
+}
+
+// transition moves a sandbox from one state to the other as [Sandboxes.Transition] does.
+func transition(ctx context.Context, tx *sql.Tx, id sandbox.ID, from, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sandboxRow, error) {
+	u := replacing(c)
+	u.set("state", to)
+	u.set("updated_at", database.Nanos(ev.Time))
+	if to.Ended() { // an ended sandbox does not need its secrets
+		u.set("env", "{}")
+	}
+	row, err := updateInState(ctx, tx, id, from, u)
+	if err != nil {
+		return row, err
+	}
+	if to.Ended() {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1", id); err != nil {
+			return row, err
+		}
+	}
+	return row, insertEvent(ctx, tx, id, ev)
+}
+
+// updateInState updates a row that is in state from. Errors: NotFound, Conflict.
+func updateInState(ctx context.Context, tx *sql.Tx, id sandbox.ID, from sandbox.State, u *sandboxUpdate) (sandboxRow, error) {
+	// The condition on the state makes this a compare-and-set.
+	u.Where("id = ", id)
+	u.Where("state = ", from)
+	row, err := u.run(ctx, tx)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return row, err
+	}
+	if row, err = sandboxRowByID(ctx, tx, id); err != nil {
+		return row, err
+	}
+	return row, notInState(row.State, from)
+}
+
+func notInState(is, from sandbox.State) error {
+	return sandbox.Errorf(sandbox.Conflict, "the sandbox is %s, not %s any more", is, from)
+}
+
+// sandboxUpdate is an UPDATE of the row of a sandbox.
+type sandboxUpdate struct {
+	database.Query
+	columns []string
+	err     error
+}
+
+// replacing returns the update for the fields of c.
+func replacing(c sandbox.Change) *sandboxUpdate {
+	u := &sandboxUpdate{}
+	if c.Cause != nil {
+		u.set("cause_code", c.Cause.Code)
+		u.set("cause_message", c.Cause.Message)
+	}
+	replace(u, "image_digest", c.ImageDigest)
+	replace(u, "handle", c.Handle)
+	replace(u, "saved", c.Saved)
+	replace(u, "saved_bytes", c.SavedBytes)
+	replace(u, "memory_lost", c.MemoryLost)
+	for column, at := range map[string]*time.Time{
+		"started_at": c.StartedAt, "paused_at": c.PausedAt, "ended_at": c.EndedAt, "last_activity_at": c.LastActivityAt, "ttl_from": c.TTLFrom,
+	} {
+		if at != nil {
+			u.set(column, database.Nanos(*at))
+		}
+	}
+	if c.TTL != nil {
+		u.set("ttl", int64(*c.TTL))
+	}
+	if c.NetworkEnabled != nil {
+		u.set("network_enabled", database.Number(*c.NetworkEnabled))
+	}
+	if c.Published != nil {
+		ports, err := marshalPorts(*c.Published)
+		u.err = err
+		u.set("ports", ports)
+	}
+	return u
+}
+
+func (u *sandboxUpdate) set(column string, v any) {
+	u.columns = append(u.columns, column+" = "+u.Arg(v))
+}
+
+// replace sets a column to *v unless v is nil.
+func replace[T any](u *sandboxUpdate, column string, v *T) {
+	if v != nil {
+		u.set(column, *v)
+	}
+}
+
+// run updates the only row that meets the conditions and returns it. Errors: [sql.ErrNoRows] if none does.
+func (u *sandboxUpdate) run(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+	if u.err != nil {
+		return sandboxRow{}, u.err
+	}
+	return scanSandboxRow(tx.QueryRowContext(ctx, "UPDATE sandboxes SET "+strings.Join(u.columns, ", ")+
+		" WHERE "+strings.Join(u.Conditions, " AND ")+" RETURNING "+sandboxColumns, u.Args...))
+}
