@@ -4,6 +4,7 @@ package catalogue
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
@@ -234,7 +235,7 @@ func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, 
 		}
 		own = prev
 		if err := c.apply(ctx, &own, f, time.Now().UTC()); err != nil {
-			return err
+			return fmt.Errorf("change catalogue image %s: %w", id, err)
 		}
 		return c.store.UpdateCatalogueImage(ctx, prev, own)
 	})

@@ -126,7 +126,7 @@ func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sand
 		}
 		next = prev
 		if err := s.apply(&next, f, time.Now().UTC()); err != nil {
-			return err
+			return fmt.Errorf("change registry %s: %w", id, err)
 		}
 		if f.Verify {
 			if err := s.verify(ctx, &next); err != nil {
