@@ -1,19 +1,13 @@
 package store_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -130,101 +124,5 @@ func TestPurge(t *testing.T) {
 	}
 	if rec, err := s.Sandboxes.CreateSandbox(t.Context(), again, quota.Admission{}); err != nil || rec.By != sandbox.MatchNone {
 		t.Errorf("CreateSandbox with an expired key = by %q, %v, want a new one", rec.By, err)
-	}
-}
-
-func TestTokens(t *testing.T) {
-	s, ws := openStore(t)
-	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now().UTC()
-	first := account.Token{ID: "1", Hash: account.TokenHash{1}, Workspace: ws, User: user, Description: "d", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}
-	second := account.Token{ID: "2", Hash: account.TokenHash{2}, Workspace: ws, User: user, CreatedAt: now.Add(time.Second)}
-	for _, tok := range []account.Token{first, second} {
-		if err := s.Tokens.CreateToken(t.Context(), tok); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Tokens.CreateToken(t.Context(), account.Token{ID: "3", Hash: first.Hash, Workspace: ws, User: user}); err == nil {
-		t.Error("two tokens with the same hash")
-	}
-	got, err := s.Tokens.TokenByHash(t.Context(), first.Hash)
-	if d := cmp.Diff(first, got); err != nil || d != "" {
-		t.Errorf("TokenByHash: %v, differs (-want +got):\n%s", err, d)
-	}
-	if _, err := s.Tokens.TokenByHash(t.Context(), account.TokenHash{9}); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("unknown token: %v, want code not_found", err)
-	}
-	list, err := s.Tokens.ListTokens(t.Context(), ws, user)
-	if d := cmp.Diff([]account.Token{second, first}, list); err != nil || d != "" {
-		t.Errorf("ListTokens: %v, differs (-want +got):\n%s", err, d)
-	}
-	for _, at := range []time.Time{now, now.Add(time.Minute)} { // the second changes nothing
-		revoked, err := s.Tokens.RevokeToken(t.Context(), ws, user, "1", at)
-		if err != nil || !revoked.RevokedAt.Equal(now) {
-			t.Errorf("RevokeToken at %s = revoked %s, %v, want %s", at, revoked.RevokedAt, err, now)
-		}
-	}
-	if _, err := s.Tokens.RevokeToken(t.Context(), sandbox.NewWorkspaceID(), user, "2", now); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("revoke from another workspace: %v, want code not_found", err)
-	}
-	if err := s.Tokens.TouchToken(t.Context(), "2", now); err != nil {
-		t.Fatal(err)
-	}
-	second.LastUsedAt = now
-	list, err = s.Tokens.ListTokens(t.Context(), ws, user)
-	if d := cmp.Diff([]account.Token{second}, list); err != nil || d != "" {
-		t.Errorf("ListTokens without the revoked: %v, differs (-want +got):\n%s", err, d)
-	}
-}
-
-func TestEnsureDefaultsIsIdempotent(t *testing.T) {
-	s, ws := openStore(t)
-	again, user, err := s.Workspaces.EnsureDefaults(t.Context())
-	if err != nil || again != ws {
-		t.Errorf("EnsureDefaults again = %s, %v, want %s", again, err, ws)
-	}
-	for _, tt := range []struct {
-		user sandbox.UserID
-		ws   sandbox.WorkspaceID
-		want sandbox.Code
-	}{{user, ws, ""}, {"stranger", ws, sandbox.NotFound}, {user, sandbox.NewWorkspaceID(), sandbox.NotFound}} {
-		got, err := s.Workspaces.Membership(t.Context(), tt.user, tt.ws)
-		if sandbox.CodeOf(err) != tt.want || err == nil && (got.Role != account.RoleOwner || !got.Administrator) {
-			t.Errorf("Membership(%s, %s) = %+v, %v, want code %q", tt.user, tt.ws, got, err, tt.want)
-		}
-	}
-	if err := s.Check(t.Context()); err != nil {
-		t.Errorf("Check: %v", err)
-	}
-}
-
-// TestLibcIsTheOneSQLiteWasMadeFor guards against an update of modernc.org/libc
-// alone: the database corrupts memory with any other version than its own.
-func TestLibcIsTheOneSQLiteWasMadeFor(t *testing.T) {
-	type module struct{ Version, GoMod string }
-	look := func(path string) (m module) {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-json", path).Output()
-		if err != nil {
-			t.Fatalf("go list %s: %v", path, err)
-		}
-		if err := json.Unmarshal(out, &m); err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	mod, err := os.ReadFile(look("modernc.org/sqlite").GoMod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wants := regexp.MustCompile(`(?m)^\s*(?:require\s+)?modernc\.org/libc\s+(\S+)`).FindSubmatch(mod)
-	if wants == nil {
-		t.Fatal("modernc.org/sqlite's go.mod does not name modernc.org/libc any more")
-	}
-	if got := look("modernc.org/libc").Version; !strings.EqualFold(got, string(wants[1])) {
-		t.Errorf("modernc.org/libc is %s, but modernc.org/sqlite wants exactly %s", got, wants[1])
 	}
 }

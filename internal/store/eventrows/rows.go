@@ -8,9 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/page"
@@ -65,101 +63,63 @@ func (r Rows) New(ctx context.Context, after int64) (_ []sandbox.WorkspaceID, he
 	return list, head, nil
 }
 
-// The orders of the list, for its cursors.
-const (
-	ascending  = "workspace events"
-	descending = "workspace events desc"
-)
-
 // List implements [eventstream.Store].
 func (r Rows) List(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.EventFilter) (page.Page[sandbox.Event], error) {
-	size, err := page.Request{Limit: f.Limit}.Size()
-	if err != nil {
-		return page.Page[sandbox.Event]{}, err
-	}
-	order, direction, compare := ascending, "", " > "
-	if f.Descending {
-		order, direction, compare = descending, " DESC", " < "
-	}
-	var q query
+	var q database.Query
 	if f.Sandbox == "" {
-		q.where("workspace_id = ", ws)
+		q.Where("workspace_id = ", ws)
 	} else { // the plus makes SQLite use the index of the sandbox
-		q.where("+workspace_id = ", ws)
+		q.Where("+workspace_id = ", ws)
 	}
-	q.filter(f)
-	var last int64
-	further, err := page.Parse(f.Cursor, order, &last)
+	filter(&q, f)
+	list := database.Listing[sandbox.Event]{
+		Order: "workspace events", Columns: []string{"seq"}, Descending: f.Descending,
+		Key:  func(ev sandbox.Event) []any { return []any{ev.Seq} },
+		Read: database.Collector(r.db.Reader(), scan),
+	}
+	if f.Descending {
+		list.Order = "workspace events desc"
+	}
+	p, err := list.Page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT seq, sandbox_id, (SELECT name FROM sandboxes WHERE id = sandbox_id), time, type, message, data FROM events", q)
 	if err != nil {
-		return page.Page[sandbox.Event]{}, err
+		return p, fmt.Errorf("list events of workspace %s: %w", ws, err)
 	}
-	if further {
-		q.where("seq"+compare, last)
-	}
-	// One more row than requested shows whether there is a next page.
-	text := `SELECT seq, sandbox_id, (SELECT name FROM sandboxes WHERE id = sandbox_id), time, type, message, data FROM events
-		WHERE ` + strings.Join(q.conditions, " AND ") + " ORDER BY seq" + direction + " LIMIT " + strconv.Itoa(size+1)
-	items, err := r.read(ctx, text, q.args)
-	if err != nil {
-		return page.Page[sandbox.Event]{}, fmt.Errorf("list events of workspace %s: %w", ws, err)
-	}
-	return page.Cut(items, size, func(ev sandbox.Event) string { return page.Cursor(order, ev.Seq) }), nil
+	return p, nil
 }
 
-func (r Rows) read(ctx context.Context, text string, args []any) ([]sandbox.Event, error) {
-	rows, err := r.db.Reader().QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
+func scan(row database.Scanner) (sandbox.Event, error) {
+	var ev sandbox.Event
+	var at int64
+	var data string
+	if err := row.Scan(&ev.Seq, &ev.Sandbox, &ev.SandboxName, &at, &ev.Type, &ev.Message, &data); err != nil {
+		return ev, err
 	}
-	defer func() { _ = rows.Close() }()
-	var list []sandbox.Event
-	for rows.Next() {
-		var ev sandbox.Event
-		var at int64
-		var data string
-		if err := rows.Scan(&ev.Seq, &ev.Sandbox, &ev.SandboxName, &at, &ev.Type, &ev.Message, &data); err != nil {
-			return nil, err
-		}
-		ev.Time = time.Unix(0, at).UTC()
-		if err := json.Unmarshal([]byte(data), &ev.Data); err != nil {
-			return nil, fmt.Errorf("data of event %d: %w", ev.Seq, err)
-		}
-		list = append(list, ev)
+	ev.Time = database.FromNanos(at)
+	if err := json.Unmarshal([]byte(data), &ev.Data); err != nil {
+		return ev, fmt.Errorf("data of event %d: %w", ev.Seq, err)
 	}
-	return list, rows.Err()
+	return ev, nil
 }
 
-// query collects the conditions of a SELECT and their arguments.
-type query struct {
-	conditions []string
-	args       []any
-}
-
-func (q *query) where(left string, v any) { q.conditions = append(q.conditions, left+q.arg(v)) }
-
-func (q *query) arg(v any) string {
-	q.args = append(q.args, v)
-	return "$" + strconv.Itoa(len(q.args))
-}
-
-func (q *query) filter(f sandbox.EventFilter) {
+// filter adds the conditions of f but the workspace.
+func filter(q *database.Query, f sandbox.EventFilter) {
 	if f.Sandbox != "" {
-		q.where("sandbox_id = ", f.Sandbox)
+		q.Where("sandbox_id = ", f.Sandbox)
 	}
 	if f.AfterSeq > 0 {
-		q.where("seq > ", f.AfterSeq)
+		q.Where("seq > ", f.AfterSeq)
 	}
 	if !f.Since.IsZero() {
-		q.where("time >= ", f.Since.UnixNano())
+		q.Where("time >= ", database.Nanos(f.Since))
 	}
 	if !f.Until.IsZero() {
-		q.where("time < ", f.Until.UnixNano())
+		q.Where("time < ", database.Nanos(f.Until))
 	}
 	if len(f.Types) > 0 {
 		holders := make([]string, len(f.Types))
 		for i, t := range f.Types {
-			holders[i] = q.arg(t)
+			holders[i] = q.Arg(t)
 		}
-		q.conditions = append(q.conditions, "type IN ("+strings.Join(holders, ", ")+")")
+		q.And("type IN (" + strings.Join(holders, ", ") + ")")
 	}
 }

@@ -105,7 +105,7 @@ func each(ctx context.Context, tx *sql.Tx, query string, add func(key, text stri
 		if err := rows.Scan(&key, &text, &at); err != nil {
 			return err
 		}
-		add(key, text, fromNanos(at))
+		add(key, text, database.FromNanos(at))
 	}
 	return rows.Err()
 }
@@ -162,20 +162,20 @@ func replace(ctx context.Context, tx *sql.Tx, rec *index.Record) error {
 	if pull.Asked != (v1.Hash{}) {
 		asked = pull.Asked.String()
 	}
-	_, err = tx.ExecContext(ctx, insert, key, rec.Position, rec.Name, rec.Tag, number(rec.Current), rec.Owner, rec.Digest, rec.SizeBytes, rec.FileCount,
-		nanos(rec.FileTime), hex.EncodeToString(rec.Mark), rec.Manifest.Digest.String(), rec.Manifest.Size, string(rec.Manifest.MediaType), rec.RecipeHash,
-		rec.Description, string(config), rec.MemoryBytes, int64(rec.ReadinessPort), int64(rec.TTL), pull.Reference, asked, nanos(pull.CheckedAt),
-		number(pull.Private), string(committed), rec.CacheKey, string(packages), nanos(rec.LostAt), nanos(rec.CreatedAt), nanos(rec.UpdatedAt))
+	_, err = tx.ExecContext(ctx, insert, key, rec.Position, rec.Name, rec.Tag, database.Number(rec.Current), rec.Owner, rec.Digest, rec.SizeBytes, rec.FileCount,
+		database.Nanos(rec.FileTime), hex.EncodeToString(rec.Mark), rec.Manifest.Digest.String(), rec.Manifest.Size, string(rec.Manifest.MediaType), rec.RecipeHash,
+		rec.Description, string(config), rec.MemoryBytes, int64(rec.ReadinessPort), int64(rec.TTL), pull.Reference, asked, database.Nanos(pull.CheckedAt),
+		database.Number(pull.Private), string(committed), rec.CacheKey, string(packages), database.Nanos(rec.LostAt), database.Nanos(rec.CreatedAt), database.Nanos(rec.UpdatedAt))
 	if err != nil {
 		return err
 	}
 	for ws, at := range rec.Users {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO image_users (image_key, workspace_id, used_at) VALUES ($1, $2, $3)", key, ws, nanos(at)); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO image_users (image_key, workspace_id, used_at) VALUES ($1, $2, $3)", key, ws, database.Nanos(at)); err != nil {
 			return err
 		}
 	}
 	for proof, at := range pull.Proofs {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO image_readers (image_key, proof, proven_at) VALUES ($1, $2, $3)", key, proof, nanos(at)); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO image_readers (image_key, proof, proven_at) VALUES ($1, $2, $3)", key, proof, database.Nanos(at)); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func scan(row *sql.Rows) (key string, rec index.Record, err error) {
 		return "", rec, err
 	}
 	rec.ReadinessPort, rec.TTL, rec.Manifest.MediaType = uint16(port), time.Duration(ttl), types.MediaType(mediaType)
-	rec.FileTime, rec.LostAt, rec.CreatedAt, rec.UpdatedAt = fromNanos(fileTime), fromNanos(lostAt), fromNanos(createdAt), fromNanos(updatedAt)
+	rec.FileTime, rec.LostAt, rec.CreatedAt, rec.UpdatedAt = database.FromNanos(fileTime), database.FromNanos(lostAt), database.FromNanos(createdAt), database.FromNanos(updatedAt)
 	if mark != "" {
 		if rec.Mark, err = hex.DecodeString(mark); err != nil {
 			return "", rec, fmt.Errorf("image %s: mark: %w", rec.Digest, err)
@@ -208,7 +208,7 @@ func scan(row *sql.Rows) (key string, rec index.Record, err error) {
 		if pull.Asked, err = hash(asked); err != nil {
 			return "", rec, fmt.Errorf("image %s: digest of the registry: %w", rec.Digest, err)
 		}
-		pull.CheckedAt, rec.Pull = fromNanos(checkedAt), &pull
+		pull.CheckedAt, rec.Pull = database.FromNanos(checkedAt), &pull
 	}
 	if committed != "" {
 		if err := json.Unmarshal([]byte(committed), &rec.Commit); err != nil {
@@ -230,27 +230,4 @@ func hash(s string) (v1.Hash, error) {
 		return v1.Hash{}, nil
 	}
 	return v1.NewHash(s)
-}
-
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// nanos returns the stored form of a time; the zero time is 0.
-func nanos(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-// fromNanos reverses nanos.
-func fromNanos(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n).UTC()
 }

@@ -1,8 +1,7 @@
-package store_test
+package accounts_test
 
 import (
 	"database/sql"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,11 +10,7 @@ import (
 )
 
 func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
-	s, _ := openStore(t)
-	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _, _, user := openStore(t)
 	begun := time.Now().UTC()
 	hash := func(n byte) account.TokenHash { return account.TokenHash{n} }
 	x := account.Session{
@@ -52,12 +47,7 @@ func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
 
 // A session that is refreshed without end fills no disk, and what it used last still ends it.
 func TestSpentTokensAreBounded(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "modbox.db")
-	s := reopen(t, path)
-	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, path, _, user := openStore(t)
 	begun := time.Now().UTC()
 	x := account.Session{
 		ID: "s", User: user, Access: account.TokenHash{1}, Refresh: account.TokenHash{2}, RefreshTime: time.Hour,
@@ -113,11 +103,7 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 		"it_turns_up_after_more": {tokens: []byte{2, 2, 20, 10}, ends: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := openStore(t)
-			_, user, err := s.Workspaces.EnsureDefaults(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			s, _, _, user := openStore(t)
 			at := time.Now().UTC()
 			x := account.Session{ID: "s", User: user, Access: hash(1), Refresh: hash(2), RefreshTime: time.Hour, RefreshExpiresAt: at.Add(time.Hour), CreatedAt: at, RefreshedAt: at}
 			if err := s.Sessions.CreateSession(t.Context(), x); err != nil {
@@ -152,12 +138,7 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 
 // A user who signs in again and again has at most sessionsMax sessions, and ends no session of another user.
 func TestSessionsOfAUserAreBounded(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "modbox.db")
-	s := reopen(t, path)
-	_, user, err := s.Workspaces.EnsureDefaults(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, path, _, user := openStore(t)
 	begun := time.Now().UTC()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
