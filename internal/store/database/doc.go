@@ -7,7 +7,8 @@
 //
 // [DB.Write] and [DB.Note] run a function in a transaction. A function that other nouns use in their
 // transactions takes that [sql.Tx] as a parameter; no function keeps one, and none begins a transaction
-// within another. Code of callers runs in a transaction only to change a record that it is given.
+// within another. Only functions of the packages that have the SQL run in transactions: these packages take no
+// functions of their callers (internal/archtest has a test of that), and use keys before and after.
 //
 // # Concurrency and durability
 //
