@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 )
@@ -91,7 +93,31 @@ func (s *Service) Update(ctx context.Context, ws sandbox.WorkspaceID, id ID, f F
 	if _, err := s.Get(ctx, ws, id); err != nil {
 		return Webhook{}, err
 	}
-	return s.store.Update(ctx, ws, id, func(w *Webhook) error { return f.apply(w, s.plain, time.Now().UTC()) })
+	return s.change(ctx, ws, id, func(w *Webhook) error { return f.apply(w, s.plain, time.Now().UTC()) })
+}
+
+// change reads a webhook and replaces it by what change makes of it. Errors: NotFound; Conflict when others
+// change it all the time; errors of change.
+func (s *Service) change(ctx context.Context, ws sandbox.WorkspaceID, id ID, change func(*Webhook) error) (Webhook, error) {
+	var next Webhook
+	err := retry.Change(ctx, func() error {
+		prev, err := s.store.Webhook(ctx, ws, id)
+		if err != nil {
+			return err
+		}
+		next = prev
+		if err := change(&next); err != nil {
+			return fmt.Errorf("change webhook %s: %w", id, err)
+		}
+		if prev.Enabled && !next.Enabled {
+			next.Pending = 0
+		}
+		return s.store.Update(ctx, prev, next)
+	})
+	if err != nil {
+		return Webhook{}, err
+	}
+	return next, nil
 }
 
 // Rotate gives a webhook another secret and returns it; the secret before signs as well for overlap.
@@ -104,7 +130,7 @@ func (s *Service) Rotate(ctx context.Context, ws sandbox.WorkspaceID, id ID, ove
 		return Webhook{}, "", err
 	}
 	text := newSecret()
-	w, err := s.store.Update(ctx, ws, id, func(w *Webhook) error {
+	w, err := s.change(ctx, ws, id, func(w *Webhook) error {
 		before, err := s.keys.Unseal(w.Secret, current(id))
 		if err != nil {
 			return err

@@ -16,10 +16,10 @@ type Store interface {
 	Webhook(ctx context.Context, ws sandbox.WorkspaceID, id ID) (Webhook, error)
 	// Webhooks returns the webhooks of a workspace, the oldest first.
 	Webhooks(ctx context.Context, ws sandbox.WorkspaceID) ([]Webhook, error)
-	// Update changes a webhook with change, which runs inside the transaction, waits for nothing, and
-	// whose error cancels it. Deliveries that wait become cancelled when the webhook is disabled.
-	// Errors: NotFound; change's.
-	Update(ctx context.Context, ws sandbox.WorkspaceID, id ID, change func(*Webhook) error) (Webhook, error)
+	// Update replaces prev, a webhook as a read returned it, by next, but for its counts of deliveries.
+	// Deliveries that wait become cancelled when the webhook is disabled. Errors: NotFound; Conflict when the
+	// webhook is not prev any more.
+	Update(ctx context.Context, prev, next Webhook) error
 	// Delete deletes a webhook with its deliveries. Errors: NotFound.
 	Delete(ctx context.Context, ws sandbox.WorkspaceID, id ID) error
 	// Deliveries returns a page of the deliveries of a webhook, the newest first. Errors: Invalid.

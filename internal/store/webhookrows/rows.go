@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -172,30 +173,30 @@ func collect[T any](ctx context.Context, db *sql.DB, scan func(scanner) (T, erro
 }
 
 // Update implements [webhook.Store].
-func (r Rows) Update(ctx context.Context, ws sandbox.WorkspaceID, id webhook.ID, change func(*webhook.Webhook) error) (w webhook.Webhook, err error) {
-	err = r.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if w, err = one(ctx, tx, ws, id); err != nil {
+func (r Rows) Update(ctx context.Context, prev, next webhook.Webhook) error {
+	err := r.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		now, err := one(ctx, tx, prev.Workspace, prev.ID)
+		if err != nil {
 			return err
 		}
-		was := w.Enabled
-		if err := change(&w); err != nil {
-			return err
+		now.Pending, now.Dropped = prev.Pending, prev.Dropped // counted, not stored with the webhook
+		if !reflect.DeepEqual(now, prev) {
+			return sandbox.Errorf(sandbox.Conflict, "another request changes the webhook at this moment; try again")
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, description = $3, types = $4, enabled = $5, disabled_reason = $6,
 			secret = $7, old_secret = $8, old_until = $9, failing_since = $10, updated_at = $11 WHERE id = $1`,
-			id, w.URL, w.Description, joined(w.Types), w.Enabled, w.DisabledReason, encode(w.Secret), encode(w.OldSecret), nanos(w.OldUntil), nanos(w.FailingSince), nanos(w.UpdatedAt)); err != nil {
+			prev.ID, next.URL, next.Description, joined(next.Types), next.Enabled, next.DisabledReason, encode(next.Secret), encode(next.OldSecret), nanos(next.OldUntil), nanos(next.FailingSince), nanos(next.UpdatedAt)); err != nil {
 			return err
 		}
-		if was && !w.Enabled {
-			w.Pending = 0
-			return cancelWaiting(ctx, tx, id, w.UpdatedAt)
+		if prev.Enabled && !next.Enabled {
+			return cancelWaiting(ctx, tx, prev.ID, next.UpdatedAt)
 		}
 		return nil
 	})
 	if err != nil {
-		return webhook.Webhook{}, fmt.Errorf("change webhook %s: %w", id, err)
+		return fmt.Errorf("change webhook %s: %w", prev.ID, err)
 	}
-	return w, nil
+	return nil
 }
 
 func cancelWaiting(ctx context.Context, tx *sql.Tx, id webhook.ID, at time.Time) error {

@@ -67,6 +67,20 @@ func (w *world) exec(text string, args ...any) {
 	}
 }
 
+// disable disables a webhook. A replacement of what the webhook was before is refused.
+func (w *world) disable(id webhook.ID) {
+	w.Helper()
+	prev := w.read(id)
+	next := prev
+	next.Enabled = false
+	if err := w.Update(w.Context(), prev, next); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.Update(w.Context(), prev, prev); sandbox.CodeOf(err) != sandbox.Conflict {
+		w.Errorf("a replacement of what it was before: %v, want conflict", err)
+	}
+}
+
 func (w *world) read(id webhook.ID) webhook.Webhook {
 	w.Helper()
 	h, err := w.Webhook(w.Context(), w.ws, id)
@@ -116,9 +130,7 @@ func TestEventsBecomeDeliveries(t *testing.T) {
 	if h := w.read(all); h.Pending != 1 {
 		t.Errorf("%d deliveries wait, want 1", h.Pending)
 	}
-	if _, err := w.Update(t.Context(), w.ws, all, func(h *webhook.Webhook) error { h.Enabled = false; return nil }); err != nil {
-		t.Fatal(err)
-	}
+	w.disable(all)
 	w.event(sandbox.EventExec)
 	if _, _, err := w.Due(t.Context(), all, time.Now(), 9); sandbox.CodeOf(err) != sandbox.NotFound || w.read(all).Pending != 0 || len(w.due(some)) != 2 {
 		t.Errorf("after disabling: due %v, %d wait; the other webhook has %d", err, w.read(all).Pending, len(w.due(some)))
@@ -181,9 +193,7 @@ func TestRedeliverSupersedesAttempts(t *testing.T) {
 			t.Errorf("%s of %s again: %v, want not_found", missing, of, err)
 		}
 	}
-	if _, err := w.Update(t.Context(), w.ws, id, func(h *webhook.Webhook) error { h.Enabled = false; return nil }); err != nil {
-		t.Fatal(err)
-	}
+	w.disable(id)
 	if _, err := w.Redeliver(t.Context(), id, under.ID, until); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("again of a disabled webhook: %v, want conflict", err)
 	}
