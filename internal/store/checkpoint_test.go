@@ -117,7 +117,7 @@ func TestParentAfterAnAutomaticCheckpoint(t *testing.T) {
 		from, to sandbox.State
 		saved    sandbox.CheckpointID
 	}{{from: sandbox.Provisioning, to: sandbox.Running}, {from: sandbox.Running, to: sandbox.Pausing, saved: branch}} {
-		if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, step.from, step.to, func(sb *sandbox.Sandbox) { sb.Saved = step.saved }, ev); err != nil {
+		if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, step.from, step.to, sandbox.Change{Saved: &step.saved}, ev); err != nil {
 			t.Fatal(err)
 		}
 	}
