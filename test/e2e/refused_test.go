@@ -36,6 +36,7 @@ func ask(t *testing.T, s *testserver.Server, method, url, body string) (int, str
 func TestStringsThatMeanNothing(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", URLAccess: client.URLOpen})
+	inAgentuity := "sbx_" + strings.ReplaceAll(sb.ID, "-", "")
 	before := sandboxes(t, s)
 	for _, route := range []struct {
 		method, path string
@@ -63,9 +64,9 @@ func TestStringsThatMeanNothing(t *testing.T) {
 			"files":    {`{"files":[{"path":"a\u0000b","content":""}]}`, `{"command":{"exec":["true"],"files":[{"path":"a\u0000b","content":""}]}}`},
 			"metadata": {`{"metadata":{"a":"` + strings.Repeat("x", 70000) + `"}}`},
 		}},
-		{"POST", "/fs/mkdir/" + sb.ID, pathRefused},
-		{"POST", "/fs/" + sb.ID, map[string][]string{"files": {`{"files":[{"path":"a\u0000b","content":""}]}`}}},
-		{"GET", "/fs/" + sb.ID, queryRefused},
+		{"POST", "/fs/mkdir/" + inAgentuity, pathRefused},
+		{"POST", "/fs/" + inAgentuity, map[string][]string{"files": {`{"files":[{"path":"a\u0000b","content":""}]}`}}},
+		{"GET", "/fs/" + inAgentuity, queryRefused},
 		{"POST", "/sandboxes/provision", map[string][]string{
 			"image": {`{"task_id":"x","image":"../../x"}`}, "task_id": {`{"task_id":"a\u0000"}`}, "env": {`{"task_id":"x","env_vars":{"A=B":"x"}}`},
 		}},
