@@ -54,6 +54,9 @@ server() {
 	done
 	# Completion and documentation are the same for all architectures.
 	GOARCH='' go build -o "$work/modbox" ./cmd/modbox
+	mkdir "$work/man"
+	GOARCH='' go run ./packaging/man -o "$work/man"
+	cp packaging/modbox.1 "$work/man/"
 	for architecture in "${architectures[@]}"; do debian "$architecture"; done
 	GOARCH='' go run ./packaging/oci -version "$VERSION" -commit "$commit" -created "$SOURCE_DATE_EPOCH" \
 		-o "$dist/modbox_${number}_oci.tar" "${programs[@]}"
@@ -69,7 +72,8 @@ debian() {
 	install -D -m 644 <("$work/modbox" completion bash) "$share/bash-completion/completions/modbox"
 	install -D -m 644 <("$work/modbox" completion zsh) "$share/zsh/vendor-completions/_modbox"
 	install -D -m 644 <("$work/modbox" completion fish) "$share/fish/vendor_completions.d/modbox.fish"
-	install -D -m 644 <(gzip -9nc packaging/modbox.1) "$share/man/man1/modbox.1.gz"
+	local page
+	for page in "$work"/man/*; do install -D -m 644 <(gzip -9nc "$page") "$share/man/man1/${page##*/}.gz"; done
 	install -D -m 644 packaging/debian/copyright "$share/doc/modbox/copyright"
 	install -m 644 README.md NOTICE llms.txt "$share/doc/modbox/"
 	find docs -type f -exec install -D -m 644 {} "$share/doc/modbox/{}" \;

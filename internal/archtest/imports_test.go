@@ -97,6 +97,7 @@ var mayImport = map[string][]string{
 	// The command line. Its root and the commands over the API know little of the server;
 	// account and image also work on the directories of a server, without it.
 	"cmd/modbox":            {"internal/cli"},
+	"packaging/man":         {"internal/cli"},
 	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/code", "internal/cli/desktop", "internal/cli/image", "internal/cli/mcp", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot", "internal/cli/ssh", "internal/cli/webhook"},
 	"internal/cli/webhook":  {"client", "internal/cli/base"},
 	"internal/cli/ssh":      {"client", "internal/cli/base", "internal/durable"},

@@ -37,6 +37,9 @@ func Main(version, commit string) int {
 	return execute(ctx, env, os.Args[1:])
 }
 
+// Commands returns the tree of commands, for their manual pages. They are not to be run.
+func Commands() *cobra.Command { return root(base.NewEnv("")) }
+
 // execute runs the command line and returns its exit code.
 func execute(ctx context.Context, env *base.Env, args []string) int {
 	root := root(env)

@@ -118,7 +118,9 @@ debian() {
 	systemd-analyze verify --man=no --recursive-errors=no "$work/modbox.service" || return
 	grep -x 'ExecStart=/usr/bin/modbox server --config /etc/modbox.yaml' "$root/usr/lib/systemd/system/modbox.service" || return
 	bash -n "$root/usr/share/bash-completion/completions/modbox" && grep -q modbox "$root/usr/share/bash-completion/completions/modbox" || return
-	zcat "$root/usr/share/man/man1/modbox.1.gz" | grep -q '^\.SH SYNOPSIS' || return
+	for page in modbox modbox-create modbox-workspace-quota-set; do
+		zcat "$root/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH SYNOPSIS' || return
+	done
 	# An upgrade keeps the administrator's settings, and a purge removes all but the state.
 	echo 'listen: 127.0.0.1:1' >"$root/etc/modbox.yaml"
 	mkdir -p "$root/var/lib/modbox" && touch "$root/var/lib/modbox/modbox.db"
