@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
 	"github.com/modbox/modbox/internal/webhook"
 )
 
@@ -34,7 +35,7 @@ func (r Rows) Deliveries(ctx context.Context, id webhook.ID, f webhook.Filter) (
 		args = append(args, last)
 		text += " AND seq < $" + strconv.Itoa(len(args))
 	}
-	list, err := collect(ctx, r.db.Reader(), scanDelivery, text+" ORDER BY seq DESC LIMIT "+strconv.Itoa(size+1), args...)
+	list, err := database.Collect(ctx, r.db.Reader(), scanDelivery, text+" ORDER BY seq DESC LIMIT "+strconv.Itoa(size+1), args...)
 	if err != nil {
 		return page.Page[webhook.Delivery]{}, fmt.Errorf("list deliveries of webhook %s: %w", id, err)
 	}
@@ -119,7 +120,7 @@ const (
 
 // Waiting implements [webhook.Queue].
 func (r Rows) Waiting(ctx context.Context) ([]webhook.Waiting, error) {
-	list, err := collect(ctx, r.db.Reader(), func(row scanner) (w webhook.Waiting, err error) {
+	list, err := database.Collect(ctx, r.db.Reader(), func(row database.Scanner) (w webhook.Waiting, err error) {
 		var due int64
 		err = row.Scan(&w.Workspace, &w.Webhook, &w.Pending, &due)
 		w.Due = moment(due)
@@ -137,7 +138,7 @@ func (r Rows) Due(ctx context.Context, id webhook.ID, now time.Time, limit int) 
 	if err != nil {
 		return webhook.Webhook{}, nil, err
 	}
-	list, err := collect(ctx, r.db.Reader(), scanDelivery, dueQuery, id, nanos(now), limit)
+	list, err := database.Collect(ctx, r.db.Reader(), scanDelivery, dueQuery, id, nanos(now), limit)
 	if err != nil {
 		return webhook.Webhook{}, nil, fmt.Errorf("read deliveries of webhook %s: %w", id, err)
 	}
@@ -209,7 +210,7 @@ func (r Rows) Purge(ctx context.Context, before time.Time, kept int) error {
 		nanos(before)); err != nil {
 		return fmt.Errorf("purge deliveries: %w", err)
 	}
-	ids, err := collect(ctx, r.db.Reader(), func(row scanner) (id webhook.ID, err error) {
+	ids, err := database.Collect(ctx, r.db.Reader(), func(row database.Scanner) (id webhook.ID, err error) {
 		err = row.Scan(&id)
 		return id, err
 	}, "SELECT id FROM webhooks")

@@ -24,7 +24,7 @@ func Exec(ctx context.Context, db *database.DB, text string, args ...any) error 
 
 // Plan explains a query.
 func Plan(ctx context.Context, db *database.DB, query string, args ...any) (string, error) {
-	list, err := collect(ctx, New(db).db.Reader(), func(row scanner) (detail string, err error) {
+	list, err := database.Collect(ctx, New(db).db.Reader(), func(row database.Scanner) (detail string, err error) {
 		var id, parent, unused int
 		err = row.Scan(&id, &parent, &unused, &detail)
 		return detail, err

@@ -33,11 +33,6 @@ func New(db *database.DB) Rows { return Rows{db} }
 // Committed implements [webhook.Queue].
 func (r Rows) Committed() <-chan struct{} { return r.db.Committed() }
 
-type scanner interface {
-	// Scan copies the columns of a row.
-	Scan(dest ...any) error
-}
-
 type querier interface {
 	// QueryRowContext runs a query that returns at most one row.
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -45,7 +40,7 @@ type querier interface {
 
 const columns = "id, workspace_id, url, description, types, enabled, disabled_reason, secret, old_secret, old_until, pending, dropped, failing_since, created_by, created_at, updated_at"
 
-func scan(row scanner) (webhook.Webhook, error) {
+func scan(row database.Scanner) (webhook.Webhook, error) {
 	var w webhook.Webhook
 	var types, current, former string
 	var until, failing, created, updated int64
@@ -148,28 +143,11 @@ func one(ctx context.Context, q querier, ws sandbox.WorkspaceID, id webhook.ID) 
 
 // Webhooks implements [webhook.Store].
 func (r Rows) Webhooks(ctx context.Context, ws sandbox.WorkspaceID) ([]webhook.Webhook, error) {
-	list, err := collect(ctx, r.db.Reader(), scan, "SELECT "+columns+" FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, id", ws)
+	list, err := database.Collect(ctx, r.db.Reader(), scan, "SELECT "+columns+" FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
 		return nil, fmt.Errorf("list webhooks: %w", err)
 	}
 	return list, nil
-}
-
-func collect[T any](ctx context.Context, db *sql.DB, scan func(scanner) (T, error), text string, args ...any) ([]T, error) {
-	rows, err := db.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var list []T
-	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	return list, rows.Err()
 }
 
 // Update implements [webhook.Store].
@@ -225,7 +203,7 @@ func (r Rows) Delete(ctx context.Context, ws sandbox.WorkspaceID, id webhook.ID)
 const deliveryColumns = `seq, id, webhook_id, workspace_id, event_seq, sandbox_id, sandbox_name, time, type, message, data, state, round, attempts,
 	created_at, retry_until, next_attempt_at, attempted_at, ended_at, status, duration, error, response`
 
-func scanDelivery(row scanner) (webhook.Delivery, error) {
+func scanDelivery(row database.Scanner) (webhook.Delivery, error) {
 	var d webhook.Delivery
 	var data string
 	var at, created, until, next, attempted, ended int64
