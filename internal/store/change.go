@@ -156,13 +156,11 @@ func replacing(c sandbox.Change) *sandboxUpdate {
 	replace(u, "saved", c.Saved)
 	replace(u, "saved_bytes", c.SavedBytes)
 	replace(u, "memory_lost", c.MemoryLost)
-	for column, at := range map[string]*time.Time{
-		"started_at": c.StartedAt, "paused_at": c.PausedAt, "ended_at": c.EndedAt, "last_activity_at": c.LastActivityAt, "ttl_from": c.TTLFrom,
-	} {
-		if at != nil {
-			u.set(column, database.Nanos(*at))
-		}
-	}
+	u.replaceTime("started_at", c.StartedAt)
+	u.replaceTime("paused_at", c.PausedAt)
+	u.replaceTime("ended_at", c.EndedAt)
+	u.replaceTime("last_activity_at", c.LastActivityAt)
+	u.replaceTime("ttl_from", c.TTLFrom)
 	if c.TTL != nil {
 		u.set("ttl", int64(*c.TTL))
 	}
@@ -179,6 +177,13 @@ func replacing(c sandbox.Change) *sandboxUpdate {
 
 func (u *sandboxUpdate) set(column string, v any) {
 	u.columns = append(u.columns, column+" = "+u.Arg(v))
+}
+
+// replaceTime sets a column to *at unless at is nil.
+func (u *sandboxUpdate) replaceTime(column string, at *time.Time) {
+	if at != nil {
+		u.set(column, database.Nanos(*at))
+	}
 }
 
 // replace sets a column to *v unless v is nil.
