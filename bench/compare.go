@@ -13,7 +13,8 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// confidence is how sure the interval of a ratio is. There are some 20 rows.
+// confidence is the confidence level of the interval of a ratio. With about 20 rows, a lower level would
+// often report a difference that is spread.
 const confidence = 0.99
 
 // errSlower says that a row of a comparison is slower.

@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// maxResumes is how often the download of a file continues after a connection to the agent broke by
-// itself. Saves of the box do not count.
+// maxResumes bounds the number of times that the download of a file continues after its connection to the
+// agent broke. Breaks by a save of the box do not count.
 const maxResumes = 5
 
 // download is the content of a file. Reading it continues after a save of the box, and after a

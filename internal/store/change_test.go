@@ -22,7 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/store/storetest"
 )
 
-// writers is how many goroutines change one record in the tests.
+// writers is the number of goroutines that change a record at the same time.
 const writers = 16
 
 // atOnce calls f in as many goroutines as there are writers and waits for all of them.

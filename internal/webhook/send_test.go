@@ -54,7 +54,7 @@ func TestSend(t *testing.T) {
 		got := s.send(t.Context(), receiver.URL+path, "msg_1", at, []string{"v1,a", "v1,b"}, []byte("{}"))
 		if path == "/endless" {
 			if len(got.response) > 3*responseMax || !strings.HasPrefix(got.response, "a\uFFFD\uFFFD") {
-				t.Errorf("an answer without end is kept as %d bytes", len(got.response))
+				t.Errorf("the response of a receiver whose answer does not end has %d bytes", len(got.response))
 			}
 			got.response = ""
 		}
