@@ -81,14 +81,14 @@ func open(ctx context.Context, path string, prepare func(context.Context, *sql.D
 	if d.path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	if d.writer, err = sql.Open("sqlite", dsn(d.path, "_txlock=immediate")); err != nil {
+	if d.writer, err = openPool(dsn(d.path, "_txlock=immediate")); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	d.writer.SetMaxOpenConns(1)
 	if err := d.retry(func() error { return prepare(ctx, d.writer) }); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	if d.reader, err = sql.Open("sqlite", dsn(d.path, "_pragma=query_only(1)")); err != nil {
+	if d.reader, err = openPool(dsn(d.path, "_pragma=query_only(1)")); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	d.reader.SetMaxOpenConns(maxReaders)

@@ -21,6 +21,9 @@
 // write begins, the write is refused; after that it has a deadline of its own. So a caller
 // that disconnects never leaves an unknown result.
 //
+// Each connection keeps its prepared statements, so that a statement is compiled once. The text of a
+// statement therefore has no values in it; they are parameters.
+//
 // The function of a write may run on the goroutine of another write's caller. It must wait
 // for nothing but the database and use nothing but its transaction.
 //
