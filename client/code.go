@@ -41,10 +41,16 @@ type CodeOptions struct {
 	ContextID string
 	// Timeout interrupts the code; 0 is the server's default.
 	Timeout time.Duration
+	// Limits are limits of the context while the code runs, in place of the limits of the context.
+	Limits Limits
 }
 
 func (o CodeOptions) body(code string) wire.RunCode {
-	return wire.RunCode{Code: code, Language: o.Language, ContextID: o.ContextID, TimeoutSeconds: int(seconds(o.Timeout))}
+	body := wire.RunCode{Code: code, Language: o.Language, ContextID: o.ContextID, TimeoutSeconds: int(seconds(o.Timeout))}
+	if o.Limits != (Limits{}) {
+		body.Limits = &o.Limits
+	}
+	return body
 }
 
 // ScanCode parses code by the interpreter in the sandbox, without running it, and returns the constructs

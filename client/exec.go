@@ -15,7 +15,7 @@ import (
 // body is the command as the wire has it.
 func (cmd Command) body() wire.Exec {
 	return wire.Exec{
-		Command: cmd.Argv, Shell: cmd.Shell, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, Stdin: string(cmd.Stdin),
+		Command: cmd.Argv, Shell: cmd.Shell, Program: cmd.Program, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User, Stdin: string(cmd.Stdin),
 		TimeoutSeconds: seconds(cmd.Timeout), MaxOutputBytes: int(cmd.MaxOutput), Limits: cmd.limits(),
 	}
 }

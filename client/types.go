@@ -91,13 +91,15 @@ type ListOptions struct {
 	SnapshotID string
 }
 
-// Command is a command to run. Exactly one of Argv and Shell is set.
+// Command is a command to run. Exactly one of Argv, Shell and Program is set.
 type Command struct {
 	Argv  []string // program and arguments
 	Shell string   // a command line for the shell
-	Cwd   string
-	Env   map[string]string
-	User  string
+	// Program is a program that runs from its file, for Exec and Stream.
+	Program *Program
+	Cwd     string
+	Env     map[string]string
+	User    string
 	// Stdin is the input of the command, for Exec and Stream; nil is /dev/null.
 	Stdin []byte
 	// Timeout ends the command; 0 is the server's default.
@@ -107,6 +109,9 @@ type Command struct {
 	// MaxOutput bounds the bytes of stdout and of stderr that Exec returns; 0 is the server's default.
 	MaxOutput int64
 }
+
+// Program is a program that the server writes to a file, and runs by the interpreter of its language.
+type Program = wire.Program
 
 // Limits are limits of one command and all its processes; a limit that is not set is none. A command
 // that exceeds one is killed, and LimitExceeded of its result names it.

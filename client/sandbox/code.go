@@ -21,6 +21,8 @@ type CodeOptions struct {
 	Context string
 	// Timeout interrupts the code; 0 is the server's default.
 	Timeout time.Duration
+	// Limits are limits of the context while the code runs, in place of the limits of the context.
+	Limits client.Limits
 	// OnStdout, OnStderr and OnResult get output and values as they come; nil functions are not called.
 	OnStdout, OnStderr func(text string)
 	OnResult           func(CodeOutput)
@@ -30,6 +32,7 @@ type CodeOptions struct {
 type CodeResult struct {
 	// Status is ok, error, interrupted, timed_out, or lost when the interpreter ended.
 	Status         string
+	LimitExceeded  string // the limit that it exceeded, such as [client.LimitMemory]; "" for none
 	Stdout, Stderr string
 	// Results are the value of the last expression, and the values that the code displayed, in
 	// their order.
@@ -173,7 +176,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string) (*CodeResult, error)
 
 // RunCodeWith is RunCode with options.
 func (s *Sandbox) RunCodeWith(ctx context.Context, code string, o CodeOptions) (*CodeResult, error) {
-	options := client.CodeOptions{Language: o.Language, ContextID: o.Context, Timeout: o.Timeout}
+	options := client.CodeOptions{Language: o.Language, ContextID: o.Context, Timeout: o.Timeout, Limits: o.Limits}
 	if o.OnStdout != nil || o.OnStderr != nil || o.OnResult != nil {
 		return s.streamCode(ctx, code, options, o)
 	}
@@ -182,7 +185,7 @@ func (s *Sandbox) RunCodeWith(ctx context.Context, code string, o CodeOptions) (
 		return nil, err
 	}
 	res := &CodeResult{
-		Status: r.Status, Stdout: r.Stdout, Stderr: r.Stderr, Context: r.ContextID, Restarted: r.Restarted,
+		Status: r.Status, LimitExceeded: r.LimitExceeded, Stdout: r.Stdout, Stderr: r.Stderr, Context: r.ContextID, Restarted: r.Restarted,
 		Duration: time.Duration(r.DurationMS) * time.Millisecond, Truncated: r.Truncated, Error: codeError(r.Error),
 	}
 	for i := range r.Results {
@@ -221,7 +224,7 @@ func (s *Sandbox) streamCode(ctx context.Context, code string, options client.Co
 		case wire.CodeFailed:
 			res.Error = codeError(ev.Error)
 		case wire.CodeEnd:
-			res.Status, res.Truncated = ev.Status, ev.Truncated
+			res.Status, res.LimitExceeded, res.Truncated = ev.Status, ev.LimitExceeded, ev.Truncated
 			if ev.DurationMS != nil {
 				res.Duration = time.Duration(*ev.DurationMS) * time.Millisecond
 			}

@@ -4,10 +4,11 @@ import "time"
 
 // RunCode is the body of the routes that run code.
 type RunCode struct {
-	Code           string `json:"code" maxLength:"1048576" doc:"The code." example:"import math; math.pi"`
-	Language       string `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash or r. The code runs in the default context of the language, which its first run makes. Not with context_id." example:"python"`
-	ContextID      string `json:"context_id,omitempty" maxLength:"64" doc:"The context in which the code runs. The default context of a language has the language as its id."`
-	TimeoutSeconds int    `json:"timeout_seconds,omitempty" minimum:"0" doc:"The code is interrupted after this; as for exec when omitted. Code that does not end then loses its interpreter, and the context its state. Waiting for earlier code in the context does not count."`
+	Code           string      `json:"code" maxLength:"1048576" doc:"The code." example:"import math; math.pi"`
+	Language       string      `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash or r. The code runs in the default context of the language, which its first run makes. Not with context_id." example:"python"`
+	ContextID      string      `json:"context_id,omitempty" maxLength:"64" doc:"The context in which the code runs. The default context of a language has the language as its id."`
+	TimeoutSeconds int         `json:"timeout_seconds,omitempty" minimum:"0" doc:"The code is interrupted after this; as for exec when omitted. Code that does not end then loses its interpreter, and the context its state. Waiting for earlier code in the context does not count."`
+	Limits         *ExecLimits `json:"limits,omitempty" doc:"Limits of the context while the code runs, in place of the limits of the context. memory and processes count all processes of the context, its interpreter and what earlier code has left included: code that exceeds them loses its interpreter. cpu_seconds counts from the start of the code, and file_size holds for the files that it writes: code that exceeds them is interrupted, and the context keeps its state."`
 }
 
 // CodeResult is the result of a run: its status, output, values and error.
@@ -15,6 +16,7 @@ type CodeResult struct {
 	ContextID      string       `json:"context_id" doc:"The context in which the code ran."`
 	Restarted      bool         `json:"restarted" doc:"The context's interpreter had ended and was started again: the state of earlier code is lost."`
 	Status         string       `json:"status" enum:"ok,error,interrupted,timed_out,lost" doc:"error: the code ended with an error; lost: its interpreter ended."`
+	LimitExceeded  string       `json:"limit_exceeded,omitempty" enum:"memory,cpu,file_size,processes" doc:"The limit that it exceeded; absent when there was none."`
 	ExecutionCount int          `json:"execution_count" doc:"The number of the execution in its interpreter; 0 if it has none, as in Bash."`
 	DurationMS     int64        `json:"duration_ms" doc:"Milliseconds from its start to its end."`
 	Stdout         string       `json:"stdout" doc:"Standard output."`
@@ -62,6 +64,7 @@ type CodeEvent struct {
 	Update         bool        `json:"update,omitempty" doc:"result: it replaces the earlier value with the same display_id."`
 	Error          *CodeError  `json:"error,omitempty" doc:"error: the code's error."`
 	Status         string      `json:"status,omitempty" doc:"end: how the code ended."`
+	LimitExceeded  string      `json:"limit_exceeded,omitempty" enum:"memory,cpu,file_size,processes" doc:"end: the limit that the code exceeded."`
 	ExecutionCount int         `json:"execution_count,omitempty" doc:"end: the number of the execution in its interpreter."`
 	DurationMS     *int64      `json:"duration_ms,omitempty" doc:"end: milliseconds from start to end."`
 	Truncated      bool        `json:"truncated,omitempty" doc:"end: output was dropped."`
@@ -74,16 +77,18 @@ type CreateContext struct {
 	Language string            `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash or r."`
 	Cwd      string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
 	Env      map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
+	Limits   *ExecLimits       `json:"limits,omitempty" doc:"Limits for code that has none of its own; see the limits of code."`
 }
 
 // Context is an interpreter that keeps its state between runs of code.
 type Context struct {
-	ID        string    `json:"id" doc:"The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids."`
-	Language  string    `json:"language" doc:"The language."`
-	Cwd       string    `json:"cwd" doc:"The directory in which the interpreter was started."`
-	State     string    `json:"state" enum:"idle,busy,ended" doc:"busy while code runs; ended if the interpreter ended by itself: the next run starts it again, without its state."`
-	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
-	Restarts  int       `json:"restarts" doc:"How often its interpreter was started again."`
+	ID        string      `json:"id" doc:"The context's id, unique in its sandbox. A fork of the sandbox has contexts with the same ids."`
+	Language  string      `json:"language" doc:"The language."`
+	Cwd       string      `json:"cwd" doc:"The directory in which the interpreter was started."`
+	State     string      `json:"state" enum:"idle,busy,ended" doc:"busy while code runs; ended if the interpreter ended by itself: the next run starts it again, without its state."`
+	CreatedAt time.Time   `json:"created_at" doc:"When it was made."`
+	Restarts  int         `json:"restarts" doc:"How often its interpreter was started again."`
+	Limits    *ExecLimits `json:"limits,omitempty" doc:"The limits for code that has none of its own; absent when there are none."`
 }
 
 // ScanCode is the body of POST /v1/sandboxes/{sandbox}/code/scan.

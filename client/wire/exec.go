@@ -2,10 +2,11 @@ package wire
 
 import "time"
 
-// Exec is the body of the exec routes. Exactly one of Command and Shell is given.
+// Exec is the body of the exec routes. Exactly one of Command, Shell and Program is given.
 type Exec struct {
 	Command        []string          `json:"command,omitempty" maxItems:"4096" doc:"Program and arguments, run without a shell." example:"[\"python3\",\"-c\",\"print(1)\"]"`
 	Shell          string            `json:"shell,omitempty" maxLength:"131071" doc:"A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash." example:"echo hi | wc -c"`
+	Program        *Program          `json:"program,omitempty" doc:"A program, run from its file in a new interpreter."`
 	Cwd            string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
 	Env            map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
 	User           string            `json:"user,omitempty" maxLength:"256" doc:"User to run as: name, uid, name:group or uid:gid; the image's when omitted."`
@@ -14,6 +15,15 @@ type Exec struct {
 	MaxOutputBytes int               `json:"max_output_bytes,omitempty" minimum:"0" doc:"Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. Further output is dropped, and the command goes on. Not for streams."`
 	Limits         *ExecLimits       `json:"limits,omitempty" doc:"Limits of this command and its processes, tighter than the sandbox's."`
 	Encoding       string            `json:"encoding,omitempty" enum:"utf8,base64" doc:"How stdout and stderr are given: utf8 (default; bytes that are not UTF-8 are replaced) or base64."`
+}
+
+// Program is a program that is written to a file, and run by the interpreter of its language. A policy of the
+// workspace scans its code.
+type Program struct {
+	Code           string    `json:"code" maxLength:"1048576" doc:"The program." example:"print(6 * 7)"`
+	Language       string    `json:"language,omitempty" enum:"python,javascript,bash" doc:"python when omitted."`
+	Path           string    `json:"path" minLength:"1" maxLength:"4096" doc:"The absolute path of the file that the server writes the program to, for the user of the command. Missing parent directories are made. Programs import from its directory." example:"/tmp/code/main.py"`
+	AllowedImports *[]string `json:"allowed_imports,omitempty" nullable:"false" maxItems:"1000" doc:"The packages that the program itself may import, by their top-level names; all when omitted. An import of another is an error in the program. It catches mistakes, and is no boundary. Not for bash."`
 }
 
 // ExecLimits are limits of one command and all its processes. A limit that is omitted or 0 is none.

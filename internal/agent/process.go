@@ -16,6 +16,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agent/answer"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/proctree"
 )
 
 const (
@@ -44,9 +45,9 @@ type process struct {
 
 	terminal *os.File // nil without a TTY
 
-	watch   *watch      // enforces its limits; nil when it has none
-	known   family      // guarded by reaper.mu; its family when its time limit passed
-	killing atomic.Bool // kill the rest of its family when it exits
+	watch   *watch          // enforces its limits; nil when it has none
+	known   proctree.Family // guarded by reaper.mu; its family when its time limit passed
+	killing atomic.Bool     // kill the rest of its family when it exits
 
 	collected atomic.Bool // its exit was sent to a client
 
@@ -248,7 +249,7 @@ func (p *process) timeUp() {
 func (p *process) ask(signal syscall.Signal) bool {
 	p.killing.Store(true)
 	return p.child.alive(func(pid int) {
-		p.known = familyOf(pid, nil)
+		p.known = proctree.FamilyOf(pid, nil)
 		unix.Kill(-pid, signal)
 	})
 }
@@ -280,9 +281,9 @@ func (p *process) kill() {
 }
 
 // killTree kills the process and its family. reaper.mu is held.
-func (p *process) killTree(pid int) { killFamily(pid, p.known) }
+func (p *process) killTree(pid int) { proctree.Kill(pid, p.known) }
 
-// signal sends a signal to the process group. SIGKILL reaches further, see killFamily; signal then
+// signal sends a signal to the process group. SIGKILL reaches further, see proctree.Kill; signal then
 // waits until the process has ended, so that the caller finds it ended: for killWait at most, and
 // until ctx ends.
 func (p *process) signal(ctx context.Context, n int) error {

@@ -66,6 +66,8 @@ type dialogue interface {
 	Release(bytes int64)
 	// Review scans code that is about to run. An error means that it must not run. Errors: CodeBlocked.
 	Review(ctx context.Context, codes []codescan.Code) error
+	// CheckLimits returns an error for limits that are higher than the sandbox's. Errors: Invalid, naming the field.
+	CheckLimits(limits agentapi.Limits) error
 	// End ends the dialogue.
 	End()
 }
@@ -173,6 +175,9 @@ var codes = map[kernelapi.Code]sandbox.Code{
 	kernelapi.CodeInternal:     sandbox.Unavailable,
 }
 
+// errNoLimits says that the supervisor ignores limits.
+var errNoLimits = sandbox.Errorf(sandbox.Unsupported, "the sandbox was started by a version of Modbox that cannot limit code in contexts; create another")
+
 // errAnswer says that the supervisor did not answer as it should.
 var errAnswer = sandbox.Errorf(sandbox.Unavailable, "the supervisor of interpreters in the sandbox gave no proper answer")
 
@@ -247,7 +252,17 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, ref string, spec
 	}
 	var v kernelapi.Context
 	err := s.do(ctx, c, ref, func(ctx context.Context, t *target) error {
-		return t.call(ctx, true, http.MethodPost, "/contexts", spec, &v)
+		if err := t.talk.CheckLimits(agentapi.Limits(spec.Limits)); err != nil {
+			return err
+		}
+		if err := t.call(ctx, true, http.MethodPost, "/contexts", spec, &v); err != nil {
+			return err
+		}
+		if v.Limits != spec.Limits {
+			_ = t.once(ctx, false, http.MethodDelete, "/contexts/"+spec.ID, nil, nil) // it ends with the sandbox otherwise
+			return errNoLimits
+		}
+		return nil
 	})
 	if err == nil {
 		err = check(&v)
@@ -329,7 +344,7 @@ var states = []kernelapi.State{kernelapi.Idle, kernelapi.Busy, kernelapi.Ended}
 
 // check returns an error for a context that the supervisor cannot have.
 func check(c *kernelapi.Context) error {
-	if !validID().MatchString(c.ID) || !validID().MatchString(c.Language) || !slices.Contains(states, c.State) || len(c.Cwd) > 4096 || c.Restarts < 0 {
+	if !validID().MatchString(c.ID) || !validID().MatchString(c.Language) || !slices.Contains(states, c.State) || len(c.Cwd) > 4096 || c.Restarts < 0 || c.Limits.Negative() {
 		return errAnswer
 	}
 	c.Cwd = strings.ToValidUTF8(c.Cwd, "\uFFFD")

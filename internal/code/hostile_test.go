@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/kernelapi"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -61,6 +62,8 @@ func (h *hostile) Hold(bytes int64) error {
 func (h *hostile) Release(bytes int64) { h.held -= bytes }
 
 func (h *hostile) Review(context.Context, []codescan.Code) error { return nil }
+
+func (h *hostile) CheckLimits(agentapi.Limits) error { return nil }
 
 func (h *hostile) End() { h.ended = true }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/kernelapi"
@@ -71,6 +72,10 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, spec 
 		name = spec.Context
 	}
 	if err := audit.FromContext(ctx).Command(ctx, []string{name, spec.Code}, t.talk.Env()); err != nil {
+		r.release()
+		return nil, err
+	}
+	if err := t.talk.CheckLimits(agentapi.Limits(spec.Limits)); err != nil {
 		r.release()
 		return nil, err
 	}
@@ -136,7 +141,7 @@ func (r *Run) connect(start bool) error {
 
 // Next returns the next event: one Started first, one End last, then io.EOF. Any other error says
 // why it is not known how the run ended. Errors: Unavailable when the sandbox was paused or taken
-// back to a checkpoint; Ended; AgentUnreachable; QuotaExceeded when there is no memory for the event.
+// back to a checkpoint; Unsupported when the supervisor is too old for limits; Ended; AgentUnreachable; QuotaExceeded when there is no memory for the event.
 func (r *Run) Next() (kernelapi.Event, error) {
 	if r.ended {
 		return kernelapi.Event{}, io.EOF
@@ -145,6 +150,9 @@ func (r *Run) Next() (kernelapi.Event, error) {
 		ev, err := r.read()
 		if err == nil {
 			r.ended = ev.Type == kernelapi.End
+			if ev.Type == kernelapi.Started && !ev.Limited && r.spec.Limits != (kernelapi.Limits{}) {
+				return ev, errNoLimits // closing the run interrupts it
+			}
 			return ev, nil
 		}
 		if r.ctx.Err() != nil {
@@ -185,6 +193,7 @@ func (r *Run) read() (kernelapi.Event, error) {
 
 var (
 	types    = []kernelapi.EventType{kernelapi.Stdout, kernelapi.Stderr, kernelapi.Result, kernelapi.Failure, kernelapi.End}
+	limits   = []kernelapi.LimitName{"", kernelapi.LimitMemory, kernelapi.LimitCPU, kernelapi.LimitFileSize, kernelapi.LimitProcesses}
 	statuses = []kernelapi.Status{kernelapi.OK, kernelapi.Failed, kernelapi.Interrupted, kernelapi.TimedOut, kernelapi.Lost}
 )
 
@@ -196,7 +205,7 @@ func (r *Run) valid(ev *kernelapi.Event) bool {
 	case ev.Type == kernelapi.Started:
 		return validID().MatchString(ev.Context)
 	case ev.Type == kernelapi.End:
-		return slices.Contains(statuses, ev.Status) && ev.Duration >= 0 && ev.ExecutionCount >= 0
+		return slices.Contains(statuses, ev.Status) && slices.Contains(limits, ev.Limit) && ev.Duration >= 0 && ev.ExecutionCount >= 0
 	default:
 		return slices.Contains(types, ev.Type)
 	}

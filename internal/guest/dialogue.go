@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -53,6 +54,11 @@ func (d *Dialogue) Hold(bytes int64) error {
 
 // Release is the inverse of Hold.
 func (d *Dialogue) Release(bytes int64) { d.call.box.Agent.Release(bytes) }
+
+// CheckLimits is [CheckLimits] for the sandbox of the dialogue.
+func (d *Dialogue) CheckLimits(limits agentapi.Limits) error {
+	return CheckLimits(limits, d.call.box.View().Sandbox.Resources)
+}
 
 // End ends the dialogue, once.
 func (d *Dialogue) End() { d.release() }

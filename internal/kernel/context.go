@@ -128,7 +128,7 @@ func (c *interpreterContext) execute(r *queued) {
 	}
 	restarted = restarted && c.starts > 1
 	c.mu.Unlock()
-	r.emit(kernelapi.Event{Type: kernelapi.Started, Context: c.spec.ID, Restarted: restarted})
+	r.emit(kernelapi.Event{Type: kernelapi.Started, Context: c.spec.ID, Restarted: restarted, Limited: r.limits != kernelapi.Limits{}})
 	switch {
 	case err != nil:
 		lost(r.run, err.Error())
@@ -147,16 +147,30 @@ func (c *interpreterContext) execute(r *queued) {
 		return
 	}
 	begun := time.Now()
+	limits := r.limits
+	if limits == (kernelapi.Limits{}) {
+		limits = c.spec.Limits
+	}
+	limited, err := limit(r.run, k, limits, c.spec.Cwd)
+	if err != nil {
+		lost(r.run, err.Error())
+		return
+	}
 	over := watch(r.run, k)
 	out, err := k.execute(r.code, r.emit)
 	over()
+	exceeded := limited.end(err != nil || out.failed)
 	if err == nil && r.stopped() != "" {
 		k.settle()
 	}
-	end := kernelapi.Event{Type: kernelapi.End, Status: kernelapi.OK, ExecutionCount: out.count, Duration: time.Since(begun)}
+	end := kernelapi.Event{Type: kernelapi.End, Status: kernelapi.OK, ExecutionCount: out.count, Duration: time.Since(begun), Limit: exceeded}
 	switch cause := r.stopped(); {
 	case err != nil:
-		r.emit(kernelapi.Event{Type: kernelapi.Failure, Name: "InterpreterEnded", Value: err.Error()})
+		why := err.Error()
+		if exceeded != "" {
+			why = fmt.Sprintf("the code exceeded its limit of %s: %v", exceeded, err)
+		}
+		r.emit(kernelapi.Event{Type: kernelapi.Failure, Name: "InterpreterEnded", Value: why})
 		end.Status = kernelapi.Lost
 		if cause != "" {
 			end.Status = cause
@@ -264,7 +278,7 @@ func (c *interpreterContext) view() kernelapi.Context {
 	defer c.mu.Unlock()
 	v := kernelapi.Context{
 		ID: c.spec.ID, Language: c.spec.Language, Cwd: c.spec.Cwd, State: kernelapi.Idle,
-		CreatedAt: c.created, Restarts: max(0, c.starts-1),
+		CreatedAt: c.created, Restarts: max(0, c.starts-1), Limits: c.spec.Limits,
 	}
 	switch {
 	case c.kernel == nil || c.kernel.hasEnded():

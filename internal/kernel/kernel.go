@@ -15,6 +15,8 @@ type kernel interface {
 	settle()
 	// kill ends the interpreter and its processes.
 	kill()
+	// pid returns the process id of the interpreter, which leads its own session.
+	pid() int
 	// hasEnded reports whether the interpreter has ended.
 	hasEnded() bool
 }

@@ -174,6 +174,9 @@ func (p *process) signalInterrupt() { _ = syscall.Kill(-p.cmd.Process.Pid, sysca
 // kill ends the process and its process group.
 func (p *process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
 
+// pid implements kernel.
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
 func (p *process) hasEnded() bool {
 	select {
 	case <-p.ended:

@@ -17,6 +17,7 @@ type run struct {
 	id      string
 	code    string
 	timeout time.Duration
+	limits  kernelapi.Limits
 	stop    chan struct{} // closed when the run is to be interrupted
 
 	mu        sync.Mutex
@@ -31,7 +32,7 @@ type run struct {
 }
 
 func newRun(id string, r *kernelapi.Run) *run {
-	n := &run{id: id, code: r.Code, timeout: r.Timeout, stop: make(chan struct{}), changed: make(chan struct{})}
+	n := &run{id: id, code: r.Code, timeout: r.Timeout, limits: r.Limits, stop: make(chan struct{}), changed: make(chan struct{})}
 	n.unread = time.AfterFunc(kernelapi.ReaderGrace, func() { n.interrupt(kernelapi.Interrupted) })
 	return n
 }

@@ -64,6 +64,9 @@ func (s *Supervisor) open(spec kernelapi.ContextSpec) (*interpreterContext, erro
 	if !validID.MatchString(spec.ID) {
 		return nil, &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf("%q is not an ID of a context", spec.ID)}
 	}
+	if spec.Limits.Negative() {
+		return nil, &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: "a limit of the context is negative"}
+	}
 	if spec.Cwd == "" {
 		spec.Cwd, _ = os.Getwd() // "" starts it in the same directory
 	}
@@ -133,6 +136,9 @@ func (s *Supervisor) begin(id string, spec *kernelapi.Run) (*run, error) {
 	}
 	if len(spec.Code) > kernelapi.MaxCode {
 		return nil, &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf("the code has %d bytes; at most %d are allowed", len(spec.Code), kernelapi.MaxCode)}
+	}
+	if spec.Limits.Negative() {
+		return nil, &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: "a limit of the code is negative"}
 	}
 	c, err := s.contextOf(spec)
 	if err != nil {

@@ -58,7 +58,34 @@ type ContextSpec struct {
 	Cwd string `json:"cwd,omitempty"`
 	// Env is added to the supervisor's environment.
 	Env map[string]string `json:"env,omitempty"`
+	// Limits are the limits of runs that have none of their own.
+	Limits Limits `json:"limits,omitzero"`
 }
+
+// Limits are limits of a run, which hold while it executes. Memory and processes count what the context has from
+// earlier runs, its interpreter included; processor time counts from the start of the run. A limit of 0 is none.
+type Limits struct {
+	MemoryBytes   int64         `json:"memory_bytes,omitempty"`
+	CPU           time.Duration `json:"cpu,omitempty"`
+	FileSizeBytes int64         `json:"file_size_bytes,omitempty"`
+	Processes     int           `json:"processes,omitempty"`
+}
+
+// Negative reports whether a limit is negative.
+func (l Limits) Negative() bool {
+	return l.MemoryBytes < 0 || l.CPU < 0 || l.FileSizeBytes < 0 || l.Processes < 0
+}
+
+// LimitName names one of the [Limits].
+type LimitName string
+
+// The limits.
+const (
+	LimitMemory    LimitName = "memory"
+	LimitCPU       LimitName = "cpu"
+	LimitFileSize  LimitName = "file_size"
+	LimitProcesses LimitName = "processes"
+)
 
 // Context is an interpreter.
 type Context struct {
@@ -71,6 +98,8 @@ type Context struct {
 	CreatedAt time.Time `json:"created_at"`
 	// Restarts is how many interpreters the context had before this one.
 	Restarts int `json:"restarts"`
+	// Limits are the limits of its specification. An old supervisor ignores them, and has none here.
+	Limits Limits `json:"limits,omitzero"`
 }
 
 // State is the state of a context.
@@ -92,6 +121,8 @@ type Run struct {
 	Code     string `json:"code"`
 	// Timeout bounds the execution; waiting for runs before it does not count. 0 is no bound.
 	Timeout time.Duration `json:"timeout,omitempty"`
+	// Limits take the place of the limits of the context.
+	Limits Limits `json:"limits,omitzero"`
 }
 
 // EventType is the type of an event.
@@ -120,6 +151,8 @@ type Event struct {
 	// started for a context that existed, so that its state is lost.
 	Context   string `json:"context,omitempty"`
 	Restarted bool   `json:"restarted,omitempty"`
+	// Limited is of Started: the limits of the run are enforced. An old supervisor ignores them.
+	Limited bool `json:"limited,omitempty"`
 
 	// Text is of Stdout and Stderr.
 	Text string `json:"text,omitempty"`
@@ -143,6 +176,8 @@ type Event struct {
 	ExecutionCount int           `json:"execution_count,omitempty"`
 	Duration       time.Duration `json:"duration,omitempty"`
 	Truncated      bool          `json:"truncated,omitempty"`
+	// Limit is of End: the limit that the run exceeded, and that interrupted it or ended its interpreter.
+	Limit LimitName `json:"limit,omitempty"`
 }
 
 // Status is how a run ended.

@@ -67,6 +67,19 @@ func TestScanPolicy(t *testing.T) {
 		}
 	}
 	mark := "; touch /tmp/ran"
+	for name, cmd := range map[string]client.Program{
+		"a program in Python":     {Code: "import socket; open('/tmp/ran', 'w')"},
+		"a program in JavaScript": {Code: "fetch('u'); require('fs').writeFileSync('/tmp/ran', '')", Language: "javascript"},
+		"a program in Bash":       {Code: "eval true" + mark, Language: "bash"},
+	} {
+		cmd.Path = "/tmp/program/main"
+		_, err = s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Program: &cmd})
+		blocked(name, err)
+	}
+	fine := client.Program{Code: "import math, sys; print(math.floor(2.5), __file__, sys.argv)", Path: "/tmp/program/main.py", AllowedImports: &[]string{"math", "sys"}}
+	if res, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Program: &fine}); err != nil || string(res.Stdout) != "2 /tmp/program/main.py ['/tmp/program/main.py']\n" || res.Scan == nil {
+		t.Errorf("a program without findings: %+v, %v", res, err)
+	}
 	_, err = s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "eval true" + mark})
 	blocked("a script", err)
 	_, err = s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"timeout", "9", "python3", "-c", "import socket; open('/tmp/ran', 'w')"}})

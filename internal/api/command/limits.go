@@ -41,6 +41,21 @@ func Limits(in *wire.ExecLimits) (out agentapi.Limits, err error) {
 	return out, nil
 }
 
+// ShowLimits is the inverse of Limits.
+func ShowLimits(l agentapi.Limits) *wire.ExecLimits {
+	if l.IsZero() {
+		return nil
+	}
+	out := &wire.ExecLimits{CPUSeconds: int(l.CPU / time.Second), Processes: l.Processes}
+	if l.MemoryBytes > 0 {
+		out.Memory = quantity.Bytes(l.MemoryBytes)
+	}
+	if l.FileSizeBytes > 0 {
+		out.FileSize = quantity.Bytes(l.FileSizeBytes)
+	}
+	return out
+}
+
 // DecodeLimits reads the limits of a request that is not of /v1. Errors: as for Limits.
 func DecodeLimits(data []byte) (agentapi.Limits, error) {
 	var in wire.ExecLimits

@@ -86,6 +86,9 @@ func (h *Commands) exec(ctx context.Context, in *execInput) (*route.Body[wire.Ex
 		limit = h.Output
 	}
 	limit = min(limit, h.OutputMax)
+	if ctx, err = h.prepare(ctx, in.Ref, &in.Body); err != nil {
+		return nil, err
+	}
 	ctx, report := codescan.Collect(ctx)
 	r, err := command.Run(ctx, h.commands(ctx, in.Ref, in.Body.Shell != ""), cmd, stdinOf(in.Body), limit)
 	if err != nil {
@@ -123,6 +126,10 @@ func (h *Commands) command(ctx context.Context, ref string, e wire.Exec) (agenta
 	if cmd.Limits, err = command.Limits(e.Limits); err != nil {
 		return cmd, err
 	}
+	if e.Program != nil {
+		cmd.Argv, err = programArgv(&e)
+		return cmd, err
+	}
 	cmd.Argv, err = argvOf(e.Command, e.Shell)
 	return cmd, err
 }
@@ -147,7 +154,7 @@ func argvOf(argv []string, shell string) ([]string, error) {
 	case shell != "":
 		return command.Script(shell), sandbox.CheckScript(shell)
 	case len(argv) == 0:
-		return nil, sandbox.InvalidField("command", "give command (program and arguments) or shell (a script)")
+		return nil, sandbox.InvalidField("command", "give command (program and arguments), shell (a script) or program")
 	}
 	return argv, sandbox.CheckArgv(argv)
 }

@@ -26,9 +26,13 @@ func (h *Commands) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ctx, err := h.prepare(r.Context(), r.PathValue("sandbox"), &in)
+	if err != nil {
+		return err
+	}
 	stdin := stdinOf(in)
 	command.Give(&cmd, stdin)
-	ctx, report := codescan.Collect(codescan.WithStdin(r.Context(), stdin))
+	ctx, report := codescan.Collect(codescan.WithStdin(ctx, stdin))
 	session, err := command.Start(ctx, h.commands(r.Context(), r.PathValue("sandbox"), in.Shell != ""), cmd)
 	if err != nil {
 		return err

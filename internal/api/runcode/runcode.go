@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/api/scans"
@@ -74,7 +76,11 @@ func (r *Routes) start(ctx context.Context, ref string, in *wire.RunCode) (*code
 	if err != nil {
 		return nil, err
 	}
-	spec := kernelapi.Run{Code: in.Code, Context: in.ContextID, Timeout: timeout}
+	limits, err := command.Limits(in.Limits)
+	if err != nil {
+		return nil, err
+	}
+	spec := kernelapi.Run{Code: in.Code, Context: in.ContextID, Timeout: timeout, Limits: kernelapi.Limits(limits)}
 	if spec.Context == "" {
 		spec.Language = cmp.Or(in.Language, "python")
 	}
@@ -115,6 +121,7 @@ func (r *Routes) run(ctx context.Context, in *runInput) (*route.Body[wire.CodeRe
 		case kernelapi.Failure:
 			res.Error = failure(&ev)
 		case kernelapi.End:
+			res.LimitExceeded = string(ev.Limit)
 			res.Status, res.ExecutionCount, res.DurationMS, res.Truncated = string(ev.Status), ev.ExecutionCount, ev.Duration.Milliseconds(), ev.Truncated
 		}
 	}
@@ -207,6 +214,7 @@ func event(ev *kernelapi.Event) wire.CodeEvent {
 		m.Error = failure(ev)
 	case kernelapi.End:
 		ms := ev.Duration.Milliseconds()
+		m.LimitExceeded = string(ev.Limit)
 		m.Status, m.ExecutionCount, m.DurationMS, m.Truncated = string(ev.Status), ev.ExecutionCount, &ms, ev.Truncated
 	}
 	return m
@@ -214,8 +222,12 @@ func event(ev *kernelapi.Event) wire.CodeEvent {
 
 // create makes a context.
 func (r *Routes) create(ctx context.Context, in *createInput) (*route.Body[wire.Context], error) {
+	limits, err := command.Limits(in.Body.Limits)
+	if err != nil {
+		return nil, err
+	}
 	v, err := r.Code.Create(ctx, route.Caller(ctx), in.Ref, kernelapi.ContextSpec{
-		ID: strings.ToLower(rand.Text()), Language: cmp.Or(in.Body.Language, "python"), Cwd: in.Body.Cwd, Env: in.Body.Env,
+		ID: strings.ToLower(rand.Text()), Language: cmp.Or(in.Body.Language, "python"), Cwd: in.Body.Cwd, Env: in.Body.Env, Limits: kernelapi.Limits(limits),
 	})
 	if err != nil {
 		return nil, err
@@ -251,5 +263,8 @@ func (r *Routes) restart(ctx context.Context, in *ContextRef) (*route.Body[wire.
 }
 
 func show(c kernelapi.Context) wire.Context {
-	return wire.Context{ID: c.ID, Language: c.Language, Cwd: c.Cwd, State: string(c.State), CreatedAt: c.CreatedAt, Restarts: c.Restarts}
+	return wire.Context{
+		ID: c.ID, Language: c.Language, Cwd: c.Cwd, State: string(c.State), CreatedAt: c.CreatedAt, Restarts: c.Restarts,
+		Limits: command.ShowLimits(agentapi.Limits(c.Limits)),
+	}
 }

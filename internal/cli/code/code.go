@@ -18,13 +18,18 @@ import (
 // flags are the flags that say where and how code runs.
 type flags struct {
 	language, context, saveDir string
-	timeout                    time.Duration
+	timeout, limitCPU          time.Duration
+	limits                     client.Limits
 }
 
 func (f *flags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.language, "language", "", "python, javascript, typescript, bash or r (default: python)")
 	cmd.Flags().StringVar(&f.context, "context", "", "id of the context, instead of the default context of a language")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the code after this time (default: the server's)")
+	cmd.Flags().StringVar(&f.limits.Memory, "limit-memory", "", "end the interpreter when its processes use more memory, such as 256Mi")
+	cmd.Flags().DurationVar(&f.limitCPU, "limit-cpu", 0, "interrupt the code when it has used this much processor time, in whole seconds")
+	cmd.Flags().StringVar(&f.limits.FileSize, "limit-file-size", "", "interrupt the code when it writes a larger file, such as 10Mi")
+	cmd.Flags().IntVar(&f.limits.Processes, "limit-processes", 0, "end the interpreter when it has more processes")
 }
 
 func (f *flags) check() error {
@@ -35,7 +40,14 @@ func (f *flags) check() error {
 }
 
 func (f *flags) options() sandbox.CodeOptions {
-	return sandbox.CodeOptions{Language: f.language, Context: f.context, Timeout: f.timeout}
+	return sandbox.CodeOptions{Language: f.language, Context: f.context, Timeout: f.timeout, Limits: f.limit()}
+}
+
+// limit returns the limits of the code.
+func (f *flags) limit() client.Limits {
+	limits := f.limits
+	limits.CPUSeconds = int((f.limitCPU + time.Second - 1) / time.Second)
+	return limits
 }
 
 // NewCodeCommand returns the command "modbox code".
@@ -105,7 +117,7 @@ func source(env *base.Env, files []string, text string, given bool) (string, err
 
 // printResult runs code and prints its result as JSON.
 func printResult(ctx context.Context, env *base.Env, c *client.Client, id, source string, f flags) error {
-	res, err := c.Sandboxes.RunCode(ctx, id, source, client.CodeOptions{Language: f.language, ContextID: f.context, Timeout: f.timeout})
+	res, err := c.Sandboxes.RunCode(ctx, id, source, client.CodeOptions{Language: f.language, ContextID: f.context, Timeout: f.timeout, Limits: f.limit()})
 	if err != nil {
 		return interrupted(ctx, err)
 	}

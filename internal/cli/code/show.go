@@ -108,6 +108,9 @@ func (s *shower) end(res *sandbox.CodeResult) {
 	if res.Restarted {
 		s.print(s.stderr, "The interpreter was started again: the state of earlier code is lost.\n")
 	}
+	if res.LimitExceeded != "" {
+		s.print(s.stderr, "The code exceeded its limit: "+plain(res.LimitExceeded)+".\n")
+	}
 	switch e := res.Error; {
 	case e != nil && len(e.Traceback) > 0:
 		s.print(s.stderr, plain(strings.Join(e.Traceback, "\n"))+"\n")

@@ -7,9 +7,9 @@ import type { HTTP } from "./http.js";
 import { waitSlackMs } from "./limits.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
-import type { CallOptions, PageOptions } from "./types.js";
+import type { CallOptions, LimitName, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { CodeContext, CodeError, CodeScan } from "./schemas.js";
+import type { CodeContext, CodeError, CodeScan, ExecLimits } from "./schemas.js";
 
 /** The server's default for code without a timeout. */
 const defaultCodeSeconds = 60;
@@ -22,12 +22,14 @@ export interface RunCodeOptions extends CallOptions {
   contextId?: string | undefined;
   /** Seconds until the code is interrupted; the server's default, 60, when omitted. */
   timeoutSeconds?: number | undefined;
+  /** Limits of the context while the code runs, in place of the limits of the context: `limitExceeded` of the result names the limit that the code exceeded. */
+  limits?: ExecLimits | undefined;
 }
 
 /** How code is scanned. */
 export interface ScanCodeOptions extends CallOptions {
   /** Default `python`. */
-  language?: "python" | "javascript" | undefined;
+  language?: "python" | "javascript" | "typescript" | "bash" | undefined;
   /** The packages that the code may import, by their top-level names; all when omitted. */
   allowedImports?: readonly string[] | undefined;
 }
@@ -40,6 +42,8 @@ export interface CreateContextOptions extends CallOptions {
   cwd?: string | undefined;
   /** Environment variables in addition to the sandbox's. */
   env?: Record<string, string> | undefined;
+  /** Limits for code that has none of its own. */
+  limits?: ExecLimits | undefined;
 }
 
 /** How a run of code ended: `error` is an error of the code, `lost` the end of its interpreter. */
@@ -128,6 +132,8 @@ export class CodeResult {
   restarted = false;
   /** How the code ended. */
   status: CodeStatus = "ok";
+  /** The limit that it exceeded. Code that exceeds `cpu` or `file_size` is interrupted; for `memory` and `processes` the interpreter ends, and its state is lost. */
+  limitExceeded: LimitName | undefined;
   /** The number of the execution in its interpreter; 0 in Bash, which counts none. */
   executionCount = 0;
   /** Milliseconds from its start to its end. */
@@ -207,6 +213,7 @@ export class CodeResult {
         return;
       case "end":
         this.status = event.status;
+        this.limitExceeded = event.limitExceeded;
         this.executionCount = event.executionCount;
         this.durationMs = event.durationMs;
         this.truncated = event.truncated;
@@ -228,7 +235,7 @@ export type CodeEvent =
   | { type: "stdout" | "stderr"; text: string }
   | { type: "result"; result: CodeOutput; update: boolean }
   | { type: "error"; error: CodeError }
-  | { type: "end"; status: CodeStatus; executionCount: number; durationMs: number; truncated: boolean };
+  | { type: "end"; status: CodeStatus; limitExceeded?: LimitName; executionCount: number; durationMs: number; truncated: boolean };
 
 /** Runs code to its end in one request. */
 export async function runCode(http: HTTP, ref: string, code: string, options: RunCodeOptions): Promise<CodeResult> {
@@ -244,6 +251,7 @@ export async function runCode(http: HTTP, ref: string, code: string, options: Ru
     contextId: w.context_id,
     restarted: w.restarted,
     status: w.status,
+    limitExceeded: w.limit_exceeded,
     executionCount: w.execution_count,
     durationMs: w.duration_ms,
     stdout: w.stdout,
@@ -280,8 +288,8 @@ export async function* runCodeStream(http: HTTP, ref: string, code: string, opti
   }
 }
 
-function body(code: string, { language, contextId, timeoutSeconds }: RunCodeOptions): wire.RunCode {
-  return { code, language, context_id: contextId, timeout_seconds: timeoutSeconds };
+function body(code: string, { language, contextId, timeoutSeconds, limits }: RunCodeOptions): wire.RunCode {
+  return { code, language, context_id: contextId, timeout_seconds: timeoutSeconds, limits: limits && schemas.encodeExecLimits(limits) };
 }
 
 /** Answers undefined for types that are not known, which a newer server may send. */
@@ -300,6 +308,7 @@ function decode(w: wire.CodeEvent): CodeEvent | undefined {
       return {
         type: "end",
         status: w.status as CodeStatus,
+        ...(w.limit_exceeded && { limitExceeded: w.limit_exceeded }),
         executionCount: w.execution_count ?? 0,
         durationMs: w.duration_ms ?? 0,
         truncated: w.truncated ?? false,
@@ -320,8 +329,8 @@ export class Contexts {
 
   /** Makes a context. Throws code `unsupported` if the sandbox does not have the language, and `quota_exceeded` for a 33rd context. Never sent twice. */
   async create(ref: string, options: CreateContextOptions = {}): Promise<CodeContext> {
-    const { signal, language, cwd, env } = options;
-    const json: wire.CreateContext = { language, cwd, env };
+    const { signal, language, cwd, env, limits } = options;
+    const json: wire.CreateContext = { language, cwd, env, limits: limits && schemas.encodeExecLimits(limits) };
     const path = sandboxPath(ref, "/contexts");
     return schemas.context(await this.http.json<wire.Context>({ method: "POST", path, json, signal, repeatable: false }));
   }

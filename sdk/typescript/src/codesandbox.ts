@@ -1,8 +1,8 @@
 import { Modbox } from "./client.js";
-import { newError } from "./errors.js";
+import { CodeBlockedError, newError } from "./errors.js";
 import { Sandbox } from "./sandbox.js";
 import type { ExecLimits, Finding } from "./schemas.js";
-import type { LimitName } from "./types.js";
+import type { CommandResult, LimitName } from "./types.js";
 
 /** How code runs: its language, limits and imports. */
 export interface SandboxConfig {
@@ -17,7 +17,7 @@ export interface SandboxConfig {
    * `re`, for other languages null. Not for `bash`.
    */
   allowedImports?: readonly string[] | null | undefined;
-  /** Whether programs are scanned before they run: `warn` gives the result the findings, `block` runs no program with findings. Default `off`; not for `bash`. */
+  /** Whether programs are scanned before they run: `warn` gives the result the findings, `block` runs no program with findings. Default `off`. */
   scan?: "off" | "warn" | "block" | undefined;
   /** The rules whose findings count; default all. */
   scanRules?: readonly Finding["rule"][] | undefined;
@@ -46,9 +46,9 @@ export interface ExecutionResult {
   timedOut: boolean;
   /** The limit that it exceeded, and that ended it. */
   limit: LimitName | undefined;
-  /** The findings of the scan before it ran. */
+  /** The findings of the scan before it ran: of the scan of the config, or else of the scan that the policy of the workspace demands. */
   findings: Finding[];
-  /** It did not run, because of its findings; `exitCode` is 1 then. */
+  /** It did not run, because of its findings, or by the policy of the workspace, as `stderr` says then; `exitCode` is 1. */
   blocked: boolean;
 }
 
@@ -59,54 +59,8 @@ const pythonImports = ["json", "math", "re"];
 /** The sandbox's memory beyond the limit of its code: the agent, files in memory, and room to hit the limit. */
 const spareMb = 256;
 
-/**
- * Runs the program of argv[1], whose own imports are limited to argv[2], a JSON list or null. A program that writes a
- * file over its limit gets the signal for that, which Python ignores otherwise.
- */
-const pythonRunner = `\
-import builtins, json, signal, sys
-def prepare(path, allowed):
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    folder, real = path.rpartition("/")[0], builtins.__import__
-    def guarded(name, globals=None, locals=None, fromlist=(), level=0):
-        scope = globals or {}
-        own = scope.get("__name__", "__main__") == "__main__" or str(scope.get("__file__", "")).startswith(folder + "/")
-        if own and level == 0 and name.partition(".")[0] not in allowed:
-            raise ImportError(f"import of {name!r} is not allowed; allowed are {', '.join(sorted(allowed)) or 'none'}", name=name)
-        return real(name, globals, locals, fromlist, level)
-    def excepthook(kind, err, trace):
-        sys.__excepthook__(kind, err.with_traceback(trace and trace.tb_next), trace and trace.tb_next)
-    sys.argv[:], sys.path[0], sys.excepthook = [path], folder, excepthook
-    main = sys.modules["__main__"] = type(sys)("__main__")
-    main.__file__, main.__builtins__ = path, builtins
-    if allowed is not None:
-        builtins.__import__ = guarded
-    return main.__dict__
-scope = prepare(sys.argv[1], json.loads(sys.argv[2]))
-exec(compile(open(scope["__file__"], "rb").read(), scope["__file__"], "exec"), scope)
-`;
-
-const nodeRunner = `\
-const Module = require("node:module");
-const [path, allowed] = [process.argv[1], JSON.parse(process.argv[2])];
-const folder = path.slice(0, path.lastIndexOf("/") + 1);
-const load = Module._load;
-if (allowed !== null) Module._load = function (request, parent, isMain) {
-  const name = request.replace(/^node:/, "");
-  if (!isMain && parent?.filename?.startsWith(folder) && !/^[./]/.test(name) && !allowed.includes(name.split("/")[0]) && !allowed.includes(name))
-    throw new Error(\`require of '\${request}' is not allowed; allowed are \${allowed.join(", ") || "none"}\`);
-  return load.apply(this, arguments);
-};
-process.argv.splice(1, 2, path);
-Module._load(path, null, true);
-`;
-
-/** The file of a program, and the command that runs it with its path and the JSON of its allowed imports. */
-const languages = {
-  python: { file: "main.py", command: ["python3", "-c", pythonRunner] },
-  javascript: { file: "main.js", command: ["node", "-e", nodeRunner, "--"] },
-  bash: { file: "main.sh", command: ["bash", "-c", 'exec bash "$0"'] },
-} as const;
+/** The file of a program. */
+const files = { python: "main.py", javascript: "main.js", bash: "main.sh" } as const;
 
 /**
  * A sandbox that runs programs, each with the limits of its config.
@@ -130,9 +84,8 @@ export class CodeSandbox {
     made?: CleanSandbox,
   ) {
     const { language = "python" } = config;
-    if (!(language in languages)) throw new TypeError(`language is ${language}; it must be one of ${Object.keys(languages).join(", ")}`);
+    if (!(language in files)) throw new TypeError(`language is ${language}; it must be one of ${Object.keys(files).join(", ")}`);
     if (language === "bash" && config.allowedImports) throw new TypeError("allowedImports has no meaning for bash, which has no imports");
-    if (language === "bash" && (config.scan ?? "off") !== "off") throw new TypeError("programs in bash cannot be scanned: leave scan off");
     this.config = config;
     this.made = made && Promise.resolve(made);
   }
@@ -195,16 +148,21 @@ export class CodeSandbox {
   private async run(sandbox: Sandbox, code: string): Promise<ExecutionResult> {
     const { language = "python", timeoutSeconds = 30, allowedImports = language === "python" ? pythonImports : null, scan = "off", scanRules } = this.config;
     let findings: Finding[] = [];
-    if (scan !== "off" && language !== "bash") {
+    if (scan !== "off") {
       const found = await sandbox.scanCode(code, { language, allowedImports: allowedImports ?? undefined });
       // A program that was not scanned, or not completely, counts in any case.
       findings = found.findings.filter((f) => !scanRules || scanRules.includes(f.rule) || f.rule === "syntax" || found.truncated);
       if (findings.length > 0 && scan === "block") return blocked(findings);
     }
-    const { file, command } = languages[language];
-    const path = `${workDir}/${file}`;
-    await sandbox.files.write(path, code);
-    const result = await sandbox.run([...command, path, JSON.stringify(allowedImports)], { cwd: workDir, timeoutSeconds, limits: limits(this.config) });
+    const program = { code, path: `${workDir}/${files[language]}`, language, allowedImports: allowedImports ?? undefined };
+    let result: CommandResult;
+    try {
+      result = await sandbox.run(program, { cwd: workDir, timeoutSeconds, limits: limits(this.config) });
+    } catch (err) {
+      if (!(err instanceof CodeBlockedError)) throw err;
+      return { stdout: "", stderr: `${err.message}\n`, exitCode: 1, timedOut: false, limit: undefined, findings, blocked: true };
+    }
+    if (scan === "off") findings = result.scan?.findings ?? [];
     const { stdout, stderr, exitCode, timedOut, limitExceeded } = result;
     return { stdout, stderr, exitCode, timedOut, limit: limitExceeded, findings, blocked: false };
   }

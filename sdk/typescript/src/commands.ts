@@ -3,7 +3,7 @@ import type { Modbox } from "./client.js";
 import type { StartExecutionOptions } from "./executions.js";
 import { Output, defaultOutputBytes, type TextCallback } from "./output.js";
 import type { PagePromise } from "./page.js";
-import type { CallOptions, CommandResult, PageOptions } from "./types.js";
+import type { CallOptions, CommandResult, PageOptions, Program } from "./types.js";
 import type { CodeScan, ExecLimits, Execution } from "./schemas.js";
 
 /** The longest command that is run in one silent request: fetch of Node fails after 300 s without an answer. */
@@ -70,14 +70,15 @@ export class Commands {
   ) {}
 
   /**
-   * Runs a command to its end: a string in a shell (bash, or sh in an image without bash), a list as program and arguments.
+   * Runs a command to its end: a string in a shell (bash, or sh in an image without bash), a list as program and arguments,
+   * a {@link Program} by the interpreter of its language.
    * A command that fails is no error unless `check` is set: look at `exitCode`. It is never sent twice. When the signal is
    * aborted, or a callback throws, the command is killed.
    *
    * Throws a ProgramNotFoundError if the sandbox does not have the program of a list, a FileNotFoundError if `cwd` does not
    * exist, an EndedError if the sandbox has ended, and a ConnectionError if the end of the command is not known.
    */
-  async run(command: string | readonly string[], options: RunOptions = {}): Promise<CommandResult> {
+  async run(command: string | readonly string[] | Program, options: RunOptions = {}): Promise<CommandResult> {
     const { onStdout, onStderr, timeoutSeconds = 0 } = options;
     const silent = !onStdout && !onStderr && timeoutSeconds <= maxSilentSeconds;
     const result = silent ? await this.exec(command, options) : await this.stream(command, options);
@@ -118,17 +119,17 @@ export class Commands {
     return new Command(this.client, info);
   }
 
-  private async exec(command: string | readonly string[], options: RunOptions): Promise<CommandResult> {
-    const { signal, ...result } = await this.client.sandboxes.exec(this.sandboxId, { ...asCommand(command), ...execOptions(options) });
+  private async exec(command: string | readonly string[] | Program, options: RunOptions): Promise<CommandResult> {
+    const { signal, ...result } = await this.client.sandboxes.exec(this.sandboxId, { ...(isProgram(command) ? { program: command } : asCommand(command)), ...execOptions(options) });
     return result;
   }
 
-  private async stream(command: string | readonly string[], options: RunOptions): Promise<CommandResult> {
+  private async stream(command: string | readonly string[] | Program, options: RunOptions): Promise<CommandResult> {
     const { maxOutputBytes = defaultOutputBytes, ...rest } = execOptions(options);
     const stdout = new Output(maxOutputBytes, options.onStdout);
     const stderr = new Output(maxOutputBytes, options.onStderr);
     let scan: CodeScan | undefined;
-    for await (const event of this.client.sandboxes.execStream(this.sandboxId, { ...asCommand(command), ...rest })) {
+    for await (const event of this.client.sandboxes.execStream(this.sandboxId, { ...(isProgram(command) ? { program: command } : asCommand(command)), ...rest })) {
       if (event.type === "started") scan = event.scan;
       if (event.type === "stdout") await stdout.add(event.data);
       if (event.type === "stderr") await stderr.add(event.data);
@@ -260,6 +261,10 @@ function asCommand(command: string | readonly string[]): { shell: string } | { c
   return typeof command === "string" ? { shell: command } : { command };
 }
 
+function isProgram(command: string | readonly string[] | Program): command is Program {
+  return typeof command === "object" && "code" in command;
+}
+
 function execOptions({ signal, cwd, env, user, stdin, timeoutSeconds, limits, maxOutputBytes }: RunOptions) {
   return { signal, cwd, env, user, stdin, timeoutSeconds, limits, maxOutputBytes };
 }
@@ -273,8 +278,8 @@ async function texts(stdout: Output, stderr: Output) {
   };
 }
 
-function describe(command: string | readonly string[]): string {
-  const text = typeof command === "string" ? command : command.join(" ");
+function describe(command: string | readonly string[] | Program): string {
+  const text = typeof command === "string" ? command : isProgram(command) ? command.path : command.join(" ");
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;
 }
 

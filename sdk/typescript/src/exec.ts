@@ -1,9 +1,15 @@
 import { fromBase64 } from "./base64.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import { readLines } from "./lines.js";
-import { codeScan } from "./schemas.js";
+import { codeScan, encodeCommandOptions } from "./schemas.js";
 import type * as wire from "./wire.js";
-import type { ExecEvent, ExecResult, LimitName } from "./types.js";
+import type { ExecEvent, ExecResult, LimitName, ProgramOptions } from "./types.js";
+
+export function encodeProgramOptions(o: ProgramOptions): Partial<wire.Exec> {
+  const { program: p } = o;
+  const program = p && { code: p.code, path: p.path, language: p.language, allowed_imports: p.allowedImports && [...p.allowedImports] };
+  return { ...encodeCommandOptions(o), program };
+}
 
 export function decodeResult<Output>(w: wire.ExecResult, output: (text: string) => Output): ExecResult<Output> {
   return {

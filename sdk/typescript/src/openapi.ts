@@ -2727,6 +2727,11 @@ export interface components {
             /** @description end: how the code ended. */
             status?: string;
             /**
+             * @description end: the limit that the code exceeded.
+             * @enum {string}
+             */
+            limit_exceeded?: "memory" | "cpu" | "file_size" | "processes";
+            /**
              * Format: int64
              * @description end: the number of the execution in its interpreter.
              */
@@ -2767,6 +2772,11 @@ export interface components {
              * @enum {string}
              */
             status: "ok" | "error" | "interrupted" | "timed_out" | "lost";
+            /**
+             * @description The limit that it exceeded; absent when there was none.
+             * @enum {string}
+             */
+            limit_exceeded?: "memory" | "cpu" | "file_size" | "processes";
             /**
              * Format: int64
              * @description The number of the execution in its interpreter; 0 if it has none, as in Bash.
@@ -2822,6 +2832,8 @@ export interface components {
              * @description How often its interpreter was started again.
              */
             restarts: number;
+            /** @description The limits for code that has none of its own; absent when there are none. */
+            limits?: components["schemas"]["ExecLimits"];
         };
         ContextPage: {
             /** @description The items of the page. */
@@ -2847,6 +2859,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description Limits for code that has none of its own; see the limits of code. */
+            limits?: components["schemas"]["ExecLimits"];
         };
         /** @description The body of POST /v1/sandboxes/{sandbox}/ports/{port}/links. */
         CreatePortLink: {
@@ -3301,7 +3315,7 @@ export interface components {
             /** @description What the code_challenge is the SHA-256 of. */
             code_verifier: string;
         };
-        /** @description The body of the exec routes. Exactly one of Command and Shell is given. */
+        /** @description The body of the exec routes. Exactly one of Command, Shell and Program is given. */
         Exec: {
             /**
              * @description Program and arguments, run without a shell.
@@ -3317,6 +3331,8 @@ export interface components {
              * @example echo hi | wc -c
              */
             shell?: string;
+            /** @description A program, run from its file in a new interpreter. */
+            program?: components["schemas"]["Program"];
             /** @description Working directory; the image's when omitted. */
             cwd?: string;
             /** @description Environment variables in addition to the sandbox's. */
@@ -4240,6 +4256,26 @@ export interface components {
              */
             errors_omitted?: number;
         };
+        /** @description A program that is written to a file, and run by the interpreter of its language. A policy of the workspace scans its code. */
+        Program: {
+            /**
+             * @description The program.
+             * @example print(6 * 7)
+             */
+            code: string;
+            /**
+             * @description python when omitted.
+             * @enum {string}
+             */
+            language?: "python" | "javascript" | "bash";
+            /**
+             * @description The absolute path of the file that the server writes the program to, for the user of the command. Missing parent directories are made. Programs import from its directory.
+             * @example /tmp/code/main.py
+             */
+            path: string;
+            /** @description The packages that the program itself may import, by their top-level names; all when omitted. An import of another is an error in the program. It catches mistakes, and is no boundary. Not for bash. */
+            allowed_imports?: string[];
+        };
         /** @description Says which images to prune. */
         PruneImages: {
             /** @description Images of all workspaces, and unused pulled images; for administrators of the installation. */
@@ -4540,6 +4576,8 @@ export interface components {
              * @description The code is interrupted after this; as for exec when omitted. Code that does not end then loses its interpreter, and the context its state. Waiting for earlier code in the context does not count.
              */
             timeout_seconds?: number;
+            /** @description Limits of the context while the code runs, in place of the limits of the context. memory and processes count all processes of the context, its interpreter and what earlier code has left included: code that exceeds them loses its interpreter. cpu_seconds counts from the start of the code, and file_size holds for the files that it writes: code that exceeds them is interrupted, and the context keeps its state. */
+            limits?: components["schemas"]["ExecLimits"];
         };
         /** @description A built-in image with a description for people. */
         Runtime: {

@@ -10,9 +10,10 @@ import type { TextCallback } from "./output.js";
 import type { PagePromise } from "./page.js";
 import { SandboxFiles } from "./sandboxfiles.js";
 import { endedError } from "./sandboxes.js";
-import type { CallOptions, CommandResult, ListSandboxesOptions } from "./types.js";
+import type { CallOptions, CommandResult, ListSandboxesOptions, Program } from "./types.js";
 import type {
   CodeContext,
+  ExecLimits,
   CodeScan,
   CreateSandboxOptions,
   CreateSnapshotOptions,
@@ -64,6 +65,8 @@ export interface CodeOptions extends CallOptions {
   context?: string | CodeContext | undefined;
   /** Seconds until the code is interrupted; the server's default, 60, when omitted. */
   timeoutSeconds?: number | undefined;
+  /** Limits of the context while the code runs, in place of the limits of the context: `limitExceeded` of the result names the limit that the code exceeded. */
+  limits?: ExecLimits | undefined;
   /** Called with the standard output as it arrives. */
   onStdout?: TextCallback | undefined;
   /** Called with the standard error as it arrives. */
@@ -174,7 +177,7 @@ export class Sandbox {
   }
 
   /** Runs a command to its end; see {@link Commands.run}. */
-  run(command: string | readonly string[], options: RunOptions = {}): Promise<CommandResult> {
+  run(command: string | readonly string[] | Program, options: RunOptions = {}): Promise<CommandResult> {
     return this.commands.run(command, options);
   }
 
@@ -184,8 +187,8 @@ export class Sandbox {
    * throws, the code is interrupted. Throws code `unsupported` if the sandbox does not have the language.
    */
   async runCode(code: string, options: CodeOptions = {}): Promise<CodeResult> {
-    const { signal, language, context, timeoutSeconds, onStdout, onStderr, onResult } = options;
-    const request = { signal, language, contextId: context === undefined ? undefined : contextId(context), timeoutSeconds };
+    const { signal, language, context, timeoutSeconds, limits, onStdout, onStderr, onResult } = options;
+    const request = { signal, language, contextId: context === undefined ? undefined : contextId(context), timeoutSeconds, limits };
     const result = new CodeResult();
     for await (const event of this.client.sandboxes.runCodeStream(this.id, code, request)) {
       result.add(event);

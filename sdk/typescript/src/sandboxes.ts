@@ -5,7 +5,7 @@ import * as schemas from "./schemas.js";
 import { Contexts, runCode, runCodeStream, scanCode, type CodeEvent, type CodeResult, type RunCodeOptions, type ScanCodeOptions } from "./code.js";
 import { Desktop } from "./desktop.js";
 import { EndedError, SandboxFailedError, newError, type ErrorCode } from "./errors.js";
-import { decodeResult, readEvents } from "./exec.js";
+import { decodeResult, readEvents, encodeProgramOptions } from "./exec.js";
 import { encodeExecution } from "./executions.js";
 import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
@@ -16,7 +16,7 @@ import { sandboxPath } from "./path.js";
 import { Ports } from "./ports.js";
 import { waitForQuota } from "./quotawait.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
-import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, WaitOptions } from "./types.js";
+import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, ProgramOptions, WaitOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { Cause, CodeScan, CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
 
@@ -209,7 +209,7 @@ export class Sandboxes {
   async exec(ref: string, options: ExecOptions): Promise<ExecResult | ExecResult<Uint8Array>> {
     const bytes = options.output === "bytes";
     const json: Partial<wire.Exec> = {
-      ...schemas.encodeCommandOptions(options),
+      ...encodeProgramOptions(options),
       max_output_bytes: options.maxOutputBytes,
       encoding: bytes ? "base64" : undefined,
     };
@@ -229,11 +229,11 @@ export class Sandboxes {
    * `exit`. Leaving the loop early, or aborting the signal, kills the command.
    * Throws when the end of the command is not known.
    */
-  async *execStream(ref: string, options: CommandOptions & CallOptions): AsyncGenerator<ExecEvent, void, undefined> {
+  async *execStream(ref: string, options: ProgramOptions & CallOptions): AsyncGenerator<ExecEvent, void, undefined> {
     const response = await this.http.raw({
       method: "POST",
       path: sandboxPath(ref, "/exec/stream"),
-      json: schemas.encodeCommandOptions(options),
+      json: encodeProgramOptions(options),
       signal: options.signal,
       repeatable: false,
     });

@@ -65,6 +65,15 @@ export interface ExecLimits {
   processes?: number | undefined;
 }
 
+export function execLimits(w: Wire["ExecLimits"]): ExecLimits {
+  return {
+    memory: w.memory,
+    cpuSeconds: w.cpu_seconds,
+    fileSize: w.file_size,
+    processes: w.processes,
+  };
+}
+
 export function encodeExecLimits(o: ExecLimits): Wire["ExecLimits"] {
   return {
     memory: o.memory,
@@ -944,6 +953,8 @@ export interface CodeContext {
   createdAt: string;
   /** How often its interpreter was started again. */
   restarts: number;
+  /** The limits for code that has none of its own; absent when there are none. */
+  limits: ExecLimits | undefined;
 }
 
 export function context(w: Wire["Context"]): CodeContext {
@@ -954,6 +965,7 @@ export function context(w: Wire["Context"]): CodeContext {
     state: w.state,
     createdAt: w.created_at,
     restarts: w.restarts,
+    limits: w.limits && execLimits(w.limits),
   };
 }
 

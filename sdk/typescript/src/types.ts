@@ -38,7 +38,23 @@ export interface Forked {
   error: ModboxError | undefined;
 }
 
-export interface ExecOptions extends CommandOptions, CallOptions {
+/** A program that the server writes to a file, and runs by the interpreter of its language. */
+export interface Program {
+  code: string;
+  /** The absolute path of its file. Missing parent directories are made; programs import from its directory. */
+  path: string;
+  /** Default `python`. */
+  language?: "python" | "javascript" | "bash" | undefined;
+  /** The packages that the program itself may import: their top-level names; default all. It is no boundary. Not for `bash`. */
+  allowedImports?: readonly string[] | undefined;
+}
+
+/** A command that may be a program: exactly one of `command`, `shell` and `program`. */
+export interface ProgramOptions extends CommandOptions {
+  program?: Program | undefined;
+}
+
+export interface ExecOptions extends ProgramOptions, CallOptions {
   /** Bytes kept of each of stdout and stderr; default 1 MiB, at most 16 MiB. More is dropped, and the command goes on. */
   maxOutputBytes?: number | undefined;
   /** `bytes` gives output as it is; `text` (default) replaces what is not UTF-8. */

@@ -28,7 +28,7 @@ const answers = {
 /** The schemas that callers give, too: all their members are optional. */
 const given = { Resources: "", ExecLimits: "", Timeouts: "", Network: "NetworkOptions", Quota: "" };
 /** The types that are decoded by hand. */
-const typesOnly = new Set(["SnapshotFile", "Network", "ExecLimits"]);
+const typesOnly = new Set(["SnapshotFile", "Network"]);
 /** The types that extend another, whose members they do not repeat. */
 const bases = { SnapshotFile: "FileInfo", NewToken: "Token", NewUser: "User", WorkspaceDetail: "Workspace", NewInvitation: "Invitation", NewWebhook: "Webhook" };
 /** The members whose words have a type of their own. */
@@ -54,7 +54,7 @@ const blank = new Set(["User.email", "User.workspace_id", "Whoami.email"]);
 const waitForQuota =
   "Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line.";
 const options = {
-  CommandOptions: { doc: "A command: exactly one of `command` and `shell`.", of: ["Exec"], without: ["max_output_bytes", "encoding"] },
+  CommandOptions: { doc: "A command: exactly one of `command` and `shell`.", of: ["Exec"], without: ["max_output_bytes", "encoding", "program"] },
   ExecutionOptions: {
     doc: "How an execution runs, beside its command.",
     of: ["ExecutionCommand"],

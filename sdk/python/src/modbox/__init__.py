@@ -197,6 +197,7 @@ __all__ = [
     "PlatformWorkspaces",
     "PortAccess",
     "PortLink",
+    "Program",
     "ProgramNotFoundError",
     "ProvisionResult",
     "PrunedImage",

@@ -33,7 +33,7 @@ from ._schemas import (
     Usage,
 )
 from .errors import ModboxError, SandboxFailedError, new_error
-from .models import AnyExecResult, ExecEvent, ExecResult
+from .models import AnyExecResult, ExecEvent, ExecResult, Program
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ def known(options: Any, given: Mapping[str, Any]) -> None:
 
 
 #: The options that are objects: a dict must have members of the class.
-_OBJECTS: Dict[str, Any] = {"resources": Resources, "timeouts": Timeouts, "network": NetworkOptions, "quota": Quota, "limits": ExecLimits}
+_OBJECTS: Dict[str, Any] = {"resources": Resources, "timeouts": Timeouts, "network": NetworkOptions, "quota": Quota, "limits": ExecLimits, "program": Program}
 
 
 def encoded(value: Any, name: str = "") -> Any:
@@ -267,10 +267,12 @@ def command_body(
     stdin: Optional[str],
     timeout_seconds: Optional[int],
     limits: Optional[ExecLimits],
+    in_file: Optional[Program] = None,
 ) -> Dict[str, Any]:
     return _body(
         command=program(command),
         shell=shell,
+        program=encoded(in_file, "program"),
         cwd=cwd,
         env=env,
         user=user,

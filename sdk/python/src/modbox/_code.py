@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from ._calls import DEFAULT_EXEC_SECONDS, WAIT_SLACK_SECONDS, Call, Listing, _body, _into, _load, _nothing, _raw, _segment, listed, listing, sandbox_path
-from ._schemas import CodeContext, CodeScan
+from ._calls import DEFAULT_EXEC_SECONDS, WAIT_SLACK_SECONDS, Call, Listing, _body, _into, _load, _nothing, _raw, _segment, encoded, listed, listing, sandbox_path
+from ._schemas import CodeContext, CodeScan, ExecLimits
 from .code import CodeEvent, CodeResult, code_event
 from .errors import new_error
 
 
 def code_body(
-    code: str, language: Optional[str], context_id: Optional[str], timeout_seconds: Optional[int]
+    code: str,
+    language: Optional[str],
+    context_id: Optional[str],
+    timeout_seconds: Optional[int],
+    limits: Optional[ExecLimits] = None,
 ) -> Dict[str, Any]:
     if not isinstance(code, str):
         raise TypeError(f"code is a str, not {type(code).__name__}")
-    return _body(code=code, language=language, context_id=context_id, timeout_seconds=timeout_seconds)
+    return _body(code=code, language=language, context_id=context_id, timeout_seconds=timeout_seconds, limits=encoded(limits, "limits"))
 
 
 def run(ref: str, body: Dict[str, Any]) -> Call[CodeResult]:
@@ -66,9 +70,9 @@ def list_contexts(ref: str) -> Listing[CodeContext]:
 
 
 def create_context(
-    ref: str, language: Optional[str], cwd: Optional[str], env: Optional[Mapping[str, str]]
+    ref: str, language: Optional[str], cwd: Optional[str], env: Optional[Mapping[str, str]], limits: Optional[ExecLimits]
 ) -> Call[CodeContext]:
-    body = _body(language=language, cwd=cwd, env=env)
+    body = _body(language=language, cwd=cwd, env=env, limits=encoded(limits, "limits"))
     path, timeout = sandbox_path(ref, "/contexts"), DEFAULT_EXEC_SECONDS + WAIT_SLACK_SECONDS
     return Call("POST", path, _into(CodeContext), repeatable=False, json=body, timeout=timeout)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
 
 from ._schemas import CodeScan, ExecLimits, Finding, Resources
-from .models import ExecResult, LimitName
+from .models import ExecResult, LimitName, Program
 
 #: The directory in which code runs.
 WORK_DIR = "/tmp/code"
@@ -16,52 +15,8 @@ _PYTHON_IMPORTS = ("json", "math", "re")
 #: The sandbox's memory beyond the limit of its code: the agent, files in memory, and room to hit the limit.
 _SPARE_MB = 256
 
-#: Runs the program of argv[1], whose own imports are limited to argv[2], a JSON list or null. A program that writes a
-#: file over its limit gets the signal for that, which Python ignores otherwise.
-_PYTHON = """\
-import builtins, json, signal, sys
-def prepare(path, allowed):
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    folder, real = path.rpartition("/")[0], builtins.__import__
-    def guarded(name, globals=None, locals=None, fromlist=(), level=0):
-        scope = globals or {}
-        own = scope.get("__name__", "__main__") == "__main__" or str(scope.get("__file__", "")).startswith(folder + "/")
-        if own and level == 0 and name.partition(".")[0] not in allowed:
-            raise ImportError(f"import of {name!r} is not allowed; allowed are {', '.join(sorted(allowed)) or 'none'}", name=name)
-        return real(name, globals, locals, fromlist, level)
-    def excepthook(kind, err, trace):
-        sys.__excepthook__(kind, err.with_traceback(trace and trace.tb_next), trace and trace.tb_next)
-    sys.argv[:], sys.path[0], sys.excepthook = [path], folder, excepthook
-    main = sys.modules["__main__"] = type(sys)("__main__")
-    main.__file__, main.__builtins__ = path, builtins
-    if allowed is not None:
-        builtins.__import__ = guarded
-    return main.__dict__
-scope = prepare(sys.argv[1], json.loads(sys.argv[2]))
-exec(compile(open(scope["__file__"], "rb").read(), scope["__file__"], "exec"), scope)
-"""
-
-_NODE = """\
-const Module = require("node:module");
-const [path, allowed] = [process.argv[1], JSON.parse(process.argv[2])];
-const folder = path.slice(0, path.lastIndexOf("/") + 1);
-const load = Module._load;
-if (allowed !== null) Module._load = function (request, parent, isMain) {
-  const name = request.replace(/^node:/, "");
-  if (!isMain && parent?.filename?.startsWith(folder) && !/^[./]/.test(name) && !allowed.includes(name.split("/")[0]) && !allowed.includes(name))
-    throw new Error(`require of '${request}' is not allowed; allowed are ${allowed.join(", ") || "none"}`);
-  return load.apply(this, arguments);
-};
-process.argv.splice(1, 2, path);
-Module._load(path, null, true);
-"""
-
-#: The file of a program, and the command that runs it with its path and the JSON of its allowed imports.
-_LANGUAGES: Dict[str, Tuple[str, List[str]]] = {
-    "python": ("main.py", ["python3", "-c", _PYTHON]),
-    "javascript": ("main.js", ["node", "-e", _NODE, "--"]),
-    "bash": ("main.sh", ["bash", "-c", 'exec bash "$0"']),
-}
+#: The file of a program.
+_FILES = {"python": "main.py", "javascript": "main.js", "bash": "main.sh"}
 
 
 @dataclass
@@ -78,7 +33,7 @@ class SandboxConfig:
     #: Python; for other languages the default is None. Not for ``bash``.
     allowed_imports: Optional[Sequence[str]] = field(default_factory=lambda: list(_PYTHON_IMPORTS))
     #: Whether programs are scanned before they run: ``off``; ``warn``: the result has the findings; ``block``: a program
-    #: with findings does not run. Not for ``bash``.
+    #: with findings does not run.
     scan: Literal["off", "warn", "block"] = "off"
     #: The rules whose findings count; None is all rules.
     scan_rules: Optional[Sequence[str]] = None
@@ -98,8 +53,8 @@ class SandboxConfig:
     ttl_seconds: int = 900
 
     def __post_init__(self) -> None:
-        if self.language not in _LANGUAGES:
-            raise ValueError(f"language is {self.language!r}; it must be one of {', '.join(_LANGUAGES)}")
+        if self.language not in _FILES:
+            raise ValueError(f"language is {self.language!r}; it must be one of {', '.join(_FILES)}")
         if isinstance(self.allowed_imports, str):
             raise TypeError("allowed_imports is a list of names, not a string")
         if self.language != "python" and self.allowed_imports == list(_PYTHON_IMPORTS):
@@ -108,8 +63,6 @@ class SandboxConfig:
             raise ValueError("allowed_imports has no meaning for bash, which has no imports")
         if self.scan not in ("off", "warn", "block"):
             raise ValueError(f"scan is {self.scan!r}; it must be off, warn or block")
-        if self.language == "bash" and self.scan != "off":
-            raise ValueError("programs in bash cannot be scanned: leave scan off")
 
     def limits(self) -> ExecLimits:
         """The limits of one execution."""
@@ -130,12 +83,9 @@ class SandboxConfig:
             "ttl_seconds": self.ttl_seconds,
         }
 
-    def program(self) -> Tuple[str, List[str]]:
-        """The path of the program's file, and the command that runs it."""
-        name, command = _LANGUAGES[self.language]
-        path = f"{WORK_DIR}/{name}"
-        allowed = None if self.allowed_imports is None else list(self.allowed_imports)
-        return path, [*command, path, json.dumps(allowed)]
+    def program(self, code: str) -> Program:
+        """A program with its file and its allowed imports."""
+        return Program(code, f"{WORK_DIR}/{_FILES[self.language]}", self.language, self.allowed_imports)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -149,13 +99,17 @@ class ExecutionResult:
     timed_out: bool = False
     #: The limit that it exceeded, and that ended it.
     limit: Optional[LimitName] = None
-    #: The findings of the scan before it ran.
+    #: The findings of the scan before it ran: of the scan of the config, or else of the scan that the policy of the
+    #: workspace demands.
     findings: List[Finding] = field(default_factory=list)
-    #: It did not run, because of its findings; ``exit_code`` is 1 then.
+    #: It did not run, because of its findings, or by the policy of the workspace, as ``stderr`` says then; ``exit_code``
+    #: is 1.
     blocked: bool = False
 
 
-def execution_result(r: ExecResult[str], findings: List[Finding]) -> ExecutionResult:
+def execution_result(config: SandboxConfig, r: ExecResult[str], findings: List[Finding]) -> ExecutionResult:
+    if config.scan == "off" and r.scan is not None:
+        findings = r.scan.findings
     return ExecutionResult(
         stdout=r.stdout, stderr=r.stderr, exit_code=r.exit_code, timed_out=r.timed_out, limit=r.limit_exceeded, findings=findings
     )

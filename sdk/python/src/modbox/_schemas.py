@@ -669,6 +669,8 @@ class CodeContext:
     created_at: datetime = _required(parse_time)
     #: How often its interpreter was started again.
     restarts: int = 0
+    #: The limits for code that has none of its own; None when there are none.
+    limits: Optional[ExecLimits] = _by(_object(ExecLimits), default=None)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Literal, Mapping, Optional
 
 from ._decode import _by, _list, _object, decode
 from ._schemas import CodeContext, CodeError, CodeScan
+from .models import LimitName
 
 __all__ = ["CodeContext", "CodeError", "CodeEvent", "CodeOutput", "CodeResult"]
 
@@ -154,6 +155,9 @@ class CodeResult(_Formats):
     truncated: bool = False
     #: The findings of the scan that the policy of the workspace (``code_scan``) demands; None without a scan.
     scan: Optional[CodeScan] = _by(_object(CodeScan), default=None)
+    #: The limit that it exceeded. Code that exceeds ``cpu`` or ``file_size`` is interrupted; for ``memory`` and
+    #: ``processes`` the interpreter ends, and its state is lost.
+    limit_exceeded: Optional[LimitName] = None
 
     @property
     def text(self) -> Optional[str]:
@@ -191,6 +195,8 @@ class CodeEvent:
     truncated: bool = False
     #: ``started``: the findings of the scan that the policy of the workspace demands.
     scan: Optional[CodeScan] = _by(_object(CodeScan), default=None)
+    #: ``end``: the limit that the code exceeded.
+    limit_exceeded: Optional[LimitName] = None
 
 
 class CodeCollector:
@@ -216,6 +222,7 @@ class CodeCollector:
         elif event.type == "end":
             self._members.update(
                 status=event.status,
+                limit_exceeded=event.limit_exceeded,
                 execution_count=event.execution_count,
                 duration_ms=event.duration_ms,
                 truncated=event.truncated,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, Literal, Optional, TypeVar, Union
+from typing import Generic, Literal, Optional, Sequence, TypeVar, Union
 
 from ._decode import _by, _object
 from ._schemas import (
@@ -55,6 +55,7 @@ __all__ = [
     "NewToken",
     "PortAccess",
     "PortLink",
+    "Program",
     "PublishedPort",
     "Requirements",
     "Resources",
@@ -72,6 +73,20 @@ __all__ = [
     "Usage",
     "UserSession",
 ]
+
+@dataclass(frozen=True)
+class Program:
+    """A program that the server writes to a file, and runs by the interpreter of its language."""
+
+    code: str
+    #: The absolute path of its file. Missing parent directories are made; programs import from its directory.
+    path: str
+    #: Python when it is None.
+    language: Optional[Literal["python", "javascript", "bash"]] = None
+    #: The packages that the program itself may import: their top-level names; None allows all. It is no boundary. Not
+    #: for ``bash``.
+    allowed_imports: Optional[Sequence[str]] = None
+
 
 #: A limit of ExecLimits, as results name it.
 LimitName = Literal["memory", "cpu", "file_size", "processes"]

@@ -6,7 +6,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from modbox import AsyncCodeSandbox, AsyncSandboxPool, CodeSandbox, ExecutionResult, ModboxError, Sandbox, SandboxConfig, SandboxPool
+from modbox import AsyncCodeSandbox, AsyncSandboxPool, CodeSandbox, ExecLimits, ExecutionResult, Modbox, ModboxError, Sandbox, SandboxConfig, SandboxPool
 
 TEXT = (Path(__file__).parents[4] / "docs" / "safety.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -53,8 +53,21 @@ open("/tmp/left", "w").write("secret")
 open("/tmp/code/left.py", "w").write("secret = 1")
 subprocess.Popen(["sleep", "1000"], start_new_session=True)
 open(os.path.expanduser("~/.profile"), "a").write("export LEFT=1")
+open("/dev/shm/left", "w").write("secret")
+# A process that holds a deleted file open, out of the reach of those who remove files.
+held = open("/tmp/held", "w+")
+held.write("secret")
+held.flush()
+os.unlink("/tmp/held")
+subprocess.Popen(["tail", "-f", "/dev/null"], stdin=held, pass_fds=[held.fileno()], start_new_session=True)
 """
-SEARCH = "ls /tmp/left /tmp/code /usr/local/bin/python3 2>/dev/null; grep -ls sleep /proc/[0-9]*/comm; grep LEFT ~/.profile; true"
+SEARCH = """\
+ls /tmp/left /tmp/code /dev/shm/left /usr/local/bin/python3 2>/dev/null
+grep -lsE 'sleep|tail' /proc/[0-9]*/comm
+ls -l /proc/[0-9]*/fd 2>/dev/null | grep -o '/tmp/held.*'
+grep LEFT ~/.profile
+true
+"""
 
 
 class SafetyTest(unittest.TestCase):
@@ -129,8 +142,9 @@ class SafetyTest(unittest.TestCase):
         with CodeSandbox(SandboxConfig(scan="warn", scan_rules=["process"], allowed_imports=None)) as sandbox:
             result = sandbox.execute(code + "print('ran')")
             self.assertEqual((result.stdout, [f.rule for f in result.findings], result.blocked), ("ran\n", ["process"], False))
-        with self.assertRaises(ValueError):
-            SandboxConfig(language="bash", scan="warn")
+        with CodeSandbox(SandboxConfig(language="bash", scan="block")) as sandbox:
+            self.assertEqual([f.rule for f in sandbox.execute("echo 1\nkill 1").findings], ["process"])
+            self.assertEqual(sandbox.execute("echo $#"), ExecutionResult("0\n"))
 
     def test_a_released_sandbox_is_clean(self):
         with SandboxPool(pool_size=1) as pool:
@@ -143,7 +157,9 @@ class SafetyTest(unittest.TestCase):
             context = first.sandbox.run_code("left=1", language="bash")
             self.assertEqual(context.status, "ok")
             first.sandbox.run("ln -s /bin/true /usr/local/bin/python3", user="root", check=True)
-            self.assertNotEqual(first.sandbox.run(SEARCH).stdout, clean)
+            dirty = first.sandbox.run(SEARCH).stdout
+            for trace in ("/tmp/left", "left.py", "/dev/shm/left", "/usr/local/bin/python3", "/comm", "/tmp/held", "LEFT"):
+                self.assertEqual((trace in dirty, trace in clean), (True, False), (trace, dirty, clean))
             self.assertIsNone(pool.acquire())
             pool.release(first)
             with self.assertRaises(ModboxError):
@@ -220,7 +236,38 @@ class SafetyTest(unittest.TestCase):
         asyncio.run(use())
 
 
-def pool_client():
-    from modbox import Modbox
+    def test_policies_of_a_workspace(self):
+        own = pool_client()
+        workspace = own.workspaces.create("policies of Python")
+        try:
+            client = Modbox(workspace_id=workspace.id)
+            with CodeSandbox(SandboxConfig(allowed_imports=["socket", "math"]), client=client) as sandbox:
+                client.workspaces.update(workspace.id, code_scan="block")
+                refused = sandbox.execute("x = 1\nimport socket")
+                self.assertEqual((refused.blocked, refused.exit_code, refused.stdout), (True, 1, ""))
+                self.assertIn("line 2: network", refused.stderr)
+                self.assertEqual(sandbox.execute("import math; print(math.floor(2.5))"), ExecutionResult("2\n"))
+                self.assertIn("import of 'json' is not allowed", sandbox.execute("import json").stderr)
+                client.workspaces.update(workspace.id, code_scan="warn")
+                warned = sandbox.execute("import socket; print('ran')")
+                self.assertEqual((warned.stdout, [f.rule for f in warned.findings], warned.blocked), ("ran\n", ["network"], False))
+            client.workspaces.update(workspace.id, code_scan="block")
+            for language, good, bad in (("javascript", "console.log(1)", "eval('1')"), ("bash", "echo 1", "eval true")):
+                with CodeSandbox(SandboxConfig(language=language), client=client) as sandbox:
+                    self.assertEqual((sandbox.execute(good).stdout, sandbox.execute(bad).blocked), ("1\n", True))
+        finally:
+            own.workspaces.delete(workspace.id)
 
+    def test_limits_of_code(self):
+        with Sandbox.create(image="modbox/data") as sandbox:
+            sandbox.run_code("kept = 7")
+            burned = sandbox.run_code("while True: pass", limits=ExecLimits(cpu_seconds=1))
+            self.assertEqual((burned.limit_exceeded, burned.status), ("cpu", "interrupted"))
+            context = sandbox.contexts.create(language="bash", limits=ExecLimits(file_size="1Mi"))
+            self.assertEqual(context.limits, ExecLimits(file_size="1Mi"))
+            self.assertEqual(sandbox.run_code("head -c 2000000 /dev/zero >/tmp/x", context=context).limit_exceeded, "file_size")
+            self.assertEqual((sandbox.run_code("kept").text, sandbox.run_code("1").limit_exceeded), ("7", None))
+
+
+def pool_client():
     return Modbox()

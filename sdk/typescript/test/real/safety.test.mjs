@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { CodeSandbox, ModboxError, Sandbox, SandboxPool } from "modbox-sdk";
+import { CodeSandbox, Modbox, ModboxError, Sandbox, SandboxPool } from "modbox-sdk";
 
 const page = readFileSync(new URL("../../../../docs/safety.md", import.meta.url), "utf8");
 
@@ -71,7 +71,14 @@ test("programs are scanned before they run", async () => {
   } finally {
     await js.close();
   }
-  assert.throws(() => new CodeSandbox({ language: "bash", scan: "warn" }), TypeError);
+  const bash = new CodeSandbox({ language: "bash", scan: "block" });
+  try {
+    const killed = await bash.execute("echo 1\nkill 1");
+    assert.deepEqual([killed.blocked, killed.findings.map((f) => `${f.line} ${f.rule}`)], [true, ["2 process"]]);
+    assert.equal((await bash.execute("echo $#")).stdout, "0\n");
+  } finally {
+    await bash.close();
+  }
 });
 
 test("a released sandbox is clean, and an ended one is replaced", async () => {
@@ -82,14 +89,26 @@ test("a released sandbox is clean, and an ended one is replaced", async () => {
     const second = await pool.acquire();
     assert.equal(await pool.acquire(), undefined);
     assert.deepEqual(pool.status(), { total: 2, available: 0, inUse: 2 });
-    const dirt = "import subprocess\nopen('/tmp/left', 'w').write('x')\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)";
+    const dirt = [
+      "import os, subprocess",
+      "open('/tmp/left', 'w').write('x')",
+      "open('/dev/shm/left', 'w').write('x')",
+      "held = open('/tmp/held', 'w')",
+      "os.unlink('/tmp/held')",
+      "subprocess.Popen(['sleep', '1000'], stdout=held, start_new_session=True)",
+    ].join("\n");
+    const search = "ls /tmp/left /dev/shm/left 2>/dev/null; ls -l /proc/[0-9]*/fd 2>/dev/null | grep -o '/tmp/held.*'; grep -ls sleep /proc/[0-9]*/comm; echo $LEFT";
     assert.equal((await first.execute(dirt)).exitCode, 0);
     const sandbox = await first.start();
+    const dirty = (await sandbox.run(search)).stdout;
+    for (const trace of ["/tmp/left", "/dev/shm/left", "/tmp/held", "/comm"]) assert.ok(dirty.includes(trace), `${dirty} has no ${trace}`);
+    await sandbox.runCode("left=1", { language: "bash" });
     await sandbox.url(8000);
     await sandbox.client.sandboxes.updateEnv(sandbox.id, { LEFT: "1" });
     await (await second.start()).delete();
     await Promise.all([pool.release(first), pool.release(second)]);
-    assert.equal((await sandbox.run("ls /tmp/left; grep -ls sleep /proc/[0-9]*/comm; echo $LEFT")).stdout, "\n");
+    assert.equal((await sandbox.run(search)).stdout, "\n");
+    assert.equal((await sandbox.runCode("echo $left", { language: "bash" })).stdout, "\n");
     assert.deepEqual(await sandbox.ports.list().all(), []);
     await assert.rejects(first.execute("1"), /released to its pool/);
     await assert.rejects(pool.release(first), (err) => err instanceof ModboxError && err.code === "conflict");
@@ -102,4 +121,42 @@ test("a released sandbox is clean, and an ended one is replaced", async () => {
     await pool.close();
   }
   assert.equal(await pool.acquire(), undefined);
+});
+
+test("policies of a workspace", async () => {
+  const own = new Modbox();
+  const workspace = await own.workspaces.create("policies of TypeScript");
+  const client = new Modbox({ workspaceId: workspace.id });
+  const js = new CodeSandbox({ language: "javascript", allowedImports: ["path", "net"] }, client);
+  const python = new CodeSandbox({}, client);
+  try {
+    await js.start();
+    await client.workspaces.update(workspace.id, { codeScan: "block" });
+    const refused = await js.execute("1;\nrequire('net')");
+    assert.deepEqual([refused.blocked, refused.exitCode, /line 2: network/.test(refused.stderr)], [true, 1, true], refused.stderr);
+    assert.equal((await js.execute("console.log(require('path').sep)")).stdout, "/\n");
+    assert.match((await js.execute("require('fs')")).stderr, /require of 'fs' is not allowed/);
+    assert.equal((await python.execute("import math; print(math.floor(2.5))")).stdout, "2\n");
+    await client.workspaces.update(workspace.id, { codeScan: "warn" });
+    const warned = await js.execute("require('net'); console.log('ran')");
+    assert.deepEqual([warned.stdout, warned.findings.map((f) => f.rule), warned.blocked], ["ran\n", ["network"], false]);
+  } finally {
+    await Promise.all([js.close(), python.close()]);
+    await own.workspaces.delete(workspace.id);
+  }
+});
+
+test("limits of code in contexts", async () => {
+  const sandbox = await Sandbox.create({ image: "modbox/code-exec" });
+  try {
+    const burned = await sandbox.runCode("while :; do :; done", { language: "bash", limits: { cpuSeconds: 1 } });
+    assert.deepEqual([burned.limitExceeded, burned.status], ["cpu", "interrupted"]);
+    const context = await sandbox.contexts.create({ language: "bash", limits: { fileSize: "1Mi" } });
+    assert.equal(context.limits?.fileSize, "1Mi");
+    const large = "head -c 2000000 /dev/zero >/tmp/x";
+    assert.equal((await sandbox.runCode(large, { context })).limitExceeded, "file_size");
+    assert.equal((await sandbox.runCode(large, { context, limits: { cpuSeconds: 60 } })).limitExceeded, undefined);
+  } finally {
+    await sandbox.delete();
+  }
 });

@@ -11,7 +11,7 @@ from .._pages import AsyncPages
 from .._executions import list_executions
 from .._schemas import ExecLimits, Execution
 from ..errors import CommandError, new_error
-from ..models import ExecResult
+from ..models import ExecResult, Program
 
 if TYPE_CHECKING:
     from .client import AsyncModbox
@@ -26,7 +26,7 @@ class AsyncCommands:
 
     async def run(
         self,
-        command: Union[str, Sequence[str]],
+        command: Union[str, Sequence[str], Program],
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
@@ -41,9 +41,9 @@ class AsyncCommands:
     ) -> ExecResult[str]:
         """Runs a command to its end and returns its exit code and output.
 
-        A string goes to a shell (bash, or sh in an image without bash), a list does not. ``cwd`` is by default the
-        image's working directory; ``env`` is added to the sandbox's environment; ``user`` is a name or a uid; ``stdin``
-        is the command's input. The command is killed after ``timeout_seconds`` (60 when omitted), and ``timed_out``
+        A string goes to a shell (bash, or sh in an image without bash), a list does not, and a Program is run from its
+        file. ``cwd`` is by default the image's working directory; ``env`` is added to the sandbox's environment;
+        ``user`` is a name or a uid; ``stdin`` is the command's input. The command is killed after ``timeout_seconds`` (60 when omitted), and ``timed_out``
         of the result is set. ``on_stdout`` and ``on_stderr`` get the output as text as it comes. The result has the
         first ``max_output_bytes`` of each of stdout and stderr (1 MiB when omitted). A command that exceeds one of its
         ``limits`` is killed, and ``limit_exceeded`` of the result names the limit.
@@ -53,11 +53,13 @@ class AsyncCommands:
         sandbox that has ended; ConnectionError if the connection breaks before the end. An exception, also one of a
         callback, kills the command. The client never sends a command twice.
         """
-        arguments, script = _command(command)
+        in_file = command if isinstance(command, Program) else None
+        arguments, script = (None, None) if isinstance(command, Program) else _command(command)
         events = self._client.sandboxes.exec_stream(
             self._sandbox_id,
             arguments,
             shell=script,
+            program=in_file,
             cwd=cwd,
             env=env,
             user=user,
@@ -83,7 +85,7 @@ class AsyncCommands:
             await tell_async(callbacks[chunk.stream], chunk.text)
         assert end is not None  # the stream raises instead
         result = collector.result(end.exit_code, end.signal, end.timed_out, end.duration_ms, end.limit_exceeded, scan)
-        return checked(script or arguments or [], result, check)
+        return checked(script or arguments or [in_file.path if in_file else ""], result, check)
 
     async def start(
         self,

@@ -11,7 +11,7 @@ from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import AsyncPages
 from .._schemas import CreateOptions, Event, ExecLimits, SandboxInfo, SandboxState, Stats, Usage
-from ..models import AnyExecResult, ExecEvent, ExecResult
+from ..models import AnyExecResult, ExecEvent, ExecResult, Program
 from ..terminals import AsyncSession
 from .code import AsyncCode, AsyncContexts
 from .desktop import AsyncDesktop
@@ -110,6 +110,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -127,6 +128,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -143,6 +145,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -152,7 +155,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         max_output_bytes: Optional[int] = None,
         output: Literal["text", "bytes"] = "text",
     ) -> AnyExecResult:
-        """Runs a command to its end: exactly one of ``command`` (a list of program and arguments) and ``shell`` (a script).
+        """Runs a command to its end: exactly one of ``command`` (a program with arguments), ``shell`` (a script) and ``program``.
 
         A string as ``command`` raises TypeError. A command that fails is no error: look at ``exit_code``. It is ended after
         ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
@@ -160,7 +163,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         ``limit_exceeded`` names the limit. It is never sent twice.
         What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits, program)
         return await self._requester.perform(calls.execute(ref, body, max_output_bytes, output))
 
     async def exec_stream(
@@ -169,6 +172,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -182,7 +186,7 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         ``contextlib.aclosing`` where a loop may be left early. Raises when the end of the
         command is not known.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits, program)
         chunks = self._requester.stream(calls.execute_stream(ref, body))
         reader = EventReader()
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Mapping, Optional, Union
 
 from .._pages import AsyncPages
-from .._schemas import Checkpoint, CodeContext, PortAccess, PortLink, PublishedPort, SandboxInfo
+from .._schemas import Checkpoint, CodeContext, ExecLimits, PortAccess, PortLink, PublishedPort, SandboxInfo
 from .code import AsyncContexts
 from .ports import AsyncPorts
 from .states import AsyncCheckpoints
@@ -19,14 +19,20 @@ class AsyncSandboxContexts:
         self._sandbox_id = sandbox_id
 
     async def create(
-        self, *, language: Optional[str] = None, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+        self,
+        *,
+        language: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> CodeContext:
         """Starts an interpreter with a state of its own: python when ``language`` is omitted; at most 32 in a sandbox.
 
-        ``cwd`` is its working directory, by default the image's; ``env`` is added to the sandbox's environment. Raises
-        an error of code ``unsupported`` for a language that the sandbox does not have.
+        ``cwd`` is its working directory, by default the image's; ``env`` is added to the sandbox's environment;
+        ``limits`` are for code that has none of its own. Raises an error of code ``unsupported`` for a language that
+        the sandbox does not have.
         """
-        return await self._contexts.create(self._sandbox_id, language=language, cwd=cwd, env=env)
+        return await self._contexts.create(self._sandbox_id, language=language, cwd=cwd, env=env, limits=limits)
 
     def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[CodeContext]:
         """Lists the contexts, oldest first."""

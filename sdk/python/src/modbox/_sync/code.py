@@ -8,7 +8,7 @@ from typing import Generator, Mapping, Optional, Sequence, Union
 from .. import _code as calls
 from .._code import CodeReader
 from .._pages import Page
-from .._schemas import CodeContext, CodeScan
+from .._schemas import CodeContext, CodeScan, ExecLimits
 from ..code import CodeEvent, CodeResult
 from .requester import Requester
 
@@ -26,19 +26,21 @@ class Code:
         language: Optional[str] = None,
         context_id: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> CodeResult:
         """Runs code in an interpreter that keeps its state between calls, and returns its output, values and error.
 
         Code that fails raises nothing: check ``status`` and ``error`` of the result. ``language`` is ``python`` (the
         default), ``javascript``, ``typescript``, ``bash`` or ``r``, whose default context the code runs in, unless
         ``context_id`` selects another. Code that has not ended after ``timeout_seconds`` (60 when omitted)
-        is interrupted. The client never sends code twice. For code that prints nothing for minutes use
+        is interrupted. ``limits`` are limits of the context while the code runs, in place of the limits of the context;
+        ``limit_exceeded`` of the result names the limit that the code exceeded. The client never sends code twice. For code that prints nothing for minutes use
         ``run_code_stream``: a proxy may close a silent connection.
 
         Raises NotFoundError for a sandbox or context that does not exist, EndedError for a sandbox that has ended,
         and an error of code ``unsupported`` for a language that the sandbox does not have.
         """
-        return self._requester.perform(calls.run(ref, calls.code_body(code, language, context_id, timeout_seconds)))
+        return self._requester.perform(calls.run(ref, calls.code_body(code, language, context_id, timeout_seconds, limits)))
 
     def run_code_stream(
         self,
@@ -48,13 +50,14 @@ class Code:
         language: Optional[str] = None,
         context_id: Optional[str] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> Generator[CodeEvent, None, None]:
         """As run_code, but yields the events of the run as they happen; the last event is ``end``.
 
         The run begins with the first event that is requested. Closing the generator interrupts the code. Raises
         ConnectionError if the connection breaks before the end.
         """
-        chunks = self._requester.stream(calls.stream(ref, calls.code_body(code, language, context_id, timeout_seconds)))
+        chunks = self._requester.stream(calls.stream(ref, calls.code_body(code, language, context_id, timeout_seconds, limits)))
         reader = CodeReader()
         try:
             for chunk in chunks:
@@ -83,14 +86,21 @@ class Contexts:
         self._requester = requester
 
     def create(
-        self, ref: str, *, language: Optional[str] = None, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+        self,
+        ref: str,
+        *,
+        language: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> CodeContext:
         """Starts an interpreter with a state of its own: python when ``language`` is omitted; at most 32 in a sandbox.
 
-        ``cwd`` is its working directory, by default the image's; ``env`` is added to the sandbox's environment. Raises
-        an error of code ``unsupported`` for a language that the sandbox does not have.
+        ``cwd`` is its working directory, by default the image's; ``env`` is added to the sandbox's environment;
+        ``limits`` are for code that has none of its own. Raises an error of code ``unsupported`` for a language that
+        the sandbox does not have.
         """
-        return self._requester.perform(calls.create_context(ref, language, cwd, env))
+        return self._requester.perform(calls.create_context(ref, language, cwd, env, limits))
 
     def list(self, ref: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[CodeContext]:
         """Lists the contexts, oldest first."""

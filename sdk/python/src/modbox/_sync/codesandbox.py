@@ -10,7 +10,7 @@ from typing import Dict, List, Optional, Type
 from .._codesandbox import WORK_DIR, ExecutionResult, SandboxConfig, blocked_result, counted, execution_result
 from .._locks import Lock
 from .._schemas import Finding
-from ..errors import ModboxError, new_error
+from ..errors import CodeBlockedError, ModboxError, new_error
 from .client import Modbox
 from .sandbox import Sandbox
 
@@ -61,7 +61,6 @@ class CodeSandbox:
         ended, ProgramNotFoundError when its image does not have the language.
         """
         sandbox = self.start()
-        path, command = self.config.program()
         findings: List[Finding] = []
         if self.config.scan != "off":
             scan = sandbox.scan_code(code, language=self.config.language, allowed_imports=self.config.allowed_imports)
@@ -69,11 +68,16 @@ class CodeSandbox:
             if findings and self.config.scan == "block":
                 return blocked_result(findings)
         with self._turn:
-            sandbox.files.write(path, code)
-            result = sandbox.run(
-                command, cwd=WORK_DIR, timeout_seconds=self.config.timeout_seconds, limits=self.config.limits()
-            )
-        return execution_result(result, findings)
+            try:
+                result = sandbox.run(
+                    self.config.program(code),
+                    cwd=WORK_DIR,
+                    timeout_seconds=self.config.timeout_seconds,
+                    limits=self.config.limits(),
+                )
+            except CodeBlockedError as err:
+                return ExecutionResult(stderr=f"{err.message}\n", exit_code=1, findings=findings, blocked=True)
+        return execution_result(self.config, result, findings)
 
     def reset(self) -> None:
         """Takes the sandbox back to its state after ``start``: files, processes, environment, memory, network and ports."""

@@ -14,7 +14,7 @@ from .._schemas import CodeContext, CodeScan, CreateOptions, Event, ExecLimits, 
 from .._stateful import Memory
 from ..code import CodeCollector, CodeOutput, CodeResult
 from ..errors import EndedError, SandboxFailedError, TimeoutError, new_error
-from ..models import ExecResult
+from ..models import ExecResult, Program
 from .client import Modbox
 from .commands import Commands
 from .sandboxfiles import SandboxFiles
@@ -217,7 +217,7 @@ class Sandbox:
 
     def run(
         self,
-        command: Union[str, Sequence[str]],
+        command: Union[str, Sequence[str], Program],
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
@@ -232,9 +232,9 @@ class Sandbox:
     ) -> ExecResult[str]:
         """Runs a command to its end and returns its exit code and output.
 
-        A string goes to a shell (bash, or sh in an image without bash), a list does not. ``cwd`` is by default the
-        image's working directory; ``env`` is added to the sandbox's environment; ``user`` is a name or a uid; ``stdin``
-        is the command's input. The command is killed after ``timeout_seconds`` (60 when omitted), and ``timed_out``
+        A string goes to a shell (bash, or sh in an image without bash), a list does not, and a Program is run from its
+        file. ``cwd`` is by default the image's working directory; ``env`` is added to the sandbox's environment;
+        ``user`` is a name or a uid; ``stdin`` is the command's input. The command is killed after ``timeout_seconds`` (60 when omitted), and ``timed_out``
         of the result is set. ``on_stdout`` and ``on_stderr`` get the output as text as it comes. The result has the
         first ``max_output_bytes`` of each of stdout and stderr (1 MiB when omitted). A command that exceeds one of its
         ``limits`` is killed, and ``limit_exceeded`` of the result names the limit.
@@ -265,6 +265,7 @@ class Sandbox:
         language: Optional[str] = None,
         context: Union[CodeContext, str, None] = None,
         timeout_seconds: Optional[int] = None,
+        limits: Optional[ExecLimits] = None,
         on_stdout: Optional[Callback[str]] = None,
         on_stderr: Optional[Callback[str]] = None,
         on_result: Optional[Callback[CodeOutput]] = None,
@@ -273,8 +274,10 @@ class Sandbox:
 
         ``language`` is ``python`` (the default), ``javascript``, ``typescript``, ``bash`` or ``r``; ``context``, of
         ``contexts.create``, selects another interpreter than the default one of the language. Code that has not ended
-        after ``timeout_seconds`` (60 when omitted) is interrupted. ``on_stdout`` and ``on_stderr`` get text, and
-        ``on_result`` gets values, such as plots, as they come.
+        after ``timeout_seconds`` (60 when omitted) is interrupted. ``limits`` are limits of the
+        context while the code runs, in place of the limits of the context; ``limit_exceeded`` of the result names the
+        limit that the code exceeded. ``on_stdout`` and ``on_stderr`` get text, and ``on_result`` gets values, such as
+        plots, as they come.
 
         Code that fails raises nothing: check ``status`` and ``error`` of the result. Raises an error of code
         ``unsupported`` for a language that the image does not have, NotFoundError for a context that does not exist,
@@ -287,6 +290,7 @@ class Sandbox:
             language=language,
             context_id=context.id if isinstance(context, CodeContext) else context,
             timeout_seconds=timeout_seconds,
+            limits=limits,
         )
         collector = CodeCollector()
         try:

@@ -12,7 +12,7 @@ from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
 from .._pages import Page
 from .._schemas import CreateOptions, Event, ExecLimits, SandboxInfo, SandboxState, Stats, Usage
-from ..models import AnyExecResult, ExecEvent, ExecResult
+from ..models import AnyExecResult, ExecEvent, ExecResult, Program
 from ..terminals import Session
 from .code import Code, Contexts
 from .desktop import Desktop
@@ -111,6 +111,7 @@ class Sandboxes(States, Code):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -128,6 +129,7 @@ class Sandboxes(States, Code):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -144,6 +146,7 @@ class Sandboxes(States, Code):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -153,7 +156,7 @@ class Sandboxes(States, Code):
         max_output_bytes: Optional[int] = None,
         output: Literal["text", "bytes"] = "text",
     ) -> AnyExecResult:
-        """Runs a command to its end: exactly one of ``command`` (a list of program and arguments) and ``shell`` (a script).
+        """Runs a command to its end: exactly one of ``command`` (a program with arguments), ``shell`` (a script) and ``program``.
 
         A string as ``command`` raises TypeError. A command that fails is no error: look at ``exit_code``. It is ended after
         ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
@@ -161,7 +164,7 @@ class Sandboxes(States, Code):
         ``limit_exceeded`` names the limit. It is never sent twice.
         What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits, program)
         return self._requester.perform(calls.execute(ref, body, max_output_bytes, output))
 
     def exec_stream(
@@ -170,6 +173,7 @@ class Sandboxes(States, Code):
         command: Optional[Sequence[str]] = None,
         *,
         shell: Optional[str] = None,
+        program: Optional[Program] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         user: Optional[str] = None,
@@ -183,7 +187,7 @@ class Sandboxes(States, Code):
         ``contextlib.closing`` where a loop may be left early. Raises when the end of the
         command is not known.
         """
-        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits)
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds, limits, program)
         chunks = self._requester.stream(calls.execute_stream(ref, body))
         reader = EventReader()
         try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Mapping, Optional, Union
 
 from .._pages import Page
-from .._schemas import Checkpoint, CodeContext, PortAccess, PortLink, PublishedPort, SandboxInfo
+from .._schemas import Checkpoint, CodeContext, ExecLimits, PortAccess, PortLink, PublishedPort, SandboxInfo
 from .code import Contexts
 from .ports import Ports
 from .states import Checkpoints
@@ -20,14 +20,20 @@ class SandboxContexts:
         self._sandbox_id = sandbox_id
 
     def create(
-        self, *, language: Optional[str] = None, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+        self,
+        *,
+        language: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        limits: Optional[ExecLimits] = None,
     ) -> CodeContext:
         """Starts an interpreter with a state of its own: python when ``language`` is omitted; at most 32 in a sandbox.
 
-        ``cwd`` is its working directory, by default the image's; ``env`` is added to the sandbox's environment. Raises
-        an error of code ``unsupported`` for a language that the sandbox does not have.
+        ``cwd`` is its working directory, by default the image's; ``env`` is added to the sandbox's environment;
+        ``limits`` are for code that has none of its own. Raises an error of code ``unsupported`` for a language that
+        the sandbox does not have.
         """
-        return self._contexts.create(self._sandbox_id, language=language, cwd=cwd, env=env)
+        return self._contexts.create(self._sandbox_id, language=language, cwd=cwd, env=env, limits=limits)
 
     def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[CodeContext]:
         """Lists the contexts, oldest first."""

@@ -1,4 +1,6 @@
-package agent
+// Package proctree finds the processes that belong together, inside a sandbox, by what /proc says: the family of a
+// process, what it uses, and whether it exceeds limits.
+package proctree
 
 import (
 	"bytes"
@@ -9,40 +11,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// familyPasses bounds how often familyOf scans again for processes that were started during the
+// familyPasses bounds how often FamilyOf scans again for processes that were started during the
 // scan.
 const familyPasses = 16
 
-// family is a set of processes: pids, each with its start time, which distinguishes the process
+// Family is a set of processes: pids, each with its start time, which distinguishes the process
 // from a later process with the same pid.
-type family map[int]uint64
+type Family map[int]uint64
 
-// killFamily kills a process, its group, its session, all its living descendants, and the processes
+// Kill kills a process, its group, its session, all its living descendants, and the processes
 // of known that are still alive. The caller makes sure that pid is not reused meanwhile.
-func killFamily(pid int, known family) {
+func Kill(pid int, known Family) {
 	unix.Kill(-pid, unix.SIGSTOP) // so that fewer processes are started during the scan
-	for member := range familyOf(pid, known) {
+	for member := range FamilyOf(pid, known) {
 		unix.Kill(member, unix.SIGKILL)
 	}
 	unix.Kill(-pid, unix.SIGKILL)
 	unix.Kill(pid, unix.SIGKILL)
 }
 
-// familyOf returns the processes of the session and group led by root, and the processes with a
+// FamilyOf returns the processes of the session and group led by root, and the processes with a
 // living ancestor in that set or in known.
-func familyOf(root int, known family) family {
-	found := make(family)
+func FamilyOf(root int, known Family) Family {
+	found := make(Family)
 	for range familyPasses {
-		if !found.grow(processes(), root, known) {
+		if !found.grow(All(), root, known) {
 			break
 		}
 	}
 	return found
 }
 
-// grow adds the processes of all that are of the family of root, see familyOf, and reports whether
+// grow adds the processes of all that are of the family of root, see FamilyOf, and reports whether
 // it added any.
-func (f family) grow(all map[int]relation, root int, known family) (grown bool) {
+func (f Family) grow(all map[int]Process, root int, known Family) (grown bool) {
 	for changed := true; changed; {
 		changed = false
 		for pid, p := range all {
@@ -51,31 +53,33 @@ func (f family) grow(all map[int]relation, root int, known family) (grown bool) 
 			if _, have := f[pid]; have {
 				continue
 			}
-			if pid == root || p.session == root || p.group == root || parent || old && was == p.started {
-				f[pid], changed, grown = p.started, true, true
+			if pid == root || p.session == root || p.group == root || parent || old && was == p.Started {
+				f[pid], changed, grown = p.Started, true, true
 			}
 		}
 	}
 	return grown
 }
 
-// relation has the ids of a process that relate it to others, and what it uses.
-type relation struct {
+// Process has the ids of a process that relate it to others, and what it uses.
+type Process struct {
+	// Started distinguishes the process from a later process with the same pid, in ticks since the system started.
+	Started uint64
+
 	parent, group, session int
-	started                uint64 // in ticks since the system started
 	cpu, childCPU          uint64 // in ticks: its own, and of the children that it has waited for
 	resident               uint64 // in pages
 }
 
-// processes reads all processes; it skips entries that cannot be read.
-func processes() map[int]relation {
+// All reads all processes; it skips entries that cannot be read.
+func All() map[int]Process {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
-	all := make(map[int]relation, len(names))
+	all := make(map[int]Process, len(names))
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -94,15 +98,15 @@ func processes() map[int]relation {
 
 // parseStat parses a line of /proc/pid/stat. The command's name, in parentheses, may contain
 // anything, so parsing starts after the last parenthesis.
-func parseStat(line []byte) (relation, bool) {
+func parseStat(line []byte) (Process, bool) {
 	i := bytes.LastIndexByte(line, ')')
 	if i < 0 {
-		return relation{}, false
+		return Process{}, false
 	}
 	const parent, group, session, user, system, childUser, childSystem, started, resident = 1, 2, 3, 11, 12, 13, 14, 19, 21 // counted from the state
 	fields := bytes.Fields(line[i+1:])
 	if len(fields) <= resident {
-		return relation{}, false
+		return Process{}, false
 	}
 	var failed error
 	number := func(field int) uint64 {
@@ -110,8 +114,8 @@ func parseStat(line []byte) (relation, bool) {
 		failed = errors.Join(failed, err)
 		return n
 	}
-	r := relation{
-		parent: int(number(parent)), group: int(number(group)), session: int(number(session)), started: number(started),
+	r := Process{
+		parent: int(number(parent)), group: int(number(group)), session: int(number(session)), Started: number(started),
 		cpu: number(user) + number(system), childCPU: number(childUser) + number(childSystem), resident: number(resident),
 	}
 	return r, failed == nil
