@@ -1,7 +1,9 @@
 // A sandbox from its creation to its end, in whatever runtime executes this file. Needs a server: MODBOX_URL and
 // MODBOX_API_TOKEN. The last line is "ok".
 import assert from "node:assert/strict";
-import { CommandError, FileNotFoundError, Modbox, NotFoundError, Sandbox } from "modbox-sdk";
+import { createHmac } from "node:crypto";
+import { createServer } from "node:http";
+import { CommandError, FileNotFoundError, Modbox, NotFoundError, Sandbox, verifyWebhook, WebhookError } from "modbox-sdk";
 
 const client = new Modbox({ baseUrl: process.env.MODBOX_URL, token: process.env.MODBOX_API_TOKEN });
 const image = "modbox/code-exec";
@@ -48,4 +50,43 @@ await Sandbox.with({ client, image, env: { GREETING: "grüezi" }, ttlSeconds: 60
 });
 assert.equal((await client.sandboxes.get(id)).state, "destroyed");
 await assert.rejects(Sandbox.connect("no-such-sandbox", { client }), NotFoundError);
+
+// A receiver of webhooks: a delivery that it accepts, and others. The signature is made as Standard Webhooks says.
+const key = Buffer.alloc(32, 7);
+const secret = `whsec_${key.toString("base64")}`;
+const event = { seq: 7, sandbox_id: "s", sandbox_name: "n", time: "2026-01-01T00:00:00Z", type: "failed", message: "é", data: { cause: "oom" } };
+const body = JSON.stringify({ type: "failed", timestamp: "2026-01-01T00:00:00Z", data: event });
+const signed = (text, at = Date.now(), by = key) => {
+  const stamp = String(Math.floor(at / 1_000));
+  const signature = createHmac("sha256", by).update(`msg_1.${stamp}.${text}`).digest("base64");
+  return { "webhook-id": "msg_1", "webhook-timestamp": stamp, "webhook-signature": `v1,${signature}` };
+};
+const received = [];
+const receiver = createServer(async (req, res) => {
+  const chunks = [];
+  for await (const chunk of req) chunks.push(chunk);
+  try {
+    received.push(await verifyWebhook(req.headers, Buffer.concat(chunks), secret));
+    res.statusCode = 204;
+  } catch (err) {
+    res.statusCode = err instanceof WebhookError ? 401 : 500;
+  }
+  res.end();
+});
+await new Promise((resolve) => receiver.listen(0, "127.0.0.1", resolve));
+const deliver = async (headers) => (await fetch(`http://127.0.0.1:${receiver.address().port}/`, { method: "POST", headers: { ...headers, connection: "close" }, body })).status;
+assert.equal(await deliver(signed(body)), 204);
+assert.equal(await deliver(signed(body, Date.now(), Buffer.alloc(32, 8))), 401);
+assert.equal(await deliver(signed(body, Date.now() - 600_000)), 401);
+assert.equal(await deliver(signed(`${body} `)), 401);
+assert.deepEqual(received.map((m) => [m.id, m.type, m.event.sandboxName, m.event.message]), [["msg_1", "failed", "n", "é"]]);
+receiver.close();
+// The other kinds of headers and bodies.
+for (const headers of [signed(body), new Headers(signed(body))]) {
+  for (const content of [body, new TextEncoder().encode(body)]) {
+    assert.equal((await verifyWebhook(headers, content, ["whsec_AAAA", secret])).event.data.cause, "oom");
+  }
+}
+await assert.rejects(verifyWebhook({}, body, secret), WebhookError);
+await assert.rejects(verifyWebhook(signed(body), body, "whsec_é"), TypeError);
 console.log("ok");
