@@ -92,9 +92,22 @@ func (b *base) source(ctx context.Context, asked string) (image, snapshot string
 	case "":
 		return "", string(sn.ID), nil
 	case sandbox.NotFound, sandbox.Invalid:
-		return template.Reference(asked), "", nil
+		return template.Reference(asked), "", b.gateway(ctx, name)
 	}
 	return "", "", err
+}
+
+// gateway returns an error if name is the template that the clients choose for a create with MCP servers, unless the
+// workspace has built a template of this name: a registry could have an image of it by anybody. Errors: NotFound.
+func (b *base) gateway(ctx context.Context, name string) error {
+	if name != templateMCP {
+		return nil
+	}
+	_, err := b.built.Get(ctx, caller(ctx).Workspace, name)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return sandbox.Errorf(sandbox.NotFound, "the template %s of E2B is not available on this server; build a template of this name that has a program mcp-gateway, or name another template", templateMCP)
+	}
+	return err
 }
 
 // internet reports whether the settings give a sandbox the internet. Errors: Invalid for what no

@@ -114,8 +114,6 @@ func (in *createInput) refusals() error {
 		return absentField("iam")
 	case len(in.VolumeMounts) > 0:
 		return absentField("volumeMounts")
-	case given(in.MCP):
-		return absentField("mcp")
 	case in.AutoPauseMemory != nil && !*in.AutoPauseMemory && !in.AutoPause:
 		return sandbox.InvalidField("autoPauseMemory", "requires autoPause")
 	case in.AutoPauseMemory != nil && !*in.AutoPauseMemory && in.AutoResume != nil && in.AutoResume.Enabled:

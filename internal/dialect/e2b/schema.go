@@ -27,6 +27,9 @@ const (
 const (
 	templateBase = "base"
 	templateCode = "code-interpreter-v1"
+	// templateMCP is the template of a create with MCP servers that names none. The server has no such image; a
+	// workspace may build it.
+	templateMCP = "mcp-gateway"
 )
 
 // The states of a sandbox.
@@ -61,6 +64,7 @@ type createInput struct {
 		Name string `json:"name"`
 		Path string `json:"path"`
 	} `json:"volumeMounts"`
+	// MCP are the servers that the client itself starts in the new sandbox, by the program mcp-gateway.
 	MCP json.RawMessage `json:"mcp"`
 }
 
