@@ -101,6 +101,16 @@ func (m *Meter) State() (total sandbox.Usage, running bool, recorded time.Time) 
 	return m.total, m.running, m.recorded
 }
 
+// Memory returns the bytes of memory of a running box at its last measurement, 0 if it does not run.
+func (m *Meter) Memory() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.running {
+		return 0
+	}
+	return m.memory
+}
+
 // Recorded notes that the store has the totals of that time.
 func (m *Meter) Recorded(at time.Time) {
 	m.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/moby/patternmatcher/ignorefile"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
@@ -111,6 +112,7 @@ type Builder struct {
 	host   Host
 	images *image.Store
 	most   int // maximum number of images of a workspace
+	times  *prometheus.HistogramVec
 
 	mu    sync.Mutex
 	under map[sandbox.WorkspaceID]int // builds and pushes in progress; guarded by mu
@@ -121,7 +123,7 @@ func New(cfg Config, host Host, images *image.Store) *Builder {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	cfg.UploadTimeout = cmp.Or(cfg.UploadTimeout, defaultUpload)
 	return &Builder{
-		cfg: cfg, host: host, images: images, most: builtMax,
+		cfg: cfg, host: host, images: images, most: builtMax, times: newTimes(),
 		under: map[sandbox.WorkspaceID]int{},
 	}
 }
@@ -172,7 +174,9 @@ func (b *Builder) UploadTimeout() time.Duration { return b.cfg.UploadTimeout }
 // Errors: a [Failure] when an instruction is at fault. Invalid, naming the field, also for an
 // unsupported Dockerfile and for a command that fails; QuotaExceeded; TooLarge; Timeout; the errors
 // of pulls and pushes.
-func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, files io.Reader, report func(Event)) (spec.Image, error) {
+func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, files io.Reader, report func(Event)) (_ spec.Image, err error) {
+	begin := time.Now()
+	defer func() { b.ended(begin, err) }()
 	if err := b.validate(&req); err != nil {
 		return spec.Image{}, err
 	}

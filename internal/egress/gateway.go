@@ -106,6 +106,7 @@ func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 		g.cancel()
 		return nil, NIC{}, fmt.Errorf("attach network of %s: %w", name, err)
 	}
+	n.gateways.add(g)
 	return g, NIC{
 		File: theirs, MAC: guestMAC, GatewayMAC: gatewayMAC,
 		Address: GuestPrefix, Gateway: GatewayAddr, MTU: MTU,
@@ -253,6 +254,7 @@ func (g *Gateway) cut() {
 func (g *Gateway) Close() {
 	g.once.Do(func() {
 		g.cut()
+		defer g.network.gateways.remove(g)
 		if g.broken.Load() {
 			go g.stack.Destroy() // its locks may be held for ever: a leak is better than a blocked caller
 			return

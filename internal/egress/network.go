@@ -79,6 +79,7 @@ type Network struct {
 	resolver *resolver
 	total    budget
 	perBox   budgetSize
+	gateways gateways
 	// dnsIdle and pingTimeout are the constants of those names, except in tests.
 	dnsIdle, pingTimeout time.Duration
 	// connect opens the host's sockets; tests redirect it to their servers.
@@ -124,7 +125,8 @@ func New(cfg Config) (*Network, error) {
 			flows: cmp.Or(cfg.MaxFlows, 512),
 			extra: cmp.Or(cfg.BufferBytes, 96<<20),
 		},
-		dnsIdle: dnsIdle, pingTimeout: pingTimeout,
+		gateways: gateways{open: map[*Gateway]struct{}{}},
+		dnsIdle:  dnsIdle, pingTimeout: pingTimeout,
 	}
 	if n.policy == nil {
 		n.policy = allowAll{}

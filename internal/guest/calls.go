@@ -43,6 +43,7 @@ type Calls struct {
 	// answerTimeout is how long the agent of a running sandbox may not answer before a command is given up.
 	answerTimeout time.Duration
 	scans         *codescan.Service // nil for none
+	metrics       commandMetrics
 }
 
 // DefaultAnswerTimeout is how long an agent may not answer before a command is given up. The agent
@@ -52,7 +53,7 @@ const DefaultAnswerTimeout = agentapi.DetachGrace
 // New returns the calls into sandboxes whose boxes d made. An answerTimeout of 0 is DefaultAnswerTimeout.
 // scans enforces the policies for code; nil enforces none.
 func New(sandboxes Sandboxes, d driver.Driver, answerTimeout time.Duration, scans *codescan.Service) *Calls {
-	g := &Calls{sandboxes: sandboxes, driver: d, answerTimeout: cmp.Or(answerTimeout, DefaultAnswerTimeout), scans: scans}
+	g := &Calls{sandboxes: sandboxes, driver: d, answerTimeout: cmp.Or(answerTimeout, DefaultAnswerTimeout), scans: scans, metrics: newCommandMetrics()}
 	g.Files.calls = g
 	return g
 }
@@ -98,6 +99,14 @@ func (g *Calls) Enter(ctx context.Context, b *box.Box, sb *sandbox.Sandbox) (*bo
 // Errors of every call into a sandbox: NotFound, Ended, AgentUnreachable, Timeout. Further errors:
 // as for agentapi.Client.Exec; CodeBlocked.
 func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
+	begin := time.Now()
+	running, err := g.exec(ctx, c, ref, cmd)
+	g.metrics.started(begin, err)
+	return running, err
+}
+
+// exec is [Calls.Exec], not measured.
+func (g *Calls) exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
 	if err := sandbox.CheckArgv(cmd.Argv); err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type Command struct {
 	input   *Input        // nil when it takes none
 	release func()        // ends its activity
 	failed  error         // the error of each later Next
+	begun   time.Time
 
 	mu     sync.Mutex
 	stream *agentapi.Stream // guarded by mu; replaced by Next
@@ -59,7 +60,7 @@ func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Comma
 	if cmd.ID == "" {
 		cmd.ID = rand.Text()
 	}
-	c := &Command{calls: g, box: b, ctx: ctx, command: cmd, handle: b.View().Sandbox.Handle}
+	c := &Command{calls: g, box: b, ctx: ctx, command: cmd, handle: b.View().Sandbox.Handle, begun: time.Now()}
 	if cmd.Stdin {
 		var err error
 		if c.input, err = NewInput(b.Agent, cmd.StdinHeld); err != nil {
@@ -107,6 +108,7 @@ func (c *Command) use(stream *agentapi.Stream, saves int64) {
 		if exit.Limit != "" {
 			audit.FromContext(c.ctx).Detail("limit_exceeded", string(exit.Limit))
 		}
+		c.calls.metrics.ended(c.begun, exit)
 		c.calls.commandEnded(c.ctx, c.box.ID, c.command.Argv[0], exit)
 	})
 	c.mu.Lock()

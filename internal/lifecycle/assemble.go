@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/background"
@@ -65,7 +67,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.work.Cancel()
 		return nil, err
 	}
-	if s.metrics, err = telemetry.New(deps.Metrics, s.boxes.Count, s.pool, quota.NewCollector(deps.Quotas, cfg.Promise)); err != nil {
+	if s.metrics, err = telemetry.New(deps.Metrics, s.boxes.Count, s.pool); err != nil {
 		s.work.Cancel()
 		return nil, err
 	}
@@ -74,6 +76,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.prepareWith(&deps, made)
 	s.change(&deps, made)
 	s.repair(&deps, made)
+	used := []prometheus.Collector{telemetry.NewUsed(s.boxes.Boxes, deps.Driver), quota.NewCollector(deps.Quotas, cfg.Promise)}
+	if err := s.metrics.Register(used, s.quotas.Collectors(), s.prepare.Collectors(), s.guest.Collectors(), s.executions.Collectors()); err != nil {
+		s.work.Cancel()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -167,7 +174,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 	made.saver = &saver{driver: deps.Driver, saved: s.saved, layers: deps.Layers != nil, transferTimeout: cfg.transferTimeout}
 	made.starter = &starter{
 		cfg: cfg, states: made.states, watcher: made.watcher, driver: deps.Driver, networks: s.networks, environments: s.environments,
-		executions: s.executions, slots: made.slots, log: s.log,
+		executions: s.executions, slots: made.slots, metrics: s.metrics, log: s.log,
 	}
 	made.reviver = &reviver{
 		cfg: cfg, starter: made.starter, watcher: made.watcher, ender: s.ender, saved: s.saved, driver: deps.Driver, images: deps.Images,
@@ -185,13 +192,14 @@ func (s *Service) change(deps *Deps, made *parts) {
 	made.watcher.lost = s.automatic.Lost
 	s.registrar = &registrar{
 		store: deps.Store, quotas: s.quotas, pool: s.pool, warm: s.warm, maker: made.maker, ender: s.ender, networks: s.networks, boxes: s.boxes,
+		metrics: s.metrics,
 	}
 	s.planner = creation.New(*cfg.planning(), creation.Deps{
 		Catalogue: deps.Catalogue, Images: deps.Images, Quotas: s.quotas, Prepare: s.prepare, Snapshots: s.snapshots, Networks: s.networks, Saved: s.saved,
 	})
 	s.provisioner = &provisioner{
 		prepare: s.prepare, starter: made.starter, states: made.states, ender: s.ender, timers: s.timers, layers: deps.Layers,
-		events: s.events, work: s.work, log: s.log,
+		events: s.events, metrics: s.metrics, work: s.work, log: s.log,
 	}
 	s.forks = &forker{
 		cfg: cfg, suspender: s.suspender, registrar: s.registrar, provisioner: s.provisioner, saver: made.saver, reviver: made.reviver,

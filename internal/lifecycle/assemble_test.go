@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -82,6 +83,15 @@ func TestMetrics(t *testing.T) {
 		want["modbox_sandbox_ends_total "+string(cause)] = 0
 	}
 	want["modbox_sandbox_ends_total destroyed"] = 1
+	want["modbox_admission_seconds admitted"] = 2
+	for _, phase := range []telemetry.Phase{telemetry.Admission, telemetry.Image, telemetry.Queue, telemetry.Box, telemetry.Boot, telemetry.Network, telemetry.Agent} {
+		want["modbox_sandbox_create_phase_seconds ok "+string(phase)] = 2
+	}
+	for name, value := range got {
+		if _, ok := want[name]; !ok && value == 0 {
+			delete(got, name) // another metric, which nothing happened to
+		}
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("metrics differ (-want +got):\n%s", d)
 	}

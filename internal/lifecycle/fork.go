@@ -55,7 +55,7 @@ func (s *Service) Fork(ctx context.Context, c sandbox.Caller, ref string, req Fo
 
 // fork is [Service.Fork].
 func (r *forker) fork(ctx context.Context, c sandbox.Caller, ref string, req ForkRequest) ([]ForkResult, error) {
-	if err := r.cfg.validateFork(&req); err != nil {
+	if err := r.cfg.planning().CheckFork(&req); err != nil {
 		return nil, err
 	}
 	b, err := r.suspender.stateful(ctx, c, ref)
@@ -97,34 +97,6 @@ func (r *forker) fork(ctx context.Context, c sandbox.Caller, ref string, req For
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// validateFork checks a request and sets its Count.
-func (c *Config) validateFork(req *ForkRequest) error {
-	if req.Count == 0 {
-		req.Count = max(1, len(req.Names))
-	}
-	if req.Count < 1 || req.Count > sandbox.ForkMax {
-		return sandbox.InvalidField("count", "must be 1 to %d", sandbox.ForkMax)
-	}
-	if len(req.Names) > req.Count {
-		return sandbox.InvalidField("names", "has more names than there are children")
-	}
-	seen := map[string]bool{}
-	for _, name := range req.Names {
-		if err := sandbox.CheckText("names", name, 1, sandbox.NameMax); err != nil {
-			return err
-		}
-		if seen[name] {
-			return sandbox.InvalidField("names", "has %q twice", sandbox.Excerpt(name))
-		}
-		seen[name] = true
-	}
-	as := CreateRequest{Env: req.Env, Labels: req.Labels, TTL: req.TTL, WaitForQuota: req.WaitForQuota}
-	if req.Timeouts != nil {
-		as.Timeouts = *req.Timeouts
-	}
-	return c.planning().Check(&as)
 }
 
 // fork is a fork in progress: the parent and its children.

@@ -1,19 +1,17 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strconv"
-	"time"
 
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/eventlog"
-	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/telemetry"
 )
 
 // provisioner takes recorded sandboxes to running, in the background.
@@ -25,6 +23,7 @@ type provisioner struct {
 	timers  *timers
 	layers  Layers // nil for none
 	events  *eventlog.Queue
+	metrics *telemetry.Metrics
 	work    *background.Group
 	log     *slog.Logger
 }
@@ -91,49 +90,29 @@ func (p *provisioner) launch(b *entry, makeRunning func(*entry) error) sandbox.S
 	return sb
 }
 
-// imageEventsMax bounds the events of one sandbox about its image.
-const imageEventsMax = 32
-
 // obtainImage returns the image of a sandbox, with its packages, and the path of its root
 // filesystem. It makes the image if it is not here.
-func (p *provisioner) obtainImage(b *entry) (spec.Image, string, error) {
+func (p *provisioner) obtainImage(b *entry) (img spec.Image, rootfs string, err error) {
 	sb := b.Sandbox()
 	ref, who := sb.Image, registry.Puller{Workspace: sb.Workspace, Registry: sb.Registry}
 	if sb.Snapshot != "" {
 		ref, who = sb.ImageDigest, registry.Puller{} // access to the snapshot was checked before
 	}
-	ctx := b.Context() // a task has its own timeout
-	img, rootfs, err := p.prepare.Ensure(ctx, ref, who, p.imageProgress(b, ref))
-	if err != nil {
+	progress := prepare.Events(b.ID, ref, p.events.TryAdd) // progress can be missed
+	ctx := b.Context()                                     // a task has its own timeout
+	if err := p.metrics.Do(ctx, telemetry.Image, func(ctx context.Context) (err error) {
+		img, rootfs, err = p.prepare.Ensure(ctx, ref, who, progress)
+		return err
+	}); err != nil {
 		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
 	}
 	if d := prepare.PackagesOf(&sb); !d.Empty() {
-		if img, rootfs, err = p.prepare.Install(ctx, sb.Workspace, &img, d, prepare.Reserved{Own: sb.Resources}, p.imageProgress(b, ref)); err != nil {
+		if err := p.metrics.Do(ctx, telemetry.Packages, func(ctx context.Context) (err error) {
+			img, rootfs, err = p.prepare.Install(ctx, sb.Workspace, &img, d, prepare.Reserved{Own: sb.Resources}, progress)
+			return err
+		}); err != nil {
 			return img, "", fail(sandbox.CauseImage, err, "its packages could not be installed")
 		}
 	}
 	return img, rootfs, nil
-}
-
-// imageProgress returns a function that appends an event to a sandbox for each
-// phase in the making of its image.
-func (p *provisioner) imageProgress(b *entry, what string) func(phase.Event) {
-	var last phase.Phase
-	count := 0
-	return func(e phase.Event) { // one call at a time
-		if e.Phase == last || count == imageEventsMax {
-			return
-		}
-		last = e.Phase
-		count++
-		data := map[string]string{"image": what, "phase": string(e.Phase), "detail": sandbox.OneLine(e.Message)}
-		if e.Total > 0 {
-			data["total"] = strconv.FormatInt(e.Total, 10)
-		}
-		ev := sandbox.Event{
-			Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventImageBuilding,
-			Message: sandbox.OneLine(fmt.Sprintf("its image is being made: %s: %s", e.Phase, e.Message)), Data: data,
-		}
-		p.events.TryAdd(ev) // progress can be missed
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/modbox/modbox/internal/warmbox"
 )
 
@@ -33,6 +34,7 @@ type registrar struct {
 	ender    *ender
 	networks *network.Service
 	boxes    *box.Index[*entry]
+	metrics  *telemetry.Metrics
 }
 
 // recordIn is record for a sandbox that may wait for admission. With Replace the live sandbox of
@@ -41,7 +43,7 @@ func (r *registrar) recordIn(ctx context.Context, c sandbox.Caller, creation san
 	if req.ID != "" {
 		kind = pool.Kind{} // no box of the pool has that id
 	}
-	err = r.quotas.Admit(ctx, quota.Request{Workspace: c.Workspace, Count: 1, MaxWait: req.WaitForQuota}, func(a quota.Admission) (int, error) {
+	admit := func(a quota.Admission) (int, error) {
 		now := time.Now().UTC() // its ttl begins when it is let in
 		sb := &creation.Sandbox
 		sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt, creation.Event.Time = now, now, now, now
@@ -56,6 +58,9 @@ func (r *registrar) recordIn(ctx context.Context, c sandbox.Caller, creation san
 			return 1, nil
 		}
 		return 0, err
+	}
+	err = r.metrics.Do(ctx, telemetry.Admission, func(ctx context.Context) error {
+		return r.quotas.Admit(ctx, quota.Request{Workspace: c.Workspace, Count: 1, MaxWait: req.WaitForQuota}, admit)
 	})
 	return b, rec, err
 }

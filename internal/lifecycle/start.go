@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/readiness"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/telemetry"
 )
 
 // starter starts boxes for sandboxes, or takes boxes from the pool, and takes over boxes of the server
@@ -30,6 +31,7 @@ type starter struct {
 	environments *environment.Service
 	executions   *execution.Service
 	slots        chan struct{} // holds one element per sandbox being started
+	metrics      *telemetry.Metrics
 	log          *slog.Logger
 }
 
@@ -63,32 +65,39 @@ func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
 // bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited;
 // readiness probes run after the boot and do not count.
 func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
-	release, err := s.slot(b.Context())
+	var release func()
+	err := s.metrics.Do(b.Context(), telemetry.Queue, func(ctx context.Context) (err error) {
+		release, err = s.slot(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
 	defer cancel()
-	handle, err := s.driver.Create(ctx, s.cfg.spec(sb, rootfs))
-	if err != nil {
+	var handle driver.Handle
+	if err := s.metrics.Do(ctx, telemetry.Box, func(ctx context.Context) (err error) {
+		handle, err = s.driver.Create(ctx, s.cfg.spec(sb, rootfs))
+		return err
+	}); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be made")
 	}
 	if err := s.states.recordBox(b, img.Digest, handle); err != nil {
 		return err
 	}
-	if err := s.driver.Start(ctx, b.ID); err != nil {
+	if err := s.metrics.Do(ctx, telemetry.Boot, func(ctx context.Context) error { return s.driver.Start(ctx, b.ID) }); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be started")
 	}
 	b.Meter.Begin(time.Now().UTC())
 	b.Lock()
 	s.watcher.watchLater(b)
 	b.Unlock()
-	if err := s.networks.Connect(ctx, b.Box); err != nil {
+	if err := s.metrics.Do(ctx, telemetry.Network, func(ctx context.Context) error { return s.networks.Connect(ctx, b.Box) }); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
 	}
 	cfg := s.environments.Agent(sb, img)
-	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
+	if err := s.metrics.Do(ctx, telemetry.Agent, func(ctx context.Context) error { return environment.Configure(ctx, b.Box, cfg) }); err != nil {
 		if cause, ended := s.watcher.ended(b); ended {
 			return &failure{cause: cause, err: err}
 		}
@@ -110,7 +119,7 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bo
 	// The reference may mean another image since the row was written.
 	if sb.ImageDigest != img.Digest {
 		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
-	} else if err = s.configureWarmBox(ctx, b, sb, img); err == nil {
+	} else if err = s.metrics.Do(ctx, telemetry.Pooled, func(ctx context.Context) error { return s.configureWarmBox(ctx, b, sb, img) }); err == nil {
 		b.Meter.Begin(time.Now().UTC())
 		b.Lock()
 		s.watcher.watchLater(b)
@@ -156,7 +165,9 @@ func (s *starter) probe(b *entry) error {
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ReadinessTimeout)
 	defer cancel()
-	err := readiness.Wait(ctx, port, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
+	err := s.metrics.Do(ctx, telemetry.Ready, func(ctx context.Context) error {
+		return readiness.Wait(ctx, port, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
+	})
 	if err != nil {
 		return &failure{
 			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(

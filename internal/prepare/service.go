@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/image/phase"
@@ -127,6 +129,7 @@ type Service struct {
 	pulls    *fairsem.Semaphore // of images that are pulled, or built of a recipe
 	installs *fairsem.Semaphore // of packages in a work box
 	tasks    tasks
+	times    *prometheus.HistogramVec // of tasks
 	checks   packageChecks
 	packages packageList
 }
@@ -137,6 +140,7 @@ func New(cfg Config, deps Deps) *Service {
 		cfg: cfg, images: deps.Images, switches: deps.Switches, layers: deps.Layers, boxes: deps.Boxes, isolated: deps.Isolated, quotas: deps.Quotas,
 		work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
 		pulls: fairsem.New(cfg.MaxTasks), installs: fairsem.New(cfg.MaxTasks),
+		times:  newTaskTimes(),
 		tasks:  tasks{byKey: map[string]*task{}},
 		checks: packageChecks{answers: map[[2]string]packageAnswer{}},
 	}

@@ -76,7 +76,7 @@ func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key st
 	m := &task{done: make(chan struct{}), cancel: cancel, watchers: map[*reporter]struct{}{w: {}}}
 	started := s.work.Go(func() {
 		defer cancel()
-		img, err := s.run(ctx, places, ws, m, work)
+		img, err := s.measured(ctx, places, ws, m, work)
 		s.tasks.mu.Lock()
 		defer s.tasks.mu.Unlock()
 		if s.tasks.byKey[key] == m {

@@ -53,7 +53,7 @@ func TestProgressMayCallTheService(t *testing.T) {
 	defer work.Cancel()
 	s := &Service{
 		ctx: work.Context(), work: work, cfg: Config{ImageTimeout: time.Hour, CheckFree: func() error { return nil }},
-		tasks: tasks{byKey: map[string]*task{}},
+		tasks: tasks{byKey: map[string]*task{}}, times: newTaskTimes(),
 	}
 	places := fairsem.New(2)
 	gone, leave := context.WithCancel(t.Context())

@@ -28,6 +28,14 @@ type Request struct {
 // Errors: record's; QuotaExceeded and Unavailable, naming the exhausted limit; the context's;
 // Unavailable when the server stops.
 func (c *Controller) Admit(ctx context.Context, r Request, record func(Admission) (int, error)) error {
+	begin := time.Now()
+	err := c.admit(ctx, r, record)
+	c.waits.WithLabelValues(admission(err)).Observe(time.Since(begin).Seconds())
+	return err
+}
+
+// admit is [Controller.Admit], not measured.
+func (c *Controller) admit(ctx context.Context, r Request, record func(Admission) (int, error)) error {
 	err := c.admitWithDisk(ctx, r, record)
 	if r.MaxWait <= 0 || !passes(err) {
 		return err

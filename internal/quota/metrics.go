@@ -2,13 +2,50 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/modbox/modbox/internal/metrics"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // collectTimeout bounds one query of the metrics.
 const collectTimeout = 5 * time.Second
+
+// newWaits returns the metric of admissions.
+func newWaits() *prometheus.HistogramVec {
+	waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "modbox_admission_seconds",
+		Help:    "Time of requests for sandboxes in admission, by outcome: admitted; quota, when the workspace may have no more; server, when the server is full; refused and canceled for other reasons; error.",
+		Buckets: metrics.Steps,
+	}, []string{"outcome"})
+	for _, outcome := range []string{"admitted", "quota", "server", "refused", "canceled", "error"} {
+		waits.WithLabelValues(outcome) // so that each is there before its first time
+	}
+	return waits
+}
+
+// admission returns the outcome of an admission.
+func admission(err error) string {
+	switch code := sandbox.CodeOf(err); {
+	case err == nil:
+		return "admitted"
+	case errors.Is(err, ErrServerFull) || code == sandbox.Unavailable:
+		return "server"
+	case code == sandbox.QuotaExceeded:
+		return "quota"
+	}
+	return metrics.Outcome(err)
+}
+
+// Collectors returns the metrics of admission.
+func (c *Controller) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.waits, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "modbox_admission_waiting", Help: "Requests that wait for the quota of their workspace or for capacity of the server.",
+	}, func() float64 { return float64(c.queue.total()) })}
+}
 
 // Collector exports the promised capacity. It implements [prometheus.Collector].
 type Collector struct {

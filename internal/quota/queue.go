@@ -205,6 +205,16 @@ func (q *queue) length(ws sandbox.WorkspaceID) int {
 	return len(q.waiting[ws])
 }
 
+// total returns the number of waiting requests.
+func (q *queue) total() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, list := range q.waiting {
+		n += len(list)
+	}
+	return n
+}
+
 // waitingForServer returns the workspaces whose head found the server full, the next to be
 // admitted first.
 func (q *queue) waitingForServer() []sandbox.WorkspaceID {

@@ -17,6 +17,8 @@ import (
 	"log/slog"
 	"math"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -83,11 +85,12 @@ type Controller struct {
 	diskWait *diskWait
 	released broadcast.Broadcast // capacity may be free
 	reserved ids                 // of the reservations of this server
+	waits    *prometheus.HistogramVec
 }
 
 // New returns a controller. It needs no closing; [Controller.StopWaiting] ends all waits.
 func New(cfg Config, store Store, disk Disk, log *slog.Logger) *Controller {
-	return &Controller{cfg: cfg, store: store, disk: disk, log: log, queue: newQueue(), diskWait: newDiskWait()}
+	return &Controller{cfg: cfg, store: store, disk: disk, log: log, queue: newQueue(), diskWait: newDiskWait(), waits: newWaits()}
 }
 
 // Report is the quota of a workspace and what the workspace has of it.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/backup"
@@ -21,6 +22,28 @@ func BackupSource(cfg config.Config, st *store.Store, version string) backup.Sou
 func backupSettings(cfg config.Config) (backup.Schedule, backup.Options) {
 	return backup.Schedule{Every: time.Duration(cfg.Backup.Every), Directory: cfg.Backup.Directory, Keep: cfg.Backup.Keep},
 		backup.Options{Images: backup.Images(cfg.Backup.Images)}
+}
+
+// backupCollectors returns the metrics of automatic backups; none when the server makes none.
+func backupCollectors(cfg config.Config) []prometheus.Collector {
+	s, _ := backupSettings(cfg)
+	if s.Every <= 0 {
+		return nil
+	}
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "modbox_backup_last_timestamp_seconds", Help: "Time of the newest automatic backup, in seconds since 1970; 0 for never.",
+		}, func() float64 {
+			last, err := backup.Last(s.Directory)
+			if err != nil || last.IsZero() {
+				return 0
+			}
+			return float64(last.Unix())
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "modbox_backup_interval_seconds", Help: "Interval of automatic backups (backup.every).",
+		}, func() float64 { return s.Every.Seconds() }),
+	}
 }
 
 // makeBackups makes the scheduled backups until the server ends.

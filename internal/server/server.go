@@ -14,12 +14,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/ballast"
@@ -30,6 +29,7 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/metrics"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/secret"
@@ -215,9 +215,10 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	for _, missing := range p.driver.Capabilities().Missing {
 		log.Warn(missing)
 	}
-	p.metrics = prometheus.NewRegistry()
-	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.metrics.MustRegister(p.disk.collectors()...)
+	p.metrics = metrics.New(p.version)
+	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), {image.NewCollector(p.images)}, backupCollectors(cfg)} {
+		p.metrics.MustRegister(list...)
+	}
 	settings, err := p.settings(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -264,6 +265,7 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 	if err != nil {
 		return services.Ports{}, fmt.Errorf("network settings: %w", err)
 	}
+	p.metrics.MustRegister(network.Collectors()...)
 	return services.Ports{
 		Store: p.store, Keys: p.keys, Driver: p.driver, Images: p.images, Known: p.images, Layers: layers{p.images}, Installed: p.images, Registries: registries,
 		Streams: streams, Gateways: gateways{network}, Quarantine: p.disk.quarantine, Metrics: p.metrics, Logger: log,
@@ -273,7 +275,7 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 // front returns the handler of all requests; shell describes the SSH server to clients.
 func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess.Server, log *slog.Logger) (*services.Front, error) {
 	deps := p.API()
-	deps.Metrics = promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{})
+	deps.Metrics = metrics.Handler(p.metrics)
 	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady}
 	settings := apiConfig(cfg, p.urls, p.version)
 	settings.SSH = shell
@@ -282,7 +284,8 @@ func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess
 		return nil, err
 	}
 	front := edgeConfig(cfg, p.urls)
-	front.Requests.Logger, front.Requests.Admission = log, clients
+	front.Requests.Logger, front.Requests.Admission, front.Requests.Metrics = log, clients, edge.NewMetrics()
+	p.metrics.MustRegister(front.Requests.Metrics.Collectors()...)
 	if cfg.Log.Requests != "off" {
 		front.Requests.Access = log
 	}

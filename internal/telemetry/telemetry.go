@@ -4,6 +4,7 @@ package telemetry
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,14 +28,15 @@ type Metrics struct {
 	orphans prometheus.Counter
 	ops     *prometheus.HistogramVec
 	taken   *prometheus.CounterVec // nil without a pool
+	phases  *prometheus.HistogramVec
 
 	registry   prometheus.Registerer // nil for none
 	registered []prometheus.Collector
 }
 
-// New makes the metrics and registers them with r, when that is not nil, together with others. The
-// function count returns the number of live sandboxes in each state.
-func New(r prometheus.Registerer, count func() map[sandbox.State]int, p Pool, others ...prometheus.Collector) (*Metrics, error) {
+// New makes the metrics and registers them with r, when that is not nil. The function count returns
+// the number of live sandboxes in each state.
+func New(r prometheus.Registerer, count func() map[sandbox.State]int, p Pool) (*Metrics, error) {
 	m := &Metrics{
 		created: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modbox_sandbox_create_seconds",
@@ -54,24 +56,36 @@ func New(r prometheus.Registerer, count func() map[sandbox.State]int, p Pool, ot
 			Help:    "Time of pausing, resuming, saving and forking sandboxes, by operation and outcome.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 15),
 		}, []string{"operation", "outcome"}),
+		phases:   newPhases(),
 		registry: r,
 	}
 	for _, cause := range sandbox.Causes {
 		m.ends.WithLabelValues(string(cause)) // so that each is there before its first time
 	}
-	collectors := append(m.pool(p), m.created, m.ends, m.orphans, m.ops, stateCollector{count})
-	collectors = append(collectors, others...)
-	if r == nil {
-		return m, nil
+	for _, kind := range []box.OperationKind{box.Pause, box.Resume, box.Checkpoint, box.Restore, box.Fork, box.Snapshot} {
+		m.ops.WithLabelValues(string(kind), "ok")
+		m.ops.WithLabelValues(string(kind), "error")
 	}
-	for _, c := range collectors {
-		if err := r.Register(c); err != nil {
+	if err := m.Register(append(m.pool(p), m.created, m.ends, m.orphans, m.ops, m.phases, newStateCollector(count))); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Register registers metrics of other parts, until Unregister. On an error it registers none, and
+// unregisters all.
+func (m *Metrics) Register(lists ...[]prometheus.Collector) error {
+	if m.registry == nil {
+		return nil
+	}
+	for _, c := range slices.Concat(lists...) {
+		if err := m.registry.Register(c); err != nil {
 			m.Unregister()
-			return nil, fmt.Errorf("register the metrics of sandboxes: %w", err)
+			return fmt.Errorf("register the metrics of sandboxes: %w", err)
 		}
 		m.registered = append(m.registered, c)
 	}
-	return m, nil
+	return nil
 }
 
 // pool makes the metrics of the pool, if there is one.
@@ -129,19 +143,24 @@ func (m *Metrics) Unregister() {
 }
 
 // stateCollector counts live sandboxes by state when it is asked.
-type stateCollector struct{ count func() map[sandbox.State]int }
+type stateCollector struct {
+	count func() map[sandbox.State]int
+	desc  *prometheus.Desc
+}
 
-var stateDesc = prometheus.NewDesc("modbox_sandboxes", "Sandboxes that have not ended, by state.", []string{"state"}, nil)
+func newStateCollector(count func() map[sandbox.State]int) stateCollector {
+	return stateCollector{count, prometheus.NewDesc("modbox_sandboxes", "Sandboxes that have not ended, by state.", []string{"state"}, nil)}
+}
 
 // Describe implements [prometheus.Collector].
-func (stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- stateDesc }
+func (c stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 // Collect implements [prometheus.Collector].
 func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	counts := c.count()
 	for _, state := range sandbox.States {
 		if !state.Ended() {
-			ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(counts[state]), string(state))
+			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(counts[state]), string(state))
 		}
 	}
 }

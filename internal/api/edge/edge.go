@@ -49,6 +49,8 @@ type Options struct {
 	Admission Admission
 	// Memory counts bodies that are read as a whole; nil counts none.
 	Memory Memory
+	// Metrics measures the requests; nil for none.
+	Metrics *Metrics
 }
 
 // Wrap is [Options.Wrap] with only a logger.
@@ -76,6 +78,7 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 		}
 		record := access.New(countUser)
 		r2 := r.WithContext(access.WithRecord(ctx, record))
+		o.Metrics.begin()
 		t, body := newTransfer(w, r, record)
 		r2.Body = body
 		defer func() {
@@ -91,6 +94,7 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 			q.held.end()
 			t.end()
 			o.log(r2, q.id, record, t, begun)
+			o.Metrics.end(r2, record, t, begun, v != nil)
 			if v != nil {
 				panic(http.ErrAbortHandler)
 			}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -165,7 +166,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	s.Webhooks = webhook.New(cfg.Webhooks, hooks, hooks, ports.Keys, ports.Logger)
 	s.closers = append(s.closers, s.Webhooks.Close)
 	if ports.Metrics != nil {
-		for _, c := range append(s.Webhooks.Collectors(), s.Events.Collector()) {
+		for _, c := range slices.Concat(s.Webhooks.Collectors(), s.Builder.Collectors(), []prometheus.Collector{s.Events.Collector()}) {
 			if err := ports.Metrics.Register(c); err != nil {
 				return nil, fmt.Errorf("register the metrics of events: %w", err)
 			}

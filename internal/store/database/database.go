@@ -27,6 +27,7 @@ type DB struct {
 	reader  *sql.DB // read-only connections
 	path    string  // without symbolic links
 	batches batches
+	metrics commitMetrics
 	relief  relief
 
 	advanced  func(generation int64) // may be nil
@@ -72,7 +73,7 @@ func OpenExisting(ctx context.Context, path string) (*DB, error) {
 
 // open opens the file after prepare has accepted it.
 func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error) (_ *DB, err error) {
-	d := &DB{}
+	d := &DB{metrics: newCommitMetrics()}
 	defer func() {
 		if err != nil {
 			_ = d.Close()

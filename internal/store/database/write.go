@@ -158,7 +158,9 @@ func (b *batches) handOver() {
 func (d *DB) commit(ctx context.Context, batch []*change) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
+	begin := time.Now()
 	err := d.transact(ctx, batch)
+	d.metrics.committed(begin, len(batch), err)
 	for _, c := range batch {
 		if c.err == nil && c.panicked == nil {
 			c.err = err
