@@ -39,6 +39,7 @@ if [ "${1:-}" = --test ]; then
 	need rsync rsync
 	need openssl openssl # makes certificates for the tests of TLS
 	need readelf binutils
+	need prometheus prometheus # scrapes a server, and checks the alert rules
 	need chromium chromium # opens pages of development servers in sandboxes
 	need systemd-analyze systemd # verifies the unit of the Debian package
 	need shellcheck shellcheck
