@@ -42,8 +42,12 @@ type CodeResult struct {
 	// Context is the id of the context. Restarted says that the state of earlier code is lost.
 	Context   string
 	Restarted bool
-	Duration  time.Duration
-	Truncated bool // output was dropped
+	// ExecutionCount is the number of the run in its interpreter; 0 in Bash, which counts none.
+	ExecutionCount int
+	Duration       time.Duration
+	Truncated      bool // output was dropped
+	// Scan has the findings of the scan that the policy of the workspace demands; nil without a scan.
+	Scan *client.CodeScan
 }
 
 // CodeError is an error of code.
@@ -96,6 +100,14 @@ func (o *CodeOutput) JPEG() []byte { return o.bytes("image/jpeg") }
 // PDF returns the bytes of the document as PDF; nil without it.
 func (o *CodeOutput) PDF() []byte { return o.bytes("application/pdf") }
 
+// Chart returns a figure of Matplotlib as data, with the members that docs/run-code.md lists; nil
+// without it.
+func (o *CodeOutput) Chart() map[string]any { return o.object("application/vnd.modbox.chart+json") }
+
+// Table returns a data frame as data: "schema", "data" (the first rows), "total_rows" and
+// "total_columns"; nil without it.
+func (o *CodeOutput) Table() map[string]any { return o.object("application/vnd.dataresource+json") }
+
 // JSON decodes the value from JSON into v, and reports whether it has that format.
 func (o *CodeOutput) JSON(v any) (bool, error) {
 	value, ok := o.Data["application/json"]
@@ -112,6 +124,11 @@ func (o *CodeOutput) JSON(v any) (bool, error) {
 func (o *CodeOutput) text(mime string) string {
 	s, _ := o.Data[mime].(string)
 	return s
+}
+
+func (o *CodeOutput) object(mime string) map[string]any {
+	m, _ := o.Data[mime].(map[string]any)
+	return m
 }
 
 func (o *CodeOutput) bytes(mime string) []byte {
@@ -136,21 +153,66 @@ func (r *CodeResult) Text() string {
 	return ""
 }
 
-// HTML returns the first value that has HTML; "" without any.
-func (r *CodeResult) HTML() string {
+// HTML returns the first value that has HTML; "" without any, as in the methods below.
+func (r *CodeResult) HTML() string { return r.text((*CodeOutput).HTML) }
+
+// Markdown returns the first value that has Markdown.
+func (r *CodeResult) Markdown() string { return r.text((*CodeOutput).Markdown) }
+
+// LaTeX returns the first value that has LaTeX.
+func (r *CodeResult) LaTeX() string { return r.text((*CodeOutput).LaTeX) }
+
+// SVG returns the first image in SVG.
+func (r *CodeResult) SVG() string { return r.text((*CodeOutput).SVG) }
+
+// PNG returns the bytes of the first image in PNG, such as a plot; nil without any, as in the
+// methods below.
+func (r *CodeResult) PNG() []byte { return r.bytes((*CodeOutput).PNG) }
+
+// JPEG returns the bytes of the first image in JPEG.
+func (r *CodeResult) JPEG() []byte { return r.bytes((*CodeOutput).JPEG) }
+
+// PDF returns the bytes of the first document in PDF.
+func (r *CodeResult) PDF() []byte { return r.bytes((*CodeOutput).PDF) }
+
+// Chart returns the first figure of Matplotlib as data; see [CodeOutput.Chart].
+func (r *CodeResult) Chart() map[string]any { return r.object((*CodeOutput).Chart) }
+
+// Table returns the first data frame as data; see [CodeOutput.Table].
+func (r *CodeResult) Table() map[string]any { return r.object((*CodeOutput).Table) }
+
+// JSON decodes the first value that has JSON into v, and reports whether there is any.
+func (r *CodeResult) JSON(v any) (bool, error) {
 	for i := range r.Results {
-		if s := r.Results[i].HTML(); s != "" {
+		if ok, err := r.Results[i].JSON(v); ok {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+func (r *CodeResult) text(format func(*CodeOutput) string) string {
+	for i := range r.Results {
+		if s := format(&r.Results[i]); s != "" {
 			return s
 		}
 	}
 	return ""
 }
 
-// PNG returns the bytes of the first image in PNG, such as a plot; nil without any.
-func (r *CodeResult) PNG() []byte {
+func (r *CodeResult) bytes(format func(*CodeOutput) []byte) []byte {
 	for i := range r.Results {
-		if b := r.Results[i].PNG(); b != nil {
+		if b := format(&r.Results[i]); b != nil {
 			return b
+		}
+	}
+	return nil
+}
+
+func (r *CodeResult) object(format func(*CodeOutput) map[string]any) map[string]any {
+	for i := range r.Results {
+		if m := format(&r.Results[i]); m != nil {
+			return m
 		}
 	}
 	return nil
@@ -186,7 +248,8 @@ func (s *Sandbox) RunCodeWith(ctx context.Context, code string, o CodeOptions) (
 	}
 	res := &CodeResult{
 		Status: r.Status, LimitExceeded: r.LimitExceeded, Stdout: r.Stdout, Stderr: r.Stderr, Context: r.ContextID, Restarted: r.Restarted,
-		Duration: time.Duration(r.DurationMS) * time.Millisecond, Truncated: r.Truncated, Error: codeError(r.Error),
+		ExecutionCount: r.ExecutionCount, Duration: time.Duration(r.DurationMS) * time.Millisecond, Truncated: r.Truncated,
+		Error: codeError(r.Error), Scan: r.Scan,
 	}
 	for i := range r.Results {
 		res.Results = append(res.Results, codeOutput(&r.Results[i]))
@@ -201,7 +264,7 @@ func (s *Sandbox) streamCode(ctx context.Context, code string, options client.Co
 	err := s.client.Sandboxes.RunCodeStream(ctx, s.ID, code, options, func(ev client.CodeEvent) error {
 		switch ev.Type {
 		case wire.CodeStarted:
-			res.Context, res.Restarted = ev.ContextID, ev.Restarted
+			res.Context, res.Restarted, res.Scan = ev.ContextID, ev.Restarted, ev.Scan
 		case wire.CodeStdout:
 			stdout.WriteString(ev.Text)
 			if o.OnStdout != nil {
@@ -224,7 +287,7 @@ func (s *Sandbox) streamCode(ctx context.Context, code string, options client.Co
 		case wire.CodeFailed:
 			res.Error = codeError(ev.Error)
 		case wire.CodeEnd:
-			res.Status, res.LimitExceeded, res.Truncated = ev.Status, ev.LimitExceeded, ev.Truncated
+			res.Status, res.LimitExceeded, res.ExecutionCount, res.Truncated = ev.Status, ev.LimitExceeded, ev.ExecutionCount, ev.Truncated
 			if ev.DurationMS != nil {
 				res.Duration = time.Duration(*ev.DurationMS) * time.Millisecond
 			}

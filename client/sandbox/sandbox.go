@@ -259,6 +259,10 @@ type Sandbox struct {
 	info   client.Sandbox // guarded by mu
 }
 
+// Client returns the client that the sandbox's calls use. It has all other calls of the API, such as
+// Sandboxes.Checkpoints and Sandboxes.Ports, which take the sandbox's ID.
+func (s *Sandbox) Client() *client.Client { return s.client }
+
 // Info returns the last known record of the sandbox; see [Sandbox.Refresh].
 func (s *Sandbox) Info() client.Sandbox {
 	s.mu.Lock()

@@ -350,6 +350,32 @@ func TestRunCode(t *testing.T) {
 	}
 }
 
+// TestFormats has the formats of values, of which a result has the first.
+func TestFormats(t *testing.T) {
+	chart, table := map[string]any{"type": "line"}, map[string]any{"total_rows": 2.}
+	_, sbx := running(t, map[string]http.HandlerFunc{
+		"POST /sandboxes/s1/code": say(wire.CodeResult{Status: "ok", ExecutionCount: 3, Scan: &wire.CodeScan{Truncated: true}, Results: []wire.CodeOutput{
+			{Data: map[string]any{"text/markdown": "m", "image/svg+xml": "<svg/>", "image/jpeg": "AQ==", "application/vnd.modbox.chart+json": chart}},
+			{Main: true, Data: map[string]any{"text/markdown": "later", "text/latex": "l", "application/pdf": "Ag==", "application/json": []int{7}, "application/vnd.dataresource+json": table}},
+		}}),
+	})
+	res, err := sbx.RunCode(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []int
+	if ok, err := res.JSON(&list); !ok || err != nil || !slices.Equal(list, []int{7}) {
+		t.Errorf("JSON = %v, %v, %v", ok, err, list)
+	}
+	got := fmt.Sprint(res.ExecutionCount, res.Scan.Truncated, res.Markdown(), res.LaTeX(), res.SVG(), res.JPEG(), res.PDF(), res.Chart(), res.Table(), res.PNG(), res.HTML())
+	if want := fmt.Sprint(3, true, "m", "l", "<svg/>", []byte{1}, []byte{2}, chart, table, []byte(nil), ""); got != want {
+		t.Errorf("formats %s, want %s", got, want)
+	}
+	if res.Results[0].Table() != nil || res.Results[1].Chart() != nil {
+		t.Error("a value has a format that another value has")
+	}
+}
+
 func TestCodeThatFails(t *testing.T) {
 	_, sbx := running(t, map[string]http.HandlerFunc{
 		"POST /sandboxes/s1/code": say(wire.CodeResult{Status: "error", Error: &wire.CodeError{Name: "NameError", Value: "x"}}),
@@ -386,6 +412,9 @@ func TestLife(t *testing.T) {
 		if got, err := sbx.URL(t.Context(), port); err != nil || got != want {
 			t.Errorf("URL(%d) = %q, %v, want %q", port, got, err, want)
 		}
+	}
+	if ports, err := sbx.Client().Sandboxes.Ports.List(sbx.ID).Collect(t.Context()); err != nil || len(ports) != 1 {
+		t.Errorf("the client's ports = %v, %v, want one", ports, err)
 	}
 	if n := len(s.called("PUT")); n != 1 {
 		t.Errorf("%d ports were published, want one: the other is published", n)
