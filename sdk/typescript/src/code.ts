@@ -46,6 +46,26 @@ export interface CreateContextOptions extends CallOptions {
   limits?: ExecLimits | undefined;
 }
 
+/** A figure of Matplotlib as data. docs/run-code.md lists the members that it has beside these, by its type. */
+export interface Chart {
+  /** `line`, `scatter`, `bar`, `pie`, `box_and_whisker`, or `superchart`, whose elements are charts. */
+  type: string;
+  title: string;
+  elements: Record<string, unknown>[];
+  [member: string]: unknown;
+}
+
+/** A data frame as data: a Tabular Data Resource, of the first rows. */
+export interface Table {
+  schema: Record<string, unknown>;
+  /** Rows, by the names of the columns. */
+  data: Record<string, unknown>[];
+  /** The size of the data frame, which may have more rows and columns than `data`. */
+  total_rows: number;
+  total_columns: number;
+  [member: string]: unknown;
+}
+
 /** How a run of code ended: `error` is an error of the code, `lost` the end of its interpreter. */
 export type CodeStatus = "ok" | "error" | "interrupted" | "timed_out" | "lost";
 
@@ -111,6 +131,21 @@ export class CodeOutput {
   /** `application/json`, as a value. */
   get json(): unknown {
     return this.data["application/json"];
+  }
+
+  /** A figure of Matplotlib as data: its points, labels and axes. */
+  get chart(): Chart | undefined {
+    return this.object<Chart>("application/vnd.modbox.chart+json");
+  }
+
+  /** A data frame as data: its columns and first rows. */
+  get table(): Table | undefined {
+    return this.object<Table>("application/vnd.dataresource+json");
+  }
+
+  private object<T>(type: string): T | undefined {
+    const value = this.data[type];
+    return typeof value === "object" && value !== null ? (value as T) : undefined;
   }
 
   private string(type: string): string | undefined {
@@ -184,6 +219,16 @@ export class CodeResult {
 
   get json(): unknown {
     return this.first((r) => r.json);
+  }
+
+  /** The first figure of Matplotlib, as data. */
+  get chart(): Chart | undefined {
+    return this.first((r) => r.chart);
+  }
+
+  /** The first data frame, as data. */
+  get table(): Table | undefined {
+    return this.first((r) => r.table);
   }
 
   /**
@@ -263,7 +308,7 @@ export async function runCode(http: HTTP, ref: string, code: string, options: Ru
   });
 }
 
-/** Runs code and gives its events; ending the iteration early interrupts the code. */
+/** Parses code in the sandbox, without running it. */
 export async function scanCode(http: HTTP, ref: string, code: string, options: ScanCodeOptions): Promise<CodeScan> {
   const { signal, language, allowedImports } = options;
   const json: wire.ScanCode = { code, language, allowed_imports: allowedImports && [...allowedImports] };
@@ -271,6 +316,7 @@ export async function scanCode(http: HTTP, ref: string, code: string, options: S
   return schemas.codeScan(w);
 }
 
+/** Runs code and gives its events; ending the iteration early interrupts the code. */
 export async function* runCodeStream(http: HTTP, ref: string, code: string, options: RunCodeOptions): AsyncGenerator<CodeEvent, void, undefined> {
   const response = await http.raw({
     method: "POST",

@@ -65,7 +65,8 @@ const files = { python: "main.py", javascript: "main.js", bash: "main.sh" } as c
 /**
  * A sandbox that runs programs, each with the limits of its config.
  *
- * The sandbox is created by the first call, and deleted by `close`, at the end of the scope of `await using`, or by its `ttlSeconds`.
+ * The sandbox is created by the first call, and deleted by `close`, at the end of the function of `with` or of the scope of `await using`, or by
+ * its `ttlSeconds`.
  * What a program leaves, such as files, the next program finds: `reset` removes it, and a {@link SandboxPool} gives each user a
  * sandbox without it. Safe for concurrent use.
  */
@@ -88,6 +89,16 @@ export class CodeSandbox {
     if (language === "bash" && config.allowedImports) throw new TypeError("allowedImports has no meaning for bash, which has no imports");
     this.config = config;
     this.made = made && Promise.resolve(made);
+  }
+
+  /** Calls a function with a CodeSandbox, and closes it when the function has ended, also by an error. Returns the function's value. */
+  static async with<T>(config: SandboxConfig, use: (sandbox: CodeSandbox) => T | Promise<T>, client?: Modbox): Promise<T> {
+    const sandbox = new CodeSandbox(config, client);
+    try {
+      return await use(sandbox);
+    } finally {
+      await sandbox.close();
+    }
   }
 
   /** Creates the sandbox, unless it exists, and returns it when it runs. Throws code `conflict` after `close`, and after the release to a pool. */

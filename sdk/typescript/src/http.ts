@@ -29,6 +29,8 @@ export interface HTTPRequest {
   signal?: AbortSignal | undefined;
   /** Milliseconds until the request is given up; 0 is never. Default: the client's. */
   timeoutMs?: number | undefined;
+  /** Called with the HTTP status of a success. */
+  onStatus?: ((status: number) => void) | undefined;
   /** Whether sending it twice has the effect of sending it once; only then it is tried again. */
   repeatable: boolean;
 }
@@ -83,7 +85,10 @@ export class HTTP {
       const limit = new Limit(request.signal, request.timeoutMs ?? this.options.timeoutMs);
       try {
         const response = await this.options.fetch(this.url(request), this.init(request, headers, limit.signal));
-        if (response.ok) return await read(response, limit);
+        if (response.ok) {
+          request.onStatus?.(response.status);
+          return await read(response, limit);
+        }
         const error = await errorFromResponse(response);
         retryAfterMs = (error.retryAfterSeconds ?? 0) * 1_000;
         throw error;

@@ -5,7 +5,7 @@ export { SandboxPool, type PoolStatus } from "./sandboxpool.js";
 export type { TextCallback } from "./output.js";
 export type { SandboxFiles } from "./sandboxfiles.js";
 export type { SandboxCheckpoints, SandboxContexts, SandboxPorts } from "./bound.js";
-export { CodeOutput, CodeResult, type CodeEvent, type CodeStatus, type Contexts, type CreateContextOptions, type RunCodeOptions, type ScanCodeOptions } from "./code.js";
+export { CodeOutput, CodeResult, type Chart, type CodeEvent, type CodeStatus, type Contexts, type CreateContextOptions, type RunCodeOptions, type ScanCodeOptions, type Table } from "./code.js";
 export { Modbox, type AcceptInvitationOptions, type LoginOptions, type ModboxOptions, type ModboxOptions as ModboxClientOptions } from "./client.js";
 export { ModboxClient } from "./modboxclient.js";
 export type { OnSession, UserSession } from "./credentials.js";

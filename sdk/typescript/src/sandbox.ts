@@ -122,20 +122,20 @@ export class Sandbox {
    * Creates a sandbox and returns when it runs. While a sandbox of the name lives, the same options return that sandbox.
    *
    * Throws a SandboxFailedError, with the cause, if the sandbox fails; a TimeoutError if it does not run within `waitSeconds`, and
-   * deletes it; a QuotaError at a limit of the workspace; a ConflictError if the name belongs to a sandbox with other options.
+   * deletes it, unless an equal request may have made it; a QuotaError at a limit of the workspace; a ConflictError if the name belongs to a sandbox with other options.
    * When the signal is aborted while the request is under way, a sandbox that was made meanwhile lives until its ttl ends it.
    */
   static async create(options: SandboxOptions = {}): Promise<Sandbox> {
     const { client = new Modbox(), waitSeconds, ttlSeconds = defaultTtlSeconds, onProgress, ...rest } = options;
     const limit = waitSeconds ?? defaultWaitSeconds;
     const first = Math.min(limit, onProgress ? progressSeconds : maxWaitSeconds);
-    const made = await client.sandboxes.create({ ...rest, ttlSeconds, waitSeconds: first });
-    if (made.state === "destroyed" && made.cause?.code === "completed") return new Sandbox(client, made); // a one-shot
-    if (made.state !== "provisioning") return new Sandbox(client, await running(client, made, options));
+    const { info, made } = await client.sandboxes.createNew({ ...rest, ttlSeconds, waitSeconds: first });
+    if (info.state === "destroyed" && info.cause?.code === "completed") return new Sandbox(client, info); // a one-shot
+    if (info.state !== "provisioning") return new Sandbox(client, await running(client, info, options));
     try {
-      return new Sandbox(client, await started(client, made, options, limit - first));
+      return new Sandbox(client, await started(client, info, made, options, limit - first));
     } catch (err) {
-      await client.sandboxes.delete(made.id).catch(() => undefined); // the first error counts
+      if (made) await client.sandboxes.delete(info.id).catch(() => undefined); // the first error counts
       throw err;
     }
   }
@@ -272,14 +272,14 @@ export class Sandbox {
 }
 
 /** Returns the record of a new sandbox when it runs, which is to be within `left` seconds, or later if its image is made. */
-async function started(client: Modbox, made: SandboxInfo, options: SandboxOptions, left: number): Promise<SandboxInfo> {
+async function started(client: Modbox, info: SandboxInfo, made: boolean, options: SandboxOptions, left: number): Promise<SandboxInfo> {
   const { signal, onProgress } = options;
   let end = Date.now() + left * 1_000;
   let limit = options.waitSeconds ?? defaultWaitSeconds;
   let step: SandboxEvent | undefined;
   const looking = options.waitSeconds === undefined || onProgress !== undefined;
   for (let afterSeq = 0; ; ) {
-    const events = looking ? client.sandboxes.events(made.id, { afterSeq, signal }) : [];
+    const events = looking ? client.sandboxes.events(info.id, { afterSeq, signal }) : [];
     for await (const event of events) {
       afterSeq = event.seq;
       if (event.type !== "image_building") continue;
@@ -293,10 +293,11 @@ async function started(client: Modbox, made: SandboxInfo, options: SandboxOption
     const seconds = Math.min((end - Date.now()) / 1_000, looking ? progressSeconds : maxWaitSeconds);
     if (seconds <= 0) {
       const doing = step ? `; ${step.message}` : "";
-      throw newError({ code: "timeout", message: `sandbox ${made.name} did not run within ${limit} s and was deleted; waitSeconds sets the limit${doing}` });
+      const end = made ? "was deleted" : "was not deleted, because an equal request may have made it";
+      throw newError({ code: "timeout", message: `sandbox ${info.name} did not run within ${limit} s and ${end}; waitSeconds sets the limit${doing}` });
     }
     try {
-      return await client.sandboxes.wait(made.id, { timeoutSeconds: seconds, signal });
+      return await client.sandboxes.wait(info.id, { timeoutSeconds: seconds, signal });
     } catch (err) {
       if (!(err instanceof TimeoutError)) throw err;
     }

@@ -54,6 +54,12 @@ export class Sandboxes {
    * `waitSeconds` it is usually still provisioning when this returns.
    */
   async create(options: CreateSandboxOptions = {}): Promise<SandboxInfo> {
+    return (await this.createNew(options)).info;
+  }
+
+  /** @internal Like create; `made` is false for the live sandbox of an equal request, which may be another program's. */
+  async createNew(options: CreateSandboxOptions): Promise<{ info: SandboxInfo; made: boolean }> {
+    let status = 0;
     const json: wire.CreateSandbox = {
       ...schemas.encodeCreateSandboxOptions(options),
       command: options.command && encodeExecution(options.command),
@@ -71,10 +77,12 @@ export class Sandboxes {
         headers,
         signal,
         timeoutMs: waits ? waits * 1_000 + waitSlackMs : undefined,
+        onStatus: (answered) => (status = answered),
         repeatable: true,
       });
     });
-    return schemas.sandbox(together || !waitSeconds ? made : await this.look(made.id, "running", waitSeconds, signal));
+    const last = together || !waitSeconds ? made : await this.look(made.id, "running", waitSeconds, signal);
+    return { info: schemas.sandbox(last), made: status === 201 };
   }
 
   /**

@@ -20,7 +20,8 @@ export interface PoolStatus {
  * Sandboxes that are made in advance, and that are clean again for each user.
  *
  * `release` takes a sandbox back to a checkpoint of its state before its first use: files, processes, environment, memory and
- * published ports of its user are gone. Safe for concurrent use. `await using` deletes the sandboxes at the end of the scope.
+ * published ports of its user are gone. Safe for concurrent use. `with` deletes the sandboxes at the end of a function, `await using` at the
+ * end of a scope.
  */
 export class SandboxPool {
   private config: SandboxConfig | undefined;
@@ -35,6 +36,16 @@ export class SandboxPool {
     private readonly client = new Modbox(),
   ) {
     if (!Number.isInteger(poolSize) || poolSize < 1) throw new RangeError(`poolSize is ${poolSize}; it must be a whole number of at least 1`);
+  }
+
+  /** Calls a function with a pool, and closes the pool when the function has ended, also by an error. Returns the function's value. */
+  static async with<T>(poolSize: number, use: (pool: SandboxPool) => T | Promise<T>, client?: Modbox): Promise<T> {
+    const pool = new SandboxPool(poolSize, client);
+    try {
+      return await use(pool);
+    } finally {
+      await pool.close();
+    }
   }
 
   /** Makes the sandboxes, and returns when all of them run. If that fails, the pool is closed. */

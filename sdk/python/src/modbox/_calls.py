@@ -66,6 +66,8 @@ class Call(Generic[T]):
     timeout: Any = DEFAULT
     #: Made in nobody's name.
     anonymous: bool = False
+    #: Called with the HTTP status of the answer.
+    on_status: Optional[Callable[[int], None]] = None
 
 
 def _into(cls: Any) -> Callable[[bytes], Any]:
@@ -207,7 +209,7 @@ def execution_body(c: ExecutionCommand) -> Dict[str, Any]:
     )
 
 
-def create(o: CreateOptions) -> Call[SandboxInfo]:
+def create(o: CreateOptions, on_status: Optional[Callable[[int], None]] = None) -> Call[SandboxInfo]:
     command = o.get("command")
     waits = (o.get("wait_seconds") or 0) + (o.get("wait_for_quota_seconds") or 0)
     return Call(
@@ -221,6 +223,7 @@ def create(o: CreateOptions) -> Call[SandboxInfo]:
         ),
         headers={"idempotency-key": o.get("idempotency_key") or str(uuid.uuid4())},
         timeout=waits + WAIT_SLACK_SECONDS if waits else DEFAULT,
+        on_status=on_status,
     )
 
 

@@ -117,7 +117,7 @@ class CreateTest(unittest.TestCase):
             self.assertIn("failed: no image modbox/nothing", message)
 
     def test_a_sandbox_that_does_not_run_in_time_is_deleted(self):
-        server = Server(self, lambda seen, handler, n: send_json(handler, wire_sandbox(state="provisioning")))
+        server = Server(self, lambda seen, handler, n: send_json(handler, wire_sandbox(state="provisioning"), 201))
 
         async def test(cls, client):
             with self.assertRaisesRegex(modbox.TimeoutError, "sandbox a did not run within 1 s and was deleted"):
@@ -125,6 +125,16 @@ class CreateTest(unittest.TestCase):
 
         both(server.url, test)
         self.assertEqual([r.method for r in server.requests].count("DELETE"), 2)
+
+    def test_the_sandbox_of_an_equal_request_is_not_deleted(self):
+        server = Server(self, lambda seen, handler, n: send_json(handler, wire_sandbox(state="provisioning"), 200))
+
+        async def test(cls, client):
+            with self.assertRaisesRegex(modbox.TimeoutError, "within 1 s and was not deleted, because an equal request may have made it"):
+                await done(cls.create(client=client, wait_seconds=1))
+
+        both(server.url, test)
+        self.assertEqual([r.method for r in server.requests].count("DELETE"), 0)
 
     def test_create_waits_for_the_image(self):
         step = {"seq": 7, "sandbox_id": ID, "time": "2026-01-01T00:00:00Z", "type": "image_building", "message": "installing", "data": {}}
@@ -153,7 +163,7 @@ class CreateTest(unittest.TestCase):
 
         def answer(seen, handler, n):
             events = seen.path.startswith(f"{BOX}/events")
-            return send_json(handler, {"items": [step]} if events else wire_sandbox(state="provisioning"))
+            return send_json(handler, {"items": [step]} if events else wire_sandbox(state="provisioning"), 201 if seen.method == "POST" else 200)
 
         server = Server(self, answer)
 
@@ -273,7 +283,8 @@ class CreateTest(unittest.TestCase):
                 over.wait(120)
             if seen.method == "DELETE":
                 deleted.set()
-            send_json(handler, {"items": []} if seen.path.endswith("/events") else wire_sandbox(state="provisioning"))
+            events = seen.path.endswith("/events")
+            send_json(handler, {"items": []} if events else wire_sandbox(state="provisioning"), 201 if seen.method == "POST" else 200)
 
         server = Server(self, answer)
 

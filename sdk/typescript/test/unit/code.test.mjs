@@ -47,6 +47,17 @@ test("runCode collects output and values, and calls back", async (t) => {
   assert.deepEqual(seen.map((s) => (typeof s === "string" ? s : (s.html ?? s.text ?? "image"))), ["a", "w", "<b>old</b>", "<b>new</b>", "image", "21", "b"]);
 });
 
+test("figures and data frames are data", async (t) => {
+  const chart = { type: "line", title: "T", elements: [] };
+  const table = { schema: {}, data: [{ a: 1 }], total_rows: 1, total_columns: 1 };
+  const plot = { main: false, data: { "text/plain": "<Figure>", "application/vnd.modbox.chart+json": chart } };
+  const frame = { main: true, data: { "application/vnd.dataresource+json": table } };
+  const { sbx } = await withSandbox(t, (_, res) => sendEvents(res, started, { type: "result", result: plot }, { type: "result", result: frame }, end));
+  const r = await sbx.runCode("x");
+  assert.deepEqual([r.chart, r.table], [chart, table]);
+  assert.deepEqual(r.results.map((v) => [v.chart, v.table]), [[chart, undefined], [undefined, table]]);
+});
+
 test("text is the main value's only", async (t) => {
   const { sbx } = await withSandbox(t, (_, res) => sendEvents(res, started, { type: "result", result: { main: false, data: { "text/plain": "shown" } } }, end));
   const r = await sbx.runCode("x");

@@ -49,9 +49,15 @@ test("create throws what went wrong with the cause", async (t) => {
 });
 
 test("create deletes a sandbox that does not run in time", async (t) => {
-  const s = await serve(t, (_, res) => json(res, wireSandbox({ state: "provisioning" })));
+  const s = await serve(t, (_, res) => json(res, wireSandbox({ state: "provisioning" }), 201));
   await assert.rejects(Sandbox.create({ client: s.client(), waitSeconds: 1 }), TimeoutError);
   assert.deepEqual(s.requests.map((r) => [r.method, r.path]), [["POST", "/v1/sandboxes"], ["DELETE", `/v1/sandboxes/${id}`]]);
+});
+
+test("create does not delete the sandbox of an equal request", async (t) => {
+  const s = await serve(t, (_, res) => json(res, wireSandbox({ state: "provisioning" }), 200));
+  await assert.rejects(Sandbox.create({ client: s.client(), waitSeconds: 1 }), (err) => err instanceof TimeoutError && /was not deleted/.test(err.message));
+  assert.deepEqual(s.requests.map((r) => r.method), ["POST"]);
 });
 
 test("create waits longer than one request may", async (t) => {

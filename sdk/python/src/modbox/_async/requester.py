@@ -36,7 +36,10 @@ class AsyncRequester:
         request = await self._request(call)
 
         async def once() -> bytes:
-            return await read_async(await self._transport.send(request))
+            response = await self._transport.send(request)
+            if call.on_status is not None:
+                call.on_status(response.status)
+            return await read_async(response)
 
         return parse(call, await self._try(call, once))
 

@@ -81,8 +81,8 @@ class AsyncSandbox:
         ``on_progress`` gets each event of the type ``image_building``: the server builds or pulls the sandbox's image,
         or installs packages. Its ``message`` is for people; its ``data`` has ``image``, ``phase`` and ``detail``.
 
-        Raises SandboxFailedError, with the cause, when it fails; TimeoutError, and deletes it, when it does not run
-        after ``wait_seconds``. When omitted, these are 60, and 1,800 (30 minutes) if the server has to build or pull
+        Raises SandboxFailedError, with the cause, when it fails; TimeoutError when it does not run
+        after ``wait_seconds``, and deletes it, unless an equal request may have made it. When omitted, these are 60, and 1,800 (30 minutes) if the server has to build or pull
         the image; with 0 ``create`` returns at once, before the sandbox runs. Raises QuotaError when the quota has no
         room; ConflictError when a different live sandbox has the ``name``; ValidationError for a wrong option.
         """
@@ -93,9 +93,9 @@ class AsyncSandbox:
         options["wait_seconds"] = first
         if options.get("ttl_seconds") is None:
             options["ttl_seconds"] = _TTL_SECONDS
-        info = await client.sandboxes.create(**options)
+        info, made = await client.sandboxes._create(options)
         if info.state == "provisioning" and limit > 0:
-            info = await cls._started(client, info, wait_seconds, limit - first, on_progress)
+            info = await cls._started(client, info, made, wait_seconds, limit - first, on_progress)
         if info.state in _ENDED and (info.cause is None or info.cause.code != "completed"):
             raise SandboxFailedError(info)
         if info.state in _RESUMABLE:
@@ -107,11 +107,12 @@ class AsyncSandbox:
         cls,
         client: AsyncModbox,
         info: SandboxInfo,
+        made: bool,
         wait_seconds: Optional[int],
         left: float,
         on_progress: Optional[AsyncCallback[Event]],
     ) -> SandboxInfo:
-        """Waits for a new sandbox to run or to fail; deletes it when that takes too long."""
+        """Waits for a new sandbox to run or to fail; deletes it when that takes too long, if this call made it."""
         limit = _WAIT_SECONDS if wait_seconds is None else wait_seconds
         end = time.monotonic() + left
         looking = wait_seconds is None or on_progress is not None
@@ -135,10 +136,12 @@ class AsyncSandbox:
                 except TimeoutError as err:
                     if left <= 0:
                         doing = f"; {steps[-1].message}" if steps else ""
-                        message = f"sandbox {info.name} did not run within {limit} s and was deleted; wait_seconds sets the limit{doing}"
+                        kept = "was deleted" if made else "was not deleted, because an equal request may have made it"
+                        message = f"sandbox {info.name} did not run within {limit} s and {kept}; wait_seconds sets the limit{doing}"
                         raise new_error("timeout", message) from err
         except BaseException:
-            await client.sandboxes.delete(info.id)
+            if made:
+                await client.sandboxes.delete(info.id)
             raise
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterator, Literal, Mapping, Optional, Sequence, Tuple, overload
+from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterator, List, Literal, Mapping, Optional, Sequence, Tuple, overload
 
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
@@ -53,7 +53,13 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         ``state`` and ``cause``. AsyncSandbox.create waits, and raises the reason. Raises ConflictError when a
         different live sandbox has the name, and QuotaError when the quota has no room.
         """
-        return await self._requester.perform(calls.create(options))
+        return (await self._create(options))[0]
+
+    async def _create(self, options: CreateOptions) -> Tuple[SandboxInfo, bool]:
+        """As create, and whether this call made the sandbox; the live one of an equal request may be another program's."""
+        statuses: List[int] = []
+        info = await self._requester.perform(calls.create(options, statuses.append))
+        return info, statuses[-1] == 201
 
     @asynccontextmanager
     async def temporary(self, **options: Unpack[CreateOptions]) -> AsyncIterator[SandboxInfo]:

@@ -37,7 +37,10 @@ class Requester:
         request = self._request(call)
 
         def once() -> bytes:
-            return read(self._transport.send(request))
+            response = self._transport.send(request)
+            if call.on_status is not None:
+                call.on_status(response.status)
+            return read(response)
 
         return parse(call, self._try(call, once))
 

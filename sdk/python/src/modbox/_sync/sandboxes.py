@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generator, Iterator, Literal, Mapping, Optional, Sequence, Tuple, overload
+from typing import TYPE_CHECKING, Generator, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, overload
 
 from .. import _calls as calls, terminals
 from .._calls import MAX_WAIT_SECONDS, EventReader
@@ -54,7 +54,13 @@ class Sandboxes(States, Code):
         ``state`` and ``cause``. Sandbox.create waits, and raises the reason. Raises ConflictError when a
         different live sandbox has the name, and QuotaError when the quota has no room.
         """
-        return self._requester.perform(calls.create(options))
+        return (self._create(options))[0]
+
+    def _create(self, options: CreateOptions) -> Tuple[SandboxInfo, bool]:
+        """As create, and whether this call made the sandbox; the live one of an equal request may be another program's."""
+        statuses: List[int] = []
+        info = self._requester.perform(calls.create(options, statuses.append))
+        return info, statuses[-1] == 201
 
     @contextmanager
     def temporary(self, **options: Unpack[CreateOptions]) -> Iterator[SandboxInfo]:
