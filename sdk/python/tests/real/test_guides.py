@@ -36,6 +36,16 @@ class GuidesTest(unittest.TestCase):
         self.assertLessEqual(code.count("\n"), 14)
         self.assertEqual(code, (ROOT / "examples/python/agent.py").read_text())
 
+    def test_integrations(self):
+        """The code of docs/integrations.md is in the agents of examples/integrations, which other tests run."""
+        agents = ROOT / "examples/integrations"
+        programs = [path.read_text() for path in (*agents.glob("*/agent.mjs"), *agents.glob("python/*.py"))]
+        text = (ROOT / "docs/integrations.md").read_text()
+        blocks = re.findall(r"^```(?:js|python)\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), len(programs) + 1)
+        for code in blocks:
+            self.assertTrue(any(code in program for program in programs), code)
+
     def test_tutorial(self):
         blocks = examples("docs/tutorial.md")
         self.assertGreater(len(blocks), 5)
