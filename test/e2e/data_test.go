@@ -57,7 +57,7 @@ func (c cells) format(code, mime string) any {
 func (c cells) image(code, mime, begin string) {
 	c.t.Helper()
 	text, _ := c.format(code, mime).(string)
-	if mime == "image/png" {
+	if mime != "image/svg+xml" {
 		data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 		if err != nil {
 			c.t.Errorf("python %q: %v", code, err)
@@ -111,7 +111,27 @@ for name in "numpy pandas scipy sklearn matplotlib seaborn PIL requests openpyxl
 		c.image("import seaborn\nax = seaborn.histplot([1, 2, 2, 3])", "image/png", "\x89PNG\r\n")
 		c.run("python", "from matplotlib_inline.backend_inline import set_matplotlib_formats\nset_matplotlib_formats('svg')")
 		c.image("plt.plot([1, 4, 9]);", "image/svg+xml", "<?xml")
+		c.run("python", "set_matplotlib_formats('jpeg')")
+		c.image("plt.plot([1, 4, 9]);", "image/jpeg", "\xff\xd8\xff")
+		c.run("python", "set_matplotlib_formats('pdf')")
+		c.image("plt.plot([1, 4, 9]);", "application/pdf", "%PDF-")
 		c.run("python", "set_matplotlib_formats('png')")
+	})
+	t.Run("formats", func(t *testing.T) {
+		c.run("python", "from IPython.display import HTML, JSON, Latex, Markdown")
+		for _, tt := range []struct {
+			code, mime string
+			want       any
+		}{
+			{"HTML('<b>x</b>')", "text/html", "<b>x</b>"},
+			{"Markdown('**x**')", "text/markdown", "**x**"},
+			{"Latex('$x^2$')", "text/latex", "$x^2$"},
+			{"JSON({'a': [1, None]})", "application/json", map[string]any{"a": []any{1., nil}}},
+		} {
+			if diff := cmp.Diff(tt.want, c.format(tt.code, tt.mime)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.code, diff)
+			}
+		}
 	})
 	t.Run("charts", func(t *testing.T) {
 		chart, _ := c.format("plt.plot([1, 2], [3, 4.5], label='a'); plt.title('T'); plt.xlabel('time (s)');", "application/vnd.modbox.chart+json").(map[string]any)
@@ -233,9 +253,31 @@ type notebook struct {
 	count, total int
 }
 
-// cell runs the next cell: a value, a plot, an error or an interrupt.
+// interrupted runs the next cell, which never ends, and interrupts it when it has begun.
+func (n *notebook) interrupted(i int) {
+	n.t.Helper()
+	n.count++
+	var status string
+	var count int
+	err := n.stream(n.t.Context(), "print('go', flush=True)\nwhile True: pass", client.CodeOptions{}, func(ev client.CodeEvent) error {
+		status, count = ev.Status, ev.ExecutionCount
+		if ev.Type == "stdout" {
+			return n.client.Sandboxes.Contexts.Interrupt(n.t.Context(), n.id, "python")
+		}
+		return nil
+	})
+	if err != nil || status != "interrupted" || count != n.count {
+		n.t.Fatalf("cell %d is %q with the execution count %d, %v; want interrupted and %d", i, status, count, err, n.count)
+	}
+}
+
+// cell runs the next cell: a value, a plot, an error, an interrupt or a timeout.
 func (n *notebook) cell(i int) {
 	n.t.Helper()
+	if i%10 == 9 {
+		n.interrupted(i)
+		return
+	}
 	code, status := fmt.Sprintf("total += %d\ntotal", i), "ok"
 	o := client.CodeOptions{}
 	switch i % 10 {
