@@ -222,7 +222,11 @@ func TestSlowReceiversStopNoOthers(t *testing.T) {
 	s := apitest.New(t)
 	release := make(chan struct{})
 	var open atomic.Int64
+	var answered atomic.Bool
 	slow := newReceiver(t, func(w http.ResponseWriter, r *http.Request) {
+		if !answered.Load() {
+			return
+		}
 		if n := open.Add(1); n > 2 {
 			t.Errorf("the slow receiver has %d requests at once, more than its places", n)
 		}
@@ -235,6 +239,11 @@ func TestSlowReceiversStopNoOthers(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	fast := newReceiver(t, nil)
 	hooks := []string{makeWebhook(s, slow.URL, "created").ID, makeWebhook(s, fast.URL, "created").ID}
+	if d := ping(s, hooks[0]); d.State != "delivered" {
+		t.Fatalf("a test of the receiver that is slow later: %+v", d)
+	}
+	<-slow.requests
+	answered.Store(true)
 	for range 4 { // two wait for a place
 		s.Want(201, "POST", "/v1/webhooks/"+hooks[0]+"/test", nil)
 	}

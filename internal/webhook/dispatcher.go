@@ -128,9 +128,12 @@ func (d *dispatcher) clean() {
 	for up := false; ; up = true {
 		d.ended.Store(0)
 		now := time.Now()
-		err := d.queue.Purge(d.ctx, now.Add(-Retention), MaxKept)
-		if err == nil && up { // after a long absence of the server, deliveries have an hour for an attempt
+		var err error
+		if up { // after a long absence of the server, deliveries have an hour for an attempt
 			err = d.queue.Expire(d.ctx, now.Add(-purgeEvery), now)
+		}
+		if err == nil {
+			err = d.queue.Purge(d.ctx, now.Add(-Retention), MaxKept)
 		}
 		if err != nil {
 			d.failed("purge deliveries to webhooks", err)
@@ -178,7 +181,7 @@ func (d *dispatcher) dispatch() (time.Duration, error) {
 			return 0, err
 		}
 		list = slices.DeleteFunc(list, func(v Delivery) bool { return slices.Contains(under, v.ID) })
-		v, release, ok := d.places.take(list)
+		v, release, ok := d.places.take(due[i], list)
 		if !ok { // the deliveries are under way, or were a moment ago
 			due = slices.Delete(due, i, i+1)
 			continue

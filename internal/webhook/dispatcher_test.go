@@ -21,7 +21,7 @@ type staleQueue struct {
 }
 
 func (q *staleQueue) Waiting(context.Context) ([]Waiting, error) {
-	return []Waiting{{Workspace: "w", Webhook: "h", Pending: 1}}, nil
+	return []Waiting{{Workspace: "w", Webhook: "h", User: "u", Answered: true, Pending: 1}}, nil
 }
 
 func (q *staleQueue) Due(context.Context, ID, time.Time, int) (Webhook, []Delivery, error) {

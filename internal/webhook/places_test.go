@@ -21,7 +21,7 @@ func takeAll(t *testing.T, p *places, all []Waiting, releases *[]func()) map[ID]
 			return got
 		}
 		w := list[i]
-		_, release, ok := p.take([]Delivery{{ID: fmt.Sprint("d", n, len(*releases)), Webhook: w.Webhook, Workspace: w.Workspace}})
+		_, release, ok := p.take(w, []Delivery{{ID: fmt.Sprint("d", n, len(*releases)), Webhook: w.Webhook, Workspace: w.Workspace}})
 		if !ok {
 			t.Fatalf("%s was picked but gets no place", w.Webhook)
 		}
@@ -30,11 +30,11 @@ func takeAll(t *testing.T, p *places, all []Waiting, releases *[]func()) map[ID]
 	}
 }
 
-// waiting returns n webhooks of a workspace.
+// waiting returns n webhooks of a workspace, all made by a user of their own, that have answered before.
 func waiting(ws sandbox.WorkspaceID, n int) []Waiting {
 	var list []Waiting
 	for i := range n {
-		list = append(list, Waiting{Workspace: ws, Webhook: ID(fmt.Sprint(ws, i)), Pending: 1000})
+		list = append(list, Waiting{Workspace: ws, Webhook: ID(fmt.Sprint(ws, i)), User: sandbox.UserID(ws), Answered: true, Pending: 1000})
 	}
 	return list
 }
@@ -115,6 +115,86 @@ func TestFailingWebhooksLeavePlaces(t *testing.T) {
 	})
 }
 
+// TestNewWebhooksShareFewPlaces has users with many workspaces who make webhooks all the time.
+func TestNewWebhooksShareFewPlaces(t *testing.T) {
+	p := newPlaces()
+	made := func(user string) (list []Waiting) {
+		for i := range 16 {
+			for _, w := range waiting(sandbox.WorkspaceID(fmt.Sprint(user, "-", i, "-")), 16) {
+				w.User, w.Answered = sandbox.UserID(user), false
+				list = append(list, w)
+			}
+		}
+		return list
+	}
+	var releases []func()
+	held := 0
+	for id, n := range takeAll(t, p, made("a"), &releases) {
+		if held += n; n != 1 {
+			t.Errorf("the new webhook %s has %d places, want 1", id, n)
+		}
+	}
+	if held != newOfUser {
+		t.Errorf("the new webhooks of a user have %d places, want %d", held, newOfUser)
+	}
+	for i := range 8 {
+		for _, n := range takeAll(t, p, made(fmt.Sprint("b", i)), &releases) {
+			held += n
+		}
+	}
+	if held != newInAll || p.taken != (counts{newInAll, newInAll, newInAll}) {
+		t.Errorf("all new webhooks have %d places, counted as %+v, want %d", held, p.taken, newInAll)
+	}
+	var all []Waiting
+	for i := range 64 {
+		all = append(all, waiting(sandbox.WorkspaceID(fmt.Sprint("w", i, "-")), 1)...)
+	}
+	if got := takeAll(t, p, all, &releases); len(got) < placesInAll-newInAll-1 {
+		t.Errorf("beside new webhooks, %d webhooks that answer get a place, want about %d", len(got), placesInAll-newInAll)
+	}
+	for _, release := range releases {
+		release()
+	}
+	if p.taken != (counts{}) || len(p.users)+len(p.workspaces)+len(p.webhooks)+len(p.underWay) != 0 {
+		t.Errorf("after all attempts %+v places are taken, by %v, %v and %v", p.taken, p.users, p.workspaces, p.webhooks)
+	}
+}
+
+// TestPlacesOfAUser checks that a user's webhooks leave places for others, in however many workspaces they are.
+func TestPlacesOfAUser(t *testing.T) {
+	p := newPlaces()
+	var many []Waiting
+	for i := range 100 {
+		for _, w := range waiting(sandbox.WorkspaceID(fmt.Sprint("m", i, "-")), 16) {
+			w.User = "many"
+			many = append(many, w)
+		}
+	}
+	var releases []func()
+	alone := 0
+	for _, n := range takeAll(t, p, many, &releases) {
+		alone += n
+	}
+	if alone != placesOfUser {
+		t.Errorf("the webhooks of a user have %d places, want %d", alone, placesOfUser)
+	}
+	for _, release := range releases {
+		release()
+	}
+	releases = nil
+	// Beside others, a user has as many turns as each of them.
+	all := append(many, waiting("one", 1)...)
+	list, _ := p.due(all, time.Now(), time.Hour)
+	for range 4 {
+		w := list[p.pick(list)]
+		_, release, _ := p.take(w, []Delivery{{ID: fmt.Sprint("d", len(releases)), Webhook: w.Webhook, Workspace: w.Workspace}})
+		releases = append(releases, release)
+	}
+	if p.users["many"].all != 2 || p.users["one"].all != 2 {
+		t.Errorf("of four places, the user with 100 workspaces has %d and the other %d, want 2 each", p.users["many"].all, p.users["one"].all)
+	}
+}
+
 func TestPausesAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, all := newPlaces(), waiting("a", 2)
@@ -158,17 +238,18 @@ func TestOneEventOfASandboxAtATime(t *testing.T) {
 		return Delivery{ID: id, Webhook: "h", Workspace: "w", Event: sandbox.Event{Sandbox: sandbox.ID(sb)}}
 	}
 	list := []Delivery{delivery("1", "a"), delivery("2", "a"), delivery("3", "b")}
-	first, release, _ := p.take(list)
-	second, releaseSecond, ok := p.take(list)
+	hook := Waiting{Workspace: "w", Webhook: "h", User: "u", Answered: true}
+	first, release, _ := p.take(hook, list)
+	second, releaseSecond, ok := p.take(hook, list)
 	if first.ID != "1" || !ok || second.ID != "3" {
 		t.Fatalf("deliveries %s and %s are under way, want 1 and 3", first.ID, second.ID)
 	}
 	releaseSecond()
-	if v, _, ok := p.take(list[:2]); ok {
+	if v, _, ok := p.take(hook, list[:2]); ok {
 		t.Errorf("delivery %s is under way beside an earlier event of its sandbox", v.ID)
 	}
 	release()
-	if v, _, ok := p.take(list[1:]); !ok || v.ID != "2" {
+	if v, _, ok := p.take(hook, list[1:]); !ok || v.ID != "2" {
 		t.Errorf("delivery %s follows, %t, want 2", v.ID, ok)
 	}
 }

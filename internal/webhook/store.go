@@ -17,7 +17,8 @@ type Store interface {
 	// Webhooks returns the webhooks of a workspace, the oldest first.
 	Webhooks(ctx context.Context, ws sandbox.WorkspaceID) ([]Webhook, error)
 	// Update replaces prev, a webhook as a read returned it, by next, but for its counts of deliveries.
-	// Deliveries that wait become cancelled when the webhook is disabled. Errors: NotFound; Conflict when the
+	// A webhook with another address has not answered yet. When the webhook is disabled, deliveries that wait
+	// become cancelled, and of all its deliveries the newest MaxKept stay. Errors: NotFound; Conflict when the
 	// webhook is not prev any more.
 	Update(ctx context.Context, prev, next Webhook) error
 	// Delete deletes a webhook with its deliveries. Errors: NotFound.
@@ -57,6 +58,10 @@ type Queue interface {
 type Waiting struct {
 	Workspace sandbox.WorkspaceID
 	Webhook   ID
+	// User made the webhook.
+	User sandbox.UserID
+	// Answered says that a delivery to its present address has arrived.
+	Answered bool
 	// Pending is the number of its deliveries that wait, and Due is when the first is due.
 	Pending int64
 	Due     time.Time

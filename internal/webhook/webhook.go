@@ -6,7 +6,8 @@
 // once: a server that ends between an answer and its record sends the delivery again, with the same id.
 //
 // A receiver that fails or is slow costs others nothing: it has few places of the dispatcher, its pauses
-// grow, and the number of deliveries that wait for it is bounded. Events beyond that are dropped and
+// grow, and the number of deliveries that wait for it is bounded. So does a new receiver, until it has
+// accepted a first delivery. The places are shared fairly by users, workspaces and webhooks. Events beyond that are dropped and
 // counted, and a webhook to which nothing arrives for days is disabled.
 package webhook
 

@@ -112,7 +112,7 @@ func (r Rows) Redeliver(ctx context.Context, id webhook.ID, delivery string, unt
 // The queries of each look of the dispatcher. The first looks at an index once for each webhook with
 // deliveries that wait.
 const (
-	waitingQuery = `SELECT workspace_id, id, pending, (SELECT min(next_attempt_at) FROM webhook_deliveries
+	waitingQuery = `SELECT workspace_id, id, created_by, answered, pending, (SELECT min(next_attempt_at) FROM webhook_deliveries
 		WHERE webhook_id = webhooks.id AND state = 'pending') FROM webhooks WHERE pending > 0 AND enabled`
 	dueQuery = "SELECT " + deliveryColumns + ` FROM webhook_deliveries
 		WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $2 ORDER BY next_attempt_at, seq LIMIT $3`
@@ -122,7 +122,7 @@ const (
 func (r Rows) Waiting(ctx context.Context) ([]webhook.Waiting, error) {
 	list, err := database.Collect(ctx, r.db.Reader(), func(row database.Scanner) (w webhook.Waiting, err error) {
 		var due int64
-		err = row.Scan(&w.Workspace, &w.Webhook, &w.Pending, &due)
+		err = row.Scan(&w.Workspace, &w.Webhook, &w.User, &w.Answered, &w.Pending, &due)
 		w.Due = moment(due)
 		return w, err
 	}, waitingQuery)
@@ -173,7 +173,9 @@ func (r Rows) Record(ctx context.Context, d webhook.Delivery, o webhook.Outcome)
 // outcome changes the webhook of an attempt, and reports whether it disabled it.
 func outcome(ctx context.Context, tx *sql.Tx, d *webhook.Delivery, o webhook.Outcome) (disabled bool, err error) {
 	if o == webhook.Success {
-		_, err := tx.ExecContext(ctx, "UPDATE webhooks SET failing_since = 0 WHERE id = $1 AND failing_since > 0", d.Webhook)
+		// An attempt that began before a change of the webhook may have gone to its former address.
+		_, err := tx.ExecContext(ctx, `UPDATE webhooks SET failing_since = 0, answered = answered OR updated_at <= $2
+			WHERE id = $1 AND (failing_since > 0 OR NOT answered)`, d.Webhook, nanos(d.AttemptedAt))
 		return false, err
 	}
 	if _, err := tx.ExecContext(ctx, "UPDATE webhooks SET failing_since = $2 WHERE id = $1 AND failing_since = 0", d.Webhook, nanos(d.AttemptedAt)); err != nil {

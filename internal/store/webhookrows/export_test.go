@@ -31,3 +31,9 @@ func Plan(ctx context.Context, db *database.DB, query string, args ...any) (stri
 	}, "EXPLAIN QUERY PLAN "+query, args...)
 	return strings.Join(list, "; "), err
 }
+
+// Count runs a query that returns a number.
+func Count(ctx context.Context, db *database.DB, query string, args ...any) (n int, err error) {
+	err = New(db).db.Reader().QueryRowContext(ctx, query, args...).Scan(&n)
+	return n, err
+}

@@ -162,7 +162,7 @@ func (r Rows) Update(ctx context.Context, prev, next webhook.Webhook) error {
 			return sandbox.Errorf(sandbox.Conflict, "another request changes the webhook at this moment; try again")
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, description = $3, types = $4, enabled = $5, disabled_reason = $6,
-			secret = $7, old_secret = $8, old_until = $9, failing_since = $10, updated_at = $11 WHERE id = $1`,
+			secret = $7, old_secret = $8, old_until = $9, failing_since = $10, updated_at = $11, answered = answered AND url = $2 WHERE id = $1`,
 			prev.ID, next.URL, next.Description, joined(next.Types), next.Enabled, next.DisabledReason, encode(next.Secret), encode(next.OldSecret), nanos(next.OldUntil), nanos(next.FailingSince), nanos(next.UpdatedAt)); err != nil {
 			return err
 		}
@@ -177,7 +177,13 @@ func (r Rows) Update(ctx context.Context, prev, next webhook.Webhook) error {
 	return nil
 }
 
+// cancelWaiting cancels the deliveries that wait for a webhook that is disabled. The webhook keeps as many
+// deliveries as a purge would leave, so that disabling it again and again leaves no more rows.
 func cancelWaiting(ctx context.Context, tx *sql.Tx, id webhook.ID, at time.Time) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM webhook_deliveries WHERE webhook_id = $1 AND seq <= (SELECT seq FROM webhook_deliveries
+		WHERE webhook_id = $1 ORDER BY seq DESC LIMIT 1 OFFSET $2)`, id, webhook.MaxKept); err != nil {
+		return err
+	}
 	_, err := tx.ExecContext(ctx, "UPDATE webhook_deliveries SET state = 'cancelled', ended_at = $2 WHERE webhook_id = $1 AND state = 'pending'", id, nanos(at))
 	return err
 }

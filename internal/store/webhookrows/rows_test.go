@@ -67,6 +67,25 @@ func (w *world) exec(text string, args ...any) {
 	}
 }
 
+// fill adds n deliveries that are due to each webhook of a condition.
+func (w *world) fill(n int, of string) {
+	w.Helper()
+	w.exec(`WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < $1)
+		INSERT INTO webhook_deliveries (id, webhook_id, workspace_id, event_seq, sandbox_id, sandbox_name, time, type, message, data, created_at, retry_until, next_attempt_at)
+		SELECT 'msg_' || lower(hex(randomblob(16))), id, workspace_id, 0, '', '', 1, 'ping', '', '{}', 1, $2, 0 FROM webhooks, numbers WHERE `+of,
+		n, time.Now().Add(webhook.Window).UnixNano())
+}
+
+// count returns the number of deliveries of a condition.
+func (w *world) count(of string, args ...any) int {
+	w.Helper()
+	n, err := webhookrows.Count(w.Context(), w.store.DB, "SELECT count(*) FROM webhook_deliveries WHERE "+of, args...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return n
+}
+
 // disable disables a webhook. A replacement of what the webhook was before is refused.
 func (w *world) disable(id webhook.ID) {
 	w.Helper()
@@ -297,6 +316,80 @@ func TestPurgeAndExpire(t *testing.T) {
 	if seen != 10 || w.read(id).Pending != 2 {
 		t.Errorf("%d deliveries have expired, want 10", seen)
 	}
+}
+
+// TestDisabledWebhooksKeepFewRows checks that cancelled deliveries do not wait for a purge.
+func TestDisabledWebhooksKeepFewRows(t *testing.T) {
+	w := newWorld(t)
+	id, other := w.hook(), w.hook()
+	w.fill(3*webhook.MaxKept, "TRUE")
+	for range 3 {
+		prev := w.read(id)
+		next := prev
+		next.Enabled = false
+		if err := w.Update(t.Context(), prev, next); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.count("webhook_id = $1", id); n != webhook.MaxKept {
+			t.Errorf("a disabled webhook has %d deliveries, want the newest %d", n, webhook.MaxKept)
+		}
+		if h := w.read(id); h.Pending != 0 {
+			t.Errorf("%d deliveries of a disabled webhook wait", h.Pending)
+		}
+		w.exec("UPDATE webhooks SET enabled = 1 WHERE id = $1", id)
+		w.fill(webhook.MaxKept, "id = '"+string(id)+"'")
+	}
+	if n, h := w.count("webhook_id = $1 AND state = 'pending'", other), w.read(other); n != 3*webhook.MaxKept || h.Pending != int64(n) {
+		t.Errorf("%d deliveries of the other webhook wait, counted as %d, want %d", n, h.Pending, 3*webhook.MaxKept)
+	}
+}
+
+// TestFirstAnswer checks that a first delivery makes a webhook an answered webhook, and another address a new webhook.
+func TestFirstAnswer(t *testing.T) {
+	w := newWorld(t)
+	id := w.hook()
+	for range 4 {
+		w.event(sandbox.EventExec)
+	}
+	list := w.due(id)
+	want := func(when string, answered bool) {
+		t.Helper()
+		waits, err := w.Waiting(t.Context())
+		if err != nil || len(waits) != 1 || waits[0].Answered != answered || waits[0].User != "owner" {
+			t.Errorf("%s, waiting are %+v, %v, want one of the owner, answered %t", when, waits, err, answered)
+		}
+	}
+	arrive := func(i int, at time.Time) {
+		d := list[i]
+		d.State, d.AttemptedAt, d.EndedAt = webhook.Delivered, at, at
+		w.record(d, webhook.Success)
+	}
+	want("before an attempt", false)
+	failed := list[0]
+	failed.AttemptedAt, failed.Error = time.Now(), "the receiver answered 500"
+	w.record(failed, webhook.Retry)
+	want("after a failure", false)
+	arrive(0, time.Now())
+	want("after a success", true)
+	prev := w.read(id)
+	next := prev
+	next.Description, next.UpdatedAt = "d", time.Now().UTC()
+	if err := w.Update(t.Context(), prev, next); err != nil {
+		t.Fatal(err)
+	}
+	want("with another description", true)
+	began := time.Now()
+	prev = w.read(id)
+	next = prev
+	next.URL, next.UpdatedAt = "https://b.example", time.Now().UTC()
+	if err := w.Update(t.Context(), prev, next); err != nil {
+		t.Fatal(err)
+	}
+	want("with another address", false)
+	arrive(1, began)
+	want("after a success that began before the change", false)
+	arrive(2, time.Now())
+	want("after a success at the other address", true)
 }
 
 // TestDeletedWorkspace checks that the webhooks of a workspace end when its deletion begins.
