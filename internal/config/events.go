@@ -4,6 +4,7 @@ package config
 type Events struct {
 	MaxStreams             int `yaml:"max_streams" doc:"Maximum number of open streams of events (docs/events.md). 0: no limit."`
 	MaxStreamsPerWorkspace int `yaml:"max_streams_per_workspace" doc:"Maximum number of open streams of events in a workspace. 0: no limit."`
+	MaxStreamsPerUser      int `yaml:"max_streams_per_user" doc:"Maximum number of open streams of events of a user, in all workspaces. 0: no limit."`
 }
 
 // Webhooks bounds webhooks, and what they may reach.
@@ -15,6 +16,7 @@ type Webhooks struct {
 func (e *Events) validate(bad func(name, format string, args ...any)) {
 	within(bad, "events.max_streams", e.MaxStreams, 0, 1<<20)
 	within(bad, "events.max_streams_per_workspace", e.MaxStreamsPerWorkspace, 0, 1<<20)
+	within(bad, "events.max_streams_per_user", e.MaxStreamsPerUser, 0, 1<<20)
 }
 
 func (w *Webhooks) validate(bad func(name, format string, args ...any)) {

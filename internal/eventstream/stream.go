@@ -48,8 +48,8 @@ type Store interface {
 
 // Config bounds streams; 0 means no limit.
 type Config struct {
-	// MaxStreams and PerWorkspace bound the streams that are open.
-	MaxStreams, PerWorkspace int
+	// MaxStreams, PerWorkspace and PerUser bound the streams that are open.
+	MaxStreams, PerWorkspace, PerUser int
 }
 
 // Hub has the open streams. Make it with [New]. It is safe for concurrent use.
@@ -65,6 +65,7 @@ type Hub struct {
 
 	mu     sync.Mutex
 	topics map[sandbox.WorkspaceID]*topic // of the workspaces with streams; guarded by mu
+	users  map[sandbox.UserID]int         // streams of each user that has some; guarded by mu
 	open   int                            // streams; guarded by mu
 }
 
@@ -76,7 +77,7 @@ type topic struct {
 
 // New returns a hub without streams. The caller calls [Hub.Start] before it opens a stream.
 func New(cfg Config, store Store, log *slog.Logger) *Hub {
-	h := &Hub{cfg: cfg, store: store, log: log, topics: map[sandbox.WorkspaceID]*topic{}}
+	h := &Hub{cfg: cfg, store: store, log: log, topics: map[sandbox.WorkspaceID]*topic{}, users: map[sandbox.UserID]int{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -197,18 +198,18 @@ type From struct {
 	Since time.Time
 }
 
-// Follow opens a stream of the events of a workspace that f selects by sandbox and type. The caller
-// must close it.
+// Follow opens a stream of the events of the workspace of c that f selects by sandbox and type. The stream
+// counts for the user of c. The caller must close it.
 //
 // Errors: QuotaExceeded when too many streams are open; Invalid, naming after_seq, for a Seq that no
 // event has had; Unavailable when the server is ending.
-func (h *Hub) Follow(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.EventFilter, from From) (*Stream, error) {
-	t, err := h.add(ws)
+func (h *Hub) Follow(ctx context.Context, c sandbox.Caller, f sandbox.EventFilter, from From) (*Stream, error) {
+	t, err := h.add(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{hub: h, ws: ws, topic: t, filter: sandbox.EventFilter{Sandbox: f.Sandbox, Types: f.Types, Limit: batch}}
-	s.close = sync.OnceFunc(func() { h.remove(ws) })
+	s := &Stream{hub: h, ws: c.Workspace, topic: t, filter: sandbox.EventFilter{Sandbox: f.Sandbox, Types: f.Types, Limit: batch}}
+	s.close = sync.OnceFunc(func() { h.remove(c) })
 	if err := s.begin(ctx, from); err != nil {
 		s.Close()
 		return nil, err
@@ -216,13 +217,13 @@ func (h *Hub) Follow(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Even
 	return s, nil
 }
 
-func (h *Hub) add(ws sandbox.WorkspaceID) (*topic, error) {
+func (h *Hub) add(c sandbox.Caller) (*topic, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx.Err() != nil {
 		return nil, errEnding
 	}
-	t := h.topics[ws]
+	t := h.topics[c.Workspace]
 	if t == nil {
 		t = &topic{}
 	}
@@ -230,28 +231,33 @@ func (h *Hub) add(ws sandbox.WorkspaceID) (*topic, error) {
 		have, most int
 		whose, set string
 	}{
-		{t.streams, h.cfg.PerWorkspace, "the workspace", "events.max_streams_per_workspace"},
-		{h.open, h.cfg.MaxStreams, "the server", "events.max_streams"},
+		{h.users[c.User], h.cfg.PerUser, "you have", "events.max_streams_per_user"},
+		{t.streams, h.cfg.PerWorkspace, "the workspace has", "events.max_streams_per_workspace"},
+		{h.open, h.cfg.MaxStreams, "the server has", "events.max_streams"},
 	} {
 		if limit.most > 0 && limit.have >= limit.most {
-			e := sandbox.Errorf(sandbox.QuotaExceeded, "%s has %d open streams of events, which is the limit (%s); end a stream first", limit.whose, limit.have, limit.set)
+			e := sandbox.Errorf(sandbox.QuotaExceeded, "%s %d open streams of events, which is the limit (%s); end a stream first", limit.whose, limit.have, limit.set)
 			e.RetryAfter = retryAfter
 			return nil, e
 		}
 	}
-	h.topics[ws] = t
+	h.topics[c.Workspace] = t
 	t.streams++
+	h.users[c.User]++
 	h.open++
 	h.opened.Send()
 	return t, nil
 }
 
-func (h *Hub) remove(ws sandbox.WorkspaceID) {
+func (h *Hub) remove(c sandbox.Caller) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open--
-	if h.topics[ws].streams--; h.topics[ws].streams == 0 {
-		delete(h.topics, ws)
+	if h.users[c.User]--; h.users[c.User] == 0 {
+		delete(h.users, c.User)
+	}
+	if h.topics[c.Workspace].streams--; h.topics[c.Workspace].streams == 0 {
+		delete(h.topics, c.Workspace)
 	}
 }
 

@@ -3,9 +3,11 @@ package eventstream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,7 +77,7 @@ func (w *world) add(id sandbox.ID, typ sandbox.EventType, message string) {
 
 func (w *world) follow(f sandbox.EventFilter, from eventstream.From) *eventstream.Stream {
 	w.Helper()
-	s, err := w.hub.Follow(w.Context(), w.own, f, from)
+	s, err := w.hub.Follow(w.Context(), sandbox.Caller{Workspace: w.own}, f, from)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -202,7 +204,7 @@ func TestManyEvents(t *testing.T) {
 func TestBounds(t *testing.T) {
 	w := newWorld(t, eventstream.Config{MaxStreams: 3, PerWorkspace: 2})
 	open := func(ws sandbox.WorkspaceID) (*eventstream.Stream, error) {
-		return w.hub.Follow(t.Context(), ws, sandbox.EventFilter{}, eventstream.From{})
+		return w.hub.Follow(t.Context(), sandbox.Caller{Workspace: ws, User: "owner"}, sandbox.EventFilter{}, eventstream.From{})
 	}
 	var streams []*eventstream.Stream
 	for _, tt := range []struct {
@@ -226,12 +228,12 @@ func TestBounds(t *testing.T) {
 		t.Errorf("a stream in place of another: %v", err)
 	}
 	for _, after := range []int64{-1, 1000} {
-		_, err := w.hub.Follow(t.Context(), w.own, sandbox.EventFilter{}, eventstream.From{After: &after})
+		_, err := w.hub.Follow(t.Context(), sandbox.Caller{Workspace: w.own}, sandbox.EventFilter{}, eventstream.From{After: &after})
 		if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 			t.Errorf("a fourth stream: %v", err)
 		}
 		streams[1].Close()
-		if _, err = w.hub.Follow(t.Context(), w.own, sandbox.EventFilter{}, eventstream.From{After: &after}); sandbox.CodeOf(err) != sandbox.Invalid {
+		if _, err = w.hub.Follow(t.Context(), sandbox.Caller{Workspace: w.own}, sandbox.EventFilter{}, eventstream.From{After: &after}); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("a stream after event %d: %v, want code invalid", after, err)
 		}
 		s, err := open(w.own)
@@ -239,6 +241,31 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		streams[1] = s
+	}
+}
+
+// TestBoundOfAUser checks that a user's streams leave others to other users, in however many workspaces they are.
+func TestBoundOfAUser(t *testing.T) {
+	w := newWorld(t, eventstream.Config{MaxStreams: 100, PerWorkspace: 2, PerUser: 3})
+	open := func(user sandbox.UserID, ws sandbox.WorkspaceID) (*eventstream.Stream, error) {
+		return w.hub.Follow(t.Context(), sandbox.Caller{Workspace: ws, User: user}, sandbox.EventFilter{}, eventstream.From{})
+	}
+	var streams []*eventstream.Stream
+	for i := range 10 {
+		s, err := open("a", sandbox.WorkspaceID(fmt.Sprint("w", i)))
+		if (err == nil) != (i < 3) || err != nil && (sandbox.CodeOf(err) != sandbox.QuotaExceeded || !strings.Contains(err.Error(), "events.max_streams_per_user")) {
+			t.Errorf("stream %d of the user: %v, want the first 3", i, err)
+		}
+		if err == nil {
+			streams = append(streams, s)
+		}
+	}
+	if _, err := open("b", "w0"); err != nil {
+		t.Errorf("a stream of another user: %v", err)
+	}
+	streams[0].Close()
+	if _, err := open("a", "w0"); err != nil {
+		t.Errorf("a stream of the user in place of another: %v", err)
 	}
 }
 
@@ -261,7 +288,7 @@ func TestClose(t *testing.T) {
 	if err := <-ended; !eventstream.IsEnding(err) || sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("Next when the server ends: %v", err)
 	}
-	if _, err := w.hub.Follow(t.Context(), w.own, sandbox.EventFilter{}, eventstream.From{}); !eventstream.IsEnding(err) {
+	if _, err := w.hub.Follow(t.Context(), sandbox.Caller{Workspace: w.own}, sandbox.EventFilter{}, eventstream.From{}); !eventstream.IsEnding(err) {
 		t.Errorf("Follow when the server ends: %v", err)
 	}
 }

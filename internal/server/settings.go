@@ -212,7 +212,7 @@ func signInProviders(cfg config.Config) ([]sso.Provider, error) {
 }
 
 func eventsConfig(cfg config.Config) eventstream.Config {
-	return eventstream.Config{MaxStreams: cfg.Events.MaxStreams, PerWorkspace: cfg.Events.MaxStreamsPerWorkspace}
+	return eventstream.Config{MaxStreams: cfg.Events.MaxStreams, PerWorkspace: cfg.Events.MaxStreamsPerWorkspace, PerUser: cfg.Events.MaxStreamsPerUser}
 }
 
 func webhooksConfig(cfg config.Config) webhook.Config {

@@ -69,7 +69,7 @@ var otherValues = map[string]string{
 	"connections.max": "70", "connections.max_per_address": "7", "connections.max_per_user": "7", "connections.max_sandbox_urls": "7",
 	"http.path_urls": "off", "http.cors_origins": "https://seven.test", "metrics.access": "token",
 	"ssh.public_address": "ssh.seven.test:7", "ssh.max_connections": "7", "ssh.max_per_user": "7",
-	"webhooks.allow_cidrs": "10.7.0.0/16", "webhooks.max_per_workspace": "7", "events.max_streams": "7", "events.max_streams_per_workspace": "7",
+	"webhooks.allow_cidrs": "10.7.0.0/16", "webhooks.max_per_workspace": "7", "events.max_streams": "7", "events.max_streams_per_workspace": "7", "events.max_streams_per_user": "7",
 	"mcp.max_sessions": "7", "mcp.max_sessions_per_workspace": "7", "mcp.max_sessions_per_user": "7", "mcp.idle_timeout": "7m",
 	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }

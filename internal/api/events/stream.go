@@ -27,7 +27,7 @@ func (h *Events) stream(w http.ResponseWriter, req *http.Request) error {
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
-	stream, err := h.Hub.Follow(ctx, route.Caller(ctx).Workspace, filter, from)
+	stream, err := h.Hub.Follow(ctx, route.Caller(ctx), filter, from)
 	if err != nil {
 		return err
 	}
