@@ -27,7 +27,7 @@ func TestBuiltinRecipes(t *testing.T) {
 		refs = append(refs, strings.TrimPrefix(img.Ref(), "modbox/"))
 	}
 	want := []string{
-		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "chromium:latest", "claude-code:latest", "data:latest",
+		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "chromium:latest", "claude-code:latest", "data:latest", "desktop:latest",
 		"node:latest", "node:lts", "opencode:latest", "python:3.13", "sandbox-lite:latest", "sandbox:latest", "ubuntu:latest",
 	}
 	if diff := cmp.Diff(want, refs); diff != "" {

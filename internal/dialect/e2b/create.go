@@ -14,8 +14,9 @@ import (
 // imageOf has the images for templates that the clients name by themselves. The base template is the
 // default image of the workspace.
 var imageOf = map[string]string{
-	templateBase: "",
-	templateCode: "modbox/data:latest",
+	templateBase:    "",
+	templateCode:    "modbox/data:latest",
+	templateDesktop: "modbox/desktop:latest",
 }
 
 // isOwn reports whether a name is a template of the server.

@@ -27,6 +27,8 @@ const (
 const (
 	templateBase = "base"
 	templateCode = "code-interpreter-v1"
+	// templateDesktop is the template of the client for desktops.
+	templateDesktop = "desktop"
 	// templateMCP is the template of a create with MCP servers that names none. The server has no such image; a
 	// workspace may build it.
 	templateMCP = "mcp-gateway"
