@@ -35,6 +35,7 @@ const (
 type options struct {
 	rounds, burst, idle   int
 	image, bin, tar, file string
+	clients               string // the directory of the programs of clients; "" without Node.js
 	// The work of this program inside a sandbox, see drive.
 	serve bool
 	load  string
@@ -58,6 +59,7 @@ func main() {
 	flag.StringVar(&o.image, "image", "modbox/code-exec", "image to measure with")
 	flag.StringVar(&o.bin, "bin", "bin/modbox", "the modbox binary, for the command line rows")
 	flag.StringVar(&o.tar, "rootfs", "", "tar of the same root filesystem, for Docker; empty: no peer")
+	flag.StringVar(&o.clients, "clients", "", "directory with programs of E2B's client and of Modbox's SDK, whose packages are installed; empty: no such rows")
 	flag.StringVar(&o.file, "o", "bench/results/latest.md", "where the table is written")
 	flag.Parse()
 	o.only = regexp.MustCompile(*only)
@@ -156,6 +158,9 @@ func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) er
 		if err := r.add(ctx, o.rounds, line); err != nil {
 			return fmt.Errorf("%s: %w", line.what, err)
 		}
+	}
+	if err := r.addClients(ctx, o.rounds, m, o.clients); err != nil {
+		return fmt.Errorf("clients: %w", err)
 	}
 	if err := r.addCommits(ctx, o.rounds, m); err != nil {
 		return fmt.Errorf("commits: %w", err)

@@ -38,5 +38,14 @@ if docker info --format '{{.ServerVersion}}' >/dev/null 2>&1; then
 	zstd -dcqf "$(blob "$(jq -er '.layers[0].digest' "$(blob "$manifest")")")" >"$tar"
 	peer=(-rootfs "$tar")
 fi
+# Programs of E2B's client and of Modbox's SDK, if there are Node.js and npm.
+source scripts/node.sh
+use_node
+clients=()
+npm_quietly() { npm --silent --no-audit --no-fund "$@"; }
+if command -v npm >/dev/null && npm_quietly ci --prefix sdk/typescript && npm_quietly run build --prefix sdk/typescript &&
+	npm_quietly ci --prefix bench/clients; then
+	clients=(-clients bench/clients)
+fi
 CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench # static: it also runs inside a sandbox
-scripts/with-server.sh tmp/bench -image "$image" "${peer[@]}" "$@"
+scripts/with-server.sh tmp/bench -image "$image" "${peer[@]}" "${clients[@]}" "$@"
