@@ -49,6 +49,7 @@ var publicRoutes = []string{
 	"GET /v1/streams/{stream}", "PUT /v1/streams/{stream}", "GET /streams/{stream}", "GET /v1/downloads/{key}",
 	"POST /cli/validate/apt-dependencies", "GET /sandbox/snapshots/public", "GET /sandbox/snapshots/public/{snapshot}",
 	"PUT /e2b/templates/{template}/files/{hash}", // the address has a secret
+	"/volumecontent/", "/e2b/volumecontent/", // always the answer that there are no volumes
 }
 
 // matrix is a server with every dialect and two workspaces, of which one has a

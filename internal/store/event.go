@@ -37,6 +37,12 @@ func (s *Sandboxes) Events(ctx context.Context, id sandbox.ID, f sandbox.EventFi
 	if f.AfterSeq > 0 {
 		q.Where("seq > ", f.AfterSeq)
 	}
+	if !f.Since.IsZero() {
+		q.Where("time >= ", database.Nanos(f.Since))
+	}
+	if !f.Until.IsZero() {
+		q.Where("time < ", database.Nanos(f.Until))
+	}
 	list := database.Listing[sandbox.Event]{
 		Order: "seq", Columns: []string{"seq"}, Descending: f.Descending,
 		Key:  func(ev sandbox.Event) []any { return []any{ev.Seq} },

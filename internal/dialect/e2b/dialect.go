@@ -62,6 +62,9 @@ type route struct {
 // paths. Package gateway adds it to requests that have an API key in the form of E2B's clients.
 const Prefix = "/e2b"
 
+// volumeContent begins the paths of the files of volumes.
+const volumeContent = "/volumecontent/"
+
 // Register adds the routes to mux.
 func (d *Dialect) Register(mux *auth.Mux) {
 	add := func(pattern string, needs account.Permission, action string, h handler) {
@@ -79,6 +82,9 @@ func (d *Dialect) Register(mux *auth.Mux) {
 	// Clients ask without a key whether the server answers.
 	add("GET "+Prefix+"/health", auth.Public, "", healthy)
 	add("GET /health", auth.Public, "", healthy)
+	// The credential of a volume is not a token of the server's.
+	add(Prefix+volumeContent, auth.Public, "", absent)
+	add(volumeContent, auth.Public, "", absent)
 	add(Prefix+"/", auth.SignedIn, "", absent)
 }
 

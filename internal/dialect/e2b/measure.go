@@ -142,18 +142,23 @@ type logEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// events returns the events of the sandbox in the request's path, which are its log.
+// events returns the events of the sandbox in the request's path. They are its log, which remains when the
+// sandbox has ended: a client that follows it asks once more then.
 func (s *sandboxes) events(r *http.Request, f sandbox.EventFilter) ([]sandbox.Event, error) {
 	limit, err := number(r, "limit", logsMax, 0, logsMax)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.found(r)
-	if err != nil {
-		return nil, err
+	name := r.PathValue("id")
+	id, ok := ParseSandboxID(name)
+	if !ok {
+		return nil, noSandbox(name)
 	}
 	f.Limit = max(1, limit)
-	p, err := s.svc.Events(r.Context(), caller(r.Context()), string(sb.ID), f)
+	p, err := s.svc.Events(r.Context(), caller(r.Context()), string(id), f)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		err = noSandbox(name)
+	}
 	return p.Items, err
 }
 
@@ -171,7 +176,7 @@ func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.events(r, sandbox.EventFilter{})
+	list, err := s.events(r, sandbox.EventFilter{Since: instant(start)})
 	if err != nil {
 		return err
 	}
@@ -180,9 +185,6 @@ func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
 		Entries []logEntry `json:"logEntries"`
 	}{[]logLine{}, []logEntry{}}
 	for _, e := range list {
-		if e.Time.UnixMilli() < int64(start) {
-			continue
-		}
 		entry := logEntryOf(e)
 		line, err := lineOf(entry)
 		if err != nil {
@@ -191,6 +193,14 @@ func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
 		out.Logs, out.Entries = append(out.Logs, logLine{entry.Timestamp, line}), append(out.Entries, entry)
 	}
 	return answer(w, http.StatusOK, out)
+}
+
+// instant returns the time that a client gives in milliseconds; none for 0.
+func instant(millis int) time.Time {
+	if millis == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(millis))
 }
 
 // lineOf returns an entry as a line of the older form, with the names that E2B's command line reads.
@@ -216,7 +226,13 @@ func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.events(r, sandbox.EventFilter{Descending: backward})
+	f := sandbox.EventFilter{Descending: backward}
+	if backward && cursor != 0 {
+		f.Until = instant(cursor + 1)
+	} else {
+		f.Since = instant(cursor)
+	}
+	list, err := s.events(r, f)
 	if err != nil {
 		return err
 	}
@@ -224,10 +240,6 @@ func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
 		Logs []logEntry `json:"logs"`
 	}{[]logEntry{}}
 	for _, e := range list {
-		at := e.Time.UnixMilli()
-		if cursor != 0 && (backward && at > int64(cursor) || !backward && at < int64(cursor)) {
-			continue
-		}
 		entry := logEntryOf(e)
 		if level := q.Get("level"); level == "error" && entry.Level != level || !strings.Contains(entry.Message, q.Get("search")) {
 			continue

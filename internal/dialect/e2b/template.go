@@ -213,10 +213,26 @@ func (t *templates) remove(w http.ResponseWriter, r *http.Request) error {
 	return answerNothing(w)
 }
 
+// absences say why something is not there, by the first segment of its path.
+var absences = map[string]string{
+	"volumes":       "volumes are not available on this server; keep files in a snapshot or a template",
+	"volumecontent": "volumes are not available on this server; keep files in a snapshot or a template",
+	"secrets":       "secrets are not available on this server; pass values to a sandbox in its environment variables",
+}
+
 // absent answers requests for what Modbox does not have, such as volumes, secrets and teams: that it is
 // not available. The clients would take a route that does not exist for an object that does not.
 func absent(_ http.ResponseWriter, r *http.Request) error {
-	return sandbox.Errorf(sandbox.Unsupported, "%s %s is not available on this server", r.Method, sandbox.Excerpt(strings.TrimPrefix(r.URL.Path, Prefix)))
+	path := strings.TrimPrefix(r.URL.Path, Prefix)
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	why, ok := absences[first]
+	if r.Method == http.MethodPatch && (first == "templates" || strings.HasPrefix(path, "/v2/templates/")) {
+		why, ok = "on this server templates are private to their workspace: they cannot be published or unpublished", true
+	}
+	if ok {
+		return sandbox.Errorf(sandbox.Unsupported, "%s (%s %s)", why, r.Method, sandbox.Excerpt(path))
+	}
+	return sandbox.Errorf(sandbox.Unsupported, "%s %s is not available on this server", r.Method, sandbox.Excerpt(path))
 }
 
 func absentField(name string) error {

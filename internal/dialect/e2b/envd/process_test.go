@@ -21,6 +21,7 @@ import (
 // visitor is a client of a sandbox of a server over the fake driver.
 type visitor struct {
 	*apitest.Server
+	client    *http.Client // with the headers of the sandbox
 	processes processconnect.ProcessClient
 	files     filesystemconnect.FilesystemClient
 }
@@ -52,7 +53,7 @@ func start(t *testing.T) *visitor {
 	c := &http.Client{Transport: headers{s.HTTP.Transport, map[string]string{
 		"E2b-Sandbox-Id": made.SandboxID, "E2b-Sandbox-Port": "49983", "X-Access-Token": made.AccessToken,
 	}}}
-	return &visitor{s, processconnect.NewProcessClient(c, s.URL), filesystemconnect.NewFilesystemClient(c, s.URL)}
+	return &visitor{s, c, processconnect.NewProcessClient(c, s.URL), filesystemconnect.NewFilesystemClient(c, s.URL)}
 }
 
 // run starts a shell script and returns its stream and pid.

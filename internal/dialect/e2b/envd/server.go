@@ -59,6 +59,11 @@ func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) (*Serv
 	_, inputHandler := processconnect.NewProcessHandler(processes, connect.WithReadMaxBytes(pieceMax))
 	_, fileHandler := filesystemconnect.NewFilesystemHandler(files, connect.WithReadMaxBytes(pieceMax))
 	processHandler, fileHandler = counted(processHandler), counted(fileHandler)
+	download, err := compressed(transfers.handler(transfers.download))
+	if err != nil {
+		users.close()
+		return nil, err
+	}
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for pattern, rt := range map[string]route{
 		"POST /process.Process/List":                   {handler: processHandler},
@@ -78,7 +83,7 @@ func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) (*Serv
 		"POST /filesystem.Filesystem/CreateWatcher":    {handler: fileHandler},
 		"POST /filesystem.Filesystem/RemoveWatcher":    {handler: fileHandler},
 		"POST /filesystem.Filesystem/GetWatcherEvents": {handler: fileHandler},
-		"GET /files":   {handler: transfers.handler(transfers.download), signed: true},
+		"GET /files":   {handler: download, signed: true},
 		"POST /files":  {handler: transfers.handler(transfers.upload), action: "write-files", signed: true},
 		"GET /metrics": {handler: transfers.handler(transfers.metrics)},
 		"GET /envs":    {handler: transfers.handler(transfers.envs)},

@@ -1,7 +1,6 @@
 package envd
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -14,14 +13,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
+
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/dialect/e2b"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// filesMax bounds the files of one upload.
-const filesMax = 10_000
+const (
+	// filesMax bounds the files of one upload.
+	filesMax = 10_000
+	// compressMin is the size in bytes from which on a download is compressed for clients that accept it.
+	compressMin = 1024
+)
 
 // transfers carries files over HTTP.
 type transfers struct {
@@ -37,6 +44,17 @@ func (t *transfers) handler(h func(w http.ResponseWriter, r *http.Request) error
 			e2b.WriteError(w, r, err)
 		}
 	})
+}
+
+// compressed compresses the downloads of a handler for clients that accept gzip, and for no part of a file. The
+// compression keeps no state between two writes: many slow clients must not hold memory.
+func compressed(h http.Handler) (http.Handler, error) {
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(compressMin), gzhttp.EnableZstd(false), gzhttp.CompressionLevel(gzip.StatelessCompression),
+		gzhttp.ContentTypeFilter(gzhttp.CompressAllContentTypeFilter))
+	if err != nil {
+		return nil, err
+	}
+	return wrap(h), nil
 }
 
 // authorize returns an error unless a request has the token of the sandbox or a valid signature. It
@@ -95,8 +113,10 @@ func (t *transfers) download(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", mime.FormatMediaType("inline", map[string]string{"filename": path.Base(name)}))
-	h.Set("Vary", "Accept-Encoding")
 	http.ServeContent(w, r, path.Base(name), info.ModTime, c)
+	if c.short {
+		panic(http.ErrAbortHandler) // a compressed answer has no length from which the client would see it
+	}
 	return nil
 }
 
@@ -111,6 +131,8 @@ type content struct {
 	// body is the open file, and bodyAt the byte that follows in it.
 	body   io.ReadCloser
 	bodyAt int64
+	// short is whether less of the file could be read than there was when it was opened.
+	short bool
 }
 
 // Read implements io.Reader.
@@ -122,12 +144,15 @@ func (c *content) Read(p []byte) (int, error) {
 	if c.body == nil {
 		var err error
 		if c.body, _, err = c.calls.ReadFile(c.ctx, c.visit.caller, c.visit.ref, c.path, c.at, -1); err != nil {
+			c.short = true
 			return 0, err
 		}
+		c.bodyAt = c.at
 	}
 	n, err := c.body.Read(p)
 	c.at += int64(n)
 	c.bodyAt = c.at
+	c.short = c.short || err != nil && c.at < c.size
 	return n, err
 }
 
@@ -180,13 +205,9 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return sandbox.InvalidField("Content-Type", "must be multipart/form-data or application/octet-stream")
 	}
-	body := io.Reader(r.Body)
-	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
-		unpacked, err := gzip.NewReader(r.Body)
-		if err != nil {
-			return sandbox.InvalidField("body", "is not compressed with gzip")
-		}
-		body = unpacked
+	body, err := unpacked(r)
+	if err != nil {
+		return err
 	}
 	up := &uploading{transfers: t, ctx: ctx, visit: v, acc: acc, seen: map[string]bool{}, done: []written{}}
 	switch kind {
@@ -205,6 +226,43 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	}
 	e2b.WriteJSON(w, http.StatusOK, up.done)
 	return nil
+}
+
+// unpacked returns the body of a request without its compression. Errors: Invalid, also of its reads.
+func unpacked(r *http.Request) (io.Reader, error) {
+	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
+	case "", "identity":
+		return r.Body, nil
+	case "gzip":
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		return unpacking{z}, nil
+	default:
+		return nil, sandbox.InvalidField("Content-Encoding", "must be gzip or identity, not %q", sandbox.Excerpt(encoding))
+	}
+}
+
+// unpacking is a body that was compressed.
+type unpacking struct{ z *gzip.Reader }
+
+// Read implements io.Reader.
+func (u unpacking) Read(p []byte) (int, error) {
+	n, err := u.z.Read(p)
+	if err != nil && err != io.EOF {
+		err = unreadable(err)
+	}
+	return n, err
+}
+
+// unreadable explains an error of the compression, and keeps an error of the connection.
+func unreadable(err error) error {
+	var corrupt flate.CorruptInputError
+	if errors.As(err, &corrupt) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return sandbox.Wrap(sandbox.Invalid, err, "the body is not the gzip that Content-Encoding says it is")
+	}
+	return err
 }
 
 // uploading is an upload under way.

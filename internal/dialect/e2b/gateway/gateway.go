@@ -59,6 +59,10 @@ func New(deps Deps) (*Gateway, error) {
 // Close ends the work in the background.
 func (g *Gateway) Close() { g.guesses.Close() }
 
+// controlLabel is the first label of the host of the control plane beneath the base domain, which
+// clients call that know the domain alone.
+const controlLabel = "api"
+
 // target is the port of a sandbox that a request names.
 type target struct {
 	id   sandbox.ID
@@ -67,8 +71,9 @@ type target struct {
 	host bool // it is named by the host
 }
 
-// Wrap passes on the requests for sandboxes, and leaves all others to next, with an API key in the
-// form of E2B's clients as bearer token.
+// Wrap passes on the requests for sandboxes, and leaves all others to next: requests to the host of the
+// control plane go to the routes of the dialect, as do requests with an API key in the form of E2B's clients,
+// which becomes a bearer token.
 func (g *Gateway) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, ours, err := g.target(r)
@@ -78,7 +83,7 @@ func (g *Gateway) Wrap(next http.Handler) http.Handler {
 		case ours:
 			g.serve(w, r, t)
 		default:
-			next.ServeHTTP(w, withToken(r))
+			next.ServeHTTP(w, withToken(g.control(r)))
 		}
 	})
 }
@@ -140,6 +145,17 @@ func portOf(digits string) (uint16, bool) {
 	return uint16(n), err == nil && n != 0 && strconv.FormatUint(n, 10) == digits
 }
 
+// control returns a request to the host of the control plane as a request to the routes of the dialect, which
+// are all that this host has. It returns others as they are.
+func (g *Gateway) control(r *http.Request) *http.Request {
+	if label, ok := g.URLs.Label(r.Host); !ok || label != controlLabel {
+		return r
+	}
+	r = prefixed(r)
+	r.Host = strings.TrimPrefix(g.URLs.Server(), g.URLs.Scheme()+"://") // the proxy knows no sandbox by the other
+	return r
+}
+
 // withToken returns a request to the server itself with its API key as bearer token, for the routes of
 // the dialect.
 func withToken(r *http.Request) *http.Request {
@@ -147,9 +163,15 @@ func withToken(r *http.Request) *http.Request {
 	if key == "" || r.Header.Get("Authorization") != "" {
 		return r
 	}
+	r = prefixed(r)
+	r.Header = r.Header.Clone()
+	r.Header.Set("Authorization", "Bearer "+e2b.Token(key))
+	return r
+}
+
+// prefixed returns a copy of a request whose path begins with the prefix of the dialect.
+func prefixed(r *http.Request) *http.Request {
 	r2 := *r
-	r2.Header = r.Header.Clone()
-	r2.Header.Set("Authorization", "Bearer "+e2b.Token(key))
 	if strings.HasPrefix(r.URL.Path, e2b.Prefix+"/") {
 		return &r2
 	}

@@ -1,0 +1,70 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/api/apitest"
+)
+
+// TestHosts calls a server by the hosts beneath its base domain, as E2B's clients do that know the domain alone: the
+// control plane, and the ports of a sandbox.
+func TestHosts(t *testing.T) {
+	s := apitest.New(t)
+	const domain = ".localhost" // of servers at a loopback address
+	call := func(host, method, path, body string, headers map[string]string) *apitest.Answer {
+		r := s.Request(method, path, nil)
+		if body != "" {
+			r = s.Request(method, path, body)
+		}
+		r.Header.Del("Authorization")
+		for name, value := range headers {
+			r.Header.Set(name, value)
+		}
+		r.Host = host + domain
+		return s.Send(r)
+	}
+	key := map[string]string{"X-API-Key": s.Token}
+	made := call("api", "POST", "/v2/sandboxes", `{"templateID":"base","timeout":600}`, key)
+	if made.Status != http.StatusCreated {
+		t.Fatalf("create = %d %s", made.Status, made.Body)
+	}
+	var sb struct {
+		SandboxID, EnvdAccessToken string
+	}
+	made.Into(t, &sb)
+	access := map[string]string{"X-Access-Token": sb.EnvdAccessToken, "Content-Type": "application/json"}
+	none := strings.Replace(sb.SandboxID, "i", "ia", 1)
+	for _, tc := range []struct {
+		host, method, path, body string
+		headers                  map[string]string
+		status                   int
+		said                     string
+	}{
+		{"api", "GET", "/health", "", nil, 200, "successful"},
+		{"API", "GET", "/sandboxes/" + sb.SandboxID, "", key, 200, sb.SandboxID},
+		{"api", "GET", "/e2b/sandboxes/" + sb.SandboxID, "", key, 200, sb.SandboxID},
+		{"api", "GET", "/sandboxes", "", nil, 401, `"code":401`},
+		// The host has the routes of the dialect and no others, also for the server's own credentials.
+		{"api", "GET", "/v1/sandboxes", "", map[string]string{"Authorization": "Bearer " + s.Token}, 400, "/v1/sandboxes is not available"},
+		{"api", "GET", "/healthz", "", nil, 401, `"code":401`},
+		{"api", "GET", "/volumecontent/v/dir", "", map[string]string{"Authorization": "Bearer x"}, 400, "volumes are not available"},
+		{"api", "POST", "/volumes", `{"name":"v"}`, key, 400, "volumes are not available"},
+		{"api", "PATCH", "/v2/templates/x", `{"public":true}`, key, 400, "private to their workspace"},
+		{"49983-" + sb.SandboxID, "GET", "/health", "", nil, 204, ""},
+		{"49983-" + sb.SandboxID, "POST", "/filesystem.Filesystem/ListDir", `{"path":"/"}`, access, 200, "entries"},
+		{"49983-" + sb.SandboxID, "POST", "/filesystem.Filesystem/ListDir", `{"path":"/"}`, nil, 401, `"code":401`},
+		{"49983-" + none, "GET", "/health", "", nil, 404, ""},
+		{"other", "GET", "/sandboxes", "", nil, 404, ""},
+	} {
+		a := call(tc.host, tc.method, tc.path, tc.body, tc.headers)
+		if a.Status != tc.status || !strings.Contains(string(a.Body), tc.said) {
+			t.Errorf("%s %s%s%s = %d %s, want %d and %q", tc.method, tc.host, domain, tc.path, a.Status, a.Body, tc.status, tc.said)
+		}
+	}
+	// By path, without the host: the clients that know the server's address.
+	if a := s.Do("GET", "/volumecontent/v/dir", nil); a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), "volumes are not available") {
+		t.Errorf("volume content = %d %s", a.Status, a.Body)
+	}
+}
