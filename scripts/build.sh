@@ -9,6 +9,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Before the program that embeds it. A release must have it.
+if [ -n "${REQUIRE_CONSOLE:-}" ]; then scripts/console.sh --require; else scripts/console.sh; fi
+
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
 commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
 gvisor=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor)

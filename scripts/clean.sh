@@ -5,5 +5,5 @@ set -euo pipefail
 source "$(dirname "$0")/env.sh"
 
 scripts/stop.sh --all
-rm -rf "$home" "$MODBOX_RUN_DIR" bin tmp dist
-find internal/embedded/files -type f ! -name .gitignore -delete
+rm -rf "$home" "$MODBOX_RUN_DIR" bin tmp dist console/node_modules
+find internal/embedded/files internal/console/dist -type f ! -name .gitignore -delete

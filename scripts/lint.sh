@@ -26,6 +26,10 @@ typescript() {
 	[ -d sdk/typescript/node_modules ] || npm ci --silent --no-audit --no-fund --prefix sdk/typescript || return
 	npm run --silent lint --prefix sdk/typescript
 }
+console() {
+	cmp -s console/package-lock.json console/node_modules/.installed || npm ci --silent --no-audit --no-fund --prefix console || return
+	npm run --silent lint --prefix console
+}
 # Scripts that begin with #!, and the pieces of scripts that images and tests consist of.
 shells() {
 	git ls-files -z --cached --others --exclude-standard | xargs -0 awk 'FNR == 1 { if (/^#!.*sh$/ || /^# Sourced by/) print FILENAME; nextfile }' | xargs shellcheck &&
@@ -38,6 +42,7 @@ check staticcheck statically
 check openapi openapi
 check sdk sdk
 check typescript typescript
+check console console
 check unasync unasync
 check schemas schemas
 check mypy types

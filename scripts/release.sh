@@ -32,6 +32,7 @@ number=${VERSION#v}
 read -ra architectures <<<"${ARCHITECTURES:-amd64 arm64}"
 only=${ONLY:-server sdks}
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export REQUIRE_CONSOLE=yes # of scripts/build.sh
 export VERSION COMMIT=$commit SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C GOAMD64=v1 GOARM64=v8.0
 umask 022
 

@@ -92,6 +92,7 @@ var mayImport = map[string][]string{
 	"client":                  {"client/wire"},
 	"client/sandbox":          {"client", "client/wire"},
 	"internal/mcp":            {"client", "client/sandbox"},
+	"internal/console":        {"internal/api", "internal/audit", "internal/auth", "internal/sandbox"},
 	"internal/mcphttp":        {"client", "internal/api", "internal/auth", "internal/mcp", "internal/sandbox"},
 	"internal/archtest":       {},
 	"internal/sshd":           {"internal/account", "internal/agentapi", "internal/api", "internal/audit", "internal/auth", "internal/guest", "internal/sandbox", "internal/sshkey", "internal/statedir"},
@@ -121,7 +122,7 @@ var mayImport = map[string][]string{
 	"internal/server/services": {
 		"internal/codescan", "internal/store/policyrows", "internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
-		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
+		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/console", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
 		"internal/store/webhookrows", "internal/webhook",
 	},
 

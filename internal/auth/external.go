@@ -42,11 +42,11 @@ func (c *Accounts) SignInExternal(ctx context.Context, x External, domains []str
 	return c.begin(ctx, user, x.Provider, address, ForPage)
 }
 
-// SignInProgram begins a session for a program on the machine of a user that the provider has
-// authenticated. Errors: Unauthenticated when the user no longer exists.
-func (c *Accounts) SignInProgram(ctx context.Context, user sandbox.UserID, provider, remote string) (Tokens, error) {
+// SignInRecognized begins a session of a user that the provider has authenticated; see
+// [Accounts.Recognize]. Errors: Unauthenticated when the user no longer exists.
+func (c *Accounts) SignInRecognized(ctx context.Context, user sandbox.UserID, provider, remote string, use Use) (Tokens, error) {
 	address, _ := audit.Client(remote)
-	t, err := c.begin(ctx, user, provider, address, ForProgram)
+	t, err := c.begin(ctx, user, provider, address, use)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return Tokens{}, sandbox.Wrap(sandbox.Unauthenticated, err, "the account is gone or disabled")
 	}

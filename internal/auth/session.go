@@ -26,15 +26,29 @@ const (
 	ProgramTime        = 90 * 24 * time.Hour
 )
 
+// ConsoleTime is the lifetime of a session of the web console, and of its access token: browsers
+// keep that in a cookie that no script can read, so that it need not be exchanged for others.
+const ConsoleTime = 12 * time.Hour
+
 // Use is the kind of client that signs in; it determines how long the session lasts.
-type Use bool
+type Use int
 
 const (
 	// ForPage is a session whose refresh tokens work for [RefreshTime].
-	ForPage Use = false
+	ForPage Use = iota
 	// ForProgram is a session of [ProgramTime], whose refresh tokens work for [ProgramRefreshTime].
-	ForProgram Use = true
+	ForProgram
+	// ForConsole is a session of [ConsoleTime], whose access token works for as long.
+	ForConsole
 )
+
+// UseOf returns the kind of a client that calls the API.
+func UseOf(program bool) Use {
+	if program {
+		return ForProgram
+	}
+	return ForPage
+}
 
 // Tokens is the current pair of tokens of a session.
 type Tokens struct {
@@ -80,8 +94,13 @@ func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, addre
 	tokens, s := newTokens()
 	s.ID, s.User, s.Method, s.Address, s.CreatedAt = uuid.Must(uuid.NewV7()).String(), user, method, address, s.RefreshedAt
 	s.RefreshTime = RefreshTime
-	if use == ForProgram {
+	switch use {
+	case ForProgram:
 		s.RefreshTime, s.EndsAt = ProgramRefreshTime, s.CreatedAt.Add(ProgramTime)
+	case ForConsole:
+		s.RefreshTime, s.EndsAt = ConsoleTime, s.CreatedAt.Add(ConsoleTime)
+		s.AccessExpiresAt, tokens.ExpiresIn = s.EndsAt, ConsoleTime
+	case ForPage:
 	}
 	s.RefreshExpiresAt = s.RefreshExpiry(s.CreatedAt)
 	if err := c.store.SignIns.CreateSession(ctx, s); err != nil {

@@ -39,6 +39,7 @@ type Config struct {
 	Log  Log  `yaml:"log"`
 	HTTP HTTP `yaml:"http"`
 
+	Console     Console     `yaml:"console"`
 	Connections Connections `yaml:"connections"`
 	MCP         MCP         `yaml:"mcp"`
 	SSH         SSH         `yaml:"ssh"`
@@ -234,6 +235,7 @@ func Default() Config {
 			PathURLs:        "auto",
 			DrainTimeout:    Duration(20 * time.Second),
 		},
+		Console:     Console{URL: "auto"},
 		Connections: Connections{Max: 10_000, MaxPerAddress: 500, MaxPerUser: 2000},
 		MCP:         MCP{MaxSessions: 1000, MaxSessionsPerWorkspace: 200, MaxSessionsPerUser: 50, IdleTimeout: Duration(30 * time.Minute)},
 		SSH:         SSH{MaxConnections: 500, MaxPerUser: 50},
@@ -391,6 +393,7 @@ func (c *Config) validate() error {
 	within(bad, "connections.max_per_address", c.Connections.MaxPerAddress, 0, 1<<20)
 	within(bad, "connections.max_per_user", c.Connections.MaxPerUser, 0, 1<<20)
 	within(bad, "connections.max_sandbox_urls", c.Connections.MaxSandboxURLs, 0, c.Connections.Max)
+	c.Console.validate(bad, c.PublicURL, c.Domain)
 	c.MCP.validate(bad)
 	c.Events.validate(bad)
 	c.Webhooks.validate(bad)
@@ -468,33 +471,4 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 		bad("images.default_registry", "%q is not a registry such as docker.io or registry.example.com:5000", c.Images.DefaultRegistry)
 	}
 	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))
-}
-
-func oneOf(bad func(name, format string, args ...any), name, value string, allowed ...string) {
-	for _, a := range allowed {
-		if value == a {
-			return
-		}
-	}
-	bad(name, "%q is none of %s", value, strings.Join(allowed, ", "))
-}
-
-func within[T interface {
-	int | Duration | Bytes | CPU | Count | Factor
-}](bad func(name, format string, args ...any), name string, value, low, high T) {
-	if value < low || value > high {
-		bad(name, "%v is not between %v and %v", value, low, high)
-	}
-}
-
-// checkPipIndex checks the address of an index of Python packages; "" is none.
-func checkPipIndex(bad func(name, format string, args ...any), address string) {
-	at, err := url.Parse(address)
-	switch {
-	case address == "":
-	case err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Hostname() == "":
-		bad("build.pip_index_url", "%q is not an http or https URL such as https://pypi.org/simple", address)
-	case at.User != nil:
-		bad("build.pip_index_url", "it must not have a user or password: packages could read them while they are installed")
-	}
 }

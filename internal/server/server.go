@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,7 @@ type Server struct {
 	http     *http.Server
 	disk     *disk
 	ssh      *sshListener
+	console  string // its URL; "" for none
 	// release undoes what Start did, last first.
 	release func()
 }
@@ -157,7 +159,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, http: httpServer(front, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.http.RegisterOnShutdown(shell.end)
 	s.http.RegisterOnShutdown(p.Events.Close)    // streams of events last as long as their clients want
@@ -242,7 +244,7 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 	}
 	s := services.Config{
 		Lifecycle: lifecycleConfig(cfg, machine, p.urls), Audit: auditConfig(cfg), Accounts: accountsConfig(cfg),
-		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls,
+		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls, Console: cfg.Console.At(p.urls.Server()),
 		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg),
 	}
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
@@ -345,7 +347,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		served <- s.http.Serve(s.listener)
 	}()
-	s.log.Info("listening", "address", address, "version", s.version, "state_dir", s.cfg.StateDir)
+	s.log.Info("listening", "address", address, "console", cmp.Or(s.console, "off"), "version", s.version, "state_dir", s.cfg.StateDir)
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

@@ -107,7 +107,7 @@ func (h *Sessions) listSessions(ctx context.Context, in *route.PageInput) (*rout
 }
 
 func (h *Sessions) login(ctx context.Context, in *loginInput) (*route.Body[wire.SessionTokens], error) {
-	return session(h.Accounts.Login(ctx, in.Body.Username, in.Body.Password, edge.RemoteAddr(ctx), auth.Use(in.Body.Program)))
+	return session(h.Accounts.Login(ctx, in.Body.Username, in.Body.Password, edge.RemoteAddr(ctx), auth.UseOf(in.Body.Program)))
 }
 
 func (h *Sessions) refresh(ctx context.Context, in *refreshInput) (*route.Body[wire.SessionTokens], error) {
@@ -115,11 +115,11 @@ func (h *Sessions) refresh(ctx context.Context, in *refreshInput) (*route.Body[w
 }
 
 func (h *Sessions) acceptInvitation(ctx context.Context, in *acceptInput) (*route.Body[wire.SessionTokens], error) {
-	return session(h.Accounts.Accept(ctx, in.Body.Code, in.Body.Name, in.Body.Password, edge.RemoteAddr(ctx), auth.Use(in.Body.Program)))
+	return session(h.Accounts.Accept(ctx, in.Body.Code, in.Body.Name, in.Body.Password, edge.RemoteAddr(ctx), auth.UseOf(in.Body.Program)))
 }
 
 func (h *Sessions) exchangeCode(ctx context.Context, in *exchangeInput) (*route.Body[wire.SessionTokens], error) {
-	return session(h.SSO.Exchange(ctx, in.Body.Code, in.Body.CodeVerifier, edge.RemoteAddr(ctx)))
+	return session(h.SSO.Exchange(ctx, in.Body.Code, in.Body.CodeVerifier, edge.RemoteAddr(ctx), auth.ForProgram))
 }
 
 func session(t auth.Tokens, err error) (*route.Body[wire.SessionTokens], error) {

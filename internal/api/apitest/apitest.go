@@ -46,6 +46,9 @@ import (
 // Domain is the base domain of sandbox URLs beside the path form.
 const Domain = "box.test"
 
+// ConsoleHost is the host of the web console.
+const ConsoleHost = "console.test"
+
 // Server is a running server. Its sandboxes run commands on this machine, below
 // temporary directories as far as files go.
 type Server struct {
@@ -121,7 +124,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	check()
 	s.Services, err = services.New(t.Context(), services.Config{
 		Lifecycle: lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, Audit: audit.Config{MaxRefused: 1 << 20},
-		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls,
+		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls, Console: "http://" + ConsoleHost,
 		Webhooks: webhook.Config{MaxPerWorkspace: 100, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
 	}, services.Ports{
 		Store: s.Store, Keys: keys, Driver: fake.New(s.Host), Images: images{}, Known: images{}, Layers: images{}, Installed: s.Images,

@@ -46,19 +46,19 @@ func challenge(q url.Values) (string, error) {
 	return c, nil
 }
 
-// Exchange begins the session of the program that a code was issued for. The program proves itself
+// Exchange begins the session of the program, or of the console, that a code was issued for. It proves itself
 // by the verifier that belongs to the challenge that began the flow (RFC 7636). A code can be used
 // once, and a wrong verifier uses it up.
 //
 // Errors: Unauthenticated.
-func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string) (auth.Tokens, error) {
+func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string, use auth.Use) (auth.Tokens, error) {
 	g, ok := s.codes.Invalidate(code)
 	sum := sha256.Sum256([]byte(verifier))
 	proof := base64.RawURLEncoding.EncodeToString(sum[:])
 	if !ok || subtle.ConstantTimeCompare([]byte(proof), []byte(g.challenge)) != 1 {
 		return auth.Tokens{}, sandbox.Errorf(sandbox.Unauthenticated, "the code is unknown, expired or was used; sign in again")
 	}
-	return s.accounts.SignInProgram(ctx, g.user, g.provider, remote)
+	return s.accounts.SignInRecognized(ctx, g.user, g.provider, remote, use)
 }
 
 // grantCode ends the flow of a program: it redirects the browser to the program with a code, or

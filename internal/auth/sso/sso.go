@@ -54,6 +54,7 @@ type SignIn struct {
 	providers map[string]*provider
 	names     []string
 	public    *url.URL
+	console   string      // where the web console gets its codes; "" for no console
 	seal      cipher.AEAD // encrypts flows; the key is never stored
 	used      *otter.Cache[string, struct{}]
 	codes     *otter.Cache[string, grant]
@@ -69,10 +70,11 @@ type provider struct {
 	identity func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error)
 }
 
-// New returns a SignIn through the providers for a server reached at publicURL. It does not connect
-// to them. Errors: a provider without a name, with an unknown type, or with an issuer that is not a
+// New returns a SignIn through the providers for a server reached at publicURL, whose web console
+// gets its codes at the URL console; "" for no console. It does not connect
+// to the providers. Errors: a provider without a name, with an unknown type, or with an issuer that is not a
 // URL.
-func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*SignIn, error) {
+func New(providers []Provider, accounts *auth.Accounts, publicURL, console string) (*SignIn, error) {
 	public, err := url.Parse(publicURL)
 	if err != nil {
 		return nil, fmt.Errorf("sign-in: public URL: %w", err)
@@ -94,7 +96,7 @@ func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*Sign
 		used.StopAllGoroutines()
 		return nil, fmt.Errorf("make cache of codes: %w", err)
 	}
-	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, seal: seal, used: used, codes: codes}
+	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, console: console, seal: seal, used: used, codes: codes}
 	for _, p := range providers {
 		made, err := s.provider(p)
 		if err != nil {
@@ -156,7 +158,7 @@ func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	redirect, err := destination(r.URL.Query().Get("redirect"), proof != "")
+	redirect, err := s.destination(r.URL.Query().Get("redirect"), proof != "")
 	if err != nil {
 		return err
 	}
@@ -192,8 +194,11 @@ func (s *SignIn) cookie(value string, age int) *http.Cookie {
 // destination returns where a browser may be redirected. With tokens it is only this server,
 // outside of sandboxes. With a code for a program it is the machine on which the program runs, or
 // "", which shows the code. Tokens are not sent to that machine, because another user of it might
-// listen on the port; a code is useless without the verifier.
-func destination(redirect string, program bool) (string, error) {
+// listen on the port; a code is useless without the verifier. The web console, which has a host of its own, signs in as a program does.
+func (s *SignIn) destination(redirect string, program bool) (string, error) {
+	if program && s.console != "" && redirect == s.console {
+		return redirect, nil
+	}
 	if redirect == "" && program {
 		return "", nil
 	} else if redirect == "" {

@@ -26,7 +26,7 @@ func browser(t *testing.T) *http.Client {
 		t.Fatal(err)
 	}
 	return &http.Client{Jar: jar, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-		if strings.HasPrefix(r.URL.Path, "/app") {
+		if strings.HasPrefix(r.URL.Path, "/app") || r.URL.Host == apitest.ConsoleHost {
 			return http.ErrUseLastResponse
 		}
 		return nil

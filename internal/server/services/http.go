@@ -7,6 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/console"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/e2b"
 	"github.com/modbox/modbox/internal/dialect/e2b/envd"
@@ -108,8 +109,18 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
+	all := e2bs.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, mux)))
+	if s.console != "" {
+		pages, err := console.New(s.console, console.Deps{
+			API: v1, Server: s.urls.Server(), Auth: s.Auth, Accounts: s.Accounts, SSO: s.SSO, Audit: s.Audit,
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = pages.Wrap(all)
+	}
 	return &Front{
-		Handler:  auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(e2bs.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, mux))))),
+		Handler:  auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(all)),
 		sessions: sessions, proxy: p, envd: inside, gateway: e2bs,
 	}, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/codescan"
+	"github.com/modbox/modbox/internal/console"
 	"github.com/modbox/modbox/internal/dialect/e2b/template"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/eventstream"
@@ -85,6 +86,8 @@ type Config struct {
 	DefaultMemory int64
 	// URLs are the addresses of the server and its sandboxes.
 	URLs proxy.URLs
+	// Console is the URL of the web console; "" for none.
+	Console string
 }
 
 // Services are the services of one server.
@@ -105,6 +108,7 @@ type Services struct {
 
 	ports   Ports
 	urls    proxy.URLs
+	console string
 	closers []func() // in the order of making
 }
 
@@ -112,7 +116,7 @@ type Services struct {
 // begun. On an error it closes what it has made. The caller calls [Services.Start] before it
 // serves a request, and [Services.Close] at the end.
 func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) {
-	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs}
+	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs, console: cfg.Console}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -156,7 +160,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		return nil, err
 	}
 	s.closers = append(s.closers, s.Accounts.Close)
-	if s.SSO, err = sso.New(cfg.Providers, s.Accounts, cfg.URLs.Server()); err != nil {
+	if s.SSO, err = sso.New(cfg.Providers, s.Accounts, cfg.URLs.Server(), console.Callback(cfg.Console)); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.SSO.Close)

@@ -1,0 +1,79 @@
+// What can be done with one sandbox: as buttons of its page, and as a menu of its row.
+import { Copy, EllipsisVertical, ExternalLink, Pause, Play, SquareTerminal, Trash2 } from "lucide-react";
+import { DropdownMenu } from "radix-ui";
+import { useState } from "react";
+import { useLocation } from "wouter";
+import { api, message, type Sandbox } from "./api.ts";
+import { hasEnded } from "./format.ts";
+import { Confirm } from "./parts.tsx";
+import { useSession } from "./session.ts";
+
+export const pausable = (sb: Sandbox) => sb.state === "running";
+export const resumable = (sb: Sandbox) => sb.state === "paused";
+export const destroyable = (sb: Sandbox) => !hasEnded(sb.state) && sb.state !== "destroying";
+
+/** useActions returns the calls of the actions, which show their errors. */
+function useActions(sb: Sandbox, onChange?: (sb: Sandbox) => void) {
+	const { store, say } = useSession();
+	const done = (now: Sandbox) => {
+		store.put(now);
+		onChange?.(now);
+	};
+	const tell = (call: (id: string) => Promise<Sandbox>) => () => void call(sb.id).then(done, (err: unknown) => say(message(err), true));
+	return {
+		pause: tell(api.pause),
+		resume: tell(api.resume),
+		destroy: async () => {
+			done(await api.destroy(sb.id));
+			say(`${sb.name} is destroyed`);
+		},
+	};
+}
+
+function ConfirmDestroy({ sb, open, onClose, run }: { sb: Sandbox; open: boolean; onClose: () => void; run: () => Promise<void> }) {
+	return <Confirm open={open} onClose={onClose} title={`Destroy ${sb.name}?`} text="Its processes, memory and files are gone for good. Checkpoints of it are removed; snapshots stay." action="Destroy" run={run} />;
+}
+
+export function SandboxMenu({ sb }: { sb: Sandbox }) {
+	const { mayWrite } = useSession();
+	const { pause, resume, destroy } = useActions(sb);
+	const [asking, setAsking] = useState(false);
+	const [, navigate] = useLocation();
+	return (
+		<>
+			<DropdownMenu.Root>
+				<DropdownMenu.Trigger className="icon-button small" aria-label={`Actions for ${sb.name}`}><EllipsisVertical size={15} /></DropdownMenu.Trigger>
+				<DropdownMenu.Portal>
+					<DropdownMenu.Content className="menu" align="end" sideOffset={4}>
+						<DropdownMenu.Item className="menu-item" onSelect={() => void navigator.clipboard.writeText(sb.id)}><Copy size={15} />Copy the id</DropdownMenu.Item>
+						{mayWrite && !hasEnded(sb.state) && <DropdownMenu.Item className="menu-item" onSelect={() => navigate(`/sandboxes/${sb.id}/terminal`)}><SquareTerminal size={15} />Open a terminal</DropdownMenu.Item>}
+						{mayWrite && pausable(sb) && <DropdownMenu.Item className="menu-item" onSelect={pause}><Pause size={15} />Pause</DropdownMenu.Item>}
+						{mayWrite && resumable(sb) && <DropdownMenu.Item className="menu-item" onSelect={resume}><Play size={15} />Resume</DropdownMenu.Item>}
+						{mayWrite && destroyable(sb) && (
+							<>
+								<DropdownMenu.Separator className="menu-line" />
+								<DropdownMenu.Item className="menu-item danger" onSelect={() => setAsking(true)}><Trash2 size={15} />Destroy…</DropdownMenu.Item>
+							</>
+						)}
+					</DropdownMenu.Content>
+				</DropdownMenu.Portal>
+			</DropdownMenu.Root>
+			<ConfirmDestroy sb={sb} open={asking} onClose={() => setAsking(false)} run={destroy} />
+		</>
+	);
+}
+
+export function SandboxButtons({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => void }) {
+	const { mayWrite } = useSession();
+	const { pause, resume, destroy } = useActions(sb, onChange);
+	const [asking, setAsking] = useState(false);
+	return (
+		<div className="buttons">
+			{sb.url && !hasEnded(sb.state) && <a className="button" href={sb.url} target="_blank" rel="noopener noreferrer"><ExternalLink size={15} aria-hidden="true" />Open its page</a>}
+			{mayWrite && pausable(sb) && <button type="button" className="button" onClick={pause}><Pause size={15} aria-hidden="true" />Pause</button>}
+			{mayWrite && resumable(sb) && <button type="button" className="button" onClick={resume}><Play size={15} aria-hidden="true" />Resume</button>}
+			{mayWrite && destroyable(sb) && <button type="button" className="button danger" onClick={() => setAsking(true)}><Trash2 size={15} aria-hidden="true" />Destroy</button>}
+			<ConfirmDestroy sb={sb} open={asking} onClose={() => setAsking(false)} run={destroy} />
+		</div>
+	);
+}

@@ -1,0 +1,179 @@
+// Calls of the API. The browser adds the session's cookie; no script sees a token.
+import type { components } from "../../sdk/typescript/src/openapi.ts";
+
+type Schemas = components["schemas"];
+export type Sandbox = Schemas["Sandbox"];
+export type SandboxState = Sandbox["state"];
+export type SandboxEvent = Schemas["Event"];
+export type Stats = Schemas["Stats"];
+export type Whoami = Schemas["Whoami"];
+export type Workspace = Schemas["Workspace"];
+export type CreateSandbox = Schemas["CreateSandbox"];
+type Problem = Schemas["Problem"];
+
+interface Page<T> {
+	items: T[] | null;
+	next_cursor?: string;
+}
+
+/** ApiError is an error of the API, or of the way to it (code "unreachable"). */
+export class ApiError extends Error {
+	constructor(
+		readonly code: string,
+		message: string,
+		readonly status: number,
+		/** What is wrong with each field of the request. */
+		readonly fields: Record<string, string> = {},
+	) {
+		super(message);
+	}
+}
+
+/** message returns what to tell people about an error. */
+export function message(err: unknown): string {
+	return err instanceof Error ? err.message : String(err);
+}
+
+/** onSignedOut is called when the server no longer knows the session. */
+let onSignedOut = () => {};
+export function whenSignedOut(call: () => void) {
+	onSignedOut = call;
+}
+
+let workspace = "";
+/** actIn chooses the workspace of the requests that follow; "" is the user's own. */
+export function actIn(id: string) {
+	workspace = id;
+}
+
+/** path returns the path of a route in the chosen workspace. */
+export function path(route: string): string {
+	return workspace === "" ? `/v1${route}` : `/w/${encodeURIComponent(workspace)}/v1${route}`;
+}
+
+async function send(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+	const init: RequestInit = { method, signal: signal ?? null };
+	if (body !== undefined) {
+		init.body = JSON.stringify(body);
+		init.headers = { "Content-Type": "application/json" };
+	}
+	let res: Response;
+	try {
+		res = await fetch(url, init);
+	} catch (err) {
+		if (signal?.aborted) throw err;
+		throw new ApiError("unreachable", "The server does not answer. Check the connection, and that it runs.", 0);
+	}
+	if (res.ok) return res;
+	const problem = (await res.json().catch(() => ({}))) as Partial<Problem>;
+	const fields: Record<string, string> = {};
+	for (const e of problem.errors ?? []) if (e.location) fields[e.location.replace(/^body\./, "")] = e.message ?? "";
+	throw new ApiError(problem.code ?? "internal", problem.detail ?? `The server answered ${res.status}.`, res.status, fields);
+}
+
+async function call<T>(method: string, route: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+	try {
+		const res = await send(method, path(route), body, signal);
+		return (res.status === 204 ? undefined : await res.json()) as T;
+	} catch (err) {
+		if (err instanceof ApiError && err.status === 401) onSignedOut();
+		throw err;
+	}
+}
+
+/** all reads all pages of a list, up to a number of items, and gives each page to onPage. */
+async function all<T>(route: string, most: number, onPage?: (items: T[]) => void, signal?: AbortSignal): Promise<T[]> {
+	const items: T[] = [];
+	let cursor: string | undefined;
+	do {
+		const q = new URLSearchParams({ limit: String(Math.min(1000, most)) });
+		if (cursor) q.set("cursor", cursor);
+		const page = await call<Page<T>>("GET", `${route}${route.includes("?") ? "&" : "?"}${q}`, undefined, signal);
+		items.push(...(page.items ?? []));
+		onPage?.(page.items ?? []);
+		cursor = page.next_cursor;
+	} while (cursor && items.length < most);
+	return items;
+}
+
+const at = (ref: string) => `/sandboxes/${encodeURIComponent(ref)}`;
+
+export const api = {
+	whoami: () => call<Whoami>("GET", "/whoami"),
+	/** session returns the signed-in user, or null. */
+	async session(): Promise<Whoami | null> {
+		try {
+			return (await (await send("GET", "/v1/whoami")).json()) as Whoami;
+		} catch (err) {
+			if (err instanceof ApiError && err.status === 401) return null;
+			throw err;
+		}
+	},
+	async providers(): Promise<string[]> {
+		return ((await (await send("GET", "/v1/auth/providers?limit=1000")).json()) as Page<string>).items ?? [];
+	},
+	signIn: (username: string, password: string) => send("POST", "/session", { username, password }),
+	signInByToken: (token: string) => send("POST", "/session/token", { token }),
+	acceptCode: (code: string, name: string, password: string) => send("POST", "/session/code", { code, name, password }),
+	signOut: () => send("DELETE", "/session"),
+
+	workspaces: () => all<Workspace>("/workspaces", 1000),
+	sandboxes: (states: SandboxState[], most: number, onPage?: (items: Sandbox[]) => void, signal?: AbortSignal) =>
+		all<Sandbox>(`/sandboxes?${states.map((s) => `state=${s}`).join("&")}`, most, onPage, signal),
+	sandbox: (ref: string, signal?: AbortSignal) => call<Sandbox>("GET", at(ref), undefined, signal),
+	create: (request: CreateSandbox) => call<Sandbox>("POST", "/sandboxes", request),
+	pause: (ref: string) => call<Sandbox>("POST", `${at(ref)}/pause`),
+	resume: (ref: string) => call<Sandbox>("POST", `${at(ref)}/resume`),
+	destroy: (ref: string) => call<Sandbox>("DELETE", at(ref)),
+	stats: (ref: string, signal?: AbortSignal) => call<Stats>("GET", `${at(ref)}/stats`, undefined, signal),
+	events: (ref: string, most: number, signal?: AbortSignal) => all<SandboxEvent>(`${at(ref)}/events?order=desc`, most, undefined, signal),
+	images: () => all<{ name: string; image: string; tag: string; enabled: boolean; is_default: boolean; description?: string }>("/sandbox-images", 1000),
+};
+
+/** listen follows the events of the workspace, or of one sandbox, until the returned function is called.
+ * The browser connects again after a break, at the place where it was. */
+export function listen(handlers: { event: (e: SandboxEvent) => void; state: (live: boolean) => void; lost: () => void }, sandbox?: string): () => void {
+	let source: EventSource | undefined;
+	let timer: ReturnType<typeof setTimeout> | undefined;
+	let pause = 1000;
+	let ended = false;
+	const begin = () => {
+		source = new EventSource(path("/events/stream") + (sandbox ? `?sandbox=${encodeURIComponent(sandbox)}` : ""));
+		source.onopen = () => {
+			pause = 1000;
+			handlers.state(true);
+		};
+		source.onmessage = (m: MessageEvent<string>) => {
+			if (m.data) handlers.event(JSON.parse(m.data) as SandboxEvent);
+		};
+		const again = () => {
+			source?.close();
+			// The place is lost with the EventSource: what happened meanwhile must be read again.
+			timer = setTimeout(() => {
+				if (ended) return;
+				api.whoami().then(
+					() => {
+						if (ended) return;
+						begin();
+						handlers.lost();
+					},
+					(err: unknown) => {
+						if (!ended && !(err instanceof ApiError && err.status === 401)) again();
+					},
+				);
+			}, pause);
+			pause = Math.min(pause * 2, 30_000);
+		};
+		source.addEventListener("problem", again);
+		source.onerror = () => {
+			handlers.state(false);
+			if (source?.readyState === EventSource.CLOSED) again();
+		};
+	};
+	begin();
+	return () => {
+		ended = true;
+		clearTimeout(timer);
+		source?.close();
+	};
+}

@@ -1,0 +1,144 @@
+import { useCallback, useEffect, useMemo, useState } from "react";
+import { Route, Switch, useLocation } from "wouter";
+import { ApiError, actIn, api, message, whenSignedOut, type Whoami, type Workspace } from "./api.ts";
+import { CreateDialog } from "./create.tsx";
+import { Frame } from "./frame.tsx";
+import { Palette } from "./palette.tsx";
+import { ListPage } from "./pages/list.tsx";
+import { NotFoundPage } from "./pages/notfound.tsx";
+import { SandboxPage } from "./pages/sandbox.tsx";
+import { SignInPage } from "./pages/signin.tsx";
+import { SessionContext, type Session } from "./session.ts";
+import { SandboxStore } from "./store.ts";
+
+const workspaceKey = "modbox.workspace";
+
+type Phase = { name: "loading" } | { name: "failed"; error: string } | { name: "out"; ended: boolean } | { name: "in"; me: Whoami; workspaces: Workspace[] };
+
+/** enter returns who is signed in, in the workspace chosen before if the user is still a member. */
+async function enter(): Promise<Phase> {
+	actIn("");
+	const me = await api.session();
+	if (!me) return { name: "out", ended: false };
+	const workspaces = await api.workspaces();
+	const chosen = localStorage.getItem(workspaceKey) ?? "";
+	if (chosen === me.workspace_id || !workspaces.some((w) => w.id === chosen)) return { name: "in", me, workspaces };
+	actIn(chosen);
+	try {
+		return { name: "in", me: await api.whoami(), workspaces };
+	} catch (err) {
+		if (!(err instanceof ApiError && err.status === 404)) throw err;
+		actIn("");
+		return { name: "in", me, workspaces };
+	}
+}
+
+export function App() {
+	const [phase, setPhase] = useState<Phase>({ name: "loading" });
+	const load = useCallback(() => {
+		enter().then(setPhase, (err: unknown) => setPhase({ name: "failed", error: message(err) }));
+	}, []);
+	useEffect(() => {
+		whenSignedOut(() => setPhase((was) => (was.name === "out" ? was : { name: "out", ended: true })));
+		load();
+	}, [load]);
+	switch (phase.name) {
+		case "loading":
+			return <main className="blank" aria-busy="true"><p className="visually-hidden">Loading</p></main>;
+		case "failed":
+			return (
+				<main className="blank">
+					<div className="empty">
+						<h1>The console cannot start</h1>
+						<p>{phase.error}</p>
+						<button type="button" className="button" onClick={load}>Try again</button>
+					</div>
+				</main>
+			);
+		case "out":
+			return <SignInPage ended={phase.ended} onDone={load} />;
+		case "in":
+			return (
+				<Inside
+					key={phase.me.workspace_id} me={phase.me} workspaces={phase.workspaces}
+					choose={(id) => {
+						localStorage.setItem(workspaceKey, id);
+						load();
+					}}
+					out={() => setPhase({ name: "out", ended: false })}
+				/>
+			);
+	}
+}
+
+interface Toast {
+	text: string;
+	bad: boolean;
+}
+
+/** Inside is the console of a signed-in user in one workspace. */
+function Inside({ me, workspaces, choose, out }: { me: Whoami; workspaces: Workspace[]; choose: (id: string) => void; out: () => void }) {
+	const [store] = useState(() => new SandboxStore());
+	const mayRead = me.permissions?.includes("sandboxes:read") ?? false;
+	const mayWrite = me.permissions?.includes("sandboxes:write") ?? false;
+	const [creating, setCreating] = useState(false);
+	const [palette, setPalette] = useState(false);
+	const [toast, setToast] = useState<Toast | null>(null);
+	const [, navigate] = useLocation();
+	useEffect(() => (mayRead ? store.start() : undefined), [store, mayRead]);
+	useEffect(() => {
+		if (!toast) return;
+		const timer = setTimeout(() => setToast(null), toast.bad ? 8000 : 4000);
+		return () => clearTimeout(timer);
+	}, [toast]);
+	useEffect(() => {
+		const listen = (e: KeyboardEvent) => {
+			if ((e.metaKey || e.ctrlKey) && e.key.toLowerCase() === "k") {
+				e.preventDefault();
+				setPalette((was) => !was);
+			}
+		};
+		document.addEventListener("keydown", listen);
+		return () => document.removeEventListener("keydown", listen);
+	}, []);
+	const session = useMemo<Session>(() => ({
+		me, workspaces, store, mayWrite, choose,
+		create: () => setCreating(true),
+		say: (text, bad = false) => setToast({ text, bad }),
+		signOut: () => {
+			api.signOut().then(out, (err: unknown) => setToast({ text: `You are still signed in: ${message(err)}`, bad: true }));
+		},
+	}), [me, workspaces, store, mayWrite, choose, out]);
+	return (
+		<SessionContext value={session}>
+			<Frame onPalette={() => setPalette(true)}>
+				<Switch>
+					<Route path="/">{mayRead ? <ListPage /> : <NoRights />}</Route>
+					<Route path="/sandboxes/:id/:tab?">{(p) => <SandboxPage key={p.id} id={p.id} tab={p.tab ?? "overview"} />}</Route>
+					<Route><NotFoundPage /></Route>
+				</Switch>
+			</Frame>
+			{mayWrite && (
+				<CreateDialog
+					open={creating} onClose={() => setCreating(false)}
+					onCreated={(sb) => {
+						setCreating(false);
+						store.put(sb);
+						navigate(`/sandboxes/${sb.id}`);
+					}}
+				/>
+			)}
+			<Palette open={palette} onClose={() => setPalette(false)} />
+			<div role="status" className="toasts">{toast && <p className="toast" data-bad={toast.bad}>{toast.text}</p>}</div>
+		</SessionContext>
+	);
+}
+
+function NoRights() {
+	return (
+		<div className="empty">
+			<h2>Nothing to see here</h2>
+			<p>The token that you signed in with has no permission to read sandboxes (<code>sandboxes:read</code>), or you are a member of no workspace. Sign in with another token, or ask to be added to a workspace.</p>
+		</div>
+	);
+}

@@ -1,0 +1,26 @@
+// Who is signed in, and in which workspace: for all components below App.
+import { createContext, useContext } from "react";
+import type { Whoami, Workspace } from "./api.ts";
+import type { SandboxStore } from "./store.ts";
+
+export interface Session {
+	me: Whoami;
+	workspaces: Workspace[];
+	store: SandboxStore;
+	/** Whether the user may create, use and destroy sandboxes. */
+	mayWrite: boolean;
+	choose: (workspace: string) => void;
+	signOut: () => void;
+	/** say shows a message for some seconds. */
+	say: (text: string, bad?: boolean) => void;
+	/** create opens the dialog for a new sandbox. */
+	create: () => void;
+}
+
+export const SessionContext = createContext<Session | null>(null);
+
+export function useSession(): Session {
+	const session = useContext(SessionContext);
+	if (!session) throw new Error("no session");
+	return session;
+}

@@ -1,0 +1,126 @@
+// The sandboxes of a workspace, kept current by its event stream: the list is read once, and a
+// sandbox again when something has happened to it.
+import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "./api.ts";
+import { hasEnded, live } from "./format.ts";
+
+/** gather is how long events are gathered before their sandboxes are read, in milliseconds. */
+const gather = 200;
+/** singly is how many sandboxes are read one by one; for more, the list is read again. */
+const singly = 20;
+/** most bounds the list, so that a page of it never fills the browser's memory. */
+export const most = 50_000;
+
+export interface Snapshot {
+	/** The sandboxes that have not ended, the newest first. */
+	items: readonly Sandbox[];
+	/** Whether the list has been read as a whole. */
+	complete: boolean;
+	/** Whether events arrive. */
+	connected: boolean;
+	error: string;
+}
+
+export class SandboxStore {
+	#byId = new Map<string, Sandbox>();
+	#snapshot: Snapshot = { items: [], complete: false, connected: false, error: "" };
+	#listeners = new Set<() => void>();
+	#waiting = new Set<string>();
+	#timer: ReturnType<typeof setTimeout> | undefined;
+	#reading: AbortController | undefined;
+	#stop: (() => void) | undefined;
+
+	subscribe = (call: () => void) => {
+		this.#listeners.add(call);
+		return () => void this.#listeners.delete(call);
+	};
+	snapshot = () => this.#snapshot;
+
+	/** start follows the workspace until the returned function is called. */
+	start(): () => void {
+		this.#stop = listen({
+			event: (e) => this.#note(e),
+			state: (connected) => this.#publish({ connected }),
+			lost: () => void this.#read(),
+		});
+		void this.#read();
+		return () => {
+			this.#stop?.();
+			this.#reading?.abort();
+			clearTimeout(this.#timer);
+		};
+	}
+
+	reload = () => void this.#read();
+
+	/** put records what an answer said about a sandbox. */
+	put = (sb: Sandbox) => {
+		const known = this.#byId.get(sb.id);
+		if (known && known.updated_at > sb.updated_at) return;
+		if (hasEnded(sb.state)) this.#byId.delete(sb.id);
+		else this.#byId.set(sb.id, sb);
+		this.#publishItems();
+	};
+
+	#note(e: SandboxEvent) {
+		if (e.type === "exec") return; // changes nothing that is shown
+		this.#waiting.add(e.sandbox_id);
+		this.#timer ??= setTimeout(() => {
+			this.#timer = undefined;
+			void this.#catchUp();
+		}, gather);
+	}
+
+	async #catchUp() {
+		const ids = [...this.#waiting];
+		this.#waiting.clear();
+		if (ids.length > singly) return this.#read();
+		await Promise.all(ids.map(async (id) => {
+			try {
+				this.put(await api.sandbox(id));
+			} catch (err) {
+				if (err instanceof ApiError && err.status === 404) {
+					this.#byId.delete(id);
+					this.#publishItems();
+				} else if (!(err instanceof ApiError && err.status === 401)) {
+					this.#publish({ error: message(err) });
+				}
+			}
+		}));
+	}
+
+	/** read reads the whole list, and shows each page as it comes the first time. */
+	async #read() {
+		this.#reading?.abort();
+		const reading = (this.#reading = new AbortController());
+		const found = new Map<string, Sandbox>();
+		try {
+			await api.sandboxes(live, most, (page) => {
+				for (const sb of page) found.set(sb.id, sb);
+				if (this.#snapshot.complete || reading.signal.aborted) return;
+				for (const sb of page) this.#byId.set(sb.id, sb);
+				this.#publishItems();
+			}, reading.signal);
+		} catch (err) {
+			if (!reading.signal.aborted && !(err instanceof ApiError && err.status === 401)) this.#publish({ error: message(err), complete: true });
+			return;
+		}
+		if (reading.signal.aborted) return;
+		// What an event has brought since is newer than the list.
+		for (const [id, sb] of found) {
+			const known = this.#byId.get(id);
+			if (known && known.updated_at > sb.updated_at) found.set(id, known);
+		}
+		this.#byId = found;
+		this.#publishItems({ complete: true, error: "" });
+	}
+
+	#publishItems(change: Partial<Snapshot> = {}) {
+		const items = [...this.#byId.values()].sort((a, b) => (a.created_at < b.created_at ? 1 : a.created_at > b.created_at ? -1 : a.id < b.id ? 1 : -1));
+		this.#publish({ items, ...change });
+	}
+
+	#publish(change: Partial<Snapshot>) {
+		this.#snapshot = { ...this.#snapshot, ...change };
+		for (const call of this.#listeners) call();
+	}
+}

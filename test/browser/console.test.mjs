@@ -1,0 +1,398 @@
+// The web console in a browser of this machine: a real server, real sandboxes. Screenshots of its pages, in
+// both themes and at the width of a phone, are kept in build/console.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { delimiter, join, resolve } from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+import { launch } from "./machine.mjs";
+
+const { MODBOX_URL: server, MODBOX_API_TOKEN: token } = process.env;
+if (!server || !token) throw new Error("set MODBOX_URL and MODBOX_API_TOKEN");
+const console_ = `http://console.localhost:${new URL(server).port}`;
+const root = resolve(import.meta.dirname, "../..");
+const pictures = join(root, "build/console");
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const patience = 120_000; // for a busy machine
+const mark = Math.random().toString(36).slice(2, 8); // of this run, in the names of what it makes
+
+let browser;
+const made = []; // sandboxes
+
+async function api(method, path, body, as = token) {
+	const headers = { Authorization: `Bearer ${as}`, "Content-Type": "application/json" };
+	const res = await fetch(`${server}/v1${path}`, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(patience) });
+	const text = await res.text();
+	assert.ok(res.ok, `${method} ${path}: ${res.status} ${text}`);
+	return text && JSON.parse(text);
+}
+
+/** sandbox makes a running sandbox. */
+async function sandbox(name, more = {}) {
+	const sb = await api("POST", "/sandboxes", { image: "modbox/code-exec", name: `${name}-${mark}`, ttl_seconds: 3600, wait_seconds: 240, ...more });
+	assert.equal(sb.state, "running", JSON.stringify(sb.cause));
+	made.push(sb.id);
+	return sb;
+}
+
+/** user makes a user with a password and a role in the default workspace. */
+async function user(name, role) {
+	const me = await api("GET", "/whoami");
+	const created = await api("POST", "/users", { name: `${name}-${mark}` });
+	await api("POST", `/workspaces/${me.workspace_id}/members`, { name: created.name, role });
+	await api("POST", "/auth/accept", { code: created.code, password: "correct horse battery" });
+	return { name: `${name}-${mark}`, id: created.id, workspace: me.workspace_id };
+}
+
+/** visit returns a page of a new browser profile, in which everything that breaks the content security policy, or a script, is noted. */
+async function visit(options = {}) {
+	const context = await browser.newContext({ viewport: { width: 1360, height: 840 }, ...options });
+	const page = await context.newPage();
+	page.setDefaultTimeout(patience);
+	page.faults = [];
+	page.on("pageerror", (err) => page.faults.push(String(err)));
+	page.on("console", (m) => {
+		if (m.type() === "error" && /content security policy|refused to/i.test(m.text())) page.faults.push(m.text());
+	});
+	return page;
+}
+
+/** signIn signs in by name and password. */
+async function signIn(page, name, password = "correct horse battery") {
+	await page.goto(`${console_}/`);
+	await page.getByLabel("Name or e-mail address").fill(name);
+	await page.getByLabel("Password").fill(password);
+	await page.getByRole("button", { name: "Sign in", exact: true }).click();
+	await page.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
+}
+
+async function signInByToken(page) {
+	await page.goto(`${console_}/`);
+	await page.getByRole("button", { name: "Use an API token" }).click();
+	await page.getByLabel("API token").fill(token);
+	await page.getByRole("button", { name: "Sign in", exact: true }).click();
+	await page.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
+}
+
+/** accessible expects axe to find nothing serious in the page as it is shown. */
+async function accessible(page, what) {
+	// Not by a script element, which the content security policy forbids.
+	await page.evaluate(axe);
+	const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
+	const serious = violations.filter((v) => v.impact === "serious" || v.impact === "critical");
+	assert.deepEqual(serious.map((v) => `${what}: ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(" | ")}`), []);
+}
+
+/** shown has axe look at a page in both themes and at the width of a phone, and keeps pictures of it. */
+async function shown(page, name) {
+	for (const [theme, size] of [["light", { width: 1360, height: 840 }], ["dark", { width: 1360, height: 840 }], ["light", { width: 390, height: 800 }]]) {
+		await page.setViewportSize(size);
+		await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
+		await page.waitForFunction((theme) => document.documentElement.dataset.theme === theme, theme);
+		const kind = size.width < 500 ? "phone" : theme;
+		await accessible(page, `${name}, ${kind}`);
+		await page.screenshot({ path: join(pictures, `${name}-${kind}.png`) });
+	}
+	await page.setViewportSize({ width: 1360, height: 840 });
+	await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
+}
+
+/** clean expects that nothing of a page broke its policy. */
+const clean = (page) => assert.deepEqual(page.faults, []);
+
+before(async () => {
+	mkdirSync(pictures, { recursive: true });
+	browser = await launch();
+});
+after(async () => {
+	await browser?.close();
+	for (const id of made) await api("DELETE", `/sandboxes/${id}`);
+});
+
+test("the first load is small, and asks no other host", async () => {
+	const page = await visit();
+	const hosts = new Set();
+	page.on("request", (r) => hosts.add(new URL(r.url()).origin));
+	await page.goto(`${console_}/`, { waitUntil: "networkidle" });
+	await page.evaluate(() => document.fonts.ready);
+	const sum = await page.evaluate(() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")].reduce((n, e) => n + e.encodedBodySize, 0));
+	assert.ok(sum > 50 * 1024 && sum <= 300 * 1024, `the first load has ${Math.round(sum / 1024)} KiB`);
+	assert.deepEqual([...hosts], [console_]);
+	clean(page);
+});
+
+test("people sign in by a code, by a password and by a token, and sign out", async () => {
+	const code = (await api("POST", "/users", { name: `ada-${mark}` })).code;
+	const page = await visit();
+	await page.goto(`${console_}/`);
+	await page.getByRole("heading", { name: "Sign in" }).waitFor();
+	await shown(page, "sign-in");
+	await page.getByLabel("Name or e-mail address").fill(`ada-${mark}`);
+	await page.getByLabel("Password").fill("a guess");
+	await page.getByRole("button", { name: "Sign in", exact: true }).click();
+	await page.getByRole("alert").getByText("the user or the password is wrong").waitFor();
+
+	await page.getByRole("button", { name: "Use a code" }).click();
+	await page.getByLabel("Code", { exact: true }).fill(code);
+	await page.getByLabel("New password").fill("correct horse battery");
+	await page.getByRole("button", { name: "Sign in", exact: true }).click();
+	await page.getByRole("button", { name: "theme and sign-out" }).click();
+	await page.getByRole("menuitem", { name: "Sign out" }).click();
+	await page.getByRole("heading", { name: "Sign in" }).waitFor();
+	assert.deepEqual(await page.context().cookies(console_), [], "cookies after the sign-out");
+
+	await signIn(page, `ada-${mark}`);
+	const [cookie] = await page.context().cookies(console_);
+	assert.equal(cookie.name, "__Host-modbox-session");
+	assert.ok(cookie.httpOnly && cookie.secure && cookie.sameSite === "Strict", JSON.stringify(cookie));
+	assert.equal(await page.evaluate(() => document.cookie), "");
+	await page.reload();
+	await page.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
+	clean(page);
+
+	const other = await visit();
+	await signInByToken(other);
+	await other.getByRole("button", { name: "theme and sign-out" }).click();
+	await other.getByRole("menuitem", { name: "Sign out" }).click();
+	await other.getByRole("heading", { name: "Sign in" }).waitFor();
+	await api("GET", "/whoami"); // the token works on
+	clean(other);
+});
+
+test("a session that is ended elsewhere leads to the sign-in", async () => {
+	const { name } = await user("bea", "member");
+	const page = await visit();
+	await signIn(page, name);
+	const session = await api("POST", "/auth/login", { username: name, password: "correct horse battery" });
+	await api("DELETE", "/account/sessions", undefined, session.access_token);
+	await page.getByText("Your session has ended").waitFor(); // without a click: the event stream says so
+	await shown(page, "session-ended");
+	clean(page);
+});
+
+test("a sandbox is created, used by the terminal, and destroyed", async () => {
+	const page = await visit();
+	await page.context().grantPermissions(["clipboard-read", "clipboard-write"], { origin: console_ });
+	await signInByToken(page);
+	await page.keyboard.press("c");
+	const dialog = page.getByRole("dialog", { name: "Create a sandbox" });
+	await dialog.getByLabel("Image").fill("modbox/code-exec");
+	await dialog.getByLabel("Name").fill(`made-${mark}`);
+	await dialog.getByLabel("Memory").fill("much");
+	await dialog.getByRole("button", { name: "Create", exact: true }).click();
+	await dialog.getByRole("alert").waitFor(); // the server's reason
+	assert.equal(await dialog.getByLabel("Memory").getAttribute("aria-invalid"), "true");
+	await shown(page, "create-refused");
+	await dialog.getByLabel("Memory").fill("512Mi");
+	await dialog.getByLabel("Lifetime").selectOption({ label: "1 hour" });
+	await dialog.getByLabel("Published ports").fill("3000");
+	await dialog.getByLabel("Environment variables").fill("GREETING=it's a test");
+	await shown(page, "create");
+	await dialog.getByRole("button", { name: "Create", exact: true }).click();
+
+	await page.getByRole("heading", { name: `made-${mark}` }).waitFor();
+	made.push((await api("GET", `/sandboxes/made-${mark}`)).id);
+	await page.locator(".page-head .state", { hasText: "running" }).waitFor();
+	await page.getByText("Processes").waitFor();
+	await shown(page, "overview");
+
+	await page.getByRole("tab", { name: "Terminal" }).click();
+	await page.getByText("Connected.").waitFor();
+	await page.keyboard.type('echo "$GREETING: $((6*7))"\n');
+	await page.locator(".xterm-rows").getByText("it's a test: 42", { exact: true }).waitFor();
+	await page.keyboard.type("printf '\\e[38;2;255;120;0mcoloured\\e[0m\\n'; stty size\n");
+	await page.locator(".xterm-rows").getByText("coloured", { exact: true }).waitFor();
+	await shown(page, "terminal");
+	await page.locator(".xterm-screen").click();
+	await page.keyboard.type("exit 3\n");
+	await page.getByText("The shell ended with exit code 3.").waitFor();
+
+	await page.getByRole("tab", { name: /Events/ }).click();
+	await page.getByRole("listitem").filter({ hasText: "running" }).first().waitFor();
+	await shown(page, "events");
+
+	await page.getByRole("button", { name: "Destroy" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Destroy" }).click();
+	await page.locator(".page-head .state", { hasText: "destroyed" }).waitFor();
+	clean(page);
+});
+
+test("the programs of the dialog make the same sandbox", async () => {
+	const page = await visit();
+	await signInByToken(page);
+	await page.getByRole("button", { name: "Create", exact: false }).first().click();
+	const dialog = page.getByRole("dialog", { name: "Create a sandbox" });
+	await dialog.getByLabel("Image").fill("modbox/code-exec");
+	await dialog.getByLabel("Memory").fill("256Mi");
+	await dialog.getByLabel("Lifetime").selectOption({ label: "8 hours" });
+	await dialog.getByLabel("When idle for").selectOption({ label: "30 minutes" });
+	await dialog.getByLabel("Environment variables").fill("QUOTE=it's");
+	const env = { ...process.env, PATH: `${join(root, "bin")}${delimiter}${process.env.PATH}` };
+	for (const language of ["curl", "CLI", "TypeScript", "Python"]) {
+		await dialog.getByLabel("Name").fill(`${language.toLowerCase()}-${mark}`);
+		await dialog.getByRole("tab", { name: language }).click();
+		const program = await dialog.getByLabel(`${language} program`, { exact: true }).textContent();
+		const run = {
+			TypeScript: ["node", ["--input-type=module", "--eval", program]],
+			Python: ["/usr/bin/python3", ["-c", program]],
+		}[language] ?? ["bash", ["-euc", program]];
+		await promisify(execFile)(...run, { cwd: import.meta.dirname, env: { ...env, PYTHONPATH: join(root, "sdk/python/src") }, timeout: patience });
+		const sb = await api("GET", `/sandboxes/${language.toLowerCase()}-${mark}`);
+		made.push(sb.id);
+		assert.deepEqual([sb.image, sb.resources.memory, sb.ttl_seconds, sb.timeouts.idle_seconds, sb.timeouts.on_idle], ["modbox/code-exec:latest", "256Mi", 28800, 1800, "pause"], language);
+		await api("DELETE", `/sandboxes/${sb.id}`);
+	}
+	clean(page);
+});
+
+test("the list is live, and is used by the keyboard", async () => {
+	const page = await visit();
+	await signInByToken(page);
+	await page.getByText("Live", { exact: true }).waitFor();
+	const list = [await sandbox("one"), await sandbox("two"), await sandbox("three")];
+	const link = (sb) => page.getByRole("link", { name: sb.name });
+	for (const sb of list) await link(sb).waitFor(); // they appear by themselves
+	await page.locator(".row", { hasText: list[2].name }).locator(".state", { hasText: "running" }).waitFor();
+	await shown(page, "list");
+
+	await page.keyboard.press("/");
+	await page.keyboard.type(`two-${mark}`);
+	await link(list[0]).waitFor({ state: "detached" });
+	await page.keyboard.press("Enter");
+	await page.keyboard.press("j");
+	await page.keyboard.press("x");
+	await page.getByText("1 chosen").waitFor();
+	await shown(page, "list-chosen");
+	await page.getByRole("toolbar").getByRole("button", { name: "Pause" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Pause" }).click();
+	await page.locator(".row", { hasText: list[1].name }).locator(".state", { hasText: "paused" }).waitFor();
+
+	await page.getByLabel("Search by name").fill(mark);
+	await page.getByRole("checkbox", { name: "Choose all" }).check();
+	await page.getByRole("toolbar").getByRole("button", { name: "Destroy" }).click();
+	await page.getByRole("alertdialog").getByText(list[1].name).waitFor();
+	await shown(page, "confirm");
+	await page.getByRole("alertdialog").getByRole("button", { name: "Destroy" }).click();
+	await page.getByText("No sandbox fits").waitFor();
+	await shown(page, "list-none");
+	for (const sb of list) assert.match((await api("GET", `/sandboxes/${sb.id}`)).state, /destroy/);
+
+	await page.keyboard.press("Control+k");
+	await page.getByPlaceholder("A command, or the name of a sandbox").fill("dark");
+	await shown(page, "palette");
+	await page.getByRole("option", { name: "Dark theme" }).click();
+	await page.waitForFunction(() => document.documentElement.dataset.theme === "dark");
+	clean(page);
+});
+
+test("a viewer sees no action", async () => {
+	const sb = await sandbox("seen");
+	const { name, workspace } = await user("vic", "viewer");
+	const page = await visit();
+	await signIn(page, name); // in the workspace of the user's own
+	await page.getByRole("button", { name: /^Workspace/ }).click();
+	await page.getByRole("menuitem", { name: /^default viewer/ }).click();
+	await page.getByRole("link", { name: sb.name }).waitFor();
+	assert.equal(await page.getByRole("button", { name: /create/i }).count(), 0);
+	assert.equal(await page.getByRole("checkbox").count(), 0);
+	await page.keyboard.press("c");
+	await page.getByRole("button", { name: `Actions for ${sb.name}` }).click();
+	assert.deepEqual(await page.getByRole("menuitem").allTextContents(), ["Copy the id"]);
+	await page.keyboard.press("Escape");
+	await page.getByRole("link", { name: sb.name }).click();
+	await page.getByRole("heading", { name: sb.name }).waitFor();
+	await page.getByText("Processes").waitFor();
+	assert.equal(await page.getByRole("dialog").count(), 0);
+	assert.deepEqual(await page.getByRole("tab").evaluateAll((tabs) => tabs.map((t) => t.firstChild.textContent)), ["Overview", "Events"]);
+	for (const action of ["Pause", "Resume", "Destroy"]) assert.equal(await page.getByRole("button", { name: action }).count(), 0, action);
+	assert.equal(await page.getByRole("link", { name: "Open its page" }).count(), 0, "the sandbox's URL");
+	await shown(page, "viewer");
+	// Its page asks for nothing that the role does not permit; the server would refuse it.
+	assert.equal(await page.evaluate(async ({ id, workspace }) => (await fetch(`/w/${workspace}/v1/sandboxes/${id}`, { method: "DELETE" })).status, { id: sb.id, workspace }), 403);
+	clean(page);
+});
+
+/** hostile is a page of a sandbox that tries to reach the console of its visitor, and says what happened. It gets nothing. */
+const hostile = `<!doctype html><title>hostile</title><script>
+async function attack(at, victim) {
+	const got = {};
+	const attempt = async (name, f) => { try { got[name] = await f(); } catch (err) { got[name] = "refused"; } };
+	const read = (path, init) => async () => { const r = await fetch(at + path, { credentials: "include", ...init }); return r.type === "opaque" ? "opaque" : "read " + (await r.text()).slice(0, 80); };
+	await attempt("read", read("/v1/sandboxes"));
+	await attempt("read without cors", read("/v1/whoami", { mode: "no-cors" }));
+	await attempt("page", read("/"));
+	await attempt("destroy", read("/v1/sandboxes/" + victim, { method: "DELETE" }));
+	await attempt("pause", read("/v1/sandboxes/" + victim + "/pause", { method: "POST", mode: "no-cors" }));
+	await attempt("sign out", read("/session", { method: "DELETE" }));
+	await attempt("sign in", read("/session", { method: "POST", mode: "no-cors", body: "{}" }));
+	await attempt("websocket", () => new Promise((done) => { const ws = new WebSocket(at.replace("http", "ws") + "/v1/sandboxes/" + victim + "/exec/attach"); ws.onopen = () => done("open"); ws.onerror = () => done("refused"); }));
+	await attempt("events", () => new Promise((done) => { const es = new EventSource(at + "/v1/events/stream", { withCredentials: true }); es.onopen = () => done("open"); es.onerror = () => { es.close(); done("refused"); }; }));
+	await attempt("script", () => new Promise((done) => { const s = document.createElement("script"); s.src = at + "/v1/whoami"; s.onload = () => done("loaded"); s.onerror = () => done("refused"); document.head.append(s); }));
+	await attempt("frame", () => new Promise((done) => { const f = document.createElement("iframe"); f.src = at + "/"; f.onload = () => { try { done("inside: " + f.contentDocument.title); } catch { done("closed"); } }; document.body.append(f); setTimeout(() => done("no load"), 5000); }));
+	await attempt("cookie", () => { for (const domain of ["", "; domain=localhost", "; domain=console.localhost"]) document.cookie = "__Host-modbox-session=evil; secure; path=/" + domain; return document.cookie.includes("mb") ? document.cookie : "nothing"; });
+	return got;
+}
+</script><body>`;
+
+test("a hostile page of a sandbox cannot reach the console", async () => {
+	const victim = await sandbox("victim");
+	const evil = await sandbox("evil", { network: { ports: [3000] } });
+	const serve = `import http.server, base64
+seen = []
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        seen.append(self.headers.get("Cookie", ""))
+        self.send_response(200); self.send_header("Content-Type", "text/html"); self.send_header("Set-Cookie", "__Host-modbox-session=evil; Path=/; Secure"); self.end_headers()
+        self.wfile.write(("\\n".join(seen)).encode() if self.path == "/seen" else base64.b64decode("${Buffer.from(hostile).toString("base64")}"))
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("0.0.0.0", 3000), H).serve_forever()`;
+	await api("POST", `/sandboxes/${evil.id}/executions`, { kind: "job", command: ["python3", "-c", serve] });
+	const [{ url }] = (await api("GET", `/sandboxes/${evil.id}/ports`)).items;
+
+	const page = await visit({ permissions: ["local-network-access"] });
+	await signInByToken(page);
+	const before = await page.context().cookies(console_);
+	const bad = await page.context().newPage();
+	bad.setDefaultTimeout(patience);
+	// The server in the sandbox takes a moment to listen.
+	for (const end = Date.now() + patience; ; await new Promise((done) => setTimeout(done, 200))) {
+		const answer = await bad.goto(url);
+		if (answer.ok()) break;
+		assert.ok(Date.now() < end && answer.headers()["x-modbox-error"] === "port_closed", `${answer.status()}: ${await answer.text()}`);
+	}
+	assert.match(new URL(bad.url()).hostname, /^p3000-[a-z0-9]+\.localhost$/);
+	assert.equal(await bad.title(), "hostile");
+	const got = await bad.evaluate(([at, victim]) => window.attack(at, victim), [console_, victim.id]);
+	for (const [what, result] of Object.entries(got)) assert.match(result, /^(refused|opaque|closed|no load|nothing)$/, `${what}: ${result}`);
+
+	// A window that it opens is not in its hands, and has no opener.
+	const [opened] = await Promise.all([bad.context().waitForEvent("page"), bad.evaluate((at) => { window.w = window.open(at); }, `${console_}/`)]);
+	await opened.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor(); // a navigation, which shows the visitor's console to the visitor
+	assert.equal(await opened.evaluate(() => window.opener), null);
+	await bad.waitForFunction(() => window.w.closed);
+	// Nor is the console the opener of pages that it leads to.
+	await page.goto(`${console_}/sandboxes/${evil.id}`);
+	const [led] = await Promise.all([page.context().waitForEvent("page"), page.getByRole("link", { name: url }).click()]);
+	await led.waitForLoadState();
+	assert.equal(await led.title(), "hostile");
+	assert.equal(await led.evaluate(() => window.opener), null);
+	assert.equal(await led.evaluate(() => document.referrer), "");
+
+	// Pages of sandboxes are not at the console's host, whatever the path.
+	const label = new URL(url).pathname;
+	await bad.goto(`${console_}${label}/`);
+	assert.notEqual(await bad.title(), "hostile");
+	// The API's answers are no pages there: a navigation to one is refused.
+	assert.equal((await bad.goto(`${console_}/v1/whoami`)).status(), 403);
+
+	assert.deepEqual(await page.context().cookies(console_), before, "the console's cookies");
+	await page.goto(`${console_}/`);
+	await page.getByRole("link", { name: victim.name }).waitFor(); // still signed in
+	assert.equal((await api("GET", `/sandboxes/${victim.id}`)).state, "running");
+	const seen = await (await fetch(`${url}/seen`)).text();
+	const sent = before[0].value;
+	assert.ok(!seen.includes(sent), "the sandbox saw the console's cookie");
+	clean(page);
+});
