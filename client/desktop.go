@@ -182,6 +182,11 @@ func (d *Desktop) Record(ctx context.Context, o RecordOptions) (*Recording, erro
 	return result(r, d.call(ctx, request{method: http.MethodPost, path: d.path("recordings"), body: o}, r))
 }
 
+// Recordings lists the recordings, newest first. It resumes no paused sandbox. Errors: NotFound.
+func (d *Desktop) Recordings() *List[Recording] {
+	return newList[Recording](d.transport, d.path("recordings"), nil)
+}
+
 // Recording returns a recording. Errors: NotFound.
 func (d *Desktop) Recording(ctx context.Context, id string) (*Recording, error) {
 	r := new(Recording)
@@ -192,4 +197,9 @@ func (d *Desktop) Recording(ctx context.Context, id string) (*Recording, error) 
 func (d *Desktop) StopRecording(ctx context.Context, id string) (*Recording, error) {
 	r := new(Recording)
 	return result(r, d.call(ctx, request{method: http.MethodPost, path: d.path("recordings", id, "stop"), repeat: true}, r))
+}
+
+// DeleteRecording ends a recording and deletes its file, unless a later recording has the same path. Errors: NotFound.
+func (d *Desktop) DeleteRecording(ctx context.Context, id string) error {
+	return d.call(ctx, request{method: http.MethodDelete, path: d.path("recordings", id)}, nil)
 }

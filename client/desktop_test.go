@@ -32,6 +32,10 @@ func TestDesktop(t *testing.T) {
 			_, _ = io.WriteString(w, "png")
 		case path == "/windows":
 			answer(t, w, wire.Page[wire.DesktopWindow]{Items: []wire.DesktopWindow{window}})
+		case r.Method == http.MethodDelete:
+			w.WriteHeader(http.StatusNoContent)
+		case path == "/recordings" && r.Method == http.MethodGet:
+			answer(t, w, wire.Page[wire.Recording]{Items: []wire.Recording{film}})
 		case strings.HasPrefix(path, "/recordings"):
 			answer(t, w, film)
 		default:
@@ -79,6 +83,11 @@ func TestDesktop(t *testing.T) {
 	done(err)
 	_, err = d.StopRecording(ctx, "r")
 	done(err)
+	films, err := d.Recordings().Collect(ctx)
+	if done(err); len(films) != 1 || films[0] != film {
+		t.Errorf("Recordings = %+v, want %+v", films, film)
+	}
+	done(d.DeleteRecording(ctx, "r"))
 	action := func(fields string) string { return `POST /actions {"actions":[{"type":` + fields + `}]}` }
 	want := []string{
 		"GET", `PATCH  {"width":800,"height":600}`, "GET /screenshotpointer=true&width=5",
@@ -86,7 +95,7 @@ func TestDesktop(t *testing.T) {
 		action(`"click","at":{"x":1,"y":2},"button":"right"`), action(`"drag","at":{"x":1,"y":0},"to":{"x":0,"y":2}`),
 		action(`"scroll","at":{"x":1,"y":2},"direction":"up","amount":5`), action(`"type","text":"text"`), action(`"key","keys":"ctrl+l"`),
 		"GET /windowslimit=1000", "POST /windows/0x1/focus", "DELETE /windows/0x1", `POST /open {"target":"about:blank"}`, `POST /open {"command":["xterm"]}`,
-		`POST /recordings {"fps":5}`, "GET /recordings/r", "POST /recordings/r/stop",
+		`POST /recordings {"fps":5}`, "GET /recordings/r", "POST /recordings/r/stop", "GET /recordings", "DELETE /recordings/r",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)

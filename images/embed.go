@@ -6,5 +6,5 @@ import "embed"
 
 // FS holds one directory per recipe; see package image for what is in one.
 //
-//go:embed amp base bun chromium claude-code code-exec data desktop node-latest node-lts opencode python sandbox sandbox-lite ubuntu
+//go:embed amp base bun chromium claude-code code-exec data desktop node-latest node-lts opencode python python-3.14 sandbox sandbox-lite ubuntu
 var FS embed.FS

@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // Desktop is the screen of a sandbox.
 type Desktop struct {
 	Width  int   `json:"width" doc:"Width of the screen in pixels." example:"1920"`
@@ -87,4 +89,8 @@ type Recording struct {
 	Path  string `json:"path" doc:"The file in the sandbox, an MP4."`
 	State string `json:"state" enum:"recording,done,failed" doc:"done: the file is complete. failed: its program ended with an error, or with the sandbox."`
 	Error string `json:"error,omitempty" doc:"failed: what the program said."`
+
+	CreatedAt time.Time  `json:"created_at" doc:"When it was requested."`
+	EndedAt   *time.Time `json:"ended_at,omitempty" doc:"When it ended."`
+	SizeBytes *int64     `json:"size_bytes,omitempty" doc:"The size of the file in bytes, in lists of a sandbox that runs. Absent without a file."`
 }

@@ -14,7 +14,9 @@ type Runtime struct {
 	Tags         []string     `json:"tags" nullable:"false" doc:"What it is good for."`
 	Requirements Requirements `json:"requirements" doc:"What a sandbox needs to be of use."`
 	Readme       string       `json:"readme,omitempty" doc:"More about it, in Markdown."`
-	Built        bool         `json:"built" doc:"It is here. Otherwise its first use builds it, which takes a minute or so."`
+	Built        bool         `json:"built" doc:"It is here. Otherwise its first use builds it, which takes a minute or so, or pulls it."`
+	Source       string       `json:"source,omitempty" doc:"The reference in a registry from which its first use pulls it; absent for a runtime that is built here." example:"docker.io/library/ubuntu:24.04"`
+	Missing      string       `json:"missing,omitempty" doc:"What keeps the server from having it; absent when nothing is known before its first use."`
 	Digest       string       `json:"digest,omitempty" doc:"Content address of its root file system; absent when it is not built."`
 	SizeBytes    int64        `json:"size_bytes" doc:"Size of its root file system; 0 when it is not built."`
 	CreatedAt    *time.Time   `json:"created_at,omitempty" doc:"When it was first built; absent when it is not."`

@@ -202,6 +202,31 @@ func TestRecordings(t *testing.T) {
 			t.Errorf("the recording is %+v after it was stopped, want done", film)
 		}
 	}
+	s.Want(200, "PUT", "/v1/sandboxes/s/files?path="+film.Path, "film")
+	var later wire.Recording
+	s.Want(201, "POST", at, nil).Into(t, &later)
+	var page wire.Page[wire.Recording]
+	s.Want(200, "GET", at+"?limit=1", nil).Into(t, &page)
+	if len(page.Items) != 1 || page.Items[0].ID != later.ID || page.NextCursor == nil {
+		t.Fatalf("the first page is %+v, want the last recording", page)
+	}
+	cursor := *page.NextCursor
+	page = wire.Page[wire.Recording]{}
+	s.Want(200, "GET", at+"?limit=1&cursor="+cursor, nil).Into(t, &page)
+	if len(page.Items) != 1 || page.Items[0].ID != film.ID || page.Items[0].SizeBytes == nil || *page.Items[0].SizeBytes != 4 || page.Items[0].EndedAt == nil || page.NextCursor != nil {
+		t.Errorf("the second page is %+v, want %s, ended, with 4 bytes", page, film.ID)
+	}
+	for range 3 {
+		s.Want(201, "POST", at, nil)
+	}
+	if p := problem(t, s.Want(429, "POST", at, nil)); p.Code != sandbox.QuotaExceeded {
+		t.Errorf("a fifth recording at once: %+v", p)
+	}
+	s.Want(204, "DELETE", at+"/"+later.ID, nil)
+	s.Want(404, "GET", at+"/"+later.ID, nil)
+	s.Want(404, "GET", "/v1/executions/"+later.ID, nil)
+	s.Want(204, "DELETE", at+"/"+film.ID, nil)
+	s.Want(404, "GET", "/v1/sandboxes/s/files/stat?path="+film.Path, nil)
 	var command wire.Execution
 	s.Want(201, "POST", "/v1/sandboxes/s/executions", map[string]any{"shell": "true"}).Into(t, &command)
 	if p := problem(t, s.Want(404, "POST", at+"/"+command.ID+"/stop", nil)); p.Code != sandbox.NotFound {

@@ -55,7 +55,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&executions.Executions{Service: s.executions, Sandboxes: d.Service, Ping: cfg.Ping},
 		&executions.Streams{Service: s.executions},
 		&runcode.Routes{Code: code.New(s.guest), Timeout: timeouts.Of, Ping: cfg.Ping},
-		&computer.Routes{Guest: s.guest, Sandboxes: d.Service, Recorder: desktop.NewRecorder(s.executions)},
+		&computer.Routes{Guest: s.guest, Sandboxes: d.Service, Recorder: desktop.NewRecorder(s.executions, s.guest)},
 		&scans.Routes{Guest: s.guest},
 		&files.Files{Guest: s.guest, Ping: cfg.Ping},
 		&files.Archives{Guest: s.guest},

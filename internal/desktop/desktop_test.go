@@ -3,17 +3,22 @@ package desktop_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image"
 	"image/png"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/desktop"
 	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -227,15 +232,19 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// commands are executions that end as a test says.
+// commands are executions that end as a test says, and files.
 type commands struct {
 	started []execution.Request
+	all     []sandbox.Execution // the newest last; the last is current
 	current sandbox.Execution
+	sizes   map[string]int64
+	paused  bool
 }
 
 func (c *commands) Start(_ context.Context, _ sandbox.Caller, _ string, req execution.Request) (sandbox.Execution, error) {
 	c.started = append(c.started, req)
 	c.current = sandbox.Execution{ID: "e", Sandbox: "s", Argv: req.Argv, State: sandbox.ExecutionRunning}
+	c.all = append(c.all, c.current)
 	return c.current, nil
 }
 
@@ -248,13 +257,145 @@ func (c *commands) Cancel(context.Context, sandbox.Caller, sandbox.ExecutionID, 
 	return c.current, nil
 }
 
+// List returns pages of two.
+func (c *commands) List(_ context.Context, _ sandbox.Caller, _ string, _ sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error) {
+	list := slices.Clone(c.all)
+	slices.Reverse(list)
+	n, _ := strconv.Atoi(r.Cursor)
+	end := min(n+2, len(list))
+	p := page.Page[sandbox.Execution]{Items: list[n:end]}
+	if end < len(list) {
+		p.Next = strconv.Itoa(end)
+	}
+	return p, nil
+}
+
+func (c *commands) Forget(_ context.Context, _ sandbox.Caller, id sandbox.ExecutionID) error {
+	c.all = slices.DeleteFunc(c.all, func(e sandbox.Execution) bool { return e.ID == id })
+	return nil
+}
+
+func (c *commands) Stat(_ context.Context, by sandbox.Caller, _, path string) (agentapi.FileInfo, error) {
+	n, ok := c.sizes[path]
+	switch {
+	case c.paused && by.ReadOnly:
+		return agentapi.FileInfo{}, sandbox.Errorf(sandbox.NotRunning, "paused")
+	case !ok:
+		return agentapi.FileInfo{}, sandbox.Errorf(sandbox.FileNotFound, "no file")
+	}
+	return agentapi.FileInfo{Size: n, Type: agentapi.TypeFile}, nil
+}
+
+func (c *commands) Remove(_ context.Context, _ sandbox.Caller, _, path string, _ bool) error {
+	if _, ok := c.sizes[path]; !ok {
+		return sandbox.Errorf(sandbox.FileNotFound, "no file")
+	}
+	delete(c.sizes, path)
+	return nil
+}
+
+// have adds recordings in a state, with files of a size.
+func (c *commands) have(n int, state sandbox.ExecutionState, size int64) {
+	for range n {
+		e := c.current
+		e.ID, e.State = sandbox.ExecutionID(fmt.Sprint("old", len(c.all))), state
+		e.Argv = slices.Clone(e.Argv)
+		path := "/" + string(e.ID) + ".mp4"
+		e.Argv[4] = path
+		c.sizes[path] = size
+		c.all = append(c.all, e)
+	}
+}
+
+func TestRecordingsOfASandbox(t *testing.T) {
+	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
+	const gib = 1 << 30
+	for name, limit := range map[string]struct {
+		n     int
+		state sandbox.ExecutionState
+		size  int64
+		more  desktop.RecordOptions
+		code  sandbox.Code
+	}{
+		"below the limits":     {desktop.MaxAtOnce - 1, sandbox.ExecutionRunning, 5, desktop.RecordOptions{}, ""},
+		"at once":              {desktop.MaxAtOnce, sandbox.ExecutionRunning, 5, desktop.RecordOptions{}, sandbox.QuotaExceeded},
+		"files":                {desktop.MaxFilms, sandbox.ExecutionCompleted, 5, desktop.RecordOptions{}, sandbox.QuotaExceeded},
+		"files, one fewer":     {desktop.MaxFilms - 1, sandbox.ExecutionCompleted, 5, desktop.RecordOptions{}, ""},
+		"replaces a file":      {desktop.MaxFilms, sandbox.ExecutionCompleted, 5, desktop.RecordOptions{Path: "/old3.mp4"}, ""},
+		"bytes":                {10, sandbox.ExecutionCompleted, gib, desktop.RecordOptions{}, sandbox.QuotaExceeded},
+		"bytes, smaller":       {9, sandbox.ExecutionCompleted, gib, desktop.RecordOptions{}, ""},
+		"bytes of its own":     {1, sandbox.ExecutionCompleted, 1, desktop.RecordOptions{MaxSize: desktop.MaxTotal}, sandbox.QuotaExceeded},
+		"bytes under way":      {3, sandbox.ExecutionRunning, 0, desktop.RecordOptions{MaxSize: 7*gib + 1}, sandbox.QuotaExceeded},
+		"bytes under way, fit": {3, sandbox.ExecutionRunning, 0, desktop.RecordOptions{MaxSize: 7 * gib}, ""},
+		"a lie about a size":   {9, sandbox.ExecutionCompleted, -1 << 60, desktop.RecordOptions{}, ""},
+	} {
+		c := &commands{sizes: map[string]int64{}}
+		r := desktop.NewRecorder(c, c)
+		if _, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), desktop.RecordOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		first := c.current
+		c.all = []sandbox.Execution{{ID: "other", Argv: []string{"true"}}} // a command that is no recording
+		c.have(limit.n, limit.state, limit.size)
+		c.current = first
+		if list, err := r.List(t.Context(), sandbox.Caller{}, "s", true); err != nil || len(list) != limit.n || list[0].Size != max(limit.size, 0) {
+			t.Errorf("%s: List() = %+v, %v, want %d recordings with a file", name, list, err, limit.n)
+		}
+		_, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), limit.more)
+		if (err == nil) != (limit.code == "") || err != nil && sandbox.CodeOf(err) != limit.code {
+			t.Errorf("%s: Start() = %v, want %q", name, err, limit.code)
+		}
+	}
+}
+
+func TestNewFileForEachRecording(t *testing.T) {
+	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
+	c := &commands{sizes: map[string]int64{}}
+	r := desktop.NewRecorder(c, c)
+	seen := map[string]bool{}
+	for range 20 {
+		f, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), desktop.RecordOptions{})
+		if err != nil || seen[f.Path] {
+			t.Fatalf("Start() = %+v, %v, want a file of its own", f, err)
+		}
+		seen[f.Path] = true
+		c.all = nil
+	}
+}
+
+func TestDeleteRecording(t *testing.T) {
+	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
+	c := &commands{sizes: map[string]int64{}}
+	r := desktop.NewRecorder(c, c)
+	if _, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), desktop.RecordOptions{Path: "/a.mp4"}); err != nil {
+		t.Fatal(err)
+	}
+	c.sizes["/a.mp4"] = 3
+	c.paused = true
+	if list, err := r.List(t.Context(), sandbox.Caller{}, "s", true); err != nil || len(list) != 1 || list[0].Size != -1 {
+		t.Errorf("List() of a paused sandbox = %+v, %v, want a recording whose size is not known", list, err)
+	}
+	c.paused = false
+	later := c.current
+	later.ID = "later"
+	c.all = append(c.all, later)
+	if err := r.Delete(t.Context(), sandbox.Caller{}, "s", "e"); err != nil || len(c.all) != 1 || c.sizes["/a.mp4"] != 3 || c.current.State != sandbox.ExecutionCancelled {
+		t.Errorf("Delete() = %v, leaving %v and %v, want it ended and forgotten, and the file for the later recording", err, c.all, c.sizes)
+	}
+	c.current = later
+	if err := r.Delete(t.Context(), sandbox.Caller{}, "s", "later"); err != nil || len(c.all)+len(c.sizes) != 0 {
+		t.Errorf("Delete() of the last = %v, leaving %v and %v", err, c.all, c.sizes)
+	}
+}
+
 func TestRecording(t *testing.T) {
 	c := &commands{}
-	r := desktop.NewRecorder(c)
+	r := desktop.NewRecorder(c, c)
 	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
 	film, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), desktop.RecordOptions{Path: "/workspace/a.mp4", FPS: 5, MaxTime: time.Minute})
-	if want := (desktop.Film{ID: "e", Path: "/workspace/a.mp4", State: desktop.Recording}); err != nil || film != want {
-		t.Fatalf("Start() = %+v, %v, want %+v", film, err, want)
+	want := desktop.Film{ID: "e", Path: "/workspace/a.mp4", State: desktop.Recording, Size: -1}
+	if diff := cmp.Diff(want, film, cmpopts.IgnoreUnexported(desktop.Film{})); err != nil || diff != "" {
+		t.Fatalf("Start() = %v (-want +got):\n%s", err, diff)
 	}
 	if got := c.started[0].Argv[4:]; !slices.Equal(got, []string{"/workspace/a.mp4", "5", "60", "1073741824"}) {
 		t.Errorf("ffmpeg's values are %q", got)

@@ -6,9 +6,13 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -28,6 +32,12 @@ type Film struct {
 	Path  string
 	State RecordingState
 	Error string
+	// CreatedAt is when it was requested, EndedAt when it ended; zero if it has not.
+	CreatedAt, EndedAt time.Time
+	// Size is the size of its file, as the sandbox says; -1 without a file or when it is not known.
+	Size int64
+
+	most int64 // the limit of the size
 }
 
 // RecordOptions describe a recording.
@@ -46,6 +56,10 @@ const (
 	MaxRecording     = 4 * time.Hour
 	defaultSize      = 1 << 30
 	maxRecordingSize = 10 << 30
+	// MaxAtOnce, MaxFilms and MaxTotal bound the recordings of a sandbox: recordings under way, recordings
+	// with a file, and the bytes of these files, of which a recording under way counts with its limit.
+	MaxAtOnce, MaxFilms = 4, 100
+	MaxTotal            = maxRecordingSize
 	// stopTime is how long the end of a recording is awaited.
 	stopTime = 15 * time.Second
 )
@@ -69,16 +83,41 @@ type Executions interface {
 	Wait(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error)
 	// Cancel ends an execution with SIGTERM, and returns at once. Errors: NotFound.
 	Cancel(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, force bool) (sandbox.Execution, error)
+	// List returns a page of the executions of a sandbox, newest first. Errors: NotFound.
+	List(ctx context.Context, c sandbox.Caller, ref string, kind sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error)
+	// Forget deletes the record and the output of an execution that has ended. Errors: NotFound; Conflict
+	// when it has not ended.
+	Forget(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) error
 }
 
-var _ Executions = (*execution.Service)(nil)
+// Files are the files in sandboxes. [guest.Calls] implements it.
+type Files interface {
+	// Stat describes a file. Errors: FileNotFound; Invalid; the errors of every call into a sandbox; NotRunning when the
+	// sandbox is paused and the caller may only read.
+	Stat(ctx context.Context, c sandbox.Caller, ref, path string) (agentapi.FileInfo, error)
+	// Remove deletes a file. Errors: as for Stat.
+	Remove(ctx context.Context, c sandbox.Caller, ref, path string, recursive bool) error
+}
 
-// Recorder records the screens of sandboxes.
-type Recorder struct{ executions Executions }
+var (
+	_ Executions = (*execution.Service)(nil)
+	_ Files      = (*guest.Calls)(nil)
+)
+
+// Recorder records the screens of sandboxes. It is safe for concurrent use.
+type Recorder struct {
+	executions Executions
+	files      Files
+
+	mu       sync.Mutex
+	starting map[sandbox.ID]chan struct{} // closed when the start of a recording ends; guarded by mu
+}
 
 // NewRecorder returns a recorder. A recording is an execution, which goes on after a pause and after a
 // restart of the server.
-func NewRecorder(e Executions) *Recorder { return &Recorder{executions: e} }
+func NewRecorder(e Executions, f Files) *Recorder {
+	return &Recorder{executions: e, files: f, starting: map[sandbox.ID]chan struct{}{}}
+}
 
 // check checks options and fills in omitted options.
 func (o *RecordOptions) check(now time.Time) error {
@@ -95,7 +134,8 @@ func (o *RecordOptions) check(now time.Time) error {
 		return sandbox.InvalidField("max_bytes", "must be 1 to %d", int64(maxRecordingSize))
 	}
 	if o.Path == "" {
-		o.Path = "recordings/" + now.UTC().Format("20060102-150405.000") + ".mp4"
+		random := string(sandbox.NewExecutionID()) // requests at the same moment have files of their own
+		o.Path = "recordings/" + now.UTC().Format("20060102-150405") + "-" + random[len(random)-8:] + ".mp4"
 	}
 	if o.FPS == 0 {
 		o.FPS = defaultFPS
@@ -109,9 +149,9 @@ func (o *RecordOptions) check(now time.Time) error {
 	return nil
 }
 
-// Start begins a recording of the screen of t, which is the desktop of the sandbox of ref. Errors:
-// Invalid; as for [Target.Screen] and for starting an execution.
-func (r *Recorder) Start(ctx context.Context, c sandbox.Caller, ref string, t Target, o RecordOptions) (Film, error) {
+// Start begins a recording of the screen of t, which is the desktop of a sandbox. Errors: Invalid;
+// QuotaExceeded when the sandbox has too many recordings; as for [Target.Screen] and for starting an execution.
+func (r *Recorder) Start(ctx context.Context, c sandbox.Caller, of sandbox.ID, t Target, o RecordOptions) (Film, error) {
 	if err := o.check(time.Now()); err != nil {
 		return Film{}, err
 	}
@@ -121,14 +161,152 @@ func (r *Recorder) Start(ctx context.Context, c sandbox.Caller, ref string, t Ta
 	if _, err := t.must(ctx, "ffmpeg", "-version"); err != nil {
 		return Film{}, err
 	}
+	done, err := r.begin(ctx, of) // so that the recordings are counted one after the other
+	if err != nil {
+		return Film{}, err
+	}
+	defer done()
+	if err := r.admit(ctx, c, of, &o); err != nil {
+		return Film{}, err
+	}
 	argv := append(append([]string(nil), recordArgs...), o.Path,
 		strconv.Itoa(o.FPS), strconv.FormatInt(int64(o.MaxTime/time.Second), 10), strconv.FormatInt(o.MaxSize, 10))
 	// The film's clock stops while the sandbox is paused or too slow; this ends it all the same.
-	e, err := r.executions.Start(ctx, c, ref, execution.Request{Argv: argv, Timeout: 2*o.MaxTime + time.Minute})
+	e, err := r.executions.Start(ctx, c, string(of), execution.Request{Argv: argv, Timeout: 2*o.MaxTime + time.Minute})
 	if err != nil {
 		return Film{}, err
 	}
 	return film(&e)
+}
+
+// begin waits until no other recording of a sandbox is being started. The caller calls done.
+func (r *Recorder) begin(ctx context.Context, of sandbox.ID) (done func(), err error) {
+	for {
+		r.mu.Lock()
+		other := r.starting[of]
+		if other == nil {
+			mine := make(chan struct{})
+			r.starting[of] = mine
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				delete(r.starting, of)
+				close(mine)
+			}, nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// admit checks that the sandbox may have another recording. Errors: QuotaExceeded; as for List.
+func (r *Recorder) admit(ctx context.Context, c sandbox.Caller, of sandbox.ID, o *RecordOptions) error {
+	list, err := r.List(ctx, c, of, true)
+	if err != nil {
+		return err
+	}
+	live, files, total := 0, 0, o.MaxSize
+	for _, f := range list {
+		switch {
+		case f.State == Recording:
+			live, files, total = live+1, files+1, total+max(f.most, f.Size)
+		case f.Size >= 0 && f.Path != o.Path: // a file at the path is replaced
+			files, total = files+1, total+f.Size
+		}
+	}
+	switch {
+	case live >= MaxAtOnce:
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the screen of the sandbox is recorded %d times at once, which is the limit; stop a recording", live)
+	case files >= MaxFilms:
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the sandbox has %d recordings, which is the limit; delete some", files)
+	case total > MaxTotal:
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the recordings of the sandbox may have %d bytes together, and would have up to %d; delete some, stop those under way, or set a smaller max_bytes", int64(MaxTotal), total)
+	}
+	return nil
+}
+
+// List returns the recordings of a sandbox, newest first, if measure says so with the sizes of their
+// files. A paused sandbox is not resumed for the sizes, which are then not known. Errors: NotFound; the
+// errors of every call into a sandbox.
+func (r *Recorder) List(ctx context.Context, c sandbox.Caller, of sandbox.ID, measure bool) ([]Film, error) {
+	var list []Film
+	for req := (page.Request{Limit: page.MaxSize}); ; {
+		p, err := r.executions.List(ctx, c, string(of), "", req)
+		if err != nil {
+			return nil, err
+		}
+		for i := range p.Items {
+			if f, err := film(&p.Items[i]); err == nil {
+				list = append(list, f)
+			}
+		}
+		if req.Cursor = p.Next; p.Next == "" {
+			break
+		}
+	}
+	if !measure {
+		return list, nil
+	}
+	return list, r.measure(ctx, c, of, list)
+}
+
+// measure adds the sizes of files to a list of all recordings of a sandbox, the newest first. Of several
+// recordings to a path the last has the file.
+func (r *Recorder) measure(ctx context.Context, c sandbox.Caller, of sandbox.ID, list []Film) error {
+	c.ReadOnly = true // resumes nothing
+	seen := map[string]bool{}
+	for i := range list {
+		f := &list[i]
+		if seen[f.Path] {
+			continue
+		}
+		seen[f.Path] = true
+		info, err := r.files.Stat(ctx, c, string(of), f.Path)
+		switch code := sandbox.CodeOf(err); {
+		case err == nil && info.Type == agentapi.TypeFile:
+			f.Size = min(max(info.Size, 0), maxRecordingSize) // the sandbox's word
+		case code == sandbox.NotRunning || code == sandbox.Ended:
+			return nil
+		case err != nil && !noFile(code):
+			return err
+		}
+	}
+	return nil
+}
+
+// noFile reports whether an error of a file says that there is none, or none any more below its path.
+func noFile(code sandbox.Code) bool { return code == sandbox.FileNotFound || code == sandbox.Invalid }
+
+// Delete ends a recording and deletes its file, unless a later recording has the same path, and its record.
+// Without its sandbox there is no file any more. Errors: as for Stop; the errors of every call into a sandbox.
+func (r *Recorder) Delete(ctx context.Context, c sandbox.Caller, of sandbox.ID, id sandbox.ExecutionID) error {
+	f, err := r.Stop(ctx, c, of, id)
+	if err != nil {
+		return err
+	}
+	list, err := r.List(ctx, c, of, false)
+	if err != nil {
+		return err
+	}
+	shared := false
+	for _, other := range list {
+		if other.ID == id {
+			break
+		}
+		shared = shared || other.Path == f.Path
+	}
+	if !shared {
+		err := r.files.Remove(ctx, c, string(of), f.Path, false)
+		if code := sandbox.CodeOf(err); err != nil && !noFile(code) && code != sandbox.Ended {
+			return err
+		}
+	}
+	return r.executions.Forget(ctx, c, id)
 }
 
 // Get returns a recording of the sandbox with the id. Errors: NotFound.
@@ -144,12 +322,18 @@ func (r *Recorder) Get(ctx context.Context, c sandbox.Caller, of sandbox.ID, id 
 }
 
 // Stop ends a recording and returns when its file is complete. An ended recording stays as it is. Errors:
-// NotFound; NotRunning if the sandbox is paused; Timeout.
+// NotFound; Timeout; the errors of every call into a sandbox.
 func (r *Recorder) Stop(ctx context.Context, c sandbox.Caller, of sandbox.ID, id sandbox.ExecutionID) (Film, error) {
-	if f, err := r.Get(ctx, c, of, id); err != nil || f.State != Recording {
+	f, err := r.Get(ctx, c, of, id)
+	if err != nil || f.State != Recording {
 		return f, err
 	}
 	if _, err := r.executions.Cancel(ctx, c, id, false); err != nil {
+		return Film{}, err
+	}
+	// The program completes the file, in a sandbox that runs: this call resumes a paused sandbox.
+	_, err = r.files.Stat(ctx, c, string(of), f.Path)
+	if code := sandbox.CodeOf(err); err != nil && !noFile(code) && code != sandbox.Ended {
 		return Film{}, err
 	}
 	e, err := r.executions.Wait(ctx, c, id, stopTime)
@@ -172,7 +356,8 @@ func film(e *sandbox.Execution) (Film, error) {
 	if len(e.Argv) != n+4 || strings.Join(e.Argv[:n], "\x00") != strings.Join(recordArgs, "\x00") {
 		return Film{}, errNoFilm(e.ID)
 	}
-	f := Film{ID: e.ID, Path: e.Argv[n], State: Recorded}
+	f := Film{ID: e.ID, Path: e.Argv[n], State: Recorded, CreatedAt: e.CreatedAt, EndedAt: e.EndedAt, Size: -1}
+	f.most, _ = strconv.ParseInt(e.Argv[n+3], 10, 64) // as Start wrote it
 	switch {
 	case !e.State.Ended():
 		f.State = Recording

@@ -10,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/stream"
 )
 
 // deleteBatch is how many executions are deleted at a time.
@@ -134,7 +135,7 @@ func (s *Service) trimStreams(now time.Time) {
 			return
 		}
 		for _, e := range list {
-			over -= s.kept(&e)
+			over -= kept(s.streams, &e)
 			if err := s.forgetExecution(&e); err != nil {
 				s.logFailure("forget execution "+string(e.ID), err)
 				return
@@ -156,14 +157,28 @@ func (s *Service) logTrim(over int64, err error) {
 }
 
 // kept returns the size of the streams of an execution, in bytes.
-func (s *Service) kept(e *sandbox.Execution) (n int64) {
+func kept(streams *stream.Store, e *sandbox.Execution) (n int64) {
 	ids := map[sandbox.StreamID]bool{e.Stdin: true, e.Stdout.ID: true, e.Stderr.ID: true}
 	for id := range ids {
-		if info, err := s.streams.Info(id); err == nil { // a stream that is gone takes nothing
+		if info, err := streams.Info(id); err == nil { // a stream that is gone takes nothing
 			n += info.Bytes
 		}
 	}
 	return n
+}
+
+// Forget deletes the record and the output of an execution that has ended. Errors: NotFound; Conflict when it
+// has not ended.
+func (s *Service) Forget(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) error {
+	_, e, err := s.findExecution(ctx, c, id)
+	switch {
+	case err != nil:
+		return err
+	case !e.State.Ended():
+		return sandbox.Errorf(sandbox.Conflict, "the execution %s has not ended; cancel it first", id)
+	}
+	s.live.remove(id) // its end is recorded, and finish may not have removed it yet
+	return s.forgetExecution(&e)
 }
 
 // forgetExecution deletes an ended execution: its streams, then its row.

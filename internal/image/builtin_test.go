@@ -28,7 +28,7 @@ func TestBuiltinRecipes(t *testing.T) {
 	}
 	want := []string{
 		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "chromium:latest", "claude-code:latest", "data:latest", "desktop:latest",
-		"node:latest", "node:lts", "opencode:latest", "python:3.13", "sandbox-lite:latest", "sandbox:latest", "ubuntu:latest",
+		"node:latest", "node:lts", "opencode:latest", "python:3.13", "python:3.14", "sandbox-lite:latest", "sandbox:latest", "ubuntu:latest",
 	}
 	if diff := cmp.Diff(want, refs); diff != "" {
 		t.Errorf("the built-in images (-want +got):\n%s", diff)

@@ -68,6 +68,16 @@ func (ns *names) recipe(ref string) *recipe.Recipe {
 	return nil
 }
 
+// source returns the reference of a recipe's image in the default registry, without a registry if there is
+// none; "" for an image that is built here.
+func (ns *names) source(r *recipe.Recipe) string {
+	parsed, err := reference.Parse(r.Pull(), ns.defaultRegistry)
+	if r.Pull() == "" || err != nil || parsed.Remote == nil {
+		return r.Pull()
+	}
+	return reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote)
+}
+
 // builtIn is [Store.Recipe].
 func (ns *names) builtIn(ref string) (*recipe.Recipe, error) {
 	parsed, err := reference.Parse(ns.orDefault(ref), ns.defaultRegistry)

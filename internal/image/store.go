@@ -267,8 +267,13 @@ func (s *Store) Runtimes(ctx context.Context) ([]spec.Runtime, error) {
 			continue
 		}
 		rt := *r.Runtime()
-		if rec := ix.Current(r.Ref()); rec != nil {
+		rec := ix.Current(r.Ref())
+		if rec != nil {
 			rt.Digest, rt.SizeBytes, rt.CreatedAt = rec.Digest, rec.SizeBytes, rec.CreatedAt
+		}
+		rt.Source = s.names.source(r)
+		if rt.Source != "" && rec == nil && s.names.defaultRegistry == "" {
+			rt.Missing = "the setting images.default_registry is empty, so the server has no registry to pull " + rt.Source + " from"
 		}
 		list = append(list, rt)
 	}

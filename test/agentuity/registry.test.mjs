@@ -89,6 +89,6 @@ test("registry: what it does not have, and one that is not there, are told by th
 		const { events } = await client.listEvents(sb.id, { direction: "desc" });
 		assert.match(JSON.stringify(events[0]), words);
 	}
-	await assert.rejects(client.create({ runtime: "No Reference" }), /runtime.*python:3.14/);
+	await assert.rejects(client.create({ runtime: "No Reference" }), /runtime.*python:3.15/);
 	await assert.rejects(client.create({ runtimeId: `srt_${"0".repeat(32)}` }), /runtimeId/);
 });

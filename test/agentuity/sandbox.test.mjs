@@ -137,10 +137,12 @@ test("events tell a life in order, both ways", async (t) => {
 test("runtimes: those that there are, and no others", async (t) => {
 	const { runtimes, total } = await client.listRuntimes();
 	const names = runtimes.map((r) => r.name);
-	for (const name of ["base:latest", "bun:1", "node:latest", "node:lts", "python:3.13", "claude-code:latest", "amp:latest", "opencode:latest"]) {
+	for (const name of ["base:latest", "bun:1", "node:latest", "node:lts", "python:3.13", "python:3.14", "claude-code:latest", "amp:latest", "opencode:latest"]) {
 		assert.ok(names.includes(name), `${name} in ${names}`);
 	}
 	assert.equal(total, runtimes.length);
+	// A registry has this one, which the tests cannot reach.
+	assert.match(runtimes.find((r) => r.name === "python:3.14").description, /astral\/uv/);
 	const bun = runtimes.find((r) => r.name === "bun:1");
 	assert.ok(bun.description && bun.readme && bun.tags.includes("bun") && bun.iconUrl && bun.brandColor && bun.url, JSON.stringify(bun));
 	assert.deepEqual([typeof bun.requirements.memory, bun.requirements.networkEnabled], ["string", false]);

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,23 @@ func TestUbuntuImage(t *testing.T) {
 			t.Errorf("modbox %v = %q, %q, %d", args, out, errOut, code)
 		}
 	}
+	// The other image that is pulled: a runtime whose tag is a version.
+	runtimes, err := s.Images.Runtimes().Collect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const source = "astral/uv:python3.14-trixie-slim"
+	i := slices.IndexFunc(runtimes, func(r client.Runtime) bool { return r.Name == "python:3.14" })
+	if i < 0 || runtimes[i].Source != reg.host+"/"+source || runtimes[i].Missing != "" || runtimes[i].Built {
+		t.Errorf("the runtimes are %+v, want python:3.14 from %s/%s, not built", runtimes, reg.host, source)
+	}
+	if _, errOut, code := run(t, s, "", "run", "python:3.14", "--", "cat", "version"); code != 125 || !strings.Contains(errOut, "astral/uv") {
+		t.Errorf("run when the registry lacks it = %q, %d", errOut, code)
+	}
+	reg.push(t, source, "3.14")
+	if out, errOut, code := run(t, s, "", "run", "python:3.14", "--", "cat", "version"); out != "3.14" || code != 0 {
+		t.Errorf("run python:3.14 = %q, %q, %d", out, errOut, code)
+	}
 	if _, errOut, code := run(t, s, "", "catalogue", "rm", ubuntu.ID); code == 0 || !strings.Contains(errOut, "cannot be deleted") {
 		t.Errorf("deleting it = %q, %d", errOut, code)
 	}
@@ -50,6 +68,15 @@ func TestUbuntuImageWithoutRegistry(t *testing.T) {
 	closed.Close()
 	for registry, want := range map[string]string{closed.Addr().String(): "cannot be reached", "": "images.default_registry"} {
 		s := testserver.Start(t, "--images-default-registry", registry)
+		runtimes, err := s.Images.Runtimes().Collect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range runtimes {
+			if missing := r.Source != "" && registry == ""; missing != strings.Contains(r.Missing, "images.default_registry") {
+				t.Errorf("with the default registry %q, the runtime %s lacks %q", registry, r.Name, r.Missing)
+			}
+		}
 		if _, errOut, code := run(t, s, "", "run", "modbox/ubuntu", "--", "true"); code != 125 || !strings.Contains(errOut, want) {
 			t.Errorf("run with the default registry %q = %q, %d, want it to say %q", registry, errOut, code, want)
 		}

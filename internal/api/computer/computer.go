@@ -69,6 +69,10 @@ type (
 		route.SandboxRef
 		Body *wire.StartRecording `required:"false"`
 	}
+	recordingsInput struct {
+		route.SandboxRef
+		route.PageInput
+	}
 )
 
 // target returns the desktop of a sandbox. The audit log has neither texts nor keys.
@@ -205,7 +209,29 @@ func (r *Routes) record(ctx context.Context, in *recordInput) (*route.Body[wire.
 	if b := in.Body; b != nil {
 		o = desktop.RecordOptions{Path: b.Path, FPS: b.FPS, MaxTime: time.Duration(b.MaxSeconds) * time.Second, MaxSize: b.MaxBytes}
 	}
-	return film(r.Recorder.Start(codescan.Exempt(ctx), route.Caller(ctx), in.Ref, r.target(ctx, in.Ref), o))
+	c := route.Caller(ctx)
+	of, err := r.Sandboxes.Get(ctx, c, in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	f, err := r.Recorder.Start(codescan.Exempt(ctx), c, of.ID, r.target(ctx, string(of.ID)), o)
+	if err != nil {
+		return nil, err
+	}
+	return route.Reply(film(f)), nil
+}
+
+// recordings lists the recordings.
+func (r *Routes) recordings(ctx context.Context, in *recordingsInput) (*route.Body[wire.Page[wire.Recording]], error) {
+	c := route.Caller(ctx)
+	of, err := r.Sandboxes.Get(ctx, c, in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	list, err := r.Recorder.List(ctx, c, of.ID, of.State == sandbox.Running)
+	return route.PagedOf(in.PageInput, list, err, page.Order[desktop.Film]{
+		Name: "recordings desc", Descending: true, Key: func(f desktop.Film) string { return page.ByTime(f.CreatedAt, string(f.ID)) },
+	}, film)
 }
 
 // recording answers a recording.
@@ -218,18 +244,33 @@ func (r *Routes) stopRecording(ctx context.Context, in *RecordingRef) (*route.Bo
 	return r.onRecording(ctx, in, r.Recorder.Stop)
 }
 
+// deleteRecording ends a recording and deletes its file.
+func (r *Routes) deleteRecording(ctx context.Context, in *RecordingRef) (*struct{}, error) {
+	_, err := r.onRecording(ctx, in, func(ctx context.Context, c sandbox.Caller, of sandbox.ID, id sandbox.ExecutionID) (desktop.Film, error) {
+		return desktop.Film{}, r.Recorder.Delete(ctx, c, of, id)
+	})
+	return nil, err
+}
+
 func (r *Routes) onRecording(ctx context.Context, in *RecordingRef, do func(context.Context, sandbox.Caller, sandbox.ID, sandbox.ExecutionID) (desktop.Film, error)) (*route.Body[wire.Recording], error) {
 	c := route.Caller(ctx)
 	of, err := r.Sandboxes.Get(ctx, c, in.Ref)
 	if err != nil {
 		return nil, err
 	}
-	return film(do(ctx, c, of.ID, sandbox.ExecutionID(in.Recording)))
-}
-
-func film(f desktop.Film, err error) (*route.Body[wire.Recording], error) {
+	f, err := do(ctx, c, of.ID, sandbox.ExecutionID(in.Recording))
 	if err != nil {
 		return nil, err
 	}
-	return route.Reply(wire.Recording{ID: string(f.ID), Path: f.Path, State: string(f.State), Error: f.Error}), nil
+	return route.Reply(film(f)), nil
+}
+
+func film(f desktop.Film) wire.Recording {
+	out := wire.Recording{
+		ID: string(f.ID), Path: f.Path, State: string(f.State), Error: f.Error, CreatedAt: f.CreatedAt, EndedAt: route.Optional(f.EndedAt),
+	}
+	if f.Size >= 0 {
+		out.SizeBytes = &f.Size
+	}
+	return out
 }

@@ -60,7 +60,11 @@ var (
 	}
 	recordOperation = huma.Operation{
 		OperationID: "start-recording", Method: http.MethodPost, Path: base + "/recordings", Tags: tags, DefaultStatus: http.StatusCreated,
-		Summary: "Record the screen to a file", Description: "An MP4 in the sandbox. The recording is an execution: it goes on until it is stopped or has its maximum of time or bytes, also after a restart of the server and a resume of the sandbox.",
+		Summary: "Record the screen to a file", Description: "An MP4 in the sandbox. A sandbox has at most 4 recordings under way, and 100 with a file, which have 10 GiB together; those under way count with their max_bytes. The recording is an execution: it goes on until it is stopped or has its maximum of time or bytes, also after a restart of the server and a resume of the sandbox.",
+	}
+	recordingsOperation = huma.Operation{
+		OperationID: "list-recordings", Method: http.MethodGet, Path: base + "/recordings", Tags: tags,
+		Summary: "List the recordings", Description: "Newest first, also after the sandbox ended, for as long as executions are stored. A paused sandbox is not resumed.",
 	}
 	recordingOperation = huma.Operation{
 		OperationID: "get-recording", Method: http.MethodGet, Path: base + "/recordings/{recording}", Tags: tags, Summary: "Get a recording",
@@ -68,6 +72,10 @@ var (
 	stopRecordingOperation = huma.Operation{
 		OperationID: "stop-recording", Method: http.MethodPost, Path: base + "/recordings/{recording}/stop", Tags: tags,
 		Summary: "End a recording", Description: "Answers when the file is complete. A recording that has ended stays as it is.",
+	}
+	deleteRecordingOperation = huma.Operation{
+		OperationID: "delete-recording", Method: http.MethodDelete, Path: base + "/recordings/{recording}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Delete a recording", Description: "Ends it, and deletes its file, unless a later recording has the same path.",
 	}
 )
 
@@ -82,6 +90,8 @@ func (r *Routes) Register(m *route.Mux) {
 	route.JSON(m, closeOperation, r.close)
 	route.JSON(m, openOperation, r.open)
 	route.JSON(m, recordOperation, r.record)
+	route.JSON(m, recordingsOperation, r.recordings)
 	route.JSON(m, recordingOperation, r.recording)
 	route.JSON(m, stopRecordingOperation, r.stopRecording)
+	route.JSON(m, deleteRecordingOperation, r.deleteRecording)
 }

@@ -36,7 +36,7 @@ func runtime(r spec.Runtime) wire.Runtime {
 	out := wire.Runtime{
 		ID: string(r.ID), Name: r.Name, Image: r.Image, Description: r.Description, IconURL: r.IconURL, Color: r.Color,
 		URL: r.URL, Tags: append([]string{}, r.Tags...), Readme: r.Readme, Built: r.Digest != "", Digest: r.Digest,
-		SizeBytes: r.SizeBytes, CreatedAt: route.Optional(r.CreatedAt), Requirements: wire.Requirements{Network: r.NeedsNetwork},
+		Source: r.Source, Missing: r.Missing, SizeBytes: r.SizeBytes, CreatedAt: route.Optional(r.CreatedAt), Requirements: wire.Requirements{Network: r.NeedsNetwork},
 	}
 	need := quantity.FormatResources(r.Requires)
 	if r.Requires.MemoryBytes > 0 {

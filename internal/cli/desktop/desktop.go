@@ -24,7 +24,7 @@ people use it in a browser at the path /vnc/ of the sandbox's URL.`,
 	cmd.AddCommand(
 		newScreenshotCommand(env), newClickCommand(env), newMoveCommand(env), newDragCommand(env), newScrollCommand(env),
 		newTypeCommand(env), newKeyCommand(env), newWindowsCommand(env), newFocusCommand(env), newCloseCommand(env),
-		newOpenCommand(env), newSizeCommand(env), newRecordCommand(env),
+		newOpenCommand(env), newSizeCommand(env), newRecordCommand(env), newRecordingsCommand(env),
 	)
 	return cmd
 }
@@ -253,38 +253,4 @@ func newSizeCommand(env *base.Env) *cobra.Command {
 		_, err = fmt.Fprintf(env.Stdout, "%dx%d\n", s.Width, s.Height)
 		return err
 	})
-}
-
-func newRecordCommand(env *base.Env) *cobra.Command {
-	var o client.RecordOptions
-	var stop string
-	cmd := command(env, "record SANDBOX", "Record the screen to a file in the sandbox, an MP4",
-		`Record the screen to a file in the sandbox, an MP4, and print the id of the recording and
-the path. It goes on until "modbox desktop record SANDBOX --stop ID", or until it has its
-maximum of time or bytes.`, cobra.ExactArgs(1), func(ctx context.Context, d *client.Desktop, _ []string) error {
-			var r *client.Recording
-			var err error
-			if stop != "" {
-				r, err = d.StopRecording(ctx, stop)
-			} else {
-				r, err = d.Record(ctx, o)
-			}
-			if err != nil {
-				return err
-			}
-			if env.JSON {
-				return env.PrintJSON(r)
-			}
-			if r.Error != "" {
-				return fmt.Errorf("the recording failed: %s", base.Clean(r.Error))
-			}
-			_, err = fmt.Fprintf(env.Stdout, "%s %s\n", r.ID, base.Clean(r.Path))
-			return err
-		})
-	cmd.Flags().StringVar(&stop, "stop", "", "end the recording with this id")
-	cmd.Flags().StringVar(&o.Path, "path", "", "file, absolute, ending in .mp4 (default a new file in recordings)")
-	cmd.Flags().IntVar(&o.FPS, "fps", 10, "pictures in a second, at most 30")
-	cmd.Flags().IntVar(&o.MaxSeconds, "max-seconds", 600, "end it after this many seconds")
-	cmd.Flags().Int64Var(&o.MaxBytes, "max-bytes", 1<<30, "end it at this size")
-	return cmd
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
@@ -15,7 +16,8 @@ func NewRuntimesCommand(env *base.Env) *cobra.Command {
 		Aliases: []string{"runtime"},
 		Short:   "List the built-in runtimes",
 		Long: `List the built-in images that sandboxes can be made from. One that is not built is
-built by the first sandbox that is made from it, or by "modbox images build NAME".`,
+built by the first sandbox that is made from it, or by "modbox images build NAME"; some
+are pulled from a registry instead.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := env.Client()
@@ -32,12 +34,28 @@ built by the first sandbox that is made from it, or by "modbox images build NAME
 			var rows [][]string
 			for _, r := range list {
 				built := "not built"
-				if r.Built {
+				switch {
+				case r.Built:
 					built = base.Size(r.SizeBytes)
+				case r.Missing != "":
+					built = "missing"
+				case r.Source != "":
+					built = "not pulled"
 				}
-				rows = append(rows, []string{r.Name, built, strings.Join(r.Tags, ","), r.Description})
+				rows = append(rows, []string{r.Name, built, strings.Join(r.Tags, ","), description(&r)})
 			}
 			return env.PrintTable([]string{"RUNTIME", "BUILT", "TAGS", "DESCRIPTION"}, rows)
 		},
 	}
+}
+
+// description returns the description of a runtime, and where it comes from if the server does not have it.
+func description(r *client.Runtime) string {
+	switch {
+	case r.Built || r.Source == "":
+		return r.Description
+	case r.Missing != "":
+		return r.Description + "; " + r.Missing
+	}
+	return r.Description + ": " + r.Source
 }

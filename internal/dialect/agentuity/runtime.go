@@ -41,11 +41,23 @@ type requirements struct {
 
 func runtimeOf(rt *spec.Runtime) runtime {
 	return runtime{
-		ID: external(prefixRuntime, rt.ID), Name: rt.Name, Description: rt.Description,
+		ID: external(prefixRuntime, rt.ID), Name: rt.Name, Description: described(rt),
 		IconURL: rt.IconURL, BrandColor: rt.Color, URL: rt.URL, Tags: rt.Tags, Readme: rt.Readme,
 		Requirements: requirements{resources: resourcesOf(rt.Requires), NetworkEnabled: rt.NeedsNetwork},
 		image:        rt.Image, created: rt.CreatedAt,
 	}
+}
+
+// described returns the description of a runtime, with the registry that a runtime comes from and what is
+// missing for its use, for which the clients have no fields.
+func described(rt *spec.Runtime) string {
+	switch {
+	case rt.Missing != "":
+		return rt.Description + "; not available: " + rt.Missing
+	case rt.Source != "" && rt.Digest == "":
+		return rt.Description + "; its first use pulls " + rt.Source
+	}
+	return rt.Description
 }
 
 // available returns all runtimes, built or not.
@@ -93,7 +105,7 @@ func (h *runtimes) choose(ctx context.Context, id, name string) (*runtime, error
 	case code == sandbox.NotFound:
 		return nil, sandbox.InvalidField("runtime", "there is no such runtime, and this server asks no registry for a name without one; there are %s", names(list))
 	case code == sandbox.Invalid:
-		return nil, sandbox.InvalidField("runtime", "it is neither a runtime nor an image reference such as python:3.14 or registry.example.com/team/app:v1; there are %s", names(list))
+		return nil, sandbox.InvalidField("runtime", "it is neither a runtime nor an image reference such as python:3.15 or registry.example.com/team/app:v1; there are %s", names(list))
 	case err != nil:
 		return nil, err
 	}
@@ -118,7 +130,7 @@ func (h *runtimes) imageWithID(ctx context.Context, list []runtime, id string) (
 }
 
 // runtimeOfImage describes an image that is not a runtime of the server like a runtime. Its name is
-// the familiar form of the reference, such as python:3.14.
+// the familiar form of the reference, such as python:3.15.
 func runtimeOfImage(img *spec.Image) runtime {
 	name := strings.TrimPrefix(strings.TrimPrefix(img.Ref(), "docker.io/"), "library/")
 	return runtime{

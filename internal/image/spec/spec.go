@@ -75,6 +75,10 @@ type Runtime struct {
 	NeedsNetwork bool
 	// Readme is Markdown.
 	Readme string
+	// Source is the reference in a registry from which it is pulled; "" for a runtime that is built here.
+	Source string
+	// Missing says what keeps the server from having it; "" for nothing that is known before its first use.
+	Missing string
 	// Digest and SizeBytes describe its root filesystem; empty and 0 until its first use, which
 	// builds it.
 	Digest    string

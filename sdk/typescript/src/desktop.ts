@@ -1,8 +1,8 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
-import { pages } from "./page.js";
+import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
-import type { CallOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { DesktopScreen, DesktopWindow, Point, Recording, RecordOptions } from "./schemas.js";
 
@@ -188,6 +188,11 @@ export class Desktop {
     return schemas.recording(w);
   }
 
+  /** Lists the recordings, newest first. A paused sandbox is not resumed; the list then has no sizes. */
+  recordings(options: PageOptions = {}): PagePromise<Recording> {
+    return pages(this.http, options, () => ({ path: this.path("/recordings") }), schemas.recording);
+  }
+
   /** Returns a recording, by its id. */
   async recording(id: string, options: CallOptions = {}): Promise<Recording> {
     const path = this.path(`/recordings/${segment(id)}`);
@@ -200,6 +205,11 @@ export class Desktop {
     const path = this.path(`/recordings/${segment(id)}/stop`);
     const w = await this.http.json<wire.Recording>({ method: "POST", path, signal: options.signal, repeatable: true });
     return schemas.recording(w);
+  }
+
+  /** Ends a recording, by its id, and deletes its file, unless a later recording has the same path. */
+  async deleteRecording(id: string, options: CallOptions = {}): Promise<void> {
+    await this.http.done({ method: "DELETE", path: this.path(`/recordings/${segment(id)}`), signal: options.signal, repeatable: false });
   }
 
   private path(call: string): string {

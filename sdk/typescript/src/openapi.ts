@@ -937,11 +937,15 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * List the recordings
+         * @description Newest first, also after the sandbox ended, for as long as executions are stored. A paused sandbox is not resumed.
+         */
+        get: operations["list-recordings"];
         put?: never;
         /**
          * Record the screen to a file
-         * @description An MP4 in the sandbox. The recording is an execution: it goes on until it is stopped or has its maximum of time or bytes, also after a restart of the server and a resume of the sandbox.
+         * @description An MP4 in the sandbox. A sandbox has at most 4 recordings under way, and 100 with a file, which have 10 GiB together; those under way count with their max_bytes. The recording is an execution: it goes on until it is stopped or has its maximum of time or bytes, also after a restart of the server and a resume of the sandbox.
          */
         post: operations["start-recording"];
         delete?: never;
@@ -961,7 +965,11 @@ export interface paths {
         get: operations["get-recording"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete a recording
+         * @description Ends it, and deletes its file, unless a later recording has the same path.
+         */
+        delete: operations["delete-recording"];
         options?: never;
         head?: never;
         patch?: never;
@@ -4443,6 +4451,27 @@ export interface components {
             state: "recording" | "done" | "failed";
             /** @description failed: what the program said. */
             error?: string;
+            /**
+             * Format: date-time
+             * @description When it was requested.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it ended.
+             */
+            ended_at?: string;
+            /**
+             * Format: int64
+             * @description The size of the file in bytes, in lists of a sandbox that runs. Absent without a file.
+             */
+            size_bytes?: number;
+        };
+        RecordingPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["Recording"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description The body of POST /v1/auth/refresh. */
         Refresh: {
@@ -4610,8 +4639,15 @@ export interface components {
             requirements: components["schemas"]["Requirements"];
             /** @description More about it, in Markdown. */
             readme?: string;
-            /** @description It is here. Otherwise its first use builds it, which takes a minute or so. */
+            /** @description It is here. Otherwise its first use builds it, which takes a minute or so, or pulls it. */
             built: boolean;
+            /**
+             * @description The reference in a registry from which its first use pulls it; absent for a runtime that is built here.
+             * @example docker.io/library/ubuntu:24.04
+             */
+            source?: string;
+            /** @description What keeps the server from having it; absent when nothing is known before its first use. */
+            missing?: string;
             /** @description Content address of its root file system; absent when it is not built. */
             digest?: string;
             /**
@@ -8007,6 +8043,46 @@ export interface operations {
             };
         };
     };
+    "list-recordings": {
+        parameters: {
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordingPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "start-recording": {
         parameters: {
             query?: never;
@@ -8071,6 +8147,41 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Recording"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-recording": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+                /** @description The recording's id. */
+                recording: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {

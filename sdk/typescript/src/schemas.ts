@@ -589,6 +589,12 @@ export interface Recording {
   state: "recording" | "done" | "failed";
   /** failed: what the program said. */
   error: string | undefined;
+  /** When it was requested. */
+  createdAt: string;
+  /** When it ended. */
+  endedAt: string | undefined;
+  /** The size of the file in bytes, in lists of a sandbox that runs. Absent without a file. */
+  sizeBytes: number | undefined;
 }
 
 export function recording(w: Wire["Recording"]): Recording {
@@ -597,6 +603,9 @@ export function recording(w: Wire["Recording"]): Recording {
     path: w.path,
     state: w.state,
     error: w.error,
+    createdAt: w.created_at,
+    endedAt: w.ended_at,
+    sizeBytes: w.size_bytes,
   };
 }
 
@@ -790,8 +799,12 @@ export interface Runtime {
   requirements: Requirements;
   /** More about it, in Markdown. */
   readme: string | undefined;
-  /** It is here. Otherwise its first use builds it, which takes a minute or so. */
+  /** It is here. Otherwise its first use builds it, which takes a minute or so, or pulls it. */
   built: boolean;
+  /** The reference in a registry from which its first use pulls it; absent for a runtime that is built here. */
+  source: string | undefined;
+  /** What keeps the server from having it; absent when nothing is known before its first use. */
+  missing: string | undefined;
   /** Content address of its root file system; absent when it is not built. */
   digest: string | undefined;
   /** Size of its root file system; 0 when it is not built. */
@@ -813,6 +826,8 @@ export function runtime(w: Wire["Runtime"]): Runtime {
     requirements: requirements(w.requirements),
     readme: w.readme,
     built: w.built,
+    source: w.source,
+    missing: w.missing,
     digest: w.digest,
     sizeBytes: w.size_bytes,
     createdAt: w.created_at,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ._calls import Call, _body, _into, _items, _nothing, _query, _raw, _segment, sandbox_path
+from ._calls import Call, Listing, _body, _into, _items, _nothing, _query, _raw, _segment, listing, sandbox_path
 from ._schemas import DesktopScreen, DesktopWindow, Recording
 
 
@@ -73,9 +73,17 @@ def record(
     return Call("POST", _path(ref, "/recordings"), _into(Recording), repeatable=False, json=body)
 
 
+def recordings(ref: str) -> Listing[Recording]:
+    return listing(Recording, _path(ref, "/recordings"))
+
+
 def recording(ref: str, recording_id: str) -> Call[Recording]:
     return Call("GET", _path(ref, f"/recordings/{_segment(recording_id)}"), _into(Recording), repeatable=True)
 
 
 def stop_recording(ref: str, recording_id: str) -> Call[Recording]:
     return Call("POST", _path(ref, f"/recordings/{_segment(recording_id)}/stop"), _into(Recording), repeatable=True)
+
+
+def delete_recording(ref: str, recording_id: str) -> Call[None]:
+    return Call("DELETE", _path(ref, f"/recordings/{_segment(recording_id)}"), _nothing, repeatable=False)

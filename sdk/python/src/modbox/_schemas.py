@@ -377,6 +377,12 @@ class Recording:
     state: Literal["recording", "done", "failed"] = _required()
     #: failed: what the program said.
     error: Optional[str] = None
+    #: When it was requested.
+    created_at: datetime = _required(parse_time)
+    #: When it ended.
+    ended_at: Optional[datetime] = _optional_time()
+    #: The size of the file in bytes, in lists of a sandbox that runs. Absent without a file.
+    size_bytes: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -516,8 +522,12 @@ class Runtime:
     requirements: Requirements = _by(_object(Requirements), default=Requirements())
     #: More about it, in Markdown.
     readme: str = ""
-    #: It is here. Otherwise its first use builds it, which takes a minute or so.
+    #: It is here. Otherwise its first use builds it, which takes a minute or so, or pulls it.
     built: bool = False
+    #: The reference in a registry from which its first use pulls it; None for a runtime that is built here.
+    source: str = ""
+    #: What keeps the server from having it; None when nothing is known before its first use.
+    missing: str = ""
     #: Content address of its root file system; None when it is not built.
     digest: str = ""
     #: Size of its root file system; 0 when it is not built.

@@ -7,7 +7,7 @@ from server import Server, send_json
 
 SCREEN = {"width": 800, "height": 600, "cursor": {"x": 1, "y": 2}}
 WINDOW = {"id": "0x1", "title": "T", "wm_class": "xterm", "pid": 3, "x": 0, "y": 0, "width": 4, "height": 5, "active": True}
-FILM = {"id": "r", "path": "/a.mp4", "state": "recording"}
+FILM = {"id": "r", "path": "/a.mp4", "state": "recording", "created_at": "2026-01-02T03:04:05Z", "size_bytes": 7}
 AT = {"x": 1, "y": 2}
 
 
@@ -36,6 +36,8 @@ REQUESTS = [
     ("POST", "/recordings", {"path": "/a.mp4", "fps": 5, "max_seconds": 6, "max_bytes": 7}),
     ("GET", "/recordings/r", None),
     ("POST", "/recordings/r/stop", None),
+    ("GET", "/recordings", None),
+    ("DELETE", "/recordings/r", None),
 ]
 
 
@@ -47,7 +49,9 @@ def answer(seen, handler, n):
         handler.end_headers()
         handler.wfile.write(b"png")
         return None
-    if "/recordings" in path:
+    if path.endswith("/recordings") and seen.method == "GET":
+        return send_json(handler, {"items": [FILM]})
+    if "/recordings" in path and seen.method != "DELETE":
         return send_json(handler, FILM)
     if path.endswith("/windows"):
         return send_json(handler, {"items": [WINDOW]})
@@ -58,11 +62,12 @@ def answer(seen, handler, n):
 
 
 class DesktopCalls(unittest.TestCase):
-    def check(self, server, screen, picture, windows, film):
+    def check(self, server, screen, picture, windows, film, films):
         self.assertEqual((screen.width, screen.height, screen.cursor.x, screen.cursor.y), (800, 600, 1, 2))
         self.assertEqual(picture, b"png")
         self.assertEqual([(w.id, w.title, w.wm_class, w.pid, w.active) for w in windows], [("0x1", "T", "xterm", 3, True)])
         self.assertEqual((film.id, film.path, film.state, film.error), ("r", "/a.mp4", "recording", None))
+        self.assertEqual([(f.id, f.created_at.year, f.ended_at, f.size_bytes) for f in films], [("r", 2026, None, 7)])
         prefix = "/v1/sandboxes/a%20b/desktop"
         self.assertEqual([(r.method, r.path.replace(prefix, ""), json.loads(r.body or b"null")) for r in server.requests], REQUESTS)
 
@@ -92,9 +97,11 @@ class DesktopCalls(unittest.TestCase):
             film = desktop.record(path="/a.mp4", fps=5, max_seconds=6, max_bytes=7)
             desktop.recording("r")
             desktop.stop_recording("r")
+            films = list(desktop.recordings())
+            desktop.delete_recording("r")
             with self.assertRaises(ValueError):
                 desktop.click(1)
-        self.check(server, screen, picture, windows, film)
+        self.check(server, screen, picture, windows, film, films)
 
     def test_every_call_of_asyncio(self):
         server = Server(self, answer)
@@ -122,6 +129,8 @@ class DesktopCalls(unittest.TestCase):
                 film = await desktop.record(path="/a.mp4", fps=5, max_seconds=6, max_bytes=7)
                 await desktop.recording("r")
                 await desktop.stop_recording("r")
-                return screen, picture, windows, film
+                films = [film async for film in desktop.recordings()]
+                await desktop.delete_recording("r")
+                return screen, picture, windows, film, films
 
         self.check(server, *asyncio.run(calls()))

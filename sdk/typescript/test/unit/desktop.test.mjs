@@ -4,12 +4,13 @@ import { json, serve } from "../server.mjs";
 
 const screen = { width: 800, height: 600, cursor: { x: 1, y: 2 } };
 const wireWindow = { id: "0x1", title: "T", wm_class: "xterm", pid: 3, x: 0, y: 0, width: 4, height: 5, active: true };
-const film = { id: "0198f0aa-0000-7000-8000-000000000009", path: "/a.mp4", state: "recording" };
+const film = { id: "0198f0aa-0000-7000-8000-000000000009", path: "/a.mp4", state: "recording", created_at: "2026-01-02T03:04:05Z", size_bytes: 7 };
 
 test("desktop: every call", async (t) => {
   const s = await serve(t, (r, res) => {
     if (r.path.endsWith("/screenshot")) return res.writeHead(200, { "content-type": "image/png" }).end("png");
-    if (r.path.includes("/recordings")) return json(res, film);
+    if (r.method === "GET" && r.path.endsWith("/recordings")) return json(res, { items: [film] });
+    if (r.path.includes("/recordings") && r.method !== "DELETE") return json(res, film);
     if (r.path.endsWith("/windows")) return json(res, { items: [wireWindow] });
     if (r.path.endsWith("/desktop")) return json(res, screen);
     return res.writeHead(204).end();
@@ -33,9 +34,13 @@ test("desktop: every call", async (t) => {
   await desktop.close("0x1");
   await desktop.open("about:blank");
   await desktop.launch(["xterm"]);
-  assert.deepEqual(await desktop.record({ fps: 5, maxSeconds: 6, maxBytes: 7, path: "/a.mp4" }), { ...film, error: undefined });
+  const { created_at: createdAt, size_bytes: sizeBytes, ...rest } = film;
+  const recording = { ...rest, createdAt, sizeBytes, endedAt: undefined, error: undefined };
+  assert.deepEqual(await desktop.record({ fps: 5, maxSeconds: 6, maxBytes: 7, path: "/a.mp4" }), recording);
   await desktop.recording("r");
   await desktop.stopRecording("r");
+  assert.deepEqual(await desktop.recordings().all(), [recording]);
+  await desktop.deleteRecording("r");
   const action = (a) => ["POST", "/actions", JSON.stringify({ actions: [a] })];
   const at = { x: 1, y: 2 };
   assert.deepEqual(s.requests.map((r) => [r.method, r.path.replace("/v1/sandboxes/a%20b/desktop", ""), r.query.toString() || r.body.toString()]), [
@@ -59,5 +64,7 @@ test("desktop: every call", async (t) => {
     ["POST", "/recordings", '{"path":"/a.mp4","fps":5,"max_seconds":6,"max_bytes":7}'],
     ["GET", "/recordings/r", ""],
     ["POST", "/recordings/r/stop", ""],
+    ["GET", "/recordings", ""],
+    ["DELETE", "/recordings/r", ""],
   ]);
 });

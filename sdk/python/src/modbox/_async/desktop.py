@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from .. import _desktop as calls
+from .._pages import AsyncPages
 from .._schemas import DesktopScreen, DesktopWindow, Recording
 from .requester import AsyncRequester
 
@@ -139,6 +140,13 @@ class AsyncDesktop:
         """
         return await self._requester.perform(calls.record(self._ref, path, fps, max_seconds, max_bytes))
 
+    def recordings(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Recording]:
+        """Lists the recordings, newest first.
+
+        A paused sandbox is not resumed; the list then has no sizes.
+        """
+        return AsyncPages(self._requester, calls.recordings(self._ref), limit, cursor)
+
     async def recording(self, recording_id: str) -> Recording:
         """Returns a recording, by its id."""
         return await self._requester.perform(calls.recording(self._ref, recording_id))
@@ -146,3 +154,7 @@ class AsyncDesktop:
     async def stop_recording(self, recording_id: str) -> Recording:
         """Ends a recording, by its id, and returns when its file is complete."""
         return await self._requester.perform(calls.stop_recording(self._ref, recording_id))
+
+    async def delete_recording(self, recording_id: str) -> None:
+        """Ends a recording, by its id, and deletes its file, unless a later recording has the same path."""
+        await self._requester.perform(calls.delete_recording(self._ref, recording_id))

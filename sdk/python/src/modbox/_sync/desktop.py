@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from .. import _desktop as calls
+from .._pages import Page
 from .._schemas import DesktopScreen, DesktopWindow, Recording
 from .requester import Requester
 
@@ -140,6 +141,13 @@ class Desktop:
         """
         return self._requester.perform(calls.record(self._ref, path, fps, max_seconds, max_bytes))
 
+    def recordings(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Recording]:
+        """Lists the recordings, newest first.
+
+        A paused sandbox is not resumed; the list then has no sizes.
+        """
+        return Page(self._requester, calls.recordings(self._ref), limit, cursor)
+
     def recording(self, recording_id: str) -> Recording:
         """Returns a recording, by its id."""
         return self._requester.perform(calls.recording(self._ref, recording_id))
@@ -147,3 +155,7 @@ class Desktop:
     def stop_recording(self, recording_id: str) -> Recording:
         """Ends a recording, by its id, and returns when its file is complete."""
         return self._requester.perform(calls.stop_recording(self._ref, recording_id))
+
+    def delete_recording(self, recording_id: str) -> None:
+        """Ends a recording, by its id, and deletes its file, unless a later recording has the same path."""
+        self._requester.perform(calls.delete_recording(self._ref, recording_id))
