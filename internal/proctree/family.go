@@ -4,7 +4,6 @@ package proctree
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"strconv"
 
@@ -103,20 +102,21 @@ func parseStat(line []byte) (Process, bool) {
 	if i < 0 {
 		return Process{}, false
 	}
-	const parent, group, session, user, system, childUser, childSystem, started, resident = 1, 2, 3, 11, 12, 13, 14, 19, 21 // counted from the state
 	fields := bytes.Fields(line[i+1:])
-	if len(fields) <= resident {
-		return Process{}, false
-	}
-	var failed error
-	number := func(field int) uint64 {
+	var values [9]uint64
+	for j, field := range [...]int{1, 2, 3, 11, 12, 13, 14, 19, 21} { // counted from the state
+		if field >= len(fields) {
+			return Process{}, false
+		}
 		n, err := strconv.ParseUint(string(fields[field]), 10, 64)
-		failed = errors.Join(failed, err)
-		return n
+		if err != nil {
+			return Process{}, false
+		}
+		values[j] = n
 	}
-	r := Process{
-		parent: int(number(parent)), group: int(number(group)), session: int(number(session)), Started: number(started),
-		cpu: number(user) + number(system), childCPU: number(childUser) + number(childSystem), resident: number(resident),
-	}
-	return r, failed == nil
+	user, system, childUser, childSystem := values[3], values[4], values[5], values[6]
+	return Process{
+		parent: int(values[0]), group: int(values[1]), session: int(values[2]),
+		cpu: user + system, childCPU: childUser + childSystem, Started: values[7], resident: values[8],
+	}, true
 }
