@@ -40,6 +40,7 @@ func TestDependencies(t *testing.T) {
 		"github.com/modbox/modbox/internal/agentapi",
 		"github.com/modbox/modbox/internal/kernel",
 		"github.com/modbox/modbox/internal/kernelapi",
+		"github.com/modbox/modbox/internal/proctree",
 		"github.com/modbox/modbox/internal/program",
 		"github.com/modbox/modbox/internal/shellscan",
 		"github.com/pkg/sftp",

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,18 +51,6 @@ func notInstalled(language, what, packages string) error {
 		"%s needs %s, which this sandbox does not have; create the sandbox with apt_packages %s, or from an image with it", language, what, packages)}
 }
 
-// pythonSetup is the code that a Python kernel executes first, for output that arrives in time. The other two add formats
-// of values.
-//
-//go:embed python.py
-var pythonSetup string
-
-//go:embed table.py
-var tableSetup string
-
-//go:embed chart.py
-var chartSetup string
-
 // launcher starts ipykernel as its module ipykernel_launcher does, but without debugpy, which ipykernel
 // imports to debug cells, and whose import takes as long as the others together.
 const launcher = `import sys
@@ -98,10 +85,14 @@ func startPython(dir string, spec *kernelapi.ContextSpec) (kernel, error) {
 	return nil, notInstalled("python", "the Python package ipykernel", "python3-ipykernel")
 }
 
-// setUp executes the startup code. Its failure is not one of the kernel: packages differ.
+// setUp executes the startup code, for output that arrives in time and more formats of values. Its failure is not one of the kernel: packages differ.
 func setUp(k *jupyter) (kernel, error) {
+	files, err := scripts()
+	if err != nil {
+		return nil, err
+	}
 	k.attach(func(kernelapi.Event) {}) // its process repeats what it sends as messages
-	if _, err := k.run(pythonSetup+tableSetup+chartSetup, true, func(kernelapi.Event) {}); err != nil {
+	if _, err := k.run(files["python.py"]+files["table.py"]+files["chart.py"], true, func(kernelapi.Event) {}); err != nil {
 		return nil, err
 	}
 	return k, nil

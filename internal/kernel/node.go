@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"bufio"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,12 +13,6 @@ import (
 
 	"github.com/modbox/modbox/internal/kernelapi"
 )
-
-//go:embed node.js
-var nodeHarness []byte
-
-//go:embed nodecontrol.js
-var nodeControl []byte
 
 // node is a Node.js that runs our harness. A thread of the harness reads requests from descriptor 3 and writes
 // events to descriptor 4, as JSON, one a line.
@@ -44,10 +37,14 @@ type nodeReply struct {
 }
 
 func startNode(program, dir string, spec *kernelapi.ContextSpec) (*node, error) {
+	files, err := scripts()
+	if err != nil {
+		return nil, err
+	}
 	name := filepath.Join(dir, "node-"+randomText()[:12])
 	// They are read when the harness is ready.
-	for file, content := range map[string][]byte{name + ".js": nodeHarness, name + ".control.js": nodeControl} {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
+	for file, content := range map[string]string{name + ".js": files["node.js"], name + ".control.js": files["nodecontrol.js"]} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			return nil, err
 		}
 		defer os.Remove(file)
