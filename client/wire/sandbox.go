@@ -72,7 +72,7 @@ type ResumeSandbox struct {
 
 // Fork is the body of POST /v1/sandboxes/{sandbox}/fork.
 type Fork struct {
-	Count      int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
+	Count      int               `json:"count,omitempty" minimum:"1" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
 	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first children, as for a create; the server makes up the others."`
 	Env        map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the parent's."`
 	Labels     map[string]string `json:"labels,omitempty" doc:"Labels in addition to the parent's."`

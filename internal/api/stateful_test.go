@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,7 +93,12 @@ func TestForkRoute(t *testing.T) {
 	if child := list.Forks[0].Sandbox; child.Parent != parent.ID || child.State != "running" || child.TTLSeconds != 3600 || child.URL == parent.URL {
 		t.Errorf("child: %+v", child)
 	}
-	problem(t, s.Want(422, "POST", "/v1/sandboxes/f/fork", map[string]any{"count": 101}))
+	for _, count := range []int{101, 0, -1} {
+		p := problem(t, s.Want(422, "POST", "/v1/sandboxes/f/fork", map[string]any{"count": count}))
+		if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Location, "count") {
+			t.Errorf("a fork of %d is refused for %+v, want the field count", count, p)
+		}
+	}
 }
 
 func TestVisitorsWakeASandbox(t *testing.T) {

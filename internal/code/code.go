@@ -175,6 +175,9 @@ var codes = map[kernelapi.Code]sandbox.Code{
 	kernelapi.CodeInternal:     sandbox.Unavailable,
 }
 
+// fields are the fields of requests that the supervisor may call wrong.
+var fields = []string{"language", "cwd"}
+
 // errNoLimits says that the supervisor ignores limits.
 var errNoLimits = sandbox.Errorf(sandbox.Unsupported, "the sandbox was started by a version of Modbox that cannot limit code in contexts; create another")
 
@@ -190,7 +193,11 @@ func refusal(resp *http.Response) error {
 	if !ok {
 		return errAnswer
 	}
-	return &refusedError{&sandbox.Error{Code: code, Message: sandbox.OneLine(refused.Message)}}
+	err := &sandbox.Error{Code: code, Message: sandbox.OneLine(refused.Message)}
+	if code == sandbox.Invalid && slices.Contains(fields, refused.Field) {
+		err.Field = refused.Field
+	}
+	return &refusedError{err}
 }
 
 // refusedError is an answer of the supervisor: a repetition would be answered the same.

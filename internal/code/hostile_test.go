@@ -104,6 +104,21 @@ func forever(begin, part string) func(io.Writer) {
 	}
 }
 
+// TestRefusalNamesAField reads refusals of the supervisor, which may call only inputs of a request wrong.
+func TestRefusalNamesAField(t *testing.T) {
+	for field, want := range map[string]string{"language": "language", "cwd": "cwd", "": "", "token": ""} {
+		answer := fmt.Sprintf("HTTP/1.1 400 X\r\nConnection: close\r\n\r\n{\"code\":\"invalid\",\"message\":\"no\",\"field\":%q}", field)
+		h := &hostile{answer: func(w io.Writer) { io.WriteString(w, answer) }, most: 64 << 20}
+		r := h.run(t.Context())
+		_, err := read(r)
+		r.Close()
+		var refused *sandbox.Error
+		if !errors.As(err, &refused) || refused.Code != sandbox.Invalid || refused.Field != want {
+			t.Errorf("a refusal for %q is %+v, want invalid for the field %q", field, err, want)
+		}
+	}
+}
+
 const (
 	okHead  = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 	started = `{"type":"started","seq":1,"context":"python"}`

@@ -323,9 +323,10 @@ func TestContexts(t *testing.T) {
 	if code := s.do("POST", "/runs/late", kernelapi.Run{Context: "c1"}, &refused); code != http.StatusNotFound || refused.Code != kernelapi.CodeNotFound {
 		t.Errorf("a run in a deleted context = %d %+v", code, refused)
 	}
-	for _, spec := range []kernelapi.ContextSpec{{ID: "a", Language: "cobol"}, {ID: "a/b", Language: "bash"}, {ID: "a", Language: "bash", Cwd: "/does/not/exist"}} {
-		if code := s.do("POST", "/contexts", spec, &refused); code != http.StatusBadRequest || refused.Code != kernelapi.CodeInvalid {
-			t.Errorf("create %+v = %d %+v, want it refused", spec, code, refused)
+	for field, spec := range map[string]kernelapi.ContextSpec{"language": {ID: "a", Language: "cobol"}, "": {ID: "a/b", Language: "bash"}, "cwd": {ID: "a", Language: "bash", Cwd: "/does/not/exist"}} {
+		refused = kernelapi.Error{}
+		if code := s.do("POST", "/contexts", spec, &refused); code != http.StatusBadRequest || refused.Code != kernelapi.CodeInvalid || refused.Field != field {
+			t.Errorf("create %+v = %d %+v, want it refused for the field %q", spec, code, refused, field)
 		}
 	}
 }

@@ -29,8 +29,8 @@ func language(name string) (string, error) {
 		name = known
 	}
 	if _, ok := languages[name]; !ok {
-		return "", &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf(
-			"language %q is not known; known are python, javascript, typescript, bash and r", name)}
+		return "", &kernelapi.Error{Code: kernelapi.CodeInvalid, Field: "language", Message: fmt.Sprintf(
+			"%q is not known; known are python, javascript, typescript, bash and r", name)}
 	}
 	return name, nil
 }
@@ -39,7 +39,7 @@ func language(name string) (string, error) {
 func startKernel(dir string, spec *kernelapi.ContextSpec) (kernel, error) {
 	if spec.Cwd != "" {
 		if info, err := os.Stat(spec.Cwd); err != nil || !info.IsDir() {
-			return nil, &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf("cwd %q is not a directory in the sandbox", spec.Cwd)}
+			return nil, &kernelapi.Error{Code: kernelapi.CodeInvalid, Field: "cwd", Message: fmt.Sprintf("%q is not a directory in the sandbox", spec.Cwd)}
 		}
 	}
 	return languages[spec.Language](dir, spec)

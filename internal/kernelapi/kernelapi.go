@@ -209,6 +209,8 @@ const (
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+	// Field is the member of the request that is at fault; "" for none.
+	Field string `json:"field,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }

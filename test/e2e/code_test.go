@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,23 @@ func TestCodeIsInterrupted(t *testing.T) {
 	_, err = c.client.Sandboxes.Contexts.Create(t.Context(), c.id, client.ContextOptions{Language: "r"})
 	if !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "r-cran-irkernel") {
 		t.Errorf("R = %v, want the packages to install", err)
+	}
+}
+
+// TestMistakesInCodeNameTheirField asks for a language and a directory that do not exist.
+func TestMistakesInCodeNameTheirField(t *testing.T) {
+	s := testserver.StartSmall(t)
+	sb := s.MustCreate(client.CreateOptions{Image: image})
+	_, run := s.Sandboxes.RunCode(t.Context(), sb.ID, "1", client.CodeOptions{Language: "cobol"})
+	_, language := s.Sandboxes.Contexts.Create(t.Context(), sb.ID, client.ContextOptions{Language: "cobol"})
+	_, cwd := s.Sandboxes.Contexts.Create(t.Context(), sb.ID, client.ContextOptions{Language: "bash", Cwd: "/nothing"})
+	for want, errs := range map[string][]error{"language": {run, language}, "cwd": {cwd}} {
+		for _, err := range errs {
+			var e *client.Error
+			if !errors.As(err, &e) || e.Code != client.Invalid || len(e.Fields) != 1 || e.Fields[0].Location != want {
+				t.Errorf("the error is %+v, want invalid for the field %s", err, want)
+			}
+		}
 	}
 }
 

@@ -135,6 +135,10 @@ export class Modbox {
 
 function connection(options: ModboxOptions, credentials: Credentials): HTTP {
   const baseUrl = options.baseUrl ?? environment("MODBOX_URL") ?? "http://127.0.0.1:7070";
+  if (!/^https?:\/\/[^/]/i.test(baseUrl)) {
+    const hint = baseUrl && !baseUrl.includes("://") ? `; write http://${baseUrl} or https://${baseUrl}` : "";
+    throw newError({ code: "invalid", message: `baseUrl (MODBOX_URL) ${JSON.stringify(baseUrl)} is not an http or https URL${hint}` });
+  }
   return new HTTP({
     baseUrl: baseUrl.replace(/\/+$/, ""),
     credentials,

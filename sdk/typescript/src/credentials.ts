@@ -38,47 +38,53 @@ function ends(session: UserSession): boolean {
   return Date.parse(session.expiresAt) - Date.now() <= marginMs;
 }
 
-/** In whose name requests are made: a token's, or a session's, whose tokens are renewed when they must. */
+/**
+ * In whose name requests are made: a token's, or a session's, whose tokens are renewed when they must. Objects that a program prints
+ * refer to it: its members are private to the language, so that no token is in what console.log and JSON.stringify show.
+ */
 export class Credentials {
-  private refreshing: Promise<UserSession> | undefined;
+  readonly #apiToken: string | undefined;
+  readonly #onSession: OnSession | undefined;
+  #current: UserSession | undefined;
+  #refreshing: Promise<UserSession> | undefined;
   /** What the server gave and onSession has not taken yet. */
-  private untold: UserSession | undefined;
+  #untold: UserSession | undefined;
 
-  constructor(
-    private readonly apiToken: string | undefined,
-    private current: UserSession | undefined,
-    private readonly onSession: OnSession | undefined,
-  ) {}
+  constructor(apiToken: string | undefined, current: UserSession | undefined, onSession: OnSession | undefined) {
+    this.#apiToken = apiToken;
+    this.#current = current;
+    this.#onSession = onSession;
+  }
 
   get session(): UserSession | undefined {
-    return this.current;
+    return this.#current;
   }
 
   /** The token of a request that is made now. */
   async token(http: HTTP): Promise<string | undefined> {
-    if (this.current === undefined) return this.apiToken;
+    if (this.#current === undefined) return this.#apiToken;
     // With new tokens the server takes the old ones no more, whoever has not kept the new ones yet.
-    if (this.untold === undefined && !ends(this.current)) return this.current.accessToken;
-    return (await this.refresh(http, this.current)).accessToken;
+    if (this.#untold === undefined && !ends(this.#current)) return this.#current.accessToken;
+    return (await this.refresh(http, this.#current)).accessToken;
   }
 
   /** Renews the tokens, once for all who ask at the same time. */
   refresh(http: HTTP, current: UserSession): Promise<UserSession> {
-    this.refreshing ??= this.renew(http, current).finally(() => (this.refreshing = undefined));
-    return this.refreshing;
+    this.#refreshing ??= this.renew(http, current).finally(() => (this.#refreshing = undefined));
+    return this.#refreshing;
   }
 
   private async renew(http: HTTP, current: UserSession): Promise<UserSession> {
-    if (this.untold === undefined || ends(this.untold)) {
-      const json: wire.Refresh = { refresh_token: (this.untold ?? current).refreshToken };
+    if (this.#untold === undefined || ends(this.#untold)) {
+      const json: wire.Refresh = { refresh_token: (this.#untold ?? current).refreshToken };
       // Never sent twice, and not ended by a caller's signal: others wait for it.
       const w = await http.json<wire.SessionTokens>({ method: "POST", path: "/v1/auth/refresh", json, anonymous: true, repeatable: false });
-      this.untold = session(w);
+      this.#untold = session(w);
     }
-    const next = this.untold;
-    await this.onSession?.(next);
-    this.untold = undefined;
-    return (this.current = next);
+    const next = this.#untold;
+    await this.#onSession?.(next);
+    this.#untold = undefined;
+    return (this.#current = next);
   }
 }
 

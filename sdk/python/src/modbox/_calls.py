@@ -383,6 +383,8 @@ def write_file(
     ref: str, path: str, content: Any, mode: Optional[str], parents: Optional[bool], user: Optional[str]
 ) -> Call[FileInfo]:
     data = content.encode() if isinstance(content, str) else content
+    if not any(hasattr(data, name) for name in ("__iter__", "__aiter__", "read")):
+        raise TypeError(f"the content of a file is text, bytes, or an iterable of bytes, not {content!r}")
     return Call(
         "PUT",
         _query(sandbox_path(ref, "/files"), path=path, mode=mode, parents=parents, user=user),

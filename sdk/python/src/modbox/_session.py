@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Any, Awaitable, Callable, Dict, Optional, TypeVar
@@ -42,6 +43,9 @@ class Settings:
         base_url: Optional[str], workspace_id: Optional[str], timeout: float, max_retries: int, ssl_context: Optional[ssl.SSLContext]
     ) -> "Settings":
         base_url = base_url or os.environ.get("MODBOX_URL") or "http://127.0.0.1:7070"
+        if not re.match(r"https?://[^/]", base_url, re.IGNORECASE):
+            hint = "" if "://" in base_url else f"; write http://{base_url} or https://{base_url}"
+            raise new_error("invalid", f'base_url (MODBOX_URL) "{base_url}" is not an http or https URL{hint}')
         return Settings(base_url.rstrip("/"), workspace_id, timeout, max_retries, ssl_context)
 
     def request(self, call: "Call[T]", token: Optional[str]) -> Request:

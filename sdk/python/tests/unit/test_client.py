@@ -267,6 +267,8 @@ class ClientTests:
         self.assertEqual(server.requests[1].body, content)
         files.write("a", "/f", (content[i : i + 1000] for i in range(0, len(content), 1000)))
         self.assertEqual(server.requests[2].body, content)
+        with self.assertRaisesRegex(TypeError, "the content of a file is text, bytes, or an iterable of bytes, not 5"):
+            files.write("a", "/f", 5)
         files.write("a", "/f", "ü")
         self.assertEqual(server.requests[3].body, "ü".encode())
         self.assertEqual(files.read("a", "/f"), content)
@@ -467,6 +469,14 @@ class ClientTests:
         self.addCleanup(client.close)
         with self.assertRaisesRegex(modbox.ConnectionError, "http://127.0.0.1:1/v1/whoami"):
             client.whoami()
+
+    def test_the_address_needs_a_scheme(self):
+        hint = "is not an http or https URL; write http://127.0.0.1:7070 or https://127.0.0.1:7070$"
+        with self.assertRaisesRegex(modbox.ValidationError, hint):
+            ModboxClient("mbx_x", base_url="127.0.0.1:7070")
+        for url in ("ftp://host", "http://", "https:host"):
+            with self.assertRaisesRegex(modbox.ValidationError, "URL"):
+                ModboxClient("mbx_x", base_url=url)
 
     def test_redirects_are_not_followed(self):
         server = Server(self, lambda seen, handler, n: send(handler, b"", 307, location="http://127.0.0.1:1/"))

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { test } from "node:test";
-import { AuthError, ConnectionError, EndedError, ModboxClient, ModboxError, TimeoutError, ValidationError } from "modbox-sdk";
+import { inspect } from "node:util";
+import { AuthError, ConnectionError, EndedError, ModboxClient, ModboxError, Sandbox, TimeoutError, ValidationError } from "modbox-sdk";
 import { json, problem, serve, wireSandbox } from "../server.mjs";
 
 test("a problem becomes an error of its class", async (t) => {
@@ -91,6 +92,26 @@ test("token and server come from the environment", async (t) => {
   await new ModboxClient().whoami();
   assert.equal(s.requests[0].path, "/v1/whoami");
   assert.equal(s.requests[0].headers.authorization, "Bearer mbx_env");
+});
+
+test("the address of the server needs a scheme", () => {
+  const hint = { code: "invalid", message: 'baseUrl (MODBOX_URL) "127.0.0.1:7070" is not an http or https URL; write http://127.0.0.1:7070 or https://127.0.0.1:7070' };
+  assert.throws(() => new ModboxClient({ token: "mbx_x", baseUrl: "127.0.0.1:7070" }), hint);
+  for (const baseUrl of ["", "ftp://host", "http://", "https:host"]) {
+    assert.throws(() => new ModboxClient({ token: "mbx_x", baseUrl }), ValidationError, baseUrl);
+  }
+});
+
+test("no token is in what a program prints", async (t) => {
+  const s = await serve(t, (_, res) => json(res, wireSandbox()));
+  const session = { accessToken: "mbx_test", refreshToken: "mbx_test2", expiresAt: "2099-01-01T00:00:00Z", refreshExpiresAt: "2099-01-01T00:00:00Z" };
+  for (const client of [s.client(), s.client({ token: undefined, session })]) {
+    const sbx = await Sandbox.connect("a", { client });
+    assert.equal(s.requests.at(-1).headers.authorization, "Bearer mbx_test");
+    for (const text of [JSON.stringify(sbx), inspect(sbx, { depth: 20, showHidden: true })]) {
+      assert(text.includes(s.baseUrl) && !text.includes("mbx_test"), text);
+    }
+  }
 });
 
 test("another fetch can carry the requests", async () => {
