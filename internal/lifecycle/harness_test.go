@@ -40,6 +40,19 @@ type env struct {
 	gateways network.Gateways
 	// isolated has the driver claim that what runs in its boxes cannot reach the host.
 	isolated bool
+	// onLog is called with each message that the servers log, before they continue; nil for nothing.
+	onLog func(message string)
+}
+
+// logged calls a function with each message.
+type logged struct {
+	slog.Handler
+	call func(message string)
+}
+
+func (l logged) Handle(ctx context.Context, r slog.Record) error {
+	l.call(r.Message)
+	return l.Handler.Handle(ctx, r)
 }
 
 // saved returns the names of the saved states of a sandbox, or of forks, on the host.
@@ -145,7 +158,11 @@ func (e *env) prepare() *server {
 		store:  &faultyStore{storeRows: rowsOf(st), faults: f, store: st},
 		driver: &faultyDriver{Driver: e.host.open(), faults: f, isolated: e.isolated},
 	}
-	logger := slog.New(slog.NewTextHandler(e.t.Output(), nil))
+	var handler slog.Handler = slog.NewTextHandler(e.t.Output(), nil)
+	if e.onLog != nil {
+		handler = logged{handler, e.onLog}
+	}
+	logger := slog.New(handler)
 	streams, err := stream.Open(filepath.Join(filepath.Dir(e.dbPath), "streams"), logger)
 	if err != nil {
 		e.t.Fatal(err)

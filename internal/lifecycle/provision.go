@@ -30,10 +30,12 @@ type provisioner struct {
 
 // provision takes a recorded sandbox to running, or ends it with the cause of the failure.
 func (p *provisioner) provision(b *entry, makeRunning func(*entry) error) {
+	defer func() { // after the failure is recorded: until then the sweeper must not take the sandbox for lost
+		b.Lock()
+		b.provisioning = false
+		b.Unlock()
+	}()
 	err := makeRunning(b)
-	b.Lock()
-	b.provisioning = false
-	b.Unlock()
 	if err == nil || b.Context().Err() != nil {
 		return // it runs; or its end was decided, or the server closes: this work was canceled
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -340,6 +341,27 @@ func TestSweepRepeatsAnEndThatWasNotRecorded(t *testing.T) {
 		sb, err := s.Get(t.Context(), e.caller, "job")
 		return err == nil && sb.State == sandbox.Failed && sb.Cause.Code == sandbox.CauseOOM
 	})
+}
+
+// TestSweepDuringAFailedStart sweeps after the start of a sandbox has failed, and before that is recorded.
+func TestSweepDuringAFailedStart(t *testing.T) {
+	e, n := withNetwork(t)
+	e.cfg.SweepInterval = time.Millisecond // sandboxes without progress for longer are lost
+	var s *server
+	var swept atomic.Int64
+	e.onLog = func(message string) {
+		if message == "sandbox could not be started" {
+			time.Sleep(2 * e.cfg.SweepInterval)
+			s.Sweep()
+			swept.Add(1)
+		}
+	}
+	s = e.start()
+	n.setFail(errors.New("out of files"))
+	sb := s.create(lifecycle.CreateRequest{Name: "new", Network: sandbox.Network{Enabled: true}})
+	if sb = s.reach(string(sb.ID), sandbox.Failed); sb.Cause.Code != sandbox.CauseStart || swept.Load() != 1 {
+		t.Errorf("cause %v after %d sweeps, want start after 1", sb.Cause, swept.Load())
+	}
 }
 
 // TestStorm has many callers create, use and destroy the same few names while boxes die and the

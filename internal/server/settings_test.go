@@ -18,6 +18,7 @@ var otherValues = map[string]string{
 	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all",
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                    "https://modbox.example.com",
+	"console.url":                   "https://console.example.com",
 	"domain":                        "box.example.com",
 	"state_dir":                     "/other/state",
 	"run_dir":                       "/other/run",
@@ -95,7 +96,7 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	l, a := lifecycleConfig(cfg, capacity.Machine{MemoryBytes: 16 << 30, DiskBytes: 100 << 30, Cores: 4}, urls), apiConfig(cfg, urls, "test")
-	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"))
+	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"), cfg.Console.At(urls.Server()))
 	l.SandboxURL, a.SandboxURL = nil, nil // functions differ each time
 	log := slog.New(slog.DiscardHandler)
 	d := driverConfig(cfg, embedded.Paths{}, log)
