@@ -73,9 +73,11 @@ trap - EXIT
 api POST /sandboxes/destroy "{\"task_id\":\"$task\"}" | jq -e .success >/dev/null
 echo "destroyed in $(since "$start")"
 
+console=$(grep -o ' console=http[^ ]*' .modbox/server.log | tail -1 | cut -d= -f2) || console=
 say "Next"
 cat <<END
-The server runs at $url (log: .modbox/server.log). To talk to it:
+The server runs at $url (log: .modbox/server.log).${console:+
+Its console is at $console; sign in with the token below.} To talk to it:
 
   export MODBOX_URL=$url MODBOX_API_TOKEN=$token MODBOX_STATE_DIR=\$PWD/.modbox/state PATH=\$PWD/bin:\$PATH
   modbox run -it modbox/code-exec -- bash
