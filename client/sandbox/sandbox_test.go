@@ -350,7 +350,7 @@ func TestRunCode(t *testing.T) {
 	}
 }
 
-// TestFormats has the formats of values, of which a result has the first.
+// TestFormats reads a result with two values in different formats: each field is from the first value that has it.
 func TestFormats(t *testing.T) {
 	chart, table := map[string]any{"type": "line"}, map[string]any{"total_rows": 2.}
 	_, sbx := running(t, map[string]http.HandlerFunc{

@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/proctree"
 )
 
-// idleLook is the time between two looks at limited commands of which none says when it wants the next.
+// idleLook is the longest time between two looks at the processes of limited commands.
 const idleLook = 25 * time.Millisecond
 
 // Limited replaces this process by a program under limits of the kernel. args are, as launch.limit

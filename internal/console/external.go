@@ -17,7 +17,7 @@ import (
 
 const (
 	callbackPath = "/session/callback"
-	// externalTime is how long a person may take to sign in at another service.
+	// externalTime bounds a sign-in at another service, from its beginning to the callback.
 	externalTime = 10 * time.Minute
 )
 

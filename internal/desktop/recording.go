@@ -57,7 +57,7 @@ const (
 	defaultSize      = 1 << 30
 	maxRecordingSize = 10 << 30
 	// MaxAtOnce, MaxFilms and MaxTotal bound the recordings of a sandbox: recordings under way, recordings
-	// with a file, and the bytes of these files, of which a recording under way counts with its limit.
+	// with a file, and the bytes of these files. The file of a recording under way counts as its max_bytes.
 	MaxAtOnce, MaxFilms = 4, 100
 	MaxTotal            = maxRecordingSize
 	// stopTime is how long the end of a recording is awaited.
