@@ -41,3 +41,42 @@ func BenchmarkExec(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkRows compares requests to an empty server with requests to a server with 300 running
+// sandboxes that are older than 10,000 ended sandboxes.
+func BenchmarkRows(b *testing.B) {
+	s := apitest.New(b)
+	create := func(b *testing.B) string {
+		b.Helper()
+		var sb struct{ ID string }
+		s.Want(201, "POST", "/v1/sandboxes", map[string]any{"wait_seconds": 180}).Into(b, &sb)
+		return "/v1/sandboxes/" + sb.ID
+	}
+	requests := func(b *testing.B, rows string, path string) {
+		b.Helper()
+		for name, path := range map[string]string{"get": path, "list": "/v1/sandboxes?limit=20", "list-state": "/v1/sandboxes?limit=20&state=running"} {
+			b.Run(name+"/"+rows, func(b *testing.B) {
+				for b.Loop() {
+					s.Want(200, "GET", path, nil)
+				}
+			})
+		}
+		b.Run("create-delete/"+rows, func(b *testing.B) {
+			for b.Loop() {
+				s.Want(200, "DELETE", create(b), nil)
+			}
+		})
+	}
+	var path string
+	for range 20 { // as many as a page of a list
+		path = create(b)
+	}
+	requests(b, "few", path)
+	for range 280 {
+		path = create(b)
+	}
+	for range 10_000 {
+		s.Want(200, "DELETE", create(b), nil)
+	}
+	requests(b, "many", path)
+}
