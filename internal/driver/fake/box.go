@@ -236,18 +236,22 @@ func killIn(dir string) error {
 // processesIn lists the processes whose working directory is below dir: the processes of a box on
 // this machine.
 func processesIn(dir string) ([]int, error) {
-	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = proc.Close() }()
+	names, err := proc.Readdirnames(-1) // without the status of each, which filepath.Glob asks for
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
-	for _, link := range links {
-		cwd, err := os.Readlink(link)
-		if err != nil || cwd != dir && !strings.HasPrefix(cwd, dir+"/") {
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-		if err == nil && pid != os.Getpid() {
+		if cwd, err := os.Readlink("/proc/" + name + "/cwd"); err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/")) {
 			pids = append(pids, pid)
 		}
 	}
