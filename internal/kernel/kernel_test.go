@@ -174,8 +174,12 @@ func TestPython(t *testing.T) {
 	s.run("python", "import sys; print('é', file=sys.stderr)", summary{Stderr: "é\n"})
 	s.run("python", "1/0", summary{Error: "ZeroDivisionError: division by zero", Status: kernelapi.Failed})
 	s.run("python", "import subprocess; r = subprocess.run('echo out; cat', shell=True)", summary{Stdout: "out\n"})
+	// Characters that come in several reads, and bytes that are no text, after which output still arrives.
+	s.run("python", `r = subprocess.run('yes é | head -n 70000', shell=True)`, summary{Stdout: strings.Repeat("é\n", 70000)})
+	s.run("python", `r = subprocess.run(r"printf 'a\377\303' >&2", shell=True)`, summary{Stderr: "a\uFFFD\uFFFD"})
+	s.run("python", `import os; r = os.system('echo out; echo err >&2')`, summary{Stdout: "out\n", Stderr: "err\n"})
 	s.run("python", "from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))", summary{Results: []string{"display <IPython.core.display.HTML object>"}})
-	s.run("python", "import os; os._exit(3)", summary{Error: "InterpreterEnded: the interpreter ended: exit status 3", Status: kernelapi.Lost})
+	s.run("python", "os._exit(3)", summary{Error: "InterpreterEnded: the interpreter ended: exit status 3", Status: kernelapi.Lost})
 	s.run("python", "'x' in globals()", summary{Restarted: true, Results: []string{"main False"}})
 }
 

@@ -1,19 +1,50 @@
 def _modbox_setup():
-    import fcntl, struct, sys, termios, time
+    import _thread, codecs, fcntl, os, select, struct, sys, termios
     from IPython import get_ipython
     shell = get_ipython()
 
+    # What child processes write to a standard stream arrives in a pipe. ipykernel's thread that reads it
+    # gives no sign when it has passed on what it read, and ends at text that is not UTF-8. A thread of ours
+    # takes its place, and reads only under a lock: whoever has the lock finds everything that was written
+    # in the pipe or already passed on.
+    class Pipe:
+        def __init__(self, stream):
+            self.stream, self.fd = stream, stream._fid
+            self.lock = _thread.allocate_lock()
+            self.decoder = codecs.getincrementaldecoder('utf-8')('replace')
+
+        def take(self, end):
+            with self.lock:
+                size = struct.unpack('i', fcntl.ioctl(self.fd, termios.FIONREAD, b'\0' * 4))[0]
+                text = self.decoder.decode(os.read(self.fd, size) if size else b'', end)
+                if text:
+                    self.stream.write(text)
+
+        def watch(self):
+            poll = select.poll()
+            poll.register(self.fd, select.POLLIN)
+            while poll.poll()[0][1] & select.POLLIN and self.stream._should_watch:
+                self.take(False)
+
+    pipes, streams = [], (sys.stdout, sys.stderr)
+    for number, stream in enumerate(streams, 1):
+        if not hasattr(stream, '_fid'):
+            continue
+        # The thread notices its end when it has read something, which it drops.
+        stream._should_watch = False
+        os.write(number, b'\0')
+        stream.watch_fd_thread.join()
+        stream._should_watch = True
+        pipes.append(Pipe(stream))
+        # ipykernel would send output of a threading.Thread as output of the cell that started it.
+        _thread.start_new_thread(pipes[-1].watch, ())
+    process = os.getpid()
+
     def flush():
-        # What child processes wrote is read by threads, which may be late.
-        deadline = time.monotonic() + 0.5
-        for stream in (sys.stdout, sys.stderr):
-            fd = getattr(stream, '_fid', None)
-            if not isinstance(fd, int):
-                continue
-            while time.monotonic() < deadline:
-                if struct.unpack('i', fcntl.ioctl(fd, termios.FIONREAD, b'\0' * 4))[0] == 0:
-                    break
-                time.sleep(0.001)
+        if os.getpid() == process:
+            for pipe in pipes:
+                pipe.take(True)
+        for stream in streams:
             stream.flush()
 
     shell.events.register('post_run_cell', lambda *result: flush())
