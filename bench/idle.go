@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// idleTime is for how long idle sandboxes are watched: what comes after their starts, and
-// asking for their statistics, count too, so it is long.
+// idleTime is the time in which idle sandboxes are measured. It includes the work that follows their
+// starts and the requests for their statistics, so it is long.
 const idleTime = time.Minute
 
 // idle measures n idle sandboxes: the proportional memory of the host processes of a sandbox, and

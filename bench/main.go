@@ -184,7 +184,7 @@ type line struct {
 	rounds int
 }
 
-// rows lists what is measured. The rows with a target compare with what a user
+// rows lists the measurements. The rows with a target compare with what a user
 // picks instead, Docker's command line; the others compare like with like, so
 // that the part of a command line's own start-up can be told.
 func rows(o options, m *modbox, d *docker, box, container, idle, file string) []line {

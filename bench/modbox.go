@@ -92,7 +92,7 @@ func (m *modbox) runWarm(argv ...string) op {
 // pooled counts only times of create in which the server had the sandbox ready.
 func (m *modbox) pooled(create op) op {
 	return func(ctx context.Context) (time.Duration, error) {
-		// The pool holds what was asked for lately: the first times may miss.
+		// The pool holds boxes of the images that recent requests named: the first times may miss.
 		for range 30 {
 			if err := m.poolFilled(ctx); err != nil {
 				return 0, err

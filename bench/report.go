@@ -20,7 +20,7 @@ type row struct {
 	target float64
 }
 
-// fact is a line of what is not a time, or not compared with Docker.
+// fact is a measured value that is no time, or that Docker has no counterpart of.
 type fact struct {
 	what, ours, against, theirs, ratio, target string
 	met                                        bool

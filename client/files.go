@@ -16,7 +16,7 @@ type Files struct{ *transport }
 
 // Read opens a file for reading. The caller closes it.
 //
-// Errors: NotFound; FileNotFound; Invalid for what is not a regular file.
+// Errors: NotFound; FileNotFound; Invalid if path is not a regular file.
 func (c *Files) Read(ctx context.Context, ref, path string) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet, path: sandboxPath(ref, "files"), query: url.Values{"path": {path}}, repeat: true,
@@ -53,8 +53,8 @@ func (c *Files) Stat(ctx context.Context, ref, path string) (*FileInfo, error) {
 	}, info))
 }
 
-// List lists a directory, sorted by name. Errors: NotFound; FileNotFound; Invalid for what is
-// not a directory.
+// List lists a directory, sorted by name. Errors: NotFound; FileNotFound; Invalid if path
+// is not a directory.
 func (c *Files) List(ref, path string) *List[FileInfo] {
 	return newList[FileInfo](c.transport, sandboxPath(ref, "files", "list"), map[string]string{"path": path})
 }

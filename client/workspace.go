@@ -74,7 +74,7 @@ func (c *Workspaces) Get(ctx context.Context, id string) (*WorkspaceDetail, erro
 	return result(ws, c.call(ctx, request{method: http.MethodGet, path: workspacePath(id, ""), repeat: true}, ws))
 }
 
-// Update changes what is set in o. Errors: NotFound; Invalid; Exists.
+// Update changes the settings that o sets. Errors: NotFound; Invalid; Exists.
 func (c *Workspaces) Update(ctx context.Context, id string, o WorkspaceOptions) (*WorkspaceDetail, error) {
 	ws := new(WorkspaceDetail)
 	return result(ws, c.call(ctx, request{method: http.MethodPatch, path: workspacePath(id, ""), body: o}, ws))

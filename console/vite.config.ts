@@ -1,5 +1,5 @@
 // Builds the pages into internal/console/dist, where the program embeds them: every file but the first
-// page packed by gzip, and beside them the licences of what is bundled.
+// page packed by gzip, and beside them the licences of the bundled packages.
 import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";

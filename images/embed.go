@@ -4,7 +4,7 @@ package images
 
 import "embed"
 
-// FS holds one directory per recipe; see package image for what is in one.
+// FS holds one directory per recipe; see package image for the files of a recipe.
 //
 //go:embed amp base bun chromium claude-code code-exec data desktop node-latest node-lts opencode python python-3.14 sandbox sandbox-lite ubuntu
 var FS embed.FS

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Undoes what make quickstart and make build did, besides installed packages:
-# sandboxes, the server, its control groups, its files, and what was built.
+# sandboxes, the server, its control groups, its files, and the build results.
 set -euo pipefail
 source "$(dirname "$0")/env.sh"
 

@@ -5,7 +5,7 @@
 #
 #   VERSION=vX.Y.Z           names the version itself, for tests: HEAD needs no tag, and the
 #                            source may have changes
-#   DIST=dist                where the files are put; what is there is removed
+#   DIST=dist                where the files are put; its old content is removed
 #   ARCHITECTURES="amd64 arm64"
 #   ONLY="server sdks"       leaves out the rest, for tests
 set -euo pipefail

@@ -103,7 +103,7 @@ passed() { echo $(($(count '^ *--- PASS' "$1") + $(count '^ *(ok [0-9]+ -|✔ )'
 failed() { echo $(($(count '^ *--- FAIL|^FAIL.*\[(build|setup) failed\]' "$1") + $(count '^ *(not ok [0-9]+ -|✖ .*\()' "$1") + $(count ' \.\.\. (FAIL|ERROR)$' "$1") + $(summed failed "$1"))); }
 skipped() { echo $(($(count '^ *--- SKIP' "$1") + $(count '^ *(﹣ |ok .* # SKIP)' "$1") + $(count ' \.\.\. skipped ' "$1"))); }
 
-# why FILE: what failed, with what was said just before.
+# why FILE: the failed tests, with the messages just before.
 why() {
 	local found
 	found=$(grep -nE -B 6 '^ *--- FAIL|^FAIL.*\[|^panic:|WARNING: DATA RACE|^ *not ok|^ *✖ .*\(|\.\.\. (FAIL|ERROR)$|^[a-z]+ +FAILED$' "$1" | grep -vE '^[0-9]+-(=== |ok |\? | *--- (PASS|SKIP))')

@@ -13,7 +13,7 @@ type CreateRegistry struct {
 	Verify   bool    `json:"verify,omitempty" doc:"Ask the registry first whether it accepts the username and password, and record nothing when it does not."`
 }
 
-// UpdateRegistry is the body of PATCH /v1/registries/{registry}: what is omitted stays.
+// UpdateRegistry is the body of PATCH /v1/registries/{registry}: omitted members stay unchanged.
 type UpdateRegistry struct {
 	Name     *string `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"Unique in the workspace."`
 	Server   *string `json:"server,omitempty" minLength:"1" maxLength:"512" doc:"The registry, as references of its images begin."`

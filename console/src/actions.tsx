@@ -1,4 +1,4 @@
-// What can be done with one sandbox: as buttons of its page, and as a menu of its row.
+// The actions on one sandbox: as buttons of its page, and as a menu of its row.
 import { Copy, EllipsisVertical, ExternalLink, Pause, Play, SquareTerminal, Trash2 } from "lucide-react";
 import { DropdownMenu } from "radix-ui";
 import { useState } from "react";

@@ -22,7 +22,7 @@ export class ApiError extends Error {
 		readonly code: string,
 		message: string,
 		readonly status: number,
-		/** What is wrong with each field of the request. */
+		/** The mistake in each field of the request. */
 		readonly fields: Record<string, string> = {},
 	) {
 		super(message);

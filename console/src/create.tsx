@@ -23,7 +23,7 @@ const empty: Form = { name: "", image: "", memory: "", cpu: "", ttl: "", idle: "
 const lifetimes = [["", "As the image says"], ["900", "15 minutes"], ["3600", "1 hour"], ["28800", "8 hours"], ["86400", "24 hours"]] as const;
 const idles = [["", "Nothing happens"], ["300", "5 minutes"], ["1800", "30 minutes"], ["7200", "2 hours"]] as const;
 
-/** request returns the request of the form, and what is wrong with its fields. */
+/** request returns the request of the form, and the mistakes in its fields. */
 function request(f: Form): { body: CreateSandbox; wrong: Record<string, string> } {
 	const body: CreateSandbox = {};
 	const wrong: Record<string, string> = {};
@@ -67,7 +67,7 @@ function CreateForm({ onCreated, onClose }: { onCreated: (sb: Sandbox) => void; 
 	}, []);
 	const set = (change: Partial<Form>) => {
 		setForm((was) => ({ ...was, ...change }));
-		setFields({}); // they were about what has changed
+		setFields({}); // they were about the values before this change
 		setError("");
 	};
 	const fault = (...names: string[]) => names.map((n) => wrong[n] ?? Object.entries(fields).find(([k]) => k === n || k.startsWith(`${n}.`) || k.startsWith(`${n}[`))?.[1]).find(Boolean);

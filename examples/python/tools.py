@@ -30,7 +30,7 @@ TOOLS = [
 
 
 def call(sbx: Sandbox, name: str, arguments: Dict[str, str]) -> str:
-    """Runs a tool. What goes wrong is an answer as well: the model can try something else."""
+    """Runs a tool. An error is an answer as well: the model can try something else."""
     try:
         if name == "run_command":
             result = sbx.run(arguments["command"], timeout_seconds=300, max_output_bytes=20_000)

@@ -143,7 +143,7 @@ func (p *process) pump(frame agentapi.FrameType, f *os.File) {
 	}
 }
 
-// drain reads what is available without waiting. Everything that the process wrote before its exit
+// drain reads the available output without waiting. Everything that the process wrote before its exit
 // is in the first maxPipe bytes, however much other processes go on to write.
 func (p *process) drain(frame agentapi.FrameType, f *os.File, buf []byte) {
 	f.SetReadDeadline(time.Time{})

@@ -73,12 +73,12 @@ type Deps struct {
 	Webhooks *webhook.Service
 	// Links signs links to private ports.
 	Links *preview.Links
-	// Audit is where what is done is recorded.
+	// Audit records requests.
 	Audit *audit.Log
 	// SSO signs users in through other services.
 	SSO    *sso.SignIn
 	Logger *slog.Logger
-	// Driver names what runs the sandboxes, for GET /v1/version.
+	// Driver is the name of the driver, for GET /v1/version.
 	Driver string
 	// Metrics serves GET /metrics; it must not show ids or names.
 	Metrics http.Handler

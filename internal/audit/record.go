@@ -91,7 +91,7 @@ type Verifier struct {
 // From returns a Verifier of the rows after a point.
 func From(at Point) *Verifier { return &Verifier{at: at, begun: true} }
 
-// FromFirst returns a Verifier that trusts the first row's hash of what was before it, unless it is
+// FromFirst returns a Verifier that trusts the first row's hash of the rows before it, unless it is
 // the first row of the log.
 func FromFirst() *Verifier { return &Verifier{} }
 

@@ -67,7 +67,7 @@ func (a *attempts) close() {
 
 // begin counts an attempt at the account from a group of addresses. It is called before the
 // password is checked, so that the limit also holds for concurrent attempts. It waits for the
-// account's brake. Calling succeeded returns what was counted for the account, but not what was
+// account's brake. Calling succeeded gives back the attempts counted for the account, but not the attempts
 // counted for the address: having an account must not permit endless guesses at other accounts.
 //
 // Errors: QuotaExceeded, and the context's.

@@ -126,7 +126,7 @@ type Authenticator struct {
 	fails  *limiter
 	keys   *limiter // of wrong keys
 
-	mu      sync.Mutex    // orders what is put into the caches and what is taken out
+	mu      sync.Mutex    // orders additions to the caches and removals
 	changes uint64        // guarded by mu; how often something was taken out
 	next    chan struct{} // guarded by mu; closed at the next change
 }
@@ -236,7 +236,7 @@ func (a *Authenticator) keep(since uint64, set func()) {
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) { return a.authenticate(r, "") }
 
 // authenticate is Authenticate for the workspace ws; when ws is empty, the header or the token
-// selects the workspace. On error the identity contains what is known so far.
+// selects the workspace. On error the identity has the fields known so far.
 func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, error) {
 	secret, err := bearer(r)
 	if err != nil {
@@ -258,7 +258,7 @@ func (a *Authenticator) authenticateToken(r *http.Request, secret, ws string) (I
 var errWorkspace = sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
 
 // token returns the identity that the client at remote has with a token, in the workspace ws or, if
-// that is empty, in the token's own. On error the identity contains what is known so far.
+// that is empty, in the token's own. On error the identity has the fields known so far.
 func (a *Authenticator) token(ctx context.Context, remote, secret, ws string) (Identity, error) {
 	address, group := audit.Client(remote)
 	t, err := a.lookup(ctx, secret, group)

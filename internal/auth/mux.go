@@ -153,7 +153,7 @@ func (a *Authenticator) guard(rule Rule, next http.Handler) http.Handler {
 }
 
 // authorize returns the identity of a request, and an error unless it may use the route. With an
-// error the identity contains what is known so far.
+// error the identity has the fields known so far.
 func (a *Authenticator) authorize(rule Rule, r *http.Request) (Identity, error) {
 	ws := r.PathValue(WorkspaceParam)
 	var unclear error // returned only to signed-in callers

@@ -12,7 +12,7 @@ import (
 
 // Token returns the identity that an API token gives a client at remote, an address with a port, in
 // the workspace ws, an ID or slug; "" is the token's workspace. The identity has permission p. It
-// serves protocols other than HTTP. On error the identity contains what is known so far.
+// serves protocols other than HTTP. On error the identity has the fields known so far.
 //
 // Errors: Unauthenticated, also for the token of a session, which can be renewed over HTTP only;
 // NotFound when the token does not extend to the workspace; Forbidden without p; QuotaExceeded as
@@ -30,7 +30,7 @@ func (a *Authenticator) Token(ctx context.Context, remote, token, ws string, p a
 
 // User returns the identity of a user whom another credential than a token has proven, for a client at
 // remote, an address with a port, in the workspace ws, an ID or slug; "" is the user's default workspace. The
-// identity has permission p. On error the identity contains what is known so far.
+// identity has permission p. On error the identity has the fields known so far.
 //
 // Errors: Unauthenticated when the user is deleted or disabled; NotFound when the user is not a member of the
 // workspace; Forbidden without p.

@@ -58,7 +58,7 @@ func (m *Meter) Measure(read func() (u driver.Usage, sent, received int64, err e
 	return nil
 }
 
-// add counts what was used until now.
+// add counts the use until now.
 func (m *Meter) add(now time.Time, u driver.Usage, sent, received int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

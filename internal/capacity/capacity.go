@@ -103,7 +103,7 @@ func (p Policy) enough() sandbox.Resources {
 	}
 }
 
-// Quota returns the default quota of a workspace: half of what may be promised, so that another
+// Quota returns the default quota of a workspace: half of the capacity that may be promised, so that another
 // workspace can have as much, but always enough for 20 sandboxes of the default size and a build.
 func (m Machine) Quota(p Policy) quota.Limits {
 	half, enough := m.Promise(p), p.enough()
@@ -129,5 +129,5 @@ const (
 	createsPerCore = 600    // a minute; a core starts about as many
 )
 
-// mebibytes rounds down to what is shown as a round number.
+// mebibytes rounds down to whole mebibytes.
 func mebibytes(n int64) int64 { return n >> 20 << 20 }

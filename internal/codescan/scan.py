@@ -91,7 +91,7 @@ class Scan(ast.NodeVisitor):
 
 
 def parsed(code):
-    """The tree of code. What is no Python may be a cell of IPython, whose commands, such as !ls, become calls."""
+    """The tree of code. Code that is no Python may be a cell of IPython, whose commands, such as !ls, become calls."""
     try:
         return ast.parse(code)
     except SyntaxError:

@@ -34,7 +34,7 @@
 // After a restart of the server the new driver knows no box:
 //
 //	for each live row: err := d.Recover(ctx, id, handle)  // adopted, or NotFound: it is gone
-//	ids, err := d.List(ctx)                                // what is on the host
+//	ids, err := d.List(ctx)                                // the boxes on the host
 //	for each id without a row: d.Destroy(ctx, id)          // an orphan, or the rest of one
 //
 // # Rules for every method

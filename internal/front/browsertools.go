@@ -94,7 +94,7 @@ func element(selector string) string {
 	return `((s) => { const e = document.querySelector(s); if (!e) throw new Error("no element matches " + s); return e; })(` + string(quoted) + `)`
 }
 
-// listing lists what can be used in a page.
+// listing lists the elements of a page that a user can operate.
 const listing = `(() => {
 	const path = (e) => {
 		if (e.id) return "#" + CSS.escape(e.id);

@@ -28,7 +28,7 @@ const (
 // Input is the stdin of a command, or the input of an execution's terminal. It survives the
 // connections that carry it. It is safe for concurrent use.
 type Input struct {
-	agent *agentapi.Client // counts what is held
+	agent *agentapi.Client // counts the bytes held
 
 	mu      sync.Mutex
 	changed *sync.Cond

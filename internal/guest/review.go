@@ -33,7 +33,7 @@ func (g *Calls) Scan(ctx context.Context, c sandbox.Caller, ref, language, code 
 	return codescan.Scan(ctx, scannerOf(b), language, code, allowed)
 }
 
-// scannerOf returns what runs scanners in a box. A scanner that a save of the box interrupts is started again.
+// scannerOf returns the runner of scanners in a box. A scanner that a save of the box interrupts is started again.
 func scannerOf(b *box.Box) codescan.Run {
 	return func(ctx context.Context, cmd agentapi.Command, stdin string, most int) (codescan.Output, error) {
 		held := int64(len(stdin) + 2*most)

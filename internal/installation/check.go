@@ -97,7 +97,7 @@ func (d Dirs) Check(db Identity) error {
 }
 
 // entries returns the names in dir, none when it is not there. "forks", in the directory
-// of saved states, holds only what is under way.
+// of saved states, holds only operations under way.
 func entries(dir string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,7 +22,7 @@ import (
 // Name is the name of a mark in its directory.
 const Name = "installation"
 
-// markMax bounds what is read of a mark.
+// markMax bounds the bytes read of a mark.
 const markMax = 8 << 10
 
 // Identity identifies a database and a version of its content.

@@ -18,8 +18,8 @@ type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
 
-	// The outputs' write ends: what is written to an output after the process has written to it
-	// arrives after that.
+	// The outputs' write ends: bytes written to an output after the process has written to it
+	// arrive after the process's bytes.
 	outputs [2]*os.File
 	readers sync.WaitGroup
 
@@ -93,7 +93,7 @@ func (p *process) closeFiles() {
 func (p *process) read(r io.Reader, which int, kind kernelapi.EventType) {
 	buf := make([]byte, 64<<10)
 	var text utf8Text
-	var held []byte // the end of what was read, which may be the beginning of a mark
+	var held []byte // the last bytes read, which may be the beginning of a mark
 	for {
 		n, err := r.Read(buf)
 		p.mu.Lock()

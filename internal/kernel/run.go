@@ -125,7 +125,7 @@ func (r *run) add(ev kernelapi.Event) {
 	ev.Truncated = r.truncated
 	data, err := json.Marshal(ev)
 	if err != nil {
-		return // a kernel sent what is not JSON
+		return // a kernel sent a line that is not JSON
 	}
 	always := ev.Type == kernelapi.Started || ev.Type == kernelapi.End || ev.Type == kernelapi.Failure && len(data) < maxText
 	if !always && r.bytes+len(data) > kernelapi.MaxEvents || len(data) > kernelapi.MaxEvent {

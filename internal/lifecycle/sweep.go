@@ -32,7 +32,7 @@ type Rows interface {
 	Purge(ctx context.Context, now, endedBefore time.Time, limit int) (int64, error)
 }
 
-// sweeper finds what is stuck or orphaned, and has it repaired.
+// sweeper finds stuck and orphaned objects, and repairs them.
 type sweeper struct {
 	interval, retention time.Duration
 

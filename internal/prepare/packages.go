@@ -70,7 +70,7 @@ func Check(d Packages) error {
 	return nil
 }
 
-// checkApt says what is wrong with a Debian package; "" for nothing.
+// checkApt describes the mistake in the name of a Debian package; "" for nothing.
 func checkApt(s string) string {
 	name, version, pinned := strings.Cut(s, "=")
 	switch {
@@ -84,7 +84,7 @@ func checkApt(s string) string {
 	return ""
 }
 
-// checkNPM says what is wrong with an npm package; "" for nothing.
+// checkNPM describes the mistake in the name of an npm package; "" for nothing.
 func checkNPM(s string) string {
 	switch {
 	case len(s) > sandbox.PackageNameMax:

@@ -33,7 +33,7 @@ var (
 	pipNoPackage = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`No matching distribution found for (\S+)`) })
 )
 
-// checkPIP says what is wrong with a Python package; "" for nothing.
+// checkPIP describes the mistake in the name of a Python package; "" for nothing.
 func checkPIP(s string) string {
 	switch {
 	case len(s) > sandbox.PackageNameMax:

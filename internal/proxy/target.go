@@ -133,7 +133,7 @@ func (u URLs) Parse(host, escapedPath string) (t Target, ours, ok bool) {
 	return t, true, ok
 }
 
-// hostName returns what stands before the base domain in host.
+// hostName returns the labels before the base domain in host.
 func (u URLs) hostName(host string) (string, bool) {
 	domain := u.domain
 	if u.local {

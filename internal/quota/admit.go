@@ -102,7 +102,7 @@ func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(
 	return low != nil && errors.Is(err, low), err
 }
 
-// Admission returns what must fit into the quota together with an object of a workspace.
+// Admission returns the amounts that must fit into the quota together with an object of a workspace.
 func (c *Controller) Admission(ws sandbox.WorkspaceID) Admission {
 	return Admission{Limits: c.cfg.Quota, Unrecorded: c.disk.Unrecorded(ws), MaxLive: c.cfg.MaxSandboxes, Most: c.cfg.Promise}
 }

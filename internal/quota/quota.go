@@ -1,4 +1,4 @@
-// Package quota decides what a workspace may have, and what must wait.
+// Package quota decides whether a workspace may have another object, and which requests wait.
 //
 // A [Controller] knows the limits and the use of every workspace. A request that takes
 // something is admitted in four steps: it takes tokens of its workspace's creation rate, it
@@ -25,11 +25,11 @@ import (
 
 // Store keeps quotas and reservations. Its methods are safe for concurrent use.
 type Store interface {
-	// Quota returns what was set for a workspace. Errors: NotFound.
+	// Quota returns the limits set for a workspace. Errors: NotFound.
 	Quota(ctx context.Context, ws sandbox.WorkspaceID) (Limits, error)
-	// SetQuota replaces what was set for a workspace. Errors: NotFound.
+	// SetQuota replaces the limits set for a workspace. Errors: NotFound.
 	SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q Limits) error
-	// QuotaUse returns what a workspace has of what is limited, as far as it is recorded.
+	// QuotaUse returns the recorded use of each limit by a workspace.
 	QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (Use, error)
 	// Promised returns what all sandboxes and builds are limited to together.
 	Promised(ctx context.Context) (Promise, error)
@@ -128,7 +128,7 @@ func (c *Controller) Report(ctx context.Context, ws sandbox.WorkspaceID) (Report
 	return Report{Limits: limits, Set: set, Used: used}, nil
 }
 
-// Set replaces what was set for a workspace; what q leaves open is the
+// Set replaces the limits set for a workspace; a limit that q omits is the
 // server's default from then on. Sandboxes that are there stay, however many.
 // Errors: Invalid, naming the limit; NotFound.
 func (c *Controller) Set(ctx context.Context, ws sandbox.WorkspaceID, q Limits) (Report, error) {

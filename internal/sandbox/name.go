@@ -26,7 +26,7 @@ func CheckName(field, name string) error {
 	return InvalidField(field, "must be 1 to %d of A-Z, a-z, 0-9, dots, underscores and dashes, and begin with a letter or digit%s", NameMax, instead)
 }
 
-// similarName returns the name with dashes instead of what is not accepted; "" if nothing of it is.
+// similarName returns the name with dashes instead of characters that are not accepted; "" if nothing of it is.
 func similarName(name string) string {
 	s := notInNameBegin().ReplaceAllString(notInName().ReplaceAllString(name, "-"), "")
 	return strings.TrimRight(s[:min(len(s), NameMax)], "-")

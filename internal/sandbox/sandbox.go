@@ -16,7 +16,7 @@ const (
 	EnvMax      = 256              // environment variables of one sandbox
 	EnvBytesMax = 128 << 10        // bytes of all names and values together
 	ImageRefMax = 512              // characters in an image reference
-	// PackagesMax bounds each list of what is installed in a sandbox, PackageNameMax
+	// PackagesMax bounds each list of packages to install in a sandbox, PackageNameMax
 	// the characters of one entry.
 	PackagesMax    = 64
 	PackageNameMax = 214

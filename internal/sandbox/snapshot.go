@@ -156,7 +156,7 @@ type SnapshotRef struct {
 }
 
 // ParseSnapshotRef reads an id, name, name:tag, @slug/name or @slug/name:tag. A
-// name alone means its latest. ok is false for what is none of these.
+// name alone means its latest. ok is false for any other text.
 func ParseSnapshotRef(s string) (ref SnapshotRef, ok bool) {
 	if id, isID := ParseID(s); isID {
 		ref.ID = SnapshotID(id)

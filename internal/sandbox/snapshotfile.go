@@ -34,7 +34,7 @@ type SnapshotFile struct {
 type SnapshotFileQuery struct {
 	// Path is the path of the directory or file; "" is the root.
 	Path string
-	// Recursive: not only what is in the directory, but all below.
+	// Recursive: not only the entries of the directory, but all below.
 	Recursive bool
 	// After is the path of the last file of the answer before; "" begins.
 	After string
@@ -45,7 +45,7 @@ type SnapshotFileQuery struct {
 	Hash bool
 }
 
-// SnapshotFilePage is a part of the files: directories before what is in them,
+// SnapshotFilePage is a part of the files: a directory before its entries,
 // else by the bytes of their names.
 type SnapshotFilePage struct {
 	Files []SnapshotFile

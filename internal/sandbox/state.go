@@ -15,7 +15,7 @@ const (
 	Pausing State = "pausing"
 	// Paused: it takes no memory and no processes; its memory and files are on disk.
 	Paused State = "paused"
-	// Resuming: it is being brought back from what was saved.
+	// Resuming: it is being restored from its checkpoint.
 	Resuming State = "resuming"
 	// Destroying: its end is decided and recorded; resources are being freed.
 	Destroying State = "destroying"

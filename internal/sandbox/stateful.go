@@ -39,7 +39,7 @@ const (
 	OnIdlePause   OnIdle = "pause"
 )
 
-// MemoryPolicy says what is done about the memory of a paused sandbox when it is
+// MemoryPolicy says what the server does about the memory of a paused sandbox when it is
 // resumed. The values appear on the wire.
 type MemoryPolicy string
 

@@ -39,7 +39,7 @@ type Keys struct {
 	path  string
 	fixed []key // of the environment; nil when they are in the file
 
-	mu   sync.Mutex  // guards what was read last
+	mu   sync.Mutex  // guards the key read last
 	file os.FileInfo // the file then; it is replaced, never written in place
 	read []key
 }

@@ -108,7 +108,7 @@ func (x *Assemblies) check(ctx context.Context, a *assembly, file *os.File) erro
 func readTar(ctx context.Context, r io.Reader) error {
 	bounded := &io.LimitedReader{R: r, N: checkMax}
 	for names := tar.NewReader(bounded); ctx.Err() == nil; {
-		_, err := names.Next() // skips what is stored of a file, not its holes, which have no bound
+		_, err := names.Next() // skips the stored bytes of a file, not its holes, which have no bound
 		switch {
 		case bounded.N <= 0:
 			return nil

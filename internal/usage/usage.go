@@ -55,7 +55,7 @@ func (r *Recorder) Of(ctx context.Context, id sandbox.ID, b *box.Box) (sandbox.U
 	return total, nil
 }
 
-// measure updates the totals of a box, as far as the driver can measure.
+// measure updates the totals of a box that the driver can measure.
 func (r *Recorder) measure(ctx context.Context, b *box.Box) {
 	err := b.Meter.Measure(func() (u driver.Usage, sent, received int64, err error) {
 		if m, ok := r.driver.(driver.Meter); ok {

@@ -32,7 +32,7 @@ func main() {
 	log.Fatalf("registry: %v", srv.Serve(listener))
 }
 
-// signedIn passes on to next what comes with the user's name and password.
+// signedIn passes requests with the user's name and password on to next.
 func signedIn(user, password string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, p, ok := r.BasicAuth()

@@ -5,7 +5,7 @@ import { marked } from "marked";
 
 const testdata = new URL("testdata/", import.meta.url);
 
-/** Throws when a page is not what was published. */
+/** Throws when a page differs from the published page. */
 export function checkPages() {
   for (const line of readFileSync(new URL("SHA256SUMS", testdata), "utf8").trim().split("\n")) {
     const [want, name] = line.split(/\s+/);

@@ -36,9 +36,8 @@ const (
 	envImages = "MODBOX_TEST_IMAGE_DIR" // built images; default: the images of the quickstart
 )
 
-// timeLimit bounds what must not take for ever: a server's start, the end of what it
-// left, a command or a sandbox's start of which the test does not say more. A machine
-// may be slow, and busy with other things.
+// timeLimit bounds steps that may hang: a server's start, the removal of its sandboxes, a command
+// or a sandbox's start for which the test sets no limit. A machine may be slow or busy.
 const timeLimit = 5 * time.Minute
 
 // Server is a running modbox server and its state.

@@ -200,7 +200,7 @@ type departure struct {
 	at   time.Time
 }
 
-// idle is called when inotify has no more events: it drops what was remembered until then. It
+// idle is called when inotify has no more events: it drops the remembered events. It
 // returns false when there are events after all.
 func (w *fileWatch) idle(fd int) bool {
 	clear(w.seen)

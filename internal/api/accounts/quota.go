@@ -74,7 +74,7 @@ var quotaFields = []struct {
 	{quota.LimitSandboxDisk, func(q *wire.Quota) *string { return &q.SandboxDisk }, (*resource.Quantity).Value, quantity.Bytes},
 }
 
-// parseQuota reads a quota; what is omitted is missing in it.
+// parseQuota reads a quota; the result lacks the omitted limits.
 func parseQuota(in *wire.Quota) (quota.Limits, error) {
 	q := quota.Limits{}
 	if in.Sandboxes != nil {

@@ -58,7 +58,7 @@ func (h *Routes) Register(m *route.Mux) {
 	}, h.verify)
 }
 
-// list answers a page of what was done in the workspace, "" for all.
+// list answers a page of the records of the workspace, "" for all.
 func (h *Routes) list(ctx context.Context, in *AuditFilter, ws sandbox.WorkspaceID) (*route.Body[wire.Page[auditlog.AuditEntry]], error) {
 	f := audit.Filter{
 		Workspace: ws, User: sandbox.UserID(in.User), Object: in.Object, Action: in.Action, Outcome: in.Outcome,

@@ -158,7 +158,7 @@ type Result struct {
 
 // Run runs a command to its end, feeding it stdin when that is not nil, and
 // keeps at most maxOutput bytes of each of its outputs, and no more than there is memory
-// for; what is over is read and dropped, so the command goes on.
+// for; output beyond it is read and dropped, so the command goes on.
 func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin *strings.Reader, maxOutput int) (Result, error) {
 	Give(&cmd, stdin)
 	s, err := Start(codescan.WithStdin(ctx, stdin), in, cmd)

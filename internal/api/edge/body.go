@@ -43,7 +43,7 @@ type held struct {
 	mu    sync.Mutex
 	owner string // guarded by mu
 	want  int64  // guarded by mu; what there should be
-	paid  int64  // guarded by mu; what is counted
+	paid  int64  // guarded by mu; the bytes that the budget counts
 }
 
 // add counts n bytes more. Errors: QuotaExceeded.

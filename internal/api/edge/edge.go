@@ -39,7 +39,7 @@ type Admission interface {
 
 // Options are how requests are wrapped.
 type Options struct {
-	// Logger gets what goes wrong on our side. Must be set.
+	// Logger receives the errors of the server. Must be set.
 	Logger *slog.Logger
 	// Access gets one line for each request; nil for none.
 	Access *slog.Logger

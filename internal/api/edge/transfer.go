@@ -173,7 +173,7 @@ func (t *transfer) FlushError() error {
 	return t.control.Flush()
 }
 
-// arm begins the time in which the client must take what is written next.
+// arm begins the time in which the client must take the next bytes written.
 func (t *transfer) arm() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -151,7 +151,7 @@ func (l *buildLog) close() {
 	_ = l.control.SetWriteDeadline(time.Time{})
 }
 
-// take returns what is unread; over says that it was the last.
+// take returns the unread lines; over says that it was the last.
 func (l *buildLog) take() (unread []wire.ImageBuildMessage, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *buildLog) deadline() time.Time {
 	return time.Now().Add(clientTimeout)
 }
 
-// write sends what is said, and a ping after each silence, until nothing more comes.
+// write sends the lines of the log, and a ping after each silence, until nothing more comes.
 func (l *buildLog) write(ended chan<- struct{}) {
 	defer close(ended)
 	ping := time.NewTimer(l.every)

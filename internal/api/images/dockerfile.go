@@ -21,11 +21,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// dockerfilePart bounds the part with the Dockerfile; what is longer is refused by
+// dockerfilePart bounds the part with the Dockerfile; a longer part is refused by
 // the builder.
 const dockerfilePart = 1 << 20
 
-// Dockerfiles are the routes of builds from Dockerfiles, and of pushes of what was built.
+// Dockerfiles are the routes of builds from Dockerfiles, and of pushes of built images.
 type Dockerfiles struct {
 	Builder *build.Builder
 	// Ping is the longest silence of a stream.

@@ -133,7 +133,7 @@ var typeDescriptions = map[string]string{
 	"TunnelMessage":         "A text message of a connection to a port.",
 	"URLAccess":             "Names the credential that callers of the management routes on a sandbox's own URL, such as /modbox/api/exec, must present.",
 	"UpdateEnv":             "The body of PATCH /v1/sandboxes/{sandbox}/env.",
-	"UpdateRegistry":        "The body of PATCH /v1/registries/{registry}: what is omitted stays.",
+	"UpdateRegistry":        "The body of PATCH /v1/registries/{registry}: omitted members stay unchanged.",
 	"UpdateSandbox":         "Changes settings of a sandbox; omitted fields stay.",
 	"UpdateSandboxImage":    "The body of PATCH /v1/sandbox-images/{sandbox_image}.",
 	"UpdateUser":            "The body of PATCH /v1/users/{user}.",

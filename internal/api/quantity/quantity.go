@@ -11,7 +11,7 @@ import (
 // most is far over what any host has and far under what overflows.
 const most = 1 << 60
 
-// ParseResources reads resources in Kubernetes notation; what is omitted is 0.
+// ParseResources reads resources in Kubernetes notation; an omitted resource is 0.
 func ParseResources(r *wire.Resources) (out sandbox.Resources, err error) {
 	if r == nil {
 		return out, nil

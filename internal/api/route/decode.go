@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// BodyError says what is wrong with a JSON body, naming the field.
+// BodyError describes the mistake in a JSON body and names its field.
 func BodyError(err error) error {
 	var tooLarge *http.MaxBytesError
 	var wrongType *json.UnmarshalTypeError

@@ -1,7 +1,7 @@
 // Package route adds the routes of the handlers of /v1, and has the shapes that their requests and
 // answers have in common.
 //
-// JSON routes are declared to huma, which validates what comes in and describes what goes out.
+// JSON routes are declared to huma, which validates requests and describes answers.
 // Routes whose bodies are streams are plain handlers on the same mux, described by hand in the
 // document.
 //

@@ -15,7 +15,7 @@ const (
 	typedMax = 64 << 10 // bytes typed while code runs; more are dropped
 )
 
-// keyboard reads a terminal in raw mode: what is typed while code runs stays for the next line,
+// keyboard reads a terminal in raw mode: keys typed while code runs stay for the next line,
 // except for Ctrl-C.
 type keyboard struct {
 	changed chan struct{} // holds a token after each change
@@ -41,7 +41,7 @@ func newKeyboard(in io.Reader) *keyboard {
 	return k
 }
 
-// add adds what was typed. Ctrl-C drops what was typed before it.
+// add adds typed keys. Ctrl-C drops the keys typed before it.
 func (k *keyboard) add(b []byte, err error) {
 	k.mu.Lock()
 	if i := bytes.LastIndexByte(b, ctrlC); i >= 0 {

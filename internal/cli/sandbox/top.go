@@ -19,7 +19,7 @@ import (
 const (
 	// minInterval bounds how often top asks the server about every sandbox.
 	minInterval = 100 * time.Millisecond
-	// clearScreen moves the cursor to the upper left corner and erases what is behind it.
+	// clearScreen moves the cursor to the upper left corner and erases the rest of the screen.
 	clearScreen = "\x1b[H\x1b[J"
 )
 

@@ -63,7 +63,7 @@ changes nothing else. "modbox ssh --help" describes the login.`,
 var (
 	// plain matches names that can name a host in the configuration.
 	plain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`) })
-	// hostPrefix matches what may stand before such a name.
+	// hostPrefix matches a prefix that such a name may have.
 	hostPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{0,50}$`) })
 )
 

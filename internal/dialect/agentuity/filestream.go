@@ -225,7 +225,7 @@ func (s *fileStream) value(v any) error {
 		case b == '{' || b == '[':
 			depth++
 		case b == '}' || b == ']' || depth == 0 && (b == ',' || b == ' ' || b == '\t' || b == '\r' || b == '\n'):
-			if depth == 0 { // of what is around the value
+			if depth == 0 { // of the object around the value
 				if err := s.r.UnreadByte(); err != nil {
 					return err
 				}
@@ -301,7 +301,7 @@ func (t *stringReader) Read(p []byte) (n int, err error) {
 	return 0, t.err
 }
 
-// plain copies what is in the buffer up to the next character with a meaning of its own.
+// plain copies the buffer up to the next character with a meaning of its own.
 func (t *stringReader) plain(p []byte) int {
 	if t.padded {
 		return 0

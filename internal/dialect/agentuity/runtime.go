@@ -48,8 +48,8 @@ func runtimeOf(rt *spec.Runtime) runtime {
 	}
 }
 
-// described returns the description of a runtime, with the registry that a runtime comes from and what is
-// missing for its use, for which the clients have no fields.
+// described returns the description of a runtime, with its registry and the parts missing for its use,
+// because the clients have no fields for them.
 func described(rt *spec.Runtime) string {
 	switch {
 	case rt.Missing != "":

@@ -117,7 +117,7 @@ func wantSource(t *testing.T, r io.Reader) {
 	}
 }
 
-// lead is how far testEcho sends ahead of what comes back: less than a receive window. A server
+// lead is the number of bytes that testEcho sends before their echo arrives: less than a receive window. A server
 // that reads nothing until it has written fills both directions of its connection, and gVisor's TCP
 // stays stuck when a window ends in the middle of a unit of its scale: see
 // docs/design/0009-connections-into-a-box.md.

@@ -110,7 +110,7 @@ WORDS = {
 SECRETS = {"PortLink.url", "PortLink.token", "NewToken.token", "NewUser.code", "NewInvitation.code", "NewWebhook.secret"}
 #: The members of text that are empty when they are absent; ``*`` is any member of the schema.
 EMPTY = {"Sandbox.description", "Snapshot.description", "Snapshot.message", "Member.email", "Webhook.description", "AuditRecord.*", "Runtime.*"}
-#: The members that older servers do not send, with what is true there.
+#: The members that older servers do not send, with the values that hold there.
 OLDER = {"Sandbox.url_access": "open", "Workspace.url_access": "open", "Workspace.code_scan": "off"}
 #: The schemas of what callers give.
 GIVEN = {"Network", "ExecLimits"}

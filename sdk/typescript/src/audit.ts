@@ -24,7 +24,7 @@ export interface AuditFilter {
 export interface ListAuditOptions extends AuditFilter, PageOptions {}
 
 export interface ListInstallationAuditOptions extends AuditFilter, PageOptions {
-  /** Only what was done in this one, by its id. */
+  /** Only records of this workspace, by its id. */
   workspace?: string | undefined;
 }
 
@@ -32,12 +32,12 @@ export interface ListInstallationAuditOptions extends AuditFilter, PageOptions {
 export class Audit {
   constructor(private readonly http: HTTP) {}
 
-  /** Lists what was done in the workspace. For owners and admins. */
+  /** Lists the records of the workspace. For owners and admins. */
   list(options: ListAuditOptions = {}): PagePromise<AuditEntry> {
     return this.records("/v1/audit", options);
   }
 
-  /** Lists what was done in all workspaces, and in none. For administrators. */
+  /** Lists the records of all workspaces, and of no workspace. For administrators. */
   listInstallation(options: ListInstallationAuditOptions = {}): PagePromise<AuditEntry> {
     return this.records("/v1/audit/installation", options);
   }

@@ -60,7 +60,7 @@ export async function* readProgress(
   }
 }
 
-/** Types that are not known are left out: a newer server may send more. */
+/** Leaves out unknown types: a newer server may send more. */
 function decodeEvent(w: wire.ImageBuildMessage, cut: () => ModboxError): BuildEvent | undefined {
   switch (w.type) {
     case "step":

@@ -40,7 +40,7 @@ export async function* readEvents(body: ReadableStream<Uint8Array>, signal?: Abo
   }
 }
 
-/** Types that are not known are left out: a newer server may send more. */
+/** Leaves out unknown types: a newer server may send more. */
 export function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
   switch (w.type) {
     case "started":

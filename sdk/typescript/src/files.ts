@@ -180,7 +180,7 @@ function filesPath(ref: string, call = ""): string {
   return sandboxPath(ref, `/files${call}`);
 }
 
-/** Leaves out what is not known: a newer server may send more. */
+/** Leaves out unknown members: a newer server may send more. */
 async function* fileEvents(lines: AsyncGenerator<wire.FileEvent, void, undefined>): AsyncGenerator<FileEvent, void, undefined> {
   for await (const w of lines) {
     switch (w.type) {

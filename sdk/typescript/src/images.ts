@@ -16,7 +16,7 @@ export class Images {
     return pages(this.http, options, () => ({ path: "/v1/images" }), schemas.image);
   }
 
-  /** Lists the built-in images by their short names, with what is in them. One that is not built is built by its first use. */
+  /** Lists the built-in images by their short names, with their contents. The first use of an image that is not built builds it. */
   runtimes(options: PageOptions = {}): PagePromise<Runtime> {
     return pages(this.http, options, () => ({ path: "/v1/runtimes" }), schemas.runtime);
   }
@@ -115,7 +115,7 @@ export class SandboxImages {
     return schemas.sandboxImage(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
-  /** Changes what is given; sandboxes that exist stay as they are. Of a built-in one an administrator may change `enabled`. */
+  /** Changes the given settings; sandboxes that exist stay as they are. An administrator may change `enabled` of a built-in image. */
   async update(
     id: string,
     options: SandboxImageOptions & { name?: string | undefined; image?: string | undefined },

@@ -72,7 +72,7 @@ export class ModboxClient extends Modbox {
     return this.platform.createImage(params);
   }
 
-  /** Changes what is given of an image. */
+  /** Changes the given settings of an image. */
   updateSandboxImage(imageId: string, params: UpdateSandboxImageParams): Promise<SandboxImageDetail> {
     return this.platform.updateImage(imageId, params);
   }

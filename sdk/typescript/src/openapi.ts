@@ -5474,7 +5474,7 @@ export interface components {
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
-        /** @description The body of PATCH /v1/registries/{registry}: what is omitted stays. */
+        /** @description The body of PATCH /v1/registries/{registry}: omitted members stay unchanged. */
         UpdateRegistry: {
             /** @description Unique in the workspace. */
             name?: string;

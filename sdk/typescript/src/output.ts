@@ -23,7 +23,7 @@ export class Output {
     await this.report(this.all.decode(chunk, { stream: true }));
   }
 
-  /** Ends the output and returns what was kept. */
+  /** Ends the output and returns the kept part. */
   async end(): Promise<string> {
     await this.report(this.all.decode());
     return this.keptText + this.kept.decode();

@@ -83,7 +83,7 @@ export class PagePromise<T> implements Promise<Page<T>>, AsyncIterable<T> {
 /** What of a request for a list is its own: where it is, and what selects its items. */
 type ListRequest = Pick<HTTPRequest, "path" | "query" | "anonymous">;
 
-/** Lists what is at the path that request answers, which is called when the first page is fetched. */
+/** Lists the items at the path that request returns; the fetch of the first page calls it. */
 export function pages<W, T>(http: HTTP, options: PageOptions, request: () => ListRequest, decode: (w: W) => T): PagePromise<T> {
   const { signal, limit } = options;
   const fetch = async (cursor: string | undefined): Promise<Page<T>> => {

@@ -28,7 +28,7 @@ export class Registries {
     return schemas.registry(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
-  /** Changes what is given. */
+  /** Changes the given settings. */
   async update(id: string, options: UpdateRegistryOptions): Promise<Registry> {
     const { signal, ...json } = options;
     return schemas.registry(await this.http.json({ method: "PATCH", path: at(id), json, signal, repeatable: true }));

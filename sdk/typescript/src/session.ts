@@ -10,7 +10,7 @@ export interface TerminalSize {
   cols: number;
 }
 
-/** What is needed of a WebSocket; those of Node 22, Bun, Deno and the package `ws` have it. */
+/** The members of a WebSocket that a session uses; the WebSockets of Node 22, Bun, Deno and the package `ws` have them. */
 export interface WebSocketLike {
   binaryType: string;
   readonly readyState: number;

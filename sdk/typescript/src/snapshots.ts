@@ -27,7 +27,7 @@ export interface ListSnapshotsOptions extends PageOptions {
   order?: "asc" | "desc" | undefined;
 }
 
-/** Which files of a snapshot to list; the empty object is what is in its root directory. */
+/** Which files of a snapshot to list; the empty object lists its root directory. */
 export interface SnapshotFilesOptions extends PageOptions {
   /** A directory, or a file alone. */
   path?: string | undefined;
@@ -112,7 +112,7 @@ export class Snapshots {
     await this.http.done({ method: "DELETE", path: snapshotPath(snapshot), signal: options.signal, repeatable: false });
   }
 
-  /** Lists files of a snapshot, its image's included: a directory before what is in it, else sorted by name. */
+  /** Lists files of a snapshot, its image's included: a directory before its entries, else sorted by name. */
   files(snapshot: string, options: SnapshotFilesOptions = {}): PagePromise<SnapshotFile> {
     const { path, recursive, sha256 } = options;
     const query = { path, recursive, sha256 };

@@ -14,7 +14,7 @@ export async function* readMessages(body: ReadableStream<Uint8Array>): AsyncGene
   try {
     for (;;) {
       const chunk = await reader.read();
-      if (chunk.done) return; // what is not whole is left out
+      if (chunk.done) return; // an incomplete event is dropped
       const parts = (rest + decoder.decode(chunk.value, { stream: true })).split("\n");
       rest = parts.pop() ?? "";
       for (const line of parts) {

@@ -57,7 +57,7 @@ export interface ProgramOptions extends CommandOptions {
 export interface ExecOptions extends ProgramOptions, CallOptions {
   /** Bytes kept of each of stdout and stderr; default 1 MiB, at most 16 MiB. More is dropped, and the command goes on. */
   maxOutputBytes?: number | undefined;
-  /** `bytes` gives output as it is; `text` (default) replaces what is not UTF-8. */
+  /** `bytes` gives output as it is; `text` (default) replaces bytes that are not UTF-8. */
   output?: "text" | "bytes" | undefined;
 }
 

@@ -43,7 +43,7 @@ export class Webhooks {
     return schemas.webhook(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
-  /** Changes what is given. */
+  /** Changes the given settings. */
   async update(id: string, options: UpdateWebhookOptions): Promise<Webhook> {
     const { signal, ...json } = options;
     return schemas.webhook(await this.http.json({ method: "PATCH", path: at(id), json, signal, repeatable: true }));

@@ -42,7 +42,7 @@ export class Workspaces {
     return schemas.workspaceDetail(await this.send({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
-  /** Changes what is given. */
+  /** Changes the given settings. */
   async update(id: string, options: UpdateWorkspaceOptions): Promise<WorkspaceDetail> {
     const { signal, urlAccess, codeScan, codeScanRules, ...rest } = options;
     const json = { ...rest, url_access: urlAccess, code_scan: codeScan, code_scan_rules: codeScanRules && [...codeScanRules] };
@@ -88,12 +88,12 @@ export class Workspaces {
     await this.remove(at(id, `/invitations/${segment(invitationId)}`), options);
   }
 
-  /** The workspace's quota and what is used of it. */
+  /** The workspace's quota and its use. */
   async quota(id: string, options: CallOptions = {}): Promise<QuotaReport> {
     return schemas.quotaReport(await this.send({ method: "GET", path: at(id, "/quota"), signal: options.signal, repeatable: true }));
   }
 
-  /** Replaces what was set for the workspace. For administrators. */
+  /** Replaces the quota set for the workspace. For administrators. */
   async setQuota(id: string, quota: Quota, options: CallOptions = {}): Promise<QuotaReport> {
     const path = at(id, "/quota");
     return schemas.quotaReport(await this.send({ method: "PUT", path, json: schemas.encodeQuota(quota), signal: options.signal, repeatable: true }));

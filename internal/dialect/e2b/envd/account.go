@@ -19,7 +19,7 @@ const (
 	// userDefault is the user of a request that names none, if the sandbox has it; rootUser otherwise.
 	userDefault = "user"
 	rootUser    = "root"
-	// databaseMax bounds what is read of the files with users and groups, in bytes.
+	// databaseMax bounds the bytes read of the files with users and groups.
 	databaseMax = 64 << 10
 	// databaseTime is the time after which the server reads these files again.
 	databaseTime = 5 * time.Second

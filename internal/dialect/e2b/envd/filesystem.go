@@ -241,7 +241,7 @@ func (f *files) directory(ctx context.Context, at *place, p string) error {
 	return nil
 }
 
-// walk adds what is in a directory, in the order of a walk. Errors: TooLarge.
+// walk adds the entries below a directory, in the order of a walk. Errors: TooLarge.
 func (f *files) walk(ctx context.Context, at *place, dir string, depth int, out *pb.ListDirResponse) error {
 	list, err := f.calls.ListDir(ctx, at.caller, at.ref, dir, "", entriesMax)
 	if err != nil {

@@ -219,7 +219,7 @@ func (p *processes) find(ctx context.Context, sel *pb.ProcessSelector) (*session
 	return nil, nil, noProcess()
 }
 
-// configOf returns what is known of a process that another server started.
+// configOf returns the known configuration of a process that another server started.
 func configOf(info agentapi.ProcessInfo) *pb.ProcessConfig {
 	c := &pb.ProcessConfig{}
 	if len(info.Argv) > 0 {

@@ -93,7 +93,7 @@ func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) (*Serv
 	return s, nil
 }
 
-// route is a handler and what stands before it.
+// route is a handler with its name in the audit log.
 type route struct {
 	handler http.Handler
 	// action is its name in the audit log; "" if it changes nothing, or only a command that is recorded.

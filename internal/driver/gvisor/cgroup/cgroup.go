@@ -208,7 +208,7 @@ func (g *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Remove kills what runs in the group and removes it. It succeeds when the group does not exist.
+// Remove kills the processes of the group and removes it. It succeeds when the group does not exist.
 // When ctx ends first it returns ctx's error with the last obstacle.
 func (g *Group) Remove(ctx context.Context) error {
 	const again = 2 * time.Millisecond // the kernel empties a group shortly after its last process ends

@@ -16,7 +16,7 @@ from .transport import AsyncResponse, Request, Response
 
 T = TypeVar("T")
 
-#: What is tried again when it may be.
+#: The errors after which a request that may be repeated is repeated.
 Attempt = Callable[[], T]
 AsyncAttempt = Callable[[], Awaitable[T]]
 

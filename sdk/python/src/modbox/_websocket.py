@@ -1,4 +1,4 @@
-"""What is said over the WebSocket of a terminal, without any I/O: both kinds of session share it.
+"""The protocol of a terminal's WebSocket, without any I/O: both kinds of session share it.
 
 Needs wsproto, so it is imported when the first terminal is opened.
 """
@@ -23,7 +23,7 @@ from .transport import Request
 
 #: Bounds one message from the server.
 _MAX_MESSAGE_BYTES = 1 << 20
-#: Bounds what is kept of the answer that refuses a connection.
+#: Bounds the bytes kept of the answer that refuses a connection.
 _MAX_REFUSAL_BYTES = 64 << 10
 #: With so much waiting to be sent pings are not answered: the server takes nothing anyway.
 _MAX_PENDING_BYTES = 256 << 10
@@ -33,14 +33,14 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class WebSocket:
-    """One connection to a command: what came goes into ``receive``, what is to be sent is in ``out``.
+    """One connection to a command: received bytes go into ``receive``, bytes to send are in ``out``.
 
     Not safe for use by several threads.
     """
 
     def __init__(self, request: Request) -> None:
         url = urlsplit(request.url)
-        #: Take from its beginning what was sent.
+        #: Remove the sent bytes from its beginning.
         self.out = bytearray()
         self._request = request
         self._connection = WSConnection(ConnectionType.CLIENT)
@@ -51,7 +51,7 @@ class WebSocket:
         self._events: Deque[ExecEvent] = deque()
         #: Nothing follows the events that are there.
         self._ended = False
-        #: What is raised after them.
+        #: The error raised after them.
         self._failure: Optional[ModboxError] = None
         headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in request.headers.items()]
         target = url.path + (f"?{url.query}" if url.query else "")

@@ -73,7 +73,7 @@ class ProgressReader:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> List[Mapping[str, Any]]:
-        """Returns what is complete; raises the server's error."""
+        """Returns the complete events; raises the server's error."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         events = []
         for line in lines:
@@ -99,7 +99,7 @@ def _failure(wire: Mapping[str, Any]) -> ModboxError:
 
 
 def pull_events(events: Iterable[Mapping[str, Any]]) -> List[PullEvent]:
-    """Leaves out what is not known: a newer server may send more."""
+    """Leaves out unknown members: a newer server may send more."""
     return [decode(PullEvent, wire) for wire in events if wire.get("type") in ("progress", "done")]
 
 
@@ -128,7 +128,7 @@ def build(files: Files, o: BuildImageOptions) -> Call[bytes]:
 
 
 def _envelope(boundary: str, options: Mapping[str, Any], dockerfile: Optional[str]) -> Tuple[bytes, bytes]:
-    """What is sent before and after the files."""
+    """The bytes sent before and after the files."""
 
     def part(head: str) -> str:
         return f"--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""What is kept beside sandboxes: executions, checkpoints, snapshots."""
+"""Records beside sandboxes: executions, checkpoints, snapshots."""
 
 from __future__ import annotations
 

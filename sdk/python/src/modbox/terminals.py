@@ -59,7 +59,7 @@ class Attach:
     """A session to open."""
 
     call: Call[None]
-    #: Says what to run; None for what runs already.
+    #: The message with the command to run; None for a command that runs already.
     first: Optional[Mapping[str, Any]] = None
     offset: int = 0
 
@@ -262,7 +262,7 @@ class Session:
         return awaited
 
     def _send(self) -> int:
-        """Sends what can be sent without waiting; returns what to wait for, 0 when that is all."""
+        """Sends as much as it can without waiting; returns the events to wait for, 0 when all is sent."""
         out = self._protocol.out
         try:
             while out:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 64 << 10
 
-#: What can be sent, as it is or as it comes.
+#: A body to send: whole, or in parts.
 Content = Union[str, bytes, Iterable[bytes]]
 AsyncContent = Union[Content, AsyncIterable[bytes]]
 
@@ -144,7 +144,7 @@ class _UrllibResponse:
         expected = int(self.headers.get("content-length", -1))
         got = 0
         try:
-            # read1 gives what is there; read would wait for a full chunk.
+            # read1 gives the bytes that have arrived; read would wait for a full chunk.
             while chunk := self._answer.read1(CHUNK_BYTES):
                 got += len(chunk)
                 yield chunk

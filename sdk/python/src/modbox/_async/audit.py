@@ -22,13 +22,13 @@ class AsyncAudit:
     def list(
         self, *, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[AuditFilter],
     ) -> AsyncPages[AuditEntry]:
-        """Lists what was done in the workspace, the newest first. For owners and admins."""
+        """Lists the records of the workspace, the newest first. For owners and admins."""
         return AsyncPages(self._requester, calls.records("/v1/audit", filter), limit, cursor)
 
     def list_installation(
         self, *, workspace: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[AuditFilter],
     ) -> AsyncPages[AuditEntry]:
-        """As list, for all workspaces, or one, by its id, and what was done in none. For administrators."""
+        """As list, for all workspaces, or for the workspace of this id, with the records of no workspace. For administrators."""
         return AsyncPages(self._requester, calls.records("/v1/audit/installation", filter, workspace), limit, cursor)
 
     async def verify(self) -> AuditReport:

@@ -120,7 +120,7 @@ class AsyncSandboxImages:
         return await self._requester.perform(calls.get_sandbox_image(image_id))
 
     async def update(self, image_id: str, **options: Unpack[SandboxImageChanges]) -> SandboxImage:
-        """Changes what is given; sandboxes that exist stay as they are.
+        """Changes the given settings; sandboxes that exist stay as they are.
 
         Of a built-in one an administrator may change ``enabled``.
         """

@@ -71,7 +71,7 @@ class AsyncModboxClient(AsyncModbox):
         return await self._requester.perform(calls.create_sandbox_image(name, image, options))
 
     async def update_sandbox_image(self, image_id: str, **options: Unpack[SandboxImageChanges]) -> SandboxImage:
-        """Changes what is given of an image."""
+        """Changes the given settings of an image."""
         return await self._requester.perform(calls.update_sandbox_image(image_id, options))
 
     async def create_registry(

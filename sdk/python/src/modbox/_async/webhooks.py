@@ -42,7 +42,7 @@ class AsyncWebhooks:
         description: Optional[str] = None,
         enabled: Optional[bool] = None,
     ) -> Webhook:
-        """Changes what is given; what is None stays. Empty ``types`` are all.
+        """Changes the given settings; a setting that is None stays. Empty ``types`` are all.
 
         ``enabled=False`` cancels the deliveries that wait.
         """

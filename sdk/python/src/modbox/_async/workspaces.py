@@ -39,7 +39,7 @@ class AsyncWorkspaces:
         code_scan: Optional[CodeScanMode] = None,
         code_scan_rules: Optional[Sequence[str]] = None,
     ) -> WorkspaceDetail:
-        """Changes what is given.
+        """Changes the given settings.
 
         ``url_access`` is what the management routes on the URLs of the workspace's sandboxes ask for at
         least; ``open`` is what each sandbox asks for. With ``code_scan`` code is scanned before it runs: ``warn`` adds the findings
@@ -80,9 +80,9 @@ class AsyncWorkspaces:
         await self._requester.perform(calls.delete_invitation(workspace_id, invitation_id))
 
     async def quota(self, workspace_id: str) -> QuotaReport:
-        """The workspace's quota and what is used of it."""
+        """The workspace's quota and its use."""
         return await self._requester.perform(calls.get_quota(workspace_id))
 
     async def set_quota(self, workspace_id: str, quota: Union[Quota, Mapping[str, Any]]) -> QuotaReport:
-        """Replaces what was set for the workspace. For administrators."""
+        """Replaces the quota set for the workspace. For administrators."""
         return await self._requester.perform(calls.set_quota(workspace_id, quota))

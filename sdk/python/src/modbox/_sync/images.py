@@ -121,7 +121,7 @@ class SandboxImages:
         return self._requester.perform(calls.get_sandbox_image(image_id))
 
     def update(self, image_id: str, **options: Unpack[SandboxImageChanges]) -> SandboxImage:
-        """Changes what is given; sandboxes that exist stay as they are.
+        """Changes the given settings; sandboxes that exist stay as they are.
 
         Of a built-in one an administrator may change ``enabled``.
         """

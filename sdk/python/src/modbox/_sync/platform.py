@@ -72,7 +72,7 @@ class ModboxClient(Modbox):
         return self._requester.perform(calls.create_sandbox_image(name, image, options))
 
     def update_sandbox_image(self, image_id: str, **options: Unpack[SandboxImageChanges]) -> SandboxImage:
-        """Changes what is given of an image."""
+        """Changes the given settings of an image."""
         return self._requester.perform(calls.update_sandbox_image(image_id, options))
 
     def create_registry(

@@ -56,7 +56,7 @@ class Registries:
         enabled: Optional[bool] = None,
         verify: Optional[bool] = None,
     ) -> Registry:
-        """Changes what is given; what is None stays, the password too. ``verify`` is as for create."""
+        """Changes the given settings; a setting that is None stays, the password too. ``verify`` is as for create."""
         body = calls.registry_body(name, server, username, password, email, enabled, verify)
         return self._requester.perform(calls.update(registry_id, body))
 
