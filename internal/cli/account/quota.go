@@ -19,8 +19,8 @@ func newQuotaCommand(env *base.Env) *cobra.Command {
 func newQuotaShowCommand(env *base.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show [ID]",
-		Short: "Show the quota of a workspace and what is used of it",
-		Long:  "Show the limits of a workspace and what is used of them: of the workspace with that id, or the one you act in.",
+		Short: "Show the quota of a workspace and its use",
+		Long:  "Show the limits of a workspace and their use: of the workspace with that id, or of the current workspace.",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := env.Client()

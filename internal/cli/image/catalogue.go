@@ -192,8 +192,8 @@ func newCatalogueUpdateCommand(env *base.Env) *cobra.Command {
 	var enable, disable, isDefault bool
 	cmd := &cobra.Command{
 		Use:   "update NAME",
-		Short: "Change an image of the catalogue, by name or id; what is not given stays",
-		Long: `Change an image of the catalogue, by name or id; what is not given stays. Sandboxes
+		Short: "Change an image of the catalogue, by name or id; other settings stay",
+		Long: `Change an image of the catalogue, by name or id; other settings stay. Sandboxes
 that exist stay as they are. Of a built-in image an administrator of the
 installation may give --enable and --disable, which count for all workspaces.`,
 		Example: "  modbox catalogue update agent --tag v2",

@@ -67,7 +67,7 @@ Files named in .dockerignore are not sent. docs/builds.md lists the supported in
 	fs.StringVar(&o.Resources.Disk, "disk", "", "disk of each RUN, e.g. 16Gi")
 	fs.DurationVar(&f.deadline, "timeout", 0, "how long the build may take (default: as long as the server lets it)")
 	base.WaitForQuotaFlag(fs, &o.WaitForQuota)
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "show only what is wrong")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "show only errors")
 	return cmd
 }
 

@@ -110,7 +110,7 @@ the files of removed images and older builds on this machine without a server.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&o.All, "all", "a", false, "of all workspaces, and pulled images that nothing uses")
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "delete nothing, and show what would be")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the images to delete, and delete nothing")
 	local.add(cmd)
 	return cmd
 }

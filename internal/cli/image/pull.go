@@ -15,7 +15,7 @@ func newImagesPullCommand(env *base.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pull IMAGE",
 		Short: "Pull an image from a registry onto the server",
-		Long: `Have the server ask the registry what IMAGE means now, and fetch what is not there.
+		Long: `Have the server ask the registry for the present digest of IMAGE, and fetch the missing layers.
 Creating a sandbox pulls its image by itself; this does it before.`,
 		Example: "  modbox images pull ghcr.io/org/app:v1",
 		Args:    cobra.ExactArgs(1),

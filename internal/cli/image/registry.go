@@ -157,7 +157,7 @@ func newRegistryUpdateCommand(env *base.Env) *cobra.Command {
 	var enable, disable, password bool
 	cmd := &cobra.Command{
 		Use:     "update REGISTRY",
-		Short:   "Change a registry; what is not given stays",
+		Short:   "Change a registry; other settings stay",
 		Example: "  modbox registry update ghcr.io --password",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -85,8 +85,8 @@ func NewAuditCommand(env *base.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who did what, the newest first",
-		Long: `Show who did what, the newest first. Owners and admins of a workspace see what was
-done there, administrators of the server everything, with --all.`,
+		Long: `Show who did what, the newest first. Owners and admins of a workspace see its records,
+administrators of the server all records, with --all.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := env.Client()

@@ -83,7 +83,7 @@ them after quarantine.max_age, and earlier when their bytes are needed.`,
 func newQuarantineListCommand(env *base.Env) *cobra.Command {
 	var local base.LocalFlags
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List what is in quarantine", Args: cobra.NoArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List the entries of the quarantine", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := local.Load(env)
 			if err != nil {

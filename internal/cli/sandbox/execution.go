@@ -42,7 +42,7 @@ func NewJobsCommand(env *base.Env) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:               "jobs SANDBOX",
-		Short:             "List what was started in a sandbox with exec --detach",
+		Short:             "List the commands that exec --detach started in a sandbox",
 		Long:              "List the background jobs of a sandbox, newest first, also after its end.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: env.CompleteSandboxes(1),

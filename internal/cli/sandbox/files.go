@@ -129,7 +129,7 @@ func newFileMoveCommand(env *base.Env) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace what is at TO")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace an existing TO")
 	return cmd
 }
 

@@ -15,7 +15,7 @@ func newSnapshotFilesCommand(env *base.Env) *cobra.Command {
 	f := client.SnapshotFileFilter{}
 	cmd := &cobra.Command{
 		Use: "files SNAPSHOT [PATH]", Short: "List files of a snapshot",
-		Long:    "List what is in a directory of a snapshot, its root without PATH. The files of its image are among them.",
+		Long:    "List a directory of a snapshot, its root directory without PATH. The list contains the files of its image.",
 		Example: "  modbox snapshot files my-agent:v1 /workspace --recursive",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -144,7 +144,7 @@ func newUpdateCommand(env *base.Env) *cobra.Command {
 	var enable, disable bool
 	cmd := &cobra.Command{
 		Use: "update WEBHOOK", Short: "Change, disable or enable a webhook",
-		Long: `Change a webhook; what is not given stays. --disable cancels the deliveries that wait.
+		Long: `Change a webhook; other settings stay. --disable cancels the deliveries that wait.
 --enable begins with the next event.`,
 		Example: "  modbox webhook update 01a212b2-420f-73a8-b579-1f23b4267b01 --type '' --enable",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: complete(env, 1),
