@@ -197,7 +197,20 @@ func (c *Client) call(ctx context.Context, r request, v any) error {
 
 // open makes a call and returns its answer once the headers have arrived. ctx applies until the
 // answer is closed.
-func (c *Client) open(ctx context.Context, r request) (*answer, error) {
+func (c *Client) open(ctx context.Context, r request) (_ *answer, err error) {
+	if observe := c.pool.shared.observe; observe != nil {
+		traceparent, end := observe(ctx, r.method, r.path)
+		if end != nil {
+			defer func() { end(err) }()
+		}
+		if traceparent != "" {
+			r.header = r.header.Clone()
+			if r.header == nil {
+				r.header = http.Header{}
+			}
+			r.header.Set("Traceparent", traceparent)
+		}
+	}
 	var avoid *conn
 	for {
 		conn, fresh, err := c.pool.acquire(ctx, avoid, r.transfer)

@@ -1,6 +1,7 @@
 package agentapi
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,6 +36,7 @@ type Memory struct {
 	// answerTimeout is how long an agent may be silent while a call waits for its answer; 0 means
 	// without limit.
 	answerTimeout time.Duration
+	observe       Observer // nil for none
 
 	mu   sync.Mutex
 	left int64            // bytes not reserved; guarded by mu
@@ -50,6 +52,14 @@ func NewMemory(size int64) *Memory {
 // may take longer as long as the agent answers health checks. It applies to clients made
 // afterwards; 0, the default, means without limit.
 func (m *Memory) SetAnswerTimeout(d time.Duration) { m.answerTimeout = d }
+
+// Observer is called at the begin of each call to an agent. It returns the value of the header
+// traceparent, "" for none, and the function, which may be nil, to call when the headers of the answer
+// have arrived or the call has failed.
+type Observer func(ctx context.Context, method, path string) (traceparent string, end func(error))
+
+// SetObserver has calls of clients that are made afterwards observed; nil, the default, observes none.
+func (m *Memory) SetObserver(o Observer) { m.observe = o }
 
 // NewClient returns a client for the agent that dial reaches, whose streams count towards m. Calls
 // that would exceed it fail with [CodeTooMany].

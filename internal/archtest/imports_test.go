@@ -16,6 +16,7 @@ var mayImport = map[string][]string{
 	"internal/account":        {"internal/sandbox"},
 	"internal/page":           {"internal/sandbox"},
 	"internal/metrics":        {"internal/sandbox"},
+	"internal/tracing":        {"internal/sandbox", "internal/retry"},
 	"internal/agentapi":       {},
 	"internal/agent":          {"internal/agentapi", "internal/proctree", "internal/agent/answer", "internal/agent/fileserver", "internal/agent/rootdir"},
 	"internal/kernelapi":      {},
@@ -64,9 +65,9 @@ var mayImport = map[string][]string{
 	"internal/box":            {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver"},
 	"internal/environment":    {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/image/spec", "internal/kernelapi", "internal/retry"},
 	"internal/timelimit":      {"internal/sandbox", "internal/box"},
-	"internal/telemetry":      {"internal/driver", "internal/metrics", "internal/sandbox", "internal/box"},
+	"internal/telemetry":      {"internal/tracing", "internal/driver", "internal/metrics", "internal/sandbox", "internal/box"},
 	"internal/network":        {"internal/sandbox", "internal/audit", "internal/background", "internal/box", "internal/driver"},
-	"internal/guest":          {"internal/metrics", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/driver", "internal/retry", "internal/codescan"},
+	"internal/guest":          {"internal/tracing", "internal/metrics", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/driver", "internal/retry", "internal/codescan"},
 	"internal/code":           {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/guest", "internal/kernelapi", "internal/codescan"},
 	"internal/desktop":        {"internal/agentapi", "internal/execution", "internal/guest", "internal/page", "internal/sandbox"},
 	"internal/execution":      {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/guest", "internal/retry", "internal/stream", "internal/image/spec", "internal/codescan"},
@@ -80,13 +81,13 @@ var mayImport = map[string][]string{
 	"internal/prepare":        {"internal/metrics", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/fairsem", "internal/quota", "internal/spool", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/snapshot":       {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/prepare", "internal/quota", "internal/spool", "internal/workbox", "internal/image/phase", "internal/image/spec"},
 	"internal/usage":          {"internal/sandbox", "internal/box", "internal/driver"},
-	"internal/lifecycle":      {"internal/environment", "internal/telemetry", "internal/timelimit", "internal/network", "internal/usage", "internal/autocheckpoint", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/image/spec", "internal/registry", "internal/warmbox", "internal/lookup", "internal/eventlog", "internal/readiness", "internal/creation", "internal/diskuse", "internal/codescan"},
+	"internal/lifecycle":      {"internal/tracing", "internal/environment", "internal/telemetry", "internal/timelimit", "internal/network", "internal/usage", "internal/autocheckpoint", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/image/spec", "internal/registry", "internal/warmbox", "internal/lookup", "internal/eventlog", "internal/readiness", "internal/creation", "internal/diskuse", "internal/codescan"},
 	"internal/creation":       {"internal/sandbox", "internal/catalogue", "internal/checkpoint", "internal/execution", "internal/guest", "internal/image/spec", "internal/network", "internal/pool", "internal/prepare", "internal/quota", "internal/snapshot", "internal/timelimit"},
 	"internal/diskuse":        {"internal/sandbox", "internal/quota"},
 	"internal/teardown":       {"internal/page", "internal/sandbox"},
 	"internal/build":          {"internal/metrics", "internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
-	"internal/api":            {"internal/metrics", "client/wire", "internal/sshkey", "internal/eventstream", "internal/webhook", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/desktop", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec", "internal/codescan", "internal/program"},
+	"internal/api":            {"internal/tracing", "internal/metrics", "client/wire", "internal/sshkey", "internal/eventstream", "internal/webhook", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/desktop", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec", "internal/codescan", "internal/program"},
 	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec", "internal/network", "internal/proxy", "internal/code", "internal/kernelapi", "internal/retry", "internal/background", "internal/dialect/e2b/template", "internal/codescan"},
 	"client/wire":             {},
 	"client":                  {"client/wire"},
@@ -123,7 +124,7 @@ var mayImport = map[string][]string{
 		"internal/codescan", "internal/store/policyrows", "internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
 		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/console", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
-		"internal/store/webhookrows", "internal/webhook",
+		"internal/store/webhookrows", "internal/webhook", "internal/agentapi",
 	},
 
 	// Images, and the network that guests and registries are reached by.
@@ -169,7 +170,7 @@ var mayImport = map[string][]string{
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor": {
-		"internal/driver", "internal/sandbox", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
+		"internal/driver", "internal/tracing", "internal/sandbox", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
 		"internal/driver/gvisor/layer", "internal/driver/gvisor/ocilayer", "internal/driver/gvisor/process", "internal/driver/gvisor/saved",
 	},
 	"internal/driver/gvisor/agentimage": {"internal/durable"},

@@ -46,6 +46,7 @@ type Config struct {
 	Events      Events      `yaml:"events"`
 	Webhooks    Webhooks    `yaml:"webhooks"`
 	Metrics     Metrics     `yaml:"metrics"`
+	Traces      Traces      `yaml:"traces"`
 
 	Sandbox Sandbox `yaml:"sandbox"`
 	Pool    Pool    `yaml:"pool"`
@@ -97,11 +98,6 @@ type Connections struct {
 	MaxPerAddress  int `yaml:"max_per_address" doc:"Maximum number of connections without a token from one address (IPv6: one /64), including connections to the URLs of sandboxes. For clients behind a proxy of http.trusted_proxies, the limit applies to requests under way. 0: no limit."`
 	MaxPerUser     int `yaml:"max_per_user" doc:"Maximum number of requests of one user under way. 0: no limit."`
 	MaxSandboxURLs int `yaml:"max_sandbox_urls" doc:"Maximum number of requests to the URLs of all sandboxes under way; one workspace may have a quarter of them. 0: half of connections.max."`
-}
-
-// Metrics configures access to the server's metrics.
-type Metrics struct {
-	Access string `yaml:"access" doc:"Requests to /metrics that the server answers: loopback for direct requests from its own machine, token for requests with an administrator's token, public for all."`
 }
 
 // Sandbox holds defaults and limits of sandboxes.
@@ -242,6 +238,7 @@ func Default() Config {
 		Events:      Events{MaxStreams: 1000, MaxStreamsPerWorkspace: 100, MaxStreamsPerUser: 100},
 		Webhooks:    Webhooks{MaxPerWorkspace: 20},
 		Metrics:     Metrics{Access: "loopback"},
+		Traces:      Traces{Percent: 100},
 		Sandbox: Sandbox{
 			DefaultMemory:    512 << 20,
 			DefaultCPU:       1000,
@@ -388,7 +385,7 @@ func (c *Config) validate() error {
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
 	oneOf(bad, "log.requests", c.Log.Requests, "off", "api", "all")
 	oneOf(bad, "http.path_urls", c.HTTP.PathURLs, "auto", "on", "off")
-	oneOf(bad, "metrics.access", c.Metrics.Access, "loopback", "token", "public")
+	c.validateMonitoring(bad)
 	within(bad, "connections.max", c.Connections.Max, 16, 1<<20)
 	within(bad, "connections.max_per_address", c.Connections.MaxPerAddress, 0, 1<<20)
 	within(bad, "connections.max_per_user", c.Connections.MaxPerUser, 0, 1<<20)

@@ -16,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/codescan"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 // Sandboxes finds the sandboxes that calls go to. [lifecycle.Service] implements it.
@@ -100,7 +101,9 @@ func (g *Calls) Enter(ctx context.Context, b *box.Box, sb *sandbox.Sandbox) (*bo
 // as for agentapi.Client.Exec; CodeBlocked.
 func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
 	begin := time.Now()
+	ctx, span := tracing.Start(ctx, "exec")
 	running, err := g.exec(ctx, c, ref, cmd)
+	span.End(err)
 	g.metrics.started(begin, err)
 	return running, err
 }

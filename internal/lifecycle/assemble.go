@@ -60,6 +60,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		calls: agentapi.NewMemory(cfg.callMemory),
 	}
 	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)
+	s.calls.SetObserver(deps.ObserveCalls)
 	s.ctx = s.work.Context()
 	s.events = eventlog.New(s.ctx, deps.Store, s.log)
 	s.Finder = lookup.New(s.ctx, s.boxes, deps.Lookup, lookup.Adopter[*entry](adopter{s}))

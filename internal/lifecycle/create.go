@@ -5,6 +5,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 // Create records a sandbox and returns it at once in state provisioning; provisioning continues in
@@ -42,6 +43,8 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 				return sandbox.Sandbox{}, false, err
 			}
 		}
+		_, b.made = tracing.Start(ctx, "create")
+		b.made.Set("modbox.sandbox", string(b.ID))
 		sb = s.provisioner.launch(b, s.provisioner.makeRunning)
 		s.ender.awaitEnd(ctx, rec.Dying)
 		return sb, true, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 // entry is a box in the index, with the state that only this package uses.
@@ -21,7 +22,9 @@ type entry struct {
 
 	// warm says that the box comes from the pool: it was made and started before the row was
 	// written. Set before that; used afterwards for provisioning alone.
-	warm    bool
+	warm bool
+	// made is the span of the create, for the spans of its phases. Set with warm.
+	made    tracing.Span
 	evicted atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk; nil unless it is
 
 	// The box's lock guards these fields.
@@ -31,6 +34,9 @@ type entry struct {
 	provisioning bool           // a goroutine provisions it
 	destroying   bool           // a goroutine destroys it
 }
+
+// making returns the box's context, with the span of its create.
+func (e *entry) making() context.Context { return e.made.In(e.Context()) }
 
 // maker makes entries.
 type maker struct {

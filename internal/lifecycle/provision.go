@@ -36,6 +36,7 @@ func (p *provisioner) provision(b *entry, makeRunning func(*entry) error) {
 		b.Unlock()
 	}()
 	err := makeRunning(b)
+	b.made.End(err)
 	if err == nil || b.Context().Err() != nil {
 		return // it runs; or its end was decided, or the server closes: this work was canceled
 	}
@@ -101,7 +102,7 @@ func (p *provisioner) obtainImage(b *entry) (img spec.Image, rootfs string, err 
 		ref, who = sb.ImageDigest, registry.Puller{} // access to the snapshot was checked before
 	}
 	progress := prepare.Events(b.ID, ref, p.events.TryAdd) // progress can be missed
-	ctx := b.Context()                                     // a task has its own timeout
+	ctx := b.making()                                      // a task has its own timeout
 	if err := p.metrics.Do(ctx, telemetry.Image, func(ctx context.Context) (err error) {
 		img, rootfs, err = p.prepare.Ensure(ctx, ref, who, progress)
 		return err

@@ -101,6 +101,8 @@ type Deps struct {
 	Scans *codescan.Service
 	// Uploads are files of workspaces on the disk beside the files of assemblies; nil for none.
 	Uploads diskuse.Uploads
+	// ObserveCalls observes the calls to agents; nil for none.
+	ObserveCalls agentapi.Observer
 	// Metrics, when set, gets the service's metrics registered.
 	Metrics prometheus.Registerer
 }

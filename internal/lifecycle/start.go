@@ -66,7 +66,7 @@ func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
 // readiness probes run after the boot and do not count.
 func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
 	var release func()
-	err := s.metrics.Do(b.Context(), telemetry.Queue, func(ctx context.Context) (err error) {
+	err := s.metrics.Do(b.making(), telemetry.Queue, func(ctx context.Context) (err error) {
 		release, err = s.slot(ctx)
 		return err
 	})
@@ -74,7 +74,7 @@ func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(b.making(), s.cfg.StartTimeout)
 	defer cancel()
 	var handle driver.Handle
 	if err := s.metrics.Do(ctx, telemetry.Box, func(ctx context.Context) (err error) {
@@ -113,7 +113,7 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bo
 	if !b.warm {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
+	ctx, cancel := context.WithTimeout(b.making(), attemptTimeout)
 	defer cancel()
 	var err error
 	// The reference may mean another image since the row was written.
@@ -163,7 +163,7 @@ func (s *starter) probe(b *entry) error {
 	if port == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ReadinessTimeout)
+	ctx, cancel := context.WithTimeout(b.making(), s.cfg.ReadinessTimeout)
 	defer cancel()
 	err := s.metrics.Do(ctx, telemetry.Ready, func(ctx context.Context) error {
 		return readiness.Wait(ctx, port, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })

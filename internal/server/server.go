@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/images"
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/sshaccess"
@@ -38,6 +39,7 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 const (
@@ -86,6 +88,7 @@ type parts struct {
 	images  *image.Store
 	driver  *gvisor.Driver
 	metrics *prometheus.Registry
+	traces  *tracing.Tracer // nil for none
 	urls    proxy.URLs
 	disk    *disk
 }
@@ -221,6 +224,9 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), {image.NewCollector(p.images)}, backupCollectors(cfg)} {
 		p.metrics.MustRegister(list...)
 	}
+	if err := p.openTraces(ctx, cfg, log, cu); err != nil {
+		return err
+	}
 	settings, err := p.settings(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -268,8 +274,13 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 		return services.Ports{}, fmt.Errorf("network settings: %w", err)
 	}
 	p.metrics.MustRegister(network.Collectors()...)
+	var observe agentapi.Observer
+	if p.traces != nil {
+		observe = observeCall
+	}
 	return services.Ports{
-		Store: p.store, Keys: p.keys, Driver: p.driver, Images: p.images, Known: p.images, Layers: layers{p.images}, Installed: p.images, Registries: registries,
+		ObserveCalls: observe,
+		Store:        p.store, Keys: p.keys, Driver: p.driver, Images: p.images, Known: p.images, Layers: layers{p.images}, Installed: p.images, Registries: registries,
 		Streams: streams, Gateways: gateways{network}, Quarantine: p.disk.quarantine, Metrics: p.metrics, Logger: log,
 	}, nil
 }
@@ -287,6 +298,7 @@ func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess
 	}
 	front := edgeConfig(cfg, p.urls)
 	front.Requests.Logger, front.Requests.Admission, front.Requests.Metrics = log, clients, edge.NewMetrics()
+	front.Requests.Traces = p.traces
 	p.metrics.MustRegister(front.Requests.Metrics.Collectors()...)
 	if cfg.Log.Requests != "off" {
 		front.Requests.Access = log

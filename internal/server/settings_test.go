@@ -80,6 +80,7 @@ var otherValues = map[string]string{
 var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
 	"secrets.key_file": true, "http.trusted_proxies": true,
+	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring
 	"ssh.listen":   true,                              // TestSSH
 	"log.requests": true, "http.allow_insecure": true, // TestServerPages, TestExposure
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/modbox/modbox/internal/metrics"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 // Phase is a part of the way from the request for a sandbox until it runs.
@@ -43,10 +44,12 @@ func newPhases() *prometheus.HistogramVec {
 	return phases
 }
 
-// Do runs f, which is a phase, and returns its error.
+// Do runs f, which is a phase and a span of the trace of ctx, and returns its error.
 func (m *Metrics) Do(ctx context.Context, p Phase, f func(context.Context) error) error {
 	begin := time.Now()
+	ctx, span := tracing.Start(ctx, "create: "+string(p))
 	err := f(ctx)
+	span.End(err)
 	m.phases.WithLabelValues(string(p), metrics.Outcome(err)).Observe(time.Since(begin).Seconds())
 	return err
 }

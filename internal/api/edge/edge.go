@@ -3,6 +3,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 // RequestIDHeader carries the id of a request, made by us, in every answer.
@@ -51,6 +53,8 @@ type Options struct {
 	Memory Memory
 	// Metrics measures the requests; nil for none.
 	Metrics *Metrics
+	// Traces begins a trace for each request; nil for none.
+	Traces *tracing.Tracer
 }
 
 // Wrap is [Options.Wrap] with only a logger.
@@ -67,7 +71,8 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 		begun := time.Now()
 		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger, held: held{memory: o.Memory}}
 		w.Header().Set(RequestIDHeader, q.id)
-		ctx := context.WithValue(r.Context(), contextKey{}, q)
+		ctx, span := o.Traces.Request(r)
+		ctx = context.WithValue(ctx, contextKey{}, q)
 		var countUser func(string) error
 		var refused error
 		if o.Admission != nil {
@@ -95,6 +100,7 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 			t.end()
 			o.log(r2, q.id, record, t, begun)
 			o.Metrics.end(r2, record, t, begun, v != nil)
+			span.Answered(methodLabel(r.Method), routeLabel(record.Route()), cmp.Or(t.status, http.StatusOK), q.id)
 			if v != nil {
 				panic(http.ErrAbortHandler)
 			}

@@ -19,15 +19,18 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 // undoTime is how long undoing a step of a failed create may take.
 const undoTime = 10 * time.Second
 
 // Create implements [driver.Driver].
-func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
+func (d *Driver) Create(ctx context.Context, spec driver.Spec) (_ driver.Handle, err error) {
 	ctx, leave := d.calls.enter(ctx)
 	defer leave()
+	ctx, span := tracing.Start(ctx, "gvisor: create")
+	defer func() { span.End(err) }()
 	if err := launch.Check(spec); err != nil {
 		return nil, err
 	}

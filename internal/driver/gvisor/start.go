@@ -7,12 +7,15 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/tracing"
 )
 
 // Start implements [driver.Driver].
-func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
+func (d *Driver) Start(ctx context.Context, id sandbox.ID) (err error) {
 	ctx, leave := d.calls.enter(ctx)
 	defer leave()
+	ctx, span := tracing.Start(ctx, "gvisor: start")
+	defer func() { span.End(err) }()
 	b, err := d.boxes.lookup(id)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
@@ -62,6 +63,8 @@ type Ports struct {
 	// Quarantine keeps saved states that the store does not know; nil means a directory
 	// beside the checkpoints.
 	Quarantine *quarantine.Store
+	// ObserveCalls observes the calls to agents; nil means none.
+	ObserveCalls agentapi.Observer
 	// Metrics receives the metrics of the services; nil means none.
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
@@ -139,7 +142,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
-		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
+		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, ObserveCalls: ports.ObserveCalls,
 		Scans: codescan.New(policyrows.New(ports.Store.DB)), Uploads: uploads,
 	})
 	if err != nil {

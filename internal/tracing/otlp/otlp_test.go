@@ -1,0 +1,128 @@
+package otlp_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/modbox/modbox/internal/tracing"
+	"github.com/modbox/modbox/internal/tracing/otlp"
+)
+
+// record makes a trace of a request and a span below it.
+func record(e *otlp.Exporter) {
+	ctx, root := e.Tracer().Request(httptest.NewRequest(http.MethodGet, "/", nil))
+	_, span := tracing.Start(ctx, "below")
+	span.Set("text", strings.Repeat("x", 10_000))
+	span.End(nil)
+	root.Answered("GET", "/v1/version", 200, "id")
+}
+
+// TestExport: spans arrive as OTLP with the settings' headers, also after the receiver was busy, and
+// their texts are bounded.
+func TestExport(t *testing.T) {
+	var requests atomic.Int32
+	var got tracepb.TracesData
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if r.URL.Path != "/base/v1/traces" || r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+			t.Errorf("request to %s with %v", r.URL.Path, r.Header)
+		}
+		body, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		data, err := io.ReadAll(body)
+		if err == nil {
+			err = proto.Unmarshal(data, &got)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}))
+	defer receiver.Close()
+	e, err := otlp.New(t.Context(), otlp.Config{
+		Endpoint: receiver.URL + "/base/", Ratio: 1, Header: http.Header{"Authorization": {"Bearer secret"}}, Version: "1", Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(e)
+	if err := e.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := requests.Load(); n != 2 {
+		t.Fatalf("%d requests, want one and its repetition", n)
+	}
+	spans := got.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()
+	if len(spans) != 2 || spans[0].GetName() != "below" || !bytes.Equal(spans[0].GetParentSpanId(), spans[1].GetSpanId()) {
+		t.Fatalf("spans: %v", spans)
+	}
+	if text := spans[0].GetAttributes()[0].GetValue().GetStringValue(); len(text) != 256 {
+		t.Errorf("a text of 10,000 bytes has %d bytes in a span, want 256", len(text))
+	}
+}
+
+// TestReceiverThatRefuses: a batch that is refused is lost with one message, and not repeated; the
+// header, which is a secret, is not in the message.
+func TestReceiverThatRefuses(t *testing.T) {
+	var requests atomic.Int32
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer receiver.Close()
+	var log bytes.Buffer
+	e, err := otlp.New(t.Context(), otlp.Config{
+		Endpoint: receiver.URL, Ratio: 1, Header: http.Header{"Authorization": {"Bearer secret"}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(e)
+	if err := e.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if requests.Load() != 1 || strings.Count(log.String(), "status 403") != 1 || strings.Contains(log.String(), "secret") {
+		t.Errorf("%d requests, log:\n%s", requests.Load(), log.String())
+	}
+}
+
+// TestRatioNone: with a ratio of 0 no request is traced, whatever its caller asks for.
+func TestRatioNone(t *testing.T) {
+	e, err := otlp.New(t.Context(), otlp.Config{Endpoint: "http://127.0.0.1:1", Ratio: 0, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set(tracing.Header, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	ctx, _ := e.Tracer().Request(r)
+	if traceparent, _ := tracing.Call(ctx, "agent"); traceparent != "" {
+		t.Errorf("a request that asks for it is traced: %s", traceparent)
+	}
+	if err := e.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	for _, endpoint := range []string{"", "127.0.0.1:4318", "ftp://host", "http://"} {
+		if _, err := otlp.New(t.Context(), otlp.Config{Endpoint: endpoint}); err == nil {
+			t.Errorf("endpoint %q is accepted", endpoint)
+		}
+	}
+}
