@@ -2,6 +2,7 @@ import { newError } from "./errors.js";
 import type { Credentials, UserSession } from "./credentials.js";
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
@@ -32,6 +33,7 @@ export class Account {
    * the user end, whatever the client has; API tokens go on.
    */
   async logout(options: CallOptions & { everywhere?: boolean | undefined } = {}): Promise<void> {
+    checkMembers("the options of this logout", options, { ...callMembers, everywhere: true });
     const request = options.everywhere
       ? ({ method: "DELETE", path: "/v1/account/sessions" } as const)
       : ({ method: "POST", path: "/v1/auth/logout" } as const);
@@ -50,6 +52,7 @@ export class Account {
 
   /** Changes the user's password, of at least 8 characters. All its sessions end but this one; its API tokens go on. */
   async setPassword(password: string, options: CallOptions & { currentPassword?: string | undefined } = {}): Promise<void> {
+    checkMembers("the options of this call", options, { ...callMembers, currentPassword: true });
     const json: wire.SetPassword = { password, current_password: options.currentPassword };
     await this.http.done({ method: "PUT", path: "/v1/account/password", json, signal: options.signal, repeatable: false });
   }

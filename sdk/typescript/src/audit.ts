@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
+import { pageMembers, type Members } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
@@ -28,6 +29,10 @@ export interface ListInstallationAuditOptions extends AuditFilter, PageOptions {
   workspace?: string | undefined;
 }
 
+const listMembers: Members<ListInstallationAuditOptions> = {
+  ...pageMembers, since: true, until: true, user: true, object: true, action: true, outcome: true, order: true, afterSeq: true, workspace: true,
+};
+
 /** The audit log. Safe for concurrent use. */
 export class Audit {
   constructor(private readonly http: HTTP) {}
@@ -52,7 +57,7 @@ export class Audit {
   private records(path: string, options: ListInstallationAuditOptions): PagePromise<AuditEntry> {
     const { user, object, action, outcome, order, workspace, since, until, afterSeq } = options;
     const query = { user, object, action, outcome, order, workspace, since: instant(since), until: instant(until), after_seq: afterSeq };
-    return pages(this.http, options, () => ({ path, query }), schemas.auditEntry);
+    return pages(this.http, options, () => ({ path, query }), schemas.auditEntry, listMembers);
   }
 }
 

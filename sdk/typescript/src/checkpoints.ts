@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
@@ -12,6 +13,7 @@ export class Checkpoints {
 
   /** Saves the state of a running or paused sandbox, which goes on. Without a name one is made up. Never sent twice. */
   async create(ref: string, options: CallOptions & { name?: string | undefined } = {}): Promise<Checkpoint> {
+    checkMembers("the options of this checkpoint", options, { ...callMembers, name: true });
     const json: wire.CreateCheckpoint = { name: options.name };
     const path = sandboxPath(ref, "/checkpoints");
     const w = await this.http.json<wire.Checkpoint>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: false });

@@ -7,6 +7,7 @@ import { Events } from "./events.js";
 import { Executions } from "./executions.js";
 import { HTTP } from "./http.js";
 import { Images, SandboxImages } from "./images.js";
+import { checkMembers, type Members } from "./known.js";
 import { Registries } from "./registries.js";
 import { Sandboxes } from "./sandboxes.js";
 import type { WebSocketConstructor } from "./session.js";
@@ -40,6 +41,10 @@ export interface ModboxOptions {
   /** The class of WebSockets, for terminals; default the runtime's own. Node before 22 has none: pass the class of the package `ws`. */
   WebSocket?: WebSocketConstructor | undefined;
 }
+
+const modboxMembers: Members<ModboxOptions> = {
+  token: true, session: true, onSession: true, baseUrl: true, workspaceId: true, timeoutMs: true, maxRetries: true, fetch: true, WebSocket: true,
+};
 
 /** The user who signs in, and the settings of the client. */
 export interface LoginOptions extends Omit<ModboxOptions, "token" | "session">, CallOptions {
@@ -84,6 +89,7 @@ export class Modbox {
   protected readonly http: HTTP;
 
   constructor(options: ModboxOptions = {}) {
+    checkMembers("ModboxOptions", options, modboxMembers);
     const token = options.session ? undefined : (options.token ?? environment("MODBOX_API_TOKEN"));
     if (!token && !options.session) throw newError({ code: "unauthenticated", message: "no token: pass { token } or set MODBOX_API_TOKEN" });
     const credentials = new Credentials(token, options.session, options.onSession);
@@ -106,18 +112,20 @@ export class Modbox {
   }
 
   /** Signs in by name and password and returns a client for the session. Throws an AuthError when either is wrong. */
-  static async login<C extends Modbox>(this: new (options: ModboxOptions) => C, { username, password, ...options }: LoginOptions): Promise<C> {
+  static async login<C extends Modbox>(this: new (options: ModboxOptions) => C, { username, password, signal, ...options }: LoginOptions): Promise<C> {
+    checkMembers("LoginOptions", options, modboxMembers);
     const http = connection(options, new Credentials(undefined, undefined, undefined));
-    return new this({ ...options, session: await signIn(http, "/v1/auth/login", { username, password }, options) });
+    return new this({ ...options, session: await signIn(http, "/v1/auth/login", { username, password }, { signal }) });
   }
 
   /** Accepts an invitation by its code, sets the user's password, and returns a client for the session. */
   static async acceptInvitation<C extends Modbox>(
     this: new (options: ModboxOptions) => C,
-    { code, name, password, ...options }: AcceptInvitationOptions,
+    { code, name, password, signal, ...options }: AcceptInvitationOptions,
   ): Promise<C> {
+    checkMembers("AcceptInvitationOptions", options, modboxMembers);
     const http = connection(options, new Credentials(undefined, undefined, undefined));
-    return new this({ ...options, session: await signIn(http, "/v1/auth/accept", { code, name, password }, options) });
+    return new this({ ...options, session: await signIn(http, "/v1/auth/accept", { code, name, password }, { signal }) });
   }
 
   /** Returns the user of the token, and its workspace. */

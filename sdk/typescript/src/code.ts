@@ -4,6 +4,7 @@ import { newError, type ErrorCode } from "./errors.js";
 import { cut } from "./exec.js";
 import { readLines } from "./lines.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { waitSlackMs } from "./limits.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
@@ -282,6 +283,10 @@ export type CodeEvent =
   | { type: "error"; error: CodeError }
   | { type: "end"; status: CodeStatus; limitExceeded?: LimitName; executionCount: number; durationMs: number; truncated: boolean };
 
+const runCodeMembers: Members<RunCodeOptions> = { ...callMembers, language: true, contextId: true, timeoutSeconds: true, limits: true };
+const scanCodeMembers: Members<ScanCodeOptions> = { ...callMembers, language: true, allowedImports: true };
+const createContextMembers: Members<CreateContextOptions> = { ...callMembers, language: true, cwd: true, env: true, limits: true };
+
 /** Runs code to its end in one request. */
 export async function runCode(http: HTTP, ref: string, code: string, options: RunCodeOptions): Promise<CodeResult> {
   const w = await http.json<wire.CodeResult>({
@@ -310,6 +315,7 @@ export async function runCode(http: HTTP, ref: string, code: string, options: Ru
 
 /** Parses code in the sandbox, without running it. */
 export async function scanCode(http: HTTP, ref: string, code: string, options: ScanCodeOptions): Promise<CodeScan> {
+  checkMembers("ScanCodeOptions", options, scanCodeMembers);
   const { signal, language, allowedImports } = options;
   const json: wire.ScanCode = { code, language, allowed_imports: allowedImports && [...allowedImports] };
   const w = await http.json<wire.CodeScan>({ method: "POST", path: sandboxPath(ref, "/code/scan"), json, signal, repeatable: true });
@@ -334,7 +340,9 @@ export async function* runCodeStream(http: HTTP, ref: string, code: string, opti
   }
 }
 
-function body(code: string, { language, contextId, timeoutSeconds, limits }: RunCodeOptions): wire.RunCode {
+function body(code: string, options: RunCodeOptions): wire.RunCode {
+  checkMembers("RunCodeOptions", options, runCodeMembers);
+  const { language, contextId, timeoutSeconds, limits } = options;
   return { code, language, context_id: contextId, timeout_seconds: timeoutSeconds, limits: limits && schemas.encodeExecLimits(limits) };
 }
 
@@ -375,6 +383,7 @@ export class Contexts {
 
   /** Makes a context. Throws code `unsupported` if the sandbox does not have the language, and `quota_exceeded` for a 33rd context. Never sent twice. */
   async create(ref: string, options: CreateContextOptions = {}): Promise<CodeContext> {
+    checkMembers("CreateContextOptions", options, createContextMembers);
     const { signal, language, cwd, env, limits } = options;
     const json: wire.CreateContext = { language, cwd, env, limits: limits && schemas.encodeExecLimits(limits) };
     const path = sandboxPath(ref, "/contexts");

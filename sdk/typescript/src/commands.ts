@@ -1,6 +1,7 @@
 import { CommandError, newError } from "./errors.js";
 import type { Modbox } from "./client.js";
 import type { StartExecutionOptions } from "./executions.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { Output, defaultOutputBytes, type TextCallback } from "./output.js";
 import type { PagePromise } from "./page.js";
 import type { CallOptions, CommandResult, PageOptions, Program } from "./types.js";
@@ -61,6 +62,11 @@ const signals = { SIGHUP: 1, SIGINT: 2, SIGQUIT: 3, SIGKILL: 9, SIGUSR1: 10, SIG
 /** The name of a signal. */
 export type SignalName = keyof typeof signals;
 
+const runMembers: Members<RunOptions> = {
+  ...callMembers, cwd: true, env: true, user: true, stdin: true, timeoutSeconds: true, limits: true, onStdout: true, onStderr: true, maxOutputBytes: true, check: true,
+};
+const waitMembers: Members<WaitCommandOptions> = { ...callMembers, timeoutSeconds: true, maxOutputBytes: true, check: true };
+
 /** The commands of one sandbox. Safe for concurrent use. */
 export class Commands {
   /** @internal */
@@ -79,6 +85,7 @@ export class Commands {
    * exist, an EndedError if the sandbox has ended, and a ConnectionError if the end of the command is not known.
    */
   async run(command: string | readonly string[] | Program, options: RunOptions = {}): Promise<CommandResult> {
+    checkMembers("RunOptions", options, runMembers);
     const { onStdout, onStderr, timeoutSeconds = 0 } = options;
     const silent = !onStdout && !onStderr && timeoutSeconds <= maxSilentSeconds;
     const result = silent ? await this.exec(command, options) : await this.stream(command, options);
@@ -192,6 +199,7 @@ export class Command {
    * Throws a TimeoutError after `timeoutSeconds`, and a CommandError if the exit code cannot be known, for example because the sandbox was deleted.
    */
   async wait(options: WaitCommandOptions = {}): Promise<CommandResult> {
+    checkMembers("WaitCommandOptions", options, waitMembers);
     const { signal, timeoutSeconds = Infinity, maxOutputBytes = defaultOutputBytes } = options;
     const info = (this.last = await this.client.executions.wait(this.id, { signal, timeoutSeconds }));
     if (info.exitCode === undefined) throw lost(info);

@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
@@ -75,6 +76,14 @@ export interface ScrollOptions extends CallOptions {
   hold?: readonly string[] | undefined;
 }
 
+const screenshotMembers: Members<ScreenshotOptions> = { ...callMembers, x: true, y: true, width: true, height: true, pointer: true };
+const clickMembers: Members<ClickOptions> = { ...callMembers, button: true, clicks: true, hold: true };
+const dragMembers: Members<DragOptions> = { ...callMembers, button: true, hold: true };
+const scrollMembers: Members<ScrollOptions> = { ...callMembers, direction: true, amount: true, hold: true };
+const actionMembers: Members<DesktopAction> = {
+  type: true, at: true, to: true, button: true, clicks: true, direction: true, amount: true, text: true, keys: true, hold: true, durationMs: true,
+};
+
 /**
  * The screen of a sandbox, used as a person would. The image `modbox/sandbox` has a desktop; for a sandbox without one all calls
  * throw code `unsupported`. Programs take a moment to react: take a screenshot after what you do. Safe for concurrent use.
@@ -101,6 +110,7 @@ export class Desktop {
 
   /** Takes a picture of the screen or a part of it, a PNG. */
   async screenshot(options: ScreenshotOptions = {}): Promise<Uint8Array> {
+    checkMembers("ScreenshotOptions", options, screenshotMembers);
     const { signal, ...query } = options;
     const response = await this.http.raw({ method: "GET", path: this.path("/screenshot"), query, signal, repeatable: true });
     return new Uint8Array(await response.arrayBuffer());
@@ -108,6 +118,7 @@ export class Desktop {
 
   /** Performs actions, one after the other; never sent twice. */
   async act(actions: readonly DesktopAction[], options: CallOptions = {}): Promise<void> {
+    for (const action of actions) checkMembers("DesktopAction", action, actionMembers);
     const json = { actions: actions.map(({ durationMs, ...action }) => ({ ...action, duration_ms: durationMs })) };
     await this.http.done({ method: "POST", path: this.path("/actions"), json, signal: options.signal, timeoutMs: 0, repeatable: false });
   }
@@ -118,7 +129,9 @@ export class Desktop {
   }
 
   /** Clicks. */
-  click(x: number, y: number, { signal, button, clicks, hold }: ClickOptions = {}): Promise<void> {
+  async click(x: number, y: number, options: ClickOptions = {}): Promise<void> {
+    checkMembers("ClickOptions", options, clickMembers);
+    const { signal, button, clicks, hold } = options;
     return this.act([{ type: "click", at: { x, y }, button, clicks, hold }], { signal });
   }
 
@@ -133,12 +146,16 @@ export class Desktop {
   }
 
   /** Drags from a position to another. */
-  drag(from: Point, to: Point, { signal, button, hold }: DragOptions = {}): Promise<void> {
+  async drag(from: Point, to: Point, options: DragOptions = {}): Promise<void> {
+    checkMembers("DragOptions", options, dragMembers);
+    const { signal, button, hold } = options;
     return this.act([{ type: "drag", at: from, to, button, hold }], { signal });
   }
 
   /** Turns the wheel at a position. */
-  scroll(x: number, y: number, { signal, direction, amount, hold }: ScrollOptions = {}): Promise<void> {
+  async scroll(x: number, y: number, options: ScrollOptions = {}): Promise<void> {
+    checkMembers("ScrollOptions", options, scrollMembers);
+    const { signal, direction, amount, hold } = options;
     return this.act([{ type: "scroll", at: { x, y }, direction, amount, hold }], { signal });
   }
 

@@ -2,6 +2,7 @@ import { setTimer, sleepUntil } from "./pause.js";
 import * as schemas from "./schemas.js";
 import { ModboxError, newError, type ErrorCode } from "./errors.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers, pageMembers, type Members } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { readMessages, type Message } from "./sse.js";
 import type { PageOptions } from "./types.js";
@@ -32,6 +33,10 @@ export interface FollowEventsOptions extends EventFilter {
   signal?: AbortSignal | undefined;
 }
 
+const filterMembers: Members<EventFilter> = { sandbox: true, types: true, since: true };
+const listMembers: Members<ListEventsOptions> = { ...filterMembers, ...pageMembers, until: true, afterSeq: true, order: true };
+const followMembers: Members<FollowEventsOptions> = { ...filterMembers, ...callMembers, afterSeq: true };
+
 /** The server sends something every 15 seconds; after this silence the stream connects again. */
 const silenceMs = 60_000;
 const firstPauseMs = 200;
@@ -45,7 +50,7 @@ export class Events {
   list(options: ListEventsOptions = {}): PagePromise<SandboxEvent> {
     const { sandbox, types, since, until, afterSeq, order } = options;
     const query = { sandbox, type: types, since: instant(since), until: instant(until), after_seq: afterSeq, order };
-    return pages(this.http, options, () => ({ path: "/v1/events", query }), schemas.event);
+    return pages(this.http, options, () => ({ path: "/v1/events", query }), schemas.event, listMembers);
   }
 
   /**
@@ -54,6 +59,7 @@ export class Events {
    * too, with its reason thrown. Throws when the first connection cannot be made, and when the token loses its rights.
    */
   async *follow(options: FollowEventsOptions = {}): AsyncGenerator<SandboxEvent, void, undefined> {
+    checkMembers("FollowEventsOptions", options, followMembers);
     const at: Position = { last: options.afterSeq === undefined ? undefined : String(options.afterSeq), known: false };
     for (let pause = firstPauseMs; ; pause = Math.min(2 * pause, maxPauseMs)) {
       const before = at.last;

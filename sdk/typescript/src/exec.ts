@@ -1,12 +1,16 @@
 import { fromBase64 } from "./base64.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
+import { checkMembers, type Members } from "./known.js";
 import { readLines } from "./lines.js";
 import { codeScan, encodeCommandOptions } from "./schemas.js";
 import type * as wire from "./wire.js";
-import type { ExecEvent, ExecResult, LimitName, ProgramOptions } from "./types.js";
+import type { ExecEvent, ExecResult, LimitName, Program, ProgramOptions } from "./types.js";
+
+const programMembers: Members<Program> = { code: true, path: true, language: true, allowedImports: true };
 
 export function encodeProgramOptions(o: ProgramOptions): Partial<wire.Exec> {
   const { program: p } = o;
+  checkMembers("Program", p, programMembers);
   const program = p && { code: p.code, path: p.path, language: p.language, allowed_imports: p.allowedImports && [...p.allowedImports] };
   return { ...encodeCommandOptions(o), program };
 }

@@ -1,6 +1,7 @@
 import { toBase64 } from "./base64.js";
 import * as schemas from "./schemas.js";
 import { newError } from "./errors.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { pages, type PagePromise } from "./page.js";
@@ -24,6 +25,10 @@ export interface LogsOptions extends ReadStreamOptions {
   output?: "stdout" | "stderr" | undefined;
 }
 
+const { stdin: _text, ...command } = schemas.commandOptionsMembers;
+export const executionCommandMembers: Members<ExecutionCommand> = { ...command, ...schemas.executionOptionsMembers };
+const startMembers: Members<StartExecutionOptions> = { ...executionCommandMembers, ...callMembers, waitSeconds: true };
+
 /**
  * Commands that go on whatever becomes of this client and of the server, and are
  * kept with their output after their end. Safe for concurrent use.
@@ -36,6 +41,7 @@ export class Executions {
 
   /** Starts a command. If the command cannot be started, the execution is `failed`. Never sent twice. */
   async start(ref: string, options: StartExecutionOptions): Promise<Execution> {
+    checkMembers("StartExecutionOptions", options, startMembers);
     const json: wire.StartExecution = { ...encodeExecution(options), wait_seconds: options.waitSeconds };
     const w = await this.http.json<wire.Execution>({
       method: "POST",
@@ -51,7 +57,7 @@ export class Executions {
   /** Lists the executions of a sandbox, newest first. */
   list(ref: string, options: PageOptions & { kind?: "exec" | "job" | "main" | undefined } = {}): PagePromise<Execution> {
     const { kind } = options;
-    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/executions"), query: { kind } }), schemas.execution);
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/executions"), query: { kind } }), schemas.execution, { kind: true });
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Execution> {
@@ -64,6 +70,7 @@ export class Executions {
    * `timeoutSeconds` (default 60; no upper bound).
    */
   async wait(id: string, options: CallOptions & { timeoutSeconds?: number | undefined } = {}): Promise<Execution> {
+    checkMembers("the options of this wait", options, { ...callMembers, timeoutSeconds: true });
     const timeoutSeconds = options.timeoutSeconds ?? 60;
     const end = Date.now() + timeoutSeconds * 1_000;
     for (;;) {
@@ -79,6 +86,7 @@ export class Executions {
    * `force` SIGKILL at once. Does not wait for the end.
    */
   async cancel(id: string, options: CallOptions & { force?: boolean | undefined } = {}): Promise<Execution> {
+    checkMembers("the options of this cancel", options, { ...callMembers, force: true });
     const w = await this.http.json<wire.Execution>({
       method: "POST",
       path: `${executionPath(id)}/cancel`,

@@ -2,12 +2,19 @@ import { toBase64 } from "./base64.js";
 import * as schemas from "./schemas.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { readLines } from "./lines.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
 import type { ArchiveFormat, CallOptions, FileContent, FileEvent, PageOptions, MkdirOptions, NewFile, UploadArchiveOptions, WatchFilesOptions, WriteFileOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { FileInfo } from "./schemas.js";
+
+const writeMembers: Members<WriteFileOptions> = { ...callMembers, mode: true, parents: true, user: true };
+const mkdirMembers: Members<MkdirOptions> = writeMembers;
+const newFileMembers: Members<NewFile> = { path: true, content: true, mode: true };
+const uploadMembers: Members<UploadArchiveOptions> = { ...callMembers, format: true, keepLinks: true };
+const watchMembers: Members<WatchFilesOptions> = { ...callMembers, recursive: true };
 
 /**
  * Files of a sandbox. `ref` is the sandbox's id or name. Paths that are not
@@ -40,6 +47,7 @@ export class Files {
    * Throws code `disk_full` at the sandbox's disk limit.
    */
   async write(ref: string, path: string, content: FileContent, options: WriteFileOptions = {}): Promise<FileInfo> {
+    checkMembers("WriteFileOptions", options, writeMembers);
     const w = await this.http.json<wire.FileInfo>({
       method: "PUT",
       path: filesPath(ref),
@@ -73,18 +81,21 @@ export class Files {
 
   /** Makes a directory. */
   async mkdir(ref: string, path: string, options: MkdirOptions = {}): Promise<FileInfo> {
+    checkMembers("MkdirOptions", options, mkdirMembers);
     const json: wire.Mkdir = { path, mode: options.mode, parents: options.parents, user: options.user };
     return this.post(filesPath(ref, "/mkdir"), json, options);
   }
 
   /** Renames a path; throws a ConflictError when `to` exists, unless `overwrite` is set. */
   async move(ref: string, from: string, to: string, options: CallOptions & { overwrite?: boolean | undefined } = {}): Promise<FileInfo> {
+    checkMembers("the options of this move", options, { ...callMembers, overwrite: true });
     const json: wire.Move = { from, to, overwrite: options.overwrite };
     return this.post(filesPath(ref, "/move"), json, options);
   }
 
   /** Deletes a file or an empty directory; with `recursive` everything below, too. */
   async delete(ref: string, path: string, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
+    checkMembers("the options of this deletion", options, { ...callMembers, recursive: true });
     const response = await this.http.raw({
       method: "DELETE",
       path: filesPath(ref),
@@ -100,6 +111,7 @@ export class Files {
    * 1000 with 32 MiB together. An error names its file; those before it are written.
    */
   async writeMany(ref: string, files: readonly NewFile[], options: CallOptions = {}): Promise<void> {
+    for (const file of files) checkMembers("NewFile", file, newFileMembers);
     const json: wire.WriteFiles = {
       files: files.map((f) => ({ path: f.path, content: toBase64(f.content), mode: f.mode })),
     };
@@ -117,6 +129,7 @@ export class Files {
    * is damaged or hostile (names or links that lead out of the directory, devices, bombs) throws a ValidationError.
    */
   async uploadArchive(ref: string, path: string, archive: FileContent, options: UploadArchiveOptions = {}): Promise<void> {
+    checkMembers("UploadArchiveOptions", options, uploadMembers);
     const response = await this.http.raw({
       method: "PUT",
       path: filesPath(ref, "/archive"),
@@ -136,6 +149,7 @@ export class Files {
     path: string,
     options: CallOptions & { format?: ArchiveFormat | undefined } = {},
   ): Promise<ReadableStream<Uint8Array>> {
+    checkMembers("the options of this download", options, { ...callMembers, format: true });
     const response = await this.http.raw({
       method: "GET",
       path: filesPath(ref, "/archive"),
@@ -152,6 +166,7 @@ export class Files {
    * off. Leaving the loop ends the watch; `signal` does too, with its reason thrown.
    */
   async watch(ref: string, path: string, options: WatchFilesOptions = {}): Promise<AsyncGenerator<FileEvent, void, undefined>> {
+    checkMembers("WatchFilesOptions", options, watchMembers);
     const response = await this.http.raw({
       method: "GET",
       path: filesPath(ref, "/watch"),

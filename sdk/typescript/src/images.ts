@@ -1,6 +1,7 @@
 import { encodeBuild, readProgress, type BuildEvent } from "./builds.js";
 import * as schemas from "./schemas.js";
 import type { HTTP, HTTPRequest } from "./http.js";
+import { callMembers, checkMembers } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, FileContent, PageOptions } from "./types.js";
@@ -26,6 +27,7 @@ export class Images {
     packages: readonly string[],
     options: CallOptions & { image?: string | undefined } = {},
   ): Promise<AptPackageChecks> {
+    checkMembers("the options of this check", options, { ...callMembers, image: true });
     const w = await this.http.json<wire.ValidatedAptPackages>({
       method: "POST",
       path: "/v1/apt-packages/validate",
@@ -48,6 +50,7 @@ export class Images {
 
   /** Sends an image that the workspace has built to a registry: to another reference, or to what its name says. Ends as a pull does. */
   push(image: string, options: CallOptions & { to?: string | undefined } = {}): AsyncGenerator<PullEvent, void, undefined> {
+    checkMembers("the options of this push", options, { ...callMembers, to: true });
     const json: wire.ImagePush = { image, to: options.to };
     return this.transfer(`push ${image}`, { method: "POST", path: "/v1/images/push", json, repeatable: false }, options);
   }
@@ -108,7 +111,7 @@ export class SandboxImages {
   /** Lists them: the built-in ones, the server's default first, and the workspace's own, the oldest first. */
   list(options: PageOptions & { enabledOnly?: boolean | undefined } = {}): PagePromise<SandboxImage> {
     const query = { enabled_only: options.enabledOnly };
-    return pages(this.http, options, () => ({ path: "/v1/sandbox-images", query }), schemas.sandboxImage);
+    return pages(this.http, options, () => ({ path: "/v1/sandbox-images", query }), schemas.sandboxImage, { enabledOnly: true });
   }
 
   async get(id: string, options: CallOptions = {}): Promise<SandboxImage> {
@@ -120,7 +123,8 @@ export class SandboxImages {
     id: string,
     options: SandboxImageOptions & { name?: string | undefined; image?: string | undefined },
   ): Promise<SandboxImage> {
-    const json: wire.UpdateSandboxImage = { ...schemas.encodeSandboxImageOptions(options), name: options.name, image: options.image };
+    const { name, image, ...rest } = options;
+    const json: wire.UpdateSandboxImage = { ...schemas.encodeSandboxImageOptions(rest), name, image };
     return schemas.sandboxImage(await this.http.json({ method: "PATCH", path: at(id), json, signal: options.signal, repeatable: true }));
   }
 

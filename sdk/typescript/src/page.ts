@@ -1,4 +1,5 @@
 import type { HTTP, HTTPRequest } from "./http.js";
+import { checkMembers, pageMembers } from "./known.js";
 import type { PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
@@ -83,8 +84,17 @@ export class PagePromise<T> implements Promise<Page<T>>, AsyncIterable<T> {
 /** What of a request for a list is its own: where it is, and what selects its items. */
 type ListRequest = Pick<HTTPRequest, "path" | "query" | "anonymous">;
 
-/** Lists the items at the path that request returns; the fetch of the first page calls it. */
-export function pages<W, T>(http: HTTP, options: PageOptions, request: () => ListRequest, decode: (w: W) => T): PagePromise<T> {
+/**
+ * Lists the items at the path that request returns; the fetch of the first page calls it. `own` has the members of the options
+ * beside the members of PageOptions.
+ */
+export function pages<W, T>(
+  http: HTTP,
+  options: PageOptions,
+  request: () => ListRequest,
+  decode: (w: W) => T,
+  own: Readonly<Record<string, true>> = {},
+): PagePromise<T> {
   const { signal, limit } = options;
   const fetch = async (cursor: string | undefined): Promise<Page<T>> => {
     const r = request();
@@ -92,5 +102,8 @@ export function pages<W, T>(http: HTTP, options: PageOptions, request: () => Lis
     const w = await http.json<wire.Page<W>>({ ...r, method: "GET", query, signal, repeatable: true });
     return new Page(w.items.map(decode), w.next_cursor ?? undefined, fetch);
   };
-  return new PagePromise(() => fetch(options.cursor));
+  return new PagePromise(async () => {
+    checkMembers("the options of this list", options, { ...pageMembers, ...own });
+    return fetch(options.cursor);
+  });
 }

@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
+import { checkMembers } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
@@ -30,6 +31,7 @@ export class Registries {
 
   /** Changes the given settings. */
   async update(id: string, options: UpdateRegistryOptions): Promise<Registry> {
+    checkMembers("UpdateRegistryOptions", options, schemas.createRegistryOptionsMembers);
     const { signal, ...json } = options;
     return schemas.registry(await this.http.json({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
   }

@@ -5,12 +5,14 @@ import { CodeResult, type CodeOutput, type ScanCodeOptions } from "./code.js";
 import { Commands, type RunOptions } from "./commands.js";
 import type { Desktop } from "./desktop.js";
 import { TimeoutError, newError } from "./errors.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { maxWaitSeconds } from "./limits.js";
 import type { TextCallback } from "./output.js";
 import type { PagePromise } from "./page.js";
 import { SandboxFiles } from "./sandboxfiles.js";
 import { endedError } from "./sandboxes.js";
 import type { CallOptions, CommandResult, ListSandboxesOptions, Program } from "./types.js";
+import { createSandboxOptionsMembers, publishPortOptionsMembers, resumeOptionsMembers } from "./schemas.js";
 import type {
   CodeContext,
   ExecLimits,
@@ -75,6 +77,12 @@ export interface CodeOptions extends CallOptions {
   onResult?: ((result: CodeOutput) => void | Promise<void>) | undefined;
 }
 
+const sandboxMembers: Members<SandboxOptions> = { ...createSandboxOptionsMembers, client: true, onProgress: true };
+const connectMembers: Members<ConnectOptions> = { ...resumeOptionsMembers, client: true };
+const codeMembers: Members<CodeOptions> = {
+  ...callMembers, language: true, context: true, timeoutSeconds: true, limits: true, onStdout: true, onStderr: true, onResult: true,
+};
+
 /**
  * A sandbox: an isolated Linux environment with its own files, processes and URLs.
  *
@@ -126,6 +134,7 @@ export class Sandbox {
    * When the signal is aborted while the request is under way, a sandbox that was made meanwhile lives until its ttl ends it.
    */
   static async create(options: SandboxOptions = {}): Promise<Sandbox> {
+    checkMembers("SandboxOptions", options, sandboxMembers);
     const { client = new Modbox(), waitSeconds, ttlSeconds = defaultTtlSeconds, onProgress, ...rest } = options;
     const limit = waitSeconds ?? defaultWaitSeconds;
     const first = Math.min(limit, onProgress ? progressSeconds : maxWaitSeconds);
@@ -145,6 +154,7 @@ export class Sandbox {
    * EndedError for one that has ended, and a SandboxFailedError, which is an EndedError, for one that failed.
    */
   static async connect(idOrName: string, options: ConnectOptions = {}): Promise<Sandbox> {
+    checkMembers("ConnectOptions", options, connectMembers);
     const { client = new Modbox() } = options;
     const info = await client.sandboxes.get(idOrName, { signal: options.signal });
     return new Sandbox(client, await running(client, info, options));
@@ -187,6 +197,7 @@ export class Sandbox {
    * throws, the code is interrupted. Throws code `unsupported` if the sandbox does not have the language.
    */
   async runCode(code: string, options: CodeOptions = {}): Promise<CodeResult> {
+    checkMembers("CodeOptions", options, codeMembers);
     const { signal, language, context, timeoutSeconds, limits, onStdout, onStderr, onResult } = options;
     const request = { signal, language, contextId: context === undefined ? undefined : contextId(context), timeoutSeconds, limits };
     const result = new CodeResult();
@@ -213,6 +224,7 @@ export class Sandbox {
    * `private` port need an API token or a link of `ports.createLink` as well.
    */
   async url(port: number, options: PublishPortOptions = {}): Promise<string> {
+    checkMembers("PublishPortOptions", options, publishPortOptionsMembers);
     for await (const published of this.ports.list({ signal: options.signal })) {
       const asWanted = options.access === undefined || published.access === options.access;
       if (published.port === port && asWanted) return published.url;

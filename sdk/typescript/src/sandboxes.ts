@@ -6,10 +6,11 @@ import { Contexts, runCode, runCodeStream, scanCode, type CodeEvent, type CodeRe
 import { Desktop } from "./desktop.js";
 import { EndedError, SandboxFailedError, newError, type ErrorCode } from "./errors.js";
 import { decodeResult, readEvents, encodeProgramOptions } from "./exec.js";
-import { encodeExecution } from "./executions.js";
+import { encodeExecution, executionCommandMembers } from "./executions.js";
 import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
 import { newKey } from "./key.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
@@ -22,6 +23,12 @@ import type { Cause, CodeScan, CommandOptions, CreateSandboxOptions, ForkOptions
 
 /** The server's own default and its slack for a command's end. */
 const defaultExecSeconds = 60;
+
+const waitMembers: Members<WaitOptions> = { ...callMembers, state: true, timeoutSeconds: true };
+const programMembers: Members<ProgramOptions> = { ...schemas.commandOptionsMembers, program: true };
+const execMembers: Members<ExecOptions> = { ...programMembers, ...callMembers, maxOutputBytes: true, output: true };
+const { stdin: _text, ...attached } = schemas.commandOptionsMembers;
+const attachMembers = { ...attached, ...callMembers, tty: true, stdin: true } as const;
 
 /**
  * The sandboxes of a workspace. `ref` is a sandbox's id or name; one that does
@@ -60,6 +67,7 @@ export class Sandboxes {
   /** @internal Like create; `made` is false for the live sandbox of an equal request, which may be another program's. */
   async createNew(options: CreateSandboxOptions): Promise<{ info: SandboxInfo; made: boolean }> {
     let status = 0;
+    checkMembers("command", options.command, executionCommandMembers);
     const json: wire.CreateSandbox = {
       ...schemas.encodeCreateSandboxOptions(options),
       command: options.command && encodeExecution(options.command),
@@ -115,7 +123,7 @@ export class Sandboxes {
       label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
       snapshot_id: options.snapshotId,
     };
-    return pages(this.http, options, () => ({ path: "/v1/sandboxes", query }), schemas.sandbox);
+    return pages(this.http, options, () => ({ path: "/v1/sandboxes", query }), schemas.sandbox, { states: true, name: true, labels: true, snapshotId: true });
   }
 
   /** Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is. */
@@ -129,6 +137,7 @@ export class Sandboxes {
    * ended instead (a SandboxFailedError when it failed), and a TimeoutError when it did not get there in time.
    */
   async wait(ref: string, options: WaitOptions = {}): Promise<SandboxInfo> {
+    checkMembers("WaitOptions", options, waitMembers);
     const state = options.state ?? "running";
     const timeoutSeconds = options.timeoutSeconds ?? 60;
     const end = Date.now() + timeoutSeconds * 1_000;
@@ -215,6 +224,7 @@ export class Sandboxes {
   exec(ref: string, options: ExecOptions & { output: "bytes" }): Promise<ExecResult<Uint8Array>>;
   exec(ref: string, options: ExecOptions & { output?: "text" | undefined }): Promise<ExecResult>;
   async exec(ref: string, options: ExecOptions): Promise<ExecResult | ExecResult<Uint8Array>> {
+    checkMembers("ExecOptions", options, execMembers);
     const bytes = options.output === "bytes";
     const json: Partial<wire.Exec> = {
       ...encodeProgramOptions(options),
@@ -238,6 +248,7 @@ export class Sandboxes {
    * Throws when the end of the command is not known.
    */
   async *execStream(ref: string, options: ProgramOptions & CallOptions): AsyncGenerator<ExecEvent, void, undefined> {
+    checkMembers("ProgramOptions", options, { ...programMembers, ...callMembers });
     const response = await this.http.raw({
       method: "POST",
       path: sandboxPath(ref, "/exec/stream"),
@@ -257,6 +268,7 @@ export class Sandboxes {
     ref: string,
     options: Omit<CommandOptions, "stdin"> & CallOptions & { tty?: TerminalSize | undefined; stdin?: boolean | undefined },
   ): Promise<Session> {
+    checkMembers("the options of this attach", options, attachMembers);
     const { signal, tty, stdin, ...command } = options;
     const first = { ...schemas.encodeCommandOptions(command), tty, stdin };
     return connect(this.http, sandboxPath(ref, "/exec/attach"), () => this.get(ref, { signal }), signal, first);
@@ -287,7 +299,7 @@ export class Sandboxes {
   /** Lists what happened to a sandbox, oldest first unless asked otherwise. */
   events(ref: string, options: EventsOptions = {}): PagePromise<SandboxEvent> {
     const query = { after_seq: options.afterSeq, order: options.order };
-    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/events"), query }), schemas.event);
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/events"), query }), schemas.event, { afterSeq: true, order: true });
   }
 
   /** Measures a running sandbox now. */
@@ -310,6 +322,7 @@ export class Sandboxes {
     ref: string,
     options: { ttlSeconds?: number | undefined; checkpointIntervalSeconds?: number | undefined } & CallOptions,
   ): Promise<SandboxInfo> {
+    checkMembers("the options of this update", options, { ...callMembers, ttlSeconds: true, checkpointIntervalSeconds: true });
     const { ttlSeconds, checkpointIntervalSeconds } = options;
     const json: wire.UpdateSandbox = { ttl_seconds: ttlSeconds, checkpoint_interval_seconds: checkpointIntervalSeconds };
     const w = await this.http.json<wire.Sandbox>({ method: "PATCH", path: sandboxPath(ref), json, signal: options.signal, repeatable: true });
@@ -322,12 +335,13 @@ export class Sandboxes {
    * port that stays in it keeps its URL.
    */
   async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<SandboxInfo> {
-    const json: wire.ChangeNetwork = schemas.encodeNetworkOptions(options);
+    const { signal, ...network } = options;
+    const json: wire.ChangeNetwork = schemas.encodeNetworkOptions(network);
     const w = await this.http.json<wire.Sandbox>({
       method: "PATCH",
       path: sandboxPath(ref, "/network"),
       json,
-      signal: options.signal,
+      signal,
       repeatable: true,
     });
     return schemas.sandbox(w);

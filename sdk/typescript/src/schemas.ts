@@ -1,6 +1,7 @@
 // The types of the API. Made from api/openapi.yaml by tools/schemas.mjs; run make gen.
 
 import type { ExecutionCommand } from "./executions.js";
+import { checkMembers, type Members } from "./known.js";
 import type { components } from "./openapi.js";
 import type { CallOptions, FileContent, NewFile } from "./types.js";
 
@@ -45,7 +46,10 @@ export function resources(w: Wire["Resources"]): Resources {
   };
 }
 
+export const resourcesMembers: Members<Resources> = { memory: true, cpu: true, disk: true };
+
 export function encodeResources(o: Resources): Wire["Resources"] {
+  checkMembers("Resources", o, resourcesMembers);
   return {
     memory: o.memory,
     cpu: o.cpu,
@@ -74,7 +78,10 @@ export function execLimits(w: Wire["ExecLimits"]): ExecLimits {
   };
 }
 
+export const execLimitsMembers: Members<ExecLimits> = { memory: true, cpuSeconds: true, fileSize: true, processes: true };
+
 export function encodeExecLimits(o: ExecLimits): Wire["ExecLimits"] {
+  checkMembers("ExecLimits", o, execLimitsMembers);
   return {
     memory: o.memory,
     cpu_seconds: o.cpuSeconds,
@@ -104,7 +111,10 @@ export function timeouts(w: Wire["Timeouts"]): Timeouts {
   };
 }
 
+export const timeoutsMembers: Members<Timeouts> = { idleSeconds: true, onIdle: true, pausedSeconds: true, executionSeconds: true };
+
 export function encodeTimeouts(o: Timeouts): Wire["Timeouts"] {
+  checkMembers("Timeouts", o, timeoutsMembers);
   return {
     idle_seconds: o.idleSeconds,
     on_idle: o.onIdle,
@@ -121,7 +131,10 @@ export interface NetworkOptions {
   ports?: readonly number[] | undefined;
 }
 
+export const networkOptionsMembers: Members<NetworkOptions> = { enabled: true, ports: true };
+
 export function encodeNetworkOptions(o: NetworkOptions): Wire["Network"] {
+  checkMembers("NetworkOptions", o, networkOptionsMembers);
   return {
     enabled: o.enabled,
     ports: o.ports && [...o.ports],
@@ -161,7 +174,10 @@ export function quota(w: Wire["Quota"]): Quota {
   };
 }
 
+export const quotaMembers: Members<Quota> = { sandboxes: true, memory: true, cpu: true, disk: true, createsPerMinute: true, sandboxMemory: true, sandboxCpu: true, sandboxDisk: true };
+
 export function encodeQuota(o: Quota): Wire["Quota"] {
+  checkMembers("Quota", o, quotaMembers);
   return {
     sandboxes: o.sandboxes,
     memory: o.memory,
@@ -1857,6 +1873,8 @@ export interface CommandOptions {
   limits?: ExecLimits | undefined;
 }
 
+export const commandOptionsMembers: Members<CommandOptions> = { command: true, shell: true, cwd: true, env: true, user: true, stdin: true, timeoutSeconds: true, limits: true };
+
 export function encodeCommandOptions(o: CommandOptions) {
   return {
     command: o.command && [...o.command],
@@ -1891,6 +1909,8 @@ export interface ExecutionOptions {
   /** Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
   tty?: { rows: number; cols: number } | undefined;
 }
+
+export const executionOptionsMembers: Members<ExecutionOptions> = { kind: true, limits: true, stdin: true, stdinStreamId: true, combined: true, stdout: true, stderr: true, files: true, tty: true };
 
 export function encodeExecutionOptions(o: ExecutionOptions) {
   return {
@@ -1954,7 +1974,10 @@ export interface CreateSandboxOptions extends CallOptions {
   idempotencyKey?: string | undefined;
 }
 
+export const createSandboxOptionsMembers: Members<CreateSandboxOptions> = { name: true, image: true, imageId: true, snapshot: true, env: true, labels: true, ttlSeconds: true, resources: true, timeouts: true, network: true, checkpointIntervalSeconds: true, description: true, metadata: true, urlAccess: true, mode: true, replace: true, waitSeconds: true, waitForQuotaSeconds: true, aptPackages: true, pipPackages: true, npmPackages: true, command: true, idempotencyKey: true, signal: true };
+
 export function encodeCreateSandboxOptions(o: CreateSandboxOptions) {
+  checkMembers("CreateSandboxOptions", o, createSandboxOptionsMembers);
   return {
     name: o.name,
     image: o.image,
@@ -1996,7 +2019,10 @@ export interface ForkOptions extends CallOptions {
   waitForQuotaSeconds?: number | undefined;
 }
 
+export const forkOptionsMembers: Members<ForkOptions> = { count: true, names: true, env: true, labels: true, ttlSeconds: true, timeouts: true, waitForQuotaSeconds: true, signal: true };
+
 export function encodeForkOptions(o: ForkOptions) {
+  checkMembers("ForkOptions", o, forkOptionsMembers);
   return {
     count: o.count,
     names: o.names && [...o.names],
@@ -2015,7 +2041,10 @@ export interface ResumeOptions extends CallOptions {
   waitForQuotaSeconds?: number | undefined;
 }
 
+export const resumeOptionsMembers: Members<ResumeOptions> = { memory: true, waitForQuotaSeconds: true, signal: true };
+
 export function encodeResumeOptions(o: ResumeOptions) {
+  checkMembers("ResumeOptions", o, resumeOptionsMembers);
   return {
     memory: o.memory,
   };
@@ -2037,7 +2066,10 @@ export interface CreateSnapshotOptions extends CallOptions {
   public?: boolean | undefined;
 }
 
+export const createSnapshotOptionsMembers: Members<CreateSnapshotOptions> = { name: true, tag: true, description: true, message: true, metadata: true, public: true, signal: true };
+
 export function encodeCreateSnapshotOptions(o: CreateSnapshotOptions) {
+  checkMembers("CreateSnapshotOptions", o, createSnapshotOptionsMembers);
   return {
     name: o.name,
     tag: o.tag,
@@ -2070,7 +2102,10 @@ export interface BuildSnapshotOptions extends CreateSnapshotOptions {
   files?: FileContent | undefined;
 }
 
+export const buildSnapshotOptionsMembers: Members<BuildSnapshotOptions> = { name: true, tag: true, description: true, message: true, metadata: true, public: true, contentHash: true, force: true, dir: true, aptPackages: true, npmPackages: true, pipPackages: true, env: true, waitForQuotaSeconds: true, files: true, signal: true };
+
 export function encodeBuildSnapshotOptions(o: BuildSnapshotOptions) {
+  checkMembers("BuildSnapshotOptions", o, buildSnapshotOptionsMembers);
   return {
     name: o.name,
     tag: o.tag,
@@ -2110,7 +2145,10 @@ export interface BuildImageOptions extends CallOptions {
   path?: string | undefined;
 }
 
+export const buildImageOptionsMembers: Members<BuildImageOptions> = { tag: true, buildArgs: true, target: true, noCache: true, network: true, push: true, resources: true, timeoutSeconds: true, waitForQuotaSeconds: true, dockerfile: true, path: true, signal: true };
+
 export function encodeBuildImageOptions(o: BuildImageOptions) {
+  checkMembers("BuildImageOptions", o, buildImageOptionsMembers);
   return {
     tag: o.tag,
     build_args: o.buildArgs,
@@ -2144,7 +2182,10 @@ export interface SandboxImageOptions extends CallOptions {
   registryId?: string | undefined;
 }
 
+export const sandboxImageOptionsMembers: Members<SandboxImageOptions> = { tag: true, description: true, enabled: true, isDefault: true, memoryMb: true, readinessPort: true, ttlSeconds: true, registryId: true, signal: true };
+
 export function encodeSandboxImageOptions(o: SandboxImageOptions) {
+  checkMembers("SandboxImageOptions", o, sandboxImageOptionsMembers);
   return {
     tag: o.tag,
     description: o.description,
@@ -2165,7 +2206,10 @@ export interface PruneOptions extends CallOptions {
   dryRun?: boolean | undefined;
 }
 
+export const pruneOptionsMembers: Members<PruneOptions> = { all: true, dryRun: true, signal: true };
+
 export function encodePruneOptions(o: PruneOptions) {
+  checkMembers("PruneOptions", o, pruneOptionsMembers);
   return {
     all: o.all,
     dry_run: o.dryRun,
@@ -2184,7 +2228,10 @@ export interface RecordOptions extends CallOptions {
   maxBytes?: number | undefined;
 }
 
+export const recordOptionsMembers: Members<RecordOptions> = { path: true, fps: true, maxSeconds: true, maxBytes: true, signal: true };
+
 export function encodeRecordOptions(o: RecordOptions) {
+  checkMembers("RecordOptions", o, recordOptionsMembers);
   return {
     path: o.path,
     fps: o.fps,
@@ -2199,7 +2246,10 @@ export interface PublishPortOptions extends CallOptions {
   access?: PortAccess | undefined;
 }
 
+export const publishPortOptionsMembers: Members<PublishPortOptions> = { access: true, signal: true };
+
 export function encodePublishPortOptions(o: PublishPortOptions) {
+  checkMembers("PublishPortOptions", o, publishPortOptionsMembers);
   return {
     access: o.access,
   };
@@ -2211,7 +2261,10 @@ export interface PortLinkOptions extends CallOptions {
   expiresInSeconds?: number | undefined;
 }
 
+export const portLinkOptionsMembers: Members<PortLinkOptions> = { expiresInSeconds: true, signal: true };
+
 export function encodePortLinkOptions(o: PortLinkOptions) {
+  checkMembers("PortLinkOptions", o, portLinkOptionsMembers);
   return {
     expires_in_seconds: o.expiresInSeconds,
   };
@@ -2227,7 +2280,10 @@ export interface SSHKeyOptions extends CallOptions {
   workspaceOnly?: boolean | undefined;
 }
 
+export const sshKeyOptionsMembers: Members<SSHKeyOptions> = { name: true, expiresInSeconds: true, workspaceOnly: true, signal: true };
+
 export function encodeSSHKeyOptions(o: SSHKeyOptions) {
+  checkMembers("SSHKeyOptions", o, sshKeyOptionsMembers);
   return {
     name: o.name,
     expires_in_seconds: o.expiresInSeconds,
@@ -2247,7 +2303,10 @@ export interface CreateTokenOptions extends CallOptions {
   workspaceOnly?: boolean | undefined;
 }
 
+export const createTokenOptionsMembers: Members<CreateTokenOptions> = { description: true, expiresInSeconds: true, scopes: true, workspaceOnly: true, signal: true };
+
 export function encodeCreateTokenOptions(o: CreateTokenOptions) {
+  checkMembers("CreateTokenOptions", o, createTokenOptionsMembers);
   return {
     description: o.description,
     expires_in_seconds: o.expiresInSeconds,
@@ -2266,7 +2325,10 @@ export interface CreateUserOptions extends CallOptions {
   administrator?: boolean | undefined;
 }
 
+export const createUserOptionsMembers: Members<CreateUserOptions> = { email: true, password: true, administrator: true, signal: true };
+
 export function encodeCreateUserOptions(o: CreateUserOptions) {
+  checkMembers("CreateUserOptions", o, createUserOptionsMembers);
   return {
     email: o.email,
     password: o.password,
@@ -2292,7 +2354,10 @@ export interface CreateRegistryOptions extends CallOptions {
   verify?: boolean | undefined;
 }
 
+export const createRegistryOptionsMembers: Members<CreateRegistryOptions> = { name: true, server: true, username: true, password: true, email: true, enabled: true, verify: true, signal: true };
+
 export function encodeCreateRegistryOptions(o: CreateRegistryOptions) {
+  checkMembers("CreateRegistryOptions", o, createRegistryOptionsMembers);
   return {
     name: o.name,
     server: o.server,
@@ -2316,7 +2381,10 @@ export interface CreateWebhookOptions extends CallOptions {
   enabled?: boolean | undefined;
 }
 
+export const createWebhookOptionsMembers: Members<CreateWebhookOptions> = { url: true, description: true, types: true, enabled: true, signal: true };
+
 export function encodeCreateWebhookOptions(o: CreateWebhookOptions) {
+  checkMembers("CreateWebhookOptions", o, createWebhookOptionsMembers);
   return {
     url: o.url,
     description: o.description,

@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import { ModboxError, newError } from "./errors.js";
+import { callMembers, checkMembers } from "./known.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
 import { waitForQuota } from "./quotawait.js";
@@ -74,6 +75,7 @@ export class SnapshotBuilds {
   }
 
   async *log(id: string, options: CallOptions & { follow?: boolean | undefined }): AsyncGenerator<SnapshotBuildLine, void, undefined> {
+    checkMembers("the options of this log", options, { ...callMembers, follow: true });
     for (const reporter = new Reporter(); ; ) {
       const log = await this.fetchLog(id, options.signal);
       yield* reporter.lines(log);

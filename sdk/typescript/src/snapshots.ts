@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers, pageMembers, type Members } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import { SnapshotBuilds, type SnapshotBuildEvent, type SnapshotBuildLine, type SnapshotBuildProgress } from "./snapshotbuilds.js";
@@ -36,6 +37,9 @@ export interface SnapshotFilesOptions extends PageOptions {
   /** With hashes; pages may be shorter then. */
   sha256?: boolean | undefined;
 }
+
+const listMembers: Members<ListSnapshotsOptions> = { ...pageMembers, public: true, sandboxId: true, name: true, tag: true, sort: true, order: true };
+const filesMembers: Members<SnapshotFilesOptions> = { ...pageMembers, path: true, recursive: true, sha256: true };
 
 /** Snapshots; `snapshot` is an id, `name`, `name:tag` or `@workspace/name:tag`. Safe for concurrent use. */
 export class Snapshots {
@@ -96,7 +100,7 @@ export class Snapshots {
   list(options: ListSnapshotsOptions = {}): PagePromise<Snapshot> {
     const { public: everybody, sandboxId, name, tag, sort, order } = options;
     const query = { public: everybody, sandbox_id: sandboxId, name, tag, sort, order };
-    return pages(this.http, options, () => ({ path: "/v1/snapshots", query }), schemas.snapshot);
+    return pages(this.http, options, () => ({ path: "/v1/snapshots", query }), schemas.snapshot, listMembers);
   }
 
   /** Sets the tag of a snapshot and removes the tag from the other snapshot of the same name; null removes the tag. */
@@ -116,7 +120,7 @@ export class Snapshots {
   files(snapshot: string, options: SnapshotFilesOptions = {}): PagePromise<SnapshotFile> {
     const { path, recursive, sha256 } = options;
     const query = { path, recursive, sha256 };
-    return pages(this.http, options, () => ({ path: `${snapshotPath(snapshot)}/files`, query }), snapshotFile);
+    return pages(this.http, options, () => ({ path: `${snapshotPath(snapshot)}/files`, query }), snapshotFile, filesMembers);
   }
 
   /** Opens a directory or file of a snapshot, default its root, as an archive, default `tar.gz`. It is packed while it is read. */
@@ -124,6 +128,7 @@ export class Snapshots {
     snapshot: string,
     options: CallOptions & { path?: string | undefined; format?: "tar.gz" | "tar" | undefined } = {},
   ): Promise<ReadableStream<Uint8Array>> {
+    checkMembers("the options of this download", options, { ...callMembers, path: true, format: true });
     const { signal, ...query } = options;
     const response = await this.http.raw({ method: "GET", path: `${snapshotPath(snapshot)}/archive`, query, signal, repeatable: true });
     return response.body ?? new Blob([]).stream();
@@ -131,6 +136,7 @@ export class Snapshots {
 
   /** Makes an address under which a directory or file of a snapshot, default its root, can be downloaded without a token, for an hour. */
   async share(snapshot: string, options: CallOptions & { path?: string | undefined } = {}): Promise<SnapshotDownload> {
+    checkMembers("the options of this share", options, { ...callMembers, path: true });
     const { signal, ...query } = options;
     const path = `${snapshotPath(snapshot)}/download`;
     const w = await this.http.json<wire.SnapshotDownload>({ method: "POST", path, query, signal, repeatable: false });

@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
+import { callMembers, checkMembers } from "./known.js";
 import { waitSlackMs } from "./limits.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
@@ -45,6 +46,7 @@ export class Webhooks {
 
   /** Changes the given settings. */
   async update(id: string, options: UpdateWebhookOptions): Promise<Webhook> {
+    checkMembers("UpdateWebhookOptions", options, schemas.createWebhookOptionsMembers);
     const { signal, ...json } = options;
     return schemas.webhook(await this.http.json({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
   }
@@ -56,6 +58,7 @@ export class Webhooks {
 
   /** Gives a webhook another secret, and returns it. The secret before signs as well for a time. Never sent twice. */
   async rotate(id: string, options: RotateWebhookOptions = {}): Promise<NewWebhook> {
+    checkMembers("RotateWebhookOptions", options, { ...callMembers, overlapSeconds: true });
     const json = { overlap_seconds: options.overlapSeconds };
     const path = `${at(id)}/rotate`;
     return schemas.newWebhook(await this.http.json({ method: "POST", path, json, signal: options.signal, repeatable: false }));
@@ -70,10 +73,11 @@ export class Webhooks {
   /** Lists the deliveries of a webhook, the newest first. */
   deliveries(id: string, options: ListDeliveriesOptions = {}): PagePromise<WebhookDelivery> {
     const { state } = options;
-    return pages(this.http, options, () => ({ path: `${at(id)}/deliveries`, query: { state } }), schemas.webhookDelivery);
+    return pages(this.http, options, () => ({ path: `${at(id)}/deliveries`, query: { state } }), schemas.webhookDelivery, { state: true });
   }
 
   async delivery(id: string, delivery: string, options: GetDeliveryOptions = {}): Promise<WebhookDelivery> {
+    checkMembers("GetDeliveryOptions", options, { ...callMembers, waitSeconds: true });
     const { waitSeconds, signal } = options;
     const path = `${at(id)}/deliveries/${segment(delivery)}`;
     const timeoutMs = waitSeconds ? waitSeconds * 1_000 + waitSlackMs : undefined;

@@ -1,5 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP, HTTPRequest } from "./http.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
@@ -23,12 +24,16 @@ export interface UpdateWorkspaceOptions extends WorkspaceOptions {
   codeScanRules?: readonly Finding["rule"][] | undefined;
 }
 
+const workspaceMembers: Members<WorkspaceOptions> = { ...callMembers, name: true, slug: true, description: true };
+const updateMembers: Members<UpdateWorkspaceOptions> = { ...workspaceMembers, urlAccess: true, codeScan: true, codeScanRules: true };
+
 /** The workspaces that the caller is a member of. Safe for concurrent use. */
 export class Workspaces {
   constructor(private readonly http: HTTP) {}
 
   /** Makes a workspace that the caller owns. Never sent twice. */
   async create(name: string, options: Omit<WorkspaceOptions, "name"> = {}): Promise<WorkspaceDetail> {
+    checkMembers("WorkspaceOptions", options, workspaceMembers);
     const { signal, ...rest } = options;
     return schemas.workspaceDetail(await this.send({ method: "POST", path: "/v1/workspaces", json: { ...rest, name }, signal, repeatable: false }));
   }
@@ -44,6 +49,7 @@ export class Workspaces {
 
   /** Changes the given settings. */
   async update(id: string, options: UpdateWorkspaceOptions): Promise<WorkspaceDetail> {
+    checkMembers("UpdateWorkspaceOptions", options, updateMembers);
     const { signal, urlAccess, codeScan, codeScanRules, ...rest } = options;
     const json = { ...rest, url_access: urlAccess, code_scan: codeScan, code_scan_rules: codeScanRules && [...codeScanRules] };
     return schemas.workspaceDetail(await this.send({ method: "PATCH", path: at(id), json, signal, repeatable: true }));

@@ -49,14 +49,16 @@ const blank = new Set(["User.email", "User.workspace_id", "Whoami.email"]);
 /**
  * The options of calls. `of` are the schemas of their bodies, `without` the members that are no options, `types` those
  * with another type than in the body or with none there, which are not encoded; `docs` describes members otherwise
- * than the document does. `later` are members that the calls encode.
+ * than the document does. `later` are members that the calls encode. Members that a caller gives and the type does not
+ * have are refused, except for `open` types, which are parts of other types.
  */
 const waitForQuota =
   "Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once. More than 240 is several requests, of which each takes its place at the end of the line.";
 const options = {
-  CommandOptions: { doc: "A command: exactly one of `command` and `shell`.", of: ["Exec"], without: ["max_output_bytes", "encoding", "program"] },
+  CommandOptions: { open: true, doc: "A command: exactly one of `command` and `shell`.", of: ["Exec"], without: ["max_output_bytes", "encoding", "program"] },
   ExecutionOptions: {
     doc: "How an execution runs, beside its command.",
+    open: true,
     of: ["ExecutionCommand"],
     without: ["command", "shell", "cwd", "env", "user", "timeout_seconds"],
     types: { files: 'readonly Omit<NewFile, "mode">[]', tty: "{ rows: number; cols: number }" },
@@ -247,13 +249,24 @@ function both(schema) {
           "}",
           "",
         ]),
+    ...memberNames(name, members.map(([p]) => p), []),
     `export function encode${name}(o: ${name}): Wire["${schema}"] {`,
+    `  checkMembers("${name}", o, ${membersOf(name)});`,
     "  return {",
     ...members.map(([p, m]) => `    ${p}: ${encoded(p, m)},`),
     "  };",
     "}",
     "",
   ];
+}
+
+const membersOf = (name) => `${lower(name)}Members`;
+
+/** The names of a type's members, for the check of what callers give. */
+function memberNames(name, properties, bases) {
+  const call = bases.some((base) => base === "CallOptions" || options[base]?.extends?.includes("CallOptions"));
+  const names = [...properties.map(camel), ...(call ? ["signal"] : [])];
+  return [`export const ${membersOf(name)}: Members<${name}> = { ${names.map((p) => `${p}: true`).join(", ")} };`, ""];
 }
 
 function bodyMembers({ of, without = [], types: others = {} }) {
@@ -282,7 +295,9 @@ function option(name, o) {
     }),
     "}",
     "",
+    ...memberNames(name, [...members.map(([p]) => p), ...Object.keys(o.types ?? {})], o.extends ?? []),
     `export function encode${name}(o: ${name}) {`,
+    ...(o.open ? [] : [`  checkMembers("${name}", o, ${membersOf(name)});`]),
     `  return {`,
     ...written.map(([p, m]) => `    ${p}: ${encoded(p, m)},`),
     `  };`,
@@ -295,6 +310,7 @@ const text = [
   "// The types of the API. Made from api/openapi.yaml by tools/schemas.mjs; run make gen.",
   "",
   'import type { ExecutionCommand } from "./executions.js";',
+  'import { checkMembers, type Members } from "./known.js";',
   'import type { components } from "./openapi.js";',
   'import type { CallOptions, FileContent, NewFile } from "./types.js";',
   "",

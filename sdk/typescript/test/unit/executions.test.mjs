@@ -134,7 +134,7 @@ test("an error of a list is thrown where it is awaited or iterated over", async 
 test("a missing file and a missing program are errors of their own classes", async (t) => {
   const s = await serve(t, (r, res) => problem(res, 404, r.path.endsWith("/exec") ? "program_not_found" : "file_not_found"));
   const { sandboxes } = s.client();
-  await assert.rejects(sandboxes.exec("a", ["none"]), ProgramNotFoundError);
+  await assert.rejects(sandboxes.exec("a", { command: ["none"] }), ProgramNotFoundError);
   await assert.rejects(sandboxes.files.stat("a", "/none"), FileNotFoundError);
   await assert.rejects(sandboxes.files.stat("a", "/none"), NotFoundError);
 });
