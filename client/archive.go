@@ -61,7 +61,7 @@ type UploadArchiveOptions struct {
 }
 
 // UploadArchive unpacks the archive r below a directory of the sandbox, which it makes if it is
-// missing.
+// missing. It is repeated as [Files.Write] is.
 //
 // Errors: Invalid for an archive that is damaged, or hostile: with absolute paths, "..", links that
 // lead out, devices, or an implausible compression ratio; Conflict for a file where the archive has
@@ -71,7 +71,7 @@ func (c *Files) UploadArchive(ctx context.Context, ref, path string, r io.Reader
 	if o.KeepLinks {
 		q.Set("keep_links", "true")
 	}
-	return c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files", "archive"), query: q, stream: r}, nil)
+	return c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files", "archive"), query: q, stream: r, repeat: true}, nil)
 }
 
 // DownloadArchive opens a directory or file of the sandbox as an archive; the empty format is

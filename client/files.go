@@ -27,7 +27,8 @@ func (c *Files) Read(ctx context.Context, ref, path string) (io.ReadCloser, erro
 	return resp.Body, nil
 }
 
-// Write writes a file of any size from r, all or nothing.
+// Write writes a file of any size from r, all or nothing. If the connection breaks and r is an
+// [io.Seeker], such as a file or a [bytes.Reader], the client writes it again from the position that r had.
 //
 // Errors: NotFound; FileNotFound for a missing parent; DiskFull.
 func (c *Files) Write(ctx context.Context, ref, path string, r io.Reader, o WriteOptions) (*FileInfo, error) {
@@ -42,7 +43,7 @@ func (c *Files) Write(ctx context.Context, ref, path string, r io.Reader, o Writ
 		q.Set("parents", "true")
 	}
 	info := new(FileInfo)
-	return result(info, c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files"), query: q, stream: r}, info))
+	return result(info, c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files"), query: q, stream: r, repeat: true}, info))
 }
 
 // Stat describes a path, not following a last symlink. Errors: NotFound; FileNotFound.

@@ -37,7 +37,7 @@ type request struct {
 	header http.Header
 	body   any       // encoded as JSON, unless nil
 	stream io.Reader // sent unchanged, unless nil
-	repeat bool      // may be sent again
+	repeat bool      // may be sent again, with a stream only if that can be read again
 	status *int      // set to the HTTP status of a successful answer, unless nil
 }
 
@@ -76,9 +76,14 @@ func (t *transport) send(ctx context.Context, r request) (*http.Response, error)
 			return nil, fmt.Errorf("%s %s: encode request: %w", r.method, r.path, err)
 		}
 	}
+	var content *upload
+	if r.stream != nil && r.repeat {
+		content = newUpload(r.stream)
+		r.repeat = content != nil
+	}
 	attempt := func() (*http.Response, error) {
-		resp, err := t.once(ctx, r, body)
-		if err != nil && !repeatable(ctx, r, err) {
+		resp, err := t.once(ctx, r, body, content)
+		if err != nil && (!repeatable(ctx, r, err) || content != nil && !content.again()) {
 			return nil, backoff.Permanent(err)
 		}
 		return resp, err
@@ -101,7 +106,7 @@ func repeatable(ctx context.Context, r request, err error) bool {
 	return !errors.As(err, &e) || e.Code == Unavailable
 }
 
-func (t *transport) once(ctx context.Context, r request, body []byte) (*http.Response, error) {
+func (t *transport) once(ctx context.Context, r request, body []byte, content *upload) (*http.Response, error) {
 	target := t.base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
@@ -110,9 +115,22 @@ func (t *transport) once(ctx context.Context, r request, body []byte) (*http.Res
 	if r.body != nil {
 		reader = bytes.NewReader(body)
 	}
+	size := int64(-1)
+	if content != nil {
+		var err error
+		if reader, size, err = content.next(); err != nil {
+			return nil, err
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target, reader)
 	if err != nil {
 		return nil, err
+	}
+	if content != nil {
+		req.ContentLength = size
+		if size == 0 {
+			req.Body = http.NoBody // else the length would count as unknown
+		}
 	}
 	if req.Header, err = t.header(ctx, r.header); err != nil {
 		return nil, err

@@ -31,7 +31,25 @@ func (t *Transfer) Reader(r io.Reader) io.Reader {
 	if t.bar == nil {
 		return r
 	}
+	if s, ok := r.(io.Seeker); ok {
+		return &seekable{Reader: io.TeeReader(r, t.bar), content: s, bar: t.bar}
+	}
 	return io.TeeReader(r, t.bar)
+}
+
+// seekable is a file whose reads the bar shows, also when an upload of it begins again.
+type seekable struct {
+	io.Reader
+	content io.Seeker
+	bar     *progressbar.ProgressBar
+}
+
+func (s *seekable) Seek(offset int64, whence int) (int64, error) {
+	at, err := s.content.Seek(offset, whence)
+	if err == nil {
+		_ = s.bar.Set64(at) // a bar that cannot be drawn hides nothing
+	}
+	return at, err
 }
 
 // End removes the bar.

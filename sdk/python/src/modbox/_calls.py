@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mappin
 from urllib.parse import quote, urlencode
 
 from ._decode import decode
+from ._uploads import upload
 from ._schemas import (
     CreateOptions,
     Event,
@@ -382,15 +383,12 @@ def read_file(ref: str, path: str) -> Call[bytes]:
 def write_file(
     ref: str, path: str, content: Any, mode: Optional[str], parents: Optional[bool], user: Optional[str]
 ) -> Call[FileInfo]:
-    data = content.encode() if isinstance(content, str) else content
-    if not any(hasattr(data, name) for name in ("__iter__", "__aiter__", "read")):
-        raise TypeError(f"the content of a file is text, bytes, or an iterable of bytes, not {content!r}")
+    data, again = upload(content)
     return Call(
         "PUT",
         _query(sandbox_path(ref, "/files"), path=path, mode=mode, parents=parents, user=user),
         _into(FileInfo),
-        # A stream can be read only once.
-        repeatable=isinstance(data, bytes),
+        repeatable=again,
         content=data,
         headers={"content-type": "application/octet-stream"},
         timeout=None,

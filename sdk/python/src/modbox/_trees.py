@@ -7,6 +7,7 @@ from typing import Any, List, Mapping, Optional, Union
 
 from ._calls import Call, _body, _load, _nothing, _query, _raw, sandbox_path
 from ._decode import decode
+from ._uploads import upload
 from .errors import new_error
 from .models import FileEvent
 
@@ -21,13 +22,15 @@ def write_many(ref: str, files: Mapping[str, Union[str, bytes]], mode: Optional[
 
 
 def upload_archive(ref: str, path: str, archive: Any, format: Optional[str], keep_links: Optional[bool]) -> Call[None]:
+    if isinstance(archive, str):
+        raise TypeError(f"an archive is bytes, a binary file, or an iterable of bytes, not {archive[:100]!r}")
+    data, again = upload(archive)
     return Call(
         "PUT",
         _query(sandbox_path(ref, "/files/archive"), path=path, format=format, keep_links=keep_links),
         _nothing,
-        # A stream can be read only once.
-        repeatable=isinstance(archive, bytes),
-        content=archive,
+        repeatable=again,
+        content=data,
         headers={"content-type": "application/octet-stream"},
         timeout=None,
     )

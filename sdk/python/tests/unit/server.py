@@ -23,10 +23,14 @@ class Seen:
 
 
 class Server:
-    """Answers with ``answer(seen, handler, n)`` for the n-th request, from 0."""
+    """Answers with ``answer(seen, handler, n)`` for the n-th request, from 0.
 
-    def __init__(self, test: unittest.TestCase, answer):
+    The first ``cuts`` connections of uploads break after 1000 bytes of their content, and ``requests`` does not have these.
+    """
+
+    def __init__(self, test: unittest.TestCase, answer, cuts=0):
         self.requests = []
+        self.cuts = cuts
         lock = threading.Lock()
         outer = self
 
@@ -34,6 +38,13 @@ class Server:
             protocol_version = "HTTP/1.1"
 
             def handle_any(self):
+                with lock:
+                    cut = self.command == "PUT" and outer.cuts > 0
+                    outer.cuts -= cut
+                if cut:
+                    self.rfile.read(1000)
+                    self.close_connection = True
+                    return
                 seen = Seen(self, read_body(self))
                 with lock:
                     n = len(outer.requests)

@@ -267,7 +267,7 @@ class ClientTests:
         self.assertEqual(server.requests[1].body, content)
         files.write("a", "/f", (content[i : i + 1000] for i in range(0, len(content), 1000)))
         self.assertEqual(server.requests[2].body, content)
-        with self.assertRaisesRegex(TypeError, "the content of a file is text, bytes, or an iterable of bytes, not 5"):
+        with self.assertRaisesRegex(TypeError, "the content is text, bytes, a binary file, or an iterable of bytes, not 5"):
             files.write("a", "/f", 5)
         files.write("a", "/f", "ü")
         self.assertEqual(server.requests[3].body, "ü".encode())
