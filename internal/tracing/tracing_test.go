@@ -70,8 +70,8 @@ func TestSpans(t *testing.T) {
 			t.Errorf("%s is below %s, want %s", s.Name(), got, want)
 		}
 		for _, a := range s.Attributes() {
-			if strings.Contains(a.Value.Emit(), "secret") {
-				t.Errorf("%s has %s = %q", s.Name(), a.Key, a.Value.Emit())
+			if strings.Contains(a.Value.String(), "secret") {
+				t.Errorf("%s has %s = %q", s.Name(), a.Key, a.Value.String())
 			}
 		}
 	}
