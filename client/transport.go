@@ -14,6 +14,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/coder/websocket"
+
+	"github.com/modbox/modbox/client/upload"
 )
 
 // transport sends the requests of a client; its services share it.
@@ -69,21 +71,17 @@ func (t *transport) call(ctx context.Context, r request, out any) error {
 // send sends r, repeats it if necessary and permitted, and returns a successful answer, whose body
 // the caller closes.
 func (t *transport) send(ctx context.Context, r request) (*http.Response, error) {
-	var body []byte
+	content := upload.New(r.stream)
 	if r.body != nil {
-		var err error
-		if body, err = json.Marshal(r.body); err != nil {
+		body, err := json.Marshal(r.body)
+		if err != nil {
 			return nil, fmt.Errorf("%s %s: encode request: %w", r.method, r.path, err)
 		}
-	}
-	var content *upload
-	if r.stream != nil && r.repeat {
-		content = newUpload(r.stream)
-		r.repeat = content != nil
+		content = upload.New(bytes.NewReader(body))
 	}
 	attempt := func() (*http.Response, error) {
-		resp, err := t.once(ctx, r, body, content)
-		if err != nil && (!repeatable(ctx, r, err) || content != nil && !content.again()) {
+		resp, err := t.once(ctx, r, content)
+		if err != nil && !(repeatable(ctx, r, err) && content.Repeatable()) {
 			return nil, backoff.Permanent(err)
 		}
 		return resp, err
@@ -106,31 +104,14 @@ func repeatable(ctx context.Context, r request, err error) bool {
 	return !errors.As(err, &e) || e.Code == Unavailable
 }
 
-func (t *transport) once(ctx context.Context, r request, body []byte, content *upload) (*http.Response, error) {
+func (t *transport) once(ctx context.Context, r request, content *upload.Content) (*http.Response, error) {
 	target := t.base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
-	reader := r.stream
-	if r.body != nil {
-		reader = bytes.NewReader(body)
-	}
-	size := int64(-1)
-	if content != nil {
-		var err error
-		if reader, size, err = content.next(); err != nil {
-			return nil, err
-		}
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, target, reader)
+	req, err := content.Request(ctx, r.method, target)
 	if err != nil {
 		return nil, err
-	}
-	if content != nil {
-		req.ContentLength = size
-		if size == 0 {
-			req.Body = http.NoBody // else the length would count as unknown
-		}
 	}
 	if req.Header, err = t.header(ctx, r.header); err != nil {
 		return nil, err
