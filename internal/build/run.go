@@ -299,10 +299,13 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 	if !r.req.NoCache {
 		img, _, err := images.Cached(ctx, key, 0)
 		if err == nil {
-			cached()
-			return r.become(ctx, st, img.Digest)
+			err = r.become(ctx, st, img.Digest)
 		}
-		if sandbox.CodeOf(err) != sandbox.NotFound {
+		if err == nil {
+			cached()
+			return nil
+		}
+		if sandbox.CodeOf(err) != sandbox.NotFound { // otherwise it is not cached, or was evicted just now
 			return err
 		}
 	}

@@ -158,7 +158,7 @@ func TestTrimBuildCache(t *testing.T) {
 	}
 	base := build(t, s, "test/main")
 	var layers []image.Committed
-	for i, owner := range []sandbox.WorkspaceID{"me", "me", "they", "me"} {
+	for i, owner := range []sandbox.WorkspaceID{"me", "me", "they", "me", "me", "they"} {
 		req := image.CommitRequest{
 			Base: base.Digest, Owner: owner, CacheKey: fmt.Sprint("key", i),
 			Layer: bytes.NewReader(tarball(t, file(fmt.Sprint(i), noise(1<<20+i), 0o644))),
@@ -175,6 +175,8 @@ func TestTrimBuildCache(t *testing.T) {
 		}
 		if i < 3 {
 			age(t, dir, l.Image, time.Hour*time.Duration(10-i))
+		} else if i > 3 {
+			age(t, dir, l.Image, 5*time.Minute)
 		}
 	}
 	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 1<<30); err != nil || left < 3<<20 {
@@ -184,7 +186,7 @@ func TestTrimBuildCache(t *testing.T) {
 	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 1); err != nil || left < 4<<20 || left > 5<<20 {
 		t.Errorf("TrimBuildCache = %d, %v, want what is needed and what is new to stay", left, err)
 	}
-	for i, want := range []sandbox.Code{"", sandbox.NotFound, "", ""} {
+	for i, want := range []sandbox.Code{"", sandbox.NotFound, "", "", sandbox.NotFound, ""} {
 		_, _, err := s.Cached(t.Context(), fmt.Sprint("key", i), 0)
 		wantCode(t, fmt.Sprint("Cached ", i), err, want)
 	}

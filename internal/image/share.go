@@ -46,7 +46,7 @@ func (c *cache) cachedFor(ctx context.Context, user sandbox.WorkspaceID, key str
 // while they are in use; its other images are removable, or stay.
 func (rm *Removal) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []index.Record {
 	var list []index.Record
-	for _, r := range rm.removable(ix, u) {
+	for _, r := range rm.removable(ix, u, owner) {
 		if r.CountsFor(owner) && len(r.Payers()) == 1 {
 			list = append(list, r)
 		}

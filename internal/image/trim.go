@@ -79,7 +79,7 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 	if err != nil || size <= maxBytes {
 		return nil, 0, err
 	}
-	victims, err := rm.fairly(ix, rm.removable(ix, u), maxBytes)
+	victims, err := rm.fairly(ix, rm.removable(ix, u, ""), maxBytes)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -97,14 +97,19 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 	return removed, freed, err
 }
 
-// removable returns the records that may be removed, in the order of their removal.
-func (rm *Removal) removable(ix *index.Index, u uses) []index.Record {
+// removable returns the records that may be removed, in the order of their removal. The layers of the builds
+// of a workspace, unless it is "", are removable soon after their last use.
+func (rm *Removal) removable(ix *index.Index, u uses, builder sandbox.WorkspaceID) []index.Record {
 	var list []index.Record
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		// An image built from files of a user cannot be made again. Nor can the root filesystem of a
 		// snapshot: Prune determines which of them may be removed.
-		if r.Owner != "" && r.Current || rm.released != nil && r.Single() || time.Since(rm.lastUse(r)) < usedEvery || rm.names.isNamed(r, u.needed) || rm.isUsed(u, r.Digest) {
+		kept := usedEvery
+		if builder != "" && r.Owner == builder && r.CacheKey != "" {
+			kept = layerKept
+		}
+		if r.Owner != "" && r.Current || rm.released != nil && r.Single() || time.Since(rm.lastUse(r)) < kept || rm.names.isNamed(r, u.needed) || rm.isUsed(u, r.Digest) {
 			continue
 		}
 		list = append(list, *r)

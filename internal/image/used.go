@@ -11,6 +11,10 @@ import (
 // about to start from it. Files record the last use to half of that.
 const usedEvery = 10 * time.Minute
 
+// layerKept is the same for a layer of a build, when other layers of its workspace need the space. No sandbox
+// starts from it, and a build holds the layers that it stands on; this is for the moment before it does.
+const layerKept = time.Minute
+
 // hold is [Store.Hold].
 func (c *committer) hold(ctx context.Context, digest string) (release func(), err error) {
 	ix, unlock, err := c.index.Lock(ctx)
