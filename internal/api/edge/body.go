@@ -164,3 +164,10 @@ func Body(w http.ResponseWriter, r *http.Request, max int64) (body io.Reader, do
 		Decoded(r.Context())
 	}
 }
+
+// Rest reads what follows in a body after its JSON. A server learns that a client has gone only once the request's
+// body was read to its end, which a decoder does not do for bodies without a length. Errors: the errors of body.
+func Rest(body io.Reader) error {
+	_, err := io.Copy(io.Discard, body)
+	return err
+}

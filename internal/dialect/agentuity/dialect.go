@@ -106,7 +106,9 @@ func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
 func decodeMax[T any](w http.ResponseWriter, r *http.Request, most int64) (v T, err error) {
 	body, end := edge.Body(w, r, most)
 	defer end()
-	err = json.NewDecoder(body).Decode(&v)
+	if err = json.NewDecoder(body).Decode(&v); err == nil {
+		err = edge.Rest(body)
+	}
 	var maxBytes *http.MaxBytesError
 	var coded *sandbox.Error
 	switch {

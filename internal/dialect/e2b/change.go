@@ -11,7 +11,7 @@ import (
 )
 
 func (s *sandboxes) changeNetwork(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
+	in, err := Decode[struct {
 		networkInput
 		AllowInternet *bool `json:"allow_internet_access"`
 	}](w, r)
@@ -39,7 +39,7 @@ type forked struct {
 }
 
 func (s *sandboxes) fork(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
+	in, err := Decode[struct {
 		Timeout *int64 `json:"timeout"`
 		Count   *int   `json:"count"`
 	}](w, r)

@@ -107,11 +107,18 @@ func caller(ctx context.Context) sandbox.Caller {
 	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(account.SandboxesWrite)}
 }
 
-// decode reads a JSON body, which may be missing. It ignores unknown fields.
-func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
-	body, end := edge.Body(w, r, bodyMax)
+// Decode reads a JSON body, which may be missing. It ignores unknown fields.
+func Decode[T any](w http.ResponseWriter, r *http.Request) (T, error) {
+	return DecodeMax[T](w, r, bodyMax)
+}
+
+// DecodeMax is Decode with a limit of its own, in bytes.
+func DecodeMax[T any](w http.ResponseWriter, r *http.Request, most int64) (v T, err error) {
+	body, end := edge.Body(w, r, most)
 	defer end()
-	err = json.NewDecoder(body).Decode(&v)
+	if err = json.NewDecoder(body).Decode(&v); err == nil {
+		err = edge.Rest(body)
+	}
 	var maxBytes *http.MaxBytesError
 	var coded *sandbox.Error
 	switch {
@@ -120,7 +127,7 @@ func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
 	case errors.As(err, &coded):
 		return v, err
 	case errors.As(err, &maxBytes):
-		return v, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", bodyMax)
+		return v, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", most)
 	default:
 		return v, sandbox.Wrap(sandbox.Invalid, err, "the body is not a valid JSON object for this call")
 	}

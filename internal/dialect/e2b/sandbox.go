@@ -50,7 +50,7 @@ func (s *sandboxes) routes() map[string]route {
 // create returns the handler of a create with that default timeout, in seconds.
 func (s *sandboxes) create(timeout int64) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		in, err := decode[createInput](w, r)
+		in, err := Decode[createInput](w, r)
 		if err != nil {
 			return err
 		}

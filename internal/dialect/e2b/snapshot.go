@@ -51,7 +51,7 @@ func snapshotInfoOf(sn *sandbox.Snapshot) snapshotInfo {
 }
 
 func (s *snapshots) create(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
+	in, err := Decode[struct {
 		Name string `json:"name"`
 	}](w, r)
 	if err != nil {

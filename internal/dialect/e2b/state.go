@@ -72,7 +72,7 @@ type resumeInput struct {
 }
 
 func (s *states) resume(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[resumeInput](w, r)
+	in, err := Decode[resumeInput](w, r)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *states) resume(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *states) connect(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[resumeInput](w, r)
+	in, err := Decode[resumeInput](w, r)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ type timeoutInput struct {
 }
 
 func (s *sandboxes) setTimeout(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[timeoutInput](w, r)
+	in, err := Decode[timeoutInput](w, r)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (s *sandboxes) setTimeout(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *sandboxes) refresh(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[timeoutInput](w, r)
+	in, err := Decode[timeoutInput](w, r)
 	if err != nil {
 		return err
 	}

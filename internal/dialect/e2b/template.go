@@ -157,7 +157,7 @@ func (t *templates) tags(w http.ResponseWriter, r *http.Request, name string) er
 }
 
 func (t *templates) assign(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
+	in, err := Decode[struct {
 		Target string   `json:"target"`
 		Tags   []string `json:"tags"`
 	}](w, r)
@@ -175,7 +175,7 @@ func (t *templates) assign(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (t *templates) unassign(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
+	in, err := Decode[struct {
 		Name string   `json:"name"`
 		Tags []string `json:"tags"`
 	}](w, r)

@@ -49,7 +49,7 @@ func forbidden() error {
 }
 
 func (b *builds) begin(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
+	in, err := Decode[struct {
 		Name     string   `json:"name"`
 		Alias    string   `json:"alias"` // of older clients
 		Tags     []string `json:"tags"`
@@ -99,7 +99,7 @@ func (b *builds) upload(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (b *builds) start(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[template.Recipe](w, r)
+	in, err := Decode[template.Recipe](w, r)
 	if err != nil {
 		return err
 	}

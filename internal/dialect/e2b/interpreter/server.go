@@ -4,9 +4,6 @@ package interpreter
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"strings"
 
@@ -129,17 +126,8 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *visit) error 
 }
 
 // decode reads a JSON body, which may be missing.
-func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
-	body, end := edge.Body(w, r, bodyMax)
-	defer end()
-	var coded *sandbox.Error
-	switch err = json.NewDecoder(body).Decode(&v); {
-	case err == nil, errors.Is(err, io.EOF):
-		return v, nil
-	case errors.As(err, &coded):
-		return v, err
-	}
-	return v, sandbox.Wrap(sandbox.Invalid, err, "the body is not a valid JSON object for this call, or has more than %d bytes", bodyMax)
+func decode[T any](w http.ResponseWriter, r *http.Request) (T, error) {
+	return e2b.DecodeMax[T](w, r, bodyMax)
 }
 
 func answer(w http.ResponseWriter, v any) error {
