@@ -83,10 +83,11 @@ func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) (*Serv
 		"POST /filesystem.Filesystem/CreateWatcher":    {handler: fileHandler},
 		"POST /filesystem.Filesystem/RemoveWatcher":    {handler: fileHandler},
 		"POST /filesystem.Filesystem/GetWatcherEvents": {handler: fileHandler},
-		"GET /files":   {handler: download, signed: true},
-		"POST /files":  {handler: transfers.handler(transfers.upload), action: "write-files", signed: true},
-		"GET /metrics": {handler: transfers.handler(transfers.metrics)},
-		"GET /envs":    {handler: transfers.handler(transfers.envs)},
+		"GET /files":          {handler: download, signed: true},
+		"POST /files":         {handler: transfers.handler(transfers.upload), action: "write-files", signed: true},
+		"POST /files/compose": {handler: transfers.handler(transfers.compose), action: "write-files"},
+		"GET /metrics":        {handler: transfers.handler(transfers.metrics)},
+		"GET /envs":           {handler: transfers.handler(transfers.envs)},
 	} {
 		s.register(log, pattern, rt)
 	}

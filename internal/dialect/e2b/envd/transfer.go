@@ -98,14 +98,8 @@ func (t *transfers) download(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name := acc.resolve(q.Get("path"))
-	body, info, err := t.calls.ReadFile(ctx, v.caller, v.ref, name, 0, -1)
-	switch sandbox.CodeOf(err) {
-	case "":
-	case sandbox.FileNotFound:
-		return sandbox.Errorf(sandbox.FileNotFound, "path '%s' does not exist", sandbox.OneLine(name))
-	case sandbox.Conflict:
-		return sandbox.InvalidField("", "path '%s' is a directory", sandbox.OneLine(name))
-	default:
+	body, info, err := t.open(ctx, v, name)
+	if err != nil {
 		return err
 	}
 	c := &content{ctx: ctx, calls: t.calls, visit: v, path: name, size: info.Size, body: body}
@@ -118,6 +112,18 @@ func (t *transfers) download(w http.ResponseWriter, r *http.Request) error {
 		panic(http.ErrAbortHandler) // a compressed answer has no length from which the client would see it
 	}
 	return nil
+}
+
+// open opens a file to read it. Errors: FileNotFound; Invalid for a directory.
+func (t *transfers) open(ctx context.Context, v *visit, name string) (io.ReadCloser, agentapi.FileInfo, error) {
+	body, info, err := t.calls.ReadFile(ctx, v.caller, v.ref, name, 0, -1)
+	switch sandbox.CodeOf(err) {
+	case sandbox.FileNotFound:
+		err = sandbox.Errorf(sandbox.FileNotFound, "path '%s' does not exist", sandbox.OneLine(name))
+	case sandbox.Conflict:
+		err = sandbox.InvalidField("", "path '%s' is a directory", sandbox.OneLine(name))
+	}
+	return body, info, err
 }
 
 // content is a file of a sandbox that can be read from any byte on.

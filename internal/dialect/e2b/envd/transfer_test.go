@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
@@ -279,5 +280,57 @@ func TestWatcher(t *testing.T) {
 		if _, err := v.files.RemoveWatcher(t.Context(), connect.NewRequest(&filepb.RemoveWatcherRequest{WatcherId: id})); connect.CodeOf(err) != connect.CodeNotFound {
 			t.Errorf("second removal = %v", err)
 		}
+	}
+}
+
+// TestCompose joins files.
+func TestCompose(t *testing.T) {
+	v := start(t)
+	put := func(path, text string) {
+		t.Helper()
+		if resp, said := v.do("POST", "/files?path="+path, strings.NewReader(text), "Content-Type", "application/octet-stream"); resp.StatusCode != http.StatusOK {
+			t.Fatalf("upload = %d %s", resp.StatusCode, said)
+		}
+	}
+	big := strings.Repeat("b", 300_000)
+	put("/c/1", "one ")
+	put("/c/2", big)
+	put("/c/empty", "")
+	put("/c/dir/f", "in a directory")
+	put("/c/all", "old")
+	for _, tc := range []struct {
+		body   string
+		status int
+		said   string
+	}{
+		{`{"source_paths":[],"destination":"/c/all"}`, 400, "source_paths"},
+		{`{"source_paths":["/c/1",""],"destination":"/c/all"}`, 400, "source_paths"},
+		{`{"source_paths":["/c/1"]}`, 400, "destination"},
+		{`{"source_paths":"/c/1"}`, 400, "JSON"},
+		{`{"source_paths":["/c/1","/c/none"],"destination":"/c/all"}`, 404, "path '/c/none' does not exist"},
+		{`{"source_paths":["/c/1","/c/dir"],"destination":"/c/all"}`, 400, "path '/c/dir' is a directory"},
+		{`{"source_paths":["/c/1"],"destination":"/c/dir"}`, 400, "destination"},
+		{`{"source_paths":["/c/1"],"destination":"/c/all","username":"nobody-here"}`, 401, "invalid username: 'nobody-here'"},
+		// The refused requests have changed nothing. The destination may be one of the files.
+		{`{"source_paths":["/c/1","/c/all","/c/empty","/c/2","/c/1"],"destination":"/c/all","username":"root"}`, 200, `"path":"/c/all"`},
+		{`{"source_paths":["/c/all"],"destination":"/c/new/moved"}`, 200, `"name":"moved"`},
+	} {
+		if resp, text := v.do("POST", "/files/compose", strings.NewReader(tc.body), "Content-Type", "application/json"); resp.StatusCode != tc.status || !strings.Contains(text, tc.said) {
+			t.Errorf("compose %s = %d %s, want %d and %q", tc.body, resp.StatusCode, text, tc.status, tc.said)
+		}
+	}
+	if _, text := v.do("GET", "/files?path=/c/new/moved", nil); text != "one old"+big+"one " {
+		t.Errorf("the joined file has %d bytes %.20q", len(text), text)
+	}
+	for _, path := range []string{"/c/1", "/c/2", "/c/empty", "/c/all"} {
+		if resp, _ := v.do("GET", "/files?path="+path, nil); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s, which was joined = %d", path, resp.StatusCode)
+		}
+	}
+	set := maps.Clone(v.client.Transport.(headers).set)
+	delete(set, "X-Access-Token")
+	v.client = &http.Client{Transport: headers{v.HTTP.Transport, set}}
+	if resp, text := v.do("POST", "/files/compose", strings.NewReader(`{"source_paths":["/c/new/moved"],"destination":"/x"}`)); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("compose without a token = %d %s", resp.StatusCode, text)
 	}
 }
