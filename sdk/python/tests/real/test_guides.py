@@ -1,8 +1,14 @@
-"""Compares the code of README.md, and runs the code of docs/tutorial.md, as one program, and of docs/recipes.md. Needs a server: MODBOX_URL and MODBOX_API_TOKEN."""
+"""Compares the code of README.md, and runs the code of docs/tutorial.md, as one program, and of docs/recipes.md and docs/run-code.md. Needs a server: MODBOX_URL and MODBOX_API_TOKEN."""
 
+import ast
+import contextlib
+import io
 import re
+import textwrap
 import unittest
 from pathlib import Path
+
+import modbox
 
 ROOT = Path(__file__).parents[4]
 
@@ -45,6 +51,20 @@ class GuidesTest(unittest.TestCase):
         self.assertEqual(len(blocks), len(programs) + 1)
         for code in blocks:
             self.assertTrue(any(code in program for program in programs), code)
+
+    def test_run_code(self):
+        """The last line of each block of docs/run-code.md is an expression, with its value as a comment."""
+        blocks = examples("docs/run-code.md")
+        self.assertEqual(len(blocks), 2)
+        with modbox.Sandbox.create(image="modbox/data") as sbx:
+            for line, code in blocks:
+                with self.subTest(line=line), contextlib.redirect_stdout(io.StringIO()):
+                    *lines, last = code.rstrip("\n").split("\n")
+                    expression, value = last.strip().split("  # ")
+                    program = textwrap.dedent("\n".join([*lines, last.replace(last.strip(), f"got = {expression}")]))
+                    names = {"sbx": sbx, "ExecLimits": modbox.ExecLimits}
+                    exec(compile(program, "docs/run-code.md", "exec"), names)
+                    self.assertEqual(names["got"], ast.literal_eval(value))
 
     def test_tutorial(self):
         blocks = examples("docs/tutorial.md")
