@@ -57,6 +57,9 @@ type AuditRecord struct {
 	ObjectName       string            `json:"object_name"`
 	Command          []string          `json:"command"` // without secrets
 	CommandTruncated bool              `json:"command_truncated"`
+	Stdout           string            `json:"stdout"` // the beginning, without secrets, if the workspace has outputs recorded
+	Stderr           string            `json:"stderr"`
+	OutputTruncated  bool              `json:"output_truncated"`
 	Details          map[string]string `json:"details"`
 }
 
@@ -67,12 +70,9 @@ type AuditOptions struct {
 	Object       string // an id or a name
 	Action       string // as "exec"
 	Outcome      string
-	// Ascending lists the oldest first.
-	Ascending bool
-	// AfterSeq omits the records up to and including this number.
-	AfterSeq int64
-	// Workspace is an id, for ListInstallation.
-	Workspace string
+	Ascending    bool   // the oldest first
+	AfterSeq     int64  // omits the records up to and including this number
+	Workspace    string // an id, for ListInstallation
 }
 
 // AuditReport is the result of a verification of the audit log.

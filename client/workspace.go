@@ -52,6 +52,8 @@ type WorkspaceOptions struct {
 	CodeScan CodeScanMode `json:"code_scan,omitempty"`
 	// CodeScanRules are the rules that count; a pointer to an empty list is all. Only an update takes it.
 	CodeScanRules *[]string `json:"code_scan_rules,omitempty"`
+	// AuditOutput is whether the audit log has the output of commands and code. Only an update takes it.
+	AuditOutput *bool `json:"audit_output,omitempty"`
 }
 
 func workspacePath(id, rest string) string { return "/v1/workspaces/" + url.PathEscape(id) + rest }

@@ -17,6 +17,7 @@ type UpdateWorkspace struct {
 	URLAccess     *URLAccess    `json:"url_access,omitempty" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
 	CodeScan      *CodeScanMode `json:"code_scan,omitempty" enum:"off,warn,block" doc:"Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run."`
 	CodeScanRules *[]string     `json:"code_scan_rules,omitempty" enum:"process,network,file_delete,eval,native,environment,import,syntax" maxItems:"8" doc:"The rules that count; all when empty. Code that cannot be parsed counts in any case."`
+	AuditOutput   *bool         `json:"audit_output,omitempty" doc:"Whether the audit log has the beginning of the output of commands and code: 4096 bytes of each of stdout and stderr, without secrets, and at most 16 MiB a day."`
 }
 
 // CodeScanMode is the policy of a workspace for code.
@@ -42,6 +43,7 @@ type Workspace struct {
 	URLAccess     URLAccess    `json:"url_access" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
 	CodeScan      CodeScanMode `json:"code_scan" enum:"off,warn,block" doc:"Whether code is scanned before it runs: warn adds findings to answers and the audit log; with block code with findings, and code that cannot be scanned, does not run."`
 	CodeScanRules []string     `json:"code_scan_rules" nullable:"false" enum:"process,network,file_delete,eval,native,environment,import,syntax" doc:"The rules that count; all when empty."`
+	AuditOutput   bool         `json:"audit_output" doc:"Whether the audit log has the beginning of the output of commands and code."`
 }
 
 // WorkspaceDetail is a workspace with its members.

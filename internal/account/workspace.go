@@ -22,6 +22,8 @@ type Workspace struct {
 	CodeScan CodeScan
 	// CodeScanRules are the rules that count; none means all.
 	CodeScanRules ScanRules
+	// AuditOutput is whether the audit log has the outputs of its commands.
+	AuditOutput bool
 	// Role is the role of the user for whom the workspace was looked up; "" without a user.
 	Role Role
 }
@@ -32,6 +34,7 @@ type WorkspaceUpdate struct {
 	URLAccess               *sandbox.URLAccess
 	CodeScan                *CodeScan
 	CodeScanRules           *ScanRules // an empty list is all rules
+	AuditOutput             *bool
 	At                      time.Time
 }
 

@@ -19,7 +19,8 @@
 //
 // Records contain arguments up to [CommandMax] bytes, without secrets as far as these can be
 // recognized: values of environment variables, and tokens, passwords and keys in the usual forms
-// ([Redact]). They contain neither terminal input, stdin, output nor the content of files.
+// ([Redact]). They contain neither terminal input, stdin nor the content of files, and output only of workspaces that
+// ask for it: its beginning, up to [OutputMax] bytes, without secrets, and bounded for each workspace in a day.
 //
 // # When records are written
 //

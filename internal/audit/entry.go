@@ -47,6 +47,11 @@ type Entry struct {
 	explicit bool         // guarded by mu; the object was set by Object, not taken from the path
 	fault    sandbox.Code // guarded by mu
 	script   string       // guarded by mu
+	outputs  bool         // guarded by mu; its output is recorded
+	files    bool         // guarded by mu; its output is the content of files
+	stdout   output       // guarded by mu
+	stderr   output       // guarded by mu
+	values   secrets      // guarded by mu; that must not appear in its output
 	long     *time.Timer  // guarded by mu; fires when the command counts as long
 	started  bool         // guarded by mu; the start was recorded
 	intent   string       // guarded by mu; the id of its intent, "" before there is one
@@ -199,7 +204,14 @@ func (e *Entry) Begin(ctx context.Context) error {
 // or at once when it is streamed, its start is recorded. Errors: Unavailable; the command must not
 // run then.
 func (e *Entry) Command(ctx context.Context, argv []string, envs ...map[string]string) error {
+	outputs, err := e.recordsOutputs(ctx)
+	if err != nil {
+		return err
+	}
 	e.note(func(r *Record) {
+		if e.outputs = outputs && !e.files; e.outputs {
+			e.values = secretsOf(envs)
+		}
 		if e.script != "" {
 			argv = append(slices.Clone(argv), e.script)
 		}
@@ -210,6 +222,17 @@ func (e *Entry) Command(ctx context.Context, argv []string, envs ...map[string]s
 		}
 	})
 	return e.Begin(ctx)
+}
+
+// recordsOutputs reports whether the workspace of the operation has its outputs recorded.
+func (e *Entry) recordsOutputs(ctx context.Context) (bool, error) {
+	if e == nil {
+		return false, nil
+	}
+	e.mu.Lock()
+	ws := sandbox.WorkspaceID(e.record.Workspace)
+	e.mu.Unlock()
+	return e.log.RecordsOutputs(ctx, ws)
 }
 
 // Start records the start of the operation, once.
@@ -263,6 +286,9 @@ func (e *Entry) finish() (Record, bool) {
 	e.ended = true
 	if e.long != nil {
 		e.long.Stop()
+	}
+	if len(e.stdout.text)+len(e.stderr.text) > 0 {
+		e.log.outputs.put(&e.record, &e.stdout, &e.stderr, e.values)
 	}
 	return e.record, true
 }

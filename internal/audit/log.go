@@ -66,6 +66,10 @@ type Store interface {
 type Config struct {
 	Retention time.Duration
 	MaxBytes  int64
+	// Outputs reports whether a workspace has the outputs of its commands recorded; nil means that none has.
+	Outputs func(ctx context.Context, ws sandbox.WorkspaceID) (bool, error)
+	// MaxOutputs bounds the outputs of a workspace in a day, in bytes; 16 MiB when it is 0.
+	MaxOutputs int64
 	// MaxRefused bounds the refused anonymous requests that are recorded individually each minute; 60
 	// when it is 0.
 	MaxRefused int
@@ -76,11 +80,12 @@ type Config struct {
 
 // Log is the audit log. Safe for concurrent use.
 type Log struct {
-	store  Store
-	cfg    Config
-	logger *slog.Logger
-	limit  *limit
-	slots  *querySlots
+	store   Store
+	cfg     Config
+	logger  *slog.Logger
+	limit   *limit
+	slots   *querySlots
+	outputs outputBudget
 	// verifying is a semaphore for verifications.
 	verifying chan struct{}
 	failing   atomic.Bool // the last attempt to write failed
@@ -122,6 +127,7 @@ func Open(store Store, cfg Config, logger *slog.Logger) *Log {
 		store: store, cfg: cfg, logger: logger, limit: newLimit(cmp.Or(cfg.MaxRefused, refusedAnonymous)), slots: newQuerySlots(), full: newSignal(), verifying: make(chan struct{}, 1),
 		urgent: make(chan struct{}, 1), finished: make(chan struct{}), open: map[*Entry]struct{}{},
 	}
+	l.outputs.limit(&cfg)
 	l.cfg.WriteTimeout, l.cfg.CloseTimeout = cmp.Or(cfg.WriteTimeout, defaultTimeout), cmp.Or(cfg.CloseTimeout, defaultTimeout)
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	go l.run()

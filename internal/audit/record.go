@@ -55,6 +55,10 @@ type Record struct {
 	// Command is the program and its arguments, without secrets.
 	Command          []string `json:"command,omitempty" doc:"The program and its arguments, without secrets."`
 	CommandTruncated bool     `json:"command_truncated,omitempty" doc:"The command had more arguments or bytes."`
+	// Stdout and Stderr are the beginnings of the command's output, if the workspace has outputs recorded.
+	Stdout          string `json:"stdout,omitempty" doc:"The beginning of the command's standard output, without secrets, if the workspace has audit_output."`
+	Stderr          string `json:"stderr,omitempty" doc:"The beginning of its standard error, likewise."`
+	OutputTruncated bool   `json:"output_truncated,omitempty" doc:"There was more output."`
 	// Details are further facts, by name.
 	Details map[string]string `json:"details,omitempty" doc:"Other facts, by name."`
 }

@@ -153,6 +153,7 @@ func (r *Run) Next() (kernelapi.Event, error) {
 			if ev.Type == kernelapi.Started && !ev.Limited && r.spec.Limits != (kernelapi.Limits{}) {
 				return ev, errNoLimits // closing the run interrupts it
 			}
+			record(audit.FromContext(r.ctx), &ev)
 			return ev, nil
 		}
 		if r.ctx.Err() != nil {
@@ -174,6 +175,21 @@ func (r *Run) Next() (kernelapi.Event, error) {
 				return ev, err
 			}
 		}
+	}
+}
+
+// record adds what an event says to the output in the audit log: text, values as text, and the code's error.
+func record(entry *audit.Entry, ev *kernelapi.Event) {
+	switch ev.Type {
+	case kernelapi.Stdout, kernelapi.Stderr:
+		entry.Output(ev.Type == kernelapi.Stderr, []byte(ev.Text))
+	case kernelapi.Result:
+		var text string
+		if json.Unmarshal(ev.Data["text/plain"], &text) == nil { // otherwise it has no text
+			entry.Output(false, []byte(text+"\n"))
+		}
+	case kernelapi.Failure:
+		entry.Output(true, []byte(ev.Name+": "+ev.Value+"\n"))
 	}
 }
 

@@ -24,9 +24,10 @@ const cancelGrace = 5 * time.Second
 // execution is an execution that has not ended.
 type execution struct {
 	box     *box.Box
-	request *Request     // nil when it was found after a restart, or was started
-	held    int64        // bytes of request.Files that the box's agent counts
-	typed   *guest.Input // the input of its terminal; nil without a terminal
+	request *Request          // nil when it was found after a restart, or was started
+	env     map[string]string // of the request; nil when it was found after a restart
+	held    int64             // bytes of request.Files that the box's agent counts
+	typed   *guest.Input      // the input of its terminal; nil without a terminal
 	current atomic.Pointer[executionView]
 	lost    atomic.Bool // its process is gone, although another has its id
 
@@ -42,6 +43,11 @@ type executionView struct {
 
 func newExecution(b *box.Box, e sandbox.Execution, req *Request) *execution {
 	x := &execution{box: b, request: req}
+	if req != nil {
+		if x.env = req.Env; x.env == nil {
+			x.env = map[string]string{}
+		}
+	}
 	if e.TTY {
 		// Without memory it is narrow all the same, and not counted: executions of a
 		// sandbox are few.

@@ -121,6 +121,7 @@ func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
 	if p != nil {
 		p.end()
 	}
+	s.audit.ended(s.ctx, x)
 	err := retry.Persist(s.ctx, s.log.With("sandbox", x.box.ID), "record end of execution", func() error {
 		err := s.change(s.ctx, x, func(e *sandbox.Execution) {
 			now := time.Now().UTC()

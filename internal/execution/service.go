@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/guest"
@@ -87,6 +88,8 @@ type Deps struct {
 	Images    Images
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
+	// Audit records the outputs of executions; nil for none.
+	Audit *audit.Log
 	// Work runs the pumps.
 	Work   *background.Group
 	Logger *slog.Logger
@@ -100,6 +103,7 @@ type Service struct {
 	guest     *guest.Calls
 	images    Images
 	streams   *stream.Store // nil for none
+	audit     outputRecorder
 	log       *slog.Logger
 	work      *background.Group
 	ctx       context.Context // of work
@@ -117,6 +121,7 @@ func New(cfg Config, deps Deps) *Service {
 	return &Service{
 		cfg: cfg, store: deps.Store, sandboxes: deps.Sandboxes, guest: deps.Guest, images: deps.Images, streams: deps.Streams,
 		log: deps.Logger, work: deps.Work, ctx: deps.Work.Context(),
+		audit:  outputRecorder{audit: deps.Audit, streams: deps.Streams, log: deps.Logger},
 		live:   liveExecutions{ids: map[sandbox.ExecutionID]*execution{}},
 		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},
 	}

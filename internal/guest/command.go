@@ -221,6 +221,9 @@ func (c *Command) Next() (agentapi.Frame, error) {
 		stream, saves := c.current()
 		f, err := stream.Next()
 		if err == nil {
+			if f.Type == agentapi.FrameStdout || f.Type == agentapi.FrameStderr {
+				audit.FromContext(c.ctx).Output(f.Type == agentapi.FrameStderr, f.Data)
+			}
 			return f, nil
 		}
 		if err == io.EOF {

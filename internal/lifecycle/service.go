@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
@@ -99,6 +100,8 @@ type Deps struct {
 	Layers Layers
 	// Scans enforces the policies of workspaces for code; nil enforces none.
 	Scans *codescan.Service
+	// Audit records the outputs of executions; nil records none.
+	Audit *audit.Log
 	// Uploads are files of workspaces on the disk beside the files of assemblies; nil for none.
 	Uploads diskuse.Uploads
 	// ObserveCalls observes the calls to agents; nil for none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -175,6 +176,9 @@ func (s *session) run(ctx context.Context, cmd agentapi.Command) {
 	defer s.channel.Close()
 	err := c.server.deps.Audit.Operate(ctx, &sessionOperation, c.login.Actor(), c.login.remote, c.login.program, func(ctx context.Context) error {
 		audit.FromContext(ctx).Detail("ssh_key", c.login.key.Fingerprint)
+		if slices.Equal(cmd.Argv, sftpServer) {
+			audit.FromContext(ctx).WithoutOutput()
+		}
 		if err := c.permitted(ctx); err != nil {
 			return err
 		}

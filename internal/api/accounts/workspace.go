@@ -94,6 +94,7 @@ func (h *Workspaces) updateWorkspace(ctx context.Context, in *updateWorkspaceInp
 	if _, err := h.Accounts.UpdateWorkspace(ctx, id, account.WorkspaceUpdate{
 		Name: in.Body.Name, Slug: in.Body.Slug, Description: in.Body.Description, URLAccess: (*sandbox.URLAccess)(in.Body.URLAccess),
 		CodeScan: (*account.CodeScan)(in.Body.CodeScan), CodeScanRules: (*account.ScanRules)(in.Body.CodeScanRules),
+		AuditOutput: in.Body.AuditOutput,
 	}); err != nil {
 		return nil, err
 	}
@@ -110,5 +111,6 @@ func workspace(ws account.Workspace) wire.Workspace {
 		ID: string(ws.ID), Name: ws.Name, Slug: ws.Slug, Description: ws.Description, Role: string(ws.Role),
 		CreatedBy: string(ws.CreatedBy), CreatedAt: ws.CreatedAt, UpdatedAt: ws.UpdatedAt, URLAccess: wire.URLAccess(cmp.Or(ws.URLAccess, sandbox.URLOpen)),
 		CodeScan: wire.CodeScanMode(cmp.Or(ws.CodeScan, account.CodeScanOff)), CodeScanRules: append([]string{}, ws.CodeScanRules...),
+		AuditOutput: ws.AuditOutput,
 	}
 }

@@ -81,6 +81,7 @@ func newWorkspaceListCommand(env *base.Env) *cobra.Command {
 func newWorkspaceUpdateCommand(env *base.Env) *cobra.Command {
 	var o client.WorkspaceOptions
 	var rules []string
+	var output bool
 	cmd := &cobra.Command{
 		Use:   "update WORKSPACE",
 		Short: "Change a workspace's name, slug, description or policies",
@@ -89,8 +90,11 @@ func newWorkspaceUpdateCommand(env *base.Env) *cobra.Command {
 			if cmd.Flags().Changed("code-scan-rule") {
 				o.CodeScanRules = &rules // empty for all
 			}
+			if cmd.Flags().Changed("audit-output") {
+				o.AuditOutput = &output
+			}
 			if o == (client.WorkspaceOptions{}) {
-				return base.UsageError("say what to change: --name, --slug, --description, --url-access, --code-scan or --code-scan-rule")
+				return base.UsageError("say what to change: --name, --slug, --description, --url-access, --code-scan, --code-scan-rule or --audit-output")
 			}
 			c, err := env.Client()
 			if err != nil {
@@ -112,6 +116,7 @@ func newWorkspaceUpdateCommand(env *base.Env) *cobra.Command {
 	cmd.Flags().StringVar(&o.Description, "description", "", "description")
 	cmd.Flags().StringVar((*string)(&o.CodeScan), "code-scan", "", "scan code before it runs: off, warn, or block (code with findings does not run)")
 	cmd.Flags().StringSliceVar(&rules, "code-scan-rule", nil, `rule that counts for --code-scan, again for each; "" for all`)
+	cmd.Flags().BoolVar(&output, "audit-output", false, "record the beginning of the output of commands and code in the audit log; --audit-output=false ends that")
 	cmd.Flags().StringVar((*string)(&o.URLAccess), "url-access", "", "least credential for the management routes on the URLs of its sandboxes: open or key")
 	return cmd
 }

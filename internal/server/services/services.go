@@ -126,6 +126,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		}
 	}()
 	st := ports.Store
+	cfg.Audit.Outputs = policyrows.New(st.DB).AuditOutput
 	s.Audit = audit.Open(st.Audit, cfg.Audit, ports.Logger)
 	s.closers = append(s.closers, s.Audit.Close)
 	if err := s.Audit.Recover(ctx); err != nil {
@@ -143,7 +144,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, ObserveCalls: ports.ObserveCalls,
-		Scans: codescan.New(policyrows.New(ports.Store.DB)), Uploads: uploads,
+		Scans: codescan.New(policyrows.New(ports.Store.DB)), Audit: s.Audit, Uploads: uploads,
 	})
 	if err != nil {
 		return nil, err

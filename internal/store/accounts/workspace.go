@@ -94,7 +94,7 @@ func (s *Workspaces) Membership(ctx context.Context, user sandbox.UserID, ws san
 	return m, nil
 }
 
-const workspaceColumns = "w.id, w.name, w.slug, w.description, w.created_by, w.created_at, w.updated_at, w.url_access, w.code_scan, w.code_scan_rules"
+const workspaceColumns = "w.id, w.name, w.slug, w.description, w.created_by, w.created_at, w.updated_at, w.url_access, w.code_scan, w.code_scan_rules, w.audit_output"
 
 // CreateWorkspace records ws with its creator as owner. Errors: Exists, naming slug;
 // QuotaExceeded if the creator has created most workspaces, unless most is 0. Workspaces
@@ -176,9 +176,9 @@ func (s *Workspaces) UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID
 		}
 		ws, err = scanWorkspace(tx.QueryRowContext(ctx, `UPDATE workspaces SET name = coalesce($2, name), slug = coalesce($3, slug),
 			description = coalesce($4, description), url_access = coalesce($6, url_access), code_scan = coalesce($7, code_scan),
-			code_scan_rules = coalesce($8, code_scan_rules), updated_at = $5 WHERE id = $1 AND deleting_at = 0
-			RETURNING id, name, slug, description, created_by, created_at, updated_at, url_access, code_scan, code_scan_rules, ''`,
-			id, c.Name, c.Slug, c.Description, database.Nanos(c.At), c.URLAccess, c.CodeScan, c.CodeScanRules))
+			code_scan_rules = coalesce($8, code_scan_rules), audit_output = coalesce($9, audit_output), updated_at = $5 WHERE id = $1 AND deleting_at = 0
+			RETURNING id, name, slug, description, created_by, created_at, updated_at, url_access, code_scan, code_scan_rules, audit_output, ''`,
+			id, c.Name, c.Slug, c.Description, database.Nanos(c.At), c.URLAccess, c.CodeScan, c.CodeScanRules, c.AuditOutput))
 		return err
 	})
 	return ws, err
@@ -236,7 +236,7 @@ func (s *Workspaces) DeleteWorkspace(ctx context.Context, id sandbox.WorkspaceID
 func scanWorkspace(row database.Scanner) (account.Workspace, error) {
 	var w account.Workspace
 	var created, updated int64
-	err := row.Scan(&w.ID, &w.Name, &w.Slug, &w.Description, &w.CreatedBy, &created, &updated, &w.URLAccess, &w.CodeScan, &w.CodeScanRules, &w.Role)
+	err := row.Scan(&w.ID, &w.Name, &w.Slug, &w.Description, &w.CreatedBy, &created, &updated, &w.URLAccess, &w.CodeScan, &w.CodeScanRules, &w.AuditOutput, &w.Role)
 	if errors.Is(err, sql.ErrNoRows) {
 		return account.Workspace{}, NoWorkspace()
 	}

@@ -12,7 +12,7 @@ import (
 // fixtures is one row for every table, in an order that foreign keys allow.
 var fixtures = []string{
 	`INSERT INTO users (id, name, created_at) VALUES ('u', 'U', 1)`,
-	`INSERT INTO workspaces (id, name, is_default, created_by, created_at) VALUES ('w', 'W', 1, 'u', 1)`,
+	`INSERT INTO workspaces (id, name, is_default, created_by, created_at, audit_output) VALUES ('w', 'W', 1, 'u', 1, 1)`,
 	`INSERT INTO members (workspace_id, user_id, role, created_at) VALUES ('w', 'u', 'owner', 1)`,
 	`INSERT INTO tokens (id, hash, workspace_id, user_id, description, created_at) VALUES ('t', 'ff', 'w', 'u', '', 1)`,
 	`INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, env, labels, memory_bytes, cpu_milli, disk_bytes,

@@ -20,6 +20,16 @@ var _ codescan.Policies = Rows{}
 // New returns the policies in a database.
 func New(db *database.DB) Rows { return Rows{db} }
 
+// AuditOutput reports whether the audit log has the outputs of a workspace's commands; a workspace that does not
+// exist has none.
+func (r Rows) AuditOutput(ctx context.Context, ws sandbox.WorkspaceID) (on bool, err error) {
+	err = r.db.Reader().QueryRowContext(ctx, "SELECT audit_output FROM workspaces WHERE id = $1", ws).Scan(&on)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, fmt.Errorf("read the audit policy of workspace %s: %w", ws, err)
+	}
+	return on, nil
+}
+
 // CodeScan returns the policy of a workspace for code. Errors: NotFound.
 func (r Rows) CodeScan(ctx context.Context, ws sandbox.WorkspaceID) (codescan.Policy, error) {
 	var p codescan.Policy

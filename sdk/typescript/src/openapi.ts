@@ -2581,6 +2581,12 @@ export interface components {
             command?: string[];
             /** @description The command had more arguments or bytes. */
             command_truncated?: boolean;
+            /** @description The beginning of the command's standard output, without secrets, if the workspace has audit_output. */
+            stdout?: string;
+            /** @description The beginning of its standard error, likewise. */
+            stderr?: string;
+            /** @description There was more output. */
+            output_truncated?: boolean;
             /** @description Other facts, by name. */
             details?: {
                 [key: string]: string;
@@ -5574,6 +5580,8 @@ export interface components {
             code_scan?: "off" | "warn" | "block";
             /** @description The rules that count; all when empty. Code that cannot be parsed counts in any case. */
             code_scan_rules?: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
+            /** @description Whether the audit log has the beginning of the output of commands and code: 4096 bytes of each of stdout and stderr, without secrets, and at most 16 MiB a day. */
+            audit_output?: boolean;
         };
         /** @description The use of a sandbox since it was made. */
         Usage: {
@@ -5841,6 +5849,8 @@ export interface components {
             code_scan: "off" | "warn" | "block";
             /** @description The rules that count; all when empty. */
             code_scan_rules: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
+            /** @description Whether the audit log has the beginning of the output of commands and code. */
+            audit_output: boolean;
         };
         /** @description A workspace with its members. */
         WorkspaceDetail: {
@@ -5884,6 +5894,8 @@ export interface components {
             code_scan: "off" | "warn" | "block";
             /** @description The rules that count; all when empty. */
             code_scan_rules: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
+            /** @description Whether the audit log has the beginning of the output of commands and code. */
+            audit_output: boolean;
             /** @description Its members, in the order they came. */
             members: components["schemas"]["Member"][];
         };

@@ -1443,6 +1443,8 @@ export interface Workspace {
   codeScan: CodeScanMode;
   /** The rules that count; all when empty. */
   codeScanRules: ("process" | "network" | "file_delete" | "eval" | "native" | "environment" | "import" | "syntax")[];
+  /** Whether the audit log has the beginning of the output of commands and code. */
+  auditOutput: boolean;
 }
 
 export function workspace(w: Wire["Workspace"]): Workspace {
@@ -1458,6 +1460,7 @@ export function workspace(w: Wire["Workspace"]): Workspace {
     urlAccess: w.url_access,
     codeScan: w.code_scan,
     codeScanRules: w.code_scan_rules,
+    auditOutput: w.audit_output,
   };
 }
 
@@ -1658,6 +1661,12 @@ export interface AuditRecord {
   command: string[];
   /** The command had more arguments or bytes. */
   commandTruncated: boolean;
+  /** The beginning of the command's standard output, without secrets, if the workspace has audit_output. */
+  stdout: string | undefined;
+  /** The beginning of its standard error, likewise. */
+  stderr: string | undefined;
+  /** There was more output. */
+  outputTruncated: boolean;
   /** Other facts, by name. */
   details: Record<string, string>;
 }
@@ -1687,6 +1696,9 @@ export function auditRecord(w: Wire["AuditRecord"]): AuditRecord {
     objectName: w.object_name,
     command: w.command ?? [],
     commandTruncated: w.command_truncated ?? false,
+    stdout: w.stdout,
+    stderr: w.stderr,
+    outputTruncated: w.output_truncated ?? false,
     details: w.details ?? {},
   };
 }

@@ -22,10 +22,12 @@ export interface UpdateWorkspaceOptions extends WorkspaceOptions {
   codeScan?: CodeScanMode | undefined;
   /** The rules that count; an empty list is all. */
   codeScanRules?: readonly Finding["rule"][] | undefined;
+  /** Whether the audit log records the beginning of the output of commands and code. */
+  auditOutput?: boolean | undefined;
 }
 
 const workspaceMembers: Members<WorkspaceOptions> = { ...callMembers, name: true, slug: true, description: true };
-const updateMembers: Members<UpdateWorkspaceOptions> = { ...workspaceMembers, urlAccess: true, codeScan: true, codeScanRules: true };
+const updateMembers: Members<UpdateWorkspaceOptions> = { ...workspaceMembers, urlAccess: true, codeScan: true, codeScanRules: true, auditOutput: true };
 
 /** The workspaces that the caller is a member of. Safe for concurrent use. */
 export class Workspaces {
@@ -50,8 +52,8 @@ export class Workspaces {
   /** Changes the given settings. */
   async update(id: string, options: UpdateWorkspaceOptions): Promise<WorkspaceDetail> {
     checkMembers("UpdateWorkspaceOptions", options, updateMembers);
-    const { signal, urlAccess, codeScan, codeScanRules, ...rest } = options;
-    const json = { ...rest, url_access: urlAccess, code_scan: codeScan, code_scan_rules: codeScanRules && [...codeScanRules] };
+    const { signal, urlAccess, codeScan, codeScanRules, auditOutput, ...rest } = options;
+    const json = { ...rest, url_access: urlAccess, code_scan: codeScan, code_scan_rules: codeScanRules && [...codeScanRules], audit_output: auditOutput };
     return schemas.workspaceDetail(await this.send({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
   }
 

@@ -950,6 +950,8 @@ class Workspace:
     code_scan: CodeScanMode = "off"
     #: The rules that count; all when empty.
     code_scan_rules: List[Literal["process", "network", "file_delete", "eval", "native", "environment", "import", "syntax"]] = field(default_factory=list)
+    #: Whether the audit log has the beginning of the output of commands and code.
+    audit_output: bool = False
 
 
 @dataclass(frozen=True)
@@ -1127,6 +1129,12 @@ class AuditRecord:
     command: List[str] = field(default_factory=list)
     #: The command had more arguments or bytes.
     command_truncated: bool = False
+    #: The beginning of the command's standard output, without secrets, if the workspace has audit_output.
+    stdout: str = ""
+    #: The beginning of its standard error, likewise.
+    stderr: str = ""
+    #: There was more output.
+    output_truncated: bool = False
     #: Other facts, by name.
     details: Dict[str, str] = field(default_factory=dict)
 

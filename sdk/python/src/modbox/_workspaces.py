@@ -41,9 +41,18 @@ def update(
     url_access: Optional[URLAccess],
     code_scan: Optional[CodeScanMode],
     code_scan_rules: Optional[Sequence[str]],
+    audit_output: Optional[bool],
 ) -> Call[WorkspaceDetail]:
     rules = None if code_scan_rules is None else list(code_scan_rules)
-    body = _body(name=name, slug=slug, description=description, url_access=url_access, code_scan=code_scan, code_scan_rules=rules)
+    body = _body(
+        name=name,
+        slug=slug,
+        description=description,
+        url_access=url_access,
+        code_scan=code_scan,
+        code_scan_rules=rules,
+        audit_output=audit_output,
+    )
     return Call("PATCH", _path(workspace_id), _into(WorkspaceDetail), repeatable=True, json=body)
 
 

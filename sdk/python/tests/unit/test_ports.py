@@ -126,3 +126,12 @@ class Ports(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+    def test_a_workspace_can_have_outputs_in_its_audit_log(self):
+        old = {"id": "w", "name": "n", "slug": "s", "role": "owner", "created_at": WHEN, "updated_at": WHEN}
+        answers = [{**old, "audit_output": True}, old]
+        server = Server(self, lambda seen, handler, n: send_json(handler, answers[n % 2]))
+        with ModboxClient(token="mbx_test", base_url=server.url) as client:
+            self.assertTrue(client.workspaces.update("w", audit_output=True).audit_output)
+            self.assertFalse(client.workspaces.update("w", audit_output=False).audit_output)
+        self.assertEqual([r.json() for r in server.requests], [{"audit_output": True}, {"audit_output": False}])

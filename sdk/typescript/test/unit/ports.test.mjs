@@ -73,3 +73,10 @@ test("a workspace has a policy for code", async (t) => {
   assert.deepEqual([changed.codeScan, changed.codeScanRules], ["block", ["eval"]]);
   assert.deepEqual(s.requests[0].json(), { code_scan: "block", code_scan_rules: ["eval"] });
 });
+
+test("a workspace can have outputs in its audit log", async (t) => {
+  const workspace = { id: "w", name: "n", slug: "s", url_access: "open", audit_output: true, created_at: "t", updated_at: "t", members: [] };
+  const s = await serve(t, (_, res) => json(res, workspace));
+  assert.equal((await s.client().workspaces.update("w", { auditOutput: true })).auditOutput, true);
+  assert.deepEqual(s.requests[0].json(), { audit_output: true });
+});

@@ -38,14 +38,18 @@ class AsyncWorkspaces:
         url_access: Optional[URLAccess] = None,
         code_scan: Optional[CodeScanMode] = None,
         code_scan_rules: Optional[Sequence[str]] = None,
+        audit_output: Optional[bool] = None,
     ) -> WorkspaceDetail:
         """Changes the given settings.
 
         ``url_access`` is what the management routes on the URLs of the workspace's sandboxes ask for at
         least; ``open`` is what each sandbox asks for. With ``code_scan`` code is scanned before it runs: ``warn`` adds the findings
         to answers, with ``block`` code with findings does not run. ``code_scan_rules`` are the rules that count; an empty list is all.
+        ``audit_output`` has the audit log record the beginning of the output of commands and code.
         """
-        return await self._requester.perform(calls.update(workspace_id, name, slug, description, url_access, code_scan, code_scan_rules))
+        return await self._requester.perform(
+            calls.update(workspace_id, name, slug, description, url_access, code_scan, code_scan_rules, audit_output)
+        )
 
     async def delete(self, workspace_id: str) -> None:
         """Deletes a workspace with everything in it; its sandboxes end in the background."""
