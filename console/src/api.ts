@@ -1,7 +1,7 @@
 // Calls of the API. The browser adds the session's cookie; no script sees a token.
 import type { components } from "../../sdk/typescript/src/openapi.ts";
 
-type Schemas = components["schemas"];
+export type Schemas = components["schemas"];
 export type Sandbox = Schemas["Sandbox"];
 export type SandboxState = Sandbox["state"];
 export type SandboxEvent = Schemas["Event"];
@@ -11,7 +11,7 @@ export type Workspace = Schemas["Workspace"];
 export type CreateSandbox = Schemas["CreateSandbox"];
 type Problem = Schemas["Problem"];
 
-interface Page<T> {
+export interface Page<T> {
 	items: T[] | null;
 	next_cursor?: string;
 }
@@ -51,9 +51,12 @@ export function path(route: string): string {
 	return workspace === "" ? `/v1${route}` : `/w/${encodeURIComponent(workspace)}/v1${route}`;
 }
 
-async function send(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+export async function send(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
 	const init: RequestInit = { method, signal: signal ?? null };
-	if (body !== undefined) {
+	if (body instanceof Blob) {
+		init.body = body;
+		init.headers = { "Content-Type": "application/octet-stream" };
+	} else if (body !== undefined) {
 		init.body = JSON.stringify(body);
 		init.headers = { "Content-Type": "application/json" };
 	}
@@ -71,18 +74,34 @@ async function send(method: string, url: string, body?: unknown, signal?: AbortS
 	throw new ApiError(problem.code ?? "internal", problem.detail ?? `The server answered ${res.status}.`, res.status, fields);
 }
 
-async function call<T>(method: string, route: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+/** request makes a request in the chosen workspace, and returns its answer. */
+export async function request(method: string, route: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
 	try {
-		const res = await send(method, path(route), body, signal);
-		return (res.status === 204 ? undefined : await res.json()) as T;
+		return await send(method, path(route), body, signal);
 	} catch (err) {
 		if (err instanceof ApiError && err.status === 401) onSignedOut();
 		throw err;
 	}
 }
 
+export async function call<T>(method: string, route: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+	const res = await request(method, route, body, signal);
+	return (res.status === 204 ? undefined : await res.json()) as T;
+}
+
+/** lines gives each object of an answer of one JSON object a line, as it comes. */
+export async function lines<T>(res: Response, onLine: (object: T) => void): Promise<void> {
+	const reader = res.body?.pipeThrough(new TextDecoderStream()).getReader();
+	let rest = "";
+	for (let part = await reader?.read(); part && !part.done; part = await reader?.read()) {
+		const whole = (rest + part.value).split("\n");
+		rest = whole.pop() ?? "";
+		for (const line of whole) if (line) onLine(JSON.parse(line) as T);
+	}
+}
+
 /** all reads all pages of a list, up to a number of items, and gives each page to onPage. */
-async function all<T>(route: string, most: number, onPage?: (items: T[]) => void, signal?: AbortSignal): Promise<T[]> {
+export async function all<T>(route: string, most: number, onPage?: (items: T[]) => void, signal?: AbortSignal): Promise<T[]> {
 	const items: T[] = [];
 	let cursor: string | undefined;
 	do {
@@ -96,7 +115,8 @@ async function all<T>(route: string, most: number, onPage?: (items: T[]) => void
 	return items;
 }
 
-const at = (ref: string) => `/sandboxes/${encodeURIComponent(ref)}`;
+/** at is the route of a sandbox. */
+export const at = (ref: string) => `/sandboxes/${encodeURIComponent(ref)}`;
 
 export const api = {
 	whoami: () => call<Whoami>("GET", "/whoami"),

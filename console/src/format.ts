@@ -28,6 +28,11 @@ export function bytes(n: number): string {
 	return `${n >= 100 || Number.isInteger(n) ? Math.round(n) : n.toFixed(1)} ${units[i]}`;
 }
 
+/** cores writes a number of thousandths of a core. */
+export function cores(millicores: number): string {
+	return `${millicores / 1000} ${millicores === 1000 ? "core" : "cores"}`;
+}
+
 /** live are the states of sandboxes that have not ended. */
 export const live: SandboxState[] = ["provisioning", "running", "pausing", "paused", "resuming", "destroying"];
 export const ended: SandboxState[] = ["destroyed", "failed"];

@@ -1,4 +1,5 @@
-import { useEffect, useState, useSyncExternalStore } from "react";
+import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
+import { message } from "./api.ts";
 import { useSession } from "./session.ts";
 
 /** useNow returns the time, and renders again every so often. */
@@ -35,4 +36,49 @@ export function useKeys(handle: (e: KeyboardEvent) => void) {
 		document.addEventListener("keydown", listen);
 		return () => document.removeEventListener("keydown", listen);
 	}, [handle]);
+}
+
+export interface Loaded<T> {
+	/** What was read last; undefined until then. */
+	data: T | undefined;
+	error: string;
+	reload: () => void;
+	set: (data: T) => void;
+}
+
+/** useLoad reads something when it is shown, when the function changes, and on request. */
+export function useLoad<T>(read: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+	const [state, setState] = useState<{ data: T | undefined; error: string }>({ data: undefined, error: "" });
+	const [turn, setTurn] = useState(0);
+	useEffect(() => {
+		const reading = new AbortController();
+		read(reading.signal).then(
+			(data) => !reading.signal.aborted && setState({ data, error: "" }),
+			(err: unknown) => !reading.signal.aborted && setState((was) => ({ data: was.data, error: message(err) })),
+		);
+		return () => reading.abort();
+	}, [read, turn]);
+	const reload = useCallback(() => setTurn((n) => n + 1), []);
+	const set = useCallback((data: T) => setState({ data, error: "" }), []);
+	return { ...state, reload, set };
+}
+
+/** useAct returns a function that makes a call, tells its error, and whether one is under way. */
+export function useAct() {
+	const { say } = useSession();
+	const [busy, setBusy] = useState(false);
+	const act = useCallback(async (call: () => Promise<unknown>, done?: string) => {
+		setBusy(true);
+		try {
+			await call();
+			if (done) say(done);
+			return true;
+		} catch (err) {
+			say(message(err), true);
+			return false;
+		} finally {
+			setBusy(false);
+		}
+	}, [say]);
+	return { act, busy };
 }

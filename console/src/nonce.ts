@@ -1,6 +1,6 @@
 // The content security policy permits style elements with the nonce of the page only. Libraries that
-// make such elements (the dialogs' scroll lock, the terminal) get them with the nonce.
-const nonce = document.querySelector<HTMLScriptElement>("script[nonce]")?.nonce ?? "";
+// make such elements (the dialogs' scroll lock, the terminal, the editor) get them with the nonce.
+export const nonce = document.querySelector<HTMLScriptElement>("script[nonce]")?.nonce ?? "";
 const create = document.createElement.bind(document);
 
 document.createElement = (name: string, options?: ElementCreationOptions) => {

@@ -1,5 +1,5 @@
 // Small parts of all pages.
-import { Check, Copy, X } from "lucide-react";
+import { Check, CircleAlert, Copy, X } from "lucide-react";
 import { AlertDialog, Dialog } from "radix-ui";
 import { type ReactNode, useId, useState } from "react";
 import type { SandboxState } from "./api.ts";
@@ -115,4 +115,13 @@ export function Empty({ icon, title, text, children }: { icon: ReactNode; title:
 			{children}
 		</div>
 	);
+}
+
+/** Failure says why something could not be read, and offers to try again. */
+export function Failure({ text, retry }: { text: string; retry?: () => void }) {
+	return <p role="alert" className="alert bar"><CircleAlert size={16} aria-hidden="true" /><span>{text}</span>{retry && <button type="button" className="button small" onClick={retry}>Try again</button>}</p>;
+}
+
+export function Skeleton({ label, rows = 5 }: { label: string; rows?: number }) {
+	return <div className="skeleton" role="status" aria-busy="true"><span className="visually-hidden">{label}</span>{Array.from({ length: rows }, (_, i) => <i key={i} />)}</div>;
 }

@@ -4,7 +4,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { Terminal as Xterm } from "@xterm/xterm";
 import { RotateCcw } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
-import { path } from "./api.ts";
+import { path, type Sandbox } from "./api.ts";
 
 /** shell begins the best shell that the image has. */
 const shell = 'if command -v bash >/dev/null 2>&1; then exec bash -il; else exec sh -il; fi';
@@ -31,7 +31,7 @@ interface Message {
 
 type Status = { name: "connecting" } | { name: "open" } | { name: "ended"; text: string };
 
-export default function Terminal({ id }: { id: string }) {
+export default function Terminal({ sb: { id } }: { sb: Sandbox }) {
 	const place = useRef<HTMLDivElement>(null);
 	const [status, setStatus] = useState<Status>({ name: "connecting" });
 	const [turn, setTurn] = useState(0);

@@ -1,115 +1,12 @@
-// The web console in a browser of this machine: a real server, real sandboxes. Screenshots of its pages, in
-// both themes and at the width of a phone, are kept in build/console.
+// The web console in a browser of this machine: a real server, real sandboxes.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { delimiter, join, resolve } from "node:path";
-import { after, before, test } from "node:test";
+import { delimiter, join } from "node:path";
+import { test } from "node:test";
 import { promisify } from "node:util";
-import { launch } from "./machine.mjs";
+import { api, begin, clean, console_, made, mark, patience, root, sandbox, shown, signIn, signInByToken, user, visit } from "./kit.mjs";
 
-const { MODBOX_URL: server, MODBOX_API_TOKEN: token } = process.env;
-if (!server || !token) throw new Error("set MODBOX_URL and MODBOX_API_TOKEN");
-const console_ = `http://console.localhost:${new URL(server).port}`;
-const root = resolve(import.meta.dirname, "../..");
-const pictures = join(root, "build/console");
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const patience = 120_000; // for a busy machine
-const mark = Math.random().toString(36).slice(2, 8); // of this run, in the names of what it makes
-
-let browser;
-const made = []; // sandboxes
-
-async function api(method, path, body, as = token) {
-	const headers = { Authorization: `Bearer ${as}`, "Content-Type": "application/json" };
-	const res = await fetch(`${server}/v1${path}`, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(patience) });
-	const text = await res.text();
-	assert.ok(res.ok, `${method} ${path}: ${res.status} ${text}`);
-	return text && JSON.parse(text);
-}
-
-/** sandbox makes a running sandbox. */
-async function sandbox(name, more = {}) {
-	const sb = await api("POST", "/sandboxes", { image: "modbox/code-exec", name: `${name}-${mark}`, ttl_seconds: 3600, wait_seconds: 240, ...more });
-	assert.equal(sb.state, "running", JSON.stringify(sb.cause));
-	made.push(sb.id);
-	return sb;
-}
-
-/** user makes a user with a password and a role in the default workspace. */
-async function user(name, role) {
-	const me = await api("GET", "/whoami");
-	const created = await api("POST", "/users", { name: `${name}-${mark}` });
-	await api("POST", `/workspaces/${me.workspace_id}/members`, { name: created.name, role });
-	await api("POST", "/auth/accept", { code: created.code, password: "correct horse battery" });
-	return { name: `${name}-${mark}`, id: created.id, workspace: me.workspace_id };
-}
-
-/** visit returns a page of a new browser profile, in which everything that breaks the content security policy, or a script, is noted. */
-async function visit(options = {}) {
-	const context = await browser.newContext({ viewport: { width: 1360, height: 840 }, ...options });
-	const page = await context.newPage();
-	page.setDefaultTimeout(patience);
-	page.faults = [];
-	page.on("pageerror", (err) => page.faults.push(String(err)));
-	page.on("console", (m) => {
-		if (m.type() === "error" && /content security policy|refused to/i.test(m.text())) page.faults.push(m.text());
-	});
-	return page;
-}
-
-/** signIn signs in by name and password. */
-async function signIn(page, name, password = "correct horse battery") {
-	await page.goto(`${console_}/`);
-	await page.getByLabel("Name or e-mail address").fill(name);
-	await page.getByLabel("Password").fill(password);
-	await page.getByRole("button", { name: "Sign in", exact: true }).click();
-	await page.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
-}
-
-async function signInByToken(page) {
-	await page.goto(`${console_}/`);
-	await page.getByRole("button", { name: "Use an API token" }).click();
-	await page.getByLabel("API token").fill(token);
-	await page.getByRole("button", { name: "Sign in", exact: true }).click();
-	await page.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
-}
-
-/** accessible expects axe to find nothing serious in the page as it is shown. */
-async function accessible(page, what) {
-	// Not by a script element, which the content security policy forbids.
-	await page.evaluate(axe);
-	const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
-	const serious = violations.filter((v) => v.impact === "serious" || v.impact === "critical");
-	assert.deepEqual(serious.map((v) => `${what}: ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(" | ")}`), []);
-}
-
-/** shown has axe look at a page in both themes and at the width of a phone, and keeps pictures of it. */
-async function shown(page, name) {
-	for (const [theme, size] of [["light", { width: 1360, height: 840 }], ["dark", { width: 1360, height: 840 }], ["light", { width: 390, height: 800 }]]) {
-		await page.setViewportSize(size);
-		await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
-		await page.waitForFunction((theme) => document.documentElement.dataset.theme === theme, theme);
-		const kind = size.width < 500 ? "phone" : theme;
-		await accessible(page, `${name}, ${kind}`);
-		await page.screenshot({ path: join(pictures, `${name}-${kind}.png`) });
-	}
-	await page.setViewportSize({ width: 1360, height: 840 });
-	await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
-}
-
-/** clean expects that nothing of a page broke its policy. */
-const clean = (page) => assert.deepEqual(page.faults, []);
-
-before(async () => {
-	mkdirSync(pictures, { recursive: true });
-	browser = await launch();
-});
-after(async () => {
-	await browser?.close();
-	for (const id of made) await api("DELETE", `/sandboxes/${id}`);
-});
+begin();
 
 test("the first load is small, and asks no other host", async () => {
 	const page = await visit();
@@ -305,7 +202,7 @@ test("a viewer sees no action", async () => {
 	await page.getByRole("heading", { name: sb.name }).waitFor();
 	await page.getByText("Processes").waitFor();
 	assert.equal(await page.getByRole("dialog").count(), 0);
-	assert.deepEqual(await page.getByRole("tab").evaluateAll((tabs) => tabs.map((t) => t.firstChild.textContent)), ["Overview", "Events"]);
+	assert.deepEqual(await page.getByRole("tab").evaluateAll((tabs) => tabs.map((t) => t.firstChild.textContent)), ["Overview", "Checkpoints", "Events"]);
 	for (const action of ["Pause", "Resume", "Destroy"]) assert.equal(await page.getByRole("button", { name: action }).count(), 0, action);
 	assert.equal(await page.getByRole("link", { name: "Open its page" }).count(), 0, "the sandbox's URL");
 	await shown(page, "viewer");

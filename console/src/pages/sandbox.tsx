@@ -1,16 +1,41 @@
-import { ArrowLeft, CircleAlert, RefreshCw, SquareTerminal } from "lucide-react";
+import { ArrowLeft, CircleAlert, SquareTerminal } from "lucide-react";
 import { Tabs } from "radix-ui";
-import { lazy, type ReactNode, Suspense, useCallback, useEffect, useState } from "react";
+import { type ComponentType, lazy, Suspense, useCallback, useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { SandboxButtons } from "../actions.tsx";
-import { ApiError, api, listen, message, type Sandbox, type SandboxEvent, type Stats } from "../api.ts";
-import { bytes, hasEnded, moment, since, until } from "../format.ts";
+import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "../api.ts";
+import { hasEnded } from "../format.ts";
 import { useNow, useTitle } from "../hooks.ts";
-import { CopyButton, Empty, State } from "../parts.tsx";
+import { CopyButton, Empty, Skeleton, State } from "../parts.tsx";
 import { useSession } from "../session.ts";
+import { Overview } from "./overview.tsx";
 import { Timeline } from "./timeline.tsx";
 
-const Terminal = lazy(() => import("../terminal.tsx"));
+export interface TabProps {
+	sb: Sandbox;
+	events: SandboxEvent[];
+	onChange: (sb: Sandbox) => void;
+}
+
+interface Tab {
+	id: string;
+	name: string;
+	Page: ComponentType<TabProps>;
+	/** Whether only callers who may use sandboxes have it. */
+	write?: boolean;
+	/** What the tab is good for only as long as the sandbox has not ended. */
+	live?: string;
+	/** Whether the tab scrolls by itself. */
+	fill?: boolean;
+}
+
+/** tabs are loaded when they are shown, but for the overview and the events. */
+const tabs: Tab[] = [
+	{ id: "terminal", name: "Terminal", write: true, live: "A terminal needs", fill: true, Page: lazy(() => import("../terminal.tsx")) },
+	{ id: "files", name: "Files", write: true, live: "Files can be read and changed in", fill: true, Page: lazy(() => import("../box/files.tsx")) },
+	{ id: "ports", name: "Ports", write: true, live: "Ports lead to", Page: lazy(() => import("../box/ports.tsx")) },
+	{ id: "checkpoints", name: "Checkpoints", Page: lazy(() => import("../box/history.tsx")) },
+];
 
 /** eventsMost is how many events of a sandbox are shown, the newest. */
 const eventsMost = 1000;
@@ -77,6 +102,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 		);
 	}
 	const ended = hasEnded(sb.state);
+	const shown = tabs.filter((t) => mayWrite || !t.write);
 	return (
 		<div className="page sandbox-page">
 			<header className="page-head">
@@ -93,121 +119,19 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 			<Tabs.Root className="tabs" value={tab} onValueChange={(t) => navigate(`/sandboxes/${id}${t === "overview" ? "" : `/${t}`}`)}>
 				<Tabs.List className="tab-list" aria-label="Sandbox">
 					<Tabs.Trigger value="overview">Overview</Tabs.Trigger>
-					{mayWrite && <Tabs.Trigger value="terminal">Terminal</Tabs.Trigger>}
+					{shown.map((t) => <Tabs.Trigger key={t.id} value={t.id}>{t.name}</Tabs.Trigger>)}
 					<Tabs.Trigger value="events">Events<small>{events.length}</small></Tabs.Trigger>
 				</Tabs.List>
 				<Tabs.Content value="overview" className="tab"><Overview sb={sb} now={now} /></Tabs.Content>
-				{mayWrite && (
-					<Tabs.Content value="terminal" className="tab fill">
-						{ended ? (
-							<Empty icon={<SquareTerminal size={22} />} title="The sandbox has ended" text="A terminal needs a sandbox that runs." />
-						) : (
-							<Suspense fallback={<p className="muted pad" role="status">Loading the terminal…</p>}><Terminal id={sb.id} /></Suspense>
-						)}
+				{shown.map(({ id: t, name, Page, live, fill }) => (
+					<Tabs.Content key={t} value={t} className={fill ? "tab fill" : "tab"}>
+						{ended && live ? <Empty icon={<SquareTerminal size={22} />} title="The sandbox has ended" text={`${live} a sandbox that has not ended.`} />
+							: <Suspense fallback={<Skeleton label={`Loading ${name}`} />}><Page sb={sb} events={events} onChange={put} /></Suspense>}
 					</Tabs.Content>
-				)}
+				))}
 				<Tabs.Content value="events" className="tab"><Timeline events={events} now={now} /></Tabs.Content>
 			</Tabs.Root>
 		</div>
 	);
 }
 
-function Item({ name, children, title }: { name: string; children: ReactNode; title?: string | undefined }) {
-	return <div className="item"><dt>{name}</dt><dd title={title}>{children}</dd></div>;
-}
-
-function Overview({ sb, now }: { sb: Sandbox; now: number }) {
-	const labels = Object.entries(sb.labels ?? {});
-	const ports = sb.network.ports ?? [];
-	const time = (t?: string) => (t ? <>{since(t, now)} ago</> : "–");
-	return (
-		<div className="overview">
-			<section className="card">
-				<h2>Sandbox</h2>
-				<dl>
-					<Item name="Image" title={sb.image_digest}><span className="mono">{sb.image || "–"}</span></Item>
-					{sb.snapshot_id && <Item name="Snapshot"><span className="mono">{sb.snapshot_id}</span></Item>}
-					{sb.parent_id && <Item name="Forked from"><Link href={`/sandboxes/${sb.parent_id}`} className="mono">{sb.parent_id}</Link></Item>}
-					{sb.description && <Item name="Description">{sb.description}</Item>}
-					<Item name="Created" title={moment(sb.created_at)}>{time(sb.created_at)}</Item>
-					<Item name="Started" title={sb.started_at && moment(sb.started_at)}>{time(sb.started_at)}</Item>
-					{sb.last_activity_at && !hasEnded(sb.state) && <Item name="Last used" title={moment(sb.last_activity_at)}>{time(sb.last_activity_at)}</Item>}
-					{sb.ended_at && <Item name="Ended" title={moment(sb.ended_at)}>{time(sb.ended_at)}</Item>}
-					{sb.cause && <Item name="Cause" title={sb.cause.message}>{sb.cause.code}</Item>}
-				</dl>
-			</section>
-			<section className="card">
-				<h2>Time</h2>
-				<dl>
-					<Item name="Ends" title={sb.deadline && moment(sb.deadline)}>{hasEnded(sb.state) ? "–" : sb.deadline ? <>in {until(sb.deadline, now)}</> : "never by itself"}</Item>
-					<Item name="When idle" title={sb.idle_deadline && moment(sb.idle_deadline)}>{sb.timeouts.idle_seconds ? <>{sb.timeouts.on_idle || "destroy"}{sb.idle_deadline && <> in {until(sb.idle_deadline, now)}</>}</> : "nothing happens"}</Item>
-					{sb.paused_deadline && <Item name="Paused until" title={moment(sb.paused_deadline)}>destroyed in {until(sb.paused_deadline, now)}</Item>}
-					<Item name="Checkpoints">{sb.checkpoint_interval_seconds ? `every ${sb.checkpoint_interval_seconds} s` : "not by themselves"}</Item>
-				</dl>
-			</section>
-			<Use sb={sb} />
-			<section className="card">
-				<h2>Network</h2>
-				<dl>
-					<Item name="Internet">{sb.network.enabled ? "reachable" : "closed"}</Item>
-					{ports.map((p) => (
-						<Item key={p.port} name={`Port ${p.port}`}>
-							{p.url && !hasEnded(sb.state) ? <a href={p.url} target="_blank" rel="noopener noreferrer" className="clip">{p.url}</a> : "published"} <small className="muted">{p.access}</small>
-						</Item>
-					))}
-					{ports.length === 0 && <Item name="Ports">none published</Item>}
-				</dl>
-			</section>
-			{labels.length > 0 && <section className="card"><h2>Labels</h2><div className="chips">{labels.map(([k, v]) => <span key={k} className="chip mono">{k}={v}</span>)}</div></section>}
-		</div>
-	);
-}
-
-/** Use shows what a running sandbox uses, measured when it is shown or on request. */
-function Use({ sb }: { sb: Sandbox }) {
-	const [stats, setStats] = useState<Stats | null>(null);
-	const [error, setError] = useState("");
-	const [turn, setTurn] = useState(0);
-	const runs = sb.state === "running";
-	useEffect(() => {
-		if (!runs) return;
-		const reading = new AbortController();
-		api.stats(sb.id, reading.signal).then(
-			(s) => {
-				setStats(s);
-				setError("");
-			},
-			(err: unknown) => !reading.signal.aborted && setError(message(err)),
-		);
-		return () => reading.abort();
-	}, [sb.id, runs, turn]);
-	return (
-		<section className="card">
-			<h2>Use <span className="grow" />{runs && <button type="button" className="icon-button small" aria-label="Measure again" title="Measure again" onClick={() => setTurn((n) => n + 1)}><RefreshCw size={14} /></button>}</h2>
-			{error && <p className="note bad">{error}</p>}
-			{runs && stats ? (
-				<dl>
-					<Meter name="Memory" used={stats.memory_bytes} limit={stats.memory_limit_bytes} />
-					<Meter name="Disk" used={stats.disk_bytes} limit={stats.disk_limit_bytes} />
-					<Item name="CPU time">{(stats.cpu_nanoseconds / 1e9).toFixed(1)} s <small className="muted">of {stats.cpu_limit_millicores / 1000} cores</small></Item>
-					<Item name="Processes">{stats.processes}</Item>
-				</dl>
-			) : (
-				<dl>
-					<Item name="CPU">{sb.resources.cpu}</Item>
-					<Item name="Memory">{sb.resources.memory}</Item>
-					<Item name="Disk">{sb.resources.disk}</Item>
-				</dl>
-			)}
-		</section>
-	);
-}
-
-function Meter({ name, used, limit }: { name: string; used: number; limit: number }) {
-	return (
-		<Item name={name}>
-			<span className="meter-text">{bytes(used)} <small className="muted">of {bytes(limit)}</small></span>
-			<meter aria-label={name} min={0} max={limit || 1} high={(limit || 1) * 0.85} value={used} />
-		</Item>
-	);
-}

@@ -1,0 +1,104 @@
+// CodeMirror with the colours of the console. Loaded when an editor is shown.
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
+import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
+import { Compartment, EditorState, Transaction } from "@codemirror/state";
+import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
+import { tags as t } from "@lezer/highlight";
+import { useEffect, useRef } from "react";
+import { nonce } from "../nonce.ts";
+import { language } from "./languages.ts";
+
+const colours = HighlightStyle.define([
+	{ tag: [t.keyword, t.modifier, t.operatorKeyword, t.controlKeyword], color: "var(--code-keyword)" },
+	{ tag: [t.string, t.special(t.string), t.regexp], color: "var(--code-string)" },
+	{ tag: [t.number, t.bool, t.null, t.atom], color: "var(--code-number)" },
+	{ tag: [t.comment, t.meta], color: "var(--muted)", fontStyle: "italic" },
+	{ tag: [t.function(t.variableName), t.function(t.propertyName), t.definition(t.function(t.variableName))], color: "var(--code-function)" },
+	{ tag: [t.typeName, t.className, t.tagName, t.heading], color: "var(--code-type)" },
+	{ tag: [t.propertyName, t.attributeName], color: "var(--code-property)" },
+	{ tag: t.heading, fontWeight: "600" },
+	{ tag: t.link, textDecoration: "underline" },
+]);
+
+const look = EditorView.theme({
+	"&": { height: "100%", fontSize: "13px", color: "var(--text)", backgroundColor: "var(--surface)" },
+	"&.cm-focused": { outline: "none" },
+	".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.55" },
+	".cm-content": { caretColor: "var(--accent-text)", padding: "10px 0" },
+	".cm-gutters": { backgroundColor: "var(--surface)", color: "var(--muted)", border: "none", paddingLeft: "6px" },
+	".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "color-mix(in srgb, var(--hover) 70%, transparent)" },
+	".cm-cursor": { borderLeftColor: "var(--accent-text)", borderLeftWidth: "2px" },
+	"&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--accent-soft)" },
+	".cm-selectionMatch": { backgroundColor: "var(--warn-soft)" },
+	".cm-panels": { backgroundColor: "var(--ground)", color: "var(--text)", borderTop: "1px solid var(--line)" },
+	".cm-panels input, .cm-panels button": { height: "28px", width: "auto" },
+});
+
+interface Props {
+	/** The name of the file, which says its language. */
+	name: string;
+	/** The content at the start; a later change of it replaces what is in the editor. */
+	text: string;
+	label: string;
+	readOnly?: boolean;
+	/** No line numbers and as high as the text, for a cell of a notebook. */
+	small?: boolean;
+	onChange?: (text: string) => void;
+	onSave?: () => void;
+	onRun?: () => void;
+}
+
+export default function CodeMirror({ name, text, label, readOnly = false, small = false, onChange, onSave, onRun }: Props) {
+	const place = useRef<HTMLDivElement>(null);
+	const editor = useRef<EditorView>(null);
+	const calls = useRef({ onChange, onSave, onRun });
+	useEffect(() => {
+		calls.current = { onChange, onSave, onRun };
+	});
+	useEffect(() => {
+		if (!place.current) return;
+		const highlighting = new Compartment();
+		const run = (which: "onSave" | "onRun") => () => {
+			calls.current[which]?.();
+			return Boolean(calls.current[which]);
+		};
+		const view = new EditorView({
+			parent: place.current,
+			state: EditorState.create({
+				doc: "",
+				extensions: [
+					EditorView.cspNonce.of(nonce),
+					small ? [] : [lineNumbers(), highlightActiveLine(), search(), highlightSelectionMatches()],
+					history(), drawSelection(), indentOnInput(), bracketMatching(), syntaxHighlighting(colours), look, EditorView.lineWrapping,
+					highlighting.of([]),
+					EditorState.readOnly.of(readOnly),
+					EditorView.contentAttributes.of({ "aria-label": label }),
+					keymap.of([
+						{ key: "Mod-s", run: run("onSave"), preventDefault: true },
+						{ key: "Mod-Enter", run: run("onRun") },
+						{ key: "Shift-Enter", run: run("onRun") },
+						...defaultKeymap, ...historyKeymap, ...(small ? [] : searchKeymap), indentWithTab,
+					]),
+					EditorView.updateListener.of((u) => {
+						if (u.docChanged && !u.transactions.some((tr) => tr.isUserEvent("load"))) calls.current.onChange?.(u.state.doc.toString());
+					}),
+				],
+			}),
+		});
+		editor.current = view;
+		let gone = false;
+		void language(name).then((found) => {
+			if (!gone) view.dispatch({ effects: highlighting.reconfigure(found) });
+		});
+		return () => {
+			gone = true;
+			view.destroy();
+		};
+	}, [name, label, readOnly, small]);
+	useEffect(() => {
+		const view = editor.current;
+		if (view && view.state.doc.toString() !== text) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text }, userEvent: "load", annotations: Transaction.addToHistory.of(false) });
+	}, [text, name, label, readOnly, small]);
+	return <div ref={place} className={small ? "editor small" : "editor"} data-language={name} />;
+}

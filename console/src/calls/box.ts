@@ -1,0 +1,59 @@
+// Calls of the API about what is in one sandbox.
+import { all, at, call, lines, path, request, type Sandbox, type Schemas } from "../api.ts";
+
+export type FileInfo = Schemas["FileInfo"];
+export type PublishedPort = Schemas["PublishedPort"];
+export type PortLink = Schemas["PortLink"];
+export type Checkpoint = Schemas["Checkpoint"];
+export type Execution = Schemas["Execution"];
+export type Context = Schemas["Context"];
+export type CodeEvent = Schemas["CodeEvent"];
+export type CodeOutput = Schemas["CodeOutput"];
+export type Snapshot = Schemas["Snapshot"];
+
+/** most bounds the lists of one sandbox. */
+const most = 5000;
+const file = (ref: string, name: string, more = "") => `${at(ref)}/files?path=${encodeURIComponent(name)}${more}`;
+
+export const box = {
+	files: (ref: string, dir: string, signal?: AbortSignal) => all<FileInfo>(`${at(ref)}/files/list?path=${encodeURIComponent(dir)}`, most, undefined, signal),
+	read: (ref: string, name: string, signal?: AbortSignal) => request("GET", file(ref, name), undefined, signal),
+	write: (ref: string, name: string, content: Blob, signal?: AbortSignal) => call<FileInfo>("PUT", file(ref, name), content, signal),
+	stat: (ref: string, name: string, signal?: AbortSignal) => call<FileInfo>("GET", `${at(ref)}/files/stat?path=${encodeURIComponent(name)}`, undefined, signal),
+	remove: (ref: string, name: string) => call<void>("DELETE", file(ref, name, "&recursive=true")),
+	mkdir: (ref: string, name: string) => call<FileInfo>("POST", `${at(ref)}/files/mkdir`, { path: name }),
+	move: (ref: string, from: string, to: string) => call<FileInfo>("POST", `${at(ref)}/files/move`, { from, to }),
+	archive: (ref: string, dir: string) => request("GET", `${at(ref)}/files/archive?path=${encodeURIComponent(dir)}&format=tar.gz`),
+
+	ports: (ref: string, signal?: AbortSignal) => all<PublishedPort>(`${at(ref)}/ports`, most, undefined, signal),
+	publish: (ref: string, port: number, access: PublishedPort["access"]) => call<PublishedPort>("PUT", `${at(ref)}/ports/${port}`, { access }),
+	unpublish: (ref: string, port: number) => call<void>("DELETE", `${at(ref)}/ports/${port}`),
+	rotate: (ref: string, port: number) => call<PublishedPort>("POST", `${at(ref)}/ports/${port}/rotate`),
+	link: (ref: string, port: number, seconds: number) => call<PortLink>("POST", `${at(ref)}/ports/${port}/links`, { expires_in_seconds: seconds }),
+	internet: (ref: string, enabled: boolean) => call<Sandbox>("PATCH", `${at(ref)}/network`, { enabled }),
+
+	checkpoints: (ref: string, signal?: AbortSignal) => all<Checkpoint>(`${at(ref)}/checkpoints`, most, undefined, signal),
+	save: (ref: string, name: string) => call<Checkpoint>("POST", `${at(ref)}/checkpoints`, name ? { name } : {}),
+	restore: (ref: string, checkpoint: string) => call<Sandbox>("POST", `${at(ref)}/checkpoints/${encodeURIComponent(checkpoint)}/restore`),
+	forget: (ref: string, checkpoint: string) => call<void>("DELETE", `${at(ref)}/checkpoints/${encodeURIComponent(checkpoint)}`),
+	fork: (ref: string, count: number) => call<Schemas["ForkList"]>("POST", `${at(ref)}/fork`, { count }),
+	snapshot: (ref: string, name: string) => call<Snapshot>("POST", `${at(ref)}/snapshots`, name ? { name } : {}),
+
+	executions: (ref: string, signal?: AbortSignal) => all<Execution>(`${at(ref)}/executions`, 200, undefined, signal),
+	execution: (id: string, signal?: AbortSignal) => call<Execution>("GET", `/executions/${encodeURIComponent(id)}`, undefined, signal),
+	start: (ref: string, shell: string) => call<Execution>("POST", `${at(ref)}/executions`, { kind: "job", shell }),
+	cancel: (id: string) => call<Execution>("POST", `/executions/${encodeURIComponent(id)}/cancel`, {}),
+	output: (stream: string, signal: AbortSignal) => request("GET", `/streams/${encodeURIComponent(stream)}?follow=true`, undefined, signal),
+
+	contexts: (ref: string, signal?: AbortSignal) => all<Context>(`${at(ref)}/contexts`, most, undefined, signal),
+	run: async (ref: string, code: string, context: string, onEvent: (e: CodeEvent) => void, signal: AbortSignal) =>
+		lines(await request("POST", `${at(ref)}/code/stream`, { code, context_id: context }, signal), onEvent),
+	interrupt: (ref: string, context: string) => call<void>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/interrupt`),
+	restart: (ref: string, context: string) => call<Context>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/restart`),
+};
+
+/** terminal is the address of a terminal's WebSocket: of a new shell, or of an execution that runs. */
+export function terminal(ref: string, execution?: string): string {
+	const route = execution ? `${at(ref)}/executions/${encodeURIComponent(execution)}/attach` : `${at(ref)}/exec/attach`;
+	return location.origin.replace(/^http/, "ws") + path(route);
+}

@@ -1,0 +1,139 @@
+// The pages of one sandbox in the web console: files, ports, checkpoints. Real sandboxes; they share one.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, begin, clean, console_, patience, sandbox, server, shown, signInByToken, token, visit } from "./kit.mjs";
+
+begin();
+
+/** shared is the sandbox of the tests here, made once. */
+let made;
+const shared = () => (made ??= sandbox("box", { network: { enabled: false } }));
+
+/** open shows a tab of a sandbox to the owner of the token. */
+async function open(sb, tab) {
+	const page = await visit();
+	await signInByToken(page);
+	await page.goto(`${console_}/sandboxes/${sb.id}/${tab}`);
+	return page;
+}
+
+const file = (sb, path, init) => fetch(`${server}/v1/sandboxes/${sb.id}/files?path=${encodeURIComponent(path)}`, { ...init, headers: { Authorization: `Bearer ${token}` }, signal: AbortSignal.timeout(patience) });
+const read = async (sb, path) => (await file(sb, path)).text();
+
+test("files are edited, uploaded by a drop, downloaded and removed", async () => {
+	const sb = await shared();
+	await api("POST", `/sandboxes/${sb.id}/files/mkdir`, { path: "/work/src", parents: true });
+	await file(sb, "/work/src/main.py", { method: "PUT", body: "def greet(name):\n    return f'hello {name}'\n" });
+	await file(sb, "/work/blob", { method: "PUT", body: new Uint8Array([0, 255, 1, 254]) });
+	const page = await open(sb, "files");
+	await page.getByRole("button", { name: "/", exact: true }).click();
+	await page.getByRole("treeitem", { name: "work", exact: true }).click();
+	await page.getByRole("treeitem", { name: /^src/ }).click();
+	await page.getByRole("treeitem", { name: /^main\.py/ }).click();
+	const editor = page.getByRole("textbox", { name: "Content of main.py" });
+	await editor.getByText("greet", { exact: true }).waitFor(); // a word alone: it is highlighted
+	await shown(page, "files");
+
+	await editor.click();
+	await page.keyboard.press("Control+End");
+	await page.keyboard.type("print(greet('console'))");
+	await page.getByText("Not saved").waitFor();
+	await page.keyboard.press("Control+s");
+	await page.getByText("Saved", { exact: true }).waitFor();
+	assert.equal(await read(sb, "/work/src/main.py"), "def greet(name):\n    return f'hello {name}'\nprint(greet('console'))");
+
+	// A change in the sandbox is not replaced without a question.
+	await file(sb, "/work/src/main.py", { method: "PUT", body: "# someone else\n" });
+	await editor.click();
+	await page.keyboard.type("# mine\n");
+	await page.keyboard.press("Control+s");
+	await page.getByRole("alertdialog").getByRole("button", { name: "Cancel" }).click();
+	assert.equal(await read(sb, "/work/src/main.py"), "# someone else\n");
+	await page.getByRole("treeitem", { name: /^blob/ }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Leave" }).click();
+	await page.getByText("blob is not text").waitFor();
+	const [taken] = await Promise.all([page.waitForEvent("download"), page.getByRole("region", { name: "File" }).getByRole("button", { name: "Download" }).click()]);
+	assert.equal(taken.suggestedFilename(), "blob");
+
+	const dropped = await page.evaluateHandle(() => {
+		const data = new DataTransfer();
+		data.items.add(new File(["dropped\n"], "dropped.txt"));
+		return data;
+	});
+	await page.getByRole("treeitem", { name: /^src/ }).dispatchEvent("drop", { dataTransfer: dropped });
+	await page.getByRole("treeitem", { name: /^dropped\.txt/ }).click();
+	await page.getByRole("textbox", { name: "Content of dropped.txt" }).getByText("dropped").waitFor();
+	assert.equal(await read(sb, "/work/src/dropped.txt"), "dropped\n");
+	await page.getByRole("button", { name: "Remove", exact: true }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await page.getByRole("treeitem", { name: /^dropped\.txt/ }).waitFor({ state: "detached" });
+	assert.equal((await file(sb, "/work/src/dropped.txt")).status, 404);
+
+	// By the keyboard alone: a directory is closed and opened, and a file is opened.
+	await page.getByRole("treeitem", { name: /^src/ }).focus();
+	await page.keyboard.press("ArrowLeft");
+	await page.getByRole("treeitem", { name: /^main\.py/ }).waitFor({ state: "detached" });
+	await page.keyboard.press("ArrowRight");
+	await page.getByRole("treeitem", { name: /^main\.py/ }).waitFor();
+	await page.keyboard.press("ArrowDown");
+	await page.keyboard.press("Enter");
+	await editor.getByText("# someone else").waitFor();
+	clean(page);
+});
+
+test("ports are published, shared by a link, and closed; the internet is switched", async () => {
+	const sb = await shared();
+	const page = await open(sb, "ports");
+	await page.getByText("No port is published").waitFor();
+	await page.getByLabel("Port", { exact: true }).fill("70000");
+	await page.getByRole("button", { name: "Publish", exact: true }).click();
+	await page.getByText("A port is a number from 1 to 65535.").waitFor();
+	await page.getByLabel("Port", { exact: true }).fill("3000");
+	await page.getByLabel("Visitors").selectOption("private");
+	await page.getByRole("button", { name: "Publish", exact: true }).click();
+	await page.getByRole("button", { name: "Make public" }).waitFor();
+	await shown(page, "ports");
+	await page.getByRole("button", { name: "Share…" }).click();
+	await page.getByRole("button", { name: "Make a link" }).click();
+	const link = await page.getByLabel("Link", { exact: true }).inputValue();
+	const [port] = (await api("GET", `/sandboxes/${sb.id}/ports`)).items;
+	assert.ok(link.startsWith(port.url) && port.access === "private", `${link} of ${port.url}`);
+	await shown(page, "ports-share");
+	await page.keyboard.press("Escape");
+	await page.getByRole("button", { name: "Unpublish port 3000" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Unpublish" }).click();
+	await page.getByText("No port is published").waitFor();
+	const internet = page.getByRole("switch", { name: "Access to the internet" });
+	await internet.click();
+	await page.getByText("Programs in the sandbox reach the internet.").waitFor();
+	assert.equal((await api("GET", `/sandboxes/${sb.id}`)).network.enabled, true);
+	clean(page);
+});
+
+test("a checkpoint is saved, gone back to, and forked from", async () => {
+	const sb = await shared();
+	await file(sb, "/work/state", { method: "PUT", body: "before" });
+	const page = await open(sb, "checkpoints");
+	await page.getByRole("button", { name: "Save a checkpoint" }).click();
+	await page.getByLabel("Name").fill("good");
+	await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+	await page.getByRole("button", { name: "Go back to good" }).waitFor();
+	await file(sb, "/work/state", { method: "PUT", body: "after" });
+	await page.getByRole("button", { name: "Fork", exact: true }).click();
+	await page.getByRole("dialog").getByRole("button", { name: "Fork" }).click();
+	const fork = page.getByRole("list", { name: "Checkpoints and forks" }).getByRole("link");
+	await fork.waitFor();
+	await shown(page, "checkpoints");
+	const [child] = (await api("GET", "/sandboxes")).items.filter((s) => s.parent_id === sb.id);
+	assert.equal(await read(child, "/work/state"), "after");
+	await page.getByRole("button", { name: "Go back to good" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Go back" }).click();
+	await page.getByText(`${sb.name} is as it was at good`).waitFor();
+	assert.equal(await read(sb, "/work/state"), "before");
+	await api("DELETE", `/sandboxes/${child.id}`);
+	await fork.waitFor({ state: "detached" });
+	await page.getByRole("button", { name: "Remove checkpoint good" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await page.getByText("No checkpoints yet").waitFor();
+	clean(page);
+});
