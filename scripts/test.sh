@@ -54,7 +54,7 @@ suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server.
 suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/run.sh; }
 # The published E2B clients against a real server.
-suite_e2b() { use_cached_images && cached_images e2b desktop && MODBOX_IMAGES=$images_cache/e2b/images scripts/with-server.sh test/e2b/run.sh; }
+suite_e2b() { use_cached_images && cached_images e2b desktop && MODBOX_IMAGES=$images_cache/e2b/images test/e2b/run.sh; }
 # The official MCP client against a real server, over both transports.
 suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL; development servers

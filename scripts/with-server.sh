@@ -27,7 +27,7 @@ export MODBOX_IMAGES_INSECURE_REGISTRIES=${MODBOX_IMAGES_INSECURE_REGISTRIES:-12
 export MODBOX_EXEC_DEFAULT_TIMEOUT=${MODBOX_EXEC_DEFAULT_TIMEOUT:-10m}
 export MODBOX_SANDBOX_START_TIMEOUT=${MODBOX_SANDBOX_START_TIMEOUT:-5m}
 
-MODBOX_LISTEN=127.0.0.1:0 bin/modbox server 2>"$work/log" &
+MODBOX_LISTEN=${MODBOX_TEST_LISTEN:-127.0.0.1:0} bin/modbox server 2>"$work/log" &
 server=$!
 # shellcheck disable=SC2317 # called by the trap
 finish() {
@@ -44,11 +44,11 @@ finish() {
 }
 trap finish EXIT
 for _ in $(seq 1200); do # two minutes
-	if [ -s "$MODBOX_STATE_DIR/address" ] && curl -fsS -o /dev/null "$(server_url)/healthz" 2>/dev/null; then break; fi
+	if [ -s "$MODBOX_STATE_DIR/address" ] && curl -fsS -o /dev/null "${MODBOX_PUBLIC_URL:-$(server_url)}/healthz" 2>/dev/null; then break; fi
 	kill -0 "$server"
 	sleep 0.1
 done
-MODBOX_URL=$(server_url)
+MODBOX_URL=${MODBOX_PUBLIC_URL:-$(server_url)}
 MODBOX_API_TOKEN=$(server_token)
 export MODBOX_URL MODBOX_API_TOKEN
 "$@"

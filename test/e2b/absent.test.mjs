@@ -1,7 +1,7 @@
 // What the server does not have: each method of the clients says so, in an error of its type.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { lines, url } from "./setup.mjs";
+import { create, lines, url } from "./setup.mjs";
 
 for (const [line, { Sandbox, Secret, SecretError, SecretNotFoundError, Volume, VolumeError, VolumeNotFoundError, VolumePathNotFoundError }] of Object.entries(lines)) {
 	/** absent wants an error of a class, of none of its kinds, with a message. */
@@ -19,7 +19,7 @@ for (const [line, { Sandbox, Secret, SecretError, SecretNotFoundError, Volume, V
 		await assert.rejects(Volume.destroy("v1"), expected);
 		// An object that a program has kept from another server.
 		const kept = new Volume("v1", "data", "a-token");
-		const at = { apiUrl: url };
+		const at = process.env.E2B_DOMAIN ? {} : { apiUrl: url };
 		await assert.rejects(kept.list("/", at), expected);
 		await assert.rejects(kept.makeDir("/d", at), expected);
 		await assert.rejects(kept.getInfo("/f", at), expected);
@@ -43,5 +43,10 @@ for (const [line, { Sandbox, Secret, SecretError, SecretNotFoundError, Volume, V
 		const token = Secret.iamToken({ audience: "https://example.com", tokenType: "id_token" });
 		assert.equal(token.audience, "https://example.com");
 		await assert.rejects(Sandbox.create({ iam: { tokens: { own: token } } }), /iam.*not available/);
+	});
+	test(`${line}: a sandbox without an MCP server`, async (t) => {
+		const sbx = await create(t, Sandbox);
+		assert.equal(sbx.getMcpUrl(), `https://${sbx.getHost(50005)}/mcp`);
+		await assert.rejects(sbx.getMcpToken(), /not exist/);
 	});
 }

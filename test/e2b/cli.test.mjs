@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { create, current, later } from "./setup.mjs";
+import { create, current, later, moment } from "./setup.mjs";
 
 const program = fileURLToPath(new URL("node_modules/@e2b/cli/dist/index.js", import.meta.url));
 
@@ -80,8 +80,51 @@ test("the command line: sandboxes", async (t) => {
 	assert.notEqual((await e2b(["sandbox", "exec", id, "true"])).code, 0);
 });
 
+test("the command line: logs and metrics that are followed to the end of the sandbox", async (t) => {
+	const { e2b, good } = await commandLine(t);
+	const id = (await good(["sandbox", "create", "--detach", "--timeout", "600"])).trim();
+	t.after(() => current.Sandbox.kill(id));
+	/** follow follows one of them, and settles when it has shown what is awaited. */
+	const follow = (what, awaited) => {
+		const shown = later();
+		const ended = e2b(["sandbox", what, "--follow", "--format", "json", id], { talk: (child, text) => awaited(text) && shown.resolve(child) });
+		return { ended, shown: Promise.race([shown.promise, ended.then((res) => assert.fail(JSON.stringify(res)))]) };
+	};
+	const parsed = (text) => text.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line));
+	// Two samples of different times; the events of a pause and a resume, which come after the start.
+	const metrics = follow("metrics", (text) => text.split("\n").length > 3);
+	const meter = await metrics.shown;
+	const samples = parsed((await stop(meter, metrics.ended)).stdout);
+	assert.ok(samples.length >= 2 && samples[0].timestamp < samples[1].timestamp && samples.every((m) => m.memTotal > 0), JSON.stringify(samples));
+
+	const logs = follow("logs", (text) => text.includes("{"));
+	await logs.shown;
+	await current.Sandbox.setTimeout(id, 500_000);
+	assert.equal(await current.Sandbox.kill(id), true);
+	const followed = await logs.ended; // it ends by itself
+	assert.equal(followed.code, 0, JSON.stringify(followed));
+	const entries = parsed(followed.stdout);
+	assert.equal(new Set(entries.map((entry) => JSON.stringify(entry))).size, entries.length, "no event twice");
+
+	// The log remains. The server records events in the background, so that the last may come after the answer to the kill.
+	let after = [];
+	while (!after.some((entry) => entry.message.includes("delete") || entry.message.includes("destroy"))) {
+		await moment();
+		after = parsed(await good(["sandbox", "logs", "--format", "json", id]));
+	}
+	assert.ok(after.length >= entries.length, JSON.stringify({ entries, after }));
+	const none = await e2b(["sandbox", "logs", "iaaaaaaaaaaaaaaaaaaaaaaaaaa"]);
+	assert.ok(none.code !== 0 && none.stderr.includes("does not exist"), JSON.stringify(none));
+});
+
+/** stop interrupts a program, and waits for its end. */
+async function stop(child, ended) {
+	child.kill("SIGINT");
+	return ended;
+}
+
 test("the command line: templates", async (t) => {
-	const { good } = await commandLine(t);
+	const { e2b, good } = await commandLine(t);
 	const dir = await mkdtemp(join(tmpdir(), "e2b-"));
 	t.after(() => rm(dir, { recursive: true }));
 	await writeFile(join(dir, "note.txt"), "a note");
@@ -94,6 +137,11 @@ test("the command line: templates", async (t) => {
 	assert.ok((await good(["template", "list"])).includes(name));
 	const sbx = await create(t, current.Sandbox, name);
 	assert.equal(await sbx.files.read("/opt/copy.txt"), "a note");
+	for (const command of ["publish", "unpublish"]) {
+		const refused = await e2b(["template", command, "--yes", name]);
+		assert.ok(refused.code !== 0 && refused.stderr.includes("on this server templates are private to their workspace: they cannot be published or unpublished"), JSON.stringify(refused));
+	}
+	assert.equal(JSON.parse(await good(["template", "list", "--format", "json"])).find((x) => x.templateID === name).public, false);
 	await good(["template", "delete", "--yes", name]);
 	assert.equal(await current.Template.exists(name), false);
 });

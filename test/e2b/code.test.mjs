@@ -1,10 +1,8 @@
 // The code interpreter: results, errors, contexts, interrupts.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { create } from "./setup.mjs";
 import { NotFoundError } from "e2b";
-
-const { Sandbox } = await import("@e2b/code-interpreter");
+import { CodeSandbox as Sandbox, create } from "./setup.mjs";
 
 test("code in the interpreter", async (t) => {
 	const sbx = await create(t, Sandbox, { timeoutMs: 600_000, requestTimeoutMs: 240_000 });

@@ -26,6 +26,35 @@ for (const [line, { Sandbox, FileNotFoundError, NotFoundError }] of Object.entri
 			await assert.rejects(sbx.files.read("/tmp"));
 			await assert.rejects(sbx.files.write("/tmp", "x"));
 		});
+		await t.test("formats, compression, streams, aborts, 20 at once", async () => {
+			const data = randomBytes(1 << 20);
+			for (const [name, opts] of Object.entries({ form: {}, raw: { useOctetStream: true }, packed: { gzip: true } })) {
+				const [written] = await sbx.files.writeFiles([{ path: `up/${name}`, data: new Blob([data]) }], opts);
+				assert.equal(written.path, `/home/user/up/${name}`);
+				for (const gzip of [false, true]) assert.deepEqual(Buffer.from(await sbx.files.read(`up/${name}`, { format: "bytes", gzip })), data, `${name} ${gzip}`);
+			}
+			const text = "a line of text\n".repeat(100_000);
+			await sbx.files.write("/home/user/up/text", new Blob([text]).stream(), { user: "root" });
+			assert.equal((await sbx.commands.run("stat -c '%U %s' up/text")).stdout, "root 1500000\n");
+			assert.equal(await sbx.files.read("up/text", { gzip: true }), text);
+			assert.equal(await (await sbx.files.read("up/text", { format: "blob" })).text(), text);
+			assert.equal(await new Response(await sbx.files.read("up/text", { format: "stream", gzip: true })).text(), text);
+			for (const format of ["text", "bytes", "blob"]) {
+				await sbx.files.write("up/empty", "");
+				const empty = await sbx.files.read("up/empty", { format, gzip: true });
+				assert.equal(empty.size ?? empty.length, 0);
+			}
+			await assert.rejects(sbx.files.read("up/text", { signal: AbortSignal.abort() }));
+			await assert.rejects(sbx.files.write("up/never", "x", { signal: AbortSignal.abort() }));
+			await assert.rejects(sbx.files.list("/", { signal: AbortSignal.abort() }));
+			await assert.rejects(sbx.files.read("up/text", { user: "nobody-here" }), /invalid username/);
+			await assert.rejects(sbx.files.list("/", { user: "nobody-here" }), /invalid username/);
+			assert.equal(await sbx.files.exists("up/never"), false);
+			const many = Array.from({ length: 20 }, (_, i) => i);
+			await Promise.all(many.map((i) => sbx.files.write(`up/many/${i}`, `file ${i}`)));
+			assert.deepEqual(await Promise.all(many.map((i) => sbx.files.read(`up/many/${i}`))), many.map((i) => `file ${i}`));
+			await assert.rejects(sbx.files.write("up/with", "x", { metadata: { a: "b" } }), /metadata/);
+		});
 		await t.test("describe, list, make, move, remove", async () => {
 			assert.equal(await sbx.files.makeDir("tree/sub"), true);
 			assert.equal(await sbx.files.makeDir("tree/sub"), false);

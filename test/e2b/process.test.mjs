@@ -67,6 +67,41 @@ for (const [line, { Sandbox, CommandExitError, TimeoutError }] of Object.entries
 		await sbx.commands.run("for i in $(seq 100); do [ -s /tmp/done ] && exit; sleep 0.1; done; exit 1");
 	});
 
+	test(`${line}: handles, bytes, aborts and timeouts of commands`, async (t) => {
+		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
+		const { commands } = sbx;
+		assert.equal(commands.supportsStdinClose, true);
+		const bytes = Uint8Array.from({ length: 256 }, (_, i) => i);
+		const writer = await commands.run("cat >/tmp/bytes; echo err >&2", { background: true, stdin: true, timeoutMs: 0 });
+		await writer.sendStdin(bytes);
+		await commands.sendStdin(writer.pid, bytes);
+		await writer.closeStdin();
+		await writer.wait();
+		assert.deepEqual([writer.exitCode, writer.error, writer.stdout, writer.stderr], [0, undefined, "", "err\n"]);
+		assert.deepEqual(await sbx.files.read("/tmp/bytes", { format: "bytes" }), Uint8Array.from([...bytes, ...bytes]));
+		const much = new Uint8Array(1 << 20).fill(120);
+		const counter = await commands.run("wc -c", { background: true, stdin: true, timeoutMs: 0 });
+		for (let i = 0; i < 4; i++) await commands.sendStdin(counter.pid, much);
+		await commands.closeStdin(counter.pid);
+		assert.equal((await counter.wait()).stdout.trim(), String(4 << 20));
+
+		const failed = await commands.run("echo out; echo bad >&2; exit 5").catch((err) => err);
+		assert.ok(failed instanceof CommandExitError);
+		assert.deepEqual([failed.exitCode, failed.stdout, failed.stderr, typeof failed.error], [5, "out\n", "bad\n", "string"]);
+		await assert.rejects(commands.run("true", { signal: AbortSignal.abort() }));
+		await assert.rejects(commands.list({ signal: AbortSignal.abort() }));
+		await assert.rejects(commands.connect(99_999), /not.*found|99999/i);
+		await assert.rejects(commands.sendStdin(99_999, "x"), /not.*found|99999/i);
+		const late = await commands.run("sleep 1000", { background: true, timeoutMs: 1000 });
+		await assert.rejects(late.wait(), TimeoutError);
+		await assert.rejects(sbx.files.read("/tmp/bytes", { requestTimeoutMs: 1 }));
+
+		const all = await Promise.all(Array.from({ length: 20 }, (_, i) => commands.run(`read x; echo $x ${i}`, { background: true, stdin: true })));
+		assert.equal(new Set(all.map((c) => c.pid)).size, 20);
+		await Promise.all(all.map((c) => commands.sendStdin(c.pid, "line\n")));
+		assert.deepEqual((await Promise.all(all.map((c) => c.wait()))).map((r) => r.stdout), all.map((_, i) => `line ${i}\n`));
+	});
+
 	test(`${line}: a terminal`, async (t) => {
 		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
 		let text = "";
@@ -83,6 +118,11 @@ for (const [line, { Sandbox, CommandExitError, TimeoutError }] of Object.entries
 		await sbx.pty.sendInput(terminal.pid, new TextEncoder().encode("exit\n"));
 		assert.equal((await terminal.wait()).exitCode, 0);
 		const other = await sbx.pty.create({ cols: 80, rows: 24, timeoutMs: 0, onData: () => {} });
+		let along = "";
+		const read = later();
+		await sbx.pty.connect(other.pid, { timeoutMs: 0, onData: (d) => (along += new TextDecoder().decode(d)).includes("along=2") && read.resolve() });
+		await sbx.pty.sendInput(other.pid, new TextEncoder().encode("echo along=$((1 + 1))\n"));
+		await read.promise;
 		assert.equal(await sbx.pty.kill(other.pid), true);
 		await other.wait().catch(() => {});
 		assert.equal(await sbx.pty.kill(other.pid), false);

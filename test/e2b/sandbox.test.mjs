@@ -1,7 +1,7 @@
 // The control plane: create, find, connect, timeouts, pause, snapshots, forks, errors.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { call, create, current, lines, token, url } from "./setup.mjs";
+import { call, create, current, domain, lines, token, url } from "./setup.mjs";
 
 for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.entries(lines)) {
 	const Missing = SandboxNotFoundError ?? NotFoundError;
@@ -63,9 +63,57 @@ for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.en
 	});
 }
 
+for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.entries(lines)) {
+	const Missing = SandboxNotFoundError ?? NotFoundError;
+	test(`${line}: the calls of the class, and the same calls of a sandbox`, async (t) => {
+		const sbx = await create(t, Sandbox, "modbox/base", { timeoutMs: 120_000 });
+		const id = sbx.sandboxId;
+		await Sandbox.setTimeout(id, 600_000);
+		assert.ok((await Sandbox.getInfo(id)).endAt - Date.now() > 500_000);
+		assert.equal((await Sandbox.getFullInfo(id)).sandboxId, id);
+		assert.ok((await Sandbox.getMetrics(id))[0].memTotal > 0);
+		const past = new Date(Date.now() - 3600_000);
+		assert.deepEqual(await sbx.getMetrics({ start: past, end: new Date(past.getTime() + 1000) }), []);
+		assert.match(sbx.getHost(3000), new RegExp(`^3000-${id}\\.`));
+		await sbx.updateNetwork({ allowInternetAccess: false });
+		assert.equal((await sbx.getInfo()).allowInternetAccess, false);
+		await Sandbox.updateNetwork(id, { denyOut: ["0.0.0.0/0"] });
+		await assert.rejects(sbx.updateNetwork({ allowOut: ["example.com"], denyOut: ["0.0.0.0/0"] }), /allowOut/);
+
+		assert.equal(await sbx.pause(), true);
+		assert.equal(await Sandbox.pause(id), false);
+		assert.equal((await sbx.connect({ timeoutMs: 120_000 })).sandboxId, id);
+		assert.equal(await sbx.betaPause(), true);
+		assert.equal(await Sandbox.betaPause(id), false);
+		await sbx.connect();
+		assert.equal((await sbx.commands.run("echo again")).stdout, "again\n");
+
+		const snapshot = await Sandbox.createSnapshot(id, { name: `of-${line.replace(".", "-")}` });
+		t.after(() => Sandbox.deleteSnapshot(snapshot.snapshotId));
+		const pages = Sandbox.listSnapshots({ sandboxId: id, limit: 1 });
+		assert.deepEqual((await pages.nextItems()).map((s) => s.snapshotId), [snapshot.snapshotId]);
+		assert.deepEqual([pages.hasNext, pages.nextToken], [false, undefined]);
+
+		await sbx.files.write("parent.txt", line);
+		const forked = [...(await sbx.fork({ count: 2, timeoutMs: 120_000 })), ...(await Sandbox.fork(id, { timeoutMs: 120_000 }))];
+		for (const child of forked) t.after(() => child.kill());
+		assert.equal(new Set(forked.map((child) => child.sandboxId)).size, 3);
+		for (const child of forked) assert.equal(await child.files.read("parent.txt"), line);
+
+		assert.equal(await Sandbox.kill(id), true);
+		assert.equal(await Sandbox.kill(id), false);
+		await assert.rejects(Sandbox.setTimeout(id, 60_000), Missing);
+		await assert.rejects(Sandbox.getMetrics(id), Missing);
+		await assert.rejects(Sandbox.pause(id), Missing);
+		await assert.rejects(Sandbox.createSnapshot(id), Missing);
+		await assert.rejects(Sandbox.fork(id), Missing);
+		await assert.rejects(Sandbox.updateNetwork(id, {}), Missing);
+	});
+}
+
 test("a snapshot is the template of other sandboxes", async (t) => {
 	const { Sandbox } = current;
-	const sbx = await create(t, Sandbox);
+	const sbx = await create(t, Sandbox, "modbox/base"); // the smallest, because a snapshot has all of it
 	await sbx.files.write("data.txt", "from the snapshot");
 	const snapshot = await sbx.createSnapshot();
 	assert.equal(await sbx.isRunning(), true);
@@ -175,5 +223,5 @@ test("twenty sandboxes at once", async (t) => {
 		return (await sbx.commands.run(`echo ${i}`)).stdout;
 	}));
 	assert.deepEqual(all, Array.from({ length: 20 }, (_, i) => `${i}\n`));
-	assert.equal(url.startsWith("http://"), true);
+	assert.equal(new URL(url).protocol, domain ? "https:" : "http:");
 });

@@ -1,14 +1,22 @@
 // What all tests share: the published clients, pointed at the server by the variables that the
-// documentation names, and sandboxes that end with their test.
-const { MODBOX_URL: url, MODBOX_API_TOKEN: token } = process.env;
+// documentation names, and sandboxes that end with their test. With E2B_DOMAIN the clients know nothing else.
+import { record, recordCode } from "./record.mjs";
+
+const { MODBOX_URL: url, MODBOX_API_TOKEN: token, E2B_DOMAIN: domain } = process.env;
 if (!url || !token) throw new Error("set MODBOX_URL and MODBOX_API_TOKEN");
-process.env.E2B_API_URL = url;
-process.env.E2B_SANDBOX_URL = url;
+if (!domain) {
+	process.env.E2B_API_URL = url;
+	process.env.E2B_SANDBOX_URL = url;
+}
 process.env.E2B_API_KEY = `e2b_${Buffer.from(token).toString("hex")}`;
 
-export { url, token };
+export { domain, url, token };
 export const current = await import("e2b");
 export const old = await import("e2b-old");
+export const { Sandbox: CodeSandbox } = await import("@e2b/code-interpreter");
+record("2.51", current);
+record("2.45", old);
+recordCode("code", CodeSandbox);
 
 /** create makes a sandbox that ends with the test t. */
 export async function create(t, Sandbox, ...args) {
@@ -23,6 +31,9 @@ export async function call(method, path, { headers = {}, body } = {}) {
 	const text = await res.text();
 	return { status: res.status, headers: res.headers, text, json: text.startsWith("{") || text.startsWith("[") ? JSON.parse(text) : undefined };
 }
+
+/** moment passes between two looks at what the server does meanwhile. */
+export const moment = () => new Promise((resolve) => setTimeout(resolve, 100));
 
 /** later returns a promise with the functions that settle it. */
 export function later() {

@@ -4,7 +4,7 @@ import { mkdtemp, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { call, create, lines, token } from "./setup.mjs";
+import { call, create, lines, moment, token } from "./setup.mjs";
 
 const key = { "X-API-Key": token };
 
@@ -25,13 +25,13 @@ function remove(t, name) {
 	t.after(() => call("DELETE", `/templates/${name}`, { headers: key }));
 }
 
-for (const [line, { BuildError, Sandbox, Template, waitForFile }] of Object.entries(lines)) {
+for (const [line, { BuildError, Sandbox, Template, waitForFile, waitForPort, waitForProcess, waitForTimeout, waitForURL }] of Object.entries(lines)) {
 	const name = `built-${line.replace(".", "-")}`;
 
 	test(`${line}: a template from steps, and sandboxes of it`, async (t) => {
 		remove(t, name);
 		const template = Template({ fileContextPath: await files(t) })
-			.fromTemplate("base")
+			.fromImage("modbox/base")
 			.setEnvs({ GREETING: 'say "hi" $$5', WHERE: "/opt" })
 			.runCmd("id -un >/tmp/who; mkdir -p $HOME/made && whoami >$HOME/made/who")
 			.runCmd(["true", "touch /etc/by-root"], { user: "root" })
@@ -61,8 +61,84 @@ for (const [line, { BuildError, Sandbox, Template, waitForFile }] of Object.entr
 		assert.deepEqual([info.cpuCount, info.memoryMB], [1, 512]);
 	});
 
+	test(`${line}: the other methods of a template, built in the background`, async (t) => {
+		const second = `${name}-background`;
+		remove(t, second);
+		const template = Template({ fileContextPath: await files(t) })
+			.fromImage("modbox/base")
+			.copyItems([{ src: "one.txt", dest: "/home/user/items/one.txt" }, { src: "two.txt", dest: "/home/user/items/two.txt" }])
+			.rename("/home/user/items/one.txt", "/home/user/items/renamed.txt")
+			.makeDir(["/home/user/made", "/home/user/made/twice"], { mode: 0o700 })
+			.makeSymlink("/home/user/items/two.txt", "/home/user/link")
+			.remove(["/home/user/made/twice", "/home/user/nothing"], { recursive: true, force: true })
+			.setUser("root")
+			.runCmd("id -un >/who")
+			.setUser("user")
+			.setEnvs({ KIND: "background" })
+			.setReadyCmd(waitForFile("/who"));
+		assert.equal(JSON.parse(await Template.toJSON(template)).readyCmd, waitForFile("/who").getCmd());
+		const begun = await Template.buildInBackground(template, second);
+		let status;
+		const log = [];
+		for (;;) {
+			status = await Template.getBuildStatus(begun, { logsOffset: log.length });
+			log.push(...status.logEntries);
+			if (status.status !== "building" && status.status !== "waiting") break;
+			await moment();
+		}
+		assert.equal(status.status, "ready", log.map((entry) => entry.message).join("\n"));
+		assert.ok(log.length > 0);
+		assert.equal(await Template.aliasExists(second), true);
+		const sbx = await create(t, Sandbox, second);
+		const run = async (command) => (await sbx.commands.run(command)).stdout.trim();
+		assert.equal(await run("cat /who; cat items/renamed.txt link; echo; stat -c %a made; echo $KIND"), "root\nonetwo\n700\nbackground");
+	});
+
+	test(`${line}: a create that its client gives up leaves no sandbox`, async (t) => {
+		const key = `given-up-${line}`;
+		await assert.rejects(Sandbox.create({ metadata: { key }, signal: AbortSignal.abort() }));
+		// A create of this template does not end by itself: its sandboxes are never ready.
+		const never = `${name}-never-ready`;
+		remove(t, never);
+		await Template.build(Template().fromImage("modbox/base").setReadyCmd("test -e /none"), never);
+		const gone = new AbortController();
+		const creating = assert.rejects(Sandbox.create(never, { metadata: { key }, signal: gone.signal }), /abort/i);
+		const list = () => Sandbox.list({ query: { metadata: { key } } }).nextItems();
+		while ((await list()).length === 0) await moment();
+		gone.abort();
+		await creating;
+		while ((await list()).length > 0) await moment(); // the server ends it after the connection
+	});
+
+	test(`${line}: what a template becomes without a server, and bases that are refused`, async () => {
+		const dockerfile = (template) => Template.toDockerfile(template);
+		for (const [method, version, image] of [
+			["fromDebianImage", "stable", "debian:stable"], ["fromUbuntuImage", "24.04", "ubuntu:24.04"], ["fromFedoraImage", "41", "fedora:41"],
+			["fromAlpineImage", "3", "alpine:3"], ["fromArchImage", "latest", "archlinux:latest"], ["fromPythonImage", "3.13", "python:3.13"],
+			["fromNodeImage", "22", "node:22"], ["fromBunImage", "1", "oven/bun:1"], ["fromImage", "a/b:c", "a/b:c"],
+		]) {
+			assert.match(dockerfile(Template()[method](version)), new RegExp(`^FROM ${image}\n`));
+		}
+		const text = dockerfile(Template().fromDockerfile("FROM a/b:c\nWORKDIR /w\nRUN one")
+			.skipCache().gitClone("https://git.example.com/r.git", "/r").aptInstall(["curl", "jq"]).pipInstall("numpy").npmInstall("left-pad", { g: true }).bunInstall("left-pad").setWorkdir("/w2"));
+		for (const line of ["FROM a/b:c", "RUN one", "git clone https://git.example.com/r.git /r", "apt-get install -y curl jq", "pip install numpy", "npm install -g left-pad", "bun install left-pad", "WORKDIR /w2"]) {
+			assert.ok(text.includes(line), `${line} in ${text}`);
+		}
+		for (const ready of [waitForPort(80), waitForURL("http://localhost"), waitForProcess("sleep"), waitForTimeout(1000)]) assert.ok(ready.getCmd());
+		assert.throws(() => Template().fromTemplate("base").addMcpServer("exa"), BuildError);
+		assert.throws(() => Template().fromTemplate("base").betaDevContainerPrebuild("/d"), BuildError);
+		assert.throws(() => Template().fromTemplate("base").betaSetDevContainerStart("/d"), BuildError);
+
+		const refused = (template, message) => assert.rejects(Template.build(template, `${name}-refused`), (err) => err instanceof BuildError && message.test(err.message));
+		await refused(Template().fromAWSRegistry("a/b", { accessKeyId: "x", secretAccessKey: "y", region: "z" }), /registr/i);
+		await refused(Template().fromGCPRegistry("a/b", { serviceAccountJSON: { a: 1 } }), /registr/i);
+		await refused(Template().fromImage("a/b", { username: "x", password: "y" }), /registr/i);
+		await refused(Template().fromUbuntuImage("no-such-tag"), /no-such-tag/);
+		assert.equal(await Template.exists(`${name}-refused`), false);
+	});
+
 	test(`${line}: a failing step is named, and builds nothing`, async (t) => {
-		const failing = Template().fromTemplate("base").runCmd("echo before").runCmd("echo why >&2; exit 7").runCmd("echo after");
+		const failing = Template().fromImage("modbox/base").runCmd("echo before").runCmd("echo why >&2; exit 7").runCmd("echo after");
 		const log = [];
 		const err = await Template.build(failing, `${name}-bad`, { onBuildLogs: (e) => log.push(e.message) }).catch((e) => e);
 		assert.ok(err instanceof BuildError, String(err));
@@ -89,6 +165,17 @@ for (const [line, { BuildError, Sandbox, Template, waitForFile }] of Object.entr
 		await assert.rejects(Sandbox.create(`${tagged}:v1`));
 	});
 }
+
+test("a template with a clone of a repository, on E2B's own base", async (t) => {
+	const { Sandbox, Template } = lines["2.51"];
+	remove(t, "cloned");
+	const template = Template().fromBaseImage().setUser("root").skipCache()
+		.runCmd("git init -q --bare -b main /srv/repo.git && chmod -R a+rX /srv/repo.git").setUser("user")
+		.gitClone("/srv/repo.git", "/home/user/cloned", { user: "root" });
+	await Template.build(template, "cloned");
+	const sbx = await create(t, Sandbox, "cloned");
+	assert.equal((await sbx.commands.run("ls -d cloned/.git")).stdout, "cloned/.git\n");
+});
 
 test("builds of templates: refusals, and the routes of the command line", async (t) => {
 	const post = (path, body) => call("POST", path, { headers: { ...key, "Content-Type": "application/json" }, body: JSON.stringify(body) });
@@ -122,8 +209,7 @@ test("builds of templates: refusals, and the routes of the command line", async 
 	const started = await post(start, { fromTemplate: "base", steps: [{ type: "COPY", args: ["a", "b"], filesHash: "abc" }] });
 	assert.equal(started.status, 202, started.text);
 	let status;
-	do status = (await call("GET", `/templates/${templateID}/builds/${buildID}/status`, { headers: key })).json;
-	while (status.status === "building");
+	while ((status = (await call("GET", `/templates/${templateID}/builds/${buildID}/status`, { headers: key })).json).status === "building") await moment();
 	assert.equal(status.status, "error");
 	assert.match(status.reason.message, /tar/);
 	assert.equal((await post(start, { fromTemplate: "base" })).status, 409);
