@@ -49,6 +49,7 @@ for _ in $(seq 1200); do # two minutes
 	sleep 0.1
 done
 MODBOX_URL=${MODBOX_PUBLIC_URL:-$(server_url)}
+curl -fsS -o /dev/null "$MODBOX_URL/healthz" # says why the server does not answer
 MODBOX_API_TOKEN=$(server_token)
 export MODBOX_URL MODBOX_API_TOKEN
 "$@"

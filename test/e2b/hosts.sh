@@ -19,7 +19,7 @@ for _ in $(seq 600); do # a minute
 	sleep 0.1
 done
 mount --bind "$dir/resolv.conf" "$(realpath /etc/resolv.conf)"
-export NODE_EXTRA_CA_CERTS=$dir/ca.pem SSL_CERT_FILE=$dir/ca.pem MODBOX_NETWORK_CA_FILE=$dir/ca.pem
+export NODE_EXTRA_CA_CERTS=$dir/ca.pem SSL_CERT_FILE=$dir/ca.pem CURL_CA_BUNDLE=$dir/ca.pem MODBOX_NETWORK_CA_FILE=$dir/ca.pem
 export MODBOX_TEST_LISTEN=127.0.0.1:443 MODBOX_TLS_CERT=$dir/cert.pem MODBOX_TLS_KEY=$dir/key.pem
 export MODBOX_PUBLIC_URL=https://$server MODBOX_DOMAIN=$domain E2B_DOMAIN=$domain
 scripts/with-server.sh "$@" 3>&-

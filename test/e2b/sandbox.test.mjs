@@ -111,8 +111,7 @@ for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.en
 	});
 }
 
-test("a snapshot is the template of other sandboxes", async (t) => {
-	const { Sandbox } = current;
+for (const [line, { Sandbox }] of Object.entries(lines)) test(`${line}: a snapshot is the template of other sandboxes`, async (t) => {
 	const sbx = await create(t, Sandbox, "modbox/base"); // the smallest, because a snapshot has all of it
 	await sbx.files.write("data.txt", "from the snapshot");
 	const snapshot = await sbx.createSnapshot();

@@ -119,6 +119,7 @@ for (const [line, { BuildError, Sandbox, Template, waitForFile, waitForPort, wai
 		]) {
 			assert.match(dockerfile(Template()[method](version)), new RegExp(`^FROM ${image}\n`));
 		}
+		assert.match(dockerfile(Template().fromBaseImage()), /^FROM e2bdev\/base/);
 		const text = dockerfile(Template().fromDockerfile("FROM a/b:c\nWORKDIR /w\nRUN one")
 			.skipCache().gitClone("https://git.example.com/r.git", "/r").aptInstall(["curl", "jq"]).pipInstall("numpy").npmInstall("left-pad", { g: true }).bunInstall("left-pad").setWorkdir("/w2"));
 		for (const line of ["FROM a/b:c", "RUN one", "git clone https://git.example.com/r.git /r", "apt-get install -y curl jq", "pip install numpy", "npm install -g left-pad", "bun install left-pad", "WORKDIR /w2"]) {
