@@ -1,11 +1,15 @@
 // The code interpreter: results, errors, contexts, interrupts.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { NotFoundError } from "e2b";
-import { CodeSandbox as Sandbox, create } from "./setup.mjs";
+import { after, test } from "node:test";
+import { interpreters } from "./setup.mjs";
 
-test("code in the interpreter", async (t) => {
-	const sbx = await create(t, Sandbox, { timeoutMs: 600_000, requestTimeoutMs: 240_000 });
+// Both lines use one sandbox, which the newer makes and the older connects to.
+const options = { timeoutMs: 600_000, requestTimeoutMs: 240_000 };
+const shared = await interpreters.code.Sandbox.create(options);
+after(() => shared.kill());
+
+for (const [line, { NotFoundError, Sandbox, TimeoutError }] of Object.entries(interpreters)) test(`${line}: code in the interpreter`, async (t) => {
+	const sbx = line === "code" ? shared : await Sandbox.connect(shared.sandboxId, options);
 	await t.test("values, output, state and counts", async () => {
 		const seen = { stdout: "", stderr: "", results: 0 };
 		const first = await sbx.runCode("import sys\nx = 20\nprint('out')\nprint('err', file=sys.stderr)\nx + 1", {
@@ -62,8 +66,17 @@ test("code in the interpreter", async (t) => {
 		assert.equal((await sbx.runCode("echo $((1 + 1))", { language: "bash" })).logs.stdout.join(""), "2\n");
 		await assert.rejects(sbx.runCode("1", { language: "cobol" }));
 	});
+	await t.test("much output, bytes, and 20 runs at once", async () => {
+		const much = await sbx.runCode("print('x' * 3_000_000)");
+		assert.equal(much.logs.stdout.join("").length, 3_000_001);
+		const png = await sbx.runCode("from IPython.display import Image, display\ndisplay(Image(data=b'\\x89PNG\\r\\n\\x1a\\n' + bytes(range(256)) * 4000, format='png'))");
+		const bytes = Buffer.from(png.results[0].png, "base64");
+		assert.deepEqual([bytes.length, bytes[8 + 255], bytes[8 + 256]], [8 + 1_024_000, 255, 0]);
+		const runs = await Promise.all(Array.from({ length: 20 }, (_, i) => sbx.runCode(`print(${i})\n${i} * 2`)));
+		assert.deepEqual(runs.map((run) => [run.text, run.logs.stdout.join("")]), runs.map((_, i) => [`${i * 2}`, `${i}\n`]));
+	});
 	await t.test("a client that gives up interrupts its code", async () => {
-		await assert.rejects(sbx.runCode("import time; time.sleep(1000)", { timeoutMs: 1000 }));
+		await assert.rejects(sbx.runCode("import time; time.sleep(1000)", { timeoutMs: 1000 }), TimeoutError);
 		assert.equal((await sbx.runCode("1 + 1")).text, "2");
 	});
 });

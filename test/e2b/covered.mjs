@@ -8,6 +8,7 @@ const packages = [
 	["2.51", "e2b", 156],
 	["2.45", "e2b-old", 156],
 	["code", "@e2b/code-interpreter", 5],
+	["code-old", "code-interpreter-old", 5],
 ];
 let failed = 0;
 for (const [line, name, number] of packages) {

@@ -69,12 +69,13 @@ const paginators = ["Paginator", "SandboxPaginator", "SnapshotPaginator", "Secre
 export function declared(pkg) {
 	const file = fileURLToPath(new URL(`node_modules/${pkg}/dist/index.d.ts`, import.meta.url));
 	const out = new Set();
-	let owner;
+	let owner, indent;
 	for (const line of readFileSync(file, "utf8").replace(/\/\*[^]*?\*\//g, "").split("\n")) {
 		const begin = /^(?:export )?declare (?:abstract )?class (\w+)/.exec(line);
-		if (begin) owner = begin[1];
+		if (begin) [owner, indent] = [begin[1], undefined];
 		else if (line.startsWith("}")) owner = undefined;
-		const method = /^ {2}(?!private|protected|constructor)(static )?(?:abstract |get )*(\w+)(?:<.*>)?\(/.exec(line);
+		else indent ??= /^ +/.exec(line)?.[0]; // of the members of a class
+		const method = new RegExp(`^${indent}(?!private|protected|constructor)(static )?(?:abstract |get )*(\\w+)(?:<.*>)?\\(`).exec(line);
 		if (owner && method && !plumbing.includes(owner)) out.add(`${paginators.includes(owner) ? "Paginator" : owner}${method[1] ? "." : "#"}${method[2]}`);
 	}
 	return out;

@@ -13,10 +13,11 @@ process.env.E2B_API_KEY = `e2b_${Buffer.from(token).toString("hex")}`;
 export { domain, url, token };
 export const current = await import("e2b");
 export const old = await import("e2b-old");
-export const { Sandbox: CodeSandbox } = await import("@e2b/code-interpreter");
+/** interpreters are the lines of the code interpreter, each on top of its line of the client. */
+export const interpreters = { code: await import("@e2b/code-interpreter"), "code-old": await import("code-interpreter-old") };
 record("2.51", current);
 record("2.45", old);
-recordCode("code", CodeSandbox);
+for (const [line, { Sandbox }] of Object.entries(interpreters)) recordCode(line, Sandbox);
 
 /** create makes a sandbox that ends with the test t. */
 export async function create(t, Sandbox, ...args) {
