@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 const (
@@ -42,33 +43,64 @@ var (
 	})
 	secretFlag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^--?[a-z0-9-]*` + names + `$`) })
 
-	// patterns match the forms of secrets; their groups remain in the text.
-	patterns = sync.OnceValue(func() []*regexp.Regexp {
-		return []*regexp.Regexp{
-			regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`),
+	// inNames are parts of names, of which each name has one.
+	inNames = []string{"key", "secret", "token", "pass", "pwd", "credential"}
+
+	// patterns match the forms of secrets.
+	patterns = sync.OnceValue(func() []pattern {
+		return []pattern{
+			{regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), []string{"private key-----"}},
 			// Authorization: Bearer …, token …, Basic …
-			regexp.MustCompile(`(?i)\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:[a-z]+\s+)?)[^\s"',]+`),
-			regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[a-z0-9+/=._~-]{8,}`),
-			regexp.MustCompile(`(?i)\b((?:set-)?cookie["']?\s*[:=]\s*)[^"'\r\n]+`),
+			{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:[a-z]+\s+)?)[^\s"',]+`), []string{"authorization"}},
+			{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[a-z0-9+/=._~-]{8,}`), []string{"bearer", "basic"}},
+			{regexp.MustCompile(`(?i)\b((?:set-)?cookie["']?\s*[:=]\s*)[^"'\r\n]+`), []string{"cookie"}},
 			// NAME=value, "name": "value", name: value, --name=value
-			regexp.MustCompile(`(?i)([a-z0-9_.-]*` + names + `[a-z0-9_-]*\\*["']?\s*[:=]\s*)` + value),
-			regexp.MustCompile(`(?i)([a-z0-9_.-]*_key\\*["']?\s*[:=]\s*)` + value),
-			regexp.MustCompile(`(?i)(--?[a-z0-9-]*` + names + `\s+)` + value),
+			{regexp.MustCompile(`(?i)([a-z0-9_.-]*` + names + `[a-z0-9_-]*\\*["']?\s*[:=]\s*)` + value), inNames},
+			{regexp.MustCompile(`(?i)([a-z0-9_.-]*_key\\*["']?\s*[:=]\s*)` + value), []string{"_key"}},
+			{regexp.MustCompile(`(?i)(--?[a-z0-9-]*` + names + `\s+)` + value), inNames},
 			// user:password in URLs, and as curl and others take it
-			regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)`),
-			regexp.MustCompile(`((?:^|\s)(?:-u|--user)[\s=]+["']?[^\s:"']+:)[^\s"']+`),
+			{regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)`), []string{"://"}},
+			{regexp.MustCompile(`((?:^|\s)(?:-u|--user)[\s=]+["']?[^\s:"']+:)[^\s"']+`), []string{"-u"}},
 			// Tokens with known prefixes: ours and others'.
-			regexp.MustCompile(`()\b(?:mb[a-z]_[a-z2-9]{16,}|str_[a-z2-7]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)`),
+			{regexp.MustCompile(`()\b(?:mb[a-z]_[a-z2-9]{16,}|str_[a-z2-7]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)`), []string{"mb", "str_", "sk-", "gh", "github_pat_", "glpat-", "xox", "npm_", "akia", "asia", "aiza", "eyj"}},
 		}
 	})
 )
 
+// pattern matches a form of secrets.
+type pattern struct {
+	form *regexp.Regexp // its groups remain in the text
+	// has are texts in lower case. A text in ASCII that form matches contains one of them, and to search
+	// for them takes a small part of the time of form.
+	has []string
+}
+
+// mayMatch reports whether the form can match in a text that is ASCII and in lower case here.
+func (p pattern) mayMatch(lower string) bool {
+	return slices.ContainsFunc(p.has, func(part string) bool { return strings.Contains(lower, part) })
+}
+
 // Redact returns s without parts that look like secrets.
 func Redact(s string) string {
+	lower, ascii := strings.ToLower(s), isASCII(s) // some letters that are not ASCII match as ASCII letters
 	for _, p := range patterns() {
-		s = p.ReplaceAllString(s, "${1}"+hidden+"${2}")
+		if ascii && !p.mayMatch(lower) {
+			continue
+		}
+		if redacted := p.form.ReplaceAllString(s, "${1}"+hidden+"${2}"); redacted != s {
+			s, lower = redacted, strings.ToLower(redacted)
+		}
 	}
 	return s
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // secrets are values that must not appear, the longest first.

@@ -39,6 +39,50 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// TestFormsAreLookedForWhereTheyCanBe: Redact leaves out forms that cannot match, and hides as much as if
+// it left out none.
+func TestFormsAreLookedForWhereTheyCanBe(t *testing.T) {
+	parts := []string{
+		"Api_Key", "private-key", "SECRET", "to\u212Aen", "token", "pa\u017F\u017Fwd", "password", "pwd", "credentials", "x_\u212Aey", "x_key",
+		"authorization", "BEARER", "basic", "ba\u017Fic", "Set-Coo\u212Aie", "cookie", "--user", "-u", "-", "=", ": ", "://", ":", "@", " ", `\"`, "'", "é",
+		"abcdefghij2345672222", "AKIAIOSFODNN7EXAMPLE", "mbx_", "str_", "sk-", "ghp_", "github_pat_", "glpat-", "xoxb-", "npm_", "AIza", "eyJ", ".",
+		"-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "\n",
+	}
+	hides := make([]int, len(patterns()))
+	check := func(text string) {
+		want := text
+		for i, p := range patterns() {
+			redacted := p.form.ReplaceAllString(want, "${1}"+hidden+"${2}")
+			if redacted != want {
+				hides[i]++
+			}
+			want = redacted
+		}
+		if got := Redact(text); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", text, got, want)
+		}
+	}
+	for _, a := range parts {
+		for _, b := range parts {
+			check(a + b)
+			check("http://" + a + b + "abc:def@x " + a + b + "abcdefghij2345672222abcdefghij")
+			check("curl " + a + " ada" + b + "secret")
+			check("tool --" + a + b + "abc")
+		}
+	}
+	for i, n := range hides {
+		if n == 0 {
+			t.Errorf("no text has the form %s", patterns()[i].form)
+		}
+	}
+}
+
+func BenchmarkRedact(b *testing.B) {
+	for b.Loop() {
+		Redact("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36")
+	}
+}
+
 func TestCommandHidesValuesOfVariables(t *testing.T) {
 	env := map[string]string{"DEPLOY": "correct-horse", "SHORT_KEY": "abcd", "MODE": "fast", "HOME": "/workspace", "LONG": "correct-horse-battery"}
 	request := map[string]string{"EXTRA": "staple"}
