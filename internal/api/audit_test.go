@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -25,6 +26,9 @@ func recordsOf(s *apitest.Server, requestID string) []audit.Record {
 	}
 	var list []audit.Record
 	for _, row := range rows.Items {
+		if !bytes.Contains(row.Record, []byte(requestID)) {
+			continue // decoding all records for each request would take most of the time of some tests
+		}
 		var r audit.Record
 		if err := json.Unmarshal(row.Record, &r); err != nil {
 			s.T.Fatal(err)
