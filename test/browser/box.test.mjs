@@ -81,6 +81,28 @@ test("files are edited, uploaded by a drop, downloaded and removed", async () =>
 	clean(page);
 });
 
+test("a command runs on, its output comes as it is written, and it is ended", async () => {
+	const sb = await shared();
+	const page = await open(sb, "executions");
+	await page.getByText("No commands yet").waitFor();
+	await page.getByLabel("Command", { exact: true }).fill("echo begun; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone; exit 3");
+	await page.getByRole("button", { name: "Run", exact: true }).click();
+	const output = page.getByLabel("Output of the command");
+	await output.getByText("begun").waitFor(); // while it runs
+	const region = page.getByRole("region", { name: "Output" });
+	await region.locator(".state", { hasText: "running" }).waitFor();
+	await shown(page, "commands");
+	await file(sb, "/tmp/go", { method: "PUT", body: "" });
+	await output.getByText("gone").waitFor();
+	await region.locator(".state", { hasText: "failed · 3" }).waitFor();
+	await page.getByLabel("Command", { exact: true }).fill("sleep 600");
+	await page.getByRole("button", { name: "Run", exact: true }).click();
+	await region.getByRole("button", { name: "End" }).click();
+	await region.locator(".state", { hasText: "cancelled" }).waitFor();
+	assert.deepEqual((await api("GET", `/sandboxes/${sb.id}/executions`)).items.map((e) => e.state), ["cancelled", "failed"]);
+	clean(page);
+});
+
 test("ports are published, shared by a link, and closed; the internet is switched", async () => {
 	const sb = await shared();
 	const page = await open(sb, "ports");

@@ -40,7 +40,8 @@ export const box = {
 	snapshot: (ref: string, name: string) => call<Snapshot>("POST", `${at(ref)}/snapshots`, name ? { name } : {}),
 
 	executions: (ref: string, signal?: AbortSignal) => all<Execution>(`${at(ref)}/executions`, 200, undefined, signal),
-	execution: (id: string, signal?: AbortSignal) => call<Execution>("GET", `/executions/${encodeURIComponent(id)}`, undefined, signal),
+	/** execution answers when the execution has ended, or after a minute. */
+	execution: (id: string, signal?: AbortSignal) => call<Execution>("GET", `/executions/${encodeURIComponent(id)}?wait_seconds=60`, undefined, signal),
 	start: (ref: string, shell: string) => call<Execution>("POST", `${at(ref)}/executions`, { kind: "job", shell }),
 	cancel: (id: string) => call<Execution>("POST", `/executions/${encodeURIComponent(id)}/cancel`, {}),
 	output: (stream: string, signal: AbortSignal) => request("GET", `/streams/${encodeURIComponent(stream)}?follow=true`, undefined, signal),

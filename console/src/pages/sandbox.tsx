@@ -33,6 +33,7 @@ interface Tab {
 const tabs: Tab[] = [
 	{ id: "terminal", name: "Terminal", write: true, live: "A terminal needs", fill: true, Page: lazy(() => import("../terminal.tsx")) },
 	{ id: "files", name: "Files", write: true, live: "Files can be read and changed in", fill: true, Page: lazy(() => import("../box/files.tsx")) },
+	{ id: "executions", name: "Commands", fill: true, Page: lazy(() => import("../box/executions.tsx")) },
 	{ id: "ports", name: "Ports", write: true, live: "Ports lead to", Page: lazy(() => import("../box/ports.tsx")) },
 	{ id: "checkpoints", name: "Checkpoints", Page: lazy(() => import("../box/history.tsx")) },
 ];
