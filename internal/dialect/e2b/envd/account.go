@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/maypok86/otter/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -65,8 +66,12 @@ func (a *accounts) of(ctx context.Context, v *visit) (*database, error) {
 
 func (a *accounts) load(ctx context.Context, v *visit) (*database, error) {
 	db := &database{users: map[string]account{rootUser: {rootUser, "/root"}}, owners: map[uint32]string{0: rootUser}, groups: map[uint32]string{0: rootUser}}
-	passwd, err := a.lines(ctx, v, "/etc/passwd", 7)
-	if err != nil {
+	// Both at once: the first command of a sandbox waits for them.
+	var passwd, group [][]string
+	both, reading := errgroup.WithContext(ctx)
+	both.Go(func() (err error) { passwd, err = a.lines(reading, v, "/etc/passwd", 7); return err })
+	both.Go(func() (err error) { group, err = a.lines(reading, v, "/etc/group", 4); return err })
+	if err := both.Wait(); err != nil {
 		return nil, err
 	}
 	for _, f := range passwd {
@@ -78,10 +83,6 @@ func (a *accounts) load(ctx context.Context, v *visit) (*database, error) {
 		if uid, err := strconv.ParseUint(f[2], 10, 32); err == nil {
 			db.owners[uint32(uid)] = f[0]
 		}
-	}
-	group, err := a.lines(ctx, v, "/etc/group", 4)
-	if err != nil {
-		return nil, err
 	}
 	for _, f := range group {
 		if gid, err := strconv.ParseUint(f[2], 10, 32); err == nil {
