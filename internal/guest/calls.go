@@ -110,6 +110,20 @@ func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agen
 
 // exec is [Calls.Exec], not measured.
 func (g *Calls) exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
+	b, err := g.Admit(ctx, c, ref, cmd)
+	if err != nil {
+		return nil, err
+	}
+	if cmd.Timeout == 0 {
+		cmd.Timeout = b.View().Sandbox.Timeouts.Execution
+	}
+	return g.startCommand(ctx, b, cmd)
+}
+
+// Admit does all that precedes the start of a command: it checks the command, records it, and scans its code. It returns
+// the running box of the sandbox. Callers that change something before [Calls.Exec] call it first, and exempt the code
+// from another scan. Errors: as for Exec.
+func (g *Calls) Admit(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*box.Box, error) {
 	if err := sandbox.CheckArgv(cmd.Argv); err != nil {
 		return nil, err
 	}
@@ -132,13 +146,7 @@ func (g *Calls) exec(ctx context.Context, c sandbox.Caller, ref string, cmd agen
 	if b, err = g.Enter(ctx, b, &sb); err != nil {
 		return nil, err
 	}
-	if err := g.Review(ctx, b, codescan.OfCommand(ctx, cmd.Argv)); err != nil {
-		return nil, err
-	}
-	if cmd.Timeout == 0 {
-		cmd.Timeout = b.View().Sandbox.Timeouts.Execution
-	}
-	return g.startCommand(ctx, b, cmd)
+	return b, g.Review(ctx, b, codescan.OfCommand(ctx, cmd.Argv))
 }
 
 // Stats measures a running sandbox now. It neither resumes a paused sandbox nor

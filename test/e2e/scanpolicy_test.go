@@ -75,6 +75,9 @@ func TestScanPolicy(t *testing.T) {
 		cmd.Path = "/tmp/program/main"
 		_, err = s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Program: &cmd})
 		blocked(name, err)
+		if _, err := s.Sandboxes.Files.Stat(t.Context(), sb.ID, cmd.Path); !client.IsCode(err, client.FileNotFound) {
+			t.Errorf("the file of %s: %v, want %s", name, err, client.FileNotFound)
+		}
 	}
 	fine := client.Program{Code: "import math, sys; print(math.floor(2.5), __file__, sys.argv)", Path: "/tmp/program/main.py", AllowedImports: &[]string{"math", "sys"}}
 	if res, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Program: &fine}); err != nil || string(res.Stdout) != "2 /tmp/program/main.py ['/tmp/program/main.py']\n" || res.Scan == nil {

@@ -86,10 +86,10 @@ func (h *Commands) exec(ctx context.Context, in *execInput) (*route.Body[wire.Ex
 		limit = h.Output
 	}
 	limit = min(limit, h.OutputMax)
-	if ctx, err = h.prepare(ctx, in.Ref, &in.Body); err != nil {
+	ctx, report := codescan.Collect(ctx)
+	if ctx, err = h.prepare(ctx, in.Ref, &in.Body, cmd); err != nil {
 		return nil, err
 	}
-	ctx, report := codescan.Collect(ctx)
 	r, err := command.Run(ctx, h.commands(ctx, in.Ref, in.Body.Shell != ""), cmd, stdinOf(in.Body), limit)
 	if err != nil {
 		return nil, err

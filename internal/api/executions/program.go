@@ -68,21 +68,21 @@ func programArgv(e *wire.Exec) ([]string, error) {
 	return argv, sandbox.CheckArgv(argv)
 }
 
-// prepare writes the program of a request, if it has one, to its file. The context is for the command that runs it:
-// the policy of the workspace scans the program, not the command, which is the server's.
-func (h *Commands) prepare(ctx context.Context, ref string, e *wire.Exec) (context.Context, error) {
+// prepare scans the program of a request, if it has one, as the policy of the workspace demands, and writes it to its
+// file. The context is for the command that runs the file: the command is the server's, and is not scanned.
+func (h *Commands) prepare(ctx context.Context, ref string, e *wire.Exec, cmd agentapi.Command) (context.Context, error) {
 	p := e.Program
 	if p == nil {
 		return ctx, nil
 	}
-	entry := audit.FromContext(ctx)
-	entry.Code(p.Code)
-	if err := entry.Begin(ctx); err != nil { // the file is an effect
+	audit.FromContext(ctx).Code(p.Code)
+	scanned := codescan.WithSource(ctx, cmp.Or(p.Language, program.Python), strings.NewReader(p.Code))
+	if _, err := h.Guest.Admit(scanned, route.Caller(ctx), ref, cmd); err != nil {
 		return ctx, err
 	}
 	opts := agentapi.WriteOptions{Parents: true, User: e.User}
 	if _, err := h.Guest.WriteFile(ctx, route.Caller(ctx), ref, p.Path, strings.NewReader(p.Code), opts); err != nil {
 		return ctx, err
 	}
-	return codescan.WithSource(ctx, cmp.Or(p.Language, program.Python), strings.NewReader(p.Code)), nil
+	return codescan.Exempt(ctx), nil
 }

@@ -26,13 +26,13 @@ func (h *Commands) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, err := h.prepare(r.Context(), r.PathValue("sandbox"), &in)
-	if err != nil {
+	ctx, report := codescan.Collect(r.Context())
+	if ctx, err = h.prepare(ctx, r.PathValue("sandbox"), &in, cmd); err != nil {
 		return err
 	}
 	stdin := stdinOf(in)
 	command.Give(&cmd, stdin)
-	ctx, report := codescan.Collect(codescan.WithStdin(ctx, stdin))
+	ctx = codescan.WithStdin(ctx, stdin)
 	session, err := command.Start(ctx, h.commands(r.Context(), r.PathValue("sandbox"), in.Shell != ""), cmd)
 	if err != nil {
 		return err
