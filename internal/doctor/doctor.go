@@ -15,6 +15,8 @@ const (
 	OK   Status = "ok"   // no problem
 	Warn Status = "warn" // works, with a limit that Detail names
 	Fail Status = "fail" // Modbox does not work here until this is fixed
+
+	Untried Status = "untried" // could not be checked, for the reason that Detail names
 )
 
 // Result is the result of a check.

@@ -22,11 +22,17 @@ import (
 // NewDoctorCommand returns the command "modbox doctor".
 func NewDoctorCommand(env *base.Env) *cobra.Command {
 	var local base.LocalFlags
+	var proves bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine lacks to run sandboxes, and how to get it",
 		Long: `Check this machine, with the server's settings, and really start a sandbox. Exits
-with 1 when something is missing without which Modbox does not work.`,
+with 1 when something is missing without which Modbox does not work.
+
+With --prove it then starts a second server on this machine, with a state of its own that
+it removes, and tries what the documentation promises: it makes sandboxes, exceeds their
+limits, pauses and forks them, kills them and the server, and looks for remains. This
+takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := local.Load(env)
@@ -51,6 +57,9 @@ with 1 when something is missing without which Modbox does not work.`,
 				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return backup.Last(cfg.Backup.Directory) }
 			}
 			results := doctor.Run(cmd.Context(), o, show)
+			if proves {
+				results = append(results, proveHere(cmd.Context(), cfg, show)...)
+			}
 			if env.JSON {
 				err = env.PrintJSON(results)
 			}
@@ -60,14 +69,15 @@ with 1 when something is missing without which Modbox does not work.`,
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&proves, "prove", false, "also try what the documentation promises, with a server and sandboxes of its own")
 	local.Add(cmd)
 	return cmd
 }
 
 func printCheck(env *base.Env, r doctor.Result) {
-	fmt.Fprintf(env.Stdout, "%-5s %-16s %s\n", r.Status, r.Name, base.Clean(r.Detail))
+	fmt.Fprintf(env.Stdout, "%-7s %-16s %s\n", r.Status, r.Name, base.Clean(r.Detail))
 	if r.Fix != "" {
-		fmt.Fprintf(env.Stdout, "%22s -> %s\n", "", base.Clean(r.Fix))
+		fmt.Fprintf(env.Stdout, "%24s -> %s\n", "", base.Clean(r.Fix))
 	}
 }
 

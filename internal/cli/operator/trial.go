@@ -59,15 +59,9 @@ func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err err
 
 // anyRootFS returns the smallest built image.
 func anyRootFS(ctx context.Context, st *image.Store) (string, error) {
-	list, err := st.List(ctx)
+	smallest, err := smallestImage(ctx, st, func(spec.Image) bool { return true })
 	if err != nil {
 		return "", err
-	}
-	var smallest *spec.Image
-	for i := range list {
-		if list[i].Digest != "" && (smallest == nil || list[i].SizeBytes < smallest.SizeBytes) {
-			smallest = &list[i]
-		}
 	}
 	if smallest == nil {
 		return "", server.ErrNoImage

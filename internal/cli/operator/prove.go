@@ -1,0 +1,71 @@
+package operator
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/doctor"
+	"github.com/modbox/modbox/internal/doctor/prove"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
+)
+
+// provenImage is the image for proofs, if it is built.
+const provenImage = "modbox/base:latest"
+
+// proveHere tries on this machine what the documentation promises, with an image of the server.
+func proveHere(ctx context.Context, cfg config.Config, seen func(doctor.Result)) []doctor.Result {
+	ref, err := imageToProve(ctx, cfg)
+	var program string
+	if err == nil {
+		program, err = os.Executable()
+	}
+	if err != nil {
+		r := doctor.Result{Name: "proof", Status: doctor.Untried, Detail: "not tried: " + err.Error(), Fix: "build an image: modbox images build modbox/base"}
+		if seen != nil {
+			seen(r)
+		}
+		return []doctor.Result{r}
+	}
+	return prove.Run(ctx, prove.Options{
+		Program: program, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Images: filepath.Join(cfg.StateDir, statedir.ImagesDir), Image: ref,
+	}, seen)
+}
+
+// imageToProve returns provenImage, or else the smallest image with a name.
+func imageToProve(ctx context.Context, cfg config.Config) (string, error) {
+	st, err := server.OpenExistingImages(cfg)
+	if err != nil {
+		return "", err
+	}
+	best, err := smallestImage(ctx, st, func(i spec.Image) bool { return i.Ref() == provenImage })
+	if err == nil && best == nil {
+		best, err = smallestImage(ctx, st, func(i spec.Image) bool { return i.Name != "" })
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case best == nil:
+		return "", server.ErrNoImage
+	}
+	return best.Ref(), nil
+}
+
+// smallestImage returns the smallest built image that fits; nil for none.
+func smallestImage(ctx context.Context, st *image.Store, fits func(spec.Image) bool) (*spec.Image, error) {
+	list, err := st.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var smallest *spec.Image
+	for i := range list {
+		if list[i].Digest != "" && fits(list[i]) && (smallest == nil || list[i].SizeBytes < smallest.SizeBytes) {
+			smallest = &list[i]
+		}
+	}
+	return smallest, nil
+}

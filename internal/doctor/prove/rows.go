@@ -1,0 +1,326 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// The limits of the sandboxes of a proof, and how much the rows try beyond them.
+const (
+	memory, disk   = "256Mi", "64Mi"
+	tooMuchMemory  = "600M"
+	tooMuchDisk    = 100 // MiB
+	processes      = 16
+	commandTimeout = time.Minute
+)
+
+// create makes a running sandbox.
+func (p *proof) create(ctx context.Context) (*client.Sandbox, error) {
+	sb, err := p.api.Sandboxes.Create(ctx, client.CreateOptions{
+		Image: p.Image, Resources: client.Resources{Memory: memory, Disk: disk, CPU: "1"}, TTL: 2 * totalTime, WaitUpTo: rowTime,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create: %w", err)
+	}
+	if sb.State != client.Running {
+		return nil, fmt.Errorf("create: the sandbox is %s%s", sb.State, causeOf(sb))
+	}
+	return sb, nil
+}
+
+func causeOf(sb *client.Sandbox) string {
+	if sb.Cause == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s: %s)", sb.Cause.Code, sb.Cause.Message)
+}
+
+// sh runs a line of shell and returns its output; an exit code other than 0 is an error.
+func (p *proof) sh(ctx context.Context, id, line string) (string, error) {
+	res, err := p.api.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"/bin/sh", "-c", line}, Timeout: commandTimeout})
+	if err != nil {
+		return "", fmt.Errorf("run a command: %w", err)
+	}
+	if res.ExitCode != 0 {
+		return "", fmt.Errorf("a command ended with %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
+	}
+	return strings.TrimSpace(string(res.Stdout)), nil
+}
+
+// in makes a sandbox, runs try with it, and deletes it.
+func (p *proof) in(ctx context.Context, try func(id string) (string, error)) (string, error) {
+	sb, err := p.create(ctx)
+	if err != nil {
+		return "", err
+	}
+	detail, err := try(sb.ID)
+	if _, e := p.api.Sandboxes.Delete(ctx, sb.ID); e != nil && !client.IsCode(e, client.NotFound) {
+		err = errors.Join(err, fmt.Errorf("destroy: %w", e))
+	}
+	return detail, err
+}
+
+// remembering starts a process whose answer is in its memory only, and says it into /tmp/answer when
+// there is /tmp/ask.
+const remembering = `(setsid sh -c 'x=kept-$$; while :; do if [ -e /tmp/ask ]; then rm /tmp/ask; echo $x > /tmp/answer.new; mv /tmp/answer.new /tmp/answer; fi; sleep 0.05; done' </dev/null >/dev/null 2>&1 &) ; echo ok`
+
+// asking asks the process of remembering.
+const asking = `rm -f /tmp/answer; touch /tmp/ask; i=0; while [ ! -e /tmp/answer ]; do i=$((i+1)); [ $i -lt 400 ] || exit 3; sleep 0.05; done; cat /tmp/answer`
+
+// remember starts the process of remembering, and returns its first answer.
+func (p *proof) remember(ctx context.Context, id string) (string, error) {
+	if _, err := p.sh(ctx, id, remembering); err != nil {
+		return "", err
+	}
+	return p.sh(ctx, id, asking)
+}
+
+// same checks that the process of remembering runs and answers as before.
+func (p *proof) same(ctx context.Context, id, want string) error {
+	switch got, err := p.sh(ctx, id, asking); {
+	case err != nil:
+		return fmt.Errorf("its process does not answer: %w", err)
+	case got != want:
+		return fmt.Errorf("its process answers %q, want %q", got, want)
+	}
+	return nil
+}
+
+func createAndExec(ctx context.Context, p *proof) (string, error) {
+	return p.in(ctx, func(id string) (string, error) {
+		const hello = "hello from a sandbox"
+		got, err := p.sh(ctx, id, "echo "+hello+" >/tmp/file && cat /tmp/file")
+		if err == nil && got != hello {
+			err = fmt.Errorf("a command printed %q, want %q", got, hello)
+		}
+		return "a sandbox runs a command, and its file has what it wrote", err
+	})
+}
+
+func memoryLimit(ctx context.Context, p *proof) (string, error) {
+	return p.in(ctx, func(id string) (string, error) {
+		got, err := p.sh(ctx, id, "head -c "+tooMuchMemory+" /dev/zero | tail -c "+tooMuchMemory+" | wc -c")
+		if err == nil && got != "0" {
+			return "", fmt.Errorf("a command had %s of memory in a sandbox of %s", tooMuchMemory, memory)
+		}
+		if err == nil {
+			return "a command that needed " + tooMuchMemory + " in a sandbox of " + memory + " was killed; the sandbox runs", nil
+		}
+		sb, getErr := p.settled(ctx, id)
+		switch {
+		case getErr != nil:
+			return "", getErr
+		case sb.State == client.Running:
+			return "a command that needed " + tooMuchMemory + " in a sandbox of " + memory + " ended; the sandbox runs", nil
+		case sb.Cause != nil && sb.Cause.Code == "oom":
+			return "a sandbox of " + memory + " that needed " + tooMuchMemory + " ended with the cause oom", nil
+		}
+		return "", fmt.Errorf("the sandbox is %s%s; the command: %w", sb.State, causeOf(sb), err)
+	})
+}
+
+// settled waits until a sandbox is not about to end, and returns it.
+func (p *proof) settled(ctx context.Context, id string) (*client.Sandbox, error) {
+	for {
+		sb, err := p.api.Sandboxes.Get(ctx, id)
+		if err != nil || sb.State != client.Destroying {
+			return sb, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the sandbox does not end%s: %w", causeOf(sb), ctx.Err())
+		case <-time.After(poll):
+		}
+	}
+}
+
+func processLimit(ctx context.Context, p *proof) (string, error) {
+	return p.in(ctx, func(id string) (string, error) {
+		res, err := p.api.Sandboxes.Exec(ctx, id, client.Command{
+			Argv:    []string{"/bin/sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done; wait", 4*processes)},
+			Timeout: commandTimeout, Limits: client.Limits{Processes: processes},
+		})
+		if err != nil {
+			return "", err
+		}
+		if res.LimitExceeded != client.LimitProcesses {
+			return "", fmt.Errorf("a command with a limit of %d processes started %d and ended with %d", processes, 4*processes, res.ExitCode)
+		}
+		_, err = p.sh(ctx, id, "true")
+		return fmt.Sprintf("a command that started more than %d processes was killed; the sandbox runs", processes), err
+	})
+}
+
+func diskLimit(ctx context.Context, p *proof) (string, error) {
+	return p.in(ctx, func(id string) (string, error) {
+		got, err := p.sh(ctx, id, fmt.Sprintf("if head -c %dM /dev/zero > /fill 2>/dev/null; then echo all; fi; wc -c < /fill", tooMuchDisk))
+		if err != nil {
+			return "", err
+		}
+		if strings.HasPrefix(got, "all") {
+			return "", fmt.Errorf("a sandbox with a disk of %s wrote %d MiB", disk, tooMuchDisk)
+		}
+		_, err = p.sh(ctx, id, "rm /fill && echo again > /file && cat /file")
+		return fmt.Sprintf("a sandbox with a disk of %s could write %s bytes of %d MiB, and again after it removed them", disk, got, tooMuchDisk), err
+	})
+}
+
+// networkOff listens on all addresses of the host, which a sandbox without network must not reach.
+func networkOff(ctx context.Context, p *proof) (string, error) {
+	addresses, err := hostAddresses()
+	if err != nil {
+		return "", err
+	}
+	var reached atomic.Int64
+	var targets []string
+	for _, a := range addresses {
+		l, err := net.Listen("tcp", net.JoinHostPort(a, "0"))
+		if err != nil {
+			return "", untried("the proof cannot listen on " + a + ": " + err.Error())
+		}
+		defer l.Close()
+		targets = append(targets, l.Addr().String())
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return // closed
+				}
+				reached.Add(1)
+				_ = c.Close()
+			}
+		}()
+	}
+	return p.in(ctx, func(id string) (string, error) {
+		if _, err := p.sh(ctx, id, "command -v bash"); err != nil {
+			return "", untried("the image " + p.Image + " has no bash, which the row needs to connect")
+		}
+		for _, target := range targets {
+			host, port, err := net.SplitHostPort(target)
+			if err != nil {
+				return "", err
+			}
+			got, err := p.sh(ctx, id, fmt.Sprintf("if timeout 5 bash -c 'exec 3<>/dev/tcp/%s/%s' 2>/dev/null; then echo connected; else echo refused; fi", host, port))
+			if err != nil {
+				return "", err
+			}
+			if got != "refused" || reached.Load() > 0 {
+				return "", fmt.Errorf("a sandbox without network reached %s of this host", target)
+			}
+		}
+		return fmt.Sprintf("a sandbox without network reached none of the %d addresses of this host", len(targets)), nil
+	})
+}
+
+func pauseAndResume(ctx context.Context, p *proof) (string, error) {
+	return p.in(ctx, func(id string) (string, error) {
+		want, err := p.remember(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		if _, err := p.api.Sandboxes.Pause(ctx, id); err != nil {
+			return "", fmt.Errorf("pause: %w", err)
+		}
+		for len(p.boxProcesses()) > 0 { // of a sandbox of an earlier row, perhaps
+			select {
+			case <-ctx.Done():
+				return "", errors.New("processes run although the only sandbox is paused")
+			case <-time.After(poll):
+			}
+		}
+		if _, err := p.api.Sandboxes.Resume(ctx, id, client.ResumeOptions{}); err != nil {
+			return "", fmt.Errorf("resume: %w", err)
+		}
+		return "a paused sandbox has no process on the host; its process goes on with its memory", p.same(ctx, id, want)
+	})
+}
+
+func fork(ctx context.Context, p *proof) (string, error) {
+	return p.in(ctx, func(id string) (string, error) {
+		want, err := p.remember(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		children, err := p.api.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: 2})
+		if err != nil {
+			return "", fmt.Errorf("fork: %w", err)
+		}
+		for _, child := range children {
+			if child.Err != nil {
+				return "", fmt.Errorf("fork: %w", child.Err)
+			}
+			if err := p.same(ctx, child.Sandbox.ID, want); err != nil {
+				return "", fmt.Errorf("fork %s: %w", child.Sandbox.ID, err)
+			}
+			if _, err := p.sh(ctx, child.Sandbox.ID, "echo child > /tmp/mine"); err != nil {
+				return "", err
+			}
+			defer p.api.Sandboxes.Delete(context.WithoutCancel(ctx), child.Sandbox.ID) //nolint:errcheck // the end of the proof deletes all
+		}
+		if got, err := p.sh(ctx, id, "if [ -e /tmp/mine ]; then echo seen; else echo none; fi"); err != nil || got != "none" {
+			return "", errors.Join(err, errors.New("the file of a fork is in its parent"))
+		}
+		return "two forks have the memory of their parent, which goes on and does not see their files", p.same(ctx, id, want)
+	})
+}
+
+func killedServer(ctx context.Context, p *proof) (string, error) {
+	return p.in(ctx, func(id string) (string, error) {
+		want, err := p.remember(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		if err := p.signal(ctx, syscall.SIGKILL); err != nil {
+			return "", err
+		}
+		began := time.Now()
+		if err := p.launch(ctx); err != nil {
+			return "", err
+		}
+		ready := time.Since(began)
+		return fmt.Sprintf("a sandbox outlives SIGKILL of the server, which answers again after %.1f s", ready.Seconds()), p.same(ctx, id, want)
+	})
+}
+
+func killedSandbox(ctx context.Context, p *proof) (string, error) {
+	sb, err := p.create(ctx)
+	if err != nil {
+		return "", err
+	}
+	for pid := range p.boxProcesses() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another
+	}
+	for {
+		now, err := p.api.Sandboxes.Get(ctx, sb.ID)
+		if err != nil {
+			return "", err
+		}
+		if now.State == client.Failed || now.State == client.Destroyed {
+			return "a sandbox whose processes were killed ended" + causeOf(now), p.wantNothing(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("the sandbox is %s although its processes were killed", now.State)
+		case <-time.After(poll):
+		}
+	}
+}
+
+func destroy(ctx context.Context, p *proof) (string, error) {
+	detail, err := p.in(ctx, func(id string) (string, error) {
+		_, err := p.remember(ctx, id)
+		return "a destroyed sandbox leaves no process, mount, control group or file while the server runs", err
+	})
+	if err != nil {
+		return "", err
+	}
+	return detail, p.wantNothing(ctx)
+}
