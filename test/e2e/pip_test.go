@@ -115,6 +115,15 @@ func TestPipPackages(t *testing.T) {
 	if again.ImageDigest != sb.ImageDigest {
 		t.Errorf("the same packages gave root filesystem %s, before %s", again.ImageDigest, sb.ImageDigest)
 	}
+	t.Run("snapshot build", func(t *testing.T) {
+		dir := t.TempDir()
+		writeFiles(t, dir, map[string]string{"modbox-snapshot.yaml": "version: 1\nruntime: " + codeExec + "\nname: with-pip\npip_packages: ['hello==2.*']\n"})
+		buildSnapshot(t, s, dir)
+		sb := create(client.CreateOptions{Snapshot: "with-pip"})
+		if res := s.Bash(sb.ID, "python3 -c 'import hello; print(hello.VERSION)'", time.Minute); string(res.Stdout) != "2.0\n" {
+			t.Errorf("in a sandbox of the snapshot: %d %q %q", res.ExitCode, res.Stdout, lastOf(res.Stderr))
+		}
+	})
 	for name, c := range map[string]struct {
 		image, pkg, want string
 	}{
