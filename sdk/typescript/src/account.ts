@@ -47,6 +47,7 @@ export class Account {
 
   /** Deletes one of the user's sessions; its tokens stop working at once. */
   async deleteSession(id: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: `/v1/account/sessions/${segment(id)}`, signal: options.signal, repeatable: false });
   }
 
@@ -82,6 +83,7 @@ export class Tokens {
 
   /** Ends a token; it stops working within seconds. */
   async revoke(id: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: `/v1/tokens/${segment(id)}`, signal: options.signal, repeatable: false });
   }
 }
@@ -104,6 +106,7 @@ export class SSHKeys {
 
   /** Deletes a key, by id or fingerprint; it stops working at once, and its connections end. */
   async delete(key: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: `/v1/ssh-keys/${segment(key)}`, signal: options.signal, repeatable: false });
   }
 }

@@ -1,6 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
-import { pageMembers, type Members } from "./known.js";
+import { callMembers, checkMembers, pageMembers, type Members } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
@@ -49,6 +49,7 @@ export class Audit {
 
   /** Has the server check the chain of the whole log. For administrators. */
   async verify(options: CallOptions = {}): Promise<AuditReport> {
+    checkMembers("CallOptions", options, callMembers);
     const request = { method: "GET", path: "/v1/audit/verify", signal: options.signal, timeoutMs: 0, repeatable: true } as const;
     const w = await this.http.json<wire.AuditReport>(request);
     return schemas.auditReport(w);

@@ -1,4 +1,5 @@
 import type { Checkpoints } from "./checkpoints.js";
+import { callMembers, checkMembers } from "./known.js";
 import type { Contexts, CreateContextOptions } from "./code.js";
 import type { PagePromise } from "./page.js";
 import type { Ports } from "./ports.js";
@@ -28,6 +29,7 @@ export class SandboxCheckpoints {
 
   /** Takes the sandbox back to a checkpoint and returns when it runs. Everything since then is lost; the checkpoint stays. */
   async restore(checkpoint: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     return this.changed(await this.checkpoints.restore(this.id, checkpoint, options));
   }
 

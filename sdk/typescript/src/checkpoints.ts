@@ -27,12 +27,14 @@ export class Checkpoints {
 
   /** Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays. */
   async restore(ref: string, checkpoint: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     const path = `${checkpointPath(ref, checkpoint)}/restore`;
     const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: false });
     return schemas.sandbox(w);
   }
 
   async delete(ref: string, checkpoint: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     const path = checkpointPath(ref, checkpoint);
     const response = await this.http.raw({ method: "DELETE", path, signal: options.signal, repeatable: false });
     await response.arrayBuffer();

@@ -7,7 +7,7 @@ import { Events } from "./events.js";
 import { Executions } from "./executions.js";
 import { HTTP } from "./http.js";
 import { Images, SandboxImages } from "./images.js";
-import { checkMembers, type Members } from "./known.js";
+import { callMembers, checkMembers, type Members } from "./known.js";
 import { Registries } from "./registries.js";
 import { Sandboxes } from "./sandboxes.js";
 import type { WebSocketConstructor } from "./session.js";
@@ -130,12 +130,14 @@ export class Modbox {
 
   /** Returns the user of the token, and its workspace. */
   async whoami(options: CallOptions = {}): Promise<Identity> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Whoami>({ method: "GET", path: "/v1/whoami", signal: options.signal, repeatable: true });
     return schemas.whoami(w);
   }
 
   /** Returns the version of the server. */
   async version(options: CallOptions = {}): Promise<ServerVersion> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Version>({ method: "GET", path: "/v1/version", signal: options.signal, repeatable: true });
     return schemas.version(w);
   }

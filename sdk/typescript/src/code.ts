@@ -397,17 +397,20 @@ export class Contexts {
 
   /** Interrupts the code that runs in a context; its run ends with status `interrupted`. The context keeps its state. */
   async interrupt(ref: string, context: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "POST", path: contextPath(ref, context, "/interrupt"), signal: options.signal, repeatable: false });
   }
 
   /** Starts the interpreter of a context again, without its state. */
   async restart(ref: string, context: string, options: CallOptions = {}): Promise<CodeContext> {
+    checkMembers("CallOptions", options, callMembers);
     const path = contextPath(ref, context, "/restart");
     return schemas.context(await this.http.json<wire.Context>({ method: "POST", path, signal: options.signal, repeatable: false }));
   }
 
   /** Ends a context and the code that runs in it. */
   async delete(ref: string, context: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: contextPath(ref, context), signal: options.signal, repeatable: false });
   }
 }

@@ -113,6 +113,7 @@ export class Commands {
 
   /** Returns a background command by its id. Throws a NotFoundError for an unknown one. */
   async get(id: string, options: CallOptions = {}): Promise<Command> {
+    checkMembers("CallOptions", options, callMembers);
     const info = await this.client.executions.get(id, options);
     if (info.sandboxId !== this.sandboxId) throw newError({ code: "not_found", message: `sandbox ${this.sandboxId} has no command ${id}` });
     return new Command(this.client, info);
@@ -120,6 +121,7 @@ export class Commands {
 
   /** Returns the image's own command, which started with the sandbox. Throws a NotFoundError if there is none, and in a fork. */
   async main(options: CallOptions = {}): Promise<Command> {
+    checkMembers("CallOptions", options, callMembers);
     const page = await this.client.executions.list(this.sandboxId, { ...options, kind: "main", limit: 1 });
     const [info] = page.items;
     if (info === undefined) throw newError({ code: "not_found", message: `sandbox ${this.sandboxId} has no record of a main command` });
@@ -170,6 +172,7 @@ export class Command {
 
   /** Fetches the command's record. */
   async refresh(options: CallOptions = {}): Promise<Execution> {
+    checkMembers("CallOptions", options, callMembers);
     return (this.last = await this.client.executions.get(this.id, options));
   }
 
@@ -217,6 +220,7 @@ export class Command {
    * Does not wait for the end. Signals other than `SIGTERM` and `SIGKILL` need a WebSocket: see `ModboxOptions.WebSocket`.
    */
   async kill(signal: SignalName = "SIGTERM", options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     if (signal === "SIGTERM" || signal === "SIGKILL") {
       this.last = await this.client.executions.cancel(this.id, { ...options, force: signal === "SIGKILL" });
       return;
@@ -229,11 +233,13 @@ export class Command {
 
   /** Writes to the command's standard input; text as UTF-8. Throws code `conflict` for a command that was started without `stdin: true`. */
   async write(data: string | Uint8Array<ArrayBuffer>, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.client.streams.write(this.stdin(), data, { ...options, end: false });
   }
 
   /** Ends the command's standard input. */
   async closeStdin(options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.client.streams.write(this.stdin(), "", options);
   }
 

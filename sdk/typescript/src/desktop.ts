@@ -97,12 +97,14 @@ export class Desktop {
 
   /** Returns the size of the screen and the position of the pointer. */
   async screen(options: CallOptions = {}): Promise<DesktopScreen> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Desktop>({ method: "GET", path: this.path(""), signal: options.signal, repeatable: true });
     return schemas.desktop(w);
   }
 
   /** Changes the size of the screen. */
   async resize(width: number, height: number, options: CallOptions = {}): Promise<DesktopScreen> {
+    checkMembers("CallOptions", options, callMembers);
     const json: wire.ResizeDesktop = { width, height };
     const w = await this.http.json<wire.Desktop>({ method: "PATCH", path: this.path(""), json, signal: options.signal, repeatable: true });
     return schemas.desktop(w);
@@ -118,6 +120,7 @@ export class Desktop {
 
   /** Performs actions, one after the other; never sent twice. */
   async act(actions: readonly DesktopAction[], options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     for (const action of actions) checkMembers("DesktopAction", action, actionMembers);
     const json = { actions: actions.map(({ durationMs, ...action }) => ({ ...action, duration_ms: durationMs })) };
     await this.http.done({ method: "POST", path: this.path("/actions"), json, signal: options.signal, timeoutMs: 0, repeatable: false });
@@ -171,28 +174,33 @@ export class Desktop {
 
   /** Returns the windows, in the order of their ids. */
   async windows(options: CallOptions = {}): Promise<DesktopWindow[]> {
+    checkMembers("CallOptions", options, callMembers);
     const request = () => ({ path: this.path("/windows") });
     return pages(this.http, { signal: options.signal, limit: allWindows }, request, schemas.desktopWindow).all();
   }
 
   /** Raises a window, by its id, and gives it the keyboard. */
   async focus(window: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "POST", path: this.path(`/windows/${segment(window)}/focus`), signal: options.signal, repeatable: false });
   }
 
   /** Closes a window, by its id: its program is asked to. */
   async close(window: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: this.path(`/windows/${segment(window)}`), signal: options.signal, repeatable: false });
   }
 
   /** Opens a URL, or a file of the sandbox by its absolute path. */
   async open(target: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     const json: wire.OpenOnDesktop = { target };
     await this.http.done({ method: "POST", path: this.path("/open"), json, signal: options.signal, repeatable: false });
   }
 
   /** Starts a program, which goes on. Throws code `program_not_found` for one that the sandbox does not have. */
   async launch(command: readonly string[], options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     const json: wire.OpenOnDesktop = { command: [...command] };
     await this.http.done({ method: "POST", path: this.path("/open"), json, signal: options.signal, repeatable: false });
   }
@@ -212,6 +220,7 @@ export class Desktop {
 
   /** Returns a recording, by its id. */
   async recording(id: string, options: CallOptions = {}): Promise<Recording> {
+    checkMembers("CallOptions", options, callMembers);
     const path = this.path(`/recordings/${segment(id)}`);
     const w = await this.http.json<wire.Recording>({ method: "GET", path, signal: options.signal, repeatable: true });
     return schemas.recording(w);
@@ -219,6 +228,7 @@ export class Desktop {
 
   /** Ends a recording, by its id, and returns when its file is complete. */
   async stopRecording(id: string, options: CallOptions = {}): Promise<Recording> {
+    checkMembers("CallOptions", options, callMembers);
     const path = this.path(`/recordings/${segment(id)}/stop`);
     const w = await this.http.json<wire.Recording>({ method: "POST", path, signal: options.signal, repeatable: true });
     return schemas.recording(w);
@@ -226,6 +236,7 @@ export class Desktop {
 
   /** Ends a recording, by its id, and deletes its file, unless a later recording has the same path. */
   async deleteRecording(id: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: this.path(`/recordings/${segment(id)}`), signal: options.signal, repeatable: false });
   }
 

@@ -61,6 +61,7 @@ export class Executions {
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Execution> {
+    checkMembers("CallOptions", options, callMembers);
     return this.fetch(id, options.signal);
   }
 
@@ -100,7 +101,7 @@ export class Executions {
   /** Reads an execution's output; as {@link Streams.read}. */
   async *logs(id: string, options: LogsOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const output = options.output ?? "stdout";
-    const { streamId } = (await this.get(id, options))[output];
+    const { streamId } = (await this.get(id, { signal: options.signal }))[output];
     if (streamId === "") throw newError({ code: "not_found", message: `execution ${id} keeps no ${output}` });
     yield* this.streams.read(streamId, options);
   }
@@ -111,7 +112,7 @@ export class Executions {
    */
   async attach(ref: string, id: string, options: CallOptions & { offset?: number | undefined } = {}): Promise<Session> {
     const path = sandboxPath(ref, `/executions/${segment(id)}/attach?offset=${options.offset ?? 0}`);
-    return connect(this.http, path, () => this.get(id, options), options.signal);
+    return connect(this.http, path, () => this.get(id, { signal: options.signal }), options.signal);
   }
 
   private async fetch(id: string, signal?: AbortSignal, waitSeconds?: number): Promise<Execution> {

@@ -26,18 +26,21 @@ export class Files {
 
   /** Reads a whole file into memory. */
   async read(ref: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
+    checkMembers("CallOptions", options, callMembers);
     const response = await this.open(ref, path, options);
     return new Uint8Array(await response.arrayBuffer());
   }
 
   /** Reads a whole file as UTF-8. */
   async readText(ref: string, path: string, options: CallOptions = {}): Promise<string> {
+    checkMembers("CallOptions", options, callMembers);
     const response = await this.open(ref, path, options);
     return response.text();
   }
 
   /** Reads a file of any size as it comes. */
   async readStream(ref: string, path: string, options: CallOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    checkMembers("CallOptions", options, callMembers);
     const response = await this.open(ref, path, options);
     return response.body ?? new Blob([]).stream();
   }
@@ -69,6 +72,7 @@ export class Files {
 
   /** Describes a path, not following a last symlink. */
   async stat(ref: string, path: string, options: CallOptions = {}): Promise<FileInfo> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.FileInfo>({
       method: "GET",
       path: filesPath(ref, "/stat"),
@@ -111,6 +115,7 @@ export class Files {
    * 1000 with 32 MiB together. An error names its file; those before it are written.
    */
   async writeMany(ref: string, files: readonly NewFile[], options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     for (const file of files) checkMembers("NewFile", file, newFileMembers);
     const json: wire.WriteFiles = {
       files: files.map((f) => ({ path: f.path, content: toBase64(f.content), mode: f.mode })),

@@ -72,6 +72,7 @@ export class Images {
    * was made from it goes on. One that is for all workspaces only administrators may remove. Never sent twice.
    */
   async delete(image: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: `/v1/images/${segment(image)}`, signal: options.signal, repeatable: false });
   }
 
@@ -115,6 +116,7 @@ export class SandboxImages {
   }
 
   async get(id: string, options: CallOptions = {}): Promise<SandboxImage> {
+    checkMembers("CallOptions", options, callMembers);
     return schemas.sandboxImage(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
@@ -130,6 +132,7 @@ export class SandboxImages {
 
   /** Removes one of the workspace's own; sandboxes that were made from it go on. */
   async delete(id: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: at(id), signal: options.signal, repeatable: false });
   }
 }

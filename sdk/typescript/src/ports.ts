@@ -1,4 +1,5 @@
 import * as schemas from "./schemas.js";
+import { callMembers, checkMembers } from "./known.js";
 import type { HTTP, HTTPRequest } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
@@ -30,11 +31,13 @@ export class Ports {
 
   /** Unpublishes a port: its URL and all links to it stop working at once, and open connections are cut off. */
   async unpublish(ref: string, port: number, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: portPath(ref, port), signal: options.signal, repeatable: false });
   }
 
   /** Gives a published port another URL: the old URL and all links to it stop working at once, and open connections are cut off. */
   async rotate(ref: string, port: number, options: CallOptions = {}): Promise<PublishedPort> {
+    checkMembers("CallOptions", options, callMembers);
     return this.port({ method: "POST", path: portPath(ref, port, "/rotate"), signal: options.signal, repeatable: false });
   }
 

@@ -1,6 +1,6 @@
 import * as schemas from "./schemas.js";
 import type { HTTP } from "./http.js";
-import { checkMembers } from "./known.js";
+import { callMembers, checkMembers } from "./known.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
@@ -26,6 +26,7 @@ export class Registries {
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Registry> {
+    checkMembers("CallOptions", options, callMembers);
     return schemas.registry(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
@@ -38,6 +39,7 @@ export class Registries {
 
   /** Removes a registry: images that need it cannot be pulled any more. */
   async delete(id: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: at(id), signal: options.signal, repeatable: false });
   }
 }

@@ -183,6 +183,7 @@ export class Sandbox {
 
   /** Fetches the sandbox's record. */
   async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     return this.known(await this.client.sandboxes.get(this.id, options));
   }
 
@@ -234,11 +235,13 @@ export class Sandbox {
 
   /** Sets the time after which the sandbox is deleted: seconds from now; 0 removes the limit. */
   async setTimeout(seconds: number, options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     return this.known(await this.client.sandboxes.update(this.id, { ...options, ttlSeconds: seconds }));
   }
 
   /** Saves the sandbox with memory and processes and frees its memory; returns when that is done. The next call resumes it. */
   async pause(options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     return this.known(await this.client.sandboxes.pause(this.id, options));
   }
 
@@ -270,6 +273,7 @@ export class Sandbox {
 
   /** Deletes the sandbox and returns its last record when nothing of it is left. A sandbox that has ended is no error. */
   async delete(options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     return this.known(await this.client.sandboxes.delete(this.id, options));
   }
 

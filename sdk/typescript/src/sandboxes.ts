@@ -111,6 +111,7 @@ export class Sandboxes {
   }
 
   async get(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Sandbox>({ method: "GET", path: sandboxPath(ref), signal: options.signal, repeatable: true });
     return schemas.sandbox(w);
   }
@@ -128,6 +129,7 @@ export class Sandboxes {
 
   /** Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is. */
   async delete(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Sandbox>({ method: "DELETE", path: sandboxPath(ref), signal: options.signal, repeatable: true });
     return schemas.sandbox(w);
   }
@@ -169,6 +171,7 @@ export class Sandboxes {
    * done. Calls into a paused sandbox resume it.
    */
   async pause(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    checkMembers("CallOptions", options, callMembers);
     const path = sandboxPath(ref, "/pause");
     const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: true });
     return schemas.sandbox(w);
@@ -210,6 +213,7 @@ export class Sandboxes {
    * that start afterwards. Returns all that callers have set.
    */
   async updateEnv(ref: string, changes: Record<string, string | null>, options: CallOptions = {}): Promise<Record<string, string>> {
+    checkMembers("CallOptions", options, callMembers);
     const path = sandboxPath(ref, "/env");
     const w = await this.http.json<wire.Env>({ method: "PATCH", path, json: changes, signal: options.signal, repeatable: true });
     return w.env;
@@ -304,12 +308,14 @@ export class Sandboxes {
 
   /** Measures a running sandbox now. */
   async stats(ref: string, options: CallOptions = {}): Promise<Stats> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Stats>({ method: "GET", path: sandboxPath(ref, "/stats"), signal: options.signal, repeatable: true });
     return schemas.stats(w);
   }
 
   /** What a sandbox has used in all, also after its end. */
   async usage(ref: string, options: CallOptions = {}): Promise<Usage> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Usage>({ method: "GET", path: sandboxPath(ref, "/usage"), signal: options.signal, repeatable: true });
     return schemas.usage(w);
   }

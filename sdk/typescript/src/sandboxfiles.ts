@@ -1,4 +1,5 @@
 import { FileNotFoundError } from "./errors.js";
+import { callMembers, checkMembers } from "./known.js";
 import type { Files } from "./files.js";
 import type { PagePromise } from "./page.js";
 import type {
@@ -66,6 +67,7 @@ export class SandboxFiles {
 
   /** Returns whether a path exists; a symlink exists whatever it points to. */
   async exists(path: string, options: CallOptions = {}): Promise<boolean> {
+    checkMembers("CallOptions", options, callMembers);
     try {
       await this.files.stat(this.id, path, options);
       return true;

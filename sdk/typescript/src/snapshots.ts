@@ -87,10 +87,12 @@ export class Snapshots {
 
   /** What a build is at, by its id; known for as long as its log. */
   async buildProgress(id: string, options: CallOptions = {}): Promise<SnapshotBuildProgress> {
+    checkMembers("CallOptions", options, callMembers);
     return this.builds.progress(id, options);
   }
 
   async get(snapshot: string, options: CallOptions = {}): Promise<Snapshot> {
+    checkMembers("CallOptions", options, callMembers);
     const path = snapshotPath(snapshot);
     const w = await this.http.json<wire.Snapshot>({ method: "GET", path, signal: options.signal, repeatable: true });
     return schemas.snapshot(w);
@@ -105,6 +107,7 @@ export class Snapshots {
 
   /** Sets the tag of a snapshot and removes the tag from the other snapshot of the same name; null removes the tag. */
   async tag(snapshot: string, tag: string | null, options: CallOptions = {}): Promise<Snapshot> {
+    checkMembers("CallOptions", options, callMembers);
     const json: wire.TagSnapshot = { tag };
     const path = snapshotPath(snapshot);
     const w = await this.http.json<wire.Snapshot>({ method: "PATCH", path, json, signal: options.signal, repeatable: false });
@@ -113,6 +116,7 @@ export class Snapshots {
 
   /** Deletes a snapshot; sandboxes made from it go on. */
   async delete(snapshot: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: snapshotPath(snapshot), signal: options.signal, repeatable: false });
   }
 

@@ -1,4 +1,5 @@
 import { ModboxError, newError } from "./errors.js";
+import { callMembers, checkMembers } from "./known.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
 import type { CallOptions, FileContent } from "./types.js";
@@ -56,6 +57,7 @@ export class Streams {
 
   /** Makes an input stream, for `stdinStreamId` of a command that is to come, and returns its id. */
   async create(options: CallOptions = {}): Promise<string> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Stream>({ method: "POST", path: "/v1/streams", signal: options.signal, repeatable: true });
     return w.id;
   }

@@ -1,4 +1,5 @@
 import * as schemas from "./schemas.js";
+import { callMembers, checkMembers } from "./known.js";
 import type { HTTP } from "./http.js";
 import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
@@ -34,11 +35,13 @@ export class Users {
 
   /** Deletes a user with its tokens, and the workspaces that it alone is in. */
   async delete(ref: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: at(ref), signal: options.signal, repeatable: false });
   }
 
   /** Returns a code by which a user chooses a new password; the old one works until then. */
   async resetPassword(ref: string, options: CallOptions = {}): Promise<string> {
+    checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Code>({ method: "POST", path: at(ref, "/reset"), signal: options.signal, repeatable: false });
     return w.code;
   }

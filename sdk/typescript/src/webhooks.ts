@@ -41,6 +41,7 @@ export class Webhooks {
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Webhook> {
+    checkMembers("CallOptions", options, callMembers);
     return schemas.webhook(await this.http.json({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
@@ -53,6 +54,7 @@ export class Webhooks {
 
   /** Deletes a webhook with its deliveries. */
   async delete(id: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.http.done({ method: "DELETE", path: at(id), signal: options.signal, repeatable: false });
   }
 
@@ -66,6 +68,7 @@ export class Webhooks {
 
   /** Sends a delivery of type `ping`. */
   async test(id: string, options: CallOptions = {}): Promise<WebhookDelivery> {
+    checkMembers("CallOptions", options, callMembers);
     const path = `${at(id)}/test`;
     return schemas.webhookDelivery(await this.http.json({ method: "POST", path, signal: options.signal, repeatable: false }));
   }
@@ -87,6 +90,7 @@ export class Webhooks {
 
   /** Sends a delivery again at once, with the same id. */
   async redeliver(id: string, delivery: string, options: CallOptions = {}): Promise<WebhookDelivery> {
+    checkMembers("CallOptions", options, callMembers);
     const path = `${at(id)}/deliveries/${segment(delivery)}/redeliver`;
     return schemas.webhookDelivery(await this.http.json({ method: "POST", path, signal: options.signal, repeatable: false }));
   }

@@ -46,6 +46,7 @@ export class Workspaces {
   }
 
   async get(id: string, options: CallOptions = {}): Promise<WorkspaceDetail> {
+    checkMembers("CallOptions", options, callMembers);
     return schemas.workspaceDetail(await this.send({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
   }
 
@@ -59,11 +60,13 @@ export class Workspaces {
 
   /** Deletes a workspace with everything in it; its sandboxes end in the background. */
   async delete(id: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.remove(at(id), options);
   }
 
   /** Adds the user of an e-mail address or a name. An address that is nobody's is invited. Never sent twice. */
   async addMember(id: string, who: { email: string } | { name: string }, role: Role, options: CallOptions = {}): Promise<AddedMember> {
+    checkMembers("CallOptions", options, callMembers);
     const json: wire.AddMember = { ...who, role };
     const path = at(id, "/members");
     const w = await this.send<wire.AddedMember>({ method: "POST", path, json, signal: options.signal, repeatable: false });
@@ -72,12 +75,14 @@ export class Workspaces {
 
   /** Changes a member's role; throws a ConflictError when no owner would be left. */
   async setRole(id: string, userId: string, role: Role, options: CallOptions = {}): Promise<Member> {
+    checkMembers("CallOptions", options, callMembers);
     const path = at(id, `/members/${segment(userId)}`);
     return schemas.member(await this.send({ method: "PUT", path, json: { role }, signal: options.signal, repeatable: true }));
   }
 
   /** Deletes a membership; all users may delete their own. */
   async deleteMember(id: string, userId: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.remove(at(id, `/members/${segment(userId)}`), options);
   }
 
@@ -93,16 +98,19 @@ export class Workspaces {
 
   /** Deletes an invitation: its code stops working. */
   async deleteInvitation(id: string, invitationId: string, options: CallOptions = {}): Promise<void> {
+    checkMembers("CallOptions", options, callMembers);
     await this.remove(at(id, `/invitations/${segment(invitationId)}`), options);
   }
 
   /** The workspace's quota and its use. */
   async quota(id: string, options: CallOptions = {}): Promise<QuotaReport> {
+    checkMembers("CallOptions", options, callMembers);
     return schemas.quotaReport(await this.send({ method: "GET", path: at(id, "/quota"), signal: options.signal, repeatable: true }));
   }
 
   /** Replaces the quota set for the workspace. For administrators. */
   async setQuota(id: string, quota: Quota, options: CallOptions = {}): Promise<QuotaReport> {
+    checkMembers("CallOptions", options, callMembers);
     const path = at(id, "/quota");
     return schemas.quotaReport(await this.send({ method: "PUT", path, json: schemas.encodeQuota(quota), signal: options.signal, repeatable: true }));
   }
