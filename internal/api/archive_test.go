@@ -186,17 +186,22 @@ func TestWatchOverTheAPI(t *testing.T) {
 			pings++
 		}
 	}
-	s.Want(200, "POST", x+"/mkdir", wire.Mkdir{Path: "/w/a/b", Parents: true})
-	s.Want(204, "DELETE", x+"?path=/w&recursive=true", nil)
 	var got []wire.FileEvent
-	for {
+	nextChange := func() wire.FileEvent {
+		t.Helper()
 		e := next()
-		if e.Type == "attributes" { // of the modes that mkdir sets, if it is seen
-			continue
+		for e.Type == "attributes" { // of the modes that mkdir sets, if it is seen
+			e = next()
 		}
-		if got = append(got, e); e.Type == wire.WatchEnded {
-			break
-		}
+		got = append(got, e)
+		return e
+	}
+	s.Want(200, "POST", x+"/mkdir", wire.Mkdir{Path: "/w/a/b", Parents: true})
+	// The content of a new directory that is removed before the watch reads it is not reported.
+	nextChange()
+	nextChange()
+	s.Want(204, "DELETE", x+"?path=/w&recursive=true", nil)
+	for nextChange().Type != wire.WatchEnded { // nextChange collects the events
 	}
 	if sc.Scan() {
 		t.Errorf("after the end: %s", sc.Text())
