@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,14 +51,18 @@ func TestMainCommandHasOutput(t *testing.T) {
 	if e, err := s.Executions.Get(t.Context(), id, time.Minute); err != nil || e.State != client.ExecutionCompleted || e.ExitCode == nil || *e.ExitCode != 3 {
 		t.Errorf("main command after its end: %+v, %v, want it completed with code 3", e, err)
 	}
-	events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Page(t.Context(), client.PageOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, ev := range events.Items {
-		if ev.Data["execution_id"] == id && ev.Data["kind"] == client.KindMain && ev.Data["exit_code"] == "3" {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // the event follows the record of the end
+		events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(events, func(ev client.Event) bool {
+			return ev.Data["execution_id"] == id && ev.Data["kind"] == client.KindMain && ev.Data["exit_code"] == "3"
+		}) {
 			return
 		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no event of the end of the main command among %+v", events)
+		}
 	}
-	t.Errorf("no event of the end of the main command among %+v", events.Items)
 }
