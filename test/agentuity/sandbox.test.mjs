@@ -25,6 +25,14 @@ test("create, get and connect show what was asked for", async (t) => {
 	assert.equal((await sh(again, "echo $GREETING")).stdout, "hello\n");
 });
 
+test("get shows the command of an interactive create, and the default runtime", async (t) => {
+	const sb = await sandbox(t, { command: { exec: ["sleep", "600"] } });
+	const info = await client.get(sb.id);
+	assert.equal(info.mode, "interactive");
+	assert.deepEqual(info.command, { exec: ["sleep", "600"], mode: "interactive" });
+	assert.equal(info.runtime.name, "code-exec:latest"); // and not base:latest: published examples run Python in it
+});
+
 test("execute right after create waits for the sandbox", async (t) => {
 	const sb = await sandbox(t);
 	const r = await sb.execute({ command: ["true"] });
