@@ -54,7 +54,7 @@ suite_sdks() { use_cached_images && MODBOX_WEBHOOKS_ALLOW_CIDRS=127.0.0.1/32 scr
 # The code of the product's documentation, as published, against a real server.
 suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server.
-suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/run.sh; }
+suite_agentuity() { use_cached_images && MODBOX_SSH_LISTEN=127.0.0.1:0 scripts/with-server.sh test/agentuity/run.sh; }
 # The published E2B clients against a real server.
 suite_e2b() { use_cached_images && cached_images e2b desktop && MODBOX_IMAGES=$images_cache/e2b/images test/e2b/run.sh; }
 # The official MCP client against a real server, over both transports.

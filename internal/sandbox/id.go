@@ -38,6 +38,16 @@ func ParseID(s string) (ID, bool) {
 	return ID(u.String()), true
 }
 
+// ParseHex returns the canonical form of a UUID that is written as 32 hexadecimal digits in lower case
+// without dashes, as Agentuity writes IDs.
+func ParseHex(s string) (string, bool) {
+	u, err := uuid.Parse(s)
+	if err != nil || len(s) != 32 || s != strings.ToLower(s) {
+		return "", false
+	}
+	return u.String(), true
+}
+
 // shortIDMin is the minimum length of a short ID. IDs begin with the time of creation, so that a
 // shorter beginning belongs to the IDs of all sandboxes of a day.
 const shortIDMin = 6

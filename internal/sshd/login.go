@@ -164,8 +164,12 @@ func (l *login) refusal(err error) error {
 	return &ssh.BannerError{Err: err, Message: "modbox: " + l.server.explain(err) + "\r\n"}
 }
 
+// agentuityPrefix begins the ids of sandboxes in the dialect of Agentuity, whose command line has them
+// as user names.
+const agentuityPrefix = "sbx_"
+
 // target returns the workspace and the sandbox that the user name of a login names: SANDBOX in the
-// default workspace, or WORKSPACE/SANDBOX.
+// default workspace, or WORKSPACE/SANDBOX. An id in Agentuity's form becomes an id in ours.
 func target(user string) (ws, ref string, err error) {
 	ref = user
 	if before, after, ok := strings.Cut(user, "/"); ok {
@@ -175,6 +179,11 @@ func target(user string) (ws, ref string, err error) {
 	}
 	if ref == "" || strings.Contains(ref, "/") {
 		return "", "", sandbox.InvalidField("user", "must be SANDBOX or WORKSPACE/SANDBOX, as in ssh SANDBOX@HOST")
+	}
+	if hex, found := strings.CutPrefix(ref, agentuityPrefix); found {
+		if id, ok := sandbox.ParseHex(hex); ok {
+			ref = id
+		}
 	}
 	return ws, ref, nil
 }

@@ -226,6 +226,22 @@ func TestRefusedLogins(t *testing.T) {
 	}
 }
 
+// TestAgentuityID logs in with the id in the form of Agentuity's command line; what only looks like it is a name.
+func TestAgentuityID(t *testing.T) {
+	f := start(t, sshd.Config{})
+	var sb wire.Sandbox
+	f.Want(200, "GET", "/v1/sandboxes/x", nil).Into(t, &sb)
+	hex := strings.ReplaceAll(sb.ID, "-", "")
+	if stdout, stderr, status := run(t, f.login("sbx_"+hex), "echo in", ""); stdout != "in\n" || status != 0 {
+		t.Errorf("sbx_%s: %q, %q, %d", hex, stdout, stderr, status)
+	}
+	for _, ref := range []string{"sbx_" + hex[1:], "sbx_" + strings.ToUpper(hex), "sbx_" + sb.ID} {
+		if _, stderr, status := run(t, f.login(ref), "echo in", ""); status != 255 || !strings.Contains(stderr, "no sandbox") {
+			t.Errorf("%s: %q, %d, want no sandbox", ref, stderr, status)
+		}
+	}
+}
+
 // A sandbox of another workspace and a sandbox that does not exist look the same.
 func TestOtherSandboxes(t *testing.T) {
 	f := start(t, sshd.Config{})

@@ -23,9 +23,12 @@ const env = {
 };
 
 /** cli runs a command below "cloud sandbox" and returns how it ended. */
-function cli(args, input = "") {
+const cli = (args, input) => cloud(["sandbox", ...args], input);
+
+/** cloud runs a command below "cloud" with more variables, and returns how it ended. */
+function cloud(args, input = "", more = {}) {
 	return new Promise((resolve) => {
-		const child = execFile(bun, [main, "cloud", "sandbox", ...args], { env, cwd: work, timeout: 600_000 }, (err, stdout, stderr) => {
+		const child = execFile(bun, [main, "cloud", ...args], { env: { ...env, ...more }, cwd: work, timeout: 600_000 }, (err, stdout, stderr) => {
 			resolve({ code: err ? (err.code ?? err.signal) : 0, stdout, stderr });
 		});
 		child.stdin.end(input);
@@ -79,6 +82,37 @@ test("cli: files in, out and over", async (t) => {
 	await json("fs", "download", id, "all.tar.gz");
 	await json("fs", "upload", id, "all.tar.gz", "--path", "/tmp/copy");
 	assert.equal((await cli(["exec", id, "--", "cat", "/tmp/one", "/tmp/copy/tree/sub/two"])).stdout.slice(0, 8), "one\ntwo\n");
+});
+
+test("cli: ssh and scp", async (t) => {
+	const { id } = await sandbox(t);
+	const at = (await call("GET", "/v1/ssh")).json;
+	assert.ok(at.enabled);
+	// The command line takes the host from ion_url, without a port; all else is OpenSSH's to configure.
+	const dir = join(work, "ssh");
+	mkdirSync(dir);
+	writeFileSync(join(dir, "production.yaml"), "name: production\noverrides:\n  ion_url: https://modbox.test\n");
+	writeFileSync(join(dir, "known_hosts"), `modbox.test ${at.host_keys[0].public_key}\n`);
+	writeFileSync(join(dir, "ssh_config"), [
+		"Host modbox.test", `  HostName ${at.host}`, `  Port ${at.port}`, "  HostKeyAlias modbox.test", `  UserKnownHostsFile ${dir}/known_hosts`,
+		"  StrictHostKeyChecking yes", "  NumberOfPasswordPrompts 1", "",
+	].join("\n"));
+	writeFileSync(join(dir, "askpass"), `#!/bin/sh\necho ${apiKey}\n`, { mode: 0o700 });
+	for (const program of ["ssh", "scp"]) {
+		writeFileSync(join(dir, program), `#!/bin/sh\nexec /usr/bin/${program} -F ${dir}/ssh_config "$@"\n`, { mode: 0o700 });
+	}
+	const more = {
+		AGENTUITY_CONFIG_DIR: dir, PATH: `${dir}:${process.env.PATH}`, SSH_ASKPASS: join(dir, "askpass"), SSH_ASKPASS_REQUIRE: "force", SSH_AUTH_SOCK: "",
+	};
+	const r = await cloud(["ssh", id, "echo in; exit 7"], "", more);
+	assert.match(r.stdout, /^in$/m, r.stderr);
+	assert.equal(r.code, 7);
+	writeFileSync(join(work, "sent"), "sent\n");
+	const up = await cloud(["scp", "upload", "sent", "/tmp/sent", "--identifier", id], "", more);
+	assert.equal(up.code, 0, up.stdout + up.stderr);
+	const down = await cloud(["scp", "download", "/tmp/sent", "received", "--identifier", id], "", more);
+	assert.equal(down.code, 0, down.stdout + down.stderr);
+	assert.equal(readFileSync(join(work, "received"), "utf8"), "sent\n");
 });
 
 test("cli: jobs and their logs", async (t) => {

@@ -3,8 +3,6 @@ package agentuity
 import (
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -28,11 +26,11 @@ func external[T ~string](prefix string, id T) string {
 // internal returns our form of the dialect's ID; ok is false when it is invalid.
 func internal[T ~string](prefix, s string) (id T, ok bool) {
 	hex, found := strings.CutPrefix(s, prefix)
-	u, err := uuid.Parse(hex)
-	if !found || err != nil || len(hex) != 32 || hex != strings.ToLower(hex) {
+	canonical, ok := sandbox.ParseHex(hex)
+	if !found || !ok {
 		return "", false
 	}
-	return T(u.String()), true
+	return T(canonical), true
 }
 
 func sandboxID(id sandbox.ID) string { return external(prefixSandbox, id) }
