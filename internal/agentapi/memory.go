@@ -53,12 +53,12 @@ func NewMemory(size int64) *Memory {
 // afterwards; 0, the default, means without limit.
 func (m *Memory) SetAnswerTimeout(d time.Duration) { m.answerTimeout = d }
 
-// Observer is called at the begin of each call to an agent. It returns the value of the header
+// Observer is called at the beginning of each call to an agent. It returns the value of the header
 // traceparent, "" for none, and the function, which may be nil, to call when the headers of the answer
 // have arrived or the call has failed.
 type Observer func(ctx context.Context, method, path string) (traceparent string, end func(error))
 
-// SetObserver has calls of clients that are made afterwards observed; nil, the default, observes none.
+// SetObserver sets the observer of the calls of clients made afterwards; nil, the default, is none.
 func (m *Memory) SetObserver(o Observer) { m.observe = o }
 
 // NewClient returns a client for the agent that dial reaches, whose streams count towards m. Calls

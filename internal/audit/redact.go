@@ -43,7 +43,7 @@ var (
 	})
 	secretFlag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^--?[a-z0-9-]*` + names + `$`) })
 
-	// inNames are parts of names, of which each name has one.
+	// inNames are words. Each match of names contains at least one of them.
 	inNames = []string{"key", "secret", "token", "pass", "pwd", "credential"}
 
 	// patterns match the forms of secrets.

@@ -49,7 +49,8 @@ func (p *parts) openTraces(ctx context.Context, cfg config.Config, log *slog.Log
 	return nil
 }
 
-// observeCall is the span of a call to an agent. The path has ids, of which the name has none.
+// observeCall begins the span of a call to an agent. Its name has only the first part of the path, because the
+// rest can contain ids.
 func observeCall(ctx context.Context, method, path string) (traceparent string, end func(error)) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return tracing.Call(ctx, "agent: "+method+" /"+first)
