@@ -5,7 +5,7 @@ def _modbox_setup():
 
     # What child processes write to a standard stream arrives in a pipe. ipykernel's thread that reads it
     # gives no sign when it has passed on what it read, and ends at text that is not UTF-8. A thread of ours
-    # takes its place, and reads only under a lock: whoever has the lock finds everything that was written
+    # takes its place, and reads only under a lock: the holder of the lock finds everything that was written
     # in the pipe or already passed on.
     class Pipe:
         def __init__(self, stream):
