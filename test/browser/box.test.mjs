@@ -22,12 +22,12 @@ const read = async (sb, path) => (await file(sb, path)).text();
 
 test("files are edited, uploaded by a drop, downloaded and removed", async () => {
 	const sb = await shared();
-	await api("POST", `/sandboxes/${sb.id}/files/mkdir`, { path: "/work/src", parents: true });
-	await file(sb, "/work/src/main.py", { method: "PUT", body: "def greet(name):\n    return f'hello {name}'\n" });
-	await file(sb, "/work/blob", { method: "PUT", body: new Uint8Array([0, 255, 1, 254]) });
+	await api("POST", `/sandboxes/${sb.id}/files/mkdir`, { path: "/project/src", parents: true });
+	await file(sb, "/project/src/main.py", { method: "PUT", body: "def greet(name):\n    return f'hello {name}'\n" });
+	await file(sb, "/project/blob", { method: "PUT", body: new Uint8Array([0, 255, 1, 254]) });
 	const page = await open(sb, "files");
 	await page.getByRole("button", { name: "/", exact: true }).click();
-	await page.getByRole("treeitem", { name: "work", exact: true }).click();
+	await page.getByRole("treeitem", { name: "project", exact: true }).click();
 	await page.getByRole("treeitem", { name: /^src/ }).click();
 	await page.getByRole("treeitem", { name: /^main\.py/ }).click();
 	const editor = page.getByRole("textbox", { name: "Content of main.py" });
@@ -40,15 +40,15 @@ test("files are edited, uploaded by a drop, downloaded and removed", async () =>
 	await page.getByText("Not saved").waitFor();
 	await page.keyboard.press("Control+s");
 	await page.getByText("Saved", { exact: true }).waitFor();
-	assert.equal(await read(sb, "/work/src/main.py"), "def greet(name):\n    return f'hello {name}'\nprint(greet('console'))");
+	assert.equal(await read(sb, "/project/src/main.py"), "def greet(name):\n    return f'hello {name}'\nprint(greet('console'))");
 
 	// A change in the sandbox is not replaced without a question.
-	await file(sb, "/work/src/main.py", { method: "PUT", body: "# someone else\n" });
+	await file(sb, "/project/src/main.py", { method: "PUT", body: "# someone else\n" });
 	await editor.click();
 	await page.keyboard.type("# mine\n");
 	await page.keyboard.press("Control+s");
 	await page.getByRole("alertdialog").getByRole("button", { name: "Cancel" }).click();
-	assert.equal(await read(sb, "/work/src/main.py"), "# someone else\n");
+	assert.equal(await read(sb, "/project/src/main.py"), "# someone else\n");
 	await page.getByRole("treeitem", { name: /^blob/ }).click();
 	await page.getByRole("alertdialog").getByRole("button", { name: "Leave" }).click();
 	await page.getByText("blob is not text").waitFor();
@@ -63,11 +63,11 @@ test("files are edited, uploaded by a drop, downloaded and removed", async () =>
 	await page.getByRole("treeitem", { name: /^src/ }).dispatchEvent("drop", { dataTransfer: dropped });
 	await page.getByRole("treeitem", { name: /^dropped\.txt/ }).click();
 	await page.getByRole("textbox", { name: "Content of dropped.txt" }).getByText("dropped").waitFor();
-	assert.equal(await read(sb, "/work/src/dropped.txt"), "dropped\n");
+	assert.equal(await read(sb, "/project/src/dropped.txt"), "dropped\n");
 	await page.getByRole("button", { name: "Remove", exact: true }).click();
 	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
 	await page.getByRole("treeitem", { name: /^dropped\.txt/ }).waitFor({ state: "detached" });
-	assert.equal((await file(sb, "/work/src/dropped.txt")).status, 404);
+	assert.equal((await file(sb, "/project/src/dropped.txt")).status, 404);
 
 	// By the keyboard alone: a directory is closed and opened, and a file is opened.
 	await page.getByRole("treeitem", { name: /^src/ }).focus();
@@ -134,24 +134,24 @@ test("ports are published, shared by a link, and closed; the internet is switche
 
 test("a checkpoint is saved, gone back to, and forked from", async () => {
 	const sb = await shared();
-	await file(sb, "/work/state", { method: "PUT", body: "before" });
+	await file(sb, "/project/state", { method: "PUT", body: "before" });
 	const page = await open(sb, "checkpoints");
 	await page.getByRole("button", { name: "Save a checkpoint" }).click();
 	await page.getByLabel("Name").fill("good");
 	await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
 	await page.getByRole("button", { name: "Go back to good" }).waitFor();
-	await file(sb, "/work/state", { method: "PUT", body: "after" });
+	await file(sb, "/project/state", { method: "PUT", body: "after" });
 	await page.getByRole("button", { name: "Fork", exact: true }).click();
 	await page.getByRole("dialog").getByRole("button", { name: "Fork" }).click();
 	const fork = page.getByRole("list", { name: "Checkpoints and forks" }).getByRole("link");
 	await fork.waitFor();
 	await shown(page, "checkpoints");
 	const [child] = (await api("GET", "/sandboxes")).items.filter((s) => s.parent_id === sb.id);
-	assert.equal(await read(child, "/work/state"), "after");
+	assert.equal(await read(child, "/project/state"), "after");
 	await page.getByRole("button", { name: "Go back to good" }).click();
 	await page.getByRole("alertdialog").getByRole("button", { name: "Go back" }).click();
 	await page.getByText(`${sb.name} is as it was at good`).waitFor();
-	assert.equal(await read(sb, "/work/state"), "before");
+	assert.equal(await read(sb, "/project/state"), "before");
 	await api("DELETE", `/sandboxes/${child.id}`);
 	await fork.waitFor({ state: "detached" });
 	await page.getByRole("button", { name: "Remove checkpoint good" }).click();
