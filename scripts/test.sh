@@ -62,7 +62,7 @@ suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL; development servers
 # in a sandbox, and pages of other origins, opened in a browser of this machine.
 suite_browser() {
-	use_cached_images && cached_images browser chromium sandbox sandbox-lite &&
+	use_cached_images && cached_images browser chromium data sandbox sandbox-lite &&
 		MODBOX_IMAGES=$images_cache/browser/images MODBOX_HTTP_CORS_ORIGINS=http://allowed.localhost scripts/with-server.sh test/browser/run.sh
 }
 

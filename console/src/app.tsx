@@ -8,7 +8,7 @@ import { ListPage } from "./pages/list.tsx";
 import { NotFoundPage } from "./pages/notfound.tsx";
 import { SandboxPage } from "./pages/sandbox.tsx";
 import { SignInPage } from "./pages/signin.tsx";
-import { SessionContext, type Session } from "./session.ts";
+import { forget, SessionContext, type Session } from "./session.ts";
 import { SandboxStore } from "./store.ts";
 
 const workspaceKey = "modbox.workspace";
@@ -106,7 +106,10 @@ function Inside({ me, workspaces, choose, out }: { me: Whoami; workspaces: Works
 		create: () => setCreating(true),
 		say: (text, bad = false) => setToast({ text, bad }),
 		signOut: () => {
-			api.signOut().then(out, (err: unknown) => setToast({ text: `You are still signed in: ${message(err)}`, bad: true }));
+			api.signOut().then(() => {
+				forget();
+				out();
+			}, (err: unknown) => setToast({ text: `You are still signed in: ${message(err)}`, bad: true }));
 		},
 	}), [me, workspaces, store, mayWrite, choose, out]);
 	return (

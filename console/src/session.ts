@@ -24,3 +24,14 @@ export function useSession(): Session {
 	if (!session) throw new Error("no session");
 	return session;
 }
+
+const forgetting = new Set<() => void>();
+
+/** atSignOut registers a call that drops what a page keeps for its user. */
+export const atSignOut = (call: () => void) => void forgetting.add(call);
+
+/** forget drops all that the pages keep for the user in this browser tab. */
+export function forget() {
+	for (const call of forgetting) call();
+	sessionStorage.clear();
+}

@@ -33,7 +33,7 @@ const nonceMark = "__NONCE__"
 // stands in a page, and nothing is evaluated. A style element needs the nonce: the terminal makes
 // such elements.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-" + nonceMark + "'; img-src 'self' data:; font-src 'self'; " +
-	"connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+	"connect-src 'self'; frame-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // files serves the files of the pages.
 type files struct {
@@ -84,6 +84,9 @@ func (f *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	packed, ok := f.packed[r.URL.Path]
 	switch {
+	case ok && r.URL.Path == outputPath:
+		protectOutput(w.Header())
+		f.serve(w, r, packed)
 	case ok:
 		f.serve(w, r, packed)
 	case strings.HasPrefix(r.URL.Path, "/assets/"):

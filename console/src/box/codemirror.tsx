@@ -1,4 +1,5 @@
 // CodeMirror with the colours of the console. Loaded when an editor is shown.
+import "../styles/code.css";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
@@ -46,7 +47,8 @@ interface Props {
 	small?: boolean;
 	onChange?: (text: string) => void;
 	onSave?: () => void;
-	onRun?: () => void;
+	/** Called to run the code; on says to go on to the next cell. */
+	onRun?: (on: boolean) => void;
 }
 
 export default function CodeMirror({ name, text, label, readOnly = false, small = false, onChange, onSave, onRun }: Props) {
@@ -59,9 +61,13 @@ export default function CodeMirror({ name, text, label, readOnly = false, small 
 	useEffect(() => {
 		if (!place.current) return;
 		const highlighting = new Compartment();
-		const run = (which: "onSave" | "onRun") => () => {
-			calls.current[which]?.();
-			return Boolean(calls.current[which]);
+		const save = () => {
+			calls.current.onSave?.();
+			return Boolean(calls.current.onSave);
+		};
+		const run = (on: boolean) => () => {
+			calls.current.onRun?.(on);
+			return Boolean(calls.current.onRun);
 		};
 		const view = new EditorView({
 			parent: place.current,
@@ -75,9 +81,9 @@ export default function CodeMirror({ name, text, label, readOnly = false, small 
 					EditorState.readOnly.of(readOnly),
 					EditorView.contentAttributes.of({ "aria-label": label }),
 					keymap.of([
-						{ key: "Mod-s", run: run("onSave"), preventDefault: true },
-						{ key: "Mod-Enter", run: run("onRun") },
-						{ key: "Shift-Enter", run: run("onRun") },
+						{ key: "Mod-s", run: save, preventDefault: true },
+						{ key: "Mod-Enter", run: run(false) },
+						{ key: "Shift-Enter", run: run(true) },
 						...defaultKeymap, ...historyKeymap, ...(small ? [] : searchKeymap), indentWithTab,
 					]),
 					EditorView.updateListener.of((u) => {

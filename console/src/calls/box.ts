@@ -8,12 +8,15 @@ export type Checkpoint = Schemas["Checkpoint"];
 export type Execution = Schemas["Execution"];
 export type Context = Schemas["Context"];
 export type CodeEvent = Schemas["CodeEvent"];
+export type CodeError = Schemas["CodeError"];
 export type CodeOutput = Schemas["CodeOutput"];
 export type Snapshot = Schemas["Snapshot"];
 
 /** most bounds the lists of one sandbox. */
 const most = 5000;
 const file = (ref: string, name: string, more = "") => `${at(ref)}/files?path=${encodeURIComponent(name)}${more}`;
+
+export const bestShell = "if command -v bash >/dev/null 2>&1; then exec bash -il; else exec sh -il; fi";
 
 export const box = {
 	files: (ref: string, dir: string, signal?: AbortSignal) => all<FileInfo>(`${at(ref)}/files/list?path=${encodeURIComponent(dir)}`, most, undefined, signal),
@@ -42,19 +45,24 @@ export const box = {
 	executions: (ref: string, signal?: AbortSignal) => all<Execution>(`${at(ref)}/executions`, 200, undefined, signal),
 	/** execution answers when the execution has ended, or after a minute. */
 	execution: (id: string, signal?: AbortSignal) => call<Execution>("GET", `/executions/${encodeURIComponent(id)}?wait_seconds=60`, undefined, signal),
+	peek: (id: string, signal?: AbortSignal) => call<Execution>("GET", `/executions/${encodeURIComponent(id)}`, undefined, signal),
+	/** shell starts the best shell that the image has, on a terminal. */
+	shell: (ref: string) => call<Execution>("POST", `${at(ref)}/executions`, { kind: "exec", shell: bestShell, tty: { rows: 24, cols: 80 }, env: { TERM: "xterm-256color", COLORTERM: "truecolor" } }),
+	kill: (id: string) => call<Execution>("POST", `/executions/${encodeURIComponent(id)}/cancel`, { force: true }),
 	start: (ref: string, shell: string) => call<Execution>("POST", `${at(ref)}/executions`, { kind: "job", shell }),
 	cancel: (id: string) => call<Execution>("POST", `/executions/${encodeURIComponent(id)}/cancel`, {}),
 	output: (stream: string, signal: AbortSignal) => request("GET", `/streams/${encodeURIComponent(stream)}?follow=true`, undefined, signal),
 
+	exec: (ref: string, shell: string, signal?: AbortSignal) => call<Schemas["ExecResult"]>("POST", `${at(ref)}/exec`, { shell, timeout_seconds: 60 }, signal),
 	contexts: (ref: string, signal?: AbortSignal) => all<Context>(`${at(ref)}/contexts`, most, undefined, signal),
-	run: async (ref: string, code: string, context: string, onEvent: (e: CodeEvent) => void, signal: AbortSignal) =>
-		lines(await request("POST", `${at(ref)}/code/stream`, { code, context_id: context }, signal), onEvent),
+	/** run runs code in a context, or in the default context of a language, and ends when the code does. */
+	run: async (ref: string, code: string, where: string, isLanguage: boolean, onEvent: (e: CodeEvent) => void) =>
+		lines(await request("POST", `${at(ref)}/code/stream`, { code, ...(isLanguage ? { language: where } : { context_id: where }) }), onEvent),
 	interrupt: (ref: string, context: string) => call<void>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/interrupt`),
 	restart: (ref: string, context: string) => call<Context>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/restart`),
 };
 
-/** terminal is the address of a terminal's WebSocket: of a new shell, or of an execution that runs. */
-export function terminal(ref: string, execution?: string): string {
-	const route = execution ? `${at(ref)}/executions/${encodeURIComponent(execution)}/attach` : `${at(ref)}/exec/attach`;
-	return location.origin.replace(/^http/, "ws") + path(route);
+/** terminal is the address of the WebSocket of an execution on a terminal, from a byte of its output on. */
+export function terminal(ref: string, execution: string, offset: number): string {
+	return location.origin.replace(/^http/, "ws") + path(`${at(ref)}/executions/${encodeURIComponent(execution)}/attach?offset=${offset}`);
 }

@@ -1,0 +1,121 @@
+// What the code of a cell writes and shows: text, pictures, tables, HTML in a frame, errors.
+import { Download } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import type { CodeOutput } from "../../calls/box.ts";
+import { download } from "../download.ts";
+import { type Output, plain } from "./state.ts";
+
+export function OutputView({ output }: { output: Output }) {
+	switch (output.kind) {
+		case "text":
+			return <pre className="out-text" data-stream={output.stream}>{output.text}</pre>;
+		case "note":
+			return <p className="out-note">{output.text}</p>;
+		case "error":
+			return (
+				<div className="out-error" role="alert">
+					<p><b>{output.error.name}</b>{output.error.value && `: ${plain(output.error.value)}`}</p>
+					{output.error.traceback.length > 0 && <pre tabIndex={0} aria-label="Traceback">{plain(output.error.traceback.join("\n"))}</pre>}
+				</div>
+			);
+		case "value":
+			return <Value value={output.value} />;
+	}
+}
+
+interface TableData {
+	schema: { fields: { name: unknown; type?: string }[] };
+	data: Record<string, unknown>[];
+	total_rows?: number;
+	total_columns?: number;
+}
+
+/** pictures are the formats that are shown as pictures, the best first. A picture runs no script. */
+const pictures = ["image/svg+xml", "image/png", "image/jpeg"];
+const tableType = "application/vnd.dataresource+json";
+const chartType = "application/vnd.modbox.chart+json";
+
+/** Value shows the best format of a value. */
+function Value({ value: { data, omitted } }: { value: CodeOutput }) {
+	const text = (type: string) => (typeof data[type] === "string" ? data[type] : undefined);
+	const note = omitted?.length ? <p className="out-note">Too large to be shown: {omitted.join(", ")}.</p> : null;
+	const picture = pictures.find((t) => text(t) !== undefined);
+	const json = Object.keys(data).find((t) => t.endsWith("json") && t !== tableType && t !== chartType);
+	const pdf = text("application/pdf");
+	let shown;
+	if (picture) shown = <Picture type={picture} content={text(picture)!} alt={nameOf(data)} />;
+	else if (data[tableType]) shown = <Table table={data[tableType] as TableData} />;
+	else if (text("text/html") !== undefined) shown = <Frame html={text("text/html")!} />;
+	else if (pdf !== undefined) shown = <button type="button" className="button small" onClick={() => void download(new Response(Uint8Array.from(atob(pdf), (c) => c.charCodeAt(0))), "output.pdf")}><Download size={14} aria-hidden="true" />Download the PDF</button>;
+	else {
+		const words = text("text/markdown") ?? text("text/latex") ?? (json && JSON.stringify(data[json], null, 2)) ?? text("text/plain");
+		shown = words === undefined ? !note && <p className="out-note">A value in a format that is not shown: {Object.keys(data).join(", ") || "none"}.</p> : <pre className="out-text">{plain(words)}</pre>;
+	}
+	return <>{shown}{note}</>;
+}
+
+/** nameOf says in words what a picture shows. */
+function nameOf(data: CodeOutput["data"]): string {
+	const chart = data[chartType] as { type?: string; title?: string } | undefined;
+	if (chart?.type) return `Plot${chart.title ? ` “${chart.title}”` : ""} (${chart.type})`;
+	return typeof data["text/plain"] === "string" ? data["text/plain"] : "Picture";
+}
+
+function Picture({ type, content, alt }: { type: string; content: string; alt: string }) {
+	const src = type === "image/svg+xml" ? `data:${type};charset=utf-8,${encodeURIComponent(content)}` : `data:${type};base64,${content.replace(/\s/g, "")}`;
+	return <img className="out-picture" src={src} alt={alt} />;
+}
+
+/** rowsFirst is how many rows of a table are shown at first. */
+const rowsFirst = 20;
+
+function Table({ table }: { table: TableData }) {
+	const [all, setAll] = useState(false);
+	const { fields } = table.schema;
+	const rows = all ? table.data : table.data.slice(0, rowsFirst);
+	const total = table.total_rows ?? table.data.length;
+	const number = (type?: string) => type === "integer" || type === "number";
+	return (
+		<figure className="out-table">
+			<div className="out-scroll" tabIndex={0} role="region" aria-label="Data frame">
+				<table>
+					<thead><tr>{fields.map((f, i) => <th key={i} scope="col" data-number={number(f.type)}>{show(f.name)}</th>)}</tr></thead>
+					<tbody>{rows.map((row, i) => <tr key={i}>{fields.map((f, j) => <td key={j} data-number={number(f.type)}>{show(row[String(f.name)])}</td>)}</tr>)}</tbody>
+				</table>
+			</div>
+			<figcaption className="out-note">
+				{total.toLocaleString()} {total === 1 ? "row" : "rows"} × {(table.total_columns ?? fields.length).toLocaleString()} columns{rows.length < total && `, of which the first ${rows.length} are shown`}
+				{!all && table.data.length > rowsFirst && <button type="button" className="button small quiet" onClick={() => setAll(true)}>Show {table.data.length.toLocaleString()}</button>}
+			</figcaption>
+		</figure>
+	);
+}
+
+const show = (value: unknown): string => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
+
+/** highest bounds the height of a frame, in pixels; a higher content scrolls in it. */
+const highest = 600;
+
+/** Frame shows HTML in a page without an origin, whose scripts reach nothing (internal/console/output.go). */
+function Frame({ html }: { html: string }) {
+	const frame = useRef<HTMLIFrameElement>(null);
+	const [height, setHeight] = useState(40);
+	useEffect(() => {
+		const tell = (what: object) => frame.current?.contentWindow?.postMessage({ ...what, theme: document.documentElement.dataset.theme }, "*");
+		const hear = (m: MessageEvent<{ ready?: boolean; height?: number } | undefined>) => {
+			if (m.source !== frame.current?.contentWindow) return;
+			if (m.data?.ready) tell({ html });
+			const wanted = Number(m.data?.height);
+			if (wanted > 0) setHeight(Math.min(highest, Math.ceil(wanted)));
+		};
+		addEventListener("message", hear);
+		const theme = new MutationObserver(() => tell({}));
+		theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+		tell({ html }); // the page may be ready since before
+		return () => {
+			removeEventListener("message", hear);
+			theme.disconnect();
+		};
+	}, [html]);
+	return <iframe ref={frame} className="out-frame" src="/output.html" sandbox="allow-scripts" title="HTML that the code shows" style={{ height }} />;
+}

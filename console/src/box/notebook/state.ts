@@ -1,0 +1,257 @@
+// The cells of a notebook and the code that runs in them. They outlive the tab: code runs on while other pages are
+// shown, and a page that is loaded again has the cells of the browser's session.
+import { message } from "../../api.ts";
+import { atSignOut } from "../../session.ts";
+import { box, type CodeError, type CodeEvent, type CodeOutput, type Context } from "../../calls/box.ts";
+
+export type Output = { kind: "text"; stream: "stdout" | "stderr"; text: string } | { kind: "value"; value: CodeOutput } | { kind: "error"; error: CodeError } | { kind: "note"; text: string };
+export type CellState = "new" | "waiting" | "running" | "ok" | "error" | "interrupted" | "timed_out" | "lost";
+
+export interface Cell {
+	id: string;
+	/** The language, whose default context runs the code, or the id of another context. */
+	where: string;
+	code: string;
+	state: CellState;
+	outputs: readonly Output[];
+	/** The number of the execution in its interpreter. */
+	count?: number;
+	ms?: number;
+}
+
+export interface View {
+	cells: readonly Cell[];
+	contexts: readonly Context[];
+	/** The languages that the sandbox has; null until they are known. */
+	languages: readonly string[] | null;
+	/** Why the languages or contexts could not be read. */
+	error: string;
+}
+
+export const known = ["python", "javascript", "typescript", "bash", "r"];
+export const runs = (c: Cell) => c.state === "waiting" || c.state === "running";
+
+/** textMost is how much text of a cell is kept, in characters: the end of it. */
+const textMost = 200_000;
+/** outputsMost is how many outputs a cell keeps, the newest. */
+const outputsMost = 500;
+
+/** probe writes the languages that an image has. */
+const probe = `for p in python3 python /usr/bin/python3; do
+  "$p" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("ipykernel") is None)' 2>/dev/null && echo python && break
+done
+n=$(command -v node || command -v nodejs) && echo javascript && "$n" -e '
+const { createRequire, stripTypeScriptTypes } = require("node:module");
+const from = [process.execPath + "/../../lib/node_modules/x.js", "/usr/share/nodejs/x.js", "/usr/local/lib/node_modules/x.js", process.cwd() + "/x.js"];
+const has = (name) => from.some((f) => { try { createRequire(require("node:path").resolve(f)).resolve(name); return true; } catch { return false; } });
+process.exit(stripTypeScriptTypes || has("esbuild") || has("typescript") ? 0 : 1)' 2>/dev/null && echo typescript
+command -v bash >/dev/null && echo bash
+command -v R >/dev/null && R --slave -e 'quit(status = !nzchar(system.file(package = "IRkernel")))' >/dev/null 2>&1 && echo r
+true`;
+
+const prefix = "modbox.notebook.";
+const notebooks = new Map<string, Notebook>();
+atSignOut(() => {
+	for (const book of notebooks.values()) book.end();
+	notebooks.clear();
+});
+
+/** notebook returns the notebook of a user for a sandbox. */
+export function notebook(user: string, sandbox: string): Notebook {
+	const key = `${prefix}${user}.${sandbox}`;
+	let found = notebooks.get(key);
+	if (!found) notebooks.set(key, (found = new Notebook(key, sandbox)));
+	return found;
+}
+
+const newCell = (where: string, code = ""): Cell => ({ id: crypto.randomUUID(), where, code, state: "new", outputs: [] });
+
+export class Notebook {
+	#view: View;
+	#listeners = new Set<() => void>();
+	#timer: ReturnType<typeof setTimeout> | undefined;
+	#ended = false;
+
+	constructor(
+		private readonly key: string,
+		private readonly sandbox: string,
+	) {
+		this.#view = { cells: this.#stored() ?? [newCell("python")], contexts: [], languages: null, error: "" };
+	}
+
+	subscribe = (call: () => void) => {
+		this.#listeners.add(call);
+		return () => void this.#listeners.delete(call);
+	};
+	snapshot = () => this.#view;
+
+	#publish(change: Partial<View>) {
+		this.#view = { ...this.#view, ...change };
+		for (const call of this.#listeners) call();
+		if (change.cells) this.#timer ??= setTimeout(this.store, 300);
+	}
+
+	/** end makes the notebook write nothing more to the browser's session. */
+	end() {
+		this.#ended = true;
+		clearTimeout(this.#timer);
+	}
+
+	/** store writes the cells to the browser's session; without their outputs when these do not fit. */
+	store = () => {
+		clearTimeout(this.#timer);
+		this.#timer = undefined;
+		if (this.#ended) return;
+		const { cells } = this.#view;
+		try {
+			sessionStorage.setItem(this.key, JSON.stringify(cells));
+		} catch {
+			try {
+				sessionStorage.setItem(this.key, JSON.stringify(cells.map((c) => ({ ...c, outputs: [{ kind: "note", text: "The outputs were too large to be kept when the page was loaded again." }] }))));
+			} catch {
+				sessionStorage.removeItem(this.key);
+			}
+		}
+	};
+
+	#stored(): Cell[] | null {
+		try {
+			const cells = JSON.parse(sessionStorage.getItem(this.key) ?? "null") as Cell[] | null;
+			if (!cells?.length) return null;
+			// The server interrupts code whose page goes.
+			return cells.map((c) => (runs(c) ? { ...c, state: "interrupted", outputs: [...c.outputs, { kind: "note", text: "The page was left or loaded again while this ran." }] } : c));
+		} catch {
+			return null;
+		}
+	}
+
+	/** look reads the languages, once, and the contexts. */
+	look = async (signal?: AbortSignal) => {
+		try {
+			if (!this.#view.languages) {
+				const { stdout } = await box.exec(this.sandbox, probe, signal);
+				const languages = known.filter((l) => stdout.split("\n").includes(l));
+				this.#publish({ languages });
+				const first = languages[0];
+				if (first) this.#publish({ cells: this.#view.cells.map((c) => (c.state === "new" && !c.code && !languages.includes(c.where) ? { ...c, where: first } : c)) });
+			}
+			await this.readContexts(signal);
+		} catch (err) {
+			if (!signal?.aborted) this.#publish({ error: message(err) });
+		}
+	};
+
+	readContexts = async (signal?: AbortSignal) => {
+		this.#publish({ contexts: await box.contexts(this.sandbox, signal), error: "" });
+	};
+
+	change(id: string, change: Partial<Cell> | ((was: Cell) => Partial<Cell>)) {
+		this.#publish({ cells: this.#view.cells.map((c) => (c.id === id ? { ...c, ...(typeof change === "function" ? change(c) : change) } : c)) });
+	}
+
+	/** add adds a cell after another, or at the end, and returns its id. */
+	add(after?: string): string {
+		const { cells } = this.#view;
+		const at = after ? cells.findIndex((c) => c.id === after) + 1 : cells.length;
+		const cell = newCell(cells[at - 1]?.where ?? this.#view.languages?.[0] ?? "python");
+		this.#publish({ cells: cells.toSpliced(at, 0, cell) });
+		return cell.id;
+	}
+
+	remove(id: string) {
+		const left = this.#view.cells.filter((c) => c.id !== id);
+		this.#publish({ cells: left.length > 0 ? left : [newCell(this.#view.languages?.[0] ?? "python")] });
+	}
+
+	move(id: string, by: number) {
+		const cells = [...this.#view.cells];
+		const at = cells.findIndex((c) => c.id === id);
+		const [cell] = cells.splice(at, 1);
+		if (cell) cells.splice(Math.min(cells.length, Math.max(0, at + by)), 0, cell);
+		this.#publish({ cells });
+	}
+
+	/** clear removes the outputs of all cells that do not run. */
+	clear() {
+		this.#publish({ cells: this.#view.cells.map((c) => (runs(c) ? c : { id: c.id, where: c.where, code: c.code, state: "new", outputs: [] })) });
+	}
+
+	/** runAll runs the cells in their order until one fails. */
+	async runAll() {
+		for (const { id } of this.#view.cells) {
+			await this.run(id);
+			if (this.#view.cells.find((c) => c.id === id)?.state !== "ok") return;
+		}
+	}
+
+	/** run runs a cell, and returns when it has ended. */
+	async run(id: string) {
+		const cell = this.#view.cells.find((c) => c.id === id);
+		if (!cell || runs(cell)) return;
+		if (!cell.code.trim()) return this.change(id, { state: "ok", outputs: [] });
+		this.#publish({ cells: this.#view.cells.map((c) => (c.id === id ? { id, where: c.where, code: c.code, state: "waiting", outputs: [] } : c)) });
+		try {
+			await box.run(this.sandbox, cell.code, cell.where, known.includes(cell.where), (e) => this.#note(id, e));
+			this.change(id, (c) => (runs(c) ? { state: "lost", outputs: [...c.outputs, { kind: "note", text: "The connection broke before the code ended." }] } : {}));
+		} catch (err) {
+			this.change(id, (c) => ({ state: "error", outputs: [...c.outputs, { kind: "note", text: message(err) }] }));
+		}
+		await this.readContexts().catch(() => undefined); // the next reading says what is wrong
+	}
+
+	/** note adds what an event of the stream of a cell brings. */
+	#note(id: string, e: CodeEvent) {
+		switch (e.type) {
+			case "started":
+				this.change(id, (c) => ({ state: "running", outputs: e.restarted ? [...c.outputs, { kind: "note", text: "The interpreter was started again: variables of earlier cells are gone." }] : c.outputs }));
+				void this.readContexts().catch(() => undefined);
+				break;
+			case "stdout":
+			case "stderr": {
+				const { type, text } = e;
+				this.change(id, (c) => ({ outputs: withText(c.outputs, type, text ?? "") }));
+				break;
+			}
+			case "result":
+				if (e.result) this.#show(id, e.result, e.update ?? false);
+				break;
+			case "error":
+				if (e.error) this.#add(id, { kind: "error", error: e.error });
+				break;
+			case "end":
+				this.change(id, { state: (e.status as CellState | undefined) ?? "ok", ...(e.execution_count ? { count: e.execution_count } : {}), ...(e.duration_ms === undefined ? {} : { ms: e.duration_ms }) });
+				if (e.limit_exceeded) this.#add(id, { kind: "note", text: `The code exceeded its limit: ${e.limit_exceeded}.` });
+				if (e.truncated) this.#add(id, { kind: "note", text: "There was more output than 16 MiB; the rest was dropped." });
+				break;
+			case "failure":
+				this.change(id, { state: "lost" });
+				this.#add(id, { kind: "note", text: e.message ?? "The run failed." });
+		}
+	}
+
+	#add(id: string, output: Output) {
+		this.change(id, (c) => ({ outputs: [...c.outputs, output].slice(-outputsMost) }));
+	}
+
+	/** show adds a value to a cell, or replaces the value of the same display id wherever it is. */
+	#show(id: string, value: CodeOutput, update: boolean) {
+		const fits = (o: Output) => o.kind === "value" && Boolean(value.display_id) && o.value.display_id === value.display_id;
+		if (update && this.#view.cells.some((c) => c.outputs.some(fits))) {
+			this.#publish({ cells: this.#view.cells.map((c) => (c.outputs.some(fits) ? { ...c, outputs: c.outputs.map((o) => (fits(o) ? { kind: "value", value } : o)) } : c)) });
+		} else if (!update) {
+			this.#add(id, { kind: "value", value });
+		}
+	}
+}
+
+/** withText adds text to the outputs: to the last of them if that is of the same stream. */
+function withText(outputs: readonly Output[], stream: "stdout" | "stderr", text: string): Output[] {
+	const last = outputs.at(-1);
+	if (last?.kind !== "text" || last.stream !== stream) return [...outputs, { kind: "text" as const, stream, text: plain(text).slice(-textMost) }].slice(-outputsMost);
+	return [...outputs.slice(0, -1), { kind: "text", stream, text: plain(last.text + text).slice(-textMost) }];
+}
+
+/** plain returns text without escape sequences, and of lines that were written over only the last. */
+export function plain(text: string): string {
+	return text.replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "").replace(/[^\n]*\r(?=[^\n])/g, "").replaceAll("\r\n", "\n");
+}

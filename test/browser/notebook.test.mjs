@@ -1,0 +1,157 @@
+// The notebook of a sandbox in the web console: code in real interpreters of the image modbox/data.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { begin, clean, console_, sandbox, server, shown, signInByToken, visit } from "./kit.mjs";
+
+begin();
+
+/** shared is the sandbox of the tests here, made once. */
+let made;
+const shared = () => (made ??= sandbox("notebook", { image: "modbox/data" }));
+
+async function open(sb) {
+	const page = await visit();
+	await signInByToken(page);
+	await page.goto(`${console_}/sandboxes/${sb.id}/notebook`);
+	await page.getByRole("toolbar", { name: "Notebook" }).waitFor();
+	return page;
+}
+
+const cell = (page, n) => page.getByRole("region", { name: `Cell ${n}`, exact: true });
+const write = (page, n, code) => cell(page, n).getByRole("textbox", { name: "Code" }).fill(code);
+const output = (page, n) => page.getByRole("group", { name: `Output of cell ${n}` });
+const ended = (page, n, state) => cell(page, n).locator(".state", { hasText: state }).waitFor();
+
+test("cells share the state of their context, and show pictures and tables", async () => {
+	const sb = await shared();
+	const page = await open(sb);
+	const languages = cell(page, 1).getByLabel("Language of cell 1");
+	await page.waitForFunction(() => !document.querySelector(".cell-head select option[value=r]")); // the image has no R
+	assert.deepEqual(await languages.locator("option").allTextContents(), ["Python", "JavaScript", "TypeScript", "Bash"]);
+
+	await write(page, 1, "import matplotlib.pyplot as plt\nspeeds = [1, 4, 9, 16]\nplt.plot(speeds, label='car')\nplt.title('Speed')\nplt.show()");
+	await page.keyboard.press("Shift+Enter");
+	const plot = output(page, 1).getByRole("img", { name: "Plot “Speed” (line)" });
+	await plot.waitFor();
+	assert.ok((await plot.evaluate((img) => img.decode().then(() => img.naturalWidth))) > 200, "the width of the plot");
+
+	// The next cell has the focus.
+	await page.keyboard.insertText("import pandas as pd; print(sum(speeds)); pd.DataFrame({'speed': speeds, 'name': list('abcd')})");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 2).getByText("30", { exact: true }).waitFor();
+	await output(page, 2).getByRole("columnheader", { name: "speed" }).waitFor();
+	assert.equal(await output(page, 2).getByRole("row").count(), 5);
+	await output(page, 2).getByText("4 rows × 2 columns").waitFor();
+
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await write(page, 3, "from IPython.display import HTML, SVG, display\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"40\" height=\"20\"><rect width=\"40\" height=\"20\"/></svg>'))\nHTML('<h4>Report</h4><style>h4 { color: rebeccapurple }</style><p id=\"p\">…</p><script>p.textContent = [1, 2].map((n) => n * 2)</script>')");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 3).frameLocator("iframe").getByText("2,4").waitFor(); // its scripts run
+	assert.equal(await output(page, 3).locator("img").evaluate((img) => img.decode().then(() => img.naturalWidth)), 40);
+
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await write(page, 4, "speeds[10]");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 4).getByRole("alert").getByText("IndexError: list index out of range").first().waitFor();
+	await ended(page, 4, "error");
+	assert.ok(!(await output(page, 4).textContent()).includes("\x1b"), "escape sequences in the traceback");
+	await shown(page, "notebook");
+	clean(page);
+});
+
+test("code is interrupted, and a context is restarted; cells outlive the page", async () => {
+	const sb = await shared();
+	const page = await open(sb);
+	await write(page, 1, "import time\nkept = 7\nprint('begun', flush=True)\ntime.sleep(600)");
+	await cell(page, 1).getByRole("button", { name: "Run cell 1" }).click();
+	await output(page, 1).getByText("begun").waitFor(); // while it runs
+	await ended(page, 1, "running");
+	await page.getByRole("button", { name: "Interrupt Python" }).waitFor();
+	await shown(page, "notebook-running");
+
+	// The code goes on while another page is shown.
+	await page.getByRole("tab", { name: /Events/ }).click();
+	await page.getByRole("tab", { name: "Notebook" }).click();
+	await ended(page, 1, "running");
+	await cell(page, 1).getByRole("button", { name: "Interrupt cell 1" }).click();
+	await output(page, 1).getByText("KeyboardInterrupt").first().waitFor();
+	await ended(page, 1, "interrupted");
+
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await write(page, 2, "kept * 6");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 2).getByText("42", { exact: true }).waitFor();
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await cell(page, 3).getByLabel("Language of cell 3").selectOption("JavaScript");
+	await write(page, 3, "[1, 2, 3].map((n) => n + 0.5)");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 3).getByText("1.5").waitFor();
+
+	await page.reload();
+	await output(page, 2).getByText("42", { exact: true }).waitFor();
+	assert.equal(await cell(page, 3).getByLabel("Language of cell 3").inputValue(), "javascript");
+
+	await page.getByRole("button", { name: "Restart Python" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Restart" }).click();
+	await page.getByRole("alertdialog").waitFor({ state: "detached" });
+	await cell(page, 2).getByRole("button", { name: "Run cell 2" }).click();
+	await output(page, 2).getByText("NameError").first().waitFor();
+
+	// By the keyboard alone: out of the editor, to the buttons of the cell.
+	await cell(page, 2).getByRole("textbox", { name: "Code" }).focus();
+	await page.keyboard.press("Escape");
+	await page.keyboard.press("Shift+Tab");
+	assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Remove cell 2");
+	await page.keyboard.press("Enter");
+	await page.getByRole("region", { name: "Cell 3", exact: true }).waitFor({ state: "detached" });
+
+	await page.getByRole("button", { name: "theme and sign-out" }).click();
+	await page.getByRole("menuitem", { name: "Sign out" }).click();
+	await page.getByRole("heading", { name: "Sign in" }).waitFor();
+	assert.equal(await page.evaluate(() => sessionStorage.length), 0, "what the browser's session keeps");
+	clean(page);
+});
+
+/** hostile is HTML that tries to reach the console that shows it, and says what happened. */
+const hostile = `<p id="said"></p><script>(async () => {
+	const got = {};
+	const attempt = async (name, f) => { try { got[name] = String(await f()); } catch { got[name] = "refused"; } };
+	const loaded = (e) => new Promise((done) => { e.onload = () => done("loaded"); e.onerror = () => done("refused"); document.head.append(e); });
+	await attempt("origin", () => origin);
+	await attempt("document", () => parent.document.title);
+	await attempt("storage", () => localStorage.length);
+	await attempt("cookie", () => document.cookie);
+	await attempt("read", async () => (await fetch("${console_}/v1/whoami", { credentials: "include" })).status);
+	await attempt("send", async () => (await fetch("${server}/healthz", { mode: "no-cors" })).type);
+	await attempt("beacon", () => (navigator.sendBeacon("${console_}/v1/sandboxes", "{}"), fetch("${server}/", { method: "POST", mode: "no-cors" })));
+	await attempt("websocket", () => new Promise((done) => { const ws = new WebSocket("${console_.replace("http", "ws")}/v1/x"); ws.onopen = () => done("open"); ws.onerror = () => done("refused"); }));
+	await attempt("picture", () => loaded(Object.assign(new Image(), { src: "${console_}/icon.svg" })));
+	await attempt("script", () => loaded(Object.assign(document.createElement("script"), { src: "${console_}/v1/whoami" })));
+	await attempt("window", () => (window.open("${console_}/") ? "open" : "refused"));
+	await attempt("top", () => { top.location.href = "${server}/healthz"; return "gone"; });
+	said.textContent = JSON.stringify(got);
+})()</script>`;
+
+test("HTML that code shows reaches neither the console nor another host", async () => {
+	const sb = await shared();
+	const page = await open(sb);
+	const answered = []; // of the frames' requests
+	page.on("response", (r) => r.frame() !== page.mainFrame() && answered.push(r.url()));
+	await write(page, 1, `from IPython.display import HTML\nHTML(${JSON.stringify(hostile)})`);
+	await page.keyboard.press("Control+Enter");
+	const said = output(page, 1).frameLocator("iframe").locator("#said:not(:empty)");
+	const got = JSON.parse(await said.textContent());
+	assert.equal(got.origin, "null");
+	for (const [what, result] of Object.entries(got)) assert.match(result, /^(null|refused)$/, `${what}: ${result}`);
+	assert.deepEqual(answered, [`${console_}/output.html`]);
+
+	// It cannot go to another page either, which would have the look of the console around it.
+	const violated = page.waitForEvent("console", (m) => /frame-src/.test(m.text()));
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await write(page, 2, `from IPython.display import HTML\nHTML("<p>before</p><script>location.href = '${server}/healthz'</script>")`);
+	await page.keyboard.press("Control+Enter");
+	await violated;
+	assert.deepEqual(answered, [`${console_}/output.html`, `${console_}/output.html`]);
+	assert.equal(new URL(page.url()).origin, console_);
+	await cell(page, 1).getByRole("button", { name: "Run cell 1" }).waitFor(); // the page works on
+});
