@@ -3,7 +3,7 @@ import "../styles/box.css";
 import { RefreshCw, Square, SquareChevronRight } from "lucide-react";
 import { type FormEvent, useCallback, useEffect, useRef, useState } from "react";
 import { message } from "../api.ts";
-import { box, type Execution } from "../calls/box.ts";
+import { bestShell, box, type Execution } from "../calls/box.ts";
 import { hasEnded, moment, since, span, type Tone } from "../format.ts";
 import { useAct, useLoad, useNow } from "../hooks.ts";
 import type { TabProps } from "../pages/sandbox.tsx";
@@ -15,7 +15,7 @@ const lasts = (e: Execution) => e.state === "queued" || e.state === "running";
 /** kept is how much of an output is shown, in characters: the end of it. */
 const kept = 400_000;
 
-const words = (e: Execution) => (e.command ?? []).join(" ").replace(/^\/bin\/(ba)?sh -c /, "");
+const words = (e: Execution) => (e.tty && e.command?.includes(bestShell) ? "a shell in a terminal" : (e.command ?? []).join(" ").replace(/^\/bin\/(ba)?sh -c /, ""));
 
 function State({ e }: { e: Execution }) {
 	return <span className="state" data-tone={tones[e.state]}>{e.cancelling && lasts(e) ? "ending" : e.state}{e.exit_code ? ` · ${e.exit_code}` : ""}</span>;

@@ -31,7 +31,7 @@ interface Tab {
 
 /** tabs are loaded when they are shown, but for the overview and the events. */
 const tabs: Tab[] = [
-	{ id: "terminal", name: "Terminal", write: true, live: "A terminal needs", fill: true, Page: lazy(() => import("../terminal.tsx")) },
+	{ id: "terminal", name: "Terminal", write: true, live: "A terminal needs", fill: true, Page: lazy(() => import("../box/terminal/terminals.tsx")) },
 	{ id: "notebook", name: "Notebook", write: true, live: "A notebook needs", Page: lazy(() => import("../box/notebook/notebook.tsx")) },
 	{ id: "files", name: "Files", write: true, live: "Files can be read and changed in", fill: true, Page: lazy(() => import("../box/files.tsx")) },
 	{ id: "executions", name: "Commands", fill: true, Page: lazy(() => import("../box/executions.tsx")) },
