@@ -42,7 +42,7 @@ gen: ## write the generated files
 	/usr/bin/python3 sdk/python/tools/unasync.py
 	go test ./internal/config ./internal/cli -update >/dev/null
 	go run ./internal/site -llms docs/ >llms.txt
-	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent generate --prefix sdk/typescript
+	scripts/npm-ci.sh sdk/typescript/tools && npm run --silent generate --prefix sdk/typescript
 
 site: ## build the documentation's web site in build/site
 	@go run ./internal/site -o build/site

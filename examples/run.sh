@@ -15,9 +15,8 @@ count 10
 sandbox destroyed'
 
 typescript() {
-	local npm=(npm --silent --no-audit --no-fund)
-	"${npm[@]}" ci --prefix ../sdk/typescript && "${npm[@]}" run build --prefix ../sdk/typescript &&
-		cd typescript && "${npm[@]}" ci && "${npm[@]}" start
+	../scripts/npm-ci.sh ../sdk/typescript typescript && npm --silent run build --prefix ../sdk/typescript &&
+		npm --silent start --prefix typescript
 }
 python() { PYTHONPATH=../sdk/python/src PYTHONDONTWRITEBYTECODE=1 "${PYTHON:-/usr/bin/python3}" python/primes.py; }
 typescript_agent() { cd typescript && node agent.mjs | sed 's#^http.*#URL#'; }
@@ -52,7 +51,7 @@ for example in typescript typescript_agent python agent go_example go_agent curl
 done
 
 # Agents of other frameworks, whose models are scripted and whose tools run in real sandboxes.
-integration() { cd "$1" && npm --silent --no-audit --no-fund ci && npm --silent test; }
+integration() { ../scripts/npm-ci.sh "$1" && npm --silent test --prefix "$1"; }
 for package in integrations/*/package.json; do
 	name=${package%/package.json}
 	if got=$(integration "$name" 2>&1); then

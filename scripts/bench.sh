@@ -42,9 +42,7 @@ fi
 source scripts/node.sh
 use_node
 clients=()
-npm_quietly() { npm --silent --no-audit --no-fund "$@"; }
-if command -v npm >/dev/null && npm_quietly ci --prefix sdk/typescript && npm_quietly run build --prefix sdk/typescript &&
-	npm_quietly ci --prefix bench/clients; then
+if command -v npm >/dev/null && scripts/npm-ci.sh sdk/typescript bench/clients && npm --silent run build --prefix sdk/typescript; then
 	clients=(-clients bench/clients)
 fi
 CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench # static: it also runs inside a sandbox

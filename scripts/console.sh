@@ -25,14 +25,10 @@ sum=$({
 } | sha256sum | cut -d' ' -f1)
 if [ -f "$dist/index.html" ] && [ "$(cat "$mark" 2>/dev/null)" = "$sum" ]; then exit 0; fi
 echo "build the console" >&2
-# The packages are installed again only when their list has changed.
-if ! cmp -s console/package-lock.json console/node_modules/.installed; then
-	if ! npm ci --silent --no-audit --no-fund --prefix console; then
-		echo "The console is not built: its packages could not be installed." >&2
-		[ "${1:-}" != --require ]
-		exit
-	fi
-	cp console/package-lock.json console/node_modules/.installed
+if ! scripts/npm-ci.sh console >&2; then
+	echo "The console is not built: its packages could not be installed." >&2
+	[ "${1:-}" != --require ]
+	exit
 fi
 npm run --silent build --prefix console >&2
 echo "$sum" >"$mark"

@@ -12,7 +12,7 @@ unformatted() { local files; files=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 statically() { go tool -modfile=tools/go.mod staticcheck ./...; }
 openapi() { diff api/openapi.yaml <(go run ./cmd/modbox openapi); }
 sdk() {
-	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent check:types --prefix sdk/typescript
+	scripts/npm-ci.sh sdk/typescript/tools && npm run --silent check:types --prefix sdk/typescript
 }
 # The documentation of settings and commands is compared by tests.
 docs() { go test ./internal/config ./internal/cli; }
@@ -23,12 +23,10 @@ schemas() { /usr/bin/python3 sdk/python/tools/schemas.py --check; }
 types() { cd sdk/python && /usr/bin/mypy --python-version 3.9 --cache-dir ../../tmp/mypy; }
 python() { git ls-files -z '*.py' | xargs -0 /usr/bin/pyflakes3; }
 typescript() {
-	[ -d sdk/typescript/node_modules ] || npm ci --silent --no-audit --no-fund --prefix sdk/typescript || return
-	npm run --silent lint --prefix sdk/typescript
+	scripts/npm-ci.sh sdk/typescript && npm run --silent lint --prefix sdk/typescript
 }
 console() {
-	cmp -s console/package-lock.json console/node_modules/.installed || npm ci --silent --no-audit --no-fund --prefix console || return
-	npm run --silent lint --prefix console
+	scripts/npm-ci.sh console && npm run --silent lint --prefix console
 }
 # Scripts that begin with #!, and the pieces of scripts that images and tests consist of.
 shells() {

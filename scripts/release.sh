@@ -105,7 +105,7 @@ debian() {
 # sdks: the npm package, and the wheel and source archive of Python, whose versions in the
 # source are 0.0.0.
 sdks() {
-	npm ci --no-audit --no-fund --prefix sdk/typescript >&2
+	scripts/npm-ci.sh sdk/typescript >&2
 	npm run --silent build --prefix sdk/typescript >&2
 	mkdir "$work/npm"
 	cp -r sdk/typescript/{package.json,README.md,dist} LICENSE "$work/npm/"

@@ -12,7 +12,7 @@ pid=$registry_PID
 read -r MODBOX_TEST_REGISTRY <&"${registry[0]}"
 export MODBOX_TEST_REGISTRY
 code=0
-[ -d sdk/typescript/node_modules ] || npm ci --no-audit --no-fund --prefix sdk/typescript || code=1
+scripts/npm-ci.sh sdk/typescript || code=1
 npm run test:real --prefix sdk/typescript || code=1
 sdk/typescript/test/runtimes/run.sh || code=1
 sdk/python/test.sh real || code=1

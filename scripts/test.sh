@@ -2,7 +2,7 @@
 # Runs all test suites, a line of result for each, and ends with a summary and
 # "N passed, N failed". Arguments choose suites by name; none means all, in three
 # lanes side by side: suites that compute, suites on real sandboxes, which wait much, and
-# suites of clients. Each suite's output is kept in tmp/test-logs/. A suite that ran no test has
+# suites of clients. A lane that has ended its suites takes suites of the others. Each suite's output is kept in tmp/test-logs/. A suite that ran no test has
 # failed.
 set -uo pipefail
 source "$(dirname "$0")/env.sh"
@@ -45,7 +45,7 @@ suite_images() {
 suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/...; }
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
-suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
+suite_typescript() { scripts/npm-ci.sh sdk/typescript && npm test --prefix sdk/typescript; }
 # A release of the working copy, and each of its files installed and tried.
 suite_release() { use_cached_images && test/release/run.sh; }
 suite_python() { sdk/python/test.sh unit; }
@@ -69,10 +69,12 @@ suite_browser() {
 # The programs under examples/, which check what they print.
 suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }
 
-# The lanes. The suites that install or build the packages of the TypeScript SDK are in one lane.
-computing=(race go lint python images)
+# The lanes. The suites that build the TypeScript SDK in the working copy are in one lane, which runs them first.
+computing=(race lint go python images)
 sandboxed=(system gvisor docker)
-clients=(typescript release sdks seeds examples agentuity e2b mcp browser)
+building=(typescript sdks seeds examples browser)
+clients=(release agentuity e2b mcp)
+suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${clients[@]}")
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of
@@ -133,18 +135,28 @@ run() {
 }
 
 chosen=("$@")
+# lane NAME...: runs the suites that no other lane has begun.
+lane() {
+	local name
+	for name; do
+		if mkdir "$begun/$name" 2>/dev/null; then run "$name"; fi
+	done
+}
+
 for name in "${chosen[@]}"; do
 	if ! declare -F "suite_$name" >/dev/null; then
-		echo "no suite $name; there are: ${computing[*]} ${sandboxed[*]} ${clients[*]}" >&2
+		echo "no suite $name; there are: ${suites[*]}" >&2
 		exit 2
 	fi
 done
-if [ $# = 0 ]; then chosen=("${computing[@]}" "${sandboxed[@]}" "${clients[@]}"); fi
+if [ $# = 0 ]; then chosen=("${suites[@]}"); fi
 for name in "${chosen[@]}"; do rm -f "$logs/$name".{log,result,why}; done
 if [ $# = 0 ]; then
-	for name in "${computing[@]}"; do run "$name"; done &
-	for name in "${sandboxed[@]}"; do run "$name"; done &
-	for name in "${clients[@]}"; do run "$name"; done &
+	begun=$(mktemp -d)
+	trap 'rm -rf "$begun"' EXIT
+	lane "${computing[@]}" "${clients[@]}" &
+	lane "${sandboxed[@]}" "${clients[@]}" "${computing[@]}" &
+	lane "${building[@]}" "${clients[@]}" "${sandboxed[@]}" "${computing[@]}" &
 	wait
 else
 	for name in "${chosen[@]}"; do run "$name"; done

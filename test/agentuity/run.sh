@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
-npm ci --silent --no-audit --no-fund || exit 1
+../../scripts/npm-ci.sh . || exit 1
 # Not ci: it refuses a lock file without what other platforms would need.
 npm install --no-save --silent --no-audit --no-fund --ignore-scripts --prefix cli || exit 1
 log=$(mktemp)

@@ -29,7 +29,7 @@ const (
 	// quietRounds are the rounds of the neighbour before the attack, attackedRounds the
 	// fewest during it. More follow until it has lasted attackTime, which keeps the suite short.
 	quietRounds, attackedRounds = 5, 2
-	attackTime                  = 30 * time.Second
+	attackTime                  = 15 * time.Second
 	// timeLimit bounds a call of the neighbour: a call that takes longer has failed.
 	timeLimit = 2 * time.Minute
 )

@@ -5,7 +5,7 @@
 # modes. The last line is "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
-npm ci --silent --no-audit --no-fund --prefix test/e2b || exit 1
+scripts/npm-ci.sh test/e2b || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export E2B_CALLS=$work/calls

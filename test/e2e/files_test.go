@@ -54,7 +54,7 @@ func writeTree(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = io.CopyN(large, rand.NewChaCha8([32]byte{9}), 100<<20)
+	_, err = io.CopyN(large, rand.NewChaCha8([32]byte{9}), 40<<20)
 	err = errors.Join(err, large.Close(), os.Symlink("../d1/sub", filepath.Join(dir, "d0/link")), os.Mkdir(filepath.Join(dir, "empty"), 0o700))
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestArchivesOfManyAndLargeFiles(t *testing.T) {
 		t.Fatalf("cp in = %s%s", out, errOut)
 	}
 	want := shell(t, s, id, fmt.Sprintf(describeTree, "/one"))
-	if n := shell(t, s, id, "find /one | wc -l; stat -c %s /one/large"); n != "5104\n104857600" {
+	if n := shell(t, s, id, "find /one | wc -l; stat -c %s /one/large"); n != "5104\n41943040" {
 		t.Fatalf("the sandbox has %s", n)
 	}
 	for _, format := range []client.Format{client.TarGzip, client.Zip} {

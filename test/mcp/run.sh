@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}" "${MODBOX_BIN:?}"
-npm ci --silent --no-audit --no-fund || exit 1
+../../scripts/npm-ci.sh . || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 node --test --test-reporter=tap --test-timeout=1800000 ./*.test.mjs >"$log"

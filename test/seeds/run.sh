@@ -5,7 +5,6 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 sdk=../../sdk/typescript
-npm ci --prefix "$sdk" --silent --no-audit --no-fund
+../../scripts/npm-ci.sh "$sdk" .
 npm run --silent build --prefix "$sdk"
-npm ci --silent --no-audit --no-fund
 exec node run.mjs

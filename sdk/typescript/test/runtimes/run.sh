@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
-npm --silent --no-audit --no-fund ci || exit
+../../../../scripts/npm-ci.sh . || exit
 passed=0 failed=0
 promised=$(node_modules/.bin/node --print "require('modbox-sdk/package.json').engines.node")
 if [ ">=$(node_modules/.bin/node --print 'process.versions.node.split(".")[0]')" != "$promised" ]; then
