@@ -60,6 +60,8 @@ var mayImport = map[string][]string{
 	"internal/backup":         {"internal/sandbox", "internal/durable"},
 	"internal/retry":          {"internal/sandbox"},
 	"internal/background":     {},
+	"internal/hostmem":        {},
+	"internal/pressure":       {"internal/sandbox", "internal/box", "internal/hostmem"},
 	"internal/autocheckpoint": {"internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/fairsem", "internal/quota"},
 	"internal/checkpoint":     {"internal/sandbox", "internal/ballast", "internal/driver", "internal/durable", "internal/quarantine", "internal/quota"},
 	"internal/box":            {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver"},
@@ -81,7 +83,7 @@ var mayImport = map[string][]string{
 	"internal/prepare":        {"internal/metrics", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/fairsem", "internal/quota", "internal/spool", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/snapshot":       {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/prepare", "internal/quota", "internal/spool", "internal/workbox", "internal/image/phase", "internal/image/spec"},
 	"internal/usage":          {"internal/sandbox", "internal/box", "internal/driver"},
-	"internal/lifecycle":      {"internal/tracing", "internal/environment", "internal/telemetry", "internal/timelimit", "internal/network", "internal/usage", "internal/autocheckpoint", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/image/spec", "internal/registry", "internal/warmbox", "internal/lookup", "internal/eventlog", "internal/readiness", "internal/creation", "internal/diskuse", "internal/codescan"},
+	"internal/lifecycle":      {"internal/tracing", "internal/environment", "internal/telemetry", "internal/timelimit", "internal/network", "internal/usage", "internal/autocheckpoint", "internal/pressure", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi", "internal/image/spec", "internal/registry", "internal/warmbox", "internal/lookup", "internal/eventlog", "internal/readiness", "internal/creation", "internal/diskuse", "internal/codescan"},
 	"internal/creation":       {"internal/sandbox", "internal/catalogue", "internal/checkpoint", "internal/execution", "internal/guest", "internal/image/spec", "internal/network", "internal/pool", "internal/prepare", "internal/quota", "internal/snapshot", "internal/timelimit"},
 	"internal/diskuse":        {"internal/sandbox", "internal/quota"},
 	"internal/teardown":       {"internal/page", "internal/sandbox"},
@@ -171,6 +173,7 @@ var mayImport = map[string][]string{
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor": {
+		"internal/hostmem",
 		"internal/driver", "internal/tracing", "internal/sandbox", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
 		"internal/driver/gvisor/layer", "internal/driver/gvisor/ocilayer", "internal/driver/gvisor/process", "internal/driver/gvisor/saved",
 	},

@@ -151,9 +151,11 @@ type Quarantine struct {
 
 // Capacity limits the sum of the limits of all workspaces' sandboxes. Docs/quotas.md explains it.
 type Capacity struct {
-	MemoryOvercommit Factor `yaml:"memory_overcommit" doc:"How many times the memory of this machine, less memory_reserve, the memory limits of all running sandboxes, builds and pool boxes may add up to; sandboxes rarely use their whole limit. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
-	MemoryReserve    Bytes  `yaml:"memory_reserve" doc:"Memory of this machine reserved for other uses than sandboxes. auto: an eighth of it, but at least 256Mi and at most 2Gi."`
-	DiskOvercommit   Factor `yaml:"disk_overcommit" doc:"How many times the size of state_dir's file system the disk limits of all running sandboxes, builds and pool boxes may add up to. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
+	MemoryOvercommit Factor   `yaml:"memory_overcommit" doc:"How many times the memory of this machine, less memory_reserve, the memory limits of all running sandboxes, builds and pool boxes may add up to; sandboxes rarely use their whole limit. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
+	MemoryReserve    Bytes    `yaml:"memory_reserve" doc:"Memory of this machine reserved for other uses than sandboxes. auto: an eighth of it, but at least 256Mi and at most 2Gi."`
+	PauseBelow       Bytes    `yaml:"pause_below" doc:"Available memory of this machine below which the server pauses idle sandboxes, first the sandbox that is idle for the longest time, until a quarter more is available. A call to a paused sandbox resumes it. 0: never."`
+	PauseIdle        Duration `yaml:"pause_idle" doc:"Time without use after which a sandbox counts as idle for pause_below. A sandbox in which a command runs is not idle."`
+	DiskOvercommit   Factor   `yaml:"disk_overcommit" doc:"How many times the size of state_dir's file system the disk limits of all running sandboxes, builds and pool boxes may add up to. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
 }
 
 // Quota is the default quota of a workspace. Docs/quotas.md explains it.
@@ -268,7 +270,7 @@ func Default() Config {
 		Quota:       Quota{Sandboxes: Auto, Memory: Auto, CPU: Auto, Disk: Auto, CreatesPerMinute: Auto, Workspaces: 20},
 		Disk:        Disk{Ballast: 64 << 20, EvictBelow: Auto},
 		Quarantine:  Quarantine{MaxAge: Duration(14 * 24 * time.Hour), MaxBytes: Auto},
-		Capacity:    Capacity{MemoryOvercommit: Auto, MemoryReserve: Auto, DiskOvercommit: Auto},
+		Capacity:    Capacity{MemoryOvercommit: Auto, MemoryReserve: Auto, DiskOvercommit: Auto, PauseIdle: Duration(time.Minute)},
 		MinFreeDisk: 1 << 30,
 		Snapshot:    Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
 		Images: Images{
@@ -432,6 +434,8 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "quarantine.max_bytes", c.Quarantine.MaxBytes, Auto, 1<<60)
 	within(bad, "capacity.memory_overcommit", c.Capacity.MemoryOvercommit, Auto, 1000)
 	within(bad, "capacity.memory_reserve", c.Capacity.MemoryReserve, Auto, 1<<50)
+	within(bad, "capacity.pause_below", c.Capacity.PauseBelow, 0, 1<<50)
+	within(bad, "capacity.pause_idle", c.Capacity.PauseIdle, Duration(time.Second), Duration(24*time.Hour))
 	within(bad, "capacity.disk_overcommit", c.Capacity.DiskOvercommit, Auto, 1000)
 	within(bad, "images.max_disk", c.Images.MaxDisk, 0, 1<<60)
 	within(bad, "quota.workspaces", c.Quota.Workspaces, 0, 1<<20)

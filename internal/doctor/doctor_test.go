@@ -32,16 +32,6 @@ func TestParseRelease(t *testing.T) {
 	}
 }
 
-func TestMemAvailable(t *testing.T) {
-	got, err := memAvailable("MemTotal:       24689764 kB\nMemAvailable:    1024 kB\n")
-	if err != nil || got != 1<<20 {
-		t.Errorf("memAvailable = %d, %v, want 1 MiB", got, err)
-	}
-	if _, err := memAvailable("MemTotal: 1 kB\n"); err == nil {
-		t.Error("memAvailable without the line succeeded")
-	}
-}
-
 func TestDirectoriesLookAtTheNearestParent(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{StateDir: filepath.Join(dir, "not", "there"), RunDir: filepath.Join(dir, "run")}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/hostmem"
 )
 
 func architecture(context.Context, Options) Result {
@@ -105,15 +106,11 @@ const (
 
 func memory(context.Context, Options) Result {
 	const name = "memory"
-	data, err := os.ReadFile("/proc/meminfo")
+	available, err := hostmem.Available()
 	if err != nil {
 		return warn(name, err.Error(), "")
 	}
-	available, err := memAvailable(string(data))
-	if err != nil {
-		return warn(name, err.Error(), "")
-	}
-	detail := humanize.IBytes(available) + " available"
+	detail := humanize.IBytes(uint64(available)) + " available"
 	switch {
 	case available < memoryFail:
 		return fail(name, detail, "at least "+humanize.IBytes(memoryFail)+" are needed for the server and one sandbox")
@@ -121,17 +118,6 @@ func memory(context.Context, Options) Result {
 		return warn(name, detail+": enough for a few small sandboxes", "")
 	}
 	return ok(name, detail)
-}
-
-// memAvailable returns MemAvailable of the text of /proc/meminfo.
-func memAvailable(meminfo string) (uint64, error) {
-	for line := range strings.Lines(meminfo) {
-		if rest, found := strings.CutPrefix(line, "MemAvailable:"); found {
-			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 54)
-			return kib << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/meminfo does not say how much is available")
 }
 
 // filesWanted open files suffice for some thousand sandboxes.

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
+	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/snapshot"
@@ -190,6 +192,8 @@ func (s *Service) change(deps *Deps, made *parts) {
 	s.timers.due = made.expirer.expire
 	host := automaticHost{boxes: s.boxes, saver: made.saver, suspender: s.suspender, expirer: made.expirer, ender: s.ender, store: deps.Store}
 	s.automatic = autocheckpoint.NewKeeper(host, s.saved, s.quotas, cfg.MinFreeDisk, s.work, s.log)
+	cfg.Pressure.Interval, cfg.Pressure.Log = cmp.Or(cfg.Pressure.Interval, time.Second), s.log
+	s.reliever = pressure.New(host, cfg.Pressure)
 	made.watcher.lost = s.automatic.Lost
 	s.registrar = &registrar{
 		store: deps.Store, quotas: s.quotas, pool: s.pool, warm: s.warm, maker: made.maker, ender: s.ender, networks: s.networks, boxes: s.boxes,

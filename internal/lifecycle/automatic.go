@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"time"
 
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
@@ -9,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// automaticHost implements [autocheckpoint.Host].
+// automaticHost implements [autocheckpoint.Host] and [pressure.Host].
 type automaticHost struct {
 	boxes     *box.Index[*entry]
 	saver     *saver
@@ -33,6 +34,16 @@ func (h automaticHost) Save(b *box.Box, path string) error {
 }
 
 func (h automaticHost) Working(b *box.Box) bool { return h.expirer.working(h.boxes.ByID(b.ID)) }
+
+func (h automaticHost) PauseIdle(b *box.Box, why string, idle func(*sandbox.Sandbox) bool) {
+	if e := h.boxes.ByID(b.ID); e == nil {
+		return // it has ended
+	} else if h.expirer.working(e) {
+		b.Activity.At(time.Now())
+	} else {
+		h.expirer.pauseIdle(e, why, idle)
+	}
+}
 
 func (h automaticHost) GoBack(b *box.Box, from sandbox.CheckpointID, digest string) error {
 	return h.suspender.goBack(h.boxes.ByID(b.ID), from, digest)

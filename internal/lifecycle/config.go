@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/timelimit"
@@ -93,6 +94,8 @@ type Config struct {
 	MaxCheckpointBytes int64
 	// AutoCheckpoints is how many automatic checkpoints are made at once; 1.
 	AutoCheckpoints int
+	// Pressure says when idle sandboxes are paused because the machine is short of memory.
+	Pressure pressure.Options
 	// MaxSnapshots is how many snapshots a workspace may have, MaxSnapshotBytes how
 	// much they may take; 1000 and 256 GiB.
 	MaxSnapshots     int

@@ -52,7 +52,7 @@ func (x *expirer) expire(b *entry) {
 	case code == sandbox.CauseIdle && x.working(b):
 		b.Activity.At(time.Now())
 	case code == sandbox.CauseIdle && sb.Timeouts.OnIdle == sandbox.OnIdlePause:
-		x.pauseIdle(b)
+		x.pauseIdle(b, "nothing used it for its idle timeout", func(sb *sandbox.Sandbox) bool { return timelimit.Due(sb, time.Now()) == sandbox.CauseIdle })
 	default:
 		x.ender.endOrLog(b, timelimit.Cause(code, &sb))
 	}
@@ -63,17 +63,17 @@ func (x *expirer) expire(b *entry) {
 	}
 }
 
-// pauseIdle pauses an idle sandbox, unless a call arrives meanwhile.
-func (x *expirer) pauseIdle(b *entry) {
+// pauseIdle pauses a sandbox, unless a call arrives meanwhile and it is not idle any more.
+func (x *expirer) pauseIdle(b *entry, why string, idle func(*sandbox.Sandbox) bool) {
 	err := b.Exclusively(b.Context(), box.Pause, func() error {
-		if sb := b.Sandbox(); timelimit.Due(&sb, time.Now()) != sandbox.CauseIdle {
+		if sb := b.Sandbox(); !idle(&sb) {
 			return nil
 		}
-		return x.suspender.pause(b, "nothing used it for its idle timeout")
+		return x.suspender.pause(b, why)
 	})
 	if err != nil && b.Context().Err() == nil {
 		x.log.Warn("idle sandbox could not be paused", "sandbox", b.ID, "error", err)
-		b.Activity.At(time.Now()) // the next attempt is in one idle timeout from now
+		b.Activity.At(time.Now()) // the next attempt is when it has been idle again
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -303,6 +305,37 @@ func TestIdle(t *testing.T) {
 	s = e.start()
 	if sb := s.reach("late", sandbox.Destroyed); sb.Cause.Code != sandbox.CauseTTL {
 		t.Errorf("cause %v, want ttl: it counts while paused, too", sb.Cause)
+	}
+}
+
+func TestIdleSandboxesArePausedUnderPressure(t *testing.T) {
+	e := newEnv(t)
+	var available atomic.Int64
+	available.Store(1000)
+	e.cfg.Pressure = pressure.Options{
+		Below: 400, Idle: 200 * time.Millisecond, Interval: 10 * time.Millisecond,
+		Available: func() (int64, error) { return available.Load(), nil },
+	}
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "idle"})
+	s.run(lifecycle.CreateRequest{Name: "busy"})
+	e.host.serve(s.get("busy").ID, 8080, http.NotFoundHandler())
+	conn, err := s.Guest().Dial(t.Context(), s.get("busy").ID, 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	available.Store(300)
+	s.reach("idle", sandbox.Paused)
+	available.Store(1000)
+	if sb := s.get("busy"); sb.State != sandbox.Running {
+		t.Errorf("a sandbox with a connection is %s, want running", sb.State)
+	}
+	if _, err := s.Guest().Stat(t.Context(), e.caller, "idle", "/tmp"); err != nil {
+		t.Errorf("a call into the paused sandbox: %v", err)
+	}
+	if sb := s.get("idle"); sb.State != sandbox.Running {
+		t.Errorf("after a call it is %s, want running", sb.State)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/prepare"
+	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -142,6 +143,7 @@ type Service struct {
 	networks     *network.Service
 	snapshots    *snapshot.Service
 	automatic    *autocheckpoint.Keeper
+	reliever     *pressure.Reliever
 	checkpoints  *Checkpoints
 
 	// Boxes and root filesystems for new sandboxes.
@@ -221,21 +223,16 @@ func (s *Service) Start(ctx context.Context) error {
 	if !s.work.Start() {
 		return errors.New("lifecycle: started twice")
 	}
-	if err := s.recoverer.recover(ctx); err != nil {
-		_ = s.Close(context.WithoutCancel(ctx))
-		return err
-	}
-	if err := s.quotas.EndStale(ctx); err != nil {
-		_ = s.Close(context.WithoutCancel(ctx))
-		return err
-	}
-	if err := s.executions.Recover(ctx); err != nil {
-		_ = s.Close(context.WithoutCancel(ctx))
-		return err
+	for _, step := range []func(context.Context) error{s.recoverer.recover, s.quotas.EndStale, s.executions.Recover} {
+		if err := step(ctx); err != nil {
+			_ = s.Close(context.WithoutCancel(ctx))
+			return err
+		}
 	}
 	s.recoverer.tidy()
 	s.work.Go(s.sweeper.run)
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })
+	s.work.Go(func() { s.reliever.Run(s.ctx) })
 	s.work.Go(s.events.Run)
 	if s.pool.Size() > 0 {
 		s.work.Go(s.warm.Run)

@@ -24,6 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/mcphttp"
+	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/registry"
@@ -72,6 +73,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		StreamRetention:    cfg.Exec.Retention.Std(),
 		MaxEndedExecutions: cfg.Exec.MaxKept,
 		AutoCheckpoints:    cfg.Sandbox.AutoCheckpoints,
+		Pressure:           pressure.Options{Below: int64(cfg.Capacity.PauseBelow), Idle: cfg.Capacity.PauseIdle.Std()},
 		MaxSnapshots:       cfg.Snapshot.MaxCount,
 		MaxSnapshotBytes:   int64(cfg.Snapshot.MaxBytes),
 		SandboxURL:         urls.Sandbox,

@@ -66,7 +66,7 @@ var otherValues = map[string]string{
 	"images.memory":              "700Mi",
 	"disk.ballast":               "7Mi", "disk.evict_below": "7Mi",
 	"quarantine.max_age": "7h", "quarantine.max_bytes": "7Mi",
-	"capacity.memory_overcommit": "1.5", "capacity.memory_reserve": "1Gi", "capacity.disk_overcommit": "1.5",
+	"capacity.memory_overcommit": "1.5", "capacity.memory_reserve": "1Gi", "capacity.pause_below": "2Gi", "capacity.pause_idle": "5m", "capacity.disk_overcommit": "1.5",
 	"connections.max": "70", "connections.max_per_address": "7", "connections.max_per_user": "7", "connections.max_sandbox_urls": "7",
 	"http.path_urls": "off", "http.cors_origins": "https://seven.test", "metrics.access": "token",
 	"ssh.public_address": "ssh.seven.test:7", "ssh.max_connections": "7", "ssh.max_per_user": "7",

@@ -1,11 +1,10 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"os"
 	"time"
+
+	"github.com/modbox/modbox/internal/hostmem"
 )
 
 const (
@@ -25,7 +24,7 @@ func (b *box) raiseMemory() error {
 	if b.group == nil {
 		return nil
 	}
-	free, err := freeMemory()
+	free, err := hostmem.Available()
 	if err != nil {
 		return err
 	}
@@ -82,21 +81,6 @@ func (b *box) lowered(raise int) bool {
 		return false
 	}
 	return b.updateLocked(func(s *state) { s.Raised = false }) == nil
-}
-
-// freeMemory returns how much memory the host has available without swapping.
-func freeMemory() (int64, error) {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(data) {
-		var kib int64
-		if n, _ := fmt.Sscanf(string(line), "MemAvailable: %d kB", &kib); n == 1 {
-			return kib << 10, nil
-		}
-	}
-	return 0, nil
 }
 
 // readSlot waits for one of the slots for reading trees with raised limits.

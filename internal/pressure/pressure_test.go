@@ -1,0 +1,121 @@
+package pressure_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/pressure"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// host is a machine of 1,000 bytes; each running sandbox uses 100.
+type host struct {
+	boxes  []*box.Box
+	used   int64
+	works  sandbox.ID // a command runs in it
+	failed error      // of reading the memory
+	paused []sandbox.ID
+}
+
+func (h *host) Boxes() []*box.Box { return h.boxes }
+
+func (h *host) PauseIdle(b *box.Box, _ string, idle func(*sandbox.Sandbox) bool) {
+	sb := b.Sandbox()
+	if b.ID == h.works {
+		b.Activity.At(time.Now())
+		return
+	}
+	if !idle(&sb) {
+		return
+	}
+	h.set(b, sandbox.Paused)
+	h.used -= 100
+	h.paused = append(h.paused, b.ID)
+}
+
+func (h *host) available() (int64, error) { return 1000 - h.used, h.failed }
+
+func (*host) set(b *box.Box, state sandbox.State) {
+	b.Lock()
+	defer b.Unlock()
+	b.Set(sandbox.Sandbox{ID: b.ID, State: state})
+}
+
+// start makes sandboxes that were used one second after another, the last just now, and a reliever for them.
+func start(t *testing.T, ids ...sandbox.ID) (*host, *strings.Builder) {
+	group := background.New()
+	h, log := &host{used: 100 * int64(len(ids))}, &strings.Builder{}
+	for _, id := range ids {
+		b := box.New(group, id, agentapi.NewMemory(1<<20).NewClient(nil))
+		h.set(b, sandbox.Running)
+		time.Sleep(time.Second)
+		b.Activity.At(time.Now())
+		h.boxes = append(h.boxes, b)
+	}
+	slices.Reverse(h.boxes) // in no helpful order
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	r := pressure.New(h, pressure.Options{
+		Below: 400, Idle: time.Minute, Interval: time.Second, Available: h.available, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	go func() { r.Run(ctx); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
+	return h, log
+}
+
+func wantPaused(t *testing.T, h *host, when string, want ...sandbox.ID) {
+	t.Helper()
+	synctest.Wait()
+	if !slices.Equal(h.paused, want) {
+		t.Errorf("%s: paused %v, want %v", when, h.paused, want)
+	}
+}
+
+func TestLongestIdleFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := start(t, "a", "b", "c", "d", "e", "f")
+		time.Sleep(2 * time.Minute)
+		wantPaused(t, h, "400 of 1000 bytes available")
+		h.used = 650
+		time.Sleep(2 * time.Second)
+		wantPaused(t, h, "350 bytes available, at least 500 wanted", "a", "b")
+		time.Sleep(time.Hour)
+		wantPaused(t, h, "550 bytes available", "a", "b")
+	})
+}
+
+func TestUsedSandboxesAreNotPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := start(t, "a", "b", "c")
+		h.used, h.works = 990, "b"
+		time.Sleep(50 * time.Second)
+		wantPaused(t, h, "before the time without use has passed")
+		end := h.boxes[2].Activity.Begin() // of a call into a
+		time.Sleep(time.Minute)
+		wantPaused(t, h, "a is used and a command runs in b", "c")
+		end()
+		time.Sleep(2 * time.Minute)
+		wantPaused(t, h, "a is not used any more", "c", "a")
+	})
+}
+
+func TestUnknownMemoryPausesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, log := start(t, "a")
+		h.used, h.failed = 990, errors.New("meminfo is a riddle")
+		time.Sleep(time.Hour)
+		wantPaused(t, h, "without the size of the available memory")
+		if !strings.Contains(log.String(), "meminfo is a riddle") {
+			t.Errorf("the log has no reason: %s", log)
+		}
+	})
+}
