@@ -38,6 +38,8 @@ if [ "${1:-}" = --test ]; then
 	need ssh openssh-client # it and the next use sandboxes over SSH
 	need rsync rsync
 	need openssl openssl # makes certificates for the tests of TLS
+	need ip iproute2 # a machine without network
+	need nsupdate bind9-dnsutils # sets DNS records for certificates
 	need readelf binutils
 	need prometheus prometheus # scrapes a server, and checks the alert rules
 	need chromium chromium # opens pages of development servers in sandboxes

@@ -77,6 +77,8 @@ debian() {
 	for page in "$work"/man/*; do install -D -m 644 <(gzip -9nc "$page") "$share/man/man1/${page##*/}.gz"; done
 	install -D -m 644 packaging/debian/copyright "$share/doc/modbox/copyright"
 	install -m 644 README.md NOTICE llms.txt "$share/doc/modbox/"
+	install -D -m 644 -t "$share/modbox/grafana" packaging/grafana/*.json
+	install -D -m 644 -t "$share/modbox/prometheus" packaging/prometheus/modbox.rules.yaml
 	find docs -type f -exec install -D -m 644 {} "$share/doc/modbox/{}" \;
 	mkdir "$root/DEBIAN"
 	cat >"$root/DEBIAN/control" <<-END

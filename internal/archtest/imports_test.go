@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"internal/embedded":       {},
 	"internal/statedir":       {"internal/ballast", "internal/durable", "internal/retry"},
 	"internal/durable":        {},
+	"internal/certificate":    {},
 	"internal/share":          {},
 	"internal/broadcast":      {},
 	"internal/fairsem":        {"internal/sandbox"},

@@ -67,12 +67,6 @@ type Config struct {
 	Backup   Backup   `yaml:"backup"`
 }
 
-// TLS configures the encryption of the listener.
-type TLS struct {
-	Cert string `yaml:"cert" doc:"Certificate file (PEM, with its chain). Empty: plain HTTP, for loopback or behind a TLS proxy."`
-	Key  string `yaml:"key" doc:"Private key file of the certificate (PEM)."`
-}
-
 // Log configures the log on standard error.
 type Log struct {
 	Level  string `yaml:"level" doc:"Lowest level in the log: debug, info, warn or error."`
@@ -226,6 +220,7 @@ type Backup struct {
 func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:7070",
+		TLS:    TLS{ACME: ACME{Directory: "https://acme-v02.api.letsencrypt.org/directory"}},
 		Log:    Log{Level: "info", Format: "text", Requests: "api"},
 		HTTP: HTTP{
 			ResponseTimeout: Duration(10 * time.Minute),
@@ -380,9 +375,7 @@ func (c *Config) validate() error {
 	if len(c.RunDir) > maxRunDir {
 		bad("run_dir", "%q is %d bytes long; the limit is %d, as sockets are made below it", c.RunDir, len(c.RunDir), maxRunDir)
 	}
-	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		bad("tls", "cert and key must be set together")
-	}
+	c.TLS.validate(bad)
 	oneOf(bad, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
 	oneOf(bad, "log.requests", c.Log.Requests, "off", "api", "all")

@@ -61,6 +61,16 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"bad_listen":     {env: "MODBOX_LISTEN=7070", want: []string{"listen", "ADDRESS:PORT"}},
 		"bad_level":      {env: "MODBOX_LOG_LEVEL=loud", want: []string{"log.level", "debug, info"}},
 		"cert_alone":     {env: "MODBOX_TLS_CERT=/c", want: []string{"tls", "together"}},
+		"acme_and_cert":  {env: "MODBOX_TLS_ACME_HOSTS=a.test", file: "tls: {cert: /c, key: /k}", want: []string{"tls.acme.hosts", "tls.cert"}},
+		"wildcard":       {file: "tls: {acme: {hosts: [a.test, '*.b.test']}}", want: []string{"tls.acme.hosts", "tls.acme.dns_program"}},
+		"bad_host":       {env: "MODBOX_TLS_ACME_HOSTS=https://a.test", want: []string{"MODBOX_TLS_ACME_HOSTS", "https://a.test", "modbox.example.com"}},
+		"host_address":   {env: "MODBOX_TLS_ACME_HOSTS=192.0.2.1", want: []string{"MODBOX_TLS_ACME_HOSTS", "192.0.2.1"}},
+		"no_acme_host":   {env: "MODBOX_TLS_ACME_HTTP_LISTEN=:80", want: []string{"tls.acme.http_listen", "tls.acme.hosts"}},
+		"acme_listen":    {file: "tls: {acme: {hosts: [a.test], http_listen: '80'}}", want: []string{"tls.acme.http_listen", "ADDRESS:PORT"}},
+		"acme_program":   {file: "tls: {acme: {hosts: [a.test], dns_program: dns}}", want: []string{"tls.acme.dns_program", "absolute"}},
+		"acme_both":      {file: "tls: {acme: {hosts: [a.test], dns_program: /dns, http_listen: ':80'}}", want: []string{"tls.acme.http_listen", "tls.acme.dns_program"}},
+		"acme_directory": {env: "MODBOX_TLS_ACME_DIRECTORY=http://a.test", want: []string{"tls.acme.directory", "https"}},
+		"acme_email":     {env: "MODBOX_TLS_ACME_EMAIL=Admin <a@b.test>", want: []string{"tls.acme.email", "admin@example.com"}},
 		"long_run_dir":   {env: "MODBOX_RUN_DIR=/" + strings.Repeat("x", 60), want: []string{"run_dir", "50"}},
 		"bad_range":      {env: "MODBOX_NETWORK_ALLOW_CIDRS=10.0.0.0/8,lan", want: []string{"MODBOX_NETWORK_ALLOW_CIDRS", "lan", "10.1.0.0/16"}},
 		"bad_origin":     {env: "MODBOX_HTTP_CORS_ORIGINS=https://a.test,https://b.test/path", want: []string{"MODBOX_HTTP_CORS_ORIGINS", "https://b.test/path", "https://app.example.com"}},
@@ -115,7 +125,9 @@ func TestExampleLoads(t *testing.T) {
 		lines = append(lines, line)
 	}
 	got := config.Default()
-	if err := yaml.Unmarshal([]byte(strings.Join(lines, "")), &got); err != nil {
+	example := yaml.NewDecoder(strings.NewReader(strings.Join(lines, "")))
+	example.KnownFields(true)
+	if err := example.Decode(&got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(config.Default(), got); diff != "" {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,18 +14,20 @@ func Example() string {
 # "#" to change it. A setting can also be given as environment variable or flag:
 # sandbox.max_memory is MODBOX_SANDBOX_MAX_MEMORY and --sandbox-max-memory.
 `)
-	section := ""
+	var group []string // the names of the settings around the last one
 	for _, s := range Settings() {
-		indent, key := "", s.Name
-		if sec, rest, ok := strings.Cut(s.Name, "."); ok {
-			indent, key = "  ", rest
-			if sec != section {
-				fmt.Fprintf(&b, "\n%s:\n", sec)
-				section = sec
-			}
-		} else {
+		names := strings.Split(s.Name, ".")
+		within, key := names[:len(names)-1], names[len(names)-1]
+		if len(within) < 2 && !slices.Equal(within, group) || len(within) == 0 {
 			b.WriteByte('\n')
 		}
+		for i, name := range within {
+			if i >= len(group) || !slices.Equal(within[:i+1], group[:i+1]) {
+				fmt.Fprintf(&b, "%s%s:\n", strings.Repeat("  ", i), name)
+			}
+		}
+		group = within
+		indent := strings.Repeat("  ", len(within))
 		for _, line := range wrap(s.Doc, 76-len(indent)) {
 			fmt.Fprintf(&b, "%s# %s\n", indent, line)
 		}

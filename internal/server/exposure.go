@@ -18,10 +18,10 @@ const PathURLsAdvice = "set domain, with a wildcard DNS record, or http.path_url
 // checkExposure refuses to listen where others could read tokens, unless a setting permits it, and
 // warns where only a header protects users.
 func checkExposure(cfg config.Config, addr net.Addr, log *slog.Logger) error {
-	if cfg.TLS.Cert == "" && !isLoopback(addr) {
+	if !cfg.TLS.On() && !isLoopback(addr) {
 		if !cfg.HTTP.AllowInsecure {
 			return fmt.Errorf("listen on %s: TLS is off and others reach this address, so that tokens would travel in clear text: "+
-				"set tls.cert and tls.key, or listen on loopback behind a TLS proxy, or set http.allow_insecure where nobody else can read the traffic", addr)
+				"set tls.cert and tls.key, or tls.acme.hosts, or listen on loopback behind a TLS proxy, or set http.allow_insecure where nobody else can read the traffic", addr)
 		}
 		log.Warn("TLS is off and others reach the address: tokens travel in clear text, unless a TLS proxy is in front", "address", addr.String())
 	}

@@ -74,6 +74,7 @@ type Server struct {
 	http     *http.Server
 	disk     *disk
 	ssh      *sshListener
+	tls      *encryption
 	console  string // its URL; "" for none
 	// release undoes what Start did, last first.
 	release func()
@@ -140,6 +141,10 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	encrypted, err := openEncryption(ctx, cfg, l.Addr(), p.metrics, log, &cu)
+	if err != nil {
+		return nil, err
+	}
 	clients := conns.New(connectionLimits(cfg, log), cfg.HTTP.TrustedProxies)
 	p.metrics.MustRegister(connectionMetrics{clients})
 	front, err := p.front(cfg, clients, shell.shown(cfg, publicURL(cfg, l.Addr())), log)
@@ -162,7 +167,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
+	s.http.TLSConfig = encrypted.config
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.http.RegisterOnShutdown(shell.end)
 	s.http.RegisterOnShutdown(p.Events.Close)    // streams of events last as long as their clients want
@@ -350,11 +356,12 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("write address: %w", err)
 	}
 	defer os.Remove(path)
-	served := make(chan error, 2)
+	served := make(chan error, 3)
 	s.ssh.serve(served)
+	s.tls.serve(served)
 	go func() {
-		if s.cfg.TLS.Cert != "" {
-			served <- s.http.ServeTLS(s.listener, s.cfg.TLS.Cert, s.cfg.TLS.Key)
+		if s.http.TLSConfig != nil {
+			served <- s.http.ServeTLS(s.listener, "", "")
 			return
 		}
 		served <- s.http.Serve(s.listener)
@@ -387,7 +394,7 @@ func publicURL(cfg config.Config, addr net.Addr) string {
 		return cfg.PublicURL
 	}
 	scheme := "http"
-	if cfg.TLS.Cert != "" {
+	if cfg.TLS.On() {
 		scheme = "https"
 	}
 	host := addr.String()

@@ -22,6 +22,9 @@ var otherValues = map[string]string{
 	"domain":                        "box.example.com",
 	"state_dir":                     "/other/state",
 	"run_dir":                       "/other/run",
+	"tls.acme.hosts":                "seven.example.com",
+	"tls.acme.email":                "seven@example.com",
+	"tls.acme.directory":            "https://acme.test/directory",
 	"cgroup_parent":                 "other",
 	"http.response_timeout":         "7s",
 	"http.max_connections":          "7",
@@ -78,7 +81,9 @@ var otherValues = map[string]string{
 // elsewhere are settings that no part receives, because the server uses them itself: TestPublicURL,
 // TestLogger, TestReadCA and the tests of test/e2e cover them.
 var elsewhere = map[string]bool{
-	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
+	"listen": true, "tls.cert": true, "tls.key": true, // TestReload
+	"tls.acme.ca_file": true, "tls.acme.http_listen": true, "tls.acme.dns_program": true, // test/acme
+	"log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
 	"secrets.key_file": true, "http.trusted_proxies": true,
 	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring
 	"ssh.listen":   true,                              // TestSSH
@@ -112,6 +117,11 @@ func wired(t *testing.T, environ ...string) string {
 	i := imageOptions(cfg, &store.Store{}, nil, nil)
 	i.InUse, i.Remote.Login, i.Released = nil, nil, nil
 	shown += fmt.Sprintf("%+v %+v\n", sshConfig(cfg), sshAddress(cfg, &net.TCPAddr{Port: 2222}))
+	obtained, err := acmeConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown += fmt.Sprintf("%+v\n", obtained)
 	schedule, backups := backupSettings(cfg)
 	shown += fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n", schedule, backups, eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))

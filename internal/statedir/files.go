@@ -2,18 +2,19 @@ package statedir
 
 // Names of files and directories in the state directory.
 const (
-	TokenFile      = "token"        // first token, one line
-	FirstLoginFile = "first-login"  // code for the first sign-in, one line
-	AddressFile    = "address"      // host:port that the running server listens on
-	SSHHostKeyFile = "ssh-host-key" // private key of the SSH server
-	DatabaseFile   = "modbox.db"
-	BinDir         = "bin" // programs that the server unpacks
-	StreamsDir     = "streams"
-	ImagesDir      = "images"
-	CheckpointsDir = "checkpoints"
-	SpoolDir       = "spool" // files under way
-	QuarantineDir  = "quarantine"
-	BallastDir     = "ballast"
+	TokenFile       = "token"        // first token, one line
+	FirstLoginFile  = "first-login"  // code for the first sign-in, one line
+	AddressFile     = "address"      // host:port that the running server listens on
+	SSHHostKeyFile  = "ssh-host-key" // private key of the SSH server
+	DatabaseFile    = "modbox.db"
+	BinDir          = "bin" // programs that the server unpacks
+	StreamsDir      = "streams"
+	ImagesDir       = "images"
+	CheckpointsDir  = "checkpoints"
+	SpoolDir        = "spool" // files under way
+	QuarantineDir   = "quarantine"
+	BallastDir      = "ballast"
+	CertificatesDir = "certificates" // account, certificates and keys from an ACME server
 )
 
 // lockFile is in the run directory as well.

@@ -189,7 +189,7 @@ func TestRules(t *testing.T) {
 func TestLiveScrape(t *testing.T) {
 	s := serve(t)
 	known := series(families(t, s.URL))
-	p := startPrometheus(t, strings.TrimPrefix(s.URL, "http://"))
+	p := startPrometheus(t, strings.TrimPrefix(s.URL, "https://"))
 	for name, expr := range expressions(t) {
 		for _, what := range unknown(expr, known) {
 			t.Errorf("%s: %s is not in the scrape: %s", name, what, expr)
@@ -225,7 +225,7 @@ func startPrometheus(t *testing.T, target string) *prometheus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: modbox\n    static_configs: [{targets: [%q]}]\n", rules, target)
+	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: modbox\n    scheme: https\n    tls_config: {ca_file: %q}\n    static_configs: [{targets: [%q]}]\n", rules, os.Getenv("MODBOX_TLS_CERT"), target)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -121,6 +121,8 @@ debian() {
 	for page in modbox modbox-create modbox-workspace-quota-set; do
 		zcat "$root/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH SYNOPSIS' || return
 	done
+	diff -r packaging/grafana "$root/usr/share/modbox/grafana" || return
+	promtool check rules "$root/usr/share/modbox/prometheus/modbox.rules.yaml" || return
 	# An upgrade keeps the administrator's settings, and a purge removes all but the state.
 	echo 'listen: 127.0.0.1:1' >"$root/etc/modbox.yaml"
 	mkdir -p "$root/var/lib/modbox" && touch "$root/var/lib/modbox/modbox.db"

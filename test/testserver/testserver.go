@@ -236,6 +236,9 @@ func (s *Server) Launch() {
 	for {
 		if b, err := os.ReadFile(address); err == nil && len(b) > 0 {
 			s.URL = "http://" + strings.TrimSpace(string(b))
+			if os.Getenv("MODBOX_TLS_CERT") != "" {
+				s.URL = "https" + strings.TrimPrefix(s.URL, "http")
+			}
 			break
 		}
 		if hasExited(s.cmd.Process.Pid) {

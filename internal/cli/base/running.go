@@ -28,7 +28,7 @@ func (env *Env) localServer() (server, token string) {
 		host = "127.0.0.1"
 	}
 	scheme := "http"
-	if cfg.TLS.Cert != "" {
+	if cfg.TLS.On() {
 		scheme = "https"
 	}
 	data, _ := os.ReadFile(filepath.Join(cfg.StateDir, statedir.TokenFile)) // without a readable token the server refuses the request
