@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/modbox/modbox/internal/bench"
 )
 
 // The programs of the clients, in the directory of [options.clients].
@@ -22,7 +24,7 @@ const (
 
 // clients are the programs of clients in a directory, for a server.
 type clients struct {
-	*modbox
+	*bench.Server
 	dir string
 }
 
@@ -39,8 +41,8 @@ type program struct {
 func (c clients) launch(ctx context.Context, name string) (*program, error) {
 	p := &program{cmd: exec.CommandContext(ctx, "node", name)}
 	p.cmd.Dir = c.dir
-	p.cmd.Env = append(os.Environ(), "MODBOX_URL="+c.url, "MODBOX_API_TOKEN="+c.token,
-		"E2B_API_URL="+c.url, "E2B_SANDBOX_URL="+c.url, "E2B_API_KEY=e2b_"+hex.EncodeToString([]byte(c.token)))
+	p.cmd.Env = append(os.Environ(), "MODBOX_URL="+c.URL, "MODBOX_API_TOKEN="+c.Token,
+		"E2B_API_URL="+c.URL, "E2B_SANDBOX_URL="+c.URL, "E2B_API_KEY=e2b_"+hex.EncodeToString([]byte(c.Token)))
 	p.cmd.Stderr = &p.errors
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -85,10 +87,10 @@ func (p *program) close(err error) error {
 }
 
 // fromStart is the time from the start of Node.js to the first output.
-func (c clients) fromStart(name string) op {
-	return c.pooled(func(ctx context.Context) (time.Duration, error) {
+func (c clients) fromStart(name string) bench.Op {
+	return c.Pooled(func(ctx context.Context) (time.Duration, error) {
 		var p *program
-		took, err := timed(func() (err error) {
+		took, err := bench.Timed(func() (err error) {
 			if p, err = c.launch(ctx, name); err != nil {
 				return err
 			}
@@ -105,9 +107,9 @@ func (c clients) fromStart(name string) op {
 }
 
 // inProgram is the time from a create to the first output, in a program that runs.
-func (c clients) inProgram(p *program) op {
-	return c.pooled(func(context.Context) (time.Duration, error) {
-		took, err := timed(p.hello)
+func (c clients) inProgram(p *program) bench.Op {
+	return c.Pooled(func(context.Context) (time.Duration, error) {
+		took, err := bench.Timed(p.hello)
 		if err == nil {
 			err = p.ended()
 		}
@@ -117,9 +119,9 @@ func (c clients) inProgram(p *program) op {
 
 // addClients measures the first program with E2B's client beside the same with Modbox's SDK: what the
 // dialect and its client cost.
-func (r *report) addClients(ctx context.Context, rounds int, m *modbox, dir string) (err error) {
+func addClients(ctx context.Context, r *bench.Report, rounds int, m *bench.Server, dir string) (err error) {
 	if dir == "" {
-		r.notes = append(r.notes, "The rows of E2B's client need Node.js with npm, and packages from its registry: this run has none of these rows.")
+		r.Notes = append(r.Notes, "The rows of E2B's client need Node.js with npm, and packages from its registry: this run has none of these rows.")
 		return nil
 	}
 	c := clients{m, dir}
@@ -133,18 +135,18 @@ func (r *report) addClients(ctx context.Context, rounds int, m *modbox, dir stri
 		running[i] = p
 	}
 	const peer = "Modbox's SDK for TypeScript"
-	for _, l := range []line{
+	for _, l := range []bench.Line{
 		{
-			what: "first program with E2B's client: create from the pool → first output (`echo`)", ours: c.inProgram(running[0]),
-			peer: peer, theirs: c.inProgram(running[1]),
+			What: "first program with E2B's client: create from the pool → first output (`echo`)", Ours: c.inProgram(running[0]),
+			Peer: peer, Theirs: c.inProgram(running[1]),
 		},
 		{
-			what: "the same from the start of Node.js", ours: c.fromStart(programE2B),
-			peer: peer, theirs: c.fromStart(programSDK),
+			What: "the same from the start of Node.js", Ours: c.fromStart(programE2B),
+			Peer: peer, Theirs: c.fromStart(programSDK),
 		},
 	} {
-		if err := r.add(ctx, rounds, l); err != nil {
-			return fmt.Errorf("%s: %w", l.what, err)
+		if err := r.Add(ctx, rounds, l); err != nil {
+			return fmt.Errorf("%s: %w", l.What, err)
 		}
 	}
 	return nil

@@ -3,20 +3,22 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/modbox/modbox/internal/bench"
 )
 
 func TestVerdict(t *testing.T) {
-	times := func(ms ...int) (s series) {
+	times := func(ms ...int) (s bench.Series) {
 		for _, d := range ms {
-			s.samples = append(s.samples, time.Duration(d)*time.Millisecond)
+			s.Samples = append(s.Samples, time.Duration(d)*time.Millisecond)
 		}
 		return s
 	}
 	base := times(100, 104, 98, 101, 103, 99, 100, 102, 97, 100)
 	for _, c := range []struct {
 		name string
-		got  series
-		base series
+		got  bench.Series
+		base bench.Series
 		want string
 	}{
 		{"a third more in each round", times(133, 140, 131, 135, 137, 132, 133, 136, 129, 133), base, slower},

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/modbox/modbox/internal/bench"
 )
 
 // docker drives a Docker daemon, by its API for rows that compare APIs and by
@@ -132,10 +132,10 @@ func (d *docker) exec(ctx context.Context, id string, argv ...string) error {
 }
 
 // runAPI is create, start, wait for the output of argv, by the API; the removal is not measured.
-func (d *docker) runAPI(argv ...string) op {
+func (d *docker) runAPI(argv ...string) bench.Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		var id string
-		took, err := timed(func() (err error) {
+		took, err := bench.Timed(func() (err error) {
 			if id, err = d.start(ctx); err != nil {
 				return err
 			}
@@ -151,20 +151,20 @@ func (d *docker) runAPI(argv ...string) op {
 }
 
 // runCLI is `docker run --rm`.
-func (d *docker) runCLI(argv ...string) op {
+func (d *docker) runCLI(argv ...string) bench.Op {
 	args := append([]string{"run", "--rm", "--network", "none", "--memory", "512m", "--cpus", "1", d.image}, argv...)
 	return func(ctx context.Context) (time.Duration, error) { return command(ctx, "docker", args...) }
 }
 
 // execCLI is `docker exec` in a running container.
-func (d *docker) execCLI(id string, argv ...string) op {
+func (d *docker) execCLI(id string, argv ...string) bench.Op {
 	args := append([]string{"exec", id}, argv...)
 	return func(ctx context.Context) (time.Duration, error) { return command(ctx, "docker", args...) }
 }
 
-func (d *docker) execAPI(id string, argv ...string) op {
+func (d *docker) execAPI(id string, argv ...string) bench.Op {
 	return func(ctx context.Context) (time.Duration, error) {
-		return timed(func() error { return d.exec(ctx, id, argv...) })
+		return bench.Timed(func() error { return d.exec(ctx, id, argv...) })
 	}
 }
 
@@ -174,15 +174,15 @@ func (d *docker) destroy(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return timed(func() error { return d.remove(ctx, id) })
+	return bench.Timed(func() error { return d.remove(ctx, id) })
 }
 
 // burst measures n creates at once until the last has answered a command.
-func (d *docker) burst(n int) op {
+func (d *docker) burst(n int) bench.Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		ids := make([]string, n)
-		took, err := timed(func() error {
-			return parallel(n, func(i int) (err error) {
+		took, err := bench.Timed(func() error {
+			return bench.Parallel(n, func(i int) (err error) {
 				if ids[i], err = d.start(ctx); err != nil {
 					return err
 				}
@@ -214,7 +214,7 @@ func (d *docker) idlePSS(ctx context.Context, n int) (int64, error) {
 		}
 		ids = append(ids, id)
 	}
-	if err := settle(ctx); err != nil {
+	if err := bench.Settle(ctx); err != nil {
 		return 0, err
 	}
 	for _, id := range ids {
@@ -261,7 +261,7 @@ func pssOf(pid int) (int64, error) {
 
 // command measures a whole program run; a non-zero exit is an error.
 func command(ctx context.Context, name string, args ...string) (time.Duration, error) {
-	return timed(func() error {
+	return bench.Timed(func() error {
 		out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
@@ -270,11 +270,14 @@ func command(ctx context.Context, name string, args ...string) (time.Duration, e
 	})
 }
 
-// parallel runs f for 0..n-1 at once and returns the first error.
-func parallel(n int, f func(i int) error) error {
-	var g errgroup.Group
-	for i := range n {
-		g.Go(func() error { return f(i) })
+func (d *docker) upload(id, path string) bench.Op {
+	return func(ctx context.Context) (time.Duration, error) {
+		return command(ctx, "docker", "cp", "-q", path, id+":"+bench.RemoteFile)
 	}
-	return g.Wait()
+}
+
+func (d *docker) download(id, path string) bench.Op {
+	return func(ctx context.Context) (time.Duration, error) {
+		return command(ctx, "docker", "cp", "-q", id+":"+bench.RemoteFile, path)
+	}
 }

@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/statedir":       {"internal/ballast", "internal/durable", "internal/retry"},
 	"internal/durable":        {},
 	"internal/certificate":    {},
+	"internal/bench":          {"client"},
 	"internal/share":          {},
 	"internal/broadcast":      {},
 	"internal/fairsem":        {"internal/sandbox"},
@@ -119,7 +120,7 @@ var mayImport = map[string][]string{
 	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/image/recipe", "internal/sandbox", "internal/server", "internal/statedir", "internal/image/phase", "internal/image/spec"},
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/server", "internal/statedir", "internal/store", "internal/account"},
 	"internal/cli/operator": {
-		"internal/page", "client", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
+		"internal/page", "client", "internal/bench", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
 		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/sandbox", "internal/server", "internal/statedir", "internal/store", "internal/image/spec", "internal/quota",
 	},
 

@@ -6,16 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/modbox/modbox/internal/doctor"
-	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/doctor/ownserver"
 )
 
-// totalTime bounds all rows together, rowTime one row, and endTime the end of the server.
-const totalTime, rowTime, endTime = 10 * time.Minute, 2 * time.Minute, 30 * time.Second
+// poll is the time between two looks at other processes.
+const poll = 20 * time.Millisecond
+
+// totalTime bounds all rows together, and rowTime one row.
+const totalTime, rowTime = 10 * time.Minute, 2 * time.Minute
 
 // Options are the inputs of a proof.
 type Options struct {
@@ -29,8 +30,8 @@ type Options struct {
 
 // proof is a proof under way.
 type proof struct {
-	Options
-	*server
+	*ownserver.Server
+	image string
 }
 
 // untried is the reason for which a row was not tried.
@@ -69,7 +70,8 @@ func Run(ctx context.Context, o Options, seen func(doctor.Result)) []doctor.Resu
 			seen(r)
 		}
 	}
-	p, err := open(ctx, o)
+	own, err := ownserver.Open(ctx, ownserver.Options{Program: o.Program, StateDir: o.StateDir, RunDir: o.RunDir, Images: o.Images, Names: []string{o.Image}, Name: "prove", Args: []string{"--pool-size", "0"}})
+	p := &proof{own, o.Image}
 	add(result("server", "a server with a state of its own runs", err))
 	for _, row := range rows {
 		if err != nil {
@@ -78,13 +80,13 @@ func Run(ctx context.Context, o Options, seen func(doctor.Result)) []doctor.Resu
 		}
 		add(p.tryRow(ctx, row))
 	}
-	if p == nil {
+	if own == nil {
 		add(result("nothing left", "", untried("the directories of the proof could not be made")))
 		return results
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), rowTime)
 	defer cancel()
-	add(result("nothing left", "no process, mount, control group or file of the sandboxes remains", p.close(ctx)))
+	add(result("nothing left", "no process, mount, control group or file of the sandboxes remains", p.Close(ctx)))
 	return results
 }
 
@@ -113,8 +115,8 @@ func (p *proof) tryRow(ctx context.Context, row row) doctor.Result {
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, rowTime)
 	defer cancel()
-	if !p.alive() {
-		if err := p.launch(ctx); err != nil {
+	if !p.Alive() {
+		if err := p.Launch(ctx); err != nil {
 			return result(row.name, "", untried("the server ended in the row before and did not start again: "+err.Error()))
 		}
 	}
@@ -124,24 +126,4 @@ func (p *proof) tryRow(ctx context.Context, row row) doctor.Result {
 		return result(row.name, "", untried("the proof was interrupted"))
 	}
 	return result(row.name, fmt.Sprintf("%s (%.1f s)", detail, time.Since(began).Seconds()), err)
-}
-
-// open makes the directories of a proof and starts its server. With an error after the directories
-// were made it also returns the proof, for [proof.close].
-func open(ctx context.Context, o Options) (p *proof, err error) {
-	if err := statedir.Make(o.RunDir); err != nil {
-		return nil, err
-	}
-	s := &server{program: o.Program}
-	if s.runDir, err = os.MkdirTemp(o.RunDir, "p"); err != nil {
-		return nil, err
-	}
-	if s.stateDir, err = os.MkdirTemp(o.StateDir, "prove-"); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.runDir))
-	}
-	p = &proof{o, s}
-	if err := linkImage(ctx, o.Images, filepath.Join(s.stateDir, statedir.ImagesDir), o.Image); err != nil {
-		return p, fmt.Errorf("link the image %s: %w", o.Image, err)
-	}
-	return p, p.launch(ctx)
 }

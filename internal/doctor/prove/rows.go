@@ -24,8 +24,8 @@ const (
 
 // create makes a running sandbox.
 func (p *proof) create(ctx context.Context) (*client.Sandbox, error) {
-	sb, err := p.api.Sandboxes.Create(ctx, client.CreateOptions{
-		Image: p.Image, Resources: client.Resources{Memory: memory, Disk: disk, CPU: "1"}, TTL: 2 * totalTime, WaitUpTo: rowTime,
+	sb, err := p.API.Sandboxes.Create(ctx, client.CreateOptions{
+		Image: p.image, Resources: client.Resources{Memory: memory, Disk: disk, CPU: "1"}, TTL: 2 * totalTime, WaitUpTo: rowTime,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create: %w", err)
@@ -45,7 +45,7 @@ func causeOf(sb *client.Sandbox) string {
 
 // sh runs a line of shell and returns its output; an exit code other than 0 is an error.
 func (p *proof) sh(ctx context.Context, id, line string) (string, error) {
-	res, err := p.api.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"/bin/sh", "-c", line}, Timeout: commandTimeout})
+	res, err := p.API.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"/bin/sh", "-c", line}, Timeout: commandTimeout})
 	if err != nil {
 		return "", fmt.Errorf("run a command: %w", err)
 	}
@@ -62,7 +62,7 @@ func (p *proof) in(ctx context.Context, try func(id string) (string, error)) (st
 		return "", err
 	}
 	detail, err := try(sb.ID)
-	if _, e := p.api.Sandboxes.Delete(ctx, sb.ID); e != nil && !client.IsCode(e, client.NotFound) {
+	if _, e := p.API.Sandboxes.Delete(ctx, sb.ID); e != nil && !client.IsCode(e, client.NotFound) {
 		err = errors.Join(err, fmt.Errorf("destroy: %w", e))
 	}
 	return detail, err
@@ -130,7 +130,7 @@ func memoryLimit(ctx context.Context, p *proof) (string, error) {
 // settled waits until a sandbox is not about to end, and returns it.
 func (p *proof) settled(ctx context.Context, id string) (*client.Sandbox, error) {
 	for {
-		sb, err := p.api.Sandboxes.Get(ctx, id)
+		sb, err := p.API.Sandboxes.Get(ctx, id)
 		if err != nil || sb.State != client.Destroying {
 			return sb, err
 		}
@@ -144,7 +144,7 @@ func (p *proof) settled(ctx context.Context, id string) (*client.Sandbox, error)
 
 func processLimit(ctx context.Context, p *proof) (string, error) {
 	return p.in(ctx, func(id string) (string, error) {
-		res, err := p.api.Sandboxes.Exec(ctx, id, client.Command{
+		res, err := p.API.Sandboxes.Exec(ctx, id, client.Command{
 			Argv:    []string{"/bin/sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done; wait", 4*processes)},
 			Timeout: commandTimeout, Limits: client.Limits{Processes: processes},
 		})
@@ -201,7 +201,7 @@ func networkOff(ctx context.Context, p *proof) (string, error) {
 	}
 	return p.in(ctx, func(id string) (string, error) {
 		if _, err := p.sh(ctx, id, "command -v bash"); err != nil {
-			return "", untried("the image " + p.Image + " has no bash, which the row needs to connect")
+			return "", untried("the image " + p.image + " has no bash, which the row needs to connect")
 		}
 		for _, target := range targets {
 			host, port, err := net.SplitHostPort(target)
@@ -226,17 +226,17 @@ func pauseAndResume(ctx context.Context, p *proof) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if _, err := p.api.Sandboxes.Pause(ctx, id); err != nil {
+		if _, err := p.API.Sandboxes.Pause(ctx, id); err != nil {
 			return "", fmt.Errorf("pause: %w", err)
 		}
-		for len(p.boxProcesses()) > 0 { // of a sandbox of an earlier row, perhaps
+		for len(p.BoxProcesses()) > 0 { // of a sandbox of an earlier row, perhaps
 			select {
 			case <-ctx.Done():
 				return "", errors.New("processes run although the only sandbox is paused")
 			case <-time.After(poll):
 			}
 		}
-		if _, err := p.api.Sandboxes.Resume(ctx, id, client.ResumeOptions{}); err != nil {
+		if _, err := p.API.Sandboxes.Resume(ctx, id, client.ResumeOptions{}); err != nil {
 			return "", fmt.Errorf("resume: %w", err)
 		}
 		return "a paused sandbox has no process on the host; its process goes on with its memory", p.same(ctx, id, want)
@@ -249,7 +249,7 @@ func fork(ctx context.Context, p *proof) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		children, err := p.api.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: 2})
+		children, err := p.API.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: 2})
 		if err != nil {
 			return "", fmt.Errorf("fork: %w", err)
 		}
@@ -263,7 +263,7 @@ func fork(ctx context.Context, p *proof) (string, error) {
 			if _, err := p.sh(ctx, child.Sandbox.ID, "echo child > /tmp/mine"); err != nil {
 				return "", err
 			}
-			defer p.api.Sandboxes.Delete(context.WithoutCancel(ctx), child.Sandbox.ID) //nolint:errcheck // the end of the proof deletes all
+			defer p.API.Sandboxes.Delete(context.WithoutCancel(ctx), child.Sandbox.ID) //nolint:errcheck // the end of the proof deletes all
 		}
 		if got, err := p.sh(ctx, id, "if [ -e /tmp/mine ]; then echo seen; else echo none; fi"); err != nil || got != "none" {
 			return "", errors.Join(err, errors.New("the file of a fork is in its parent"))
@@ -278,11 +278,11 @@ func killedServer(ctx context.Context, p *proof) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := p.signal(ctx, syscall.SIGKILL); err != nil {
+		if err := p.Signal(ctx, syscall.SIGKILL); err != nil {
 			return "", err
 		}
 		began := time.Now()
-		if err := p.launch(ctx); err != nil {
+		if err := p.Launch(ctx); err != nil {
 			return "", err
 		}
 		ready := time.Since(began)
@@ -295,16 +295,16 @@ func killedSandbox(ctx context.Context, p *proof) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for pid := range p.boxProcesses() {
+	for pid := range p.BoxProcesses() {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another
 	}
 	for {
-		now, err := p.api.Sandboxes.Get(ctx, sb.ID)
+		now, err := p.API.Sandboxes.Get(ctx, sb.ID)
 		if err != nil {
 			return "", err
 		}
 		if now.State == client.Failed || now.State == client.Destroyed {
-			return "a sandbox whose processes were killed ended" + causeOf(now), p.wantNothing(ctx)
+			return "a sandbox whose processes were killed ended" + causeOf(now), p.WaitForNothing(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -322,5 +322,20 @@ func destroy(ctx context.Context, p *proof) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return detail, p.wantNothing(ctx)
+	return detail, p.WaitForNothing(ctx)
+}
+
+// hostAddresses returns an address of each network of this host, and of loopback.
+func hostAddresses() ([]string, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, a := range all {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil {
+			out = append(out, ip.IP.String())
+		}
+	}
+	return out, nil
 }

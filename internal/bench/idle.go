@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// idleTime is the time in which idle sandboxes are measured. It includes the work that follows their
+// IdleTime is the usual time in which idle sandboxes are measured. It includes the work that follows their
 // starts and the requests for their statistics, so it is long.
-const idleTime = time.Minute
+const IdleTime = time.Minute
 
 // idle measures n idle sandboxes: the proportional memory of the host processes of a sandbox, and
 // the part of a core that all sandboxes and the server take.
-func (m *modbox) idle(ctx context.Context, n int) (pss int64, cpu float64, err error) {
+func (m *Server) idle(ctx context.Context, n int, watch time.Duration) (pss int64, cpu float64, err error) {
 	ids := make([]string, n)
 	defer func() {
 		for _, id := range ids {
 			if id != "" {
-				_ = m.remove(context.WithoutCancel(ctx), id) // its ttl ends it otherwise
+				_ = m.Remove(context.WithoutCancel(ctx), id) // its ttl ends it otherwise
 			}
 		}
 	}()
 	for i := range ids {
-		if ids[i], err = m.start(ctx); err != nil {
+		if ids[i], err = m.Start(ctx); err != nil {
 			return 0, 0, err
 		}
 	}
-	if err := settle(ctx); err != nil {
+	if err := Settle(ctx); err != nil {
 		return 0, 0, err
 	}
 	used, _, err := m.used(ctx, ids)
@@ -39,7 +39,7 @@ func (m *modbox) idle(ctx context.Context, n int) (pss int64, cpu float64, err e
 	}
 	begin := time.Now()
 	select {
-	case <-time.After(idleTime):
+	case <-time.After(watch):
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
@@ -56,7 +56,7 @@ func (m *modbox) idle(ctx context.Context, n int) (pss int64, cpu float64, err e
 }
 
 // used returns what sandboxes have used of the CPU, and their memory, in bytes.
-func (m *modbox) used(ctx context.Context, ids []string) (cpu time.Duration, pss int64, err error) {
+func (m *Server) used(ctx context.Context, ids []string) (cpu time.Duration, pss int64, err error) {
 	for _, id := range ids {
 		st, err := m.c.Sandboxes.Stats(ctx, id)
 		if err != nil {

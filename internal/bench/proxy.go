@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,31 +20,31 @@ const (
 	proxyPort    = 8080
 	proxyAnswer  = 1 << 10 // bytes
 	loadTime     = 2 * time.Second
-	loadAtOnce   = 16
+	LoadAtOnce   = 16
 	loadRounds   = 3
 	remoteBinary = "/var/tmp/bench"
 )
 
-// load is the performance of a server as a client measures it.
-type load struct {
-	PerSecond float64       // with loadAtOnce connections
+// Load is the performance of a server as a client measures it.
+type Load struct {
+	PerSecond float64       // with LoadAtOnce connections
 	Latency   time.Duration // p50 of one connection
 }
 
-// serve answers requests with a body of proxyAnswer bytes, for ever.
-func serve() error {
+// Serve answers requests with a body of proxyAnswer bytes, for ever.
+func Serve() error {
 	body := make([]byte, proxyAnswer)
 	return http.ListenAndServe(":"+strconv.Itoa(proxyPort), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(body) // a client that left is no error of ours
 	}))
 }
 
-// keepingClient returns a client that keeps loadAtOnce connections.
+// keepingClient returns a client that keeps LoadAtOnce connections.
 func keepingClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: loadAtOnce, DisableCompression: true}}
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: LoadAtOnce, DisableCompression: true}}
 }
 
-// get sends a request to a server of [serve].
+// get sends a request to a server of [Serve].
 func get(ctx context.Context, c *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -60,22 +62,22 @@ func get(ctx context.Context, c *http.Client, url string) error {
 }
 
 // drive sends requests to a server over persistent connections, first one at a time, then
-// loadAtOnce at a time.
-func drive(ctx context.Context, url string) (load, error) {
+// LoadAtOnce at a time.
+func drive(ctx context.Context, url string) (Load, error) {
 	c := keepingClient()
 	defer c.CloseIdleConnections()
 	get := func() error { return get(ctx, c, url) }
 	var single []time.Duration
 	for end := time.Now().Add(loadTime / 2); time.Now().Before(end); {
-		took, err := timed(get)
+		took, err := Timed(get)
 		if err != nil {
-			return load{}, err
+			return Load{}, err
 		}
 		single = append(single, took)
 	}
 	var done atomic.Int64
 	begin := time.Now()
-	err := parallel(loadAtOnce, func(int) error {
+	err := Parallel(LoadAtOnce, func(int) error {
 		for time.Since(begin) < loadTime {
 			if err := get(); err != nil {
 				return err
@@ -84,16 +86,25 @@ func drive(ctx context.Context, url string) (load, error) {
 		}
 		return nil
 	})
-	return load{PerSecond: float64(done.Load()) / time.Since(begin).Seconds(), Latency: quantile(single, .5)}, err
+	return Load{PerSecond: float64(done.Load()) / time.Since(begin).Seconds(), Latency: Quantile(single, .5)}, err
 }
 
-// serveIn starts the server of [serve] in a sandbox, and returns its URL.
-func (m *modbox) serveIn(ctx context.Context, id string) (url string, err error) {
+// PrintLoad measures the server of a URL, and prints the result for the measurement outside.
+func PrintLoad(ctx context.Context, w io.Writer, url string) error {
+	seen, err := drive(ctx, url)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(w).Encode(seen)
+}
+
+// ServeIn starts the server of [Serve] in a sandbox, and returns its URL.
+func (m *Server) ServeIn(ctx context.Context, id string) (url string, err error) {
 	sb, err := m.c.Sandboxes.Get(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	self, err := os.Open("/proc/self/exe")
+	self, err := os.Open(m.Inside.Program)
 	if err != nil {
 		return "", err
 	}
@@ -101,17 +112,17 @@ func (m *modbox) serveIn(ctx context.Context, id string) (url string, err error)
 	if _, err := m.c.Sandboxes.Files.Write(ctx, id, remoteBinary, self, client.WriteOptions{Mode: 0o755}); err != nil {
 		return "", err
 	}
-	return sb.URL, m.exec(ctx, id, "bash", "-c", "setsid nohup "+remoteBinary+" -serve >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/"+strconv.Itoa(proxyPort)+") 2>/dev/null; do :; done")
+	return sb.URL, m.exec(ctx, id, "bash", "-c", "setsid nohup "+remoteBinary+" "+strings.Join(m.Inside.Serve, " ")+" >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/"+strconv.Itoa(proxyPort)+") 2>/dev/null; do :; done")
 }
 
 // proxied measures a server in a sandbox by its URL and, in turns, from inside.
 // The best round of each counts: what disturbs makes all of them worse.
-func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err error) {
-	url, err := m.serveIn(ctx, id)
+func (m *Server) proxied(ctx context.Context, id string) (ours, inside Load, err error) {
+	url, err := m.ServeIn(ctx, id)
 	if err != nil {
-		return load{}, load{}, err
+		return Load{}, Load{}, err
 	}
-	better := func(best *load, l load) {
+	better := func(best *Load, l Load) {
 		best.PerSecond = max(best.PerSecond, l.PerSecond)
 		if best.Latency == 0 || l.Latency < best.Latency {
 			best.Latency = l.Latency
@@ -120,15 +131,15 @@ func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err
 	for range loadRounds {
 		l, err := drive(ctx, url)
 		if err != nil {
-			return load{}, load{}, err
+			return Load{}, Load{}, err
 		}
 		better(&ours, l)
-		res, err := m.c.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{remoteBinary, "-load", fmt.Sprintf("http://127.0.0.1:%d/", proxyPort)}})
+		res, err := m.c.Sandboxes.Exec(ctx, id, client.Command{Argv: slices.Concat([]string{remoteBinary}, m.Inside.Load, []string{fmt.Sprintf("http://127.0.0.1:%d/", proxyPort)})})
 		if err != nil {
-			return load{}, load{}, err
+			return Load{}, Load{}, err
 		}
 		if err := json.Unmarshal(res.Stdout, &l); err != nil {
-			return load{}, load{}, fmt.Errorf("load from inside: exit code %d: %s", res.ExitCode, res.Stderr)
+			return Load{}, Load{}, fmt.Errorf("load from inside: exit code %d: %s", res.ExitCode, res.Stderr)
 		}
 		better(&inside, l)
 	}

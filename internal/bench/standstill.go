@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -22,9 +22,9 @@ var ticker string
 // it is forked.
 const targetStandstill = 100 * time.Millisecond
 
-// heapPython makes a sandbox in which ticker runs.
-func (m *modbox) heapPython(ctx context.Context) (string, error) {
-	id, err := m.start(ctx)
+// HeapPython makes a sandbox in which ticker runs.
+func (m *Server) HeapPython(ctx context.Context) (string, error) {
+	id, err := m.Start(ctx)
 	if err != nil {
 		return id, err
 	}
@@ -35,7 +35,7 @@ func (m *modbox) heapPython(ctx context.Context) (string, error) {
 }
 
 // gap returns the ticker's longest gap since it was asked last.
-func (m *modbox) gap(ctx context.Context, id string) (time.Duration, error) {
+func (m *Server) gap(ctx context.Context, id string) (time.Duration, error) {
 	res, err := m.c.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{
 		"bash", "-c", "rm -f /tmp/gap; kill -USR1 $(cat /tmp/ticker.pid); for i in {1..1000}; do [ -e /tmp/gap ] && exec cat /tmp/gap; sleep 0.01; done; exit 1",
 	}})
@@ -54,7 +54,7 @@ const quiet = time.Second
 
 // standstill measures how much longer the ticker's longest gap is while its sandbox
 // is forked than without: asking it, whose commands disturb it, is in both.
-func (m *modbox) standstill(id string) op {
+func (m *Server) standstill(id string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		if _, err := m.gap(ctx, id); err != nil {
 			return 0, err
@@ -77,32 +77,32 @@ func (m *modbox) standstill(id string) op {
 			if f.Err != nil {
 				return 0, errors.Join(err, f.Err)
 			}
-			err = errors.Join(err, m.remove(ctx, f.Sandbox.ID))
+			err = errors.Join(err, m.Remove(ctx, f.Sandbox.ID))
 		}
 		return max(0, longest-own), err
 	}
 }
 
-// addStandstill measures forks of a sandbox with a heap.
-func (r *report) addStandstill(ctx context.Context, rounds int, m *modbox) error {
-	id, err := m.heapPython(ctx)
+// AddStandstill measures forks of a sandbox with a heap.
+func (r *Report) AddStandstill(ctx context.Context, rounds int, m *Server) error {
+	id, err := m.HeapPython(ctx)
 	if id != "" {
-		defer m.remove(context.WithoutCancel(ctx), id) //nolint:errcheck // its ttl ends it otherwise
+		defer m.Remove(context.WithoutCancel(ctx), id) //nolint:errcheck // its ttl ends it otherwise
 	}
 	if err != nil {
 		return err
 	}
-	if err := r.add(ctx, rounds, line{what: "fork one with a heap of 50 MB → the copy has answered, API", ours: m.fork(id, 1)}); err != nil {
+	if err := r.Add(ctx, rounds, Line{What: "fork one with a heap of 50 MB → the copy has answered, API", Ours: m.Fork(id, 1)}); err != nil {
 		return err
 	}
-	got, err := alternate(ctx, rounds, side{"modbox", m.standstill(id)})
+	got, err := Alternate(ctx, rounds, Side{Name: "modbox", Run: m.standstill(id)})
 	if err != nil {
 		return err
 	}
-	worst := quantile(got[0].samples, 1)
-	r.facts = append(r.facts, fact{
-		what: "standstill of that one while it is forked, p50 and worst", ours: ms(quantile(got[0].samples, .5)) + ", " + ms(worst),
-		target: "≤ " + ms(targetStandstill), met: worst <= targetStandstill,
+	worst := Quantile(got[0].Samples, 1)
+	r.Facts = append(r.Facts, Fact{
+		What: "standstill of that one while it is forked, p50 and worst", Ours: Milliseconds(Quantile(got[0].Samples, .5)) + ", " + Milliseconds(worst),
+		Target: "≤ " + Milliseconds(targetStandstill), Met: worst <= targetStandstill,
 	})
 	return nil
 }

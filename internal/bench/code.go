@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -11,17 +11,17 @@ import (
 // dataImage has a Python that is started with the sandbox.
 const dataImage = "modbox/data"
 
-// startData creates a sandbox whose Python context has run code.
-func (m *modbox) startData(ctx context.Context) (string, error) {
+// StartData creates a sandbox whose Python context has run code.
+func (m *Server) StartData(ctx context.Context) (string, error) {
 	id, err := m.createData(ctx, client.Resources{CPU: "1"})
 	if err == nil {
-		_, err = m.code(id)(ctx)
+		_, err = m.Code(id)(ctx)
 	}
 	return id, err
 }
 
 // createData creates a sandbox of the data image and returns when it runs.
-func (m *modbox) createData(ctx context.Context, limits client.Resources) (string, error) {
+func (m *Server) createData(ctx context.Context, limits client.Resources) (string, error) {
 	sb, err := m.c.Sandboxes.Create(ctx, client.CreateOptions{Image: dataImage, Resources: limits, TTL: ttl, WaitUpTo: time.Minute})
 	if err != nil {
 		return "", err
@@ -32,12 +32,12 @@ func (m *modbox) createData(ctx context.Context, limits client.Resources) (strin
 	return sb.ID, nil
 }
 
-// afterCreate is the create of a sandbox of the data image that the server does not have ready, and
+// AfterCreate is the create of a sandbox of the data image that the server does not have ready, and
 // its first call.
-func (m *modbox) afterCreate(first func(id string) op) op {
+func (m *Server) AfterCreate(first func(id string) Op) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		var id string
-		took, err := timed(func() (err error) {
+		took, err := Timed(func() (err error) {
 			if id, err = m.createData(ctx, m.unasked(client.Resources{CPU: "1"})); err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ func (m *modbox) afterCreate(first func(id string) op) op {
 			return err
 		})
 		if id != "" {
-			if rmErr := m.remove(ctx, id); err == nil {
+			if rmErr := m.Remove(ctx, id); err == nil {
 				err = rmErr
 			}
 		}
@@ -53,10 +53,10 @@ func (m *modbox) afterCreate(first func(id string) op) op {
 	}
 }
 
-// code is `1+1` in the Python context of a sandbox until its result has arrived.
-func (m *modbox) code(id string) op {
+// Code is `1+1` in the Python context of a sandbox until its result has arrived.
+func (m *Server) Code(id string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
-		return timed(func() error {
+		return Timed(func() error {
 			res, err := m.c.Sandboxes.RunCode(ctx, id, "1+1", client.CodeOptions{})
 			if err == nil && (len(res.Results) != 1 || res.Results[0].Data["text/plain"] != "2") {
 				err = fmt.Errorf("1+1 = %+v", res)

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 )
 
 // fromSnapshot measures a sandbox made from a snapshot of another until it has
-// answered a command. The snapshot, under a name of its own, stays with the server.
-func (m *modbox) fromSnapshot(id string) op {
+// answered a command. The snapshot stays until [Server.removeSnapshots].
+func (m *Server) fromSnapshot(id string) Op {
 	var snapshot string
 	return func(ctx context.Context) (time.Duration, error) {
 		if snapshot == "" {
@@ -20,9 +20,10 @@ func (m *modbox) fromSnapshot(id string) op {
 				return 0, err
 			}
 			snapshot = sn.ID
+			m.snapshots = append(m.snapshots, snapshot)
 		}
 		var made *client.Sandbox
-		took, err := timed(func() (err error) {
+		took, err := Timed(func() (err error) {
 			made, err = m.c.Sandboxes.Create(ctx, client.CreateOptions{Snapshot: snapshot, Resources: m.limits, TTL: ttl, WaitUpTo: time.Minute})
 			if err != nil {
 				return err
@@ -30,15 +31,24 @@ func (m *modbox) fromSnapshot(id string) op {
 			return m.exec(ctx, made.ID, "true")
 		})
 		if made != nil {
-			err = errors.Join(err, m.remove(ctx, made.ID))
+			err = errors.Join(err, m.Remove(ctx, made.ID))
 		}
 		return took, err
 	}
 }
 
-// idlePython makes a sandbox with an idle Python in it, to be paused and forked.
-func (m *modbox) idlePython(ctx context.Context) (string, error) {
-	id, err := m.start(ctx)
+// removeSnapshots removes the snapshots of fromSnapshot, also when ctx has ended.
+func (m *Server) removeSnapshots(ctx context.Context) (err error) {
+	for _, id := range m.snapshots {
+		err = errors.Join(err, m.c.Snapshots.Delete(context.WithoutCancel(ctx), id))
+	}
+	m.snapshots = nil
+	return err
+}
+
+// IdlePython makes a sandbox with an idle Python in it, to be paused and forked.
+func (m *Server) IdlePython(ctx context.Context) (string, error) {
+	id, err := m.Start(ctx)
 	if err != nil {
 		return id, err
 	}
@@ -47,9 +57,9 @@ func (m *modbox) idlePython(ctx context.Context) (string, error) {
 
 // pause measures saving a running sandbox until its memory is free; bringing it
 // back is not measured.
-func (m *modbox) pause(id string) op {
+func (m *Server) pause(id string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
-		took, err := timed(func() error { _, err := m.c.Sandboxes.Pause(ctx, id); return err })
+		took, err := Timed(func() error { _, err := m.c.Sandboxes.Pause(ctx, id); return err })
 		if err != nil {
 			return 0, err
 		}
@@ -60,21 +70,21 @@ func (m *modbox) pause(id string) op {
 
 // resume measures a command in a paused sandbox, which brings it back first;
 // pausing is not measured.
-func (m *modbox) resume(id string) op {
+func (m *Server) resume(id string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		if _, err := m.c.Sandboxes.Pause(ctx, id); err != nil {
 			return 0, err
 		}
-		return timed(func() error { return m.exec(ctx, id, "true") })
+		return Timed(func() error { return m.exec(ctx, id, "true") })
 	}
 }
 
-// fork measures n copies of a running sandbox until each has answered a command;
+// Fork measures n copies of a running sandbox until each has answered a command;
 // their removal is not measured.
-func (m *modbox) fork(id string, n int) op {
+func (m *Server) Fork(id string, n int) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		var children []string
-		took, err := timed(func() error {
+		took, err := Timed(func() error {
 			forked, err := m.c.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: n, TTL: ttl})
 			if err != nil {
 				return err
@@ -85,10 +95,10 @@ func (m *modbox) fork(id string, n int) op {
 				}
 				children = append(children, f.Sandbox.ID)
 			}
-			return parallel(len(children), func(i int) error { return m.exec(ctx, children[i], "true") })
+			return Parallel(len(children), func(i int) error { return m.exec(ctx, children[i], "true") })
 		})
 		for _, child := range children {
-			if rmErr := m.remove(ctx, child); err == nil {
+			if rmErr := m.Remove(ctx, child); err == nil {
 				err = rmErr
 			}
 		}

@@ -1,4 +1,4 @@
-package prove
+package ownserver
 
 import (
 	"context"
@@ -6,15 +6,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 )
 
-// linkImage makes an image store with one image of another store, whose files are replaced and never
-// changed.
-func linkImage(ctx context.Context, from, to, ref string) error {
+// linkImages makes an image store with some images of another store, whose files are replaced and
+// never changed.
+func linkImages(ctx context.Context, from, to string, refs []string) error {
 	if err := linkFiles(from, to); err != nil {
 		return err
 	}
@@ -35,12 +36,15 @@ func linkImage(ctx context.Context, from, to, ref string) error {
 		return err
 	}
 	defer unlock()
-	image := ix.Current(ref)
-	if image == nil {
-		return fmt.Errorf("the store has no image %s", ref)
+	var kept []string
+	for _, ref := range refs {
+		image := ix.Current(ref)
+		if image == nil {
+			return fmt.Errorf("the store has no image %s", ref)
+		}
+		kept = append(kept, strings.TrimPrefix(image.Digest, "sha256:")+".erofs")
 	}
-	file := strings.TrimPrefix(image.Digest, "sha256:") + ".erofs"
-	if err := table.Write(ix.Keep(func(r *index.Record) bool { return r.Current && r.Ref() == ref })); err != nil {
+	if err := table.Write(ix.Keep(func(r *index.Record) bool { return r.Current && slices.Contains(refs, r.Ref()) })); err != nil {
 		return err
 	}
 	// The server reads each root filesystem when it starts.
@@ -49,7 +53,7 @@ func linkImage(ctx context.Context, from, to, ref string) error {
 		return err
 	}
 	for _, e := range others {
-		if e.Name() == file {
+		if slices.Contains(kept, e.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(files, e.Name())); err != nil {

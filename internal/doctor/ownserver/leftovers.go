@@ -1,4 +1,4 @@
-package prove
+package ownserver
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 
 // leftovers lists what exists on the host because of the server's sandboxes: processes, mounts (a
 // namespace that outlives its processes is a mount), control groups and files.
-func (s *server) leftovers() []string {
+func (s *Server) leftovers() []string {
 	var left []string
-	for pid, cmdline := range s.boxProcesses() {
+	for pid, cmdline := range s.BoxProcesses() {
 		left = append(left, fmt.Sprintf("process %d: %s", pid, cmdline))
 	}
 	for _, point := range s.mounts() {
@@ -36,8 +36,8 @@ func (s *server) leftovers() []string {
 	return left
 }
 
-// boxProcesses returns the processes, other than the server, whose command line names the run directory.
-func (s *server) boxProcesses() map[int]string {
+// BoxProcesses returns the processes, other than the server, whose command line names the run directory.
+func (s *Server) BoxProcesses() map[int]string {
 	out := map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, dir := range dirs {
@@ -54,7 +54,7 @@ func (s *server) boxProcesses() map[int]string {
 }
 
 // mounts returns the points of mounts below the directories of the server.
-func (s *server) mounts() (points []string) {
+func (s *Server) mounts() (points []string) {
 	text, _ := os.ReadFile("/proc/self/mountinfo") // there is none without /proc
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 4 && (strings.HasPrefix(fields[4], s.runDir+"/") || strings.HasPrefix(fields[4], s.stateDir+"/")) {
@@ -66,7 +66,7 @@ func (s *server) mounts() (points []string) {
 
 // groups returns the control groups of the server's sandboxes, children first, and their parent once
 // the server has ended. The driver derives its name from the run directory.
-func (s *server) groups() (groups []string) {
+func (s *Server) groups() (groups []string) {
 	sum := sha256.Sum256([]byte(s.runDir))
 	own := "modbox-" + hex.EncodeToString(sum[:6])
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
@@ -75,7 +75,7 @@ func (s *server) groups() (groups []string) {
 		case !d.IsDir():
 		case filepath.Base(filepath.Dir(path)) == own:
 			groups = append([]string{path}, groups...)
-		case d.Name() == own && !s.alive():
+		case d.Name() == own && !s.Alive():
 			groups = append(groups, path)
 		}
 		return nil
@@ -83,8 +83,8 @@ func (s *server) groups() (groups []string) {
 	return groups
 }
 
-// wantNothing waits until nothing of sandboxes remains.
-func (s *server) wantNothing(ctx context.Context) error {
+// WaitForNothing waits until nothing of sandboxes remains.
+func (s *Server) WaitForNothing(ctx context.Context) error {
 	for {
 		left := s.leftovers()
 		if len(left) == 0 {

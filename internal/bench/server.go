@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bufio"
@@ -16,24 +16,35 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// modbox drives a Modbox server, by its public API and by its command line.
-type modbox struct {
-	c      *client.Client
-	url    string
-	token  string
-	bin    string // the modbox binary, for the command line rows
+// Server drives a Modbox server, by its public API and by its command line.
+type Server struct {
+	c     *client.Client
+	URL   string
+	Token string
+	bin   string // the modbox binary, for the command line rows
+	// Inside is a program for the rows of requests to a sandbox. Without one there are no such rows.
+	Inside Inside
+	// StateDir is the directory of the server's state, if it is on this host, else "".
+	StateDir string
+
 	image  string
 	limits client.Resources
 	asked  atomic.Int64 // sandboxes that were asked for with limits of their own
+
+	snapshots []string // that were made
 }
 
-// newModbox returns a driver of the server at url.
-func newModbox(url, token, bin, image string) (*modbox, error) {
-	c, err := client.New(url, token)
-	if err != nil {
-		return nil, err
-	}
-	return &modbox{c: c, url: url, token: token, bin: bin, image: image, limits: client.Resources{Memory: "512Mi", CPU: "1"}}, nil
+// Inside is a program that runs in sandboxes: with the arguments Serve it calls [Serve], and with Load
+// and a URL [PrintLoad]. It must need no libraries.
+type Inside struct {
+	Program     string
+	Serve, Load []string
+}
+
+// NewServer returns a driver of the server at url, which c calls. The rows of the command line run the
+// program bin, with the token, or with its own sign-in for "".
+func NewServer(c *client.Client, url, token, bin, image string) *Server {
+	return &Server{c: c, URL: url, Token: token, bin: bin, image: image, limits: client.Resources{Memory: "512Mi", CPU: "1"}}
 }
 
 // ttl ends what a killed benchmark leaves behind.
@@ -42,19 +53,19 @@ const ttl = 20 * time.Minute
 // poolSize is how many sandboxes the server keeps ready, its default.
 const poolSize = 2
 
-// start creates a sandbox and returns when it runs. Its limits are nobody else's,
+// Start creates a sandbox and returns when it runs. Its limits are nobody else's,
 // so that the server has none ready.
-func (m *modbox) start(ctx context.Context) (string, error) {
+func (m *Server) Start(ctx context.Context) (string, error) {
 	return m.startWith(ctx, m.unasked(m.limits))
 }
 
 // unasked returns limits with an amount of memory that nobody asked for before.
-func (m *modbox) unasked(limits client.Resources) client.Resources {
+func (m *Server) unasked(limits client.Resources) client.Resources {
 	limits.Memory = fmt.Sprintf("%dMi", 512+m.asked.Add(1))
 	return limits
 }
 
-func (m *modbox) startWith(ctx context.Context, limits client.Resources) (string, error) {
+func (m *Server) startWith(ctx context.Context, limits client.Resources) (string, error) {
 	sb, err := m.c.Sandboxes.Create(ctx, client.CreateOptions{Image: m.image, Resources: limits, TTL: ttl, WaitUpTo: time.Minute})
 	if err != nil {
 		return "", err
@@ -65,12 +76,13 @@ func (m *modbox) startWith(ctx context.Context, limits client.Resources) (string
 	return sb.ID, nil
 }
 
-func (m *modbox) remove(ctx context.Context, id string) error {
+// Remove ends a sandbox.
+func (m *Server) Remove(ctx context.Context, id string) error {
 	_, err := m.c.Sandboxes.Delete(ctx, id)
 	return err
 }
 
-func (m *modbox) exec(ctx context.Context, id string, argv ...string) error {
+func (m *Server) exec(ctx context.Context, id string, argv ...string) error {
 	res, err := m.c.Sandboxes.Exec(ctx, id, client.Command{Argv: argv})
 	if err != nil {
 		return err
@@ -82,15 +94,15 @@ func (m *modbox) exec(ctx context.Context, id string, argv ...string) error {
 }
 
 // run is create until the first command's output has arrived; the removal is not measured.
-func (m *modbox) run(argv ...string) op { return m.runBy(m.start, argv...) }
+func (m *Server) run(argv ...string) Op { return m.runBy(m.Start, argv...) }
 
 // runWarm is run with a sandbox that the server has ready.
-func (m *modbox) runWarm(argv ...string) op {
-	return m.pooled(m.runBy(func(ctx context.Context) (string, error) { return m.startWith(ctx, m.limits) }, argv...))
+func (m *Server) runWarm(argv ...string) Op {
+	return m.Pooled(m.runBy(func(ctx context.Context) (string, error) { return m.startWith(ctx, m.limits) }, argv...))
 }
 
-// pooled counts only times of create in which the server had the sandbox ready.
-func (m *modbox) pooled(create op) op {
+// Pooled counts only times of create in which the server had the sandbox ready.
+func (m *Server) Pooled(create Op) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		// The pool holds boxes of the images that recent requests named: the first times may miss.
 		for range 30 {
@@ -116,7 +128,7 @@ func (m *modbox) pooled(create op) op {
 const poolHits = `modbox_pool_creates_total{outcome="hit"}`
 
 // poolFilled waits until the server has sandboxes ready and has stopped making more.
-func (m *modbox) poolFilled(ctx context.Context) error {
+func (m *Server) poolFilled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for calm := 0; calm < 3; {
@@ -137,16 +149,22 @@ func (m *modbox) poolFilled(ctx context.Context) error {
 }
 
 // metric returns one of the server's metrics.
-func (m *modbox) metric(ctx context.Context, name string) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/metrics", nil)
+func (m *Server) metric(ctx context.Context, name string) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL+"/metrics", nil)
 	if err != nil {
 		return 0, err
+	}
+	if m.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+m.Token)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("GET /metrics = %s: the setting metrics.access says who may read them", resp.Status)
+	}
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
@@ -156,17 +174,17 @@ func (m *modbox) metric(ctx context.Context, name string) (float64, error) {
 	return 0, fmt.Errorf("the server has no metric %s: %w", name, lines.Err())
 }
 
-func (m *modbox) runBy(start func(context.Context) (string, error), argv ...string) op {
+func (m *Server) runBy(start func(context.Context) (string, error), argv ...string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		var id string
-		took, err := timed(func() (err error) {
+		took, err := Timed(func() (err error) {
 			if id, err = start(ctx); err != nil {
 				return err
 			}
 			return m.exec(ctx, id, argv...)
 		})
 		if id != "" {
-			if rmErr := m.remove(ctx, id); err == nil {
+			if rmErr := m.Remove(ctx, id); err == nil {
 				err = rmErr
 			}
 		}
@@ -175,22 +193,25 @@ func (m *modbox) runBy(start func(context.Context) (string, error), argv ...stri
 }
 
 // runCLI is `modbox run`.
-func (m *modbox) runCLI(argv ...string) op {
+func (m *Server) runCLI(argv ...string) Op {
 	args := append([]string{"run", m.image, "--"}, argv...)
 	return func(ctx context.Context) (time.Duration, error) { return m.command(ctx, args...) }
 }
 
 // execCLI is `modbox exec` in a running sandbox.
-func (m *modbox) execCLI(id string, argv ...string) op {
+func (m *Server) execCLI(id string, argv ...string) Op {
 	args := append([]string{"exec", id, "--"}, argv...)
 	return func(ctx context.Context) (time.Duration, error) { return m.command(ctx, args...) }
 }
 
 // command measures the modbox binary with the server of m.
-func (m *modbox) command(ctx context.Context, args ...string) (time.Duration, error) {
-	return timed(func() error {
+func (m *Server) command(ctx context.Context, args ...string) (time.Duration, error) {
+	return Timed(func() error {
 		cmd := exec.CommandContext(ctx, m.bin, args...)
-		cmd.Env = append(os.Environ(), "MODBOX_URL="+m.url, "MODBOX_API_TOKEN="+m.token)
+		cmd.Env = append(os.Environ(), "MODBOX_URL="+m.URL)
+		if m.Token != "" {
+			cmd.Env = append(cmd.Env, "MODBOX_API_TOKEN="+m.Token)
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s %s: %w: %s", m.bin, strings.Join(args, " "), err, out)
 		}
@@ -198,45 +219,46 @@ func (m *modbox) command(ctx context.Context, args ...string) (time.Duration, er
 	})
 }
 
-func (m *modbox) execAPI(id string, argv ...string) op {
+// ExecAPI measures a command in a running sandbox, by the API.
+func (m *Server) ExecAPI(id string, argv ...string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
-		return timed(func() error { return m.exec(ctx, id, argv...) })
+		return Timed(func() error { return m.exec(ctx, id, argv...) })
 	}
 }
 
 // destroy measures the complete removal of a running sandbox.
-func (m *modbox) destroy(ctx context.Context) (time.Duration, error) {
-	id, err := m.start(ctx)
+func (m *Server) destroy(ctx context.Context) (time.Duration, error) {
+	id, err := m.Start(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return timed(func() error { return m.remove(ctx, id) })
+	return Timed(func() error { return m.Remove(ctx, id) })
 }
 
 // burst measures n creates at once until the last has answered a command.
-func (m *modbox) burst(n int) op {
+func (m *Server) burst(n int) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		ids := make([]string, n)
-		took, err := timed(func() error {
-			return parallel(n, func(i int) (err error) {
-				if ids[i], err = m.start(ctx); err != nil {
+		took, err := Timed(func() error {
+			return Parallel(n, func(i int) (err error) {
+				if ids[i], err = m.Start(ctx); err != nil {
 					return err
 				}
 				return m.exec(ctx, ids[i], "true")
 			})
 		})
-		_ = parallel(n, func(i int) error {
+		_ = Parallel(n, func(i int) error {
 			if ids[i] == "" {
 				return nil
 			}
-			return m.remove(ctx, ids[i])
+			return m.Remove(ctx, ids[i])
 		})
 		return took, err
 	}
 }
 
-// version asks the server.
-func (m *modbox) version(ctx context.Context) string {
+// Version returns the version of the server.
+func (m *Server) Version(ctx context.Context) string {
 	v, err := m.c.Version(ctx)
 	if err != nil {
 		return "unknown version"

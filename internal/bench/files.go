@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 // fileBytes is the size of the file that is copied in and out.
 const fileBytes = 100 << 20
 
-// randomFile makes a file of fileBytes that does not compress.
-func randomFile() (path string, err error) {
+// RandomFile makes a file of fileBytes that does not compress.
+func RandomFile() (path string, err error) {
 	random, err := os.Open("/dev/urandom")
 	if err != nil {
 		return "", err
@@ -29,27 +29,27 @@ func randomFile() (path string, err error) {
 	return f.Name(), err
 }
 
-// remoteFile is where the file is in sandbox and container.
-const remoteFile = "/var/tmp/file"
+// RemoteFile is where the file is in sandbox and container.
+const RemoteFile = "/var/tmp/file"
 
-func (m *modbox) upload(id, path string) op {
+func (m *Server) upload(id, path string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
-		return timed(func() error {
+		return Timed(func() error {
 			f, err := os.Open(path)
 			if err != nil {
 				return err
 			}
 			defer f.Close()
-			_, err = m.c.Sandboxes.Files.Write(ctx, id, remoteFile, f, client.WriteOptions{})
+			_, err = m.c.Sandboxes.Files.Write(ctx, id, RemoteFile, f, client.WriteOptions{})
 			return err
 		})
 	}
 }
 
-func (m *modbox) download(id, path string) op {
+func (m *Server) download(id, path string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
-		return timed(func() error {
-			r, err := m.c.Sandboxes.Files.Read(ctx, id, remoteFile)
+		return Timed(func() error {
+			r, err := m.c.Sandboxes.Files.Read(ctx, id, RemoteFile)
 			if err != nil {
 				return err
 			}
@@ -65,17 +65,5 @@ func (m *modbox) download(id, path string) op {
 			}
 			return err
 		})
-	}
-}
-
-func (d *docker) upload(id, path string) op {
-	return func(ctx context.Context) (time.Duration, error) {
-		return command(ctx, "docker", "cp", "-q", path, id+":"+remoteFile)
-	}
-}
-
-func (d *docker) download(id, path string) op {
-	return func(ctx context.Context) (time.Duration, error) {
-		return command(ctx, "docker", "cp", "-q", id+":"+remoteFile, path)
 	}
 }

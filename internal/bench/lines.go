@@ -1,0 +1,211 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// The targets of the design, as ratios to Docker, and bytes.
+const (
+	targetCreate = 0.25
+	targetExec   = 0.1
+	targetBurst  = 0.4
+	targetResume = 0.35
+	targetWarm   = 0.05
+	targetCopy   = 1.0
+	targetPSS    = 12 << 20
+	targetIdle   = 0.02 // of a core
+	targetProxy  = 0.6  // of the requests, here more is better
+	targetAdded  = time.Millisecond
+	targetGroup  = 4 // times the commits of one client
+)
+
+// Line is one row to be measured.
+type Line struct {
+	What   string
+	Target float64 // of the ratio to the peer; 0 for none
+	Ours   Op
+	Peer   string
+	Theirs Op // nil without a peer
+	Rounds int
+}
+
+// Fixtures are the sandboxes and files that the lines use.
+type Fixtures struct {
+	Box, Idle, Data string // sandboxes: one with nothing in it, with an idle Python, with a warm context
+	File            string // a path
+	m               *Server
+}
+
+// NewFixtures makes the fixtures. They are to be closed also after an error.
+func NewFixtures(ctx context.Context, m *Server) (f Fixtures, err error) {
+	f.m = m
+	if f.File, err = RandomFile(); err != nil {
+		return f, err
+	}
+	if f.Box, err = m.Start(ctx); err != nil {
+		return f, err
+	}
+	if f.Idle, err = m.IdlePython(ctx); err != nil {
+		return f, err
+	}
+	f.Data, err = m.StartData(ctx)
+	return f, err
+}
+
+// Close removes the fixtures, also when ctx has ended.
+func (f Fixtures) Close(ctx context.Context) {
+	for _, id := range []string{f.Box, f.Idle, f.Data} {
+		if id != "" {
+			_ = f.m.Remove(context.WithoutCancel(ctx), id) // its ttl ends it otherwise
+		}
+	}
+	_ = os.Remove(f.File) // there is none after an error
+}
+
+// Lines lists the measurements of times. Only the last two have a peer; the caller sets others.
+func Lines(burst int, m *Server, f Fixtures) []Line {
+	return []Line{
+		{What: "cold create → first output (`true`), API", Target: targetCreate, Ours: m.run("true")},
+		{What: "the same, like with like", Ours: m.run("true")},
+		{What: "create from the pool → first output (`true`), API", Target: targetWarm, Ours: m.runWarm("true")},
+		{What: "`true` in a running sandbox, API", Target: targetExec, Ours: m.ExecAPI(f.Box, "true")},
+		{What: "the same, like with like", Ours: m.ExecAPI(f.Box, "true")},
+		{What: "`python3 -c 'print(1)'` in a running sandbox, API", Ours: m.ExecAPI(f.Box, "python3", "-c", "print(1)")},
+		{What: "destroy, API", Ours: m.destroy},
+		{What: fmt.Sprintf("%d creates at once → the last has answered, API", burst), Target: targetBurst, Ours: m.burst(burst), Rounds: 1},
+		{What: "file of 100 MiB in", Target: targetCopy, Ours: m.upload(f.Box, f.File), Rounds: 5},
+		{What: "file of 100 MiB out", Target: targetCopy, Ours: m.download(f.Box, f.File), Rounds: 5},
+		{What: "`modbox run` of `true`, command line", Ours: m.runCLI("true")},
+		{What: "`modbox exec` of `true`, command line", Ours: m.execCLI(f.Box, "true")},
+		{What: "resume a paused sandbox with an idle Python → first output, API", Target: targetResume, Ours: m.resume(f.Idle)},
+		{What: "pause that sandbox, API", Ours: m.pause(f.Idle)},
+		{What: "fork it, memory included → the copy has answered, API", Ours: m.Fork(f.Idle, 1)},
+		{What: "fork it 10 times → all copies have answered, API", Ours: m.Fork(f.Idle, 10), Rounds: 5},
+		{What: "create from a snapshot → first output (`true`), API", Ours: m.fromSnapshot(f.Box)},
+		{What: "`1+1` in a warm Python context, API", Ours: m.Code(f.Data), Peer: "Modbox API: exec of `true` there", Theirs: m.ExecAPI(f.Data, "true")},
+		{
+			What: "cold create of a data sandbox → first `1+1` in Python, API", Ours: m.AfterCreate(m.Code),
+			Peer: "Modbox API: the same with `true`", Theirs: m.AfterCreate(func(id string) Op { return m.ExecAPI(id, "true") }),
+		},
+	}
+}
+
+// Options are the inputs of [Run].
+type Options struct {
+	// Rounds are counted for each row, Burst sandboxes are created at once, and Idle are alive while they are
+	// watched being idle.
+	Rounds, Burst, Idle int
+	// IdleTime is how long they are watched.
+	IdleTime time.Duration
+	// Seen is called after each row and fact.
+	Seen func(text string)
+}
+
+// Run measures a server, and removes all that it made on it. With an error the report has what was
+// measured before.
+func Run(ctx context.Context, m *Server, o Options) (*Report, error) {
+	r := NewReport(m.Version(ctx), o.Rounds, o.Seen)
+	return r, errors.Join(r.runAll(ctx, m, o), m.removeSnapshots(ctx))
+}
+
+func (r *Report) runAll(ctx context.Context, m *Server, o Options) error {
+	f, err := NewFixtures(ctx, m)
+	defer f.Close(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range Lines(o.Burst, m, f) {
+		if l.Theirs == nil && l.What == "the same, like with like" { // a peer's row
+			continue
+		}
+		if err := r.Add(ctx, o.Rounds, l); err != nil {
+			return fmt.Errorf("%s: %w", l.What, err)
+		}
+	}
+	if err := r.AddCommits(ctx, o.Rounds, m); err != nil {
+		return fmt.Errorf("commits: %w", err)
+	}
+	if err := r.AddStandstill(ctx, o.Rounds, m); err != nil {
+		return fmt.Errorf("standstill: %w", err)
+	}
+	if err := r.AddProxy(ctx, m, f.Box); err != nil {
+		return fmt.Errorf("requests through a URL: %w", err)
+	}
+	if err := r.AddIdle(ctx, o.Idle, o.IdleTime, m, "", nil); err != nil {
+		return fmt.Errorf("idle sandboxes: %w", err)
+	}
+	return nil
+}
+
+// Add measures one row.
+func (r *Report) Add(ctx context.Context, rounds int, l Line) error {
+	if l.Rounds > 0 {
+		rounds = min(rounds, l.Rounds)
+	}
+	sides := []Side{{"modbox", l.Ours}}
+	if l.Theirs != nil {
+		sides = append(sides, Side{l.Peer, l.Theirs})
+	}
+	got, err := Alternate(ctx, rounds, sides...)
+	if err != nil {
+		return err
+	}
+	done := Row{What: l.What, Target: l.Target, Ours: got[0]}
+	if len(got) > 1 {
+		done.Peer = got[1]
+	}
+	r.Rows = append(r.Rows, done)
+	r.see(done)
+	return nil
+}
+
+// AddIdle measures the cost of n idle sandboxes for a time, beside a peer's memory unless theirs is nil.
+func (r *Report) AddIdle(ctx context.Context, n int, watch time.Duration, m *Server, against string, theirs func(context.Context) (int64, error)) error {
+	pss, cpu, err := m.idle(ctx, n, watch)
+	if err != nil {
+		return err
+	}
+	memory := Fact{
+		What: fmt.Sprintf("memory of one of %d idle sandboxes (PSS of all its host processes)", n),
+		Ours: mib(pss), Target: "≤ " + mib(targetPSS), Met: pss <= targetPSS,
+	}
+	if theirs != nil {
+		bytes, err := theirs(ctx)
+		if err != nil {
+			return err
+		}
+		memory.Against, memory.Theirs = against, mib(bytes)
+		memory.Ratio = fmt.Sprintf("%.2f", float64(pss)/float64(bytes))
+	}
+	r.Facts = append(r.Facts, memory, Fact{
+		What: fmt.Sprintf("CPU of %d idle sandboxes and the server", n), Ours: fmt.Sprintf("%.1f %% of a core", 100*cpu),
+		Target: fmt.Sprintf("≤ %.0f %%", 100*targetIdle), Met: cpu <= targetIdle,
+	})
+	return nil
+}
+
+// AddProxy measures the cost of the way through a sandbox's URL.
+func (r *Report) AddProxy(ctx context.Context, m *Server, box string) error {
+	if m.Inside.Program == "" {
+		return nil
+	}
+	ours, inside, err := m.proxied(ctx, box)
+	if err != nil {
+		return err
+	}
+	const against = "the same client inside the sandbox"
+	rate, added := ours.PerSecond/inside.PerSecond, ours.Latency-inside.Latency
+	r.Facts = append(r.Facts, Fact{
+		What: fmt.Sprintf("requests a second through a sandbox's URL, %d connections kept, answers of 1 KiB", LoadAtOnce),
+		Ours: fmt.Sprintf("%.0f", ours.PerSecond), Against: against, Theirs: fmt.Sprintf("%.0f", inside.PerSecond),
+		Ratio: fmt.Sprintf("%.2f", rate), Target: fmt.Sprintf("≥ %.1f ×", targetProxy), Met: rate >= targetProxy,
+	}, Fact{
+		What: "time of one such request, one connection, p50", Ours: Milliseconds(ours.Latency), Against: against, Theirs: Milliseconds(inside.Latency),
+		Target: "≤ " + Milliseconds(targetAdded) + " more", Met: added <= targetAdded,
+	})
+	return nil
+}
