@@ -67,7 +67,7 @@ func (r *Report) HTML(w io.Writer) error {
 		Day, Memory string
 		Lines       []row
 		Ticks       []tick
-		View        float64 // the width of a drawing, with room for the first and the last text
+		View        float64 // the width of a drawing, with a margin for the first and the last text
 		Data        template.JS
 	}{
 		Report: r, Day: r.Date.Format(time.DateOnly), Memory: fmt.Sprintf("%.1f GiB", float64(r.Host.MemoryBytes)/(1<<30)), View: plotWidth + 48,
