@@ -2,7 +2,6 @@ package image_test
 
 import (
 	"archive/tar"
-	"bytes"
 	"io"
 	"io/fs"
 	"strings"
@@ -210,35 +209,4 @@ func TestHostileTars(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzTar(f *testing.F) {
-	var buf bytes.Buffer
-	tw := tar.NewWriter(&buf)
-	for _, h := range []tar.Header{
-		{Typeflag: tar.TypeDir, Name: "./"}, {Typeflag: tar.TypeReg, Name: "a/b"}, {Typeflag: tar.TypeLink, Name: "c", Linkname: "a/b"},
-		{Typeflag: tar.TypeSymlink, Name: "d", Linkname: ".."}, {Typeflag: tar.TypeChar, Name: "e", Devmajor: 1},
-	} {
-		if err := tw.WriteHeader(&h); err != nil {
-			f.Fatal(err)
-		}
-	}
-	if err := tw.Close(); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(buf.Bytes())
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s := open(t, t.TempDir(), &fake{tar: data})
-		if _, err := s.Build(t.Context(), recipeOf(t, s, ""), image.BuildOptions{}); err != nil {
-			return
-		}
-		_, path, err := s.Resolve(t.Context(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = fs.WalkDir(readEROFS(t, path), ".", func(_ string, _ fs.DirEntry, err error) error { return err })
-		if err != nil {
-			t.Fatalf("an accepted tar gave an EROFS that cannot be walked: %v", err)
-		}
-	})
 }
