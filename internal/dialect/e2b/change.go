@@ -92,5 +92,6 @@ func (s *sandboxes) forked(r *http.Request, result *lifecycle.ForkResult) (forke
 	if p.Code == sandbox.Internal {
 		edge.Log(r.Context(), result.Err)
 	}
-	return forked{Error: &Failure{Code: p.Status, Message: p.Detail}}, nil
+	f := failureOf(p)
+	return forked{Error: &f}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -29,12 +30,18 @@ var statuses = map[sandbox.Code]int{
 // WriteError answers with an error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	p := edge.Problem(r.Context(), err)
+	p.SetRetryAfter(w.Header())
+	f := failureOf(p)
+	WriteJSON(w, f.Code, f)
+}
+
+// failureOf returns an error of /v1 as the clients expect it.
+func failureOf(p *apierror.Problem) Failure {
 	status := p.Status
 	if s, ok := statuses[p.Code]; ok {
 		status = s
 	}
-	p.SetRetryAfter(w.Header())
-	WriteJSON(w, status, Failure{Code: status, Message: fieldNames.Replace(p.Detail)})
+	return Failure{Code: status, Message: fieldNames.Replace(p.Detail)}
 }
 
 // WriteJSON answers with a value.

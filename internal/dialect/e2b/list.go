@@ -104,8 +104,11 @@ func (sel *selection) has(sb *sandbox.Sandbox) bool {
 			return false
 		}
 	}
-	return (sel.template == "" || sel.template == TemplateOf(sb)) && (sel.after.IsZero() || sb.StartedAt.After(sel.after))
+	return (sel.template == "" || untagged(sel.template) == untagged(TemplateOf(sb))) && (sel.after.IsZero() || sb.StartedAt.After(sel.after))
 }
+
+// untagged returns the name of a template without the tag that every template has.
+func untagged(template string) string { return strings.TrimSuffix(template, ":"+defaultTag) }
 
 // compare orders sandboxes as the selection does. Their ids sort by the time they were made.
 func (sel *selection) compare(a, b string) int {

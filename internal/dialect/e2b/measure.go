@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -219,9 +220,19 @@ func logEntryOf(e sandbox.Event) logEntry {
 	return logEntry{e.Time.UTC(), levelOf(e.Type), e.Message, fields}
 }
 
+// levels are the levels of log entries, from low to high.
+var levels = []string{"debug", "info", "warn", "error"}
+
 func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	backward := q.Get("direction") == "backward"
+	if !backward && !slices.Contains([]string{"", "forward"}, q.Get("direction")) {
+		return sandbox.InvalidField("direction", "must be forward or backward")
+	}
+	lowest := max(0, slices.Index(levels, q.Get("level")))
+	if q.Get("level") != "" && levels[lowest] != q.Get("level") {
+		return sandbox.InvalidField("level", "must be one of %s", strings.Join(levels, ", "))
+	}
 	cursor, err := number(r, "cursor", 0, 0, 1<<50) // milliseconds
 	if err != nil {
 		return err
@@ -241,7 +252,7 @@ func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
 	}{[]logEntry{}}
 	for _, e := range list {
 		entry := logEntryOf(e)
-		if level := q.Get("level"); level == "error" && entry.Level != level || !strings.Contains(entry.Message, q.Get("search")) {
+		if slices.Index(levels, entry.Level) < lowest || !strings.Contains(entry.Message, q.Get("search")) {
 			continue
 		}
 		out.Logs = append(out.Logs, entry)

@@ -28,6 +28,9 @@ func (s *states) routes() map[string]route {
 func pausesItself(sb *sandbox.Sandbox) bool { return sb.Timeouts.OnIdle == sandbox.OnIdlePause }
 
 func (s *states) pause(w http.ResponseWriter, r *http.Request) error {
+	if _, err := Decode[resumeInput](w, r); err != nil { // a pause always keeps the memory
+		return err
+	}
 	sb, err := s.found(r)
 	if err != nil {
 		return err
@@ -199,7 +202,8 @@ func (s *sandboxes) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	case *in.Timeout <= 0 && pausesItself(&sb):
 		err = pauseFor(ctx, s.svc, &sb)
 	case *in.Timeout <= 0:
-		_, err = s.svc.Destroy(ctx, caller(ctx), string(sb.ID), sandbox.CauseTTL)
+		// The ttl has not passed, and so is not the cause.
+		_, err = s.svc.Destroy(ctx, caller(ctx), string(sb.ID), sandbox.CauseDestroyed)
 	case pausesItself(&sb):
 		err = nil // its clock counts from its last use
 	default:

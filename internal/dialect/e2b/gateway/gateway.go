@@ -73,7 +73,8 @@ type target struct {
 
 // Wrap passes on the requests for sandboxes, and leaves all others to next: requests to the host of the
 // control plane go to the routes of the dialect, as do requests with an API key in the form of E2B's clients,
-// which becomes a bearer token.
+// which becomes a bearer token. A request to another URL of a sandbox keeps its API key, which is for a program in the
+// sandbox.
 func (g *Gateway) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, ours, err := g.target(r)
@@ -82,8 +83,12 @@ func (g *Gateway) Wrap(next http.Handler) http.Handler {
 			e2b.WriteError(w, r, err)
 		case ours:
 			g.serve(w, r, t)
-		default:
+		case g.isControl(r):
 			next.ServeHTTP(w, withToken(g.control(r)))
+		case g.isSandbox(r):
+			next.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, withToken(r))
 		}
 	})
 }
@@ -145,22 +150,33 @@ func portOf(digits string) (uint16, bool) {
 	return uint16(n), err == nil && n != 0 && strconv.FormatUint(n, 10) == digits
 }
 
+// isControl reports whether a request is to the host of the control plane.
+func (g *Gateway) isControl(r *http.Request) bool {
+	label, ok := g.URLs.Label(r.Host)
+	return ok && label == controlLabel
+}
+
+// isSandbox reports whether a request is to a URL of a sandbox in the form of /v1.
+func (g *Gateway) isSandbox(r *http.Request) bool {
+	_, ours, _ := g.URLs.Parse(r.Host, r.URL.EscapedPath())
+	return ours
+}
+
 // control returns a request to the host of the control plane as a request to the routes of the dialect, which
-// are all that this host has. It returns others as they are.
+// are all that this host has.
 func (g *Gateway) control(r *http.Request) *http.Request {
-	if label, ok := g.URLs.Label(r.Host); !ok || label != controlLabel {
-		return r
-	}
 	r = prefixed(r)
 	r.Host = strings.TrimPrefix(g.URLs.Server(), g.URLs.Scheme()+"://") // the proxy knows no sandbox by the other
 	return r
 }
 
 // withToken returns a request to the server itself with its API key as bearer token, for the routes of
-// the dialect.
+// the dialect. Clients also send an access token of E2B's, as bearer token, when they have one: it means nothing here.
+// A key that only E2B's clients can have sent is used instead, as any key is on the routes of the dialect.
 func withToken(r *http.Request) *http.Request {
 	key := r.Header.Get(keyHeader)
-	if key == "" || r.Header.Get("Authorization") != "" {
+	other := e2b.Token(key) == key && !strings.HasPrefix(r.URL.Path, e2b.Prefix+"/")
+	if key == "" || other && r.Header.Get("Authorization") != "" {
 		return r
 	}
 	r = prefixed(r)

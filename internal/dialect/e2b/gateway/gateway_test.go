@@ -1,7 +1,9 @@
 package gateway_test
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -66,5 +68,32 @@ func TestHosts(t *testing.T) {
 	// By path, without the host: the clients that know the server's address.
 	if a := s.Do("GET", "/volumecontent/v/dir", nil); a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), "volumes are not available") {
 		t.Errorf("volume content = %d %s", a.Status, a.Body)
+	}
+}
+
+// TestKeyForProgram requests a program in a sandbox with an API key of the program's own, at both forms of its URL: the
+// request reaches the program as it is.
+func TestKeyForProgram(t *testing.T) {
+	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.EscapedPath()+" "+r.Header.Get("X-Api-Key")+" "+r.Header.Get("Authorization"))
+	}))
+	defer program.Close()
+	_, port, _ := strings.Cut(program.Listener.Addr().String(), "127.0.0.1:")
+	s := apitest.New(t)
+	var sb struct{ URL string }
+	s.Want(http.StatusCreated, "POST", "/v1/sandboxes", `{"wait_seconds":180}`).Into(t, &sb)
+	label := port + "--" + sb.URL[strings.LastIndex(sb.URL, "/")+1:]
+	for _, tc := range []struct{ host, path string }{{"", "/s/" + label}, {label + ".localhost", ""}} {
+		for _, key := range []string{"of-the-program", "e2b_00"} {
+			r := s.Request("GET", tc.path+"/sandboxes/a%2Fb", nil)
+			r.Header.Del("Authorization")
+			r.Header.Set("X-API-Key", key)
+			if tc.host != "" {
+				r.Host = tc.host
+			}
+			if a := s.Send(r); a.Status != http.StatusOK || string(a.Body) != "/sandboxes/a%2Fb "+key+" " {
+				t.Errorf("%s%s with key %s = %d %s", tc.host, tc.path, key, a.Status, a.Body)
+			}
+		}
 	}
 }
