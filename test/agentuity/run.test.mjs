@@ -42,6 +42,7 @@ test("run: the sandbox ends by itself, and its result stays", async () => {
 	assert.equal(info.exitCode, 0);
 	assert.equal(info.mode, "oneshot");
 	assert.deepEqual(info.command.exec, ["true"]);
+	assert.equal((await client.listEvents(r.sandboxId, { direction: "desc", limit: 1 })).events[0].type, "lifecycle:completed");
 });
 
 test("run: stdin is streamed", async () => {

@@ -107,7 +107,7 @@ test("snapshots: public ones are read by anybody", async (t) => {
 	const closed = await snapshot(t, sb, { name: unique() });
 	assert.ok(open.public && open.org.slug && open.fullName === `@${open.org.slug}/${name}:latest`, JSON.stringify(open));
 	const nobody = new APIClient(url, logger, undefined, { maxRetries: 0 });
-	for (const snapshotRef of [open.snapshotId, open.fullName]) {
+	for (const snapshotRef of [open.snapshotId, open.fullName, `${name}:latest`, name]) {
 		const told = await snapshotPublicGet(nobody, { snapshotRef });
 		assert.deepEqual([told.snapshotId, told.files, told.downloadUrl], [open.snapshotId, undefined, undefined]);
 	}

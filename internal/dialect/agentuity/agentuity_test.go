@@ -2,6 +2,7 @@ package agentuity_test
 
 import (
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -353,5 +354,57 @@ func TestQuotaIsRefusedAsTheClientNeeds(t *testing.T) {
 	s.Want(http.StatusOK, "DELETE", "/sandbox/"+first, nil)
 	if a := <-answered; a.Status != http.StatusCreated {
 		t.Errorf("who waits for room: %d %s", a.Status, a.Body)
+	}
+}
+
+// A workspace must not take over the name of another's public snapshot by making one of its own.
+func TestPublicSnapshotOfTwoWorkspacesHasNoBareName(t *testing.T) {
+	s := server(t)
+	var ws struct{ ID, Slug string }
+	s.Want(http.StatusCreated, "POST", "/v1/workspaces", map[string]any{"name": "Other", "slug": "other"}).Into(t, &ws)
+	publish := func(query string) {
+		t.Helper()
+		status, a := call(t, s, "POST", "/sandbox"+query, map[string]any{})
+		id, _ := a.Data["sandboxId"].(string)
+		if status != http.StatusCreated {
+			t.Fatalf("create = %d %+v", status, a)
+		}
+		if status, a := call(t, s, "POST", "/sandbox/"+id+"/snapshot"+query, map[string]any{"name": "open", "public": true}); status != http.StatusOK || !a.Success {
+			t.Fatalf("snapshot = %d %+v", status, a)
+		}
+	}
+	publish("")
+	publish("?orgId=" + ws.ID)
+	status, a := call(t, s, "GET", "/sandbox/snapshots/public/open", nil)
+	if status != http.StatusConflict || a.Code != "CONFLICT" || !strings.Contains(a.Message, "@other/open:latest") {
+		t.Errorf("open = %d %+v, want a conflict that gives the full names", status, a)
+	}
+	if _, a := call(t, s, "GET", "/sandbox/snapshots/public/"+url.QueryEscape("@other/open"), nil); a.Data["fullName"] != "@other/open:latest" {
+		t.Errorf("@other/open = %+v", a)
+	}
+}
+
+func TestEndOfAOneShotIsACompletedLife(t *testing.T) {
+	s := server(t)
+	last := func(id string) any {
+		t.Helper()
+		_, a := call(t, s, "GET", "/sandbox/sandboxes/"+id+"/events?direction=desc&limit=1", nil)
+		events, _ := a.Data["events"].([]any)
+		if len(events) == 0 {
+			t.Fatalf("events of %s = %+v", id, a)
+		}
+		return events[0].(map[string]any)["type"]
+	}
+	once := create(t, s, map[string]any{"command": map[string]any{"exec": []string{"true"}, "mode": "oneshot"}})
+	if _, a := call(t, s, "GET", "/sandbox/status/"+once+"?waitForStatus=terminated&waitMs=60000", nil); a.Data["status"] != "terminated" {
+		t.Fatalf("status of a one-shot sandbox = %+v", a)
+	}
+	if got := last(once); got != "lifecycle:completed" {
+		t.Errorf("last event of a one-shot sandbox is %v", got)
+	}
+	id := create(t, s, map[string]any{})
+	_, _ = call(t, s, "DELETE", "/sandbox/"+id, nil)
+	if got := last(id); got != "lifecycle:terminated" {
+		t.Errorf("last event of a destroyed sandbox is %v", got)
 	}
 }

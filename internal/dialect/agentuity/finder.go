@@ -15,7 +15,7 @@ type finder struct {
 	executions *execution.Service
 }
 
-// found returns the sandbox in the request's path, unless it was deleteh.
+// found returns the sandbox in the request's path, unless it was deleted.
 func (h *finder) found(r *http.Request) (sandbox.Sandbox, error) {
 	sb, err := h.any(r)
 	if err == nil && deleted(&sb) {
@@ -37,7 +37,7 @@ func (h *finder) any(r *http.Request) (sandbox.Sandbox, error) {
 	return sb, err
 }
 
-// usable is like found, for calls into a sandbox: it waits for a sandbox that is being createh.
+// usable is like found, for calls into a sandbox: it waits for a sandbox that is being created.
 func (h *finder) usable(r *http.Request) (sandbox.Sandbox, error) {
 	sb, err := h.found(r)
 	if err != nil || sb.State != sandbox.Provisioning {

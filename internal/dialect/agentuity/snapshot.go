@@ -185,21 +185,24 @@ func (h *snapshots) getPublic(w http.ResponseWriter, r *http.Request) error {
 	return h.answer(w, r, &sn, nil)
 }
 
-// publicByName returns the public snapshot that a name or name:tag without a workspace means: the
-// oldest, so that no other workspace can take over a name.
+// publicByName returns the public snapshot that a name or name:tag without a workspace means. Errors: Conflict
+// when several workspaces have one, so that none takes over the name of another.
 func publicByName(ctx context.Context, in *snapshot.Service, s string) (none sandbox.Snapshot, _ error) {
 	ref, ok := sandbox.ParseSnapshotRef(s)
 	if !ok || ref.Slug != "" {
 		return none, noSnapshot()
 	}
-	named, err := in.ListPublic(ctx, sandbox.SnapshotFilter{Name: ref.Name, Tag: ref.Tag, Ascending: true, Limit: 1})
-	if err != nil {
+	named, err := in.ListPublic(ctx, sandbox.SnapshotFilter{Name: ref.Name, Tag: ref.Tag, Ascending: true, Limit: 2})
+	switch list := named.Snapshots; {
+	case err != nil:
 		return none, err
-	}
-	if len(named.Snapshots) == 0 {
+	case len(list) == 0:
 		return none, noSnapshot()
+	case len(list) > 1:
+		return none, sandbox.Errorf(sandbox.Conflict, "several workspaces have a public snapshot of this name; give the full name, such as %s or %s", list[0].FullName(), list[1].FullName())
+	default:
+		return list[0], nil
 	}
-	return named.Snapshots[0], nil
 }
 
 func (h *snapshots) tag(w http.ResponseWriter, r *http.Request) error {

@@ -81,6 +81,17 @@ var eventTypes = map[sandbox.EventType]string{
 	sandbox.EventResumed:    "resume",
 }
 
+// eventType returns the dialect's name of an event.
+func eventType(e *sandbox.Event) string {
+	if e.Type == sandbox.EventDestroyed && e.Data["cause"] == string(sandbox.CauseCompleted) {
+		return "lifecycle:completed"
+	}
+	if name, ok := eventTypes[e.Type]; ok {
+		return name
+	}
+	return string(e.Type)
+}
+
 type eventInfo struct {
 	EventID   string            `json:"eventId"`
 	SandboxID string            `json:"sandboxId"`
@@ -110,14 +121,10 @@ func (h *sandboxes) events(w http.ResponseWriter, r *http.Request) error {
 		Events []eventInfo `json:"events"`
 	}{make([]eventInfo, len(list.Items))}
 	for i, e := range list.Items {
-		kind, ok := eventTypes[e.Type]
-		if !ok {
-			kind = string(e.Type)
-		}
 		data := map[string]string{"message": e.Message}
 		maps.Copy(data, e.Data)
 		out.Events[i] = eventInfo{
-			EventID: prefixEvent + strconv.FormatInt(e.Seq, 10), SandboxID: sandboxID(sb.ID), Type: kind, Event: data, CreatedAt: timestamp(e.Time),
+			EventID: prefixEvent + strconv.FormatInt(e.Seq, 10), SandboxID: sandboxID(sb.ID), Type: eventType(&list.Items[i]), Event: data, CreatedAt: timestamp(e.Time),
 		}
 	}
 	return answer(w, out)
