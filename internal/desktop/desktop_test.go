@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -239,6 +240,8 @@ type commands struct {
 	current sandbox.Execution
 	sizes   map[string]int64
 	paused  bool
+	silent  string // the path for which the sandbox does not answer
+	stats   int
 }
 
 func (c *commands) Start(_ context.Context, _ sandbox.Caller, _ string, req execution.Request) (sandbox.Execution, error) {
@@ -275,9 +278,13 @@ func (c *commands) Forget(_ context.Context, _ sandbox.Caller, id sandbox.Execut
 	return nil
 }
 
-func (c *commands) Stat(_ context.Context, by sandbox.Caller, _, path string) (agentapi.FileInfo, error) {
+func (c *commands) Stat(ctx context.Context, by sandbox.Caller, _, path string) (agentapi.FileInfo, error) {
+	c.stats++
 	n, ok := c.sizes[path]
 	switch {
+	case path == c.silent:
+		<-ctx.Done()
+		return agentapi.FileInfo{}, ctx.Err()
 	case c.paused && by.ReadOnly:
 		return agentapi.FileInfo{}, sandbox.Errorf(sandbox.NotRunning, "paused")
 	case !ok:
@@ -346,6 +353,67 @@ func TestRecordingsOfASandbox(t *testing.T) {
 			t.Errorf("%s: Start() = %v, want %q", name, err, limit.code)
 		}
 	}
+}
+
+// recorder returns a recorder of a sandbox that has recordings with files, and the arguments of a start.
+func recorder(t *testing.T, n int) (*desktop.Recorder, *commands, func() error) {
+	t.Helper()
+	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
+	c := &commands{sizes: map[string]int64{}}
+	r := desktop.NewRecorder(c, c)
+	start := func() error {
+		_, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), desktop.RecordOptions{})
+		return err
+	}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	c.all = nil
+	c.have(n, sandbox.ExecutionCompleted, 5)
+	return r, c, start
+}
+
+func TestSizesOfManyRecordings(t *testing.T) {
+	r, c, start := recorder(t, desktop.MaxMeasured+1)
+	for path := range c.sizes {
+		delete(c.sizes, path) // as a program in the sandbox can
+	}
+	c.sizes["/old0.mp4"], c.sizes["/old1.mp4"] = 1, 2
+	list, err := r.List(t.Context(), sandbox.Caller{}, "s", true)
+	if n := len(list); err != nil || n != desktop.MaxMeasured+1 || list[n-1].Size != -1 || list[n-2].Size != 2 || c.stats != desktop.MaxMeasured {
+		t.Errorf("List() = %d recordings, %v, after %d calls for sizes; want %d calls, for the newest", n, err, c.stats, desktop.MaxMeasured)
+	}
+	c.stats = 0
+	if err := start(); sandbox.CodeOf(err) != sandbox.QuotaExceeded || !strings.Contains(err.Error(), "delete") || c.stats != 0 {
+		t.Errorf("Start() = %v after %d calls for sizes, want a refusal without any that says to delete recordings", err, c.stats)
+	}
+	c.all = c.all[1:]
+	if err := start(); err != nil {
+		t.Errorf("Start() with one fewer = %v", err)
+	}
+}
+
+func TestSizesOfASandboxThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c, start := recorder(t, 3)
+		c.silent = "/old1.mp4"
+		begin := time.Now()
+		list, err := r.List(t.Context(), sandbox.Caller{}, "s", true)
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("List() takes %s", took)
+		}
+		if err != nil || len(list) != 3 || list[0].Size != 5 || list[1].Size != -1 || list[2].Size != -1 {
+			t.Errorf("List() = %+v, %v, want the size that is known", list, err)
+		}
+		if err := start(); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("Start() = %v, want %s", err, sandbox.Unavailable)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.List(ctx, sandbox.Caller{}, "s", true); err == nil {
+			t.Error("List() for a caller that has gone away succeeds")
+		}
+	})
 }
 
 func TestNewFileForEachRecording(t *testing.T) {

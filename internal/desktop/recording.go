@@ -60,6 +60,9 @@ const (
 	// with a file, and the bytes of these files. The file of a recording under way counts as its max_bytes.
 	MaxAtOnce, MaxFilms = 4, 100
 	MaxTotal            = maxRecordingSize
+	// MaxMeasured bounds the files whose sizes are read for an answer, and measureTime the time for all of them.
+	MaxMeasured = 400
+	measureTime = 10 * time.Second
 	// stopTime is how long the end of a recording is awaited.
 	stopTime = 15 * time.Second
 )
@@ -204,11 +207,25 @@ func (r *Recorder) begin(ctx context.Context, of sandbox.ID) (done func(), err e
 	}
 }
 
-// admit checks that the sandbox may have another recording. Errors: QuotaExceeded; as for List.
+// admit checks that the sandbox may have another recording. Errors: QuotaExceeded; Unavailable when the sizes of
+// its recordings are not known; as for List.
 func (r *Recorder) admit(ctx context.Context, c sandbox.Caller, of sandbox.ID, o *RecordOptions) error {
-	list, err := r.List(ctx, c, of, true)
+	list, err := r.List(ctx, c, of, false)
 	if err != nil {
 		return err
+	}
+	paths := map[string]bool{}
+	for _, f := range list {
+		paths[f.Path] = true
+	}
+	if len(paths) > MaxMeasured {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the sandbox has recordings to %d files on record, and at most %d are allowed; delete some, also recordings whose files are gone", len(paths), MaxMeasured)
+	}
+	switch complete, err := r.measure(ctx, c, of, list); {
+	case err != nil:
+		return err
+	case !complete:
+		return sandbox.Errorf(sandbox.Unavailable, "the sizes of the recordings of the sandbox are not known: it did not answer within %s; try again, or delete recordings", measureTime)
 	}
 	live, files, total := 0, 0, o.MaxSize
 	for _, f := range list {
@@ -230,9 +247,9 @@ func (r *Recorder) admit(ctx context.Context, c sandbox.Caller, of sandbox.ID, o
 	return nil
 }
 
-// List returns the recordings of a sandbox, newest first, if measure says so with the sizes of their
-// files. A paused sandbox is not resumed for the sizes, which are then not known. Errors: NotFound; the
-// errors of every call into a sandbox.
+// List returns the recordings of a sandbox, newest first, if measure says so with the sizes of the files of
+// the newest MaxMeasured of them, as far as they are known within measureTime. A paused sandbox is not resumed
+// for the sizes, which are then not known. Errors: NotFound; the errors of every call into a sandbox.
 func (r *Recorder) List(ctx context.Context, c sandbox.Caller, of sandbox.ID, measure bool) ([]Film, error) {
 	var list []Film
 	for req := (page.Request{Limit: page.MaxSize}); ; {
@@ -252,31 +269,40 @@ func (r *Recorder) List(ctx context.Context, c sandbox.Caller, of sandbox.ID, me
 	if !measure {
 		return list, nil
 	}
-	return list, r.measure(ctx, c, of, list)
+	_, err := r.measure(ctx, c, of, list)
+	return list, err
 }
 
 // measure adds the sizes of files to a list of all recordings of a sandbox, the newest first. Of several
-// recordings to a path the last has the file.
-func (r *Recorder) measure(ctx context.Context, c sandbox.Caller, of sandbox.ID, list []Film) error {
+// recordings to a path the last has the file. It is not complete when the sandbox is paused, takes too long, or
+// has too many recordings.
+func (r *Recorder) measure(ctx context.Context, c sandbox.Caller, of sandbox.ID, list []Film) (complete bool, err error) {
 	c.ReadOnly = true // resumes nothing
+	within, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
 	seen := map[string]bool{}
 	for i := range list {
 		f := &list[i]
 		if seen[f.Path] {
 			continue
 		}
+		if len(seen) == MaxMeasured {
+			return false, nil
+		}
 		seen[f.Path] = true
-		info, err := r.files.Stat(ctx, c, string(of), f.Path)
+		info, err := r.files.Stat(within, c, string(of), f.Path)
 		switch code := sandbox.CodeOf(err); {
 		case err == nil && info.Type == agentapi.TypeFile:
 			f.Size = min(max(info.Size, 0), maxRecordingSize) // the sandbox's word
 		case code == sandbox.NotRunning || code == sandbox.Ended:
-			return nil
+			return false, nil
+		case err != nil && within.Err() != nil && ctx.Err() == nil:
+			return false, nil
 		case err != nil && !noFile(code):
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // noFile reports whether an error of a file says that there is none, or none any more below its path.
