@@ -238,6 +238,31 @@ func TestCopyFiles(t *testing.T) {
 	}
 }
 
+// A target on this machine keeps its content when the file in the sandbox cannot be read.
+func TestCopyOfAnUnreadableFileKeepsTheTarget(t *testing.T) {
+	h := newHost(t)
+	if err := os.WriteFile(filepath.Join(h.dir, "locked"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/files") {
+			apierror.New(sandbox.Errorf(sandbox.Forbidden, "permission denied"), "").Write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+	to := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(to, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := invoke(t, server, "", "cp", "demo:/locked", to); r.code != base.ExitFailure {
+		t.Errorf("cp = %+v, want a failure", r)
+	}
+	if data, err := os.ReadFile(to); err != nil || string(data) != "precious" {
+		t.Errorf("the target has %q, %v after a copy that failed", data, err)
+	}
+}
+
 func TestWatch(t *testing.T) {
 	h := newHost(t)
 	want := "created     /w/d/\noverflow    \nremoved     /w/\ufffd[2J\n"

@@ -122,6 +122,18 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+func TestFollowedEventsHaveNoLimit(t *testing.T) {
+	if r := invoke(t, cannedSandboxes(), "", "events", "-f", "--limit", "3"); r.code != base.ExitUsage || !strings.Contains(r.stderr, "--limit or --follow") {
+		t.Errorf("events -f --limit 3 = %+v, want an error about both", r)
+	}
+}
+
+func TestPortForwardToAnEndedSandbox(t *testing.T) {
+	if r := invoke(t, cannedSandboxes(), "", "port-forward", "broken", ":80"); r.code != base.ExitFailure || !strings.Contains(r.stderr, "has ended") || r.stdout != "" {
+		t.Errorf("port-forward = %+v, want an error before it listens", r)
+	}
+}
+
 func TestErrorsNameTheCode(t *testing.T) {
 	r := invoke(t, cannedSandboxes(), "", "get", "nobody")
 	if want := "Error: there is no /v1/sandboxes/nobody [not_found]\n"; r.code != base.ExitFailure || r.stderr != want {

@@ -155,7 +155,7 @@ func (cp *copier) outOf(ctx context.Context, remote, local string) error {
 	case local == "-" && info.Type == "directory":
 		return cp.archive(ctx, remote)
 	case local == "-":
-		return cp.download(ctx, remote, info.SizeBytes, cp.env.Stdout)
+		return cp.download(ctx, remote, info.SizeBytes, func() (io.Writer, error) { return cp.env.Stdout, nil })
 	}
 	// The caller chooses the name, not the sandbox.
 	if st, err := os.Stat(local); err == nil && st.IsDir() {
@@ -172,20 +172,30 @@ func (cp *copier) outOf(ctx context.Context, remote, local string) error {
 	if err != nil {
 		mode = 0o644
 	}
-	f, err := os.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, os.FileMode(mode).Perm())
-	if err != nil {
-		return err
+	var f *os.File
+	err = cp.download(ctx, remote, info.SizeBytes, func() (io.Writer, error) {
+		var err error
+		f, err = os.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, os.FileMode(mode).Perm())
+		return f, err
+	})
+	if f != nil {
+		err = errors.Join(err, f.Close())
 	}
-	return errors.Join(cp.download(ctx, remote, info.SizeBytes, f), f.Close())
+	return err
 }
 
-// download copies a file of a size to w.
-func (cp *copier) download(ctx context.Context, remote string, size int64, w io.Writer) error {
+// download copies a file of a size to the writer that open returns. It calls open when the file can be read, so
+// that a target is not emptied for a file that cannot.
+func (cp *copier) download(ctx context.Context, remote string, size int64, open func() (io.Writer, error)) error {
 	r, err := cp.c.Sandboxes.Files.Read(ctx, cp.sandbox, remote)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+	w, err := open()
+	if err != nil {
+		return err
+	}
 	content, end := cp.shown(r, path.Base(remote), size)
 	defer end()
 	_, err = io.Copy(w, content)

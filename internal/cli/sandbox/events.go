@@ -74,8 +74,11 @@ func (f *eventFlags) check(env *base.Env) (time.Time, error) {
 		return time.Time{}, base.UsageError("--output: %q is not json", f.format)
 	}
 	env.JSON = env.JSON || f.format == "json"
-	if f.limit < 0 {
+	switch {
+	case f.limit < 0:
 		return time.Time{}, base.UsageError("--limit: must be at least 1")
+	case f.limit > 0 && f.follow:
+		return time.Time{}, base.UsageError("give either --limit or --follow")
 	}
 	if f.since == "" {
 		return time.Time{}, nil

@@ -45,6 +45,9 @@ network in, without any check.`,
 			if err != nil {
 				return err
 			}
+			if sb.State.Ended() {
+				return ended(sb)
+			}
 			f := &forwarder{env: env, client: c, sandbox: sb.ID}
 			return f.run(cmd.Context(), addresses, ports)
 		},
