@@ -7,6 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/api/events"
 	"github.com/modbox/modbox/internal/api/executions"
 	"github.com/modbox/modbox/internal/api/files"
+	"github.com/modbox/modbox/internal/api/host"
 	"github.com/modbox/modbox/internal/api/images"
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/api/runcode"
@@ -78,6 +79,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&audits.Routes{Log: d.Audit},
 		&sshaccess.Routes{Server: cfg.SSH, Keys: d.SSHKeys},
 		&tunnel.Tunnels{Sandboxes: d.Service, Guest: s.guest, Rights: d.Auth, Ping: cfg.Ping, Logger: d.Logger},
+		&host.Routes{Version: cfg.Version, Driver: d.Driver, Machine: d.Machine, Metrics: d.Measured},
 		&version{version: cfg.Version, driver: d.Driver},
 	}
 }

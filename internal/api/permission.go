@@ -17,6 +17,7 @@ var needs = map[string]account.Permission{
 	"GET /v1/events/stream":                                            account.SandboxesRead,
 	"GET /v1/executions/{execution}":                                   account.SandboxesRead,
 	"POST /v1/executions/{execution}/cancel":                           account.SandboxesWrite,
+	"GET /v1/host":                                                     account.Administer,
 	"GET /v1/images":                                                   account.ImagesRead,
 	"POST /v1/images/pull":                                             account.SandboxesWrite, // as creating a sandbox does
 	"POST /v1/images/build":                                            account.ImagesWrite,

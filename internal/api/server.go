@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/host"
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
@@ -51,7 +53,7 @@ type Config struct {
 	SSH sshaccess.Server
 }
 
-// Deps are the dependencies of the API. All but Metrics, Ready and Dialects must be set.
+// Deps are the dependencies of the API. All but Metrics, Measured, Machine, Ready and Dialects must be set.
 type Deps struct {
 	Service *lifecycle.Service
 	Auth    *auth.Authenticator
@@ -82,6 +84,9 @@ type Deps struct {
 	Driver string
 	// Metrics serves GET /metrics; it must not show ids or names.
 	Metrics http.Handler
+	// Measured are the same metrics, and Machine the machine, for GET /v1/host.
+	Measured prometheus.Gatherer
+	Machine  host.Machine
 	// Ready are the checks behind GET /readyz, by name.
 	Ready map[string]func(context.Context) error
 	// Dialects put their own routes beside /v1 on the same mux.

@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/host"
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/ballast"
@@ -294,7 +295,12 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 // front returns the handler of all requests; shell describes the SSH server to clients.
 func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess.Server, log *slog.Logger) (*services.Front, error) {
 	deps := p.API()
-	deps.Metrics = metrics.Handler(p.metrics)
+	deps.Metrics, deps.Measured = metrics.Handler(p.metrics), p.metrics
+	machine, err := capacity.Detect(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	deps.Machine = host.Machine(machine)
 	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady}
 	settings := apiConfig(cfg, p.urls, p.version)
 	settings.SSH = shell

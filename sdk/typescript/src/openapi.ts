@@ -368,6 +368,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/host": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Describe the machine of the server
+         * @description Capacity that is promised and used, the pool, images, and how long operations take, over all workspaces. For administrators. GET /metrics has more.
+         */
+        get: operations["get-host"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/images": {
         parameters: {
             query?: never;
@@ -3742,6 +3762,173 @@ export interface components {
             /** @description One for each child, in the order of the names. */
             forks: components["schemas"]["ForkItem"][];
         };
+        /** @description The answer to GET /v1/host. */
+        Host: {
+            /** @description Version of the server. */
+            version: string;
+            /**
+             * @description What runs its sandboxes.
+             * @example gvisor
+             */
+            driver: string;
+            /**
+             * Format: date-time
+             * @description When the server was started; operations are counted since then.
+             */
+            started_at: string;
+            /**
+             * Format: int64
+             * @description Processor cores of the machine.
+             */
+            cores: number;
+            /** @description Its memory. */
+            memory: components["schemas"]["HostResource"];
+            /** @description The disk of the state directory. */
+            disk: components["schemas"]["HostResource"];
+            /** @description The server frees disk, because less than disk.evict_below is free. */
+            disk_pressure: boolean;
+            /** @description Sandboxes of all workspaces that have not ended, by state. */
+            sandboxes: components["schemas"]["HostSandboxes"][] | null;
+            /** @description Root filesystems on the disk, by kind. */
+            images: components["schemas"]["HostImages"][] | null;
+            /** @description Boxes that are started before they are asked for; absent when pool.size is 0. */
+            pool?: components["schemas"]["HostPool"];
+            /** @description What is under way or waits. */
+            waiting: components["schemas"]["HostWaiting"];
+            /**
+             * Format: int64
+             * @description Size of the database with its log.
+             */
+            database_bytes: number;
+            /** @description How long operations took, the slowest first. */
+            operations: components["schemas"]["HostOperation"][] | null;
+        };
+        /** @description The number and size of the root filesystems of a kind. */
+        HostImages: {
+            /** @description built_in, pulled, built, or cache without a name. */
+            kind: string;
+            /**
+             * Format: int64
+             * @description How many there are.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description Their size.
+             */
+            bytes: number;
+        };
+        /** @description Says how long an operation took since the start of the server. */
+        HostOperation: {
+            /** @description What it is, such as create, pause or exec. */
+            operation: string;
+            /** @description The part of it; absent for the whole. */
+            phase?: string;
+            /**
+             * Format: int64
+             * @description How often it ended.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description How often an error of the server ended it.
+             */
+            failed: number;
+            /**
+             * Format: double
+             * @description Mean time.
+             */
+            mean_seconds: number;
+            /**
+             * Format: double
+             * @description Half of them took no longer; estimated from the buckets of the metric.
+             */
+            p50_seconds: number;
+            /**
+             * Format: double
+             * @description 19 of 20 took no longer; estimated likewise.
+             */
+            p95_seconds: number;
+        };
+        /** @description Says how the pool of started boxes does. */
+        HostPool: {
+            /**
+             * Format: int64
+             * @description Started boxes that wait for a sandbox.
+             */
+            boxes: number;
+            /**
+             * Format: int64
+             * @description New sandboxes that got one of them.
+             */
+            hits: number;
+            /**
+             * Format: int64
+             * @description New sandboxes for which none was there.
+             */
+            misses: number;
+        };
+        /** @description Says how much of a resource there is, and how much of it is promised and used. */
+        HostResource: {
+            /**
+             * Format: int64
+             * @description What the machine has.
+             */
+            total_bytes: number;
+            /**
+             * Format: int64
+             * @description What is free; absent for memory.
+             */
+            free_bytes?: number;
+            /**
+             * Format: int64
+             * @description Sum of the limits of all running sandboxes and builds.
+             */
+            promised_bytes: number;
+            /**
+             * Format: int64
+             * @description How much may be promised; 0 for no limit.
+             */
+            promised_max_bytes: number;
+            /**
+             * Format: int64
+             * @description What boxes use of it: memory as last measured.
+             */
+            used_bytes: number;
+        };
+        /** @description The number of sandboxes in a state. */
+        HostSandboxes: {
+            /** @description The state. */
+            state: string;
+            /**
+             * Format: int64
+             * @description How many there are.
+             */
+            count: number;
+        };
+        /** @description Counts what is under way or waits. */
+        HostWaiting: {
+            /**
+             * Format: int64
+             * @description Requests that wait for a quota or for capacity.
+             */
+            admission: number;
+            /**
+             * Format: int64
+             * @description Builds of Dockerfiles and pushes.
+             */
+            builds: number;
+            /**
+             * Format: int64
+             * @description Pulls of images and installs of packages.
+             */
+            image_tasks: number;
+            /**
+             * Format: int64
+             * @description Commands that outlive their request.
+             */
+            executions: number;
+        };
         /** @description An image that sandboxes can be made from. */
         Image: {
             /** @description Its identifier. */
@@ -6621,6 +6808,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Execution"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-host": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Host"];
                 };
             };
             /** @description An error */
