@@ -53,7 +53,9 @@ export function path(route: string): string {
 
 export async function send(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
 	const init: RequestInit = { method, signal: signal ?? null };
-	if (body instanceof Blob) {
+	if (body instanceof FormData) {
+		init.body = body;
+	} else if (body instanceof Blob) {
 		init.body = body;
 		init.headers = { "Content-Type": "application/octet-stream" };
 	} else if (body !== undefined) {

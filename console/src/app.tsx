@@ -1,4 +1,5 @@
-import { useCallback, useEffect, useMemo, useState } from "react";
+import { Lock } from "lucide-react";
+import { Suspense, useCallback, useEffect, useMemo, useState } from "react";
 import { Route, Switch, useLocation } from "wouter";
 import { ApiError, actIn, api, message, whenSignedOut, type Whoami, type Workspace } from "./api.ts";
 import { CreateDialog } from "./create.tsx";
@@ -8,7 +9,9 @@ import { ListPage } from "./pages/list.tsx";
 import { NotFoundPage } from "./pages/notfound.tsx";
 import { SandboxPage } from "./pages/sandbox.tsx";
 import { SignInPage } from "./pages/signin.tsx";
-import { forget, SessionContext, type Session } from "./session.ts";
+import { places } from "./places.ts";
+import { Empty, Skeleton } from "./parts.tsx";
+import { forget, SessionContext, type Session, type Source } from "./session.ts";
 import { SandboxStore } from "./store.ts";
 
 const workspaceKey = "modbox.workspace";
@@ -65,6 +68,7 @@ export function App() {
 						localStorage.setItem(workspaceKey, id);
 						load();
 					}}
+					reenter={load}
 					out={() => setPhase({ name: "out", ended: false })}
 				/>
 			);
@@ -77,11 +81,11 @@ interface Toast {
 }
 
 /** Inside is the console of a signed-in user in one workspace. */
-function Inside({ me, workspaces, choose, out }: { me: Whoami; workspaces: Workspace[]; choose: (id: string) => void; out: () => void }) {
+function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspaces: Workspace[]; choose: (id: string) => void; reenter: () => void; out: () => void }) {
 	const [store] = useState(() => new SandboxStore());
 	const mayRead = me.permissions?.includes("sandboxes:read") ?? false;
 	const mayWrite = me.permissions?.includes("sandboxes:write") ?? false;
-	const [creating, setCreating] = useState(false);
+	const [creating, setCreating] = useState<Source | null>(null);
 	const [palette, setPalette] = useState(false);
 	const [toast, setToast] = useState<Toast | null>(null);
 	const [, navigate] = useLocation();
@@ -102,8 +106,9 @@ function Inside({ me, workspaces, choose, out }: { me: Whoami; workspaces: Works
 		return () => document.removeEventListener("keydown", listen);
 	}, []);
 	const session = useMemo<Session>(() => ({
-		me, workspaces, store, mayWrite, choose,
-		create: () => setCreating(true),
+		me, workspaces, store, mayWrite, choose, reenter,
+		create: () => setCreating({}),
+		createFrom: setCreating,
 		say: (text, bad = false) => setToast({ text, bad }),
 		signOut: () => {
 			api.signOut().then(() => {
@@ -111,21 +116,28 @@ function Inside({ me, workspaces, choose, out }: { me: Whoami; workspaces: Works
 				out();
 			}, (err: unknown) => setToast({ text: `You are still signed in: ${message(err)}`, bad: true }));
 		},
-	}), [me, workspaces, store, mayWrite, choose, out]);
+	}), [me, workspaces, store, mayWrite, choose, reenter, out]);
 	return (
 		<SessionContext value={session}>
 			<Frame onPalette={() => setPalette(true)}>
 				<Switch>
 					<Route path="/">{mayRead ? <ListPage /> : <NoRights />}</Route>
 					<Route path="/sandboxes/:id/:tab?">{(p) => <SandboxPage key={p.id} id={p.id} tab={p.tab ?? "overview"} />}</Route>
+					{places.map(({ path, name, needs, Page }) => (
+						<Route key={path} path={`${path}/:part?`}>
+							{(p: { part?: string }) => me.permissions?.includes(needs)
+								? <Suspense fallback={<Skeleton label={`Loading ${name}`} />}><Page part={p.part ?? ""} /></Suspense>
+								: <NotPermitted needs={needs} />}
+						</Route>
+					))}
 					<Route><NotFoundPage /></Route>
 				</Switch>
 			</Frame>
 			{mayWrite && (
 				<CreateDialog
-					open={creating} onClose={() => setCreating(false)}
+					source={creating} onClose={() => setCreating(null)}
 					onCreated={(sb) => {
-						setCreating(false);
+						setCreating(null);
 						store.put(sb);
 						navigate(`/sandboxes/${sb.id}`);
 					}}
@@ -135,6 +147,10 @@ function Inside({ me, workspaces, choose, out }: { me: Whoami; workspaces: Works
 			<div role="status" className="toasts">{toast && <p className="toast" data-bad={toast.bad}>{toast.text}</p>}</div>
 		</SessionContext>
 	);
+}
+
+function NotPermitted({ needs }: { needs: string }) {
+	return <Empty icon={<Lock size={22} />} title="This page is closed to you" text={<>Your role in this workspace, or the token that you signed in with, lacks the permission <code>{needs}</code>. Ask an owner or admin of the workspace for another role.</>} />;
 }
 
 function NoRights() {

@@ -3,11 +3,13 @@ import { Tabs } from "radix-ui";
 import { type FormEvent, useEffect, useMemo, useState } from "react";
 import { ApiError, api, type CreateSandbox, message, type Sandbox } from "./api.ts";
 import { CopyButton, Field, Modal } from "./parts.tsx";
+import type { Source } from "./session.ts";
 import { languages, snippet } from "./snippets.ts";
 
 interface Form {
 	name: string;
 	image: string;
+	snapshot: string;
 	memory: string;
 	cpu: string;
 	ttl: string;
@@ -18,7 +20,7 @@ interface Form {
 	env: string;
 }
 
-const empty: Form = { name: "", image: "", memory: "", cpu: "", ttl: "", idle: "", onIdle: "pause", network: false, ports: "", env: "" };
+const empty: Form = { name: "", image: "", snapshot: "", memory: "", cpu: "", ttl: "", idle: "", onIdle: "pause", network: false, ports: "", env: "" };
 
 const lifetimes = [["", "As the image says"], ["900", "15 minutes"], ["3600", "1 hour"], ["28800", "8 hours"], ["86400", "24 hours"]] as const;
 const idles = [["", "Nothing happens"], ["300", "5 minutes"], ["1800", "30 minutes"], ["7200", "2 hours"]] as const;
@@ -27,7 +29,8 @@ const idles = [["", "Nothing happens"], ["300", "5 minutes"], ["1800", "30 minut
 function request(f: Form): { body: CreateSandbox; wrong: Record<string, string> } {
 	const body: CreateSandbox = {};
 	const wrong: Record<string, string> = {};
-	if (f.image.trim()) body.image = f.image.trim();
+	if (f.snapshot) body.snapshot = f.snapshot;
+	else if (f.image.trim()) body.image = f.image.trim();
 	if (f.name.trim()) body.name = f.name.trim();
 	const resources: NonNullable<CreateSandbox["resources"]> = {};
 	if (f.cpu.trim()) resources.cpu = f.cpu.trim();
@@ -48,12 +51,13 @@ function request(f: Form): { body: CreateSandbox; wrong: Record<string, string> 
 	return { body, wrong };
 }
 
-export function CreateDialog({ open, onClose, onCreated }: { open: boolean; onClose: () => void; onCreated: (sb: Sandbox) => void }) {
-	return <Modal open={open} onClose={onClose} title="Create a sandbox" wide><CreateForm onCreated={onCreated} onClose={onClose} /></Modal>;
+/** CreateDialog is open while there is a source, which may be empty. */
+export function CreateDialog({ source, onClose, onCreated }: { source: Source | null; onClose: () => void; onCreated: (sb: Sandbox) => void }) {
+	return <Modal open={source !== null} onClose={onClose} title="Create a sandbox" wide>{source && <CreateForm source={source} onCreated={onCreated} onClose={onClose} />}</Modal>;
 }
 
-function CreateForm({ onCreated, onClose }: { onCreated: (sb: Sandbox) => void; onClose: () => void }) {
-	const [form, setForm] = useState(empty);
+function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated: (sb: Sandbox) => void; onClose: () => void }) {
+	const [form, setForm] = useState<Form>({ ...empty, ...source });
 	const [images, setImages] = useState<string[]>([]);
 	const [busy, setBusy] = useState(false);
 	const [error, setError] = useState("");
@@ -90,14 +94,14 @@ function CreateForm({ onCreated, onClose }: { onCreated: (sb: Sandbox) => void; 
 	return (
 		<div className="create">
 			<form onSubmit={submit} className="create-form" aria-label="Create a sandbox">
-				<Field label="Image" hint="Empty: the default image of the workspace." error={fault("image", "image_id")}>
+				{form.snapshot ? <Field label="Snapshot" error={fault("snapshot")}>{(p) => <input {...p} className="mono" value={form.snapshot} readOnly />}</Field> : <Field label="Image" hint="Empty: the default image of the workspace." error={fault("image", "image_id")}>
 					{(p) => (
 						<>
 							<input {...p} list="images" value={form.image} onChange={(e) => set({ image: e.target.value })} placeholder="modbox/code-exec" autoComplete="off" spellCheck={false} autoFocus />
 							<datalist id="images">{images.map((i) => <option key={i} value={i} />)}</datalist>
 						</>
 					)}
-				</Field>
+				</Field>}
 				<Field label="Name" hint="Empty: the server makes one up." error={fault("name")}>{(p) => <input {...p} value={form.name} onChange={(e) => set({ name: e.target.value })} autoComplete="off" spellCheck={false} maxLength={255} />}</Field>
 				<div className="pair">
 					<Field label="CPU" error={fault("resources.cpu")}>{(p) => <input {...p} value={form.cpu} onChange={(e) => set({ cpu: e.target.value })} placeholder="1 or 500m" autoComplete="off" />}</Field>

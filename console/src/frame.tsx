@@ -1,10 +1,11 @@
 // The frame around all pages: navigation, workspace, theme, the user's menu.
 import { Box, Check, ChevronsUpDown, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
 import { DropdownMenu } from "radix-ui";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { Logo } from "./parts.tsx";
-import { useSession } from "./session.ts";
+import { places } from "./places.ts";
+import { useMay, useSession } from "./session.ts";
 import { applyTheme, theme, type Theme } from "./theme.ts";
 
 const themes: { id: Theme; name: string; icon: ReactNode }[] = [
@@ -15,6 +16,12 @@ const themes: { id: Theme; name: string; icon: ReactNode }[] = [
 
 export function Frame({ onPalette, children }: { onPalette: () => void; children: ReactNode }) {
 	const [location] = useLocation();
+	const may = useMay();
+	const nav = useRef<HTMLElement>(null);
+	// On a phone the navigation is a row that scrolls.
+	useEffect(() => {
+		nav.current?.querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+	}, [location]);
 	const here = location === "/" || location.startsWith("/sandboxes");
 	return (
 		<div className="frame">
@@ -25,8 +32,11 @@ export function Frame({ onPalette, children }: { onPalette: () => void; children
 				<button type="button" className="find" onClick={onPalette}>
 					<Search size={15} aria-hidden="true" /> <span>Find…</span> <kbd aria-hidden="true">Ctrl K</kbd>
 				</button>
-				<nav aria-label="Main">
+				<nav aria-label="Main" ref={nav}>
 					<Link href="/" className="nav" aria-current={here ? "page" : undefined}><Box size={16} aria-hidden="true" /> <span>Sandboxes</span></Link>
+					{places.filter((p) => may(p.needs)).map(({ path, name, icon: Icon }) => (
+						<Link key={path} href={path} className="nav" aria-current={location === path || location.startsWith(`${path}/`) ? "page" : undefined}><Icon size={16} aria-hidden="true" /> <span>{name}</span></Link>
+					))}
 				</nav>
 				<UserMenu />
 			</header>

@@ -1,12 +1,13 @@
 // Commands and sandboxes by the keyboard: Ctrl K.
 import { Command } from "cmdk";
-import { Box, LogOut, Moon, Plus, Sun } from "lucide-react";
+import { Box, Hammer, LogOut, Moon, Plus, Sun } from "lucide-react";
 import { Dialog } from "radix-ui";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { useSandboxes } from "./hooks.ts";
 import { State } from "./parts.tsx";
-import { useSession } from "./session.ts";
+import { places } from "./places.ts";
+import { useMay, useSession } from "./session.ts";
 import { applyTheme } from "./theme.ts";
 
 /** shown bounds the sandboxes in the palette; more are found by typing. */
@@ -29,6 +30,7 @@ export function Palette({ open, onClose }: { open: boolean; onClose: () => void 
 function Commands({ onClose }: { onClose: () => void }) {
 	const { me, workspaces, mayWrite, create, choose, signOut } = useSession();
 	const { items } = useSandboxes();
+	const may = useMay();
 	const [text, setText] = useState("");
 	const [, navigate] = useLocation();
 	const run = (action: () => void) => () => {
@@ -56,6 +58,8 @@ function Commands({ onClose }: { onClose: () => void }) {
 				<Command.Group heading="Commands">
 					{mayWrite && matches("create a sandbox", "new") && <Command.Item value="create" onSelect={run(create)}><Plus size={15} aria-hidden="true" />Create a sandbox</Command.Item>}
 					{matches("list of sandboxes", "go") && <Command.Item value="list" onSelect={run(() => navigate("/"))}><Box size={15} aria-hidden="true" />Go to the list of sandboxes</Command.Item>}
+					{places.filter((p) => may(p.needs) && matches(`go to ${p.name}`)).map(({ path, name, icon: Icon }) => <Command.Item key={path} value={path} onSelect={run(() => navigate(path))}><Icon size={15} aria-hidden="true" />Go to {name}</Command.Item>)}
+					{may("images:write") && matches("build an image") && <Command.Item value="build" onSelect={run(() => navigate("/images/build"))}><Hammer size={15} aria-hidden="true" />Build an image</Command.Item>}
 					{matches("light theme") && <Command.Item value="light" onSelect={run(() => applyTheme("light"))}><Sun size={15} aria-hidden="true" />Light theme</Command.Item>}
 					{matches("dark theme") && <Command.Item value="dark" onSelect={run(() => applyTheme("dark"))}><Moon size={15} aria-hidden="true" />Dark theme</Command.Item>}
 					{others.map((w) => <Command.Item key={w.id} value={`workspace ${w.id}`} onSelect={run(() => choose(w.id))}><span className="avatar tiny" aria-hidden="true">{w.name.slice(0, 1)}</span>Go to workspace {w.name}</Command.Item>)}

@@ -3,6 +3,12 @@ import { createContext, useContext } from "react";
 import type { Whoami, Workspace } from "./api.ts";
 import type { SandboxStore } from "./store.ts";
 
+/** Source is what a new sandbox is made from. */
+export interface Source {
+	image?: string;
+	snapshot?: string;
+}
+
 export interface Session {
 	me: Whoami;
 	workspaces: Workspace[];
@@ -10,11 +16,15 @@ export interface Session {
 	/** Whether the user may create, use and destroy sandboxes. */
 	mayWrite: boolean;
 	choose: (workspace: string) => void;
+	/** reenter asks the server again who is signed in, with which role and workspaces. */
+	reenter: () => void;
 	signOut: () => void;
 	/** say shows a message for some seconds. */
 	say: (text: string, bad?: boolean) => void;
 	/** create opens the dialog for a new sandbox. */
 	create: () => void;
+	/** createFrom opens it for a sandbox from that image or snapshot. */
+	createFrom: (source: Source) => void;
 }
 
 export const SessionContext = createContext<Session | null>(null);
@@ -34,4 +44,10 @@ export const atSignOut = (call: () => void) => void forgetting.add(call);
 export function forget() {
 	for (const call of forgetting) call();
 	sessionStorage.clear();
+}
+
+/** useMay returns whether the caller has a permission in the workspace. */
+export function useMay(): (permission: string) => boolean {
+	const { permissions } = useSession().me;
+	return (permission) => permissions?.includes(permission) ?? false;
 }

@@ -42,6 +42,7 @@ function commandLine(r: CreateSandbox): string {
 		if (value !== undefined && value !== null && value !== "") words.push(`--${name} ${shell(String(value))}`);
 	};
 	if (r.image) words.push(shell(r.image));
+	flag("snapshot", r.snapshot);
 	flag("name", r.name);
 	flag("memory", r.resources?.memory);
 	flag("cpu", r.resources?.cpu);

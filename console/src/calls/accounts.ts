@@ -1,0 +1,42 @@
+// Calls of the API about tokens, the workspace with its members and quota, and registries.
+import { all, call, type Schemas } from "../api.ts";
+
+export type Token = Schemas["Token"];
+export type NewToken = Schemas["NewToken"];
+export type Member = Schemas["Member"];
+export type Role = Member["role"];
+export type Invitation = Schemas["Invitation"];
+export type WorkspaceDetail = Schemas["WorkspaceDetail"];
+export type Quota = Schemas["Quota"];
+export type QuotaReport = Schemas["QuotaReport"];
+export type Registry = Schemas["Registry"];
+export type Code = { email: string; code: string; expires_at: string };
+
+/** most bounds the lists. */
+const most = 5000;
+const ws = (id: string, more = "") => `/workspaces/${encodeURIComponent(id)}${more}`;
+const registry = (id: string) => `/registries/${encodeURIComponent(id)}`;
+
+export const accounts = {
+	tokens: (signal?: AbortSignal) => all<Token>("/tokens", most, undefined, signal),
+	createToken: (request: Schemas["CreateToken"]) => call<NewToken>("POST", "/tokens", request),
+	revoke: (id: string) => call<void>("DELETE", `/tokens/${encodeURIComponent(id)}`),
+
+	workspace: (id: string, signal?: AbortSignal) => call<WorkspaceDetail>("GET", ws(id), undefined, signal),
+	createWorkspace: (request: Schemas["CreateWorkspace"]) => call<WorkspaceDetail>("POST", "/workspaces", request),
+	updateWorkspace: (id: string, change: Schemas["UpdateWorkspace"]) => call<WorkspaceDetail>("PATCH", ws(id), change),
+	deleteWorkspace: (id: string) => call<void>("DELETE", ws(id)),
+	members: (id: string, signal?: AbortSignal) => all<Member>(ws(id, "/members"), most, undefined, signal),
+	addMember: (id: string, request: Schemas["AddMember"]) => call<Schemas["AddedMember"]>("POST", ws(id, "/members"), request),
+	setRole: (id: string, user: string, role: Role) => call<Member>("PUT", ws(id, `/members/${encodeURIComponent(user)}`), { role }),
+	removeMember: (id: string, user: string) => call<void>("DELETE", ws(id, `/members/${encodeURIComponent(user)}`)),
+	invitations: (id: string, signal?: AbortSignal) => all<Invitation>(ws(id, "/invitations"), most, undefined, signal),
+	withdraw: (id: string, invitation: string) => call<void>("DELETE", ws(id, `/invitations/${encodeURIComponent(invitation)}`)),
+	quota: (id: string, signal?: AbortSignal) => call<QuotaReport>("GET", ws(id, "/quota"), undefined, signal),
+	setQuota: (id: string, quota: Quota) => call<QuotaReport>("PUT", ws(id, "/quota"), quota),
+
+	registries: (signal?: AbortSignal) => all<Registry>("/registries", most, undefined, signal),
+	createRegistry: (request: Schemas["CreateRegistry"]) => call<Registry>("POST", "/registries", request),
+	updateRegistry: (id: string, change: Schemas["UpdateRegistry"]) => call<Registry>("PATCH", registry(id), change),
+	deleteRegistry: (id: string) => call<void>("DELETE", registry(id)),
+};

@@ -1,0 +1,52 @@
+// Calls of the API about the audit log, and its records as files.
+import { call, type Page, type Schemas } from "../api.ts";
+
+export type Entry = Schemas["AuditEntry"];
+export type Report = Schemas["AuditReport"];
+
+export interface Filter {
+	/** Whether the records of the whole installation are meant. */
+	installation: boolean;
+	action: string;
+	object: string;
+	user: string;
+	outcome: string;
+	/** Points in time as the field of a form has them, in the user's own time zone. */
+	since: string;
+	until: string;
+}
+
+export const everything: Filter = { installation: false, action: "", object: "", user: "", outcome: "", since: "", until: "" };
+
+/** page returns records, the newest first, from a cursor on. */
+export function page(f: Filter, limit: number, cursor?: string, signal?: AbortSignal): Promise<Page<Entry>> {
+	const q = new URLSearchParams({ limit: String(limit), order: "desc" });
+	for (const name of ["action", "object", "user", "outcome"] as const) if (f[name].trim()) q.set(name, f[name].trim());
+	for (const name of ["since", "until"] as const) if (f[name]) q.set(name, new Date(f[name]).toISOString());
+	if (cursor) q.set("cursor", cursor);
+	return call("GET", `/audit${f.installation ? "/installation" : ""}?${q}`, undefined, signal);
+}
+
+export const verify = (signal?: AbortSignal) => call<Report>("GET", "/audit/verify", undefined, signal);
+
+/** columns are the fields of a record in a table, in this order. */
+const columns = [
+	"seq", "time", "action", "outcome", "status", "duration_ms", "user_id", "token_id", "session_id", "role", "administrator", "via", "address", "user_agent", "workspace_id",
+	"object_kind", "object_id", "object_name", "command", "details", "stdout", "stderr", "output_truncated", "request_id", "route", "permission",
+] as const;
+
+/** cell quotes a value for a table; a text that a spreadsheet would take for a formula becomes plain text. */
+function cell(value: unknown): string {
+	if (value === undefined || value === null) return "";
+	let text = typeof value === "string" ? value : JSON.stringify(value);
+	if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+	return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+export type Format = "csv" | "jsonl";
+
+/** written returns records as the text of a file. JSON lines have the hashes of the chain as well, so that they can be verified. */
+export function written(entries: Entry[], format: Format): string {
+	if (format === "jsonl") return entries.map((e) => `${JSON.stringify(e)}\n`).join("");
+	return [columns.join(","), ...entries.map(({ record }) => columns.map((c) => cell(record[c])).join(","))].join("\r\n") + "\r\n";
+}

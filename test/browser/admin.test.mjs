@@ -1,0 +1,254 @@
+// The pages of tokens, members, quotas, registries, the audit log and the host in the web console.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { api, begin, clean, console_, mark, shown, signIn, signInByToken, user, visit } from "./kit.mjs";
+
+begin();
+
+const session = async (name) => (await api("POST", "/auth/login", { username: name, password: "correct horse battery" })).access_token;
+
+test("a token is made, shown once, and revoked", async () => {
+	const { name } = await user("tok", "member");
+	const page = await visit();
+	await page.context().grantPermissions(["clipboard-read", "clipboard-write"], { origin: console_ });
+	await signIn(page, name);
+	await page.getByRole("link", { name: "Tokens" }).click();
+	await page.getByText("No tokens").waitFor();
+	await shown(page, "tokens-none");
+	await page.getByRole("button", { name: "Create a token" }).first().click();
+	const dialog = page.getByRole("dialog", { name: "Create a token" });
+	await page.keyboard.type("CI of the shop");
+	await dialog.getByLabel("It works for").selectOption({ label: "30 days" });
+	await dialog.getByLabel(/^Only this workspace/).check();
+	await dialog.getByLabel(/^Only some permissions/).check();
+	await dialog.getByLabel("sandboxes:read").check();
+	await shown(page, "tokens-create");
+	await dialog.getByRole("button", { name: "Create", exact: true }).click();
+	const text = await dialog.getByLabel("Token", { exact: true }).inputValue();
+	await dialog.getByRole("button", { name: "Copy: Token" }).click();
+	assert.equal(await page.evaluate(() => navigator.clipboard.readText()), text);
+	assert.deepEqual((await api("GET", "/whoami", undefined, text)).permissions, ["sandboxes:read"]);
+	await dialog.getByRole("button", { name: "Done" }).click();
+	await page.getByText("CI of the shop").waitFor();
+	assert.ok(!(await page.content()).includes(text), "the token is shown again");
+	await shown(page, "tokens");
+	await page.getByRole("button", { name: "Revoke CI of the shop" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Revoke" }).click();
+	await page.getByText("No tokens").waitFor();
+	await assert.rejects(api("GET", "/whoami", undefined, text), /401/);
+
+	// The session ends elsewhere.
+	await api("DELETE", "/account/sessions", undefined, await session(name));
+	await page.getByText("Your session has ended").waitFor();
+	clean(page);
+});
+
+test("a workspace is made, its members are added, invited, changed and removed", async () => {
+	const owner = await user("own", "member");
+	const friend = await user("fri", "member");
+	const page = await visit();
+	await signIn(page, owner.name);
+	await page.getByRole("link", { name: "Workspace", exact: true }).click();
+	await page.getByRole("button", { name: "New workspace" }).click();
+	await page.getByLabel("Name", { exact: true }).fill(`Team ${mark}`);
+	await page.keyboard.press("Enter");
+	await page.getByRole("heading", { name: `Team ${mark}` }).waitFor(); // it is chosen at once
+	await page.getByRole("button", { name: "Change…" }).click();
+	await page.getByLabel("Code before it runs").selectOption("warn");
+	await page.getByRole("button", { name: "Save" }).click();
+	await page.getByText("scanned; findings are noted").waitFor();
+
+	const add = async (who, role) => {
+		await page.getByRole("button", { name: "Add…" }).click();
+		await page.getByLabel("Name or e-mail address").fill(who);
+		await page.getByRole("dialog").getByLabel("Role").selectOption(role);
+		await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
+	};
+	await add(`nobody-${mark}`, "viewer");
+	await page.getByRole("dialog").getByRole("alert").waitFor();
+	await shown(page, "workspace-refused");
+	await page.keyboard.press("Escape");
+	await add(friend.name, "viewer");
+	await page.getByRole("list", { name: "Members" }).getByText(friend.name).waitFor();
+	await page.getByLabel(`Role of ${friend.name}`).selectOption("admin");
+	await page.getByText(`${friend.name} is admin now`).waitFor();
+	const address = `new-${mark}@example.com`;
+	await add(address, "member");
+	const code = await page.getByLabel("Code of the invitation", { exact: true }).inputValue();
+	await shown(page, "workspace-invited");
+	await page.getByRole("button", { name: "Done" }).click();
+	await page.getByRole("list", { name: "Invitations" }).getByText(address).waitFor();
+	await shown(page, "workspace");
+	await page.getByRole("button", { name: `Withdraw the invitation of ${address}` }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Withdraw" }).click();
+	await page.getByText(address).waitFor({ state: "detached" });
+	await assert.rejects(api("POST", "/auth/accept", { code, name: `new-${mark}`, password: "correct horse battery" }), /40\d/);
+	await page.getByRole("button", { name: `Remove ${friend.name}` }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await page.getByRole("list", { name: "Members" }).getByText(friend.name).waitFor({ state: "detached" });
+
+	// Its quota has bars; only administrators change it.
+	await page.getByRole("link", { name: "Quota" }).click();
+	await page.getByRole("meter", { name: "Disk" }).waitFor();
+	assert.equal(await page.getByRole("button", { name: "Change…" }).count(), 0);
+
+	// Registries: the password goes in, and never comes out.
+	await page.getByRole("link", { name: "Registries" }).click();
+	await page.getByText("No registries").waitFor();
+	await shown(page, "registries-none");
+	await page.getByRole("button", { name: "Add a registry" }).first().click();
+	const dialog = page.getByRole("dialog", { name: "Add a registry" });
+	await dialog.getByLabel("Name", { exact: true }).fill("images");
+	await dialog.getByLabel("Server").fill("registry.example.com");
+	await dialog.getByLabel("User name").fill("robot");
+	await dialog.getByLabel("Password or token").fill("hunter-two-secret");
+	await dialog.getByLabel(/^Ask the registry first/).uncheck();
+	await dialog.getByRole("button", { name: "Add", exact: true }).click();
+	await page.getByRole("list", { name: "Registries" }).getByText("as robot").waitFor();
+	await shown(page, "registries");
+	await page.getByRole("switch", { name: "Use images" }).click();
+	await page.getByText("not used", { exact: true }).waitFor();
+	await page.getByRole("button", { name: "Change images" }).click();
+	assert.equal(await page.getByLabel("Password or token").inputValue(), "");
+	await page.keyboard.press("Escape");
+	assert.ok(!(await page.content()).includes("hunter-two"));
+	await page.getByRole("button", { name: "Remove images" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await page.getByText("No registries").waitFor();
+
+	await page.getByRole("link", { name: "Workspace", exact: true }).click();
+	await page.getByRole("button", { name: "Delete…" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Delete the workspace" }).click();
+	await page.getByRole("heading", { name: `Team ${mark}` }).waitFor({ state: "detached" });
+	clean(page);
+});
+
+test("the audit log is filtered, paged and exported", async () => {
+	const { name } = await user("aud", "viewer");
+	const own = await session(name);
+	const me = await api("GET", "/whoami", undefined, own);
+	const page = await visit();
+	await signIn(page, name); // in the user's own workspace
+	for (let i = 0; i < 26; i++) await Promise.all([0, 1, 2, 3].map((j) => api("PATCH", `/workspaces/${me.workspace_id}`, { description: `change ${i}.${j}` }, own)));
+	await api("POST", "/registries", { name: "=SUM(1)", server: "example.com", username: "u", password: "hunter-two-secret" }, own);
+	await page.getByRole("link", { name: "Audit log" }).click();
+	const records = page.getByRole("list", { name: "Records" }).getByRole("listitem");
+	await records.first().getByText("create-registry").waitFor();
+	assert.equal(await records.count(), 100);
+	await page.getByRole("button", { name: "Show older records" }).click();
+	await page.getByRole("button", { name: "Show older records" }).waitFor({ state: "detached" });
+	assert.ok((await records.count()) >= 105);
+	await records.first().getByRole("button").click();
+	await records.first().getByText("request id").waitFor();
+	await shown(page, "audit");
+	await page.getByLabel("Action").fill("create-registry");
+	await page.waitForFunction(() => document.querySelectorAll("[aria-label=Records] > li").length === 1);
+
+	const exported = async (kind) => {
+		await page.getByRole("button", { name: "Export" }).click();
+		const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: kind }).click()]);
+		return readFile(await file.path(), "utf8");
+	};
+	const lines = (await exported("JSON lines")).trim().split("\n").map((l) => JSON.parse(l));
+	assert.deepEqual(lines.map((l) => [l.record.action, l.record.object_name, l.record.user_id]), [["create-registry", "=SUM(1)", me.user_id]]);
+	const [head, row, end] = (await exported("CSV")).split("\r\n");
+	assert.equal(end, "");
+	assert.match(head, /^seq,time,action,outcome/);
+	assert.match(row, /,create-registry,ok,/);
+	assert.match(row, /,'=SUM\(1\),/, "a name that a spreadsheet would take for a formula");
+
+	await page.getByLabel("Outcome").selectOption("failed");
+	await page.getByText("No record fits").waitFor();
+	await shown(page, "audit-none");
+	await page.getByRole("button", { name: "Show all" }).click();
+	await records.first().getByText("create-registry").waitFor();
+	clean(page);
+});
+
+test("an administrator sees the host and sets quotas, and others do not", async () => {
+	const page = await visit();
+	await signInByToken(page);
+	await page.getByRole("link", { name: "Host" }).click();
+	await page.getByRole("meter", { name: "Disk used" }).waitFor();
+	await page.getByRole("rowheader", { name: "Write to the database" }).waitFor();
+	await shown(page, "host");
+	const host = await api("GET", "/host");
+	assert.ok(host.disk.total_bytes > host.disk.free_bytes && host.memory.total_bytes > 0 && host.cores > 0, JSON.stringify(host));
+
+	await page.getByRole("link", { name: "Audit log" }).click();
+	await page.getByRole("button", { name: "All workspaces" }).click();
+	await page.getByRole("button", { name: "Verify" }).click();
+	await page.getByText("records are unchanged").waitFor();
+
+	const { workspace_id } = await api("GET", "/whoami");
+	const before = (await api("GET", `/workspaces/${workspace_id}/quota`)).set;
+	await page.getByRole("link", { name: "Quota" }).click();
+	await page.getByRole("button", { name: "Change…" }).click();
+	await page.getByRole("textbox", { name: "Sandboxes", exact: true }).fill("many");
+	await page.getByRole("button", { name: "Save" }).click();
+	await page.getByRole("alert").getByText("whole number").waitFor();
+	await page.getByRole("textbox", { name: "Sandboxes", exact: true }).fill("900");
+	await page.getByRole("button", { name: "Save" }).click();
+	await page.getByText("of 900").waitFor();
+	await shown(page, "quota");
+	assert.equal((await api("GET", `/workspaces/${workspace_id}/quota`)).set.sandboxes, 900);
+	await api("PUT", `/workspaces/${workspace_id}/quota`, before);
+	clean(page);
+});
+
+test("a viewer sees no action on the pages, and is told what a closed page needs", async () => {
+	const { name, id, workspace } = await user("view", "viewer");
+	const page = await visit();
+	await signIn(page, name);
+	await page.getByRole("button", { name: /^Workspace/ }).click();
+	await page.getByRole("menuitem", { name: /^default viewer/ }).click();
+	await page.getByRole("button", { name: "Workspace default viewer" }).waitFor();
+	const places = page.getByRole("navigation", { name: "Main" }).getByRole("link");
+	assert.deepEqual((await places.allTextContents()).map((t) => t.trim()), ["Sandboxes", "Images", "Snapshots", "Registries", "Workspace", "Quota", "Tokens"]);
+	const actions = async (path, ready) => {
+		await page.goto(`${console_}${path}`);
+		await ready.waitFor();
+		return (await page.getByRole("main").getByRole("button").evaluateAll((list) => list.map((b) => b.getAttribute("aria-label") ?? b.textContent))).filter((t) => !t.startsWith("used by"));
+	};
+	const kinds = ["All", "On the disk", "Built in", "Pulled and built"]; // what is shown, no actions
+	assert.deepEqual(await actions("/images", page.getByText("modbox/code-exec:latest")), kinds);
+	await shown(page, "images-viewer");
+	assert.deepEqual(await actions("/images/build", page.getByText("modbox/code-exec:latest")), kinds);
+	assert.deepEqual(await actions("/snapshots", page.getByRole("heading", { name: "Snapshots", exact: true })), []);
+	assert.deepEqual(await actions("/registries", page.getByText("No registries")), []);
+	assert.deepEqual(await actions("/workspace", page.getByText("you", { exact: true })), ["New workspace", "Leave"]); // of the user's own
+	assert.equal(await page.getByRole("main").getByRole("combobox").count(), 0, "roles to choose");
+	assert.deepEqual(await actions("/quota", page.getByRole("meter", { name: "Disk" })), ["Measure again"]);
+	for (const [path, permission] of [["/audit", "audit:read"], ["/host", "admin"]]) {
+		await page.goto(`${console_}${path}`);
+		await page.getByText("This page is closed to you").waitFor();
+		await page.getByText(permission, { exact: true }).waitFor();
+	}
+	await shown(page, "closed");
+
+	// The role changes while the page is open: what the server refuses is said.
+	await api("PUT", `/workspaces/${workspace}/members/${id}`, { role: "admin" });
+	await page.goto(`${console_}/registries`);
+	await page.getByRole("button", { name: "Add a registry" }).first().click();
+	await api("PUT", `/workspaces/${workspace}/members/${id}`, { role: "viewer" });
+	const dialog = page.getByRole("dialog", { name: "Add a registry" });
+	for (const [label, text] of [["Name", "x"], ["Server", "example.com"], ["User name", "u"], ["Password or token", "p"]]) await dialog.getByLabel(label, { exact: true }).fill(text);
+	await dialog.getByRole("button", { name: "Add", exact: true }).click();
+	await dialog.getByRole("alert").getByText("your role in this workspace is viewer").waitFor();
+	await shown(page, "refused");
+	clean(page);
+});
+
+test("a page whose list cannot be read says so, and tries again", async () => {
+	const page = await visit();
+	await signInByToken(page);
+	await page.route("**/v1/images?*", (route) => route.abort());
+	await page.getByRole("link", { name: "Images" }).click();
+	await page.getByRole("alert").getByText("The server does not answer").waitFor();
+	await shown(page, "images-unreachable");
+	await page.unroute("**/v1/images?*");
+	await page.getByRole("button", { name: "Try again" }).click();
+	await page.getByRole("list", { name: "Images" }).getByText("modbox/code-exec:latest").waitFor();
+	clean(page);
+});
