@@ -81,7 +81,7 @@ func TestOnlyTheConsolesPagesUseTheCookie(t *testing.T) {
 		"its page":                           {"same-origin", "", 200},
 		"its page, with an origin":           {"same-origin", origin, 200},
 		"a WebSocket of its page":            {"", origin, 200},
-		"a page of a sandbox, same site":     {"same-site", "http://p3000-abc.console.test", 403},
+		"a page of a sandbox, same site":     {"same-site", "http://p3000-abc.console.localhost", 403},
 		"a page of a sandbox":                {"cross-site", "http://p3000-abc.localhost", 403},
 		"a page without an origin":           {"cross-site", "null", 403},
 		"a sandboxed page of this host":      {"same-origin", "null", 403},

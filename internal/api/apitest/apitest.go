@@ -46,8 +46,8 @@ import (
 // Domain is the base domain of sandbox URLs beside the path form.
 const Domain = "box.test"
 
-// ConsoleHost is the host of the web console.
-const ConsoleHost = "console.test"
+// ConsoleHost is the host of the web console, which a browser finds.
+const ConsoleHost = "console.localhost"
 
 // Server is a running server. Its sandboxes run commands on this machine, below
 // temporary directories as far as files go.

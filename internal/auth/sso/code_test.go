@@ -110,14 +110,14 @@ func TestCodesGoNowhereElse(t *testing.T) {
 		"redirect=//evil.example/app" + good:                                         422,
 		"redirect=/app" + good:                                                       422,
 		// The web console.
-		"redirect=http://console.test/session/callback" + good:     302,
-		"redirect=http://console.test/session/callback":            422,
-		"redirect=http://console.test/session/callback/x" + good:   422,
-		"redirect=https://console.test/session/callback" + good:    422,
-		"redirect=http://console.test:81/session/callback" + good:  422,
-		"redirect=http://console.test/" + good:                     422,
-		"redirect=http://a@console.test/session/callback" + good:   422,
-		"redirect=http://console.test/session/callback%3Fa" + good: 422,
+		"redirect=http://console.localhost/session/callback" + good:     302,
+		"redirect=http://console.localhost/session/callback":            422,
+		"redirect=http://console.localhost/session/callback/x" + good:   422,
+		"redirect=https://console.localhost/session/callback" + good:    422,
+		"redirect=http://console.localhost:81/session/callback" + good:  422,
+		"redirect=http://console.localhost/" + good:                     422,
+		"redirect=http://a@console.localhost/session/callback" + good:   422,
+		"redirect=http://console.localhost/session/callback%3Fa" + good: 422,
 	} {
 		if status, at := visit(t, browser(t), s.URL+"/auth/sso/acme?"+query); status != want {
 			t.Errorf("%s: %d at %s, want %d", query, status, at, want)
