@@ -64,7 +64,11 @@ for (const [line, { NotFoundError, Sandbox, TimeoutError }] of Object.entries(in
 	await t.test("other languages", async () => {
 		assert.equal((await sbx.runCode("const z = [1, 2]; z.length + 1", { language: "js" })).text, "3");
 		assert.equal((await sbx.runCode("echo $((1 + 1))", { language: "bash" })).logs.stdout.join(""), "2\n");
-		await assert.rejects(sbx.runCode("1", { language: "cobol" }));
+		for (const [language, message] of [["java", /"java" is not known; known are python, javascript, typescript, bash and r/], ["r", /apt_packages r-cran-irkernel/]]) {
+			const says = (err) => err instanceof NotFoundError && message.test(err.message);
+			await assert.rejects(sbx.runCode("1", { language }), says);
+			await assert.rejects(sbx.createCodeContext({ language }), says);
+		}
 	});
 	await t.test("much output, bytes, and 20 runs at once", async () => {
 		const much = await sbx.runCode("print('x' * 3_000_000)");

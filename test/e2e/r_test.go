@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -53,4 +55,14 @@ func TestCodeInR(t *testing.T) {
 	}
 	cells{t, s.Client, forks[0].Sandbox.ID}.want("r", "x <- x + 1; cat(x, '\\n')", "21 \n")
 	c.want("r", "cat(x, '\\n')", "20 \n")
+
+	// Clients of E2B run R in such a sandbox as well.
+	e := asPython(t, s)
+	var connected opened
+	into(t, e.control(http.StatusOK, "POST", "/sandboxes/"+sb.ID+"/connect", `{"timeout":300}`), &connected)
+	e.id, e.access, e.traffic = connected.SandboxID, connected.EnvdAccessToken, connected.TrafficAccessToken
+	got := e.execute(t, `{"code":"y <- 6; cat(y * 7)\ndata.frame(a = 1)","language":"r"}`)
+	if fmt.Sprint(got["stdout"][0]["text"]) != "42" || !strings.Contains(fmt.Sprint(got["result"][0]["html"]), "<table") {
+		t.Errorf("R through the dialect = %v", got)
+	}
 }

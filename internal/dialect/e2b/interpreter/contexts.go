@@ -1,7 +1,6 @@
 package interpreter
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -58,9 +57,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, v *visit) error 
 	if err != nil {
 		return err
 	}
-	c, err := s.code.Create(r.Context(), v.caller, v.ref, kernelapi.ContextSpec{
-		ID: strings.ToLower(rand.Text()), Language: languageOf(in.Language), Cwd: cmp.Or(in.Cwd, defaultCwd),
-	})
+	c, err := s.begin(r.Context(), v, kernelapi.ContextSpec{ID: strings.ToLower(rand.Text()), Language: languageOf(in.Language), Cwd: in.Cwd})
 	if err != nil {
 		return err
 	}
@@ -89,11 +86,26 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, v *visit) error 
 	return answer(w, nil)
 }
 
+// begin makes a context, by default in the directory of commands. An image that has no such directory has its working
+// directory instead.
+func (s *Server) begin(ctx context.Context, v *visit, spec kernelapi.ContextSpec) (kernelapi.Context, error) {
+	if spec.Cwd != "" {
+		return s.code.Create(ctx, v.caller, v.ref, spec)
+	}
+	spec.Cwd = defaultCwd
+	c, err := s.code.Create(ctx, v.caller, v.ref, spec)
+	if isAbout(err, fieldCwd) {
+		spec.Cwd = ""
+		c, err = s.code.Create(ctx, v.caller, v.ref, spec)
+	}
+	return c, err
+}
+
 // ensure returns the context with an id. It makes a default context that is missing. Errors: NotFound.
 func (s *Server) ensure(ctx context.Context, v *visit, id string) (kernelapi.Context, error) {
 	if language, ok := strings.CutPrefix(id, defaultID); ok {
 		// The supervisor answers with the context that exists.
-		return s.code.Create(ctx, v.caller, v.ref, kernelapi.ContextSpec{ID: id, Language: language, Cwd: defaultCwd})
+		return s.begin(ctx, v, kernelapi.ContextSpec{ID: id, Language: language})
 	}
 	all, err := s.code.List(ctx, v.caller, v.ref)
 	if err != nil {

@@ -4,6 +4,7 @@ package interpreter
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -26,6 +27,9 @@ const (
 	viaURL = "sandbox-url"
 	// tokenHeader has the access token of the sandbox.
 	tokenHeader = "X-Access-Token"
+	// The fields of a context that the supervisor of interpreters may call wrong.
+	fieldLanguage = "language"
+	fieldCwd      = "cwd"
 )
 
 // Server serves all sandboxes. Safe for concurrent use.
@@ -85,11 +89,14 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail answers with an error as text: the clients show the status, and for some the text.
+// fail answers with an error as text: the clients show the status, and for 404 the text.
 func fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := edge.Problem(r.Context(), err)
 	status := p.Status
-	if p.Code == sandbox.Invalid || p.Code == sandbox.Unsupported {
+	switch {
+	case p.Code == sandbox.Unsupported, isAbout(err, fieldLanguage):
+		status = http.StatusNotFound // the user reads which languages there are, and what to install
+	case p.Code == sandbox.Invalid:
 		status = http.StatusBadRequest
 	}
 	if p.Code == sandbox.NotRunning || p.Code == sandbox.Ended {
@@ -97,6 +104,12 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p.SetRetryAfter(w.Header())
 	http.Error(w, p.Detail, status)
+}
+
+// isAbout reports whether an error names a field.
+func isAbout(err error, field string) bool {
+	var e *sandbox.Error
+	return errors.As(err, &e) && e.Field == field
 }
 
 // visit is a request to a sandbox.
