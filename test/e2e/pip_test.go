@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +127,13 @@ func TestPipPackages(t *testing.T) {
 			t.Errorf("in a sandbox of the snapshot: %d %q %q", res.ExitCode, res.Stdout, lastOf(res.Stderr))
 		}
 	})
+	t.Run("command line", func(t *testing.T) {
+		out, errOut, code := run(t, s, "", "run", "--pip", "hello==2.*", codeExec, "--", "python3", "-c", "import hello; print(hello.VERSION)")
+		if out != "2.0\n" || code != 0 {
+			t.Errorf("run = %q %q %d", out, errOut, code)
+		}
+	})
+	t.Run("Python", func(t *testing.T) { pipInPython(t, s) })
 	for name, c := range map[string]struct {
 		image, pkg, want string
 	}{
@@ -137,6 +147,38 @@ func TestPipPackages(t *testing.T) {
 				t.Errorf("sandbox is %s, cause %+v, want %q", sb.State, sb.Cause, c.want)
 			}
 		})
+	}
+}
+
+// pipProgram creates a sandbox and builds a snapshot with Python packages.
+const pipProgram = `
+import modbox
+ask = "python3 -c 'import hello; print(hello.VERSION)'"
+with modbox.Sandbox.create(image="` + codeExec + `", pip_packages=["hello==2.*"]) as sbx:
+    print(sbx.run(ask).stdout, end="")
+with modbox.ModboxClient() as client:
+    for event in client.snapshots.build_stream("` + codeExec + `", name="pip-in-python", pip_packages=["hello==1.*"]):
+        pass
+    with client.sandboxes.temporary(snapshot=event.snapshot.id, ttl_seconds=3600, wait_seconds=600) as sandbox:
+        print(client.sandboxes.exec(sandbox.id, shell=ask).stdout, end="")
+    client.snapshots.delete(event.snapshot.id)
+    try:
+        modbox.Sandbox.create(image="` + codeExec + `", pip_packages=["no-such-package"])
+    except modbox.ModboxError as error:
+        print(error)
+`
+
+// pipInPython has the Python client install packages.
+func pipInPython(t *testing.T, s *testserver.Server) {
+	source, err := filepath.Abs("../../sdk/python/src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", pipProgram)
+	cmd.Env = append(os.Environ(), "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+s.Token, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "2.0\n1.0\n") || !strings.Contains(string(out), "the index has no Python package no-such-package") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
