@@ -73,6 +73,8 @@ for (const [line, { NotFoundError, Sandbox, TimeoutError }] of Object.entries(in
 	await t.test("much output, bytes, and 20 runs at once", async () => {
 		const much = await sbx.runCode("print('x' * 3_000_000)");
 		assert.equal(much.logs.stdout.join("").length, 3_000_001);
+		const wide = await sbx.runCode("print('€😀' * 200_000)"); // pieces of the answer end within characters
+		assert.equal(wide.logs.stdout.join(""), "€😀".repeat(200_000) + "\n");
 		const png = await sbx.runCode("from IPython.display import Image, display\ndisplay(Image(data=b'\\x89PNG\\r\\n\\x1a\\n' + bytes(range(256)) * 4000, format='png'))");
 		const bytes = Buffer.from(png.results[0].png, "base64");
 		assert.deepEqual([bytes.length, bytes[8 + 255], bytes[8 + 256]], [8 + 1_024_000, 255, 0]);

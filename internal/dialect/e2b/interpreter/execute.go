@@ -3,10 +3,13 @@ package interpreter
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/audit"
@@ -116,11 +119,31 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v *visit, spec k
 			panic(http.ErrAbortHandler) // the clients would take the part for the whole
 		}
 		for _, l := range lines(&ev) {
-			if out.Send(l) != nil {
+			if out.Send(ascii(l)) != nil {
 				return nil
 			}
 		}
 	}
+}
+
+// ascii returns a line as JSON whose characters beyond ASCII are escaped: the JavaScript client decodes each piece of the
+// answer on its own, and loses a character whose bytes come in two pieces. A line that is no JSON is returned as it is.
+func ascii(l line) any {
+	data, err := json.Marshal(l)
+	if err != nil {
+		return l
+	}
+	out := make([]byte, 0, len(data))
+	for _, c := range string(data) {
+		if c < utf8.RuneSelf {
+			out = append(out, byte(c))
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, c) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+	}
+	return json.RawMessage(out)
 }
 
 // lines returns the lines for an event.

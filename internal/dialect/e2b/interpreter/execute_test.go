@@ -46,3 +46,10 @@ func TestEnviron(t *testing.T) {
 		t.Error("environ of a language without statements succeeds")
 	}
 }
+
+func TestASCII(t *testing.T) {
+	got, err := json.Marshal(ascii(line{"text": "a€\"😀<\n\u2028"}))
+	if want := `{"text":"a\u20ac\"\ud83d\ude00\u003c\n\u2028"}`; err != nil || string(got) != want {
+		t.Errorf("ascii = %s, %v, want %s", got, err, want)
+	}
+}
