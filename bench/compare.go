@@ -95,10 +95,10 @@ func verdict(ratio benchmath.Summary, got, base bench.Series) string {
 // fixtures returns the rows for a server, whose sandboxes end with end, also after an error.
 func fixtures(ctx context.Context, o options, m *bench.Server) (lines []bench.Line, end func(), err error) {
 	f, err := bench.NewFixtures(ctx, m)
-	end = func() { f.Close(ctx) }
 	if err != nil {
-		return nil, end, err
+		return nil, func() {}, err
 	}
+	end = func() { f.Close(ctx) }
 	heap, err := m.HeapPython(ctx)
 	if heap != "" {
 		end = func() {

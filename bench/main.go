@@ -125,10 +125,10 @@ func newServer(prefix, bin, image string) (*bench.Server, error) {
 // measure fills the report.
 func measure(ctx context.Context, o options, m *bench.Server, d *docker, r *bench.Report) error {
 	f, err := bench.NewFixtures(ctx, m)
-	defer f.Close(ctx)
 	if err != nil {
 		return err
 	}
+	defer f.Close(ctx)
 	container := ""
 	if d != nil {
 		if container, err = d.start(ctx); err != nil {

@@ -40,9 +40,14 @@ type Fixtures struct {
 	m               *Server
 }
 
-// NewFixtures makes the fixtures. They are to be closed also after an error.
+// NewFixtures makes the fixtures. After an error there are none.
 func NewFixtures(ctx context.Context, m *Server) (f Fixtures, err error) {
 	f.m = m
+	defer func() {
+		if err != nil {
+			f.Close(ctx)
+		}
+	}()
 	if f.File, err = RandomFile(); err != nil {
 		return f, err
 	}
@@ -114,10 +119,10 @@ func Run(ctx context.Context, m *Server, o Options) (*Report, error) {
 
 func (r *Report) runAll(ctx context.Context, m *Server, o Options) error {
 	f, err := NewFixtures(ctx, m)
-	defer f.Close(ctx)
 	if err != nil {
 		return err
 	}
+	defer f.Close(ctx)
 	for _, l := range Lines(o.Burst, m, f) {
 		if l.Theirs == nil && l.What == "the same, like with like" { // a peer's row
 			continue
