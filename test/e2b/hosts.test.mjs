@@ -30,6 +30,20 @@ for (const [line, { Sandbox }] of Object.entries(lines)) {
 	});
 }
 
+test("1.13, which knows no other address than E2B_DOMAIN: a sandbox, commands, files", async (t) => {
+	const { Sandbox } = await import("e2b-1");
+	const sbx = await create(t, Sandbox, "base", { timeoutMs: 300_000, metadata: { line: "1" } });
+	assert.deepEqual((await sbx.commands.run("echo hello; whoami")).stdout, "hello\nuser\n");
+	await sbx.files.write("a.txt", "text");
+	assert.equal(await sbx.files.read("a.txt"), "text");
+	assert.ok((await sbx.files.list(".")).some((f) => f.name === "a.txt"));
+	await sbx.setTimeout(600_000);
+	assert.ok((await Sandbox.list()).some((s) => s.sandboxId === sbx.sandboxId && s.metadata.line === "1"));
+	assert.equal(await (await Sandbox.connect(sbx.sandboxId)).isRunning(), true);
+	await sbx.kill();
+	await assert.rejects(sbx.commands.run("true"));
+});
+
 test("HTTP/2 is offered to clients", async (t) => {
 	const session = http2.connect(`https://api.${domain}`);
 	t.after(() => session.close());
