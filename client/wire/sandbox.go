@@ -174,6 +174,20 @@ type Stats struct {
 	DiskLimit     int64     `json:"disk_limit_bytes" doc:"Its disk limit."`
 	Processes     int64     `json:"processes" doc:"Processes inside."`
 	HostPSSBytes  int64     `json:"host_pss_bytes,omitempty" doc:"Proportional memory of its host processes; absent when unknown."`
+	SentBytes     int64     `json:"sent_bytes" doc:"What it has sent to the internet since this server began to serve it."`
+	ReceivedBytes int64     `json:"received_bytes" doc:"What it has received from the internet since this server began to serve it."`
+}
+
+// SandboxUse is the use of resources by a sandbox, in a message of the stream of events with stats.
+type SandboxUse struct {
+	SandboxID     string    `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
+	Time          time.Time `json:"time" doc:"When it was measured."`
+	CPUNanos      int64     `json:"cpu_nanoseconds" doc:"CPU time used so far. The use between two messages is the difference."`
+	MemoryBytes   int64     `json:"memory_bytes" doc:"Memory in use."`
+	SentBytes     int64     `json:"sent_bytes" doc:"What it has sent to the internet so far."`
+	ReceivedBytes int64     `json:"received_bytes" doc:"What it has received from the internet so far."`
+	DiskBytes     *int64    `json:"disk_bytes,omitempty" doc:"What it has written; only in a stream of one sandbox."`
+	Processes     *int64    `json:"processes,omitempty" doc:"Processes inside; only in a stream of one sandbox."`
 }
 
 // Image is an image that sandboxes can be made from.

@@ -152,15 +152,18 @@ export const api = {
 	images: () => all<{ name: string; image: string; tag: string; enabled: boolean; is_default: boolean; description?: string }>("/sandbox-images", 1000),
 };
 
+/** statsEvery is the time between two messages with what sandboxes use, in seconds: of all, and of one. */
+const statsEvery = { all: 10, one: 2 };
+
 /** listen follows the events of the workspace, or of one sandbox, until the returned function is called.
  * The browser connects again after a break, at the place where it was. */
-export function listen(handlers: { event: (e: SandboxEvent) => void; state: (live: boolean) => void; lost: () => void }, sandbox?: string): () => void {
+export function listen(handlers: { event: (e: SandboxEvent) => void; state: (live: boolean) => void; lost: () => void; use: (list: Schemas["SandboxUse"][]) => void }, sandbox?: string): () => void {
 	let source: EventSource | undefined;
 	let timer: ReturnType<typeof setTimeout> | undefined;
 	let pause = 1000;
 	let ended = false;
 	const begin = () => {
-		source = new EventSource(path("/events/stream") + (sandbox ? `?sandbox=${encodeURIComponent(sandbox)}` : ""));
+		source = new EventSource(path("/events/stream") + (sandbox ? `?stats=${statsEvery.one}&sandbox=${encodeURIComponent(sandbox)}` : `?stats=${statsEvery.all}`));
 		source.onopen = () => {
 			pause = 1000;
 			handlers.state(true);
@@ -168,6 +171,7 @@ export function listen(handlers: { event: (e: SandboxEvent) => void; state: (liv
 		source.onmessage = (m: MessageEvent<string>) => {
 			if (m.data) handlers.event(JSON.parse(m.data) as SandboxEvent);
 		};
+		source.addEventListener("stats", (m: MessageEvent<string>) => handlers.use(JSON.parse(m.data) as Schemas["SandboxUse"][]));
 		const again = () => {
 			source?.close();
 			// The place is lost with the EventSource: what happened meanwhile must be read again.

@@ -33,6 +33,14 @@ export function cores(millicores: number): string {
 	return `${millicores / 1000} ${millicores === 1000 ? "core" : "cores"}`;
 }
 
+const factors: Record<string, number> = { m: 1 / 1000, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40 };
+/** quantity reads 512Mi and 250m as the API writes them. */
+export function quantity(text: string | undefined): number | undefined {
+	const [, number, unit] = /^([\d.]+)(m|Ki|Mi|Gi|Ti)?$/.exec(text ?? "") ?? [];
+	if (number === undefined) return undefined;
+	return Number(number) * (factors[unit ?? ""] ?? 1);
+}
+
 /** live are the states of sandboxes that have not ended. */
 export const live: SandboxState[] = ["provisioning", "running", "pausing", "paused", "resuming", "destroying"];
 export const ended: SandboxState[] = ["destroyed", "failed"];

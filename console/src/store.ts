@@ -2,6 +2,7 @@
 // sandbox again when something has happened to it.
 import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "./api.ts";
 import { hasEnded, live } from "./format.ts";
+import { Use } from "./use.ts";
 
 /** gather is how long events are gathered before their sandboxes are read, in milliseconds. */
 const gather = 200;
@@ -9,6 +10,9 @@ const gather = 200;
 const singly = 20;
 /** most bounds the list, so that a page of it never fills the browser's memory. */
 export const most = 50_000;
+
+/** sparkRoom is how many measurements of a sandbox the list shows: those of five minutes. */
+const sparkRoom = 30;
 
 export interface Snapshot {
 	/** The sandboxes that have not ended, the newest first. */
@@ -21,6 +25,8 @@ export interface Snapshot {
 }
 
 export class SandboxStore {
+	/** What the running sandboxes use. */
+	readonly use = new Use(sparkRoom);
 	#byId = new Map<string, Sandbox>();
 	#snapshot: Snapshot = { items: [], complete: false, connected: false, error: "" };
 	#listeners = new Set<() => void>();
@@ -41,6 +47,10 @@ export class SandboxStore {
 			event: (e) => this.#note(e),
 			state: (connected) => this.#publish({ connected }),
 			lost: () => void this.#read(),
+			use: (list) => {
+				this.use.keep((id) => this.#byId.has(id));
+				this.use.note(list);
+			},
 		});
 		void this.#read();
 		return () => {

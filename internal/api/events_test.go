@@ -211,3 +211,95 @@ func TestListWorkspaceEvents(t *testing.T) {
 	}
 	s.Want(404, "GET", "/v1/events?sandbox="+string(b.ID), nil)
 }
+
+// used is a measurement in a message of a stream with stats.
+type used struct {
+	Sandbox   string `json:"sandbox_id"`
+	Time      time.Time
+	Disk      *int64 `json:"disk_bytes"`
+	Processes *int64
+}
+
+// stats returns the next measurements; other messages are passed over.
+func (s *eventStream) stats() (list []used) {
+	s.t.Helper()
+	for {
+		m := s.message()
+		if m["event"] != "stats" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(m["data"]), &list); err != nil || m["id"] != "" || len(list) == 0 {
+			s.t.Fatalf("message %v: %v", m, err)
+		}
+		return list
+	}
+}
+
+func TestEventStreamWithStats(t *testing.T) {
+	s := apitest.New(t)
+	ids := map[string]string{}
+	for _, name := range []string{"a", "b"} {
+		var sb struct{ ID string }
+		s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180}).Into(t, &sb)
+		ids[name] = sb.ID
+	}
+	one := followEvents(t, s, "?sandbox=a&stats=1", "")
+	first, second := one.stats(), one.stats()
+	if len(first) != 1 || first[0].Sandbox != ids["a"] || first[0].Disk == nil || first[0].Processes == nil || !second[0].Time.After(first[0].Time) {
+		t.Errorf("the stream of one sandbox has %+v, then %+v", first, second)
+	}
+	all := followEvents(t, s, "?stats=60", "").stats()
+	got := map[string]bool{}
+	for _, u := range all {
+		if got[u.Sandbox] = true; u.Disk != nil || u.Processes != nil {
+			t.Errorf("the stream of all sandboxes has %+v", u)
+		}
+	}
+	if len(all) != 2 || !got[ids["a"]] || !got[ids["b"]] {
+		t.Errorf("the stream of all sandboxes has %+v, want %v", all, ids)
+	}
+	// Events come between measurements, and none are measured without the parameter.
+	s.Want(200, "POST", "/v1/sandboxes/a/pause", nil)
+	for one.event().Type != "paused" { //nolint:revive // each call reads on
+	}
+	plain := followEvents(t, s, "?sandbox=b", "")
+	s.Want(200, "POST", "/v1/sandboxes/b/pause", nil)
+	for m := plain.message(); !strings.Contains(m["data"], `"paused"`); m = plain.message() {
+		if m["event"] != "" {
+			t.Fatalf("a stream without stats has %v", m)
+		}
+	}
+	for _, bad := range []string{"0", "61", "x", "1.5", "-1"} {
+		if a := s.Want(422, "GET", "/v1/events/stream?stats="+bad, nil); !strings.Contains(string(a.Body), "stats") {
+			t.Errorf("stats=%s: %s", bad, a.Body)
+		}
+	}
+}
+
+// TestEventStreamHasNoStatsOfOthers checks that a stream has measurements of the caller's workspace only.
+func TestEventStreamHasNoStatsOfOthers(t *testing.T) {
+	s := apitest.New(t)
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "mine", "wait_seconds": 180})
+	var ws struct{ ID string }
+	s.Want(201, "POST", "/v1/workspaces", map[string]any{"name": "other", "slug": "other"}).Into(t, &ws)
+	r := s.Request("GET", "/v1/events/stream?stats=1", nil)
+	r.Header.Set(auth.WorkspaceHeader, ws.ID)
+	resp, err := s.HTTP.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	theirs := &eventStream{t, resp, bufio.NewReader(resp.Body)}
+	create := s.Request("POST", "/v1/sandboxes", map[string]any{"name": "theirs", "wait_seconds": 180})
+	create.Header.Set(auth.WorkspaceHeader, ws.ID)
+	if a := s.Send(create); a.Status != 201 {
+		t.Fatalf("create = %d %s", a.Status, a.Body)
+	}
+	var sb struct{ ID string }
+	get := s.Request("GET", "/v1/sandboxes/theirs", nil)
+	get.Header.Set(auth.WorkspaceHeader, ws.ID)
+	s.Send(get).Into(t, &sb)
+	if list := theirs.stats(); len(list) != 1 || list[0].Sandbox != sb.ID {
+		t.Errorf("the stream of the other workspace has %+v, want %s", list, sb.ID)
+	}
+}

@@ -160,6 +160,7 @@ func (g *Calls) Stats(ctx context.Context, c sandbox.Caller, ref string) (sandbo
 		return sandbox.Stats{}, box.StateError(&sb)
 	}
 	stats, err := g.driver.Stats(ctx, b.ID)
+	stats.SentBytes, stats.ReceivedBytes = b.Link.Traffic()
 	return stats, b.Explain(ctx, err)
 }
 

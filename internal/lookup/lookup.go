@@ -178,6 +178,21 @@ func (f *Finder[E]) Live() iter.Seq[sandbox.ID] {
 	}
 }
 
+// Used returns what each running sandbox of a workspace had used when it was measured last, in no order.
+func (f *Finder[E]) Used(ws sandbox.WorkspaceID) []sandbox.Use {
+	var all []sandbox.Use
+	for _, b := range f.index.Boxes() {
+		total, running, _ := b.Meter.State()
+		if !running || total.At.IsZero() || b.Sandbox().Workspace != ws {
+			continue
+		}
+		all = append(all, sandbox.Use{
+			Sandbox: b.ID, Time: total.At, CPU: total.CPU, MemoryBytes: b.Meter.Memory(), SentBytes: total.SentBytes, ReceivedBytes: total.ReceivedBytes,
+		})
+	}
+	return all
+}
+
 // Lives reports whether a sandbox is live, from memory.
 func (f *Finder[E]) Lives(id sandbox.ID) bool { return f.index.Has(id) }
 

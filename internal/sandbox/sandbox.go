@@ -230,4 +230,15 @@ type Stats struct {
 	Processes     int64 // inside the sandbox
 	// HostPSSBytes is the proportional memory of all its host processes; 0 when unknown.
 	HostPSSBytes int64
+	// SentBytes and ReceivedBytes are its traffic with the internet since this server began to serve it.
+	SentBytes, ReceivedBytes int64
+}
+
+// Use is the use of resources by a running sandbox, as of its last measurement.
+type Use struct {
+	Sandbox                  ID
+	Time                     time.Time
+	CPU                      time.Duration // so far
+	MemoryBytes              int64         // in use
+	SentBytes, ReceivedBytes int64         // so far
 }

@@ -202,7 +202,7 @@ test("a viewer sees no action", async () => {
 	await page.getByRole("heading", { name: sb.name }).waitFor();
 	await page.getByText("Processes").waitFor();
 	assert.equal(await page.getByRole("dialog").count(), 0);
-	assert.deepEqual(await page.getByRole("tab").evaluateAll((tabs) => tabs.map((t) => t.firstChild.textContent)), ["Overview", "Commands", "Checkpoints", "Events"]);
+	assert.deepEqual(await page.getByRole("tab").evaluateAll((tabs) => tabs.map((t) => t.firstChild.textContent)), ["Overview", "Commands", "Use", "Checkpoints", "Events"]);
 	for (const action of ["Pause", "Resume", "Destroy"]) assert.equal(await page.getByRole("button", { name: action }).count(), 0, action);
 	assert.equal(await page.getByRole("link", { name: "Open its page" }).count(), 0, "the sandbox's URL");
 	await shown(page, "viewer");

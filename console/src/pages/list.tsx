@@ -1,12 +1,13 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { Boxes, CircleAlert, Pause, Plus, Search, Trash2, X } from "lucide-react";
-import { memo, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { memo, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { Link, useLocation } from "wouter";
 import { api, message, type Sandbox, type SandboxState } from "../api.ts";
-import { ended as endedStates, moment, since, until } from "../format.ts";
+import { bytes, ended as endedStates, moment, quantity, since, until } from "../format.ts";
 import { useKeys, useNow, useSandboxes, useTitle } from "../hooks.ts";
 import { Confirm, Empty, State } from "../parts.tsx";
 import { useSession } from "../session.ts";
+import { Spark } from "../spark.tsx";
 import { pausable, SandboxMenu } from "../actions.tsx";
 import { inTurn } from "../work.ts";
 
@@ -187,6 +188,7 @@ function Table({ rows, isEnded }: { rows: Sandbox[]; isEnded: boolean }) {
 						<span role="columnheader" className="cell">State</span>
 						<span role="columnheader" className="cell wide-only">Image</span>
 						<span role="columnheader" className="cell wide-only">Limits</span>
+						<span role="columnheader" className="cell wide-only">{!isEnded && "CPU · memory"}</span>
 						<span role="columnheader" className="cell number">{isEnded ? "Ended" : "Age"}</span>
 						<span role="columnheader" className="cell number">{isEnded ? "Cause" : "Ends in"}</span>
 						<span role="columnheader" className="cell"><span className="visually-hidden">Actions</span></span>
@@ -228,12 +230,31 @@ const Row = memo(function Row({ sb, index, top, height, now, selectable, isEnded
 			<span role="cell" className="cell"><State state={sb.state} /></span>
 			<span role="cell" className="cell wide-only clip muted" title={sb.image}>{sb.image || sb.snapshot_id || "–"}</span>
 			<span role="cell" className="cell wide-only clip muted mono">{[sb.resources.cpu, sb.resources.memory].filter(Boolean).join(" · ")}</span>
+			<span role="cell" className="cell wide-only use">{sb.state === "running" && <Sparks sb={sb} />}</span>
 			<span role="cell" className="cell number" title={moment(isEnded ? (sb.ended_at ?? sb.updated_at) : sb.created_at)}>{since(isEnded ? (sb.ended_at ?? sb.updated_at) : sb.created_at, now)}{isEnded && " ago"}</span>
 			<span role="cell" className="cell number muted clip" title={isEnded ? sb.cause?.message : deadline && moment(deadline)}>{isEnded ? (sb.cause?.code ?? "–") : deadline ? until(deadline, now) : "never"}</span>
 			<span role="cell" className="cell end"><SandboxMenu sb={sb} /></span>
 		</div>
 	);
 });
+
+/** sparkLeast is how many measurements a curve has place for at first. */
+const sparkLeast = 6;
+
+/** Sparks shows what a sandbox has used in the last minutes. */
+function Sparks({ sb: { id, resources } }: { sb: Sandbox }) {
+	const { use } = useSession().store;
+	const samples = useSyncExternalStore(use.subscribe, () => use.of(id));
+	const now = samples.at(-1);
+	if (!now) return null;
+	const room = Math.max(samples.length, sparkLeast); // the curves grow until they fill their place
+	return (
+		<>
+			<Spark values={samples.map((s) => s.cpu)} top={quantity(resources.cpu) ?? 0} room={room} label={`CPU: ${Math.round(now.cpu * 100)} % of a core`} />
+			<Spark values={samples.map((s) => s.memory)} top={quantity(resources.memory) ?? 0} room={room} label={`Memory: ${bytes(now.memory)} of ${resources.memory}`} />
+		</>
+	);
+}
 
 /** Bulk acts on all chosen sandboxes. */
 function Bulk({ selected, clear }: { selected: Sandbox[]; clear: () => void }) {

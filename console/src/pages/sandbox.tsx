@@ -1,11 +1,12 @@
 import { ArrowLeft, CircleAlert, SquareTerminal } from "lucide-react";
 import { Tabs } from "radix-ui";
-import { type ComponentType, lazy, Suspense, useCallback, useEffect, useState } from "react";
+import { type ComponentType, lazy, Suspense, useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import { Link, useLocation } from "wouter";
 import { SandboxButtons } from "../actions.tsx";
 import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "../api.ts";
 import { hasEnded } from "../format.ts";
 import { useNow, useTitle } from "../hooks.ts";
+import { type Sample, Use } from "../use.ts";
 import { CopyButton, Empty, Skeleton, State } from "../parts.tsx";
 import { useSession } from "../session.ts";
 import { Overview } from "./overview.tsx";
@@ -14,6 +15,8 @@ import { Timeline } from "./timeline.tsx";
 export interface TabProps {
 	sb: Sandbox;
 	events: SandboxEvent[];
+	/** What it has used since the page was opened. */
+	use: readonly Sample[];
 	onChange: (sb: Sandbox) => void;
 }
 
@@ -36,11 +39,15 @@ const tabs: Tab[] = [
 	{ id: "files", name: "Files", write: true, live: "Files can be read and changed in", fill: true, Page: lazy(() => import("../box/files.tsx")) },
 	{ id: "executions", name: "Commands", fill: true, Page: lazy(() => import("../box/executions.tsx")) },
 	{ id: "ports", name: "Ports", write: true, live: "Ports lead to", Page: lazy(() => import("../box/ports.tsx")) },
+	{ id: "use", name: "Use", live: "Curves are shown of", Page: lazy(() => import("../box/use.tsx")) },
 	{ id: "checkpoints", name: "Checkpoints", Page: lazy(() => import("../box/history.tsx")) },
 ];
 
 /** eventsMost is how many events of a sandbox are shown, the newest. */
 const eventsMost = 1000;
+
+/** samplesMost is how many measurements of a sandbox are shown: those of ten minutes. */
+const samplesMost = 300;
 
 /** useSandbox keeps a sandbox and its events current. */
 function useSandbox(id: string) {
@@ -48,6 +55,8 @@ function useSandbox(id: string) {
 	const [sb, setSb] = useState<Sandbox | null>(null);
 	const [events, setEvents] = useState<SandboxEvent[]>([]);
 	const [error, setError] = useState<ApiError | Error | null>(null);
+	const [use] = useState(() => new Use(samplesMost));
+	const samples = useSyncExternalStore(use.subscribe, () => use.of(id));
 	const put = useCallback((now: Sandbox) => {
 		setSb((was) => (was && was.updated_at > now.updated_at ? was : now));
 		store.put(now);
@@ -78,19 +87,20 @@ function useSandbox(id: string) {
 			},
 			state: () => {},
 			lost: readAll,
+			use: use.note,
 		}, id);
 		readAll();
 		return () => {
 			reading.abort();
 			stop();
 		};
-	}, [id, put]);
-	return { sb, events, error, put };
+	}, [id, put, use]);
+	return { sb, events, samples, error, put };
 }
 
 export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 	const { mayWrite } = useSession();
-	const { sb, events, error, put } = useSandbox(id);
+	const { sb, events, samples, error, put } = useSandbox(id);
 	const [, navigate] = useLocation();
 	const now = useNow();
 	useTitle(sb?.name ?? "Sandbox");
@@ -128,7 +138,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 				{shown.map(({ id: t, name, Page, live, fill }) => (
 					<Tabs.Content key={t} value={t} className={fill ? "tab fill" : "tab"}>
 						{ended && live ? <Empty icon={<SquareTerminal size={22} />} title="The sandbox has ended" text={`${live} a sandbox that has not ended.`} />
-							: <Suspense fallback={<Skeleton label={`Loading ${name}`} />}><Page sb={sb} events={events} onChange={put} /></Suspense>}
+							: <Suspense fallback={<Skeleton label={`Loading ${name}`} />}><Page sb={sb} events={events} use={samples} onChange={put} /></Suspense>}
 					</Tabs.Content>
 				))}
 				<Tabs.Content value="events" className="tab"><Timeline events={events} now={now} /></Tabs.Content>

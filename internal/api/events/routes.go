@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/api/route"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/eventstream"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,12 +20,15 @@ import (
 type Sandboxes interface {
 	// Get returns the sandbox with an id or a name. Errors: NotFound.
 	Get(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error)
+	// Used returns what each running sandbox of a workspace had used when it was measured last.
+	Used(ws sandbox.WorkspaceID) []sandbox.Use
 }
 
 // Events are the routes of the events of a workspace.
 type Events struct {
 	Hub       *eventstream.Hub
 	Sandboxes Sandboxes
+	Guest     *guest.Calls
 	// Auth tells a stream when its client loses its rights.
 	Auth *auth.Authenticator
 	// Ping is the longest silence of a stream.
@@ -59,17 +63,21 @@ func (h *Events) Register(m *route.Mux) {
 		Parameters: []*huma.Param{
 			route.Query("sandbox", "Only events of this sandbox: its id or name.", false), types,
 			route.Query("since", "Begin with the events from that time on (RFC 3339).", false),
-			route.Query("after_seq", "Begin after the event of this number.", false), header,
+			route.Query("after_seq", "Begin after the event of this number.", false),
+			route.Query("stats", "Also send every so many seconds, 1 to 60, what the running sandboxes use.", false), header,
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "The events", Content: map[string]*huma.MediaType{
 			"text/event-stream": {Schema: route.SchemaOf[wire.Event](m)},
 		}}},
 	}, h.stream)
+	route.SchemaOf[wire.SandboxUse](m)
 }
 
 const streamDescription = "Answers server-sent events (`text/event-stream`). Without `Last-Event-ID`, `after_seq` or `since` it begins with the next event to come. " +
 	"Each message has an event as JSON in `data`, and in `id` the number with which a new stream goes on: it neither misses an event nor repeats one. " +
 	"The first message, and a message after every 15 seconds of silence, has an `id` and no data. " +
+	"With `stats` there are also messages with `event: stats` and without an `id`: `data` has a list of SandboxUse. The server measures all running sandboxes every 10 seconds; " +
+	"a message has the measurements since the message before. With `sandbox` it measures that one, if it runs, for each message. " +
 	"A message with `event: problem` has an error in `data` and ends the stream; it comes for example when the token is revoked. " +
 	"A stream that ends without it ended with its connection or the server: connect again. " +
 	"A client that reads nothing for a minute is disconnected."

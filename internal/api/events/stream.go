@@ -25,6 +25,10 @@ func (h *Events) stream(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
+	every, err := interval(req.URL.Query().Get("stats"))
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
 	stream, err := h.Hub.Follow(ctx, route.Caller(ctx), filter, from)
@@ -48,7 +52,7 @@ func (h *Events) stream(w http.ResponseWriter, req *http.Request) error {
 	if out.send(fmt.Sprintf("retry: %d\nid: %d\n\n", reconnectMS, stream.Cursor())) != nil {
 		return nil // the client is gone
 	}
-	err = h.follow(ctx, out, stream)
+	err = h.follow(ctx, out, stream, &measurements{Events: h, caller: route.Caller(ctx), sandbox: filter.Sandbox, every: every})
 	if cause := context.Cause(ctx); err != nil && req.Context().Err() == nil {
 		if cause != nil {
 			err = cause
@@ -61,24 +65,38 @@ func (h *Events) stream(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// follow sends events until the stream ends, or nil when the client is gone.
-func (h *Events) follow(ctx context.Context, out *writer, stream *eventstream.Stream) error {
-	ping := time.NewTimer(h.Ping)
-	defer ping.Stop()
+// follow sends events and measurements until the stream ends; it returns nil when the client is gone.
+func (h *Events) follow(ctx context.Context, out *writer, stream *eventstream.Stream, m *measurements) error {
+	wake := time.NewTimer(0)
+	defer wake.Stop()
+	ping, measure := time.Now().Add(h.Ping), time.Now()
 	for {
-		events, err := stream.Next(ctx, ping.C)
+		wait := time.Until(ping)
+		if m.every > 0 {
+			wait = min(wait, time.Until(measure))
+		}
+		wake.Reset(wait)
+		events, err := stream.Next(ctx, wake.C)
 		if err != nil {
 			return err
 		}
-		if len(events) == 0 {
-			err = out.send(fmt.Sprintf(": ping\nid: %d\n\n", stream.Cursor()))
-		} else {
+		now := time.Now()
+		switch {
+		case len(events) > 0:
 			err = out.events(events)
+		case !now.Before(ping):
+			err = out.send(fmt.Sprintf(": ping\nid: %d\n\n", stream.Cursor()))
+		}
+		if len(events) > 0 || !now.Before(ping) {
+			ping = now.Add(h.Ping)
+		}
+		if err == nil && m.every > 0 && !now.Before(measure) {
+			err = out.measurements(m.take(ctx))
+			measure = time.Now().Add(m.every)
 		}
 		if err != nil {
 			return nil
 		}
-		ping.Reset(h.Ping)
 	}
 }
 
@@ -119,9 +137,9 @@ func (h *Events) parse(req *http.Request) (f sandbox.EventFilter, from eventstre
 	q := req.URL.Query()
 	for name := range q {
 		switch name {
-		case "sandbox", "type", "since", "after_seq":
+		case "sandbox", "type", "since", "after_seq", "stats":
 		default:
-			return f, from, sandbox.InvalidField(sandbox.Excerpt(name), "is not a parameter of this route; the parameters are sandbox, type, since and after_seq")
+			return f, from, sandbox.InvalidField(sandbox.Excerpt(name), "is not a parameter of this route; the parameters are sandbox, type, since, after_seq and stats")
 		}
 	}
 	if f, err = h.filter(req.Context(), q.Get("sandbox"), q["type"]); err != nil {

@@ -115,6 +115,7 @@ var typeDescriptions = map[string]string{
 	"Sandbox":               "One sandbox.",
 	"SandboxImage":          "An image of a workspace's catalogue.",
 	"SandboxNetwork":        "The network of a sandbox.",
+	"SandboxUse":            "The use of resources by a sandbox, in a message of the stream of events with stats.",
 	"ScanCode":              "The body of POST /v1/sandboxes/{sandbox}/code/scan.",
 	"SessionTokens":         "The pair of tokens that a session has.",
 	"SetPassword":           "The body of PUT /v1/account/password.",

@@ -317,7 +317,7 @@ export interface paths {
         };
         /**
          * Follow what happens to the sandboxes of the workspace
-         * @description Answers server-sent events (`text/event-stream`). Without `Last-Event-ID`, `after_seq` or `since` it begins with the next event to come. Each message has an event as JSON in `data`, and in `id` the number with which a new stream goes on: it neither misses an event nor repeats one. The first message, and a message after every 15 seconds of silence, has an `id` and no data. A message with `event: problem` has an error in `data` and ends the stream; it comes for example when the token is revoked. A stream that ends without it ended with its connection or the server: connect again. A client that reads nothing for a minute is disconnected.
+         * @description Answers server-sent events (`text/event-stream`). Without `Last-Event-ID`, `after_seq` or `since` it begins with the next event to come. Each message has an event as JSON in `data`, and in `id` the number with which a new stream goes on: it neither misses an event nor repeats one. The first message, and a message after every 15 seconds of silence, has an `id` and no data. With `stats` there are also messages with `event: stats` and without an `id`: `data` has a list of SandboxUse. The server measures all running sandboxes every 10 seconds; a message has the measurements since the message before. With `sandbox` it measures that one, if it runs, for each message. A message with `event: problem` has an error in `data` and ends the stream; it comes for example when the token is revoked. A stream that ends without it ended with its connection or the server: connect again. A client that reads nothing for a minute is disconnected.
          */
         get: operations["stream-workspace-events"];
         put?: never;
@@ -5135,6 +5135,49 @@ export interface components {
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
+        /** @description The use of resources by a sandbox, in a message of the stream of events with stats. */
+        SandboxUse: {
+            /**
+             * Format: uuid
+             * @description The sandbox.
+             */
+            sandbox_id: string;
+            /**
+             * Format: date-time
+             * @description When it was measured.
+             */
+            time: string;
+            /**
+             * Format: int64
+             * @description CPU time used so far. The use between two messages is the difference.
+             */
+            cpu_nanoseconds: number;
+            /**
+             * Format: int64
+             * @description Memory in use.
+             */
+            memory_bytes: number;
+            /**
+             * Format: int64
+             * @description What it has sent to the internet so far.
+             */
+            sent_bytes: number;
+            /**
+             * Format: int64
+             * @description What it has received from the internet so far.
+             */
+            received_bytes: number;
+            /**
+             * Format: int64
+             * @description What it has written; only in a stream of one sandbox.
+             */
+            disk_bytes?: number;
+            /**
+             * Format: int64
+             * @description Processes inside; only in a stream of one sandbox.
+             */
+            processes?: number;
+        };
         /** @description The body of POST /v1/sandboxes/{sandbox}/code/scan. */
         ScanCode: {
             /** @description The code. */
@@ -5527,6 +5570,16 @@ export interface components {
              * @description Proportional memory of its host processes; absent when unknown.
              */
             host_pss_bytes?: number;
+            /**
+             * Format: int64
+             * @description What it has sent to the internet since this server began to serve it.
+             */
+            sent_bytes: number;
+            /**
+             * Format: int64
+             * @description What it has received from the internet since this server began to serve it.
+             */
+            received_bytes: number;
         };
         /** @description An input stream for a command to come. */
         Stream: {
@@ -6712,6 +6765,8 @@ export interface operations {
                 since?: string;
                 /** @description Begin after the event of this number. */
                 after_seq?: string;
+                /** @description Also send every so many seconds, 1 to 60, what the running sandboxes use. */
+                stats?: string;
             };
             header?: {
                 /** @description The id of the last message, to go on where another stream ended. It takes precedence over after_seq and since. */

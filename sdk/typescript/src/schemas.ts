@@ -483,6 +483,10 @@ export interface Stats {
   processes: number;
   /** Proportional memory of its host processes; absent when unknown. */
   hostPssBytes: number | undefined;
+  /** What it has sent to the internet since this server began to serve it. */
+  sentBytes: number;
+  /** What it has received from the internet since this server began to serve it. */
+  receivedBytes: number;
 }
 
 export function stats(w: Wire["Stats"]): Stats {
@@ -496,6 +500,8 @@ export function stats(w: Wire["Stats"]): Stats {
     diskLimitBytes: w.disk_limit_bytes,
     processes: w.processes,
     hostPssBytes: w.host_pss_bytes,
+    sentBytes: w.sent_bytes,
+    receivedBytes: w.received_bytes,
   };
 }
 

@@ -299,6 +299,10 @@ class Stats:
     processes: int = 0
     #: Proportional memory of its host processes; None when unknown.
     host_pss_bytes: Optional[int] = None
+    #: What it has sent to the internet since this server began to serve it.
+    sent_bytes: int = 0
+    #: What it has received from the internet since this server began to serve it.
+    received_bytes: int = 0
 
 
 @dataclass(frozen=True)

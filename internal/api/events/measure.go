@@ -1,0 +1,90 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// leastInterval and greatestInterval bound the time between two messages with measurements, in seconds.
+	leastInterval, greatestInterval = 1, 60
+	// measureTimeout bounds a measurement of a sandbox, for which its events wait.
+	measureTimeout = 2 * time.Second
+)
+
+// interval reads the parameter stats; 0 is none.
+func interval(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < leastInterval || n > greatestInterval {
+		return 0, sandbox.InvalidField("stats", "must be a number of seconds from %d to %d", leastInterval, greatestInterval)
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// measurements makes the messages of a stream about the use of sandboxes.
+type measurements struct {
+	*Events
+	caller  sandbox.Caller
+	sandbox sandbox.ID    // "" for all of the workspace
+	every   time.Duration // 0 for none
+	last    time.Time     // the newest measurement that was sent
+}
+
+// take returns the measurements since the last call: of a stream for one sandbox the present use, if it runs.
+func (m *measurements) take(ctx context.Context) []wire.SandboxUse {
+	if m.sandbox != "" {
+		return m.one(ctx)
+	}
+	newest := m.last
+	var list []wire.SandboxUse
+	for _, u := range m.Sandboxes.Used(m.caller.Workspace) {
+		if !u.Time.After(m.last) {
+			continue
+		}
+		if u.Time.After(newest) {
+			newest = u.Time
+		}
+		list = append(list, wire.SandboxUse{
+			SandboxID: string(u.Sandbox), Time: u.Time, CPUNanos: int64(u.CPU), MemoryBytes: u.MemoryBytes, SentBytes: u.SentBytes, ReceivedBytes: u.ReceivedBytes,
+		})
+	}
+	m.last = newest
+	return list
+}
+
+func (m *measurements) one(ctx context.Context) []wire.SandboxUse {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	s, err := m.Guest.Stats(ctx, m.caller, string(m.sandbox))
+	if err != nil {
+		if sandbox.CodeOf(err) == sandbox.Internal && ctx.Err() == nil {
+			edge.Log(ctx, err)
+		}
+		return nil // it does not run, or cannot be measured now
+	}
+	return []wire.SandboxUse{{
+		SandboxID: string(m.sandbox), Time: s.Time, CPUNanos: s.CPUNanos, MemoryBytes: s.MemoryBytes,
+		SentBytes: s.SentBytes, ReceivedBytes: s.ReceivedBytes, DiskBytes: &s.DiskBytes, Processes: &s.Processes,
+	}}
+}
+
+// measurements sends what sandboxes use, unless there is nothing to send.
+func (o *writer) measurements(list []wire.SandboxUse) error {
+	if len(list) == 0 {
+		return nil
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return o.send("event: stats\ndata: " + string(data) + "\n\n")
+}
