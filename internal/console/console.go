@@ -19,7 +19,10 @@ type Deps struct {
 	// API answers /v1.
 	API http.Handler
 	// Server is the URL of the server, where sign-ins through other services begin.
-	Server   string
+	Server string
+	// Desktops is where the pages may frame desktops of sandboxes: a source expression of a content security
+	// policy, or "" for nowhere.
+	Desktops string
 	Auth     *auth.Authenticator
 	Accounts *auth.Accounts
 	SSO      *sso.SignIn
@@ -42,7 +45,7 @@ func New(at string, deps Deps) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console: URL: %w", err)
 	}
-	built, err := builtFiles()
+	built, err := builtFiles(deps.Desktops)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}

@@ -31,36 +31,38 @@ const nonceMark = "__NONCE__"
 
 // pagePolicy is the content security policy of the pages: everything comes from this host, no script
 // stands in a page, and nothing is evaluated. A style element needs the nonce: the terminal makes
-// such elements.
+// such elements. Where the pages may have frames is added to it.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-" + nonceMark + "'; img-src 'self' data:; font-src 'self'; " +
-	"connect-src 'self'; frame-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+	"connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // files serves the files of the pages.
 type files struct {
 	page   []byte // the first page, for every path that is not a file
+	policy string // of the first page, with nonceMark in place of the nonce
 	packed map[string][]byte
 }
 
-// builtFiles returns the files in this program.
-func builtFiles() (*files, error) {
+// builtFiles returns the files in this program, whose pages may frame desktops.
+func builtFiles(desktops string) (*files, error) {
 	built, err := fs.Sub(dist, "dist")
 	if err != nil {
 		return nil, err
 	}
-	return readFiles(built)
+	return readFiles(built, desktops)
 }
 
 // readFiles reads the files of a build: index.html, and all others packed by gzip as NAME.gz. Without
 // index.html the page says how to build them.
-func readFiles(built fs.FS) (*files, error) {
+func readFiles(built fs.FS, desktops string) (*files, error) {
+	policy := pagePolicy + "; frame-src " + strings.TrimSpace("'self' "+desktops)
 	page, err := fs.ReadFile(built, "index.html")
 	if errors.Is(err, fs.ErrNotExist) {
-		return &files{page: unbuilt}, nil
+		return &files{page: unbuilt, policy: policy}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	f := &files{page: page, packed: map[string][]byte{}}
+	f := &files{page: page, policy: policy, packed: map[string][]byte{}}
 	err = fs.WalkDir(built, ".", func(name string, d fs.DirEntry, err error) error {
 		plain, ok := strings.CutSuffix(name, ".gz")
 		if err != nil || d.IsDir() || !ok {
@@ -94,7 +96,7 @@ func (f *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		nonce := rand.Text()
 		h := w.Header()
-		h.Set("Content-Security-Policy", strings.ReplaceAll(pagePolicy, nonceMark, nonce))
+		h.Set("Content-Security-Policy", strings.ReplaceAll(f.policy, nonceMark, nonce))
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(bytes.ReplaceAll(f.page, []byte(nonceMark), []byte(nonce))) // an error is the client's
 	}

@@ -18,7 +18,7 @@ func TestOutputPageHasNoOrigin(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f, err := readFiles(fstest.MapFS{"index.html": {Data: []byte("first")}, "output.html.gz": {Data: packed.Bytes()}, "icon.svg.gz": {Data: packed.Bytes()}})
+	f, err := readFiles(fstest.MapFS{"index.html": {Data: []byte("first")}, "output.html.gz": {Data: packed.Bytes()}, "icon.svg.gz": {Data: packed.Bytes()}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +42,9 @@ func TestOutputPageHasNoOrigin(t *testing.T) {
 	}
 	if w.Code != 200 || w.Body.String() != "<!doctype html>" || w.Header().Get("X-Frame-Options") != "SAMEORIGIN" {
 		t.Errorf("%s = %d %v %q", outputPath, w.Code, w.Header(), w.Body)
+	}
+	if policy := get("/").Header().Get("Content-Security-Policy"); !strings.HasSuffix(policy, "; frame-src 'self'") {
+		t.Errorf("the policy without hosts of sandboxes is %s", policy)
 	}
 	for _, path := range []string{"/", "/output", "/output.html/", "/icon.svg"} {
 		if h := get(path).Header(); h.Get("X-Frame-Options") != "DENY" || strings.Contains(h.Get("Content-Security-Policy"), "unsafe") {

@@ -108,6 +108,23 @@ func (u URLs) Local(r *http.Request, t Target) (location string, ok bool) {
 	return location, true
 }
 
+// Pages returns a source expression for content security policies that matches all URLs in host form,
+// "" if there are none.
+func (u URLs) Pages() string {
+	domain := u.domain
+	if u.local {
+		domain = localDomain
+	}
+	if domain == "" {
+		return ""
+	}
+	source := u.public.Scheme + "://*." + domain
+	if port := u.public.Port(); port != "" {
+		source += ":" + port
+	}
+	return source
+}
+
 // Server returns the URL of the server itself, without a slash at its end.
 func (u URLs) Server() string { return u.public.Scheme + "://" + u.public.Host }
 

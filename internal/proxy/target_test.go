@@ -32,6 +32,20 @@ func TestSandboxURL(t *testing.T) {
 	}
 }
 
+func TestPages(t *testing.T) {
+	for _, tc := range []struct{ public, domain, want string }{
+		{"http://127.0.0.1:8080", "", "http://*.localhost:8080"},
+		{"https://modbox.example.com", "", ""},
+		{"http://modbox.example.com", "", ""},
+		{"https://modbox.example.com", "box.example.com", "https://*.box.example.com"},
+		{"https://modbox.example.com:8443", "Box.Example.com.", "https://*.box.example.com:8443"},
+	} {
+		if got := urls(t, tc.public, tc.domain).Pages(); got != tc.want {
+			t.Errorf("Pages with %s and %q = %q, want %q", tc.public, tc.domain, got, tc.want)
+		}
+	}
+}
+
 func TestNewURLsRefuses(t *testing.T) {
 	for _, tc := range []struct{ public, domain string }{
 		{"ftp://x", ""}, {"http://", ""}, {"http://x/path", ""}, {"http://x?q", ""}, {"http://u@x", ""}, {"::", ""},

@@ -28,14 +28,20 @@ interface Tab {
 	write?: boolean;
 	/** What the tab is good for only as long as the sandbox has not ended. */
 	live?: string;
+	/** Which sandboxes have it; all when absent. */
+	of?: (sb: Sandbox) => boolean;
 	/** Whether the tab scrolls by itself. */
 	fill?: boolean;
 }
+
+/** hasDesktop reports whether the image of a sandbox has a desktop, which its URL serves. */
+const hasDesktop = (sb: Sandbox) => Boolean(sb.url) && /^modbox\/(sandbox|chromium)(:|$)/.test(sb.image);
 
 /** tabs are loaded when they are shown, but for the overview and the events. */
 const tabs: Tab[] = [
 	{ id: "terminal", name: "Terminal", write: true, live: "A terminal needs", fill: true, Page: lazy(() => import("../box/terminal/terminals.tsx")) },
 	{ id: "notebook", name: "Notebook", write: true, live: "A notebook needs", Page: lazy(() => import("../box/notebook/notebook.tsx")) },
+	{ id: "desktop", name: "Desktop", write: true, live: "A desktop needs", fill: true, of: hasDesktop, Page: lazy(() => import("../box/desktop.tsx")) },
 	{ id: "files", name: "Files", write: true, live: "Files can be read and changed in", fill: true, Page: lazy(() => import("../box/files.tsx")) },
 	{ id: "executions", name: "Commands", fill: true, Page: lazy(() => import("../box/executions.tsx")) },
 	{ id: "ports", name: "Ports", write: true, live: "Ports lead to", Page: lazy(() => import("../box/ports.tsx")) },
@@ -114,7 +120,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 		);
 	}
 	const ended = hasEnded(sb.state);
-	const shown = tabs.filter((t) => mayWrite || !t.write);
+	const shown = tabs.filter((t) => (mayWrite || !t.write) && (t.of?.(sb) ?? true));
 	return (
 		<div className="page sandbox-page">
 			<header className="page-head">

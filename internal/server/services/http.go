@@ -112,7 +112,7 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	all := e2bs.Wrap(p.Wrap(edge.AllowOrigins(cfg.Origins, mux)))
 	if s.console != "" {
 		pages, err := console.New(s.console, console.Deps{
-			API: v1, Server: s.urls.Server(), Auth: s.Auth, Accounts: s.Accounts, SSO: s.SSO, Audit: s.Audit,
+			API: v1, Server: s.urls.Server(), Desktops: s.urls.Pages(), Auth: s.Auth, Accounts: s.Accounts, SSO: s.SSO, Audit: s.Audit,
 		})
 		if err != nil {
 			return nil, err
