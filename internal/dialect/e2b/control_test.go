@@ -288,6 +288,8 @@ func TestParameters(t *testing.T) {
 		{"POST", at + "/pause", ``, 204, ""},
 		{"POST", at + "/connect", `{"timeout":60}`, 201, sb.SandboxID},
 		{"POST", at + "/fork", `{"timeout":60,"count":2}`, 201, `[{"sandbox":{`},
+		// At once, although the ttl passes in a day.
+		{"POST", at + "/timeout", `{"timeout":86400}`, 204, ""},
 		{"POST", at + "/timeout", `{"timeout":-1}`, 204, ""},
 		{"GET", at, "", 404, `"code":404`},
 		{"POST", at + "/connect", `{"timeout":60}`, 404, `"code":404`},
