@@ -58,7 +58,7 @@ export function SandboxMenu({ sb }: { sb: Sandbox }) {
 					</DropdownMenu.Content>
 				</DropdownMenu.Portal>
 			</DropdownMenu.Root>
-			<ConfirmDestroy sb={sb} open={asking} onClose={() => setAsking(false)} run={destroy} />
+			{asking && <ConfirmDestroy sb={sb} open onClose={() => setAsking(false)} run={destroy} />}
 		</>
 	);
 }

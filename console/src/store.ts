@@ -3,10 +3,11 @@
 import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "./api.ts";
 import { hasEnded, live } from "./format.ts";
 import { Use } from "./use.ts";
+import { inTurn } from "./work.ts";
 
 /** gather is how long events are gathered before their sandboxes are read, in milliseconds. */
 const gather = 200;
-/** singly is how many sandboxes are read one by one; for more, the list is read again. */
+/** singly is how many sandboxes are read one by one, or a fiftieth of a long list; for more, the list is read again. */
 const singly = 20;
 /** most bounds the list, so that a page of it never fills the browser's memory. */
 export const most = 50_000;
@@ -32,6 +33,7 @@ export class SandboxStore {
 	#listeners = new Set<() => void>();
 	#waiting = new Set<string>();
 	#timer: ReturnType<typeof setTimeout> | undefined;
+	#catchingUp = false;
 	#reading: AbortController | undefined;
 	#stop: (() => void) | undefined;
 
@@ -64,38 +66,52 @@ export class SandboxStore {
 
 	/** put records what an answer said about a sandbox. */
 	put = (sb: Sandbox) => {
+		if (this.#take(sb)) this.#publishItems();
+	};
+
+	/** take reports whether an answer about a sandbox is news. */
+	#take(sb: Sandbox): boolean {
 		const known = this.#byId.get(sb.id);
-		if (known && known.updated_at > sb.updated_at) return;
+		if (known && known.updated_at > sb.updated_at) return false;
 		if (hasEnded(sb.state)) this.#byId.delete(sb.id);
 		else this.#byId.set(sb.id, sb);
-		this.#publishItems();
-	};
+		return true;
+	}
 
 	#note(e: SandboxEvent) {
 		if (e.type === "exec") return; // changes nothing that is shown
 		this.#waiting.add(e.sandbox_id);
+		this.#gather();
+	}
+
+	/** gather reads what has changed, a moment later and one time after the other. */
+	#gather() {
+		if (this.#catchingUp) return;
 		this.#timer ??= setTimeout(() => {
 			this.#timer = undefined;
-			void this.#catchUp();
+			this.#catchingUp = true;
+			void this.#catchUp().finally(() => {
+				this.#catchingUp = false;
+				if (this.#waiting.size > 0) this.#gather();
+			});
 		}, gather);
 	}
 
 	async #catchUp() {
 		const ids = [...this.#waiting];
 		this.#waiting.clear();
-		if (ids.length > singly) return this.#read();
-		await Promise.all(ids.map(async (id) => {
+		if (ids.length > Math.max(singly, this.#byId.size / 50)) return this.#read();
+		const found: Sandbox[] = [];
+		await inTurn(ids, async (id) => {
 			try {
-				this.put(await api.sandbox(id));
+				found.push(await api.sandbox(id));
 			} catch (err) {
-				if (err instanceof ApiError && err.status === 404) {
-					this.#byId.delete(id);
-					this.#publishItems();
-				} else if (!(err instanceof ApiError && err.status === 401)) {
-					this.#publish({ error: message(err) });
-				}
+				if (err instanceof ApiError && err.status === 404) this.#byId.delete(id);
+				else if (!(err instanceof ApiError && err.status === 401)) this.#publish({ error: message(err) });
 			}
-		}));
+		});
+		for (const sb of found) this.#take(sb);
+		this.#publishItems(); // once for all of them
 	}
 
 	/** read reads the whole list, and shows each page as it comes the first time. */
