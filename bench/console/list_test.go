@@ -20,7 +20,7 @@ import (
 
 const (
 	sandboxes = 5000
-	creators  = 16
+	workers   = 16
 )
 
 func BenchmarkList(b *testing.B) {
@@ -30,24 +30,13 @@ func BenchmarkList(b *testing.B) {
 		b.Fatal(err)
 	}
 	begin := time.Now()
-	numbers := make(chan int)
-	var creating sync.WaitGroup
-	for range creators {
-		creating.Go(func() {
-			for n := range numbers {
-				body := map[string]any{"name": "box-" + strconv.Itoa(n), "labels": map[string]string{"team": "t" + strconv.Itoa(n%7)}, "wait_seconds": 60}
-				if a := s.Do("POST", "/v1/sandboxes", body); a.Status >= 300 {
-					b.Errorf("create: %d %s", a.Status, a.Body)
-					return
-				}
-			}
-		})
-	}
-	for n := range sandboxes {
-		numbers <- n
-	}
-	close(numbers)
-	creating.Wait()
+	each(func(n int) {
+		body := map[string]any{"name": name(n), "labels": map[string]string{"team": "t" + strconv.Itoa(n%7)}, "wait_seconds": 60}
+		if a := s.Do("POST", "/v1/sandboxes", body); a.Status >= 300 {
+			b.Errorf("create: %d %s", a.Status, a.Body)
+		}
+	})
+	defer each(func(n int) { s.Do("DELETE", "/v1/sandboxes/"+name(n), nil) })
 	b.Logf("%d sandboxes of the fake driver after %s", sandboxes, time.Since(begin).Round(time.Millisecond))
 	for b.Loop() {
 		cmd := exec.CommandContext(b.Context(), "node", "list.mjs")
@@ -59,4 +48,24 @@ func BenchmarkList(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func name(n int) string { return "box-" + strconv.Itoa(n) }
+
+// each calls f with the number of each sandbox, several at a time.
+func each(f func(n int)) {
+	numbers := make(chan int)
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for n := range numbers {
+				f(n)
+			}
+		})
+	}
+	for n := range sandboxes {
+		numbers <- n
+	}
+	close(numbers)
+	working.Wait()
 }
