@@ -69,6 +69,13 @@ async function mcp(sbx, server, use) {
 	}
 }
 
+/** lastPicture returns the last picture of a film in the sandbox. */
+async function lastPicture(path) {
+	const made = await sbx.run(`ffmpeg -v error -y -sseof -1 -i ${path} -update 1 /tmp/last.png`);
+	assert.equal(made.exitCode, 0, made.stderr);
+	return sbx.files.readBytes("/tmp/last.png");
+}
+
 /** windowTitled returns the window with a title. */
 const windowTitled = (sbx, title) => until(async () => {
 	const list = await sbx.desktop.windows();
@@ -304,6 +311,27 @@ test("the screen changes its size, and is recorded", async () => {
 		assert.deepEqual([width, height], [1280, 800]);
 		await keep("resized", png);
 	});
+});
+
+test("a recording goes on over a pause", async () => {
+	const { desktop } = sbx;
+	const path = "/workspace/paused.mp4";
+	const pictures = async () => Number((await sbx.run(`ffprobe -v error -count_packets -show_entries stream=nb_read_packets -of csv=p=0 ${path}`)).stdout);
+	const recording = await desktop.record({ path, fps: 10, maxSeconds: 600 });
+	await until(async () => assert.ok(await pictures() >= 10));
+	await sbx.pause();
+	const { items: [listed] } = await desktop.recordings(); // wakes nothing
+	assert.deepEqual([listed.id, listed.state], [recording.id, "recording"]);
+	assert.equal((await sbx.refresh()).state, "paused");
+	await sbx.resume();
+	const saved = await pictures();
+	await until(async () => assert.ok(await pictures() >= saved + 20));
+	assert.equal((await desktop.recording(recording.id)).state, "recording");
+	const done = await desktop.stopRecording(recording.id);
+	assert.deepEqual([done.state, done.error], ["done", undefined]);
+	const decoded = await sbx.run(`ffmpeg -v error -i ${path} -f null -`); // every picture of it
+	assert.deepEqual([decoded.exitCode, decoded.stderr], [0, ""]);
+	await keep("film", await lastPicture(path));
 });
 
 test("a pause, a resume and a fork keep the windows", async (t) => {
