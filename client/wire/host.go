@@ -11,12 +11,12 @@ type Host struct {
 	Memory        HostResource    `json:"memory" doc:"Its memory."`
 	Disk          HostResource    `json:"disk" doc:"The disk of the state directory."`
 	DiskPressure  bool            `json:"disk_pressure" doc:"The server frees disk, because less than disk.evict_below is free."`
-	Sandboxes     []HostSandboxes `json:"sandboxes" doc:"Sandboxes of all workspaces that have not ended, by state."`
-	Images        []HostImages    `json:"images" doc:"Root filesystems on the disk, by kind."`
+	Sandboxes     []HostSandboxes `json:"sandboxes" nullable:"false" doc:"Sandboxes of all workspaces that have not ended, by state."`
+	Images        []HostImages    `json:"images" nullable:"false" doc:"Root filesystems on the disk, by kind."`
 	Pool          *HostPool       `json:"pool,omitempty" doc:"Boxes that are started before they are asked for; absent when pool.size is 0."`
 	Waiting       HostWaiting     `json:"waiting" doc:"What is under way or waits."`
 	DatabaseBytes int64           `json:"database_bytes" doc:"Size of the database with its log."`
-	Operations    []HostOperation `json:"operations" doc:"How long operations took, the slowest first."`
+	Operations    []HostOperation `json:"operations" nullable:"false" doc:"How long operations took, the slowest first."`
 }
 
 // HostResource says how much of a resource there is, and how much of it is promised and used.
@@ -36,9 +36,9 @@ type HostSandboxes struct {
 
 // HostImages is the number and size of the root filesystems of a kind.
 type HostImages struct {
-	Kind  string `json:"kind" doc:"built_in, pulled, built, or cache without a name."`
-	Count int64  `json:"count" doc:"How many there are."`
-	Bytes int64  `json:"bytes" doc:"Their size."`
+	Kind      string `json:"kind" doc:"built_in, pulled, built, or cache without a name."`
+	Count     int64  `json:"count" doc:"How many there are."`
+	SizeBytes int64  `json:"size_bytes" doc:"Their size."`
 }
 
 // HostPool says how the pool of started boxes does.
@@ -50,7 +50,7 @@ type HostPool struct {
 
 // HostWaiting counts what is under way or waits.
 type HostWaiting struct {
-	Admission  int64 `json:"admission" doc:"Requests that wait for a quota or for capacity."`
+	Requests   int64 `json:"requests" doc:"Requests that wait for a quota or for capacity."`
 	Builds     int64 `json:"builds" doc:"Builds of Dockerfiles and pushes."`
 	ImageTasks int64 `json:"image_tasks" doc:"Pulls of images and installs of packages."`
 	Executions int64 `json:"executions" doc:"Commands that outlive their request."`

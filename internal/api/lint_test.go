@@ -101,8 +101,8 @@ var (
 	// units are the ends of names of numbers, except for those in unitless, which count, identify or order something.
 	units    = regexp.MustCompile(`_(seconds|ms|nanoseconds|bytes|mb|byte_seconds|millicores|per_minute)$`)
 	unitless = []string{
-		"after_seq", "anchor_seq", "attempts", "cols", "column", "count", "dropped", "errors_omitted", "event_seq", "execution_count", "exit_code", "file_count", "gid", "head_seq", "limit", "line",
-		"pending", "pid", "port", "ports", "processes", "readiness_port", "records", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
+		"after_seq", "anchor_seq", "attempts", "boxes", "builds", "cols", "column", "cores", "count", "dropped", "errors_omitted", "event_seq", "execution_count", "executions", "exit_code", "failed",
+		"file_count", "gid", "head_seq", "hits", "image_tasks", "limit", "line", "misses", "pending", "pid", "port", "ports", "processes", "readiness_port", "records", "requests", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
 	}
 	// otherNumbers are numbers whose names do not say their unit, with the reason.
 	otherNumbers = map[string]string{

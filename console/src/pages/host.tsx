@@ -15,7 +15,7 @@ export default function HostPage() {
 				<>
 					<Capacity host={data} />
 					<Counts host={data} />
-					<Operations list={data.operations ?? []} />
+					<Operations list={data.operations} />
 				</>
 			)}
 		</AdminPage>
@@ -40,8 +40,8 @@ const kinds: Record<string, string> = { built_in: "Built-in images", pulled: "Pu
 
 function Counts({ host: h }: { host: Host }) {
 	const now = useNow(10_000);
-	const states = (h.sandboxes ?? []).filter((s) => s.count > 0);
-	const { admission, builds, image_tasks, executions } = h.waiting;
+	const states = h.sandboxes.filter((s) => s.count > 0);
+	const { requests, builds, image_tasks, executions } = h.waiting;
 	return (
 		<div className="overview flush">
 			<section className="card">
@@ -73,7 +73,7 @@ function Counts({ host: h }: { host: Host }) {
 			<section className="card">
 				<h2>Under way</h2>
 				<dl>
-					<Fact name="Wait for room">{admission}</Fact>
+					<Fact name="Wait for capacity">{requests}</Fact>
 					<Fact name="Builds">{builds}</Fact>
 					<Fact name="Pulls, installs">{image_tasks}</Fact>
 					<Fact name="Commands">{executions}</Fact>
@@ -81,7 +81,7 @@ function Counts({ host: h }: { host: Host }) {
 			</section>
 			<section className="card">
 				<h2>Images</h2>
-				<dl>{(h.images ?? []).map((i) => <Fact key={i.kind} name={kinds[i.kind] ?? i.kind}>{bytes(i.bytes)} <small className="muted">in {i.count}</small></Fact>)}</dl>
+				<dl>{h.images.map((i) => <Fact key={i.kind} name={kinds[i.kind] ?? i.kind}>{bytes(i.size_bytes)} <small className="muted">in {i.count}</small></Fact>)}</dl>
 			</section>
 		</div>
 	);

@@ -56,7 +56,7 @@ func TestHost(t *testing.T) {
 		Memory:     wire.HostResource{TotalBytes: 64 << 30, PromisedBytes: 3, PromisedMaxBytes: 30, UsedBytes: 1},
 		Disk:       wire.HostResource{TotalBytes: 1 << 40, FreeBytes: 7, PromisedBytes: 4, UsedBytes: 2},
 		Sandboxes:  []wire.HostSandboxes{{State: "paused", Count: 6}, {State: "running", Count: 5}},
-		Images:     []wire.HostImages{{Kind: "built", Count: 2, Bytes: 2048}},
+		Images:     []wire.HostImages{{Kind: "built", Count: 2, SizeBytes: 2048}},
 		Waiting:    wire.HostWaiting{Builds: 1},
 		Operations: []wire.HostOperation{},
 	}

@@ -67,7 +67,7 @@ func describe(m measured) wire.Host {
 		Memory:    m.resource("memory"), Disk: m.resource("disk"), DiskPressure: plain("modbox_disk_pressure") > 0,
 		Sandboxes: []wire.HostSandboxes{}, Images: []wire.HostImages{}, Operations: m.operations(),
 		Waiting: wire.HostWaiting{
-			Admission: plain("modbox_admission_waiting"), Builds: plain("modbox_builds"),
+			Requests: plain("modbox_admission_waiting"), Builds: plain("modbox_builds"),
 			ImageTasks: plain("modbox_image_tasks"), Executions: plain("modbox_executions"),
 		},
 		DatabaseBytes: plain("modbox_database_bytes"),
@@ -77,7 +77,7 @@ func describe(m measured) wire.Host {
 		out.Sandboxes = append(out.Sandboxes, wire.HostSandboxes{State: state, Count: n})
 	})
 	m.each("modbox_images", "kind", func(kind string, n int64) {
-		out.Images = append(out.Images, wire.HostImages{Kind: kind, Count: n, Bytes: m.number("modbox_images_bytes", "kind", kind)})
+		out.Images = append(out.Images, wire.HostImages{Kind: kind, Count: n, SizeBytes: m.number("modbox_images_bytes", "kind", kind)})
 	})
 	if m["modbox_pool_boxes"] != nil {
 		creates := func(outcome string) int64 { return m.number("modbox_pool_creates_total", "outcome", outcome) }

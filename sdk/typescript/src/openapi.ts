@@ -3788,9 +3788,9 @@ export interface components {
             /** @description The server frees disk, because less than disk.evict_below is free. */
             disk_pressure: boolean;
             /** @description Sandboxes of all workspaces that have not ended, by state. */
-            sandboxes: components["schemas"]["HostSandboxes"][] | null;
+            sandboxes: components["schemas"]["HostSandboxes"][];
             /** @description Root filesystems on the disk, by kind. */
-            images: components["schemas"]["HostImages"][] | null;
+            images: components["schemas"]["HostImages"][];
             /** @description Boxes that are started before they are asked for; absent when pool.size is 0. */
             pool?: components["schemas"]["HostPool"];
             /** @description What is under way or waits. */
@@ -3801,7 +3801,7 @@ export interface components {
              */
             database_bytes: number;
             /** @description How long operations took, the slowest first. */
-            operations: components["schemas"]["HostOperation"][] | null;
+            operations: components["schemas"]["HostOperation"][];
         };
         /** @description The number and size of the root filesystems of a kind. */
         HostImages: {
@@ -3816,7 +3816,7 @@ export interface components {
              * Format: int64
              * @description Their size.
              */
-            bytes: number;
+            size_bytes: number;
         };
         /** @description Says how long an operation took since the start of the server. */
         HostOperation: {
@@ -3912,7 +3912,7 @@ export interface components {
              * Format: int64
              * @description Requests that wait for a quota or for capacity.
              */
-            admission: number;
+            requests: number;
             /**
              * Format: int64
              * @description Builds of Dockerfiles and pushes.
