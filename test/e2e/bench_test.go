@@ -25,41 +25,37 @@ func wantNoBench(t *testing.T, s *testserver.Server) {
 	}
 }
 
-// TestBench measures a server of its own, and the running one. Of both nothing remains.
+// TestBench measures the running server and leaves nothing there. A server of its own is measured by TestInterruptedBench, and ends as in TestProof.
 func TestBench(t *testing.T) {
 	s := testserver.Start(t)
-	for name, args := range map[string][]string{"own": {"--state-dir", s.StateDir, "--run-dir", s.RunDir}, "running": {"--running"}} {
-		t.Run(name, func(t *testing.T) {
-			page := filepath.Join(t.TempDir(), "bench.html")
-			args := append(append([]string{"bench", "--json", "--html", page}, shortly...), args...)
-			out, errOut, code := run(t, s, "", args...)
-			var report struct {
-				Version string
-				Rows    []struct {
-					What string
-					Ours struct {
-						P50 float64 `json:"p50_ms"`
-					}
-				}
-				Facts []struct{ What, Ours string }
+	page := filepath.Join(t.TempDir(), "bench.html")
+	args := append([]string{"bench", "--json", "--html", page, "--running"}, shortly...)
+	out, errOut, code := run(t, s, "", args...)
+	var report struct {
+		Version string
+		Rows    []struct {
+			What string
+			Ours struct {
+				P50 float64 `json:"p50_ms"`
 			}
-			if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 {
-				t.Fatalf("modbox %s = %q, %q, %d: %v", strings.Join(args, " "), out, errOut, code, err)
-			}
-			if len(report.Rows) < 20 || len(report.Facts) < 6 {
-				t.Errorf("%d rows and %d values, want the whole table: %+v", len(report.Rows), len(report.Facts), report)
-			}
-			for _, row := range report.Rows {
-				if row.Ours.P50 <= 0 {
-					t.Errorf("row %q has no time", row.What)
-				}
-			}
-			if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), report.Rows[0].What[:20]) {
-				t.Errorf("the page does not have the rows: %v", err)
-			}
-			wantNoBench(t, s)
-		})
+		}
+		Facts []struct{ What, Ours string }
 	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 {
+		t.Fatalf("modbox %s = %q, %q, %d: %v", strings.Join(args, " "), out, errOut, code, err)
+	}
+	if len(report.Rows) < 20 || len(report.Facts) < 6 {
+		t.Errorf("%d rows and %d values, want the whole table: %+v", len(report.Rows), len(report.Facts), report)
+	}
+	for _, row := range report.Rows {
+		if row.Ours.P50 <= 0 {
+			t.Errorf("row %q has no time", row.What)
+		}
+	}
+	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), report.Rows[0].What[:20]) {
+		t.Errorf("the page does not have the rows: %v", err)
+	}
+	wantNoBench(t, s)
 	live, err := s.Sandboxes.List(client.ListOptions{}).Collect(t.Context())
 	if err != nil || len(live) > 0 {
 		t.Errorf("sandboxes on the running server: %+v, %v, want none", live, err)
