@@ -7,7 +7,7 @@
 // HTTP/2 without TLS (h2c, prior knowledge) on connections that the dial function of the
 // [Client] makes. Both sides announce receive windows small enough that at most
 // [MaxInFlight] bytes are unread on a connection in either direction, because some
-// transports lose bytes beyond a few megabytes in flight. A connection carries at most
+// transports lose bytes beyond a megabyte in flight. A connection carries at most
 // MaxInFlight/[StreamWindow] streams at a time, so that streams nobody reads never block
 // another; the client opens more connections as it needs them. The streams of later
 // connections have smaller windows, and all that they may buffer is counted ([Memory]).

@@ -9,12 +9,13 @@ import (
 const DetachGrace = 30 * time.Second
 
 const (
-	// MaxInFlight bounds the unread bytes on a connection in each direction. gVisor's send buffer
-	// has the same size: its port forwarding loses bytes when that buffer is full.
-	MaxInFlight = 1 << 20
+	// MaxInFlight bounds the unread bytes on a connection in each direction. gVisor's port forwarding
+	// loses bytes when its send buffer of 1 MiB is full. On a loaded host that buffer can have all bytes
+	// in flight, none of them acknowledged, so 64 KiB remain for headers, of frames and of requests.
+	MaxInFlight = 1<<20 - 64<<10
 	// StreamWindow bounds the unread bytes of a request or answer. On a loaded host a round trip
 	// takes milliseconds, and transfers at most this many bytes.
-	StreamWindow = 512 << 10
+	StreamWindow = MaxInFlight / 2
 	// MaxFrame is the largest payload of a frame other than FrameStart.
 	MaxFrame = 64 << 10
 	// MaxStart is the largest payload of FrameStart.

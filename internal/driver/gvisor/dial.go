@@ -55,7 +55,7 @@ func (b *box) tunnelError(ctx context.Context, port uint16, err error) error {
 }
 
 // dialAgent connects to the agent by gVisor's port forwarding. That is safe only for the agent's
-// own protocol: it loses bytes when megabytes of them are in transit, and an end of file in one
+// own protocol: it loses bytes when a megabyte of them is in transit, and an end of file in one
 // direction ends the other. It waits while the box is being saved.
 func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 	if err := b.conns.dialing.Acquire(ctx, 1); err != nil {
