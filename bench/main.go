@@ -39,7 +39,7 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 20, "counted rounds of each row")
-	flag.IntVar(&o.burst, "burst", 100, "creates at once")
+	flag.IntVar(&o.burst, "burst", 50, "creates at once")
 	flag.IntVar(&o.idle, "idle", 100, "sandboxes alive while they are watched being idle")
 	flag.BoolVar(&o.serve, "serve", false, "only be the server of the proxy's row")
 	flag.StringVar(&o.load, "load", "", "only measure the server of this URL")
