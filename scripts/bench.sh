@@ -46,4 +46,5 @@ if command -v npm >/dev/null && scripts/npm-ci.sh sdk/typescript bench/clients &
 	clients=(-clients bench/clients)
 fi
 CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench # static: it also runs inside a sandbox
-scripts/with-server.sh tmp/bench -image "$image" "${peer[@]}" "${clients[@]}" "$@"
+# The idle sandboxes at the end exceed the default quota of a workspace on a small machine.
+MODBOX_QUOTA_MEMORY=0 MODBOX_CAPACITY_MEMORY_OVERCOMMIT=0 scripts/with-server.sh tmp/bench -image "$image" "${peer[@]}" "${clients[@]}" "$@"
