@@ -159,7 +159,7 @@ func measure(ctx context.Context, o options, m *bench.Server, d *docker, r *benc
 	return r.AddIdle(ctx, o.idle, bench.IdleTime, m, fmt.Sprintf("one of %d containers with its shim", dockerIdle), func(ctx context.Context) (int64, error) { return d.idlePSS(ctx, dockerIdle) })
 }
 
-// dockerIdle is how many idle containers are measured.
+// dockerIdle is the number of idle containers whose memory is measured.
 const dockerIdle = 20
 
 // lines lists the measurements, with Docker beside them. The rows with a target compare with what a user

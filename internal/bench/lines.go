@@ -101,10 +101,10 @@ func Lines(burst int, m *Server, f Fixtures) []Line {
 
 // Options are the inputs of [Run].
 type Options struct {
-	// Rounds are counted for each row, Burst sandboxes are created at once, and Idle are alive while they are
-	// watched being idle.
+	// Rounds is the number of measurements of each row, Burst the number of sandboxes that are created at once, and
+	// Idle the number of sandboxes whose idle memory and CPU are measured.
 	Rounds, Burst, Idle int
-	// IdleTime is how long they are watched.
+	// IdleTime is the duration of that measurement.
 	IdleTime time.Duration
 	// Seen is called after each row and fact.
 	Seen func(text string)

@@ -49,7 +49,7 @@ func (h Hosts) String() string { return joined(h) }
 // MarshalText is the inverse of UnmarshalText.
 func (h Hosts) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// hostName matches a DNS name with at least two labels, the first of which may be *.
+// hostName matches a DNS name with at least two labels. The first label may be *.
 var hostName = regexp.MustCompile(`^(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]*[a-z]$`)
 
 // UnmarshalText reads names separated by commas.

@@ -20,7 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// encryption is how the listener is encrypted. Its zero value is not at all.
+// encryption has the TLS configuration of the listener. The zero value means no TLS.
 type encryption struct {
 	config    *tls.Config
 	plain     net.Listener // for HTTP-01 and redirects; nil for none

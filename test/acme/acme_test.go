@@ -153,7 +153,7 @@ func checkModes(t *testing.T, dir string) {
 		return nil
 	})
 	if err != nil || keys < 2 {
-		t.Errorf("%d keys (%v), want those of the account and of the certificate", keys, err)
+		t.Errorf("%d keys (%v), want the key of the account and the key of the certificate", keys, err)
 	}
 }
 

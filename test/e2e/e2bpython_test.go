@@ -46,7 +46,7 @@ type pythonAnswer struct {
 	text string
 }
 
-// send makes a request with pairs of names and values of headers, of which "" removes one.
+// send makes a request. Headers are pairs of a name and a value; the value "" removes the header.
 func (c *pythonClient) send(method, path, body string, headers ...string) pythonAnswer {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.ctx, method, c.server+path, strings.NewReader(body))

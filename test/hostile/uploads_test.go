@@ -37,9 +37,9 @@ func (p pause) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// together makes n requests with a body of head, size letters and tail, none of which ends before all have sent
-// their letters or are answered. It returns how often each status was answered, 0 is a broken connection, and an
-// answer of each status.
+// together makes n requests at once. The body of each is head, size letters and tail. No body ends before every request has
+// sent its letters or has an answer. together returns the number of answers by status, with 0 for a broken connection, and
+// one text for each status.
 func (r *rig) together(n int, size int64, request func(i int) (req *http.Request, head, tail string)) (statuses map[int]int, said map[int]string) {
 	r.t.Helper()
 	open := make(chan struct{})

@@ -112,7 +112,7 @@ func sound(t *testing.T, root rootfs.Result) {
 	slices.Sort(theirs)
 	slices.Sort(ours)
 	if d := cmp.Diff(theirs, ours); d != "" || int64(len(ours)) != root.Files {
-		t.Fatalf("%d names, of which go-erofs and this package read others (-theirs +ours):\n%s", root.Files, d)
+		t.Fatalf("go-erofs and this package read different files of an image with %d names (-theirs +ours):\n%s", root.Files, d)
 	}
 }
 
