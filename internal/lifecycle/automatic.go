@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"time"
 
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
@@ -36,11 +35,7 @@ func (h automaticHost) Save(b *box.Box, path string) error {
 func (h automaticHost) Working(b *box.Box) bool { return h.expirer.working(h.boxes.ByID(b.ID)) }
 
 func (h automaticHost) PauseIdle(b *box.Box, why string, idle func(*sandbox.Sandbox) bool) {
-	if e := h.boxes.ByID(b.ID); e == nil {
-		return // it has ended
-	} else if h.expirer.working(e) {
-		b.Activity.At(time.Now())
-	} else {
+	if e := h.boxes.ByID(b.ID); e != nil && !h.expirer.working(e) {
 		h.expirer.pauseIdle(e, why, idle)
 	}
 }

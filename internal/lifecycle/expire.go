@@ -52,7 +52,10 @@ func (x *expirer) expire(b *entry) {
 	case code == sandbox.CauseIdle && x.working(b):
 		b.Activity.At(time.Now())
 	case code == sandbox.CauseIdle && sb.Timeouts.OnIdle == sandbox.OnIdlePause:
-		x.pauseIdle(b, "nothing used it for its idle timeout", func(sb *sandbox.Sandbox) bool { return timelimit.Due(sb, time.Now()) == sandbox.CauseIdle })
+		due := func(sb *sandbox.Sandbox) bool { return timelimit.Due(sb, time.Now()) == sandbox.CauseIdle }
+		if !x.pauseIdle(b, "nothing used it for its idle timeout", due) {
+			b.Activity.At(time.Now()) // the next attempt is in one idle timeout from now
+		}
 	default:
 		x.ender.endOrLog(b, timelimit.Cause(code, &sb))
 	}
@@ -63,8 +66,9 @@ func (x *expirer) expire(b *entry) {
 	}
 }
 
-// pauseIdle pauses a sandbox, unless a call arrives meanwhile and it is not idle any more.
-func (x *expirer) pauseIdle(b *entry, why string, idle func(*sandbox.Sandbox) bool) {
+// pauseIdle pauses a sandbox, unless a call arrives meanwhile and it is not idle any more. It reports, and logs, whether
+// that failed.
+func (x *expirer) pauseIdle(b *entry, why string, idle func(*sandbox.Sandbox) bool) (ok bool) {
 	err := b.Exclusively(b.Context(), box.Pause, func() error {
 		if sb := b.Sandbox(); !idle(&sb) {
 			return nil
@@ -73,8 +77,9 @@ func (x *expirer) pauseIdle(b *entry, why string, idle func(*sandbox.Sandbox) bo
 	})
 	if err != nil && b.Context().Err() == nil {
 		x.log.Warn("idle sandbox could not be paused", "sandbox", b.ID, "error", err)
-		b.Activity.At(time.Now()) // the next attempt is when it has been idle again
+		return false
 	}
+	return true
 }
 
 // working asks the agent whether a command runs in the sandbox. The image's own command does not

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/hostmem"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -19,9 +21,8 @@ import (
 type Host interface {
 	// Boxes returns the boxes of all live sandboxes.
 	Boxes() []*box.Box
-	// PauseIdle pauses a running sandbox for a reason, which its events show, unless idle returns false: idle is
-	// asked again once nothing else can change the sandbox. A sandbox in which a command runs, or that cannot be
-	// paused, counts as used at this moment. It handles its own failures.
+	// PauseIdle pauses a running sandbox for a reason, which its events show, unless a command runs in it or idle
+	// returns false: idle is asked again once nothing else can change the sandbox. It handles its own failures.
 	PauseIdle(b *box.Box, why string, idle func(*sandbox.Sandbox) bool)
 }
 
@@ -38,11 +39,21 @@ type Options struct {
 	Log       *slog.Logger
 }
 
+const (
+	// patience is how long a pause may keep the next sandbox waiting, and atOnce how many pauses are under way
+	// at most: an agent that is slow to answer, or much memory to save, must not keep others from being paused.
+	patience = 500 * time.Millisecond
+	atOnce   = 16
+)
+
 // Reliever pauses idle sandboxes.
 type Reliever struct {
 	host   Host
 	opts   Options
 	failed bool // the memory could not be read the last time, which the log says
+	// tried has the time of the last attempt on live sandboxes: the next is not before they were idle for as long again.
+	tried map[sandbox.ID]time.Time
+	work  errgroup.Group
 }
 
 // New returns a reliever for the sandboxes of a host.
@@ -50,14 +61,17 @@ func New(host Host, opts Options) *Reliever {
 	if opts.Available == nil {
 		opts.Available = hostmem.Available
 	}
-	return &Reliever{host: host, opts: opts}
+	r := &Reliever{host: host, opts: opts, tried: map[sandbox.ID]time.Time{}}
+	r.work.SetLimit(atOnce)
+	return r
 }
 
-// Run looks at the memory until ctx ends.
+// Run looks at the memory until ctx ends, and returns when all pauses under way have ended.
 func (r *Reliever) Run(ctx context.Context) {
 	if r.opts.Below <= 0 {
 		return
 	}
+	defer func() { _ = r.work.Wait() }() // which returns no errors
 	ticker := time.NewTicker(r.opts.Interval)
 	defer ticker.Stop()
 	for {
@@ -80,9 +94,20 @@ func (r *Reliever) relieve(ctx context.Context) {
 		if ctx.Err() != nil || !r.short(r.opts.Below+r.opts.Below/4) {
 			return
 		}
-		r.host.PauseIdle(b, "the machine is short of memory and nothing used it for "+r.opts.Idle.String(), func(sb *sandbox.Sandbox) bool {
-			return r.isIdle(sb, time.Now())
+		r.tried[b.ID] = time.Now()
+		done := make(chan struct{})
+		r.work.Go(func() error {
+			defer close(done)
+			r.host.PauseIdle(b, "the machine is short of memory and nothing used it for "+r.opts.Idle.String(), func(sb *sandbox.Sandbox) bool {
+				return r.isIdle(sb, time.Now())
+			})
+			return nil
 		})
+		select {
+		case <-done:
+		case <-time.After(patience):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -103,11 +128,17 @@ func (r *Reliever) idle(now time.Time) []*box.Box {
 		used time.Time
 	}
 	var list []candidate
+	tried := map[sandbox.ID]time.Time{}
 	for _, b := range r.host.Boxes() {
-		if sb := b.Sandbox(); r.isIdle(&sb, now) {
+		at, again := r.tried[b.ID]
+		if again {
+			tried[b.ID] = at
+		}
+		if sb := b.Sandbox(); r.isIdle(&sb, now) && now.Sub(at) >= r.opts.Idle {
 			list = append(list, candidate{b, sb.LastActivityAt})
 		}
 	}
+	r.tried = tried
 	slices.SortFunc(list, func(a, b candidate) int { return a.used.Compare(b.used) })
 	boxes := make([]*box.Box, len(list))
 	for i, c := range list {
@@ -116,7 +147,11 @@ func (r *Reliever) idle(now time.Time) []*box.Box {
 	return boxes
 }
 
-// isIdle reports whether a sandbox runs and nothing used it for long enough.
+// isIdle reports whether a sandbox runs and nothing used it for long enough. It is false for sandboxes whose own limits
+// a pause would change: a time limit of pauses would end it earlier, and an idle timeout that ends it does not count
+// while it is paused.
 func (r *Reliever) isIdle(sb *sandbox.Sandbox, now time.Time) bool {
-	return sb.State == sandbox.Running && now.Sub(sb.LastActivityAt) >= r.opts.Idle
+	t := sb.Timeouts
+	return sb.State == sandbox.Running && now.Sub(sb.LastActivityAt) >= r.opts.Idle &&
+		t.Paused == 0 && (t.Idle == 0 || t.OnIdle == sandbox.OnIdlePause)
 }

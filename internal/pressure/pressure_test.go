@@ -22,7 +22,9 @@ type host struct {
 	boxes  []*box.Box
 	used   int64
 	works  sandbox.ID // a command runs in it
-	failed error      // of reading the memory
+	slow   sandbox.ID // its pause takes an hour
+	asked  []sandbox.ID
+	failed error // of reading the memory
 	paused []sandbox.ID
 }
 
@@ -30,11 +32,11 @@ func (h *host) Boxes() []*box.Box { return h.boxes }
 
 func (h *host) PauseIdle(b *box.Box, _ string, idle func(*sandbox.Sandbox) bool) {
 	sb := b.Sandbox()
-	if b.ID == h.works {
-		b.Activity.At(time.Now())
-		return
+	h.asked = append(h.asked, b.ID)
+	if b.ID == h.slow {
+		time.Sleep(time.Hour)
 	}
-	if !idle(&sb) {
+	if b.ID == h.works || !idle(&sb) {
 		return
 	}
 	h.set(b, sandbox.Paused)
@@ -106,6 +108,62 @@ func TestUsedSandboxesAreNotPaused(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		wantPaused(t, h, "a is not used any more", "c", "a")
 	})
+}
+
+func TestAttemptsAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := start(t, "a")
+		h.used, h.works = 990, "a"
+		used := h.boxes[0].Sandbox().LastActivityAt
+		time.Sleep(10*time.Minute + 30*time.Second)
+		synctest.Wait()
+		if n := len(h.asked); n < 9 || n > 10 {
+			t.Errorf("%d attempts in ten minutes, want about one a minute", n)
+		}
+		if at := h.boxes[0].Sandbox().LastActivityAt; !at.Equal(used) {
+			t.Errorf("attempts moved the last activity from %v to %v, which would put off the sandbox's own limits", used, at)
+		}
+	})
+}
+
+func TestSlowPauseKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := start(t, "a", "b")
+		h.used, h.slow = 990, "a"
+		time.Sleep(2 * time.Minute)
+		wantPaused(t, h, "while a is saved", "b")
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestOwnLimitsKeepTheirMeaning(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits sandbox.Timeouts
+		paused bool
+	}{
+		"none":            {sandbox.Timeouts{}, true},
+		"pauses":          {sandbox.Timeouts{Idle: time.Hour, OnIdle: sandbox.OnIdlePause}, true},
+		"ends":            {sandbox.Timeouts{Idle: time.Hour}, false},
+		"not_paused_long": {sandbox.Timeouts{Paused: time.Hour}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, _ := start(t, "a")
+				b := h.boxes[0]
+				sb := b.Sandbox()
+				sb.Timeouts = tc.limits
+				b.Lock()
+				b.Set(sb)
+				b.Unlock()
+				h.used = 990
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if got := len(h.paused) == 1; got != tc.paused {
+					t.Errorf("paused = %t, want %t", got, tc.paused)
+				}
+			})
+		})
+	}
 }
 
 func TestUnknownMemoryPausesNothing(t *testing.T) {
