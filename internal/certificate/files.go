@@ -27,8 +27,12 @@ type Files struct {
 	current   atomic.Pointer[tls.Certificate]
 
 	mu      sync.Mutex
-	read    stamps    // of the files when they were read last; guarded by mu
+	read    stamps    // of the files in use; guarded by mu
 	checked time.Time // of the last look at the files; guarded by mu
+	// The last failure, which is reported once: it is tried again at each look, because a file that becomes
+	// readable does not look different.
+	failed stamps // guarded by mu
+	reason string // guarded by mu; "" after a success
 }
 
 // stamps tell whether the files of a certificate and its key have changed.
@@ -73,16 +77,19 @@ func (f *Files) reload() {
 	if stat.same(f.read) {
 		return
 	}
-	f.read = stat
 	c, err := f.load()
 	if err == nil && now.After(c.Leaf.NotAfter) && now.Before(f.current.Load().Leaf.NotAfter) {
 		err = fmt.Errorf("%s: the certificate expired on %s", f.cert, c.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err != nil {
-		f.metrics.failures.Inc()
-		f.log.Error("the certificate files changed, but cannot be used; the certificate before remains until they change again", "error", err)
+		if !stat.same(f.failed) || err.Error() != f.reason {
+			f.metrics.failures.Inc()
+			f.log.Error("the certificate files changed, but cannot be used; the certificate before remains until they can", "error", err)
+		}
+		f.failed, f.reason = stat, err.Error()
 		return
 	}
+	f.read, f.reason = stat, ""
 	f.current.Store(c)
 	f.log.Info("the certificate files changed and are in use", "hosts", c.Leaf.DNSNames, "not_after", c.Leaf.NotAfter.UTC())
 }

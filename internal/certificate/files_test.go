@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"os"
@@ -126,6 +127,21 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if err != nil || len(metrics) != 2 || metrics[0].Metric[0].GetGauge().GetValue() != float64(end.Add(time.Hour).Unix()) || metrics[1].Metric[0].GetCounter().GetValue() != 4 {
 			t.Errorf("metrics = %v, %v, want the end of the second certificate, and 4 failures", metrics, err)
 		}
+
+		// A file that could not be read, and then can, as after a change of its owner, looks the same.
+		cert5, key5 := p.made(5, end.Add(2*time.Hour))
+		at := time.Now()
+		inPlace := func(content []byte) {
+			t.Helper()
+			if err := errors.Join(os.WriteFile(p.key, content, 0o600), os.Chtimes(p.key, at, at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		inPlace(bytes.Repeat([]byte("x"), len(key5)))
+		p.replace(p.cert, cert5)
+		shows(t, f.TLS(), 2)
+		inPlace(key5)
+		shows(t, f.TLS(), 5)
 
 		// Files in a directory that a link leads to, as in Kubernetes.
 		cert4, key4 := p.made(4, end.Add(2*time.Hour))
