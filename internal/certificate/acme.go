@@ -74,7 +74,7 @@ func NewACME(ctx context.Context, c Config) (*ACME, error) {
 		Logger:             silent,
 	})
 	a.magic = certmagic.New(a.cache, certmagic.Config{
-		Storage: &certmagic.FileStorage{Path: c.Dir},
+		Storage: &storage{FileStorage: certmagic.FileStorage{Path: c.Dir}, failed: a.storeFailed},
 		OnEvent: a.onEvent,
 		// Clients that name no host, or another, get a certificate as well, and see that it is not valid for them.
 		DefaultServerName: c.Hosts[0], FallbackServerName: c.Hosts[0],
@@ -124,13 +124,11 @@ func (a *ACME) obtain(ctx context.Context, host string) {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = retryMin, retryMax
 	for {
-		err := a.magic.ObtainCertAsync(ctx, host)
-		if err == nil {
-			_, err = a.magic.CacheManagedCertificate(ctx, host)
-		}
+		err := a.obtainOnce(ctx, host)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
+		a.metrics.failures.Inc()
 		a.c.Log.Error("there is no certificate", "host", host, "error", err)
 		select {
 		case <-ctx.Done():
@@ -138,6 +136,42 @@ func (a *ACME) obtain(ctx context.Context, host string) {
 		case <-time.After(pause.NextBackOff()):
 		}
 	}
+}
+
+func (a *ACME) obtainOnce(ctx context.Context, host string) error {
+	if err := a.magic.ObtainCertAsync(ctx, host); err != nil {
+		return err
+	}
+	if _, err := a.magic.CacheManagedCertificate(ctx, host); err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	// There are files, which ObtainCertAsync does not read, and they cannot be used: a server that was killed between two
+	// files of a renewal leaves a key that does not fit the certificate.
+	if err := a.magic.RenewCertAsync(ctx, host, true); err != nil {
+		return err
+	}
+	_, err := a.magic.CacheManagedCertificate(ctx, host)
+	return err
+}
+
+// storage is where certmagic keeps its files. It reports failed writes, which certmagic itself only logs.
+type storage struct {
+	certmagic.FileStorage
+	failed func(key string, err error)
+}
+
+// Store implements certmagic.Storage.
+func (s *storage) Store(ctx context.Context, key string, value []byte) error {
+	err := s.FileStorage.Store(ctx, key, value)
+	if err != nil {
+		s.failed(key, err)
+	}
+	return err
+}
+
+func (a *ACME) storeFailed(key string, err error) {
+	a.metrics.failures.Inc()
+	a.c.Log.Error("a file of a certificate cannot be stored", "file", key, "error", err)
 }
 
 // onEvent logs and counts what certmagic reports.
