@@ -14,6 +14,8 @@ import (
 
 const (
 	programTimeout = 5 * time.Minute
+	// removeTimeout bounds the removal of a record while the server ends, which waits for it.
+	removeTimeout = 10 * time.Second
 	// programOutput bounds the output of a program in an error, in bytes.
 	programOutput = 1000
 )
@@ -33,7 +35,10 @@ func (p program) Present(ctx context.Context, c acme.Challenge) error {
 
 // CleanUp implements acmez.Solver.
 func (p program) CleanUp(ctx context.Context, c acme.Challenge) error {
-	return p.run(context.WithoutCancel(ctx), "remove", c)
+	removal, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(removeTimeout, cancel) })()
+	return p.run(removal, "remove", c)
 }
 
 func (p program) run(ctx context.Context, action string, c acme.Challenge) error {

@@ -126,6 +126,40 @@ func TestStoredCertificate(t *testing.T) {
 	}
 }
 
+// TestKilledInARenewal has a certificate without its key, as a server leaves that is killed between the two files of a
+// renewal: it gets another.
+func TestKilledInARenewal(t *testing.T) {
+	l, port := listen(t)
+	p := newPebble(t, newNameServer(t).Address, ports{tls: port, http: closedPort}, long)
+	p.Start()
+	c := certificate.Config{Hosts: []string{host}, Directory: p.Directory, Roots: p.Roots, Dir: t.TempDir()}
+	s := serve(t, l, c)
+	first := s.obtained(host)
+	address := l.Addr().String()
+	s.End()
+	keys, err := filepath.Glob(filepath.Join(c.Dir, "certificates", "*", host, host+".key"))
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys %q, %v, want one", keys, err)
+	}
+	other := filepath.Join(t.TempDir(), "key.pem")
+	selfSigned(t, filepath.Join(t.TempDir(), "cert.pem"), other, 1)
+	key, err := os.ReadFile(other)
+	if err == nil {
+		err = os.WriteFile(keys[0], key, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = serve(t, again, c)
+	if leaf := s.obtained(host); leaf.SerialNumber.Cmp(first.SerialNumber) == 0 {
+		t.Error("the certificate whose key is gone is in use")
+	}
+}
+
 // closedPort is a port that nothing listens on: it is not for listening.
 const closedPort = 1
 
@@ -199,14 +233,29 @@ func TestPlainChallenge(t *testing.T) {
 	if got, want := resp.Header.Get("Location"), "https://127.0.0.1:7443/v1/sandboxes?limit=1"; resp.StatusCode != http.StatusPermanentRedirect || got != want {
 		t.Errorf("GET = %s to %q, want a redirect to %q", resp.Status, got, want)
 	}
-	resp, err = client.Post(url, "application/json", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
+	refused := func(name, method string, header string, body io.Reader) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header != "" {
+			req.Header.Set(header, "secret")
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(text), "https") {
+			t.Errorf("%s = %s %q, want it refused", name, resp.Status, text)
+		}
 	}
-	text, _ := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(text), "https") {
-		t.Errorf("POST = %s %q, want it refused", resp.Status, text)
+	refused("POST", "POST", "", nil)
+	refused("GET with a body", "GET", "", strings.NewReader("{}"))
+	for _, header := range []string{"Authorization", "X-API-Key", "X-Access-Token", "X-Modbox-Token"} {
+		refused("GET with "+header, "GET", header, nil)
 	}
 }
 
