@@ -17,6 +17,7 @@ import (
 
 	"github.com/modbox/modbox/internal/certificate"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/conns"
 	"github.com/modbox/modbox/internal/statedir"
 )
 
@@ -26,6 +27,9 @@ type encryption struct {
 	plain     net.Listener // for HTTP-01 and redirects; nil for none
 	redirects *http.Server
 }
+
+// plainLimits bound the connections to tls.acme.http_listen, which strangers reach: a connection has one request.
+var plainLimits = conns.Limits{Max: 256, PerAddress: 16}
 
 // openEncryption reads the certificates, or begins to obtain them, for a listener at an address.
 func openEncryption(ctx context.Context, cfg config.Config, listening net.Addr, metrics prometheus.Registerer, log *slog.Logger, cu *cleanup.Cleanup) (*encryption, error) {
@@ -71,10 +75,13 @@ func (e *encryption) openACME(ctx context.Context, cfg config.Config, listening 
 		return nil
 	}
 	port := ""
-	if u, err := url.Parse(cfg.PublicURL); err == nil {
+	if u, err := url.Parse(publicURL(cfg, listening)); err == nil {
 		port = u.Port()
 	}
+	guard := conns.New(plainLimits, nil)
+	e.plain = guard.Listen(e.plain)
 	e.redirects = &http.Server{
+		ConnState: guard.State, ConnContext: guard.Context,
 		Handler: certificates.Challenges(certificate.Redirect(port)), ReadTimeout: headerTimeout, WriteTimeout: headerTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

@@ -81,7 +81,7 @@ var otherValues = map[string]string{
 // elsewhere are settings that no part receives, because the server uses them itself: TestPublicURL,
 // TestLogger, TestReadCA and the tests of test/e2e cover them.
 var elsewhere = map[string]bool{
-	"listen": true, "tls.cert": true, "tls.key": true, // TestReload
+	"listen": true, "tls.cert": true, "tls.key": true, // TestRenewedFiles
 	"tls.acme.ca_file": true, "tls.acme.http_listen": true, "tls.acme.dns_program": true, // test/acme
 	"log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
 	"secrets.key_file": true, "http.trusted_proxies": true,
