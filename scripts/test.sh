@@ -23,7 +23,7 @@ GOFLAGS="$(go env GOFLAGS) -trimpath -vet=off"
 export GOFLAGS CGO_ENABLED=0
 
 # The packages with concurrency worth the race detector (which needs cgo).
-racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,diskuse,eviction,execution,fairsem,front,guest,lifecycle,mcp,mcphttp,pool,prepare,proxy,quota,spool,store,stream,teardown,webhook,workbox}/... ./internal/driver/{drivertest,fake}/...)
+racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,diskuse,eviction,execution,fairsem,front,guest,lifecycle,mcp,mcphttp,pool,prepare,pressure,proxy,quota,spool,store,stream,teardown,webhook,workbox}/... ./internal/driver/{drivertest,fake}/...)
 
 suite_lint() { scripts/lint.sh; }
 # What the race suite runs is not run twice.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,9 @@ import (
 
 // host is a machine of 1,000 bytes; each running sandbox uses 100.
 type host struct {
-	boxes  []*box.Box
+	boxes []*box.Box
+
+	mu     sync.Mutex // guards what follows
 	used   int64
 	works  sandbox.ID // a command runs in it
 	slow   sandbox.ID // its pause takes an hour
@@ -31,20 +34,35 @@ type host struct {
 func (h *host) Boxes() []*box.Box { return h.boxes }
 
 func (h *host) PauseIdle(b *box.Box, _ string, idle func(*sandbox.Sandbox) bool) {
-	sb := b.Sandbox()
+	h.mu.Lock()
 	h.asked = append(h.asked, b.ID)
-	if b.ID == h.slow {
+	slow, works := b.ID == h.slow, b.ID == h.works
+	h.mu.Unlock()
+	if slow {
 		time.Sleep(time.Hour)
 	}
-	if b.ID == h.works || !idle(&sb) {
+	sb := b.Sandbox()
+	if works || !idle(&sb) {
 		return
 	}
 	h.set(b, sandbox.Paused)
-	h.used -= 100
-	h.paused = append(h.paused, b.ID)
+	h.change(func() {
+		h.used -= 100
+		h.paused = append(h.paused, b.ID)
+	})
 }
 
-func (h *host) available() (int64, error) { return 1000 - h.used, h.failed }
+func (h *host) available() (free int64, err error) {
+	h.change(func() { free, err = 1000-h.used, h.failed })
+	return free, err
+}
+
+// change calls f with the lock.
+func (h *host) change(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
 
 func (*host) set(b *box.Box, state sandbox.State) {
 	b.Lock()
@@ -77,6 +95,8 @@ func start(t *testing.T, ids ...sandbox.ID) (*host, *strings.Builder) {
 func wantPaused(t *testing.T, h *host, when string, want ...sandbox.ID) {
 	t.Helper()
 	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !slices.Equal(h.paused, want) {
 		t.Errorf("%s: paused %v, want %v", when, h.paused, want)
 	}
@@ -87,7 +107,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		h, _ := start(t, "a", "b", "c", "d", "e", "f")
 		time.Sleep(2 * time.Minute)
 		wantPaused(t, h, "400 of 1000 bytes available")
-		h.used = 650
+		h.change(func() { h.used = 650 })
 		time.Sleep(2 * time.Second)
 		wantPaused(t, h, "350 bytes available, at least 500 wanted", "a", "b")
 		time.Sleep(time.Hour)
@@ -98,7 +118,7 @@ func TestLongestIdleFirst(t *testing.T) {
 func TestUsedSandboxesAreNotPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := start(t, "a", "b", "c")
-		h.used, h.works = 990, "b"
+		h.change(func() { h.used, h.works = 990, "b" })
 		time.Sleep(50 * time.Second)
 		wantPaused(t, h, "before the time without use has passed")
 		end := h.boxes[2].Activity.Begin() // of a call into a
@@ -113,10 +133,12 @@ func TestUsedSandboxesAreNotPaused(t *testing.T) {
 func TestAttemptsAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := start(t, "a")
-		h.used, h.works = 990, "a"
+		h.change(func() { h.used, h.works = 990, "a" })
 		used := h.boxes[0].Sandbox().LastActivityAt
 		time.Sleep(10*time.Minute + 30*time.Second)
 		synctest.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		if n := len(h.asked); n < 9 || n > 10 {
 			t.Errorf("%d attempts in ten minutes, want about one a minute", n)
 		}
@@ -129,7 +151,7 @@ func TestAttemptsAreApart(t *testing.T) {
 func TestSlowPauseKeepsNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := start(t, "a", "b")
-		h.used, h.slow = 990, "a"
+		h.change(func() { h.used, h.slow = 990, "a" })
 		time.Sleep(2 * time.Minute)
 		wantPaused(t, h, "while a is saved", "b")
 		time.Sleep(2 * time.Hour)
@@ -155,9 +177,11 @@ func TestOwnLimitsKeepTheirMeaning(t *testing.T) {
 				b.Lock()
 				b.Set(sb)
 				b.Unlock()
-				h.used = 990
+				h.change(func() { h.used = 990 })
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
+				h.mu.Lock()
+				defer h.mu.Unlock()
 				if got := len(h.paused) == 1; got != tc.paused {
 					t.Errorf("paused = %t, want %t", got, tc.paused)
 				}
@@ -169,7 +193,7 @@ func TestOwnLimitsKeepTheirMeaning(t *testing.T) {
 func TestUnknownMemoryPausesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := start(t, "a")
-		h.used, h.failed = 990, errors.New("meminfo is a riddle")
+		h.change(func() { h.used, h.failed = 990, errors.New("meminfo is a riddle") })
 		time.Sleep(time.Hour)
 		wantPaused(t, h, "without the size of the available memory")
 		if !strings.Contains(log.String(), "meminfo is a riddle") {
