@@ -276,6 +276,21 @@ func TestEventStreamWithStats(t *testing.T) {
 	}
 }
 
+// TestStreamsShareMeasurements has two streams of one sandbox, which do not measure it twice.
+func TestStreamsShareMeasurements(t *testing.T) {
+	s := apitest.New(t)
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "a", "wait_seconds": 180})
+	one, other := followEvents(t, s, "?sandbox=a&stats=1", ""), followEvents(t, s, "?sandbox=a&stats=1", "")
+	seen := map[time.Time]bool{}
+	for range 30 {
+		seen[one.stats()[0].Time] = true
+		if seen[other.stats()[0].Time] {
+			return
+		}
+	}
+	t.Error("in 30 messages, two streams never had the same measurement")
+}
+
 // TestEventStreamHasNoStatsOfOthers checks that a stream has measurements of the caller's workspace only.
 func TestEventStreamHasNoStatsOfOthers(t *testing.T) {
 	s := apitest.New(t)

@@ -182,8 +182,11 @@ func (f *Finder[E]) Live() iter.Seq[sandbox.ID] {
 func (f *Finder[E]) Used(ws sandbox.WorkspaceID) []sandbox.Use {
 	var all []sandbox.Use
 	for _, b := range f.index.Boxes() {
+		if b.View().Sandbox.Workspace != ws {
+			continue // before its meter, whose lock costs more: most boxes are of others
+		}
 		total, running, _ := b.Meter.State()
-		if !running || total.At.IsZero() || b.Sandbox().Workspace != ws {
+		if !running || total.At.IsZero() {
 			continue
 		}
 		all = append(all, sandbox.Use{

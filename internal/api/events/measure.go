@@ -3,8 +3,12 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"strconv"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/edge"
@@ -16,7 +20,37 @@ const (
 	leastInterval, greatestInterval = 1, 60
 	// measureTimeout bounds a measurement of a sandbox, for which its events wait.
 	measureTimeout = 2 * time.Second
+	// sharedFor is how long streams share a measurement of a sandbox. It is a little less than the least interval, so
+	// that each message of a stream has another measurement.
+	sharedFor = leastInterval * 900 * time.Millisecond
 )
+
+// measured has measurements of single sandboxes, which all streams share: a sandbox is measured once in sharedFor, however
+// many streams ask, because a measurement reads the memory of all its processes.
+type measured struct {
+	flights singleflight.Group
+
+	mu   sync.Mutex
+	last map[sandbox.ID]wire.SandboxUse // no older than sharedFor when one was added last; guarded by mu
+}
+
+// recent returns a measurement that is no older than sharedFor.
+func (m *measured) recent(id sandbox.ID) (wire.SandboxUse, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u, ok := m.last[id]
+	return u, ok && time.Since(u.Time) < sharedFor
+}
+
+func (m *measured) add(id sandbox.ID, u wire.SandboxUse) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last == nil {
+		m.last = map[sandbox.ID]wire.SandboxUse{}
+	}
+	maps.DeleteFunc(m.last, func(_ sandbox.ID, old wire.SandboxUse) bool { return time.Since(old.Time) >= sharedFor })
+	m.last[id] = u
+}
 
 // interval reads the parameter stats; 0 is none.
 func interval(text string) (time.Duration, error) {
@@ -61,7 +95,20 @@ func (m *measurements) take(ctx context.Context) []wire.SandboxUse {
 	return list
 }
 
+// one returns the present use of the stream's sandbox, or nil if it does not run or cannot be measured now.
 func (m *measurements) one(ctx context.Context) []wire.SandboxUse {
+	if u, ok := m.shared.recent(m.sandbox); ok {
+		return []wire.SandboxUse{u}
+	}
+	// Others wait for it, too, so it does not end with this stream.
+	u, err, _ := m.shared.flights.Do(string(m.sandbox), func() (any, error) { return m.measure(context.WithoutCancel(ctx)) })
+	if err != nil {
+		return nil
+	}
+	return []wire.SandboxUse{u.(wire.SandboxUse)}
+}
+
+func (m *measurements) measure(ctx context.Context) (wire.SandboxUse, error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	s, err := m.Guest.Stats(ctx, m.caller, string(m.sandbox))
@@ -69,12 +116,14 @@ func (m *measurements) one(ctx context.Context) []wire.SandboxUse {
 		if sandbox.CodeOf(err) == sandbox.Internal && ctx.Err() == nil {
 			edge.Log(ctx, err)
 		}
-		return nil // it does not run, or cannot be measured now
+		return wire.SandboxUse{}, err
 	}
-	return []wire.SandboxUse{{
+	u := wire.SandboxUse{
 		SandboxID: string(m.sandbox), Time: s.Time, CPUNanos: s.CPUNanos, MemoryBytes: s.MemoryBytes,
 		SentBytes: s.SentBytes, ReceivedBytes: s.ReceivedBytes, DiskBytes: &s.DiskBytes, Processes: &s.Processes,
-	}}
+	}
+	m.shared.add(m.sandbox, u)
+	return u, nil
 }
 
 // measurements sends what sandboxes use, unless there is nothing to send.

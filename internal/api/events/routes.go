@@ -33,6 +33,8 @@ type Events struct {
 	Auth *auth.Authenticator
 	// Ping is the longest silence of a stream.
 	Ping time.Duration
+
+	shared measured
 }
 
 type listInput struct {
