@@ -100,7 +100,7 @@ func (m *measurements) one(ctx context.Context) []wire.SandboxUse {
 	if u, ok := m.shared.recent(m.sandbox); ok {
 		return []wire.SandboxUse{u}
 	}
-	// Others wait for it, too, so it does not end with this stream.
+	// Other streams wait for this measurement also, so it does not end with this stream.
 	u, err, _ := m.shared.flights.Do(string(m.sandbox), func() (any, error) { return m.measure(context.WithoutCancel(ctx)) })
 	if err != nil {
 		return nil
