@@ -15,6 +15,7 @@ type Talker struct {
 
 	mu      sync.Mutex
 	w       http.ResponseWriter // guarded by mu
+	json    *json.Encoder       // to w; guarded by mu
 	silence *time.Timer         // guarded by mu
 	stopped bool                // guarded by mu
 }
@@ -26,7 +27,20 @@ var ping = struct {
 
 // Talk returns a talker that writes to w, with a ping after each silence of a length.
 func Talk(w http.ResponseWriter, every time.Duration) *Talker {
-	t := &Talker{every: every, w: w}
+	return talk(w, json.NewEncoder(w), every)
+}
+
+// TalkASCII returns a talker like Talk, whose messages have characters beyond ASCII only as escapes: for clients that
+// decode each piece of an answer on its own, and lose a character whose bytes come in two pieces.
+func TalkASCII(w http.ResponseWriter, every time.Duration) *Talker {
+	escaped := newASCIIWriter(w)
+	to := json.NewEncoder(escaped)
+	to.SetEscapeHTML(false) // the writer does it without a longer copy of the message
+	return talk(escaped, to, every)
+}
+
+func talk(w http.ResponseWriter, to *json.Encoder, every time.Duration) *Talker {
+	t := &Talker{every: every, w: w, json: to}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.silence = time.AfterFunc(every, func() {
@@ -43,7 +57,7 @@ func (t *Talker) Send(m any) error {
 		return nil
 	}
 	t.silence.Reset(t.every)
-	if err := json.NewEncoder(t.w).Encode(m); err != nil {
+	if err := t.json.Encode(m); err != nil {
 		return err
 	}
 	return http.NewResponseController(t.w).Flush()

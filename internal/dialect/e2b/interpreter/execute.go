@@ -3,13 +3,10 @@ package interpreter
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/audit"
@@ -107,7 +104,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v *visit, spec k
 	audit.FromContext(r.Context()).Start()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	out := edge.Talk(w, silence) // the clients ignore a line of another type
+	out := edge.TalkASCII(w, silence) // the clients ignore a line of another type; the JavaScript client needs ASCII
 	defer out.Stop()
 	for {
 		ev, err := run.Next()
@@ -118,32 +115,20 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v *visit, spec k
 			edge.Log(r.Context(), err)
 			panic(http.ErrAbortHandler) // the clients would take the part for the whole
 		}
-		for _, l := range lines(&ev) {
-			if out.Send(ascii(l)) != nil {
-				return nil
-			}
+		if send(out, &ev) != nil {
+			return nil
 		}
 	}
 }
 
-// ascii returns a line as JSON whose characters beyond ASCII are escaped: the JavaScript client decodes each piece of the
-// answer on its own, and loses a character whose bytes come in two pieces. A line that is no JSON is returned as it is.
-func ascii(l line) any {
-	data, err := json.Marshal(l)
-	if err != nil {
-		return l
-	}
-	out := make([]byte, 0, len(data))
-	for _, c := range string(data) {
-		if c < utf8.RuneSelf {
-			out = append(out, byte(c))
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, c) {
-			out = fmt.Appendf(out, `\u%04x`, unit)
+// send sends the lines for an event.
+func send(out *edge.Talker, ev *kernelapi.Event) error {
+	for _, l := range lines(ev) {
+		if err := out.Send(l); err != nil {
+			return err
 		}
 	}
-	return json.RawMessage(out)
+	return nil
 }
 
 // lines returns the lines for an event.

@@ -2,10 +2,16 @@ package interpreter
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/kernelapi"
 )
 
@@ -47,9 +53,47 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-func TestASCII(t *testing.T) {
-	got, err := json.Marshal(ascii(line{"text": "a€\"😀<\n\u2028"}))
-	if want := `{"text":"a\u20ac\"\ud83d\ude00\u003c\n\u2028"}`; err != nil || string(got) != want {
-		t.Errorf("ascii = %s, %v, want %s", got, err, want)
+func TestSendEscapes(t *testing.T) {
+	w := httptest.NewRecorder()
+	out := edge.TalkASCII(w, time.Hour)
+	defer out.Stop()
+	if err := send(out, &kernelapi.Event{Type: kernelapi.Failure, Value: "a€\"😀<\n\u2028"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.Body.String(), `{"name":"","traceback":"","type":"error","value":"a\u20ac\"\ud83d\ude00\u003c\n\u2028"}`+"\n"; got != want || !w.Flushed {
+		t.Errorf("send = %s, flushed %t, want %s at once", got, w.Flushed, want)
+	}
+}
+
+// nowhere is the connection of a client that needs no memory.
+type nowhere struct{ written int }
+
+func (nowhere) Header() http.Header            { return http.Header{} }
+func (nowhere) WriteHeader(int)                {}
+func (nowhere) Flush()                         {}
+func (n *nowhere) Write(p []byte) (int, error) { n.written += len(p); return len(p), nil }
+
+// TestSendTakesLittleMemory: the memory of an answer is in proportion to its event, not to the escapes that it has.
+func TestSendTakesLittleMemory(t *testing.T) {
+	const size = kernelapi.MaxEvent
+	quoted := func(c string) json.RawMessage { return json.RawMessage(`"` + strings.Repeat(c, size/len(c)) + `"`) }
+	for name, ev := range map[string]kernelapi.Event{
+		"text":   {Type: kernelapi.Stdout, Text: strings.Repeat("€", size/3)},
+		"markup": {Type: kernelapi.Stdout, Text: strings.Repeat("<", size)},
+		"format": {Type: kernelapi.Result, Data: kernelapi.Formats{"text/html": quoted("é<")}},
+	} {
+		w := &nowhere{}
+		out := edge.TalkASCII(w, time.Hour)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := send(out, &ev)
+		runtime.ReadMemStats(&after)
+		out.Stop()
+		// The encoder makes a copy, and one in a buffer that doubles and is used again for other messages.
+		grown := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %d bytes for an answer of %d", name, grown, w.written)
+		if err != nil || w.written < 2*size || grown > 4*size {
+			t.Errorf("%s: send allocates %d bytes for an event of %d and an answer of %d, %v; want at most four times the event", name, grown, size, w.written, err)
+		}
 	}
 }
