@@ -11,7 +11,16 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// serverPeakRSS reads the most memory the server process ever had, in bytes.
+// resetPeakRSS makes the peak of the server's memory its present memory, which it returns, in bytes.
+func (r *rig) resetPeakRSS() int64 {
+	r.t.Helper()
+	if err := os.WriteFile("/proc/"+strconv.Itoa(r.PID())+"/clear_refs", []byte("5"), 0); err != nil {
+		r.t.Fatal(err)
+	}
+	return r.serverPeakRSS()
+}
+
+// serverPeakRSS reads the most memory that the server process had since its start or resetPeakRSS, in bytes.
 func (r *rig) serverPeakRSS() int64 {
 	r.t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(r.PID()) + "/status")
