@@ -356,16 +356,16 @@ func TestRecordingsOfASandbox(t *testing.T) {
 }
 
 // recorder returns a recorder of a sandbox that has recordings with files, and the arguments of a start.
-func recorder(t *testing.T, n int) (*desktop.Recorder, *commands, func() error) {
+func recorder(t *testing.T, n int) (*desktop.Recorder, *commands, func(desktop.RecordOptions) error) {
 	t.Helper()
 	b := &box{answers: map[string]desktop.Result{"xdotool": said(geometry)}}
 	c := &commands{sizes: map[string]int64{}}
 	r := desktop.NewRecorder(c, c)
-	start := func() error {
-		_, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), desktop.RecordOptions{})
+	start := func(o desktop.RecordOptions) error {
+		_, err := r.Start(t.Context(), sandbox.Caller{}, "s", b.target(), o)
 		return err
 	}
-	if err := start(); err != nil {
+	if err := start(desktop.RecordOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.all = nil
@@ -384,11 +384,18 @@ func TestSizesOfManyRecordings(t *testing.T) {
 		t.Errorf("List() = %d recordings, %v, after %d calls for sizes; want %d calls, for the newest", n, err, c.stats, desktop.MaxMeasured)
 	}
 	c.stats = 0
-	if err := start(); sandbox.CodeOf(err) != sandbox.QuotaExceeded || !strings.Contains(err.Error(), "delete") || c.stats != 0 {
+	if err := start(desktop.RecordOptions{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded || !strings.Contains(err.Error(), "delete") || c.stats != 0 {
 		t.Errorf("Start() = %v after %d calls for sizes, want a refusal without any that says to delete recordings", err, c.stats)
 	}
+	c.all = c.all[1:] // as many as are measured
+	if err := start(desktop.RecordOptions{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded || c.stats != 0 {
+		t.Errorf("Start() to path %d = %v after %d calls for sizes, want a refusal", desktop.MaxMeasured+1, err, c.stats)
+	}
+	if err := start(desktop.RecordOptions{Path: "/old7.mp4"}); err != nil {
+		t.Errorf("Start() to a path on record = %v", err)
+	}
 	c.all = c.all[1:]
-	if err := start(); err != nil {
+	if err := start(desktop.RecordOptions{}); err != nil {
 		t.Errorf("Start() with one fewer = %v", err)
 	}
 }
@@ -405,7 +412,7 @@ func TestSizesOfASandboxThatDoesNotAnswer(t *testing.T) {
 		if err != nil || len(list) != 3 || list[0].Size != 5 || list[1].Size != -1 || list[2].Size != -1 {
 			t.Errorf("List() = %+v, %v, want the size that is known", list, err)
 		}
-		if err := start(); sandbox.CodeOf(err) != sandbox.Unavailable {
+		if err := start(desktop.RecordOptions{}); sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Errorf("Start() = %v, want %s", err, sandbox.Unavailable)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

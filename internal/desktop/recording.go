@@ -60,7 +60,8 @@ const (
 	// with a file, and the bytes of these files. The file of a recording under way counts as its max_bytes.
 	MaxAtOnce, MaxFilms = 4, 100
 	MaxTotal            = maxRecordingSize
-	// MaxMeasured bounds the files whose sizes are read for an answer, and measureTime the time for all of them.
+	// MaxMeasured bounds the files whose sizes are read for an answer, and so the paths of recordings on record;
+	// measureTime bounds the time for all of them.
 	MaxMeasured = 400
 	measureTime = 10 * time.Second
 	// stopTime is how long the end of a recording is awaited.
@@ -153,7 +154,8 @@ func (o *RecordOptions) check(now time.Time) error {
 }
 
 // Start begins a recording of the screen of t, which is the desktop of a sandbox. Errors: Invalid;
-// QuotaExceeded when the sandbox has too many recordings; as for [Target.Screen] and for starting an execution.
+// QuotaExceeded when the sandbox has too many recordings; Unavailable when the sizes of its recordings are not known,
+// because it does not answer in time; as for [Target.Screen] and for starting an execution.
 func (r *Recorder) Start(ctx context.Context, c sandbox.Caller, of sandbox.ID, t Target, o RecordOptions) (Film, error) {
 	if err := o.check(time.Now()); err != nil {
 		return Film{}, err
@@ -214,12 +216,12 @@ func (r *Recorder) admit(ctx context.Context, c sandbox.Caller, of sandbox.ID, o
 	if err != nil {
 		return err
 	}
-	paths := map[string]bool{}
+	paths := map[string]bool{o.Path: true}
 	for _, f := range list {
 		paths[f.Path] = true
 	}
 	if len(paths) > MaxMeasured {
-		return sandbox.Errorf(sandbox.QuotaExceeded, "the sandbox has recordings to %d files on record, and at most %d are allowed; delete some, also recordings whose files are gone", len(paths), MaxMeasured)
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the sandbox would have recordings to %d paths on record, and at most %d are allowed; delete some, also recordings whose files are gone", len(paths), MaxMeasured)
 	}
 	switch complete, err := r.measure(ctx, c, of, list); {
 	case err != nil:

@@ -959,13 +959,13 @@ export interface paths {
         };
         /**
          * List the recordings
-         * @description Newest first, also after the sandbox ended, for as long as executions are stored. A paused sandbox is not resumed.
+         * @description Newest first, also after the sandbox ended, for as long as executions are stored, with the sizes of the files of the newest 400, as far as the sandbox answers within 10 seconds. A paused sandbox is not resumed, and the sizes are not known.
          */
         get: operations["list-recordings"];
         put?: never;
         /**
          * Record the screen to a file
-         * @description An MP4 in the sandbox. A sandbox has at most 4 recordings under way, and 100 with a file, which have 10 GiB together; those under way count with their max_bytes. The recording is an execution: it goes on until it is stopped or has its maximum of time or bytes, also after a restart of the server and a resume of the sandbox.
+         * @description An MP4 in the sandbox. A sandbox has at most 4 recordings under way, and 100 with a file, which have 10 GiB together; those under way count with their max_bytes. It has recordings to at most 400 paths on record, also if files are gone; beyond a limit the answer is `quota_exceeded`. `unavailable` if the sandbox does not answer within 10 seconds with the sizes. The recording is an execution: it goes on until it is stopped or has its maximum of time or bytes, also after a restart of the server and a resume of the sandbox.
          */
         post: operations["start-recording"];
         delete?: never;
