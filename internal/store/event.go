@@ -34,6 +34,9 @@ func insertEvent(ctx context.Context, tx *sql.Tx, id sandbox.ID, ev sandbox.Even
 func (s *Sandboxes) Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error) {
 	var q database.Query
 	q.Where("sandbox_id = ", id)
+	if len(f.Types) > 0 {
+		database.In(&q, "type", f.Types)
+	}
 	if f.AfterSeq > 0 {
 		q.Where("seq > ", f.AfterSeq)
 	}

@@ -253,6 +253,10 @@ func TestEvents(t *testing.T) {
 	if d := cmp.Diff(first, all[0]); d != "" {
 		t.Errorf("first event differs (-want +got):\n%s", d)
 	}
+	typed, err := s.Sandboxes.Events(t.Context(), sb.ID, sandbox.EventFilter{Types: []sandbox.EventType{first.Type, sandbox.EventFailed}})
+	if err != nil || len(typed.Items) != 1 || typed.Items[0].Seq != first.Seq {
+		t.Errorf("Events of type %s = %+v, %v, want the first", first.Type, typed.Items, err)
+	}
 	seqs := func(evs []sandbox.Event) (out []int64) {
 		for _, ev := range evs {
 			out = append(out, ev.Seq-all[0].Seq)

@@ -18,6 +18,8 @@ const (
 	// manyMax is how many sandboxes one request may measure.
 	manyMax = 100
 	logsMax = 1000
+	// searchPages is how many pages of logsMax events one request may search.
+	searchPages = 100
 )
 
 // metric has the use of resources by a sandbox.
@@ -143,33 +145,57 @@ type logEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// events returns the events of the sandbox in the request's path. They are its log, which remains when the
-// sandbox has ended: a client that follows it asks once more then.
-func (s *sandboxes) events(r *http.Request, f sandbox.EventFilter) ([]sandbox.Event, error) {
+// events returns events of the sandbox in the request's path whose message has a text, at most as many as the
+// request's limit. The events of a sandbox are its log, which remains when the sandbox has ended: a client that follows
+// it asks once more then.
+func (s *sandboxes) events(r *http.Request, f sandbox.EventFilter, text string) ([]sandbox.Event, error) {
 	limit, err := number(r, "limit", logsMax, 0, logsMax)
 	if err != nil {
 		return nil, err
 	}
+	limit = max(1, limit)
 	name := r.PathValue("id")
 	id, ok := ParseSandboxID(name)
 	if !ok {
 		return nil, noSandbox(name)
 	}
-	f.Limit = max(1, limit)
-	p, err := s.svc.Events(r.Context(), caller(r.Context()), string(id), f)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		err = noSandbox(name)
+	if f.Limit = limit; text != "" {
+		f.Limit = logsMax
 	}
-	return p.Items, err
+	var found []sandbox.Event
+	for range searchPages {
+		p, err := s.svc.Events(r.Context(), caller(r.Context()), string(id), f)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			err = noSandbox(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range p.Items {
+			if !strings.Contains(e.Message, text) {
+				continue
+			}
+			if found = append(found, e); len(found) == limit {
+				return found, nil
+			}
+		}
+		if f.Cursor = p.Next; p.Next == "" {
+			return found, nil
+		}
+	}
+	// The entries found so far would look like all there are.
+	return nil, sandbox.InvalidField("search", "must be in %d entries of the %d that one request reads, and is in %d; set cursor to begin elsewhere, or a smaller limit", limit, searchPages*logsMax, len(found))
 }
+
+// failures are the types of events whose level is error; the level of others is info.
+var failures = []sandbox.EventType{sandbox.EventFailed, sandbox.EventPauseFailed, sandbox.EventResumeFailed, sandbox.EventCheckpointFailed}
 
 // levelOf returns the level of an event.
 func levelOf(t sandbox.EventType) string {
-	switch t {
-	case sandbox.EventFailed, sandbox.EventPauseFailed, sandbox.EventResumeFailed, sandbox.EventCheckpointFailed:
-		return "error"
+	if slices.Contains(failures, t) {
+		return levelError
 	}
-	return "info"
+	return levelInfo
 }
 
 func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
@@ -177,7 +203,7 @@ func (s *sandboxes) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.events(r, sandbox.EventFilter{Since: instant(start)})
+	list, err := s.events(r, sandbox.EventFilter{Since: instant(start)}, "")
 	if err != nil {
 		return err
 	}
@@ -220,8 +246,13 @@ func logEntryOf(e sandbox.Event) logEntry {
 	return logEntry{e.Time.UTC(), levelOf(e.Type), e.Message, fields}
 }
 
+const (
+	levelInfo  = "info"
+	levelError = "error"
+)
+
 // levels are the levels of log entries, from low to high.
-var levels = []string{"debug", "info", "warn", "error"}
+var levels = []string{"debug", levelInfo, "warn", levelError}
 
 func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
@@ -243,7 +274,10 @@ func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		f.Since = instant(cursor)
 	}
-	list, err := s.events(r, f)
+	if lowest > slices.Index(levels, levelInfo) {
+		f.Types = failures
+	}
+	list, err := s.events(r, f, q.Get("search"))
 	if err != nil {
 		return err
 	}
@@ -251,11 +285,7 @@ func (s *sandboxes) logsV2(w http.ResponseWriter, r *http.Request) error {
 		Logs []logEntry `json:"logs"`
 	}{[]logEntry{}}
 	for _, e := range list {
-		entry := logEntryOf(e)
-		if slices.Index(levels, entry.Level) < lowest || !strings.Contains(entry.Message, q.Get("search")) {
-			continue
-		}
-		out.Logs = append(out.Logs, entry)
+		out.Logs = append(out.Logs, logEntryOf(e))
 	}
 	return answer(w, http.StatusOK, out)
 }

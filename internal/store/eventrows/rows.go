@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/page"
@@ -116,10 +115,6 @@ func filter(q *database.Query, f sandbox.EventFilter) {
 		q.Where("time < ", database.Nanos(f.Until))
 	}
 	if len(f.Types) > 0 {
-		holders := make([]string, len(f.Types))
-		for i, t := range f.Types {
-			holders[i] = q.Arg(t)
-		}
-		q.And("type IN (" + strings.Join(holders, ", ") + ")")
+		database.In(q, "type", f.Types)
 	}
 }
