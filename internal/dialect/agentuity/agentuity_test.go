@@ -357,30 +357,57 @@ func TestQuotaIsRefusedAsTheClientNeeds(t *testing.T) {
 	}
 }
 
-// A workspace must not take over the name of another's public snapshot by making one of its own.
+// A workspace must not take over the name of another's public snapshot by making one of its own. When only one workspace
+// has such a snapshot again, the bare name is its.
 func TestPublicSnapshotOfTwoWorkspacesHasNoBareName(t *testing.T) {
 	s := server(t)
 	var ws struct{ ID, Slug string }
 	s.Want(http.StatusCreated, "POST", "/v1/workspaces", map[string]any{"name": "Other", "slug": "other"}).Into(t, &ws)
-	publish := func(query string) {
+	publish := func(query string) (id string) {
 		t.Helper()
 		status, a := call(t, s, "POST", "/sandbox"+query, map[string]any{})
-		id, _ := a.Data["sandboxId"].(string)
+		of, _ := a.Data["sandboxId"].(string)
 		if status != http.StatusCreated {
 			t.Fatalf("create = %d %+v", status, a)
 		}
-		if status, a := call(t, s, "POST", "/sandbox/"+id+"/snapshot"+query, map[string]any{"name": "open", "public": true}); status != http.StatusOK || !a.Success {
+		status, a = call(t, s, "POST", "/sandbox/"+of+"/snapshot"+query, map[string]any{"name": "open", "public": true})
+		if id, _ = a.Data["snapshotId"].(string); status != http.StatusOK || id == "" {
 			t.Fatalf("snapshot = %d %+v", status, a)
 		}
+		return id
 	}
-	publish("")
-	publish("?orgId=" + ws.ID)
-	status, a := call(t, s, "GET", "/sandbox/snapshots/public/open", nil)
-	if status != http.StatusConflict || a.Code != "CONFLICT" || !strings.Contains(a.Message, "@other/open:latest") {
-		t.Errorf("open = %d %+v, want a conflict that gives the full names", status, a)
+	remove := func(id, query string) {
+		t.Helper()
+		if status, a := call(t, s, "DELETE", "/sandbox/snapshots/"+id+query, nil); status != http.StatusOK || !a.Success {
+			t.Fatalf("delete = %d %+v", status, a)
+		}
 	}
-	if _, a := call(t, s, "GET", "/sandbox/snapshots/public/"+url.QueryEscape("@other/open"), nil); a.Data["fullName"] != "@other/open:latest" {
+	const at = "/sandbox/snapshots/public/"
+	isOnly := func(when, want string) {
+		t.Helper()
+		if _, a := call(t, s, "GET", at+"open", nil); a.Data["snapshotId"] != want {
+			t.Errorf("%s: open = %+v, want %s", when, a, want)
+		}
+	}
+	mine := publish("")
+	_, first := call(t, s, "GET", at+"open", nil)
+	isOnly("one owner", mine)
+	others := publish("?orgId=" + ws.ID)
+	status, a := call(t, s, "GET", at+"open", nil)
+	if name, _ := first.Data["fullName"].(string); status != http.StatusConflict || a.Code != "CONFLICT" || !strings.Contains(a.Message, "@other/open:latest") || !strings.Contains(a.Message, name) {
+		t.Errorf("open of two owners = %d %+v, want a conflict that gives @other/open:latest and %s", status, a, name)
+	}
+	if _, a := call(t, s, "GET", at+url.QueryEscape("@other/open"), nil); a.Data["fullName"] != "@other/open:latest" {
 		t.Errorf("@other/open = %+v", a)
+	}
+	remove(others, "?orgId="+ws.ID)
+	isOnly("the other owner deleted its own", mine)
+	others = publish("?orgId=" + ws.ID)
+	remove(mine, "")
+	isOnly("the first owner deleted its own", others)
+	remove(others, "?orgId="+ws.ID)
+	if _, a := call(t, s, "GET", at+"open", nil); a.Code != "SNAPSHOT_NOT_FOUND" {
+		t.Errorf("open without owners = %+v, want SNAPSHOT_NOT_FOUND", a)
 	}
 }
 
