@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/dialect/e2b"
 )
 
 // TestHosts calls a server by the hosts beneath its base domain, as E2B's clients do that know the domain alone: the
@@ -69,6 +70,36 @@ func TestHosts(t *testing.T) {
 	if a := s.Do("GET", "/volumecontent/v/dir", nil); a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), "volumes are not available") {
 		t.Errorf("volume content = %d %s", a.Status, a.Body)
 	}
+}
+
+// TestDirectoryOfContexts lists the default contexts of code that have not run any: with the directory in which they
+// will begin, which depends on the image.
+func TestDirectoryOfContexts(t *testing.T) {
+	s := apitest.New(t)
+	var sb struct{ SandboxID string }
+	s.Want(http.StatusCreated, "POST", "/e2b/sandboxes", `{"templateID":"base","timeout":600,"secure":false}`).Into(t, &sb)
+	id, _ := e2b.ParseSandboxID(sb.SandboxID)
+	check := func(when, want string) {
+		t.Helper()
+		r := s.Request("GET", "/contexts", nil)
+		r.Header.Del("Authorization")
+		r.Host = "49999-" + sb.SandboxID + ".localhost"
+		var all []struct{ ID, Language, Cwd string }
+		a := s.Send(r)
+		a.Into(t, &all)
+		if a.Status != http.StatusOK || len(all) != 2 || all[0].Cwd != want || all[1].Cwd != want {
+			t.Errorf("%s: contexts = %d %s, want two that begin in %s", when, a.Status, a.Body, want)
+		}
+	}
+	at := "/v1/sandboxes/" + string(id) + "/files"
+	const home = "?path=/home/user"
+	check("without the directory", "/root")
+	s.Want(http.StatusOK, "POST", at+"/mkdir", `{"path":"/home"}`)
+	s.Want(http.StatusOK, "PUT", at+home, "a file")
+	check("a file in place of the directory", "/root")
+	s.Want(http.StatusNoContent, "DELETE", at+home, nil)
+	s.Want(http.StatusOK, "POST", at+"/mkdir", `{"path":"/home/user"}`)
+	check("with the directory", "/home/user")
 }
 
 // TestKeyForProgram requests a program in a sandbox with an API key of the program's own, at both forms of its URL: the

@@ -36,10 +36,17 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v *visit) error {
 		return err
 	}
 	out := []contextInfo{}
+	var cwd string
 	for _, language := range []string{python, javascript} { // they exist from the start for the clients
-		if !slices.ContainsFunc(all, func(c kernelapi.Context) bool { return c.ID == defaultID+language }) {
-			out = append(out, contextInfo{defaultID + language, language, defaultCwd})
+		if slices.ContainsFunc(all, func(c kernelapi.Context) bool { return c.ID == defaultID+language }) {
+			continue
 		}
+		if cwd == "" {
+			if cwd, err = s.directory(r.Context(), v); err != nil {
+				return err
+			}
+		}
+		out = append(out, contextInfo{defaultID + language, language, cwd})
 	}
 	for i := range all {
 		if all[i].ID != all[i].Language { // otherwise it is a default context of /v1
@@ -99,6 +106,19 @@ func (s *Server) begin(ctx context.Context, v *visit, spec kernelapi.ContextSpec
 		c, err = s.code.Create(ctx, v.caller, v.ref, spec)
 	}
 	return c, err
+}
+
+// directory returns the directory in which begin makes a context by default.
+func (s *Server) directory(ctx context.Context, v *visit) (string, error) {
+	_, err := s.files.ListDir(ctx, v.caller, v.ref, defaultCwd, "", 1) // which follows symlinks, as the supervisor does
+	switch sandbox.CodeOf(err) {
+	case "":
+		return defaultCwd, nil
+	case sandbox.FileNotFound, sandbox.Conflict: // nothing, or no directory
+		info, err := s.files.Stat(ctx, v.caller, v.ref, ".")
+		return info.Path, err
+	}
+	return "", err
 }
 
 // ensure returns the context with an id. It makes a default context that is missing. Errors: NotFound.

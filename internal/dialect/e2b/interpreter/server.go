@@ -35,13 +35,14 @@ const (
 // Server serves all sandboxes. Safe for concurrent use.
 type Server struct {
 	code        *code.Service
+	files       guest.Files
 	credentials e2b.Credentials
 	mux         *http.ServeMux
 }
 
 // New returns a server, which records what it does in log.
 func New(calls *guest.Calls, credentials e2b.Credentials, log *audit.Log) *Server {
-	s := &Server{code: code.New(calls), credentials: credentials, mux: http.NewServeMux()}
+	s := &Server{code: code.New(calls), files: calls.Files, credentials: credentials, mux: http.NewServeMux()}
 	for pattern, rt := range map[string]struct {
 		action string
 		handle handler
