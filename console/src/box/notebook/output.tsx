@@ -3,7 +3,7 @@ import { Download } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import type { CodeOutput } from "../../calls/box.ts";
 import { download } from "../download.ts";
-import { type Output, plain } from "./state.ts";
+import { type Output, plain, textMost } from "./state.ts";
 
 export function OutputView({ output }: { output: Output }) {
 	switch (output.kind) {
@@ -14,8 +14,8 @@ export function OutputView({ output }: { output: Output }) {
 		case "error":
 			return (
 				<div className="out-error" role="alert">
-					<p><b>{output.error.name}</b>{output.error.value && `: ${plain(output.error.value)}`}</p>
-					{output.error.traceback.length > 0 && <pre tabIndex={0} aria-label="Traceback">{plain(output.error.traceback.join("\n"))}</pre>}
+					<p><b>{output.error.name}</b>{output.error.value && `: ${plain(output.error.value.slice(0, textMost))}`}</p>
+					{output.error.traceback.length > 0 && <pre tabIndex={0} aria-label="Traceback">{plain(output.error.traceback.join("\n").slice(-textMost))}</pre>}
 				</div>
 			);
 		case "value":
@@ -49,9 +49,18 @@ function Value({ value: { data, omitted } }: { value: CodeOutput }) {
 	else if (pdf !== undefined) shown = <button type="button" className="button small" onClick={() => void download(new Response(Uint8Array.from(atob(pdf), (c) => c.charCodeAt(0))), "output.pdf")}><Download size={14} aria-hidden="true" />Download the PDF</button>;
 	else {
 		const words = text("text/markdown") ?? text("text/latex") ?? (json && JSON.stringify(data[json], null, 2)) ?? text("text/plain");
-		shown = words === undefined ? !note && <p className="out-note">A value in a format that is not shown: {Object.keys(data).join(", ") || "none"}.</p> : <pre className="out-text">{plain(words)}</pre>;
+		shown = words === undefined ? !note && <p className="out-note">A value in a format that is not shown: {Object.keys(data).join(", ") || "none"}.</p> : <Words text={words} />;
 	}
 	return <>{shown}{note}</>;
+}
+
+function Words({ text }: { text: string }) {
+	return (
+		<>
+			<pre className="out-text">{plain(text.slice(0, textMost))}</pre>
+			{text.length > textMost && <p className="out-note">The first {textMost.toLocaleString()} of {text.length.toLocaleString()} characters are shown.</p>}
+		</>
+	);
 }
 
 /** nameOf says in words what a picture shows. */

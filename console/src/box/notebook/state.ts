@@ -31,8 +31,8 @@ export interface View {
 export const known = ["python", "javascript", "typescript", "bash", "r"];
 export const runs = (c: Cell) => c.state === "waiting" || c.state === "running";
 
-/** textMost is how much text of a cell is kept, in characters: the end of it. */
-const textMost = 200_000;
+/** textMost is how much of a text is kept or shown, in characters: the end of what a stream brings, the beginning of a value. */
+export const textMost = 200_000;
 /** outputsMost is how many outputs a cell keeps, the newest. */
 const outputsMost = 500;
 
@@ -247,11 +247,13 @@ export class Notebook {
 /** withText adds text to the outputs: to the last of them if that is of the same stream. */
 function withText(outputs: readonly Output[], stream: "stdout" | "stderr", text: string): Output[] {
 	const last = outputs.at(-1);
-	if (last?.kind !== "text" || last.stream !== stream) return [...outputs, { kind: "text" as const, stream, text: plain(text).slice(-textMost) }].slice(-outputsMost);
-	return [...outputs.slice(0, -1), { kind: "text", stream, text: plain(last.text + text).slice(-textMost) }];
+	const added = text.slice(-textMost);
+	if (last?.kind !== "text" || last.stream !== stream) return [...outputs, { kind: "text" as const, stream, text: plain(added) }].slice(-outputsMost);
+	const end = last.text.lastIndexOf("\n") + 1; // the lines before are plain
+	return [...outputs.slice(0, -1), { kind: "text", stream, text: (last.text.slice(0, end) + plain(last.text.slice(end) + added)).slice(-textMost) }];
 }
 
-/** plain returns text without escape sequences, and of lines that were written over only the last. */
+/** plain returns text without escape sequences, and of lines that were written over only the last. It takes a time in proportion to the text. */
 export function plain(text: string): string {
-	return text.replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "").replace(/[^\n]*\r(?=[^\n])/g, "").replaceAll("\r\n", "\n");
+	return text.replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "").replace(/(?<![^\n])[^\n]*\r(?=[^\n])/g, "").replaceAll("\r\n", "\n");
 }
