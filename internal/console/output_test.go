@@ -30,7 +30,7 @@ func TestOutputPageHasNoOrigin(t *testing.T) {
 	}
 	w := get(outputPath)
 	policy := w.Header().Get("Content-Security-Policy")
-	for _, part := range []string{"sandbox allow-scripts;", "default-src 'none'", "frame-ancestors 'self'", "base-uri 'none'", "form-action 'none'"} {
+	for _, part := range []string{"sandbox allow-scripts;", "default-src 'none'", "frame-src 'none'", "frame-ancestors 'self'", "base-uri 'none'", "form-action 'none'"} {
 		if !strings.Contains(policy, part) {
 			t.Errorf("the policy of %s lacks %s: %s", outputPath, part, policy)
 		}
@@ -40,7 +40,7 @@ func TestOutputPageHasNoOrigin(t *testing.T) {
 			t.Errorf("the policy of %s has %s: %s", outputPath, word, policy)
 		}
 	}
-	if w.Code != 200 || w.Body.String() != "<!doctype html>" || w.Header().Get("X-Frame-Options") != "SAMEORIGIN" {
+	if w.Code != 200 || w.Body.String() != "<!doctype html>" || w.Header().Get("X-Frame-Options") != "SAMEORIGIN" || w.Header().Get("Connection-Allowlist") != "()" {
 		t.Errorf("%s = %d %v %q", outputPath, w.Code, w.Header(), w.Body)
 	}
 	if policy := get("/").Header().Get("Content-Security-Policy"); !strings.HasSuffix(policy, "; frame-src 'self'") {

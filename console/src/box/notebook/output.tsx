@@ -45,7 +45,7 @@ function Value({ value: { data, omitted } }: { value: CodeOutput }) {
 	let shown;
 	if (picture) shown = <Picture type={picture} content={text(picture)!} alt={nameOf(data)} />;
 	else if (data[tableType]) shown = <Table table={data[tableType] as TableData} />;
-	else if (text("text/html") !== undefined) shown = <Frame html={text("text/html")!} />;
+	else if (text("text/html") !== undefined) shown = <Frame key={text("text/html")} html={text("text/html")!} />;
 	else if (pdf !== undefined) shown = <button type="button" className="button small" onClick={() => void download(new Response(Uint8Array.from(atob(pdf), (c) => c.charCodeAt(0))), "output.pdf")}><Download size={14} aria-hidden="true" />Download the PDF</button>;
 	else {
 		const words = text("text/markdown") ?? text("text/latex") ?? (json && JSON.stringify(data[json], null, 2)) ?? text("text/plain");
@@ -108,23 +108,27 @@ const highest = 600;
 /** Frame shows HTML in a page without an origin, whose scripts reach nothing (internal/console/output.go). */
 function Frame({ html }: { html: string }) {
 	const frame = useRef<HTMLIFrameElement>(null);
+	const given = useRef<Window>(null);
 	const [height, setHeight] = useState(40);
 	useEffect(() => {
-		const tell = (what: object) => frame.current?.contentWindow?.postMessage({ ...what, theme: document.documentElement.dataset.theme }, "*");
-		const hear = (m: MessageEvent<{ ready?: boolean; height?: number } | undefined>) => {
-			if (m.source !== frame.current?.contentWindow) return;
-			if (m.data?.ready) tell({ html });
-			const wanted = Number(m.data?.height);
+		const hear = (m: MessageEvent<{ height?: number } | undefined>) => {
+			const wanted = m.source === frame.current?.contentWindow ? Number(m.data?.height) : 0;
 			if (wanted > 0) setHeight(Math.min(highest, Math.ceil(wanted)));
 		};
 		addEventListener("message", hear);
-		const theme = new MutationObserver(() => tell({}));
+		const theme = new MutationObserver(() => frame.current?.contentWindow?.postMessage({ theme: document.documentElement.dataset.theme }, "*"));
 		theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
-		tell({ html }); // the page may be ready since before
 		return () => {
 			removeEventListener("message", hear);
 			theme.disconnect();
 		};
-	}, [html]);
-	return <iframe ref={frame} className="out-frame" src="/output.html" sandbox="allow-scripts" title="HTML that the code shows" style={{ height }} />;
+	}, []);
+	/** give gives the HTML to the first page of the frame only: a page to which that page leads does not receive it. A frame that is moved has a new window. */
+	const give = () => {
+		const to = frame.current?.contentWindow;
+		if (!to || to === given.current) return;
+		given.current = to;
+		to.postMessage({ html, theme: document.documentElement.dataset.theme }, "*");
+	};
+	return <iframe ref={frame} className="out-frame" src="/output.html" sandbox="allow-scripts" title="HTML that the code shows" style={{ height }} onLoad={give} />;
 }
