@@ -57,6 +57,10 @@ type Options struct {
 	Traces *tracing.Tracer
 }
 
+// statusClientClosed is the status in the log, metrics and traces of a request that failed after its client had
+// disconnected, which is no failure of the server. nginx has it, HTTP does not.
+const statusClientClosed = 499
+
 // Wrap is [Options.Wrap] with only a logger.
 func Wrap(logger *slog.Logger, next http.Handler) http.Handler {
 	return Options{Logger: logger}.Wrap(next)
@@ -98,6 +102,9 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 			}
 			q.held.end()
 			t.end()
+			if t.status >= http.StatusInternalServerError && r.Context().Err() != nil {
+				t.status = statusClientClosed
+			}
 			o.log(r2, q.id, record, t, begun)
 			o.Metrics.end(r2, record, t, begun, v != nil)
 			span.Answered(methodLabel(r.Method), routeLabel(record.Route()), cmp.Or(t.status, http.StatusOK), q.id)

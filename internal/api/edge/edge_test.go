@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -128,5 +130,44 @@ func TestPanicInTheMiddleBreaksTheAnswerOff(t *testing.T) {
 	defer resp.Body.Close()
 	if b, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("read %q without an error", b)
+	}
+}
+
+// TestClientsThatDisconnect counts a request that fails after its client has disconnected as an error of the client, and
+// the same failure of a client that waits as ours.
+func TestClientsThatDisconnect(t *testing.T) {
+	for _, c := range []struct {
+		disconnects bool
+		want        string
+	}{{true, "4xx"}, {false, "5xx"}} {
+		m := edge.NewMetrics()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		h := edge.Options{Logger: slog.New(slog.DiscardHandler), Metrics: m}.Wrap(edge.Handler(func(_ http.ResponseWriter, r *http.Request) error {
+			if c.disconnects {
+				cancel()
+			}
+			return fmt.Errorf("run: %w", context.Canceled)
+		}))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(m.Collectors()...)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range families {
+			for _, one := range f.GetMetric() {
+				for _, l := range one.GetLabel() {
+					if l.GetName() == "status" {
+						got += l.GetValue()
+					}
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("the client disconnects %v: status %q, not %q", c.disconnects, got, c.want)
+		}
 	}
 }
