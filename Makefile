@@ -1,7 +1,7 @@
 # Modbox. "make help" lists the targets; CI runs exactly "make test".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test storm lint gen site bench stop clean install deps release
+.PHONY: help build quickstart test storm soak lint gen site bench stop clean install deps release
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,6 +30,10 @@ MINUTES ?= 10
 storm: build ## kill the server again and again under load, for MINUTES=10
 	@source scripts/env.sh && MODBOX_TEST_GVISOR=1 MODBOX_BIN=$$PWD/bin/modbox MODBOX_TEST_IMAGE_DIR=$$MODBOX_STATE_DIR/images \
 		MODBOX_TEST_STORM_MINUTES=$(MINUTES) go test -v -count=1 -timeout 0 ./test/storm
+
+soak: build ## a mixed load for MINUTES=10, after which nothing may have grown
+	@source scripts/env.sh && MODBOX_TEST_GVISOR=1 MODBOX_BIN=$$PWD/bin/modbox MODBOX_TEST_IMAGE_DIR=$$MODBOX_STATE_DIR/images \
+		MODBOX_TEST_SOAK_MINUTES=$(MINUTES) go test -v -count=1 -timeout 0 ./test/soak
 
 lint: ## check style, and that generated files are what their sources say
 	@scripts/lint.sh
