@@ -17,7 +17,7 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// census is what a server holds while it has no sandbox but the sandboxes of its pool.
+// census counts the processes, files and memory of a server while nobody uses a sandbox.
 type census struct {
 	host        int   // processes, control groups, mounts and directories of sandboxes
 	descriptors int   // open files of the server
