@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/maypok86/otter/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/cache"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -120,9 +120,9 @@ type place struct {
 // Authenticator checks bearer tokens. Safe for concurrent use.
 type Authenticator struct {
 	store  Store
-	cache  *otter.Cache[account.TokenHash, credential]
-	byID   *otter.Cache[string, account.Token]
-	places *otter.Cache[place, account.Membership]
+	tokens *cache.Cache[account.TokenHash, credential]
+	byID   *cache.Cache[string, account.Token]
+	places *cache.Cache[place, account.Membership]
 	fails  *limiter
 	keys   *limiter // of wrong keys
 
@@ -133,24 +133,15 @@ type Authenticator struct {
 
 // New returns an Authenticator over the store.
 func New(store Store) (*Authenticator, error) {
-	cache, err := otter.New(&otter.Options[account.TokenHash, credential]{
-		MaximumSize:      cacheSize,
-		ExpiryCalculator: otter.ExpiryWriting[account.TokenHash, credential](CacheTime),
-	})
+	tokens, err := cache.New[account.TokenHash](cache.Options[credential]{Size: cacheSize, AfterWrite: CacheTime})
 	if err != nil {
 		return nil, fmt.Errorf("make token cache: %w", err)
 	}
-	byID, err := otter.New(&otter.Options[string, account.Token]{
-		MaximumSize:      cacheSize,
-		ExpiryCalculator: otter.ExpiryWriting[string, account.Token](CacheTime),
-	})
+	byID, err := cache.New[string](cache.Options[account.Token]{Size: cacheSize, AfterWrite: CacheTime})
 	if err != nil {
 		return nil, fmt.Errorf("make cache of tokens by id: %w", err)
 	}
-	places, err := otter.New(&otter.Options[place, account.Membership]{
-		MaximumSize:      cacheSize,
-		ExpiryCalculator: otter.ExpiryWriting[place, account.Membership](CacheTime),
-	})
+	places, err := cache.New[place](cache.Options[account.Membership]{Size: cacheSize, AfterWrite: CacheTime})
 	if err != nil {
 		return nil, fmt.Errorf("make membership cache: %w", err)
 	}
@@ -162,14 +153,14 @@ func New(store Store) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authenticator{store: store, cache: cache, byID: byID, places: places, fails: fails, keys: keys, next: make(chan struct{})}, nil
+	return &Authenticator{store: store, tokens: tokens, byID: byID, places: places, fails: fails, keys: keys, next: make(chan struct{})}, nil
 }
 
 // Close stops the background work of the caches. The Authenticator must not be used afterwards.
 func (a *Authenticator) Close() {
-	a.cache.StopAllGoroutines()
-	a.byID.StopAllGoroutines()
-	a.places.StopAllGoroutines()
+	a.tokens.Close()
+	a.byID.Close()
+	a.places.Close()
 	a.fails.close()
 	a.keys.close()
 }
@@ -177,17 +168,17 @@ func (a *Authenticator) Close() {
 // forget empties the caches, after a change of users, members or roles.
 func (a *Authenticator) forget() {
 	a.drop(func() {
-		a.cache.InvalidateAll()
-		a.byID.InvalidateAll()
-		a.places.InvalidateAll()
+		a.tokens.Clear()
+		a.byID.Clear()
+		a.places.Clear()
 	})
 }
 
 // forgetToken removes a token from the cache.
 func (a *Authenticator) forgetToken(hash account.TokenHash) {
 	a.drop(func() {
-		a.cache.Invalidate(hash)
-		a.byID.InvalidateAll()
+		a.tokens.Remove(hash)
+		a.byID.Clear()
 	})
 }
 
@@ -315,7 +306,7 @@ func noWorkspace(ws string) error {
 // workspace (ws is "") still has an account, and may be an administrator.
 func (a *Authenticator) membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (account.Membership, error) {
 	p := place{user, ws}
-	if m, ok := a.places.GetIfPresent(p); ok {
+	if m, ok := a.places.Get(p); ok {
 		return m, nil
 	}
 	since := a.changed()
@@ -358,7 +349,7 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 	}
 	hash := Hash(secret)
 	now := time.Now()
-	if t, ok := a.cache.GetIfPresent(hash); ok {
+	if t, ok := a.tokens.Get(hash); ok {
 		if !good(t.Token, now) {
 			return credential{}, wrong
 		}
@@ -385,7 +376,7 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 		_ = a.store.Tokens.TouchToken(ctx, t.ID, now.UTC())
 		t.LastUsedAt = now
 	}
-	a.keep(since, func() { a.cache.Set(hash, t) })
+	a.keep(since, func() { a.tokens.Set(hash, t) })
 	return t, nil
 }
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/maypok86/otter/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/modbox/modbox/internal/cache"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -16,15 +16,12 @@ import (
 type limiter struct {
 	rate  rate.Limit
 	burst int
-	keys  *otter.Cache[string, *rate.Limiter]
+	keys  *cache.Cache[string, *rate.Limiter]
 	turn  chan struct{} // held during the lookup for a key that has failed too often
 }
 
 func newLimiter(r rate.Limit, burst int) (*limiter, error) {
-	keys, err := otter.New(&otter.Options[string, *rate.Limiter]{
-		MaximumSize:      failKeys,
-		ExpiryCalculator: otter.ExpiryAccessing[string, *rate.Limiter](failMemory),
-	})
+	keys, err := cache.New[string](cache.Options[*rate.Limiter]{Size: failKeys, AfterAccess: failMemory})
 	if err != nil {
 		return nil, fmt.Errorf("make failure limiter: %w", err)
 	}
@@ -32,8 +29,7 @@ func newLimiter(r rate.Limit, burst int) (*limiter, error) {
 }
 
 func (l *limiter) of(key string) *rate.Limiter {
-	one, _ := l.keys.ComputeIfAbsent(key, func() (*rate.Limiter, bool) { return rate.NewLimiter(l.rate, l.burst), false })
-	return one
+	return l.keys.GetOrMake(key, func() *rate.Limiter { return rate.NewLimiter(l.rate, l.burst) })
 }
 
 // lookUp looks a secret up for a key; an error with code NotFound counts as a failure. Keys that
@@ -78,6 +74,6 @@ func (l *limiter) take(key string, now time.Time) (giveBack func(), ok bool) {
 func (l *limiter) fail(key string, now time.Time) { l.of(key).AllowN(now, 1) }
 
 // forgive resets the failures of the key.
-func (l *limiter) forgive(key string) { l.keys.Invalidate(key) }
+func (l *limiter) forgive(key string) { l.keys.Remove(key) }
 
-func (l *limiter) close() { l.keys.StopAllGoroutines() }
+func (l *limiter) close() { l.keys.Close() }

@@ -60,7 +60,7 @@ func (a *Authenticator) StillPermits(ctx context.Context, user sandbox.UserID, t
 
 // tokenByID looks up a token, at most once every [CacheTime]. Errors: NotFound.
 func (a *Authenticator) tokenByID(ctx context.Context, id string) (account.Token, error) {
-	if t, ok := a.byID.GetIfPresent(id); ok {
+	if t, ok := a.byID.Get(id); ok {
 		return t, nil
 	}
 	since := a.changed()

@@ -14,11 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
 	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/cache"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -120,7 +119,7 @@ type Proxy struct {
 	tokens    Tokens
 	guesses   *auth.Guesses
 	logger    *slog.Logger
-	pools     *otter.Cache[sandbox.ID, *pool]
+	pools     *cache.Cache[sandbox.ID, *pool]
 	reverse   *httputil.ReverseProxy
 	share     *share
 }
@@ -139,12 +138,10 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 	if cfg.MaxRequests == 0 {
 		cfg.MaxRequests = 5000
 	}
-	pools, err := otter.New(&otter.Options[sandbox.ID, *pool]{
-		MaximumSize:      maxPools,
-		ExpiryCalculator: otter.ExpiryAccessing[sandbox.ID, *pool](poolTime),
-		OnDeletion: func(e otter.DeletionEvent[sandbox.ID, *pool]) {
-			e.Value.transport.CloseIdleConnections()
-		},
+	pools, err := cache.New[sandbox.ID](cache.Options[*pool]{
+		Size:        maxPools,
+		AfterAccess: poolTime,
+		OnRemove:    func(l *pool) { l.transport.CloseIdleConnections() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make connection pools: %w", err)
@@ -173,14 +170,14 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 
 // Close closes idle connections. Requests under way go on.
 func (p *Proxy) Close() {
-	p.pools.InvalidateAll()
-	p.pools.StopAllGoroutines()
+	p.pools.Clear()
+	p.pools.Close()
 	p.guesses.Close()
 }
 
 // Forget closes the idle connections to a sandbox. Calling it at a sandbox's end
 // is a courtesy: they would end with it or after some seconds.
-func (p *Proxy) Forget(id sandbox.ID) { p.pools.Invalidate(id) }
+func (p *Proxy) Forget(id sandbox.ID) { p.pools.Remove(id) }
 
 // pool is the connections to one sandbox.
 type pool struct {
@@ -189,7 +186,7 @@ type pool struct {
 }
 
 func (p *Proxy) pool(id sandbox.ID) *pool {
-	pl, _ := p.pools.ComputeIfAbsent(id, func() (*pool, bool) {
+	return p.pools.GetOrMake(id, func() *pool {
 		return &pool{
 			slots: make(chan struct{}, p.cfg.MaxConnections),
 			transport: &http.Transport{
@@ -206,9 +203,8 @@ func (p *Proxy) pool(id sandbox.ID) *pool {
 				ReadBufferSize:         copyBuffer,
 				WriteBufferSize:        copyBuffer,
 			},
-		}, false
+		}
 	})
-	return pl
 }
 
 // request is the context of a proxied request in httputil.ReverseProxy.

@@ -52,7 +52,7 @@ func challenge(q url.Values) (string, error) {
 //
 // Errors: Unauthenticated.
 func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string, use auth.Use) (auth.Tokens, error) {
-	g, ok := s.codes.Invalidate(code)
+	g, ok := s.codes.Take(code)
 	sum := sha256.Sum256([]byte(verifier))
 	proof := base64.RawURLEncoding.EncodeToString(sum[:])
 	if !ok || subtle.ConstantTimeCompare([]byte(proof), []byte(g.challenge)) != 1 {

@@ -74,7 +74,7 @@ func (s *SignIn) resume(r *http.Request, state string) (flow, error) {
 	if time.Now().After(f.Ends) {
 		return flow{}, errors.New("the sign-in has expired")
 	}
-	if _, isNew := s.used.SetIfAbsent(f.Key, struct{}{}); !isNew {
+	if isNew := s.used.Add(f.Key, struct{}{}); !isNew {
 		return flow{}, errors.New("the sign-in was completed before")
 	}
 	return f, nil

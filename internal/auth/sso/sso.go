@@ -17,10 +17,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/maypok86/otter/v2"
 	"golang.org/x/oauth2"
 
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/cache"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -56,8 +56,8 @@ type SignIn struct {
 	public    *url.URL
 	console   string      // where the web console gets its codes; "" for no console
 	seal      cipher.AEAD // encrypts flows; the key is never stored
-	used      *otter.Cache[string, struct{}]
-	codes     *otter.Cache[string, grant]
+	used      *cache.Cache[string, struct{}]
+	codes     *cache.Cache[string, grant]
 }
 
 // provider is a Provider with the functions that send its requests.
@@ -83,17 +83,13 @@ func New(providers []Provider, accounts *auth.Accounts, publicURL, console strin
 	if err != nil {
 		return nil, fmt.Errorf("make key of sign-ins: %w", err)
 	}
-	used, err := otter.New(&otter.Options[string, struct{}]{
-		MaximumSize: usedMax, ExpiryCalculator: otter.ExpiryWriting[string, struct{}](flowTime),
-	})
+	used, err := cache.New[string](cache.Options[struct{}]{Size: usedMax, AfterWrite: flowTime})
 	if err != nil {
 		return nil, fmt.Errorf("make cache of sign-ins: %w", err)
 	}
-	codes, err := otter.New(&otter.Options[string, grant]{
-		MaximumSize: codesMax, ExpiryCalculator: otter.ExpiryWriting[string, grant](codeTime),
-	})
+	codes, err := cache.New[string](cache.Options[grant]{Size: codesMax, AfterWrite: codeTime})
 	if err != nil {
-		used.StopAllGoroutines()
+		used.Close()
 		return nil, fmt.Errorf("make cache of codes: %w", err)
 	}
 	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, console: console, seal: seal, used: used, codes: codes}
@@ -128,8 +124,8 @@ func (s *SignIn) provider(p Provider) (*provider, error) {
 
 // Close stops the background work.
 func (s *SignIn) Close() {
-	s.used.StopAllGoroutines()
-	s.codes.StopAllGoroutines()
+	s.used.Close()
+	s.codes.Close()
 }
 
 // Names returns the providers in the order they were given.

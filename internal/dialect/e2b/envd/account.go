@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/modbox/modbox/internal/cache"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -43,22 +43,20 @@ type database struct {
 // accounts reads the users of sandboxes.
 type accounts struct {
 	calls *guest.Calls
-	read  *otter.Cache[sandbox.ID, *database]
+	read  *cache.Cache[sandbox.ID, *database]
 }
 
 func newAccounts(calls *guest.Calls) (*accounts, error) {
-	read, err := otter.New(&otter.Options[sandbox.ID, *database]{
-		MaximumSize: databasesMax, ExpiryCalculator: otter.ExpiryWriting[sandbox.ID, *database](databaseTime),
-	})
+	read, err := cache.New[sandbox.ID](cache.Options[*database]{Size: databasesMax, AfterWrite: databaseTime})
 	return &accounts{calls: calls, read: read}, err
 }
 
 // close ends the work of the cache in the background.
-func (a *accounts) close() { a.read.StopAllGoroutines() }
+func (a *accounts) close() { a.read.Close() }
 
 // of returns the users and groups of the sandbox of a visit. A sandbox without the files has root alone.
 func (a *accounts) of(ctx context.Context, v *visit) (*database, error) {
-	if db, ok := a.read.GetIfPresent(v.sb.ID); ok {
+	if db, ok := a.read.Get(v.sb.ID); ok {
 		return db, nil
 	}
 	return a.load(ctx, v)
