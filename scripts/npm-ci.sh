@@ -1,18 +1,49 @@
 #!/bin/bash
 # Installs the npm packages of each directory by its lock file, unless they are installed. npm ci alone removes and
 # installs them each time, also under a suite that uses them at that moment; suites run side by side.
+# What is installed once is kept in the user's cache directory, and copied into other clones, until no
+# clone has asked for it for a week.
 #
 #   scripts/npm-ci.sh DIR...
+#
+# NPM_INSTALL is the command of npm, by default "ci".
 set -euo pipefail
+root=$(realpath "$(dirname "$0")/..")
+cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/modbox/npm
+install=${NPM_INSTALL:-ci}
+
+# kept: the directory of the cache for this directory's packages. Links in them are relative to this directory.
+kept() {
+	local name
+	name=$({
+		realpath --relative-to="$root" .
+		echo "$install $(node --version) $(uname -m)"
+		cat package.json package-lock.json
+	} | sha256sum | cut -c1-32)
+	echo "$cache/$name"
+}
+
 for dir; do
 	(
 		cd "$dir"
 		exec 9<.
 		flock 9
 		if cmp -s package-lock.json node_modules/.installed; then exit; fi
-		if ! out=$(npm ci --no-audit --no-fund 2>&1); then
-			echo "$out" >&2
-			exit 1
+		kept=$(kept)
+		if [ -d "$kept" ]; then
+			touch "$kept"
+			rm -rf node_modules
+			cp -a --reflink=auto "$kept" node_modules
+		else
+			# shellcheck disable=SC2086 # a command with its options
+			if ! out=$(npm $install --no-audit --no-fund 2>&1); then
+				echo "$out" >&2
+				exit 1
+			fi
+			mkdir -p "$cache" node_modules
+			find "$cache" -mindepth 1 -maxdepth 1 -mtime +7 -exec rm -rf {} +
+			# Another clone may have been faster.
+			if ! { cp -a --reflink=auto node_modules "$kept.$$" && mv -T "$kept.$$" "$kept"; } 2>/dev/null; then rm -rf "$kept.$$"; fi
 		fi
 		cp package-lock.json node_modules/.installed
 	)

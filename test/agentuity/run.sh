@@ -8,7 +8,7 @@ cd "$(dirname "$0")" || exit
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
 ../../scripts/npm-ci.sh . || exit 1
 # Not ci: it refuses a lock file without what other platforms would need.
-npm install --no-save --silent --no-audit --no-fund --ignore-scripts --prefix cli || exit 1
+NPM_INSTALL="install --no-save --ignore-scripts" ../../scripts/npm-ci.sh cli || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086 # a list

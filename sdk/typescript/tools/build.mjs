@@ -1,12 +1,23 @@
-// Builds dist/esm and dist/cjs with the pinned TypeScript compiler.
+// Builds dist/esm and dist/cjs with the pinned TypeScript compiler, unless they are current.
 import { spawnSync } from "node:child_process";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 const tsc = createRequire(join(root, "package.json")).resolve("typescript/bin/tsc");
+
+// What they are made of. The mark is not in dist, which is published.
+const mark = join(root, "node_modules/.built");
+const sources = readdirSync(join(root, "src"), { recursive: true, withFileTypes: true }).filter((file) => file.isFile());
+const inputs = sources.map((file) => join(file.parentPath, file.name)).sort();
+for (const file of ["package.json", "package-lock.json", "tsconfig.json", "tsconfig.cjs.json", "tools/build.mjs"]) inputs.push(join(root, file));
+const hash = createHash("sha256").update(process.version);
+for (const file of inputs) hash.update(`\0${relative(root, file)}\0`).update(readFileSync(file));
+const sum = hash.digest("hex");
+if (existsSync(join(root, "dist/cjs/package.json")) && existsSync(mark) && readFileSync(mark, "utf8") === sum) process.exit();
 
 rmSync(join(root, "dist"), { recursive: true, force: true });
 for (const project of ["tsconfig.json", "tsconfig.cjs.json"]) {
@@ -16,3 +27,4 @@ for (const project of ["tsconfig.json", "tsconfig.cjs.json"]) {
 // The package is "type": "module"; this marks the other half as CommonJS.
 mkdirSync(join(root, "dist/cjs"), { recursive: true });
 writeFileSync(join(root, "dist/cjs/package.json"), '{ "type": "commonjs" }\n');
+writeFileSync(mark, sum);
