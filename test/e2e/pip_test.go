@@ -134,6 +134,7 @@ func TestPipPackages(t *testing.T) {
 		}
 	})
 	t.Run("Python", func(t *testing.T) { pipInPython(t, s) })
+	t.Run("TypeScript", func(t *testing.T) { pipInTypeScript(t, s) })
 	for name, c := range map[string]struct {
 		image, pkg, want string
 	}{
@@ -176,6 +177,56 @@ func pipInPython(t *testing.T, s *testserver.Server) {
 	}
 	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", pipProgram)
 	cmd.Env = append(os.Environ(), "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+s.Token, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "2.0\n1.0\n") || !strings.Contains(string(out), "the index has no Python package no-such-package") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// pipScript does in TypeScript's client what pipProgram does in Python's.
+const pipScript = `
+import { Modbox, ModboxError, Sandbox } from "./esm/index.js";
+const image = "` + codeExec + `", ask = "python3 -c 'import hello; print(hello.VERSION)'";
+const sbx = await Sandbox.create({ image, pipPackages: ["hello==2.*"] });
+process.stdout.write((await sbx.run(ask)).stdout);
+await sbx.delete();
+const client = new Modbox();
+let last;
+for await (const event of client.snapshots.buildStream(image, { name: "pip-in-typescript", pipPackages: ["hello==1.*"] })) last = event;
+const of = await Sandbox.create({ snapshot: last.snapshot.id });
+process.stdout.write((await of.run(ask)).stdout);
+await of.delete();
+await client.snapshots.delete(last.snapshot.id);
+try {
+  await Sandbox.create({ image, pipPackages: ["no-such-package"] });
+} catch (error) {
+  if (!(error instanceof ModboxError)) throw error;
+  console.log(error.message);
+}
+`
+
+// pipInTypeScript has the TypeScript client install packages. The client is compiled to a directory of this test,
+// because other suites build it in its own.
+func pipInTypeScript(t *testing.T, s *testserver.Server) {
+	dir, sdk := t.TempDir(), filepath.Join("..", "..", "sdk", "typescript")
+	modules, err := filepath.Abs(filepath.Join(sdk, "node_modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range [][]string{
+		{filepath.Join("..", "..", "scripts", "npm-ci.sh"), sdk},
+		{"node", filepath.Join(modules, "typescript", "bin", "tsc"), "-p", sdk, "--outDir", filepath.Join(dir, "esm"), "--declaration", "false"},
+	} {
+		if out, err := exec.CommandContext(t.Context(), line[0], line[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", line, err, out)
+		}
+	}
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(t, dir, map[string]string{"package.json": `{"type": "module"}`, "pip.mjs": pipScript})
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "pip.mjs"))
+	cmd.Env = append(os.Environ(), "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+s.Token)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "2.0\n1.0\n") || !strings.Contains(string(out), "the index has no Python package no-such-package") {
 		t.Errorf("%v: %s", err, out)
