@@ -67,3 +67,32 @@ func TestEnvAndFilesOfASandbox(t *testing.T) {
 		t.Errorf("files ls after rm = %s", got)
 	}
 }
+
+// TestUpdateOfASandbox changes the settings that flags name, and no others.
+func TestUpdateOfASandbox(t *testing.T) {
+	s := apitest.New(t)
+	run := func(args ...string) result {
+		return invoke(t, nil, "", append(args, "--url", s.URL, "--token", s.Token)...)
+	}
+	if r := run("create", "--name", "a", "--ttl", "10m"); r.code != 0 {
+		t.Fatalf("create = %+v", r)
+	}
+	for _, c := range []struct{ flag, value, want string }{
+		{"--checkpoint-interval", "10m", "600 600"},
+		{"--ttl", "1h", "3600 600"},
+		{"--ttl", "off", "0 600"},
+		{"--checkpoint-interval", "off", "0 0"},
+	} {
+		if r := run("update", "a", c.flag, c.value); r.code != 0 {
+			t.Errorf("update %s %s = %+v", c.flag, c.value, r)
+		}
+		if r := run("ls", "-o", "template={{.ttl_seconds}} {{.checkpoint_interval_seconds}}"); strings.TrimSpace(r.stdout) != c.want {
+			t.Errorf("after update %s %s the sandbox has %q, want %q", c.flag, c.value, r.stdout, c.want)
+		}
+	}
+	for _, args := range [][]string{{"update", "a"}, {"update", "a", "--ttl", "soon"}} {
+		if r := run(args...); r.code != base.ExitUsage {
+			t.Errorf("modbox %v = %+v, want that the arguments are wrong", args, r)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,14 +93,19 @@ func TestOpen(t *testing.T) {
 	if err := os.WriteFile(opened+".sh", []byte("#!/bin/sh\necho \"$1\" >"+opened+".new && mv "+opened+".new "+opened+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	env := new(base.Env)
-	env.Environ = []string{"BROWSER=" + opened + ".sh", "PATH=" + os.Getenv("PATH")}
-	if err := env.Browse("https://x.test/"); err != nil {
-		t.Fatal(err)
+	srv := httptest.NewServer(new(portServer))
+	defer srv.Close()
+	var out bytes.Buffer
+	env := &base.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, Environ: []string{
+		"MODBOX_URL=" + srv.URL, "MODBOX_API_TOKEN=mbx_test", "BROWSER=" + opened + ".sh", "PATH=" + os.Getenv("PATH"),
+	}}
+	const url = "https://p3000-x.example.com"
+	if code := execute(t.Context(), env, []string{"open", "demo", "3000"}); code != 0 || out.String() != url+"\n" {
+		t.Errorf("modbox open = %d, %q", code, out.String())
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
 		if b, err := os.ReadFile(opened); err == nil {
-			if string(b) != "https://x.test/\n" {
+			if string(b) != url+"\n" {
 				t.Errorf("the browser opened %q", b)
 			}
 			return

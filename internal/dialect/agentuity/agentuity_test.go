@@ -109,6 +109,15 @@ func TestErrorsNameFieldsOfTheDialect(t *testing.T) {
 	type object = map[string]any
 	list := []string{"no such;"}
 	files := []object{{"path": "a", "content": ""}, {"path": "b", "content": "no base64"}}
+	for _, body := range []object{{"idle": "9s"}, {"paused": "9s"}, {"execution": "100ms"}} {
+		for name := range body {
+			status, a := call(t, s, "POST", "/sandbox", object{"timeout": body})
+			if status != 422 || !strings.HasPrefix(a.Message, "timeout."+name+": must be ") {
+				t.Errorf("a short timeout %v = %d %+v, want 422 and a message that begins with the field", body, status, a)
+			}
+		}
+	}
+	create(t, s, object{"timeout": object{"execution": "1s"}}) // names no other limit
 	for field, body := range map[string]object{
 		"dependencies[0]":          {"dependencies": list},
 		"packages[0]":              {"packages": list},
