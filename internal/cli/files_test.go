@@ -2,7 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/modbox/modbox/internal/api/apitest"
@@ -94,5 +98,66 @@ func TestUpdateOfASandbox(t *testing.T) {
 		if r := run(args...); r.code != base.ExitUsage {
 			t.Errorf("modbox %v = %+v, want that the arguments are wrong", args, r)
 		}
+	}
+}
+
+// notes is an output that tells a function all that it has got so far.
+type notes struct {
+	all bytes.Buffer
+	got func(all string)
+}
+
+func (n *notes) Write(p []byte) (int, error) {
+	n.all.Write(p)
+	n.got(n.all.String())
+	return len(p), nil
+}
+
+// TestEventsOfAll lists the events of all sandboxes, and follows them until it is interrupted.
+func TestEventsOfAll(t *testing.T) {
+	s := apitest.New(t)
+	at := []string{"--url", s.URL, "--token", s.Token}
+	create := func(name string) {
+		t.Helper()
+		if r := invoke(t, nil, "", append([]string{"create", "--name", name}, at...)...); r.code != 0 {
+			t.Fatalf("create = %+v", r)
+		}
+	}
+	create("a")
+	create("b")
+	r := invoke(t, nil, "", append([]string{"events", "--type", "created", "--limit", "1", "--json"}, at...)...)
+	if r.code != 0 || strings.Count(r.stdout, "\n") != 1 || !strings.Contains(r.stdout, `"sandbox_name":"b"`) {
+		t.Errorf("the last event of all = %+v, want the create of b", r)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	out := &notes{got: func(all string) {
+		if strings.Contains(all, `"sandbox_name":"b"`) {
+			begin()
+		}
+		if strings.Contains(all, `"sandbox_name":"c"`) {
+			interrupt()
+		}
+	}}
+	ended := make(chan int, 1)
+	go func() {
+		env := &base.Env{Stdin: strings.NewReader(""), Stdout: out, Stderr: io.Discard}
+		ended <- execute(ctx, env, append([]string{"events", "--follow", "--since", "1h", "--type", "created", "--json"}, at...))
+	}()
+	<-begun
+	create("c")
+	if code := <-ended; code != base.ExitInterrupt {
+		t.Errorf("events --follow ended with code %d", code)
+	}
+	var names []string
+	for line := range strings.Lines(out.all.String()) {
+		_, rest, _ := strings.Cut(line, `"sandbox_name":"`)
+		name, _, _ := strings.Cut(rest, `"`)
+		names = append(names, name)
+	}
+	if !slices.Equal(names, []string{"a", "b", "c"}) {
+		t.Errorf("events of %v, want one of each of a, b and c: %s", names, out.all.String())
 	}
 }

@@ -1,9 +1,14 @@
 package e2e_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -219,4 +224,62 @@ func testSSHForward(t *testing.T, s *testserver.Server, sb *client.Sandbox, ssh 
 	if _, stderr, code := ssh.run("ssh", "", "-W", "10.0.0.1:80", ssh.login); code == 0 || !strings.Contains(stderr, "sandbox itself") {
 		t.Errorf("another host: %q, exit code %d", stderr, code)
 	}
+	if _, stderr, code := ssh.run("ssh", "", "-o", "ExitOnForwardFailure=yes", "-R", "4000:127.0.0.1:1", ssh.login, "true"); code == 0 || !strings.Contains(stderr, "remote port forwarding failed") {
+		t.Errorf("a port of the sandbox for the client: %q, exit code %d", stderr, code)
+	}
+
+	// As editors do it: a shell without a terminal, whose input is a script, and SOCKS beside it; and a fixed port.
+	socks, fixed := freePort(t), freePort(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := ssh.command(ctx, "ssh", "-T", "-D", socks, "-L", fixed+":localhost:3000", ssh.login, "bash")
+	c.Stdin = strings.NewReader("echo listening\nexec sleep 100000\n")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "listening\n" {
+		t.Errorf("the script said %q, %v", line, err)
+	}
+	for address, proxy := range map[string]string{"http://localhost:3000/x": "socks5h://" + socks, "http://" + fixed + "/x": ""} {
+		transport := &http.Transport{DisableKeepAlives: true}
+		if proxy != "" {
+			at, err := url.Parse(proxy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			transport.Proxy = http.ProxyURL(at)
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Errorf("%s by %q: %v", address, proxy, err)
+			continue
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if !strings.Contains(string(body), "port 3000 /x") {
+			t.Errorf("%s by %q = %q", address, proxy, body)
+		}
+	}
+	cancel()
+	_ = c.Wait()
+}
+
+// freePort returns an address of this machine on which nothing listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
