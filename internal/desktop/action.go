@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,6 +74,8 @@ type step struct {
 	time  time.Duration // about how long it takes
 	// keys are keys to define first, as xmodmap reads them.
 	keys string
+	// taps says that keys go down and up at once, holds that keys stay down, perhaps to be repeated.
+	taps, holds bool
 }
 
 // Do performs actions, one after the other. Errors: Invalid, before anything is done, except for names of
@@ -82,23 +85,44 @@ func (t Target) Do(ctx context.Context, actions []Action) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range steps {
-		if s.keys != "" {
-			// Without xmodmap, xdotool defines each key when it needs it, which some programs notice too late.
-			if _, err := t.run(ctx, Command{Argv: []string{"sh", "-c", "xmodmap - && sleep 0.2 || true"}, Stdin: s.keys}); err != nil {
-				return err
-			}
-		}
-		r, err := t.run(ctx, Command{Argv: append([]string{"xdotool"}, s.argv...), Stdin: s.stdin, Timeout: callTime + 2*s.time})
-		if err != nil {
+	if slices.ContainsFunc(steps, func(s step) bool { return s.taps }) && !slices.ContainsFunc(steps, func(s step) bool { return s.holds }) {
+		// The X server repeats a key that is down for 0.6 seconds, as each key may be while the machine is busy.
+		if err := t.repeatKeys(ctx, "off"); err != nil {
 			return err
 		}
-		// For some errors its exit code is 0.
-		if r.Code != 0 || noKey().Match(r.Stderr) {
-			return failure("xdotool", r)
+		defer func() { _ = t.repeatKeys(context.WithoutCancel(ctx), "on") }() // else the next text does it
+	}
+	for _, s := range steps {
+		if err := t.do(ctx, s); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// do performs a step.
+func (t Target) do(ctx context.Context, s step) error {
+	if s.keys != "" {
+		// Without xmodmap, xdotool defines each key when it needs it, which some programs notice too late.
+		if _, err := t.run(ctx, Command{Argv: []string{"sh", "-c", "xmodmap - && sleep 0.2 || true"}, Stdin: s.keys}); err != nil {
+			return err
+		}
+	}
+	r, err := t.run(ctx, Command{Argv: append([]string{"xdotool"}, s.argv...), Stdin: s.stdin, Timeout: callTime + 2*s.time})
+	if err != nil {
+		return err
+	}
+	// For some errors its exit code is 0.
+	if r.Code != 0 || noKey().Match(r.Stderr) {
+		return failure("xdotool", r)
+	}
+	return nil
+}
+
+// repeatKeys switches the repetition of held keys, where the image has xset.
+func (t Target) repeatKeys(ctx context.Context, to string) error {
+	_, err := t.run(ctx, Command{Argv: []string{"sh", "-c", "xset r " + to + " || true"}})
+	return err
 }
 
 // plan translates actions. Text is given on standard input, so that no list of processes shows it; the
@@ -134,6 +158,8 @@ func plan(actions []Action) ([]step, error) {
 			return nil, sandbox.InvalidField(fmt.Sprintf("actions[%d].duration_ms", i), "all actions together may wait %s", MaxWait)
 		}
 		current.argv = append(current.argv, argv...)
+		current.taps = current.taps || a.Kind == Key
+		current.holds = current.holds || a.Kind == KeyDown
 		current.time += a.pause() + 200*time.Millisecond
 	}
 	flush()
@@ -160,7 +186,7 @@ func typing(text string) []step {
 		}
 		steps = append(steps, step{
 			argv:  []string{"type", "--delay", strconv.FormatInt(delay.Milliseconds(), 10), "--file", "-"},
-			stdin: part.String(), keys: keys.String(), time: 4 * delay * time.Duration(utf8.RuneCountInString(part.String())),
+			stdin: part.String(), keys: keys.String(), taps: true, time: 4 * delay * time.Duration(utf8.RuneCountInString(part.String())),
 		})
 		part.Reset()
 		keys.Reset()

@@ -183,6 +183,14 @@ test("an agent uses mouse and keyboard", async () => {
 		await desktop.click(...(await place("button")));
 		await until(async () => assert.equal(await p.locator("#out").innerText(), "pressed Grüße, 10 € – Ωλ!"));
 		await keep("typed", await desktop.screenshot({ pointer: true }));
+		// Keys that stay down while the machine is busy are not repeated.
+		const long = "To be, or not to be. ".repeat(8);
+		await p.locator("#in").fill("");
+		await desktop.click(...(await place("#in")));
+		const busy = sbx.run("until pid=$(pidof xdotool); do :; done; while kill -STOP $pid; do sleep 0.9; kill -CONT $pid; sleep 0.2; done 2>/dev/null; true", { timeoutSeconds: 120 });
+		await desktop.type(long);
+		await busy;
+		await until(async () => assert.equal(await p.locator("#in").inputValue(), long));
 		await desktop.doubleClick(...(await place("#out")));
 		await until(async () => assert.notEqual(await p.evaluate(() => getSelection().toString().trim()), ""));
 		await p.evaluate(() => { document.body.style.height = "5000px"; });
