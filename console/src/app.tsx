@@ -1,5 +1,5 @@
 import { Lock } from "lucide-react";
-import { Suspense, useCallback, useEffect, useMemo, useState } from "react";
+import { Suspense, useCallback, useEffect, useLayoutEffect, useMemo, useState } from "react";
 import { Route, Switch, useLocation } from "wouter";
 import { ApiError, actIn, api, message, whenSignedOut, type Whoami, type Workspace } from "./api.ts";
 import { CreateDialog } from "./create.tsx";
@@ -92,10 +92,10 @@ function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspac
 	useEffect(() => (mayRead ? store.start() : undefined), [store, mayRead]);
 	useEffect(() => {
 		if (!toast) return;
-		const timer = setTimeout(() => setToast(null), toast.bad ? 8000 : 4000);
+		const timer = setTimeout(() => setToast(null), toast.bad ? 15_000 : 8000);
 		return () => clearTimeout(timer);
 	}, [toast]);
-	useEffect(() => {
+	useLayoutEffect(() => {
 		const listen = (e: KeyboardEvent) => {
 			if ((e.metaKey || e.ctrlKey) && e.key.toLowerCase() === "k") {
 				e.preventDefault();

@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
+import { useCallback, useEffect, useLayoutEffect, useState, useSyncExternalStore } from "react";
 import { message } from "./api.ts";
 import { useSession } from "./session.ts";
 
@@ -24,9 +24,9 @@ export function useTitle(title: string) {
 	}, [title]);
 }
 
-/** useKeys calls a function for each key that is pressed outside of inputs and dialogs. */
+/** useKeys calls a function for each key that is pressed outside of inputs and dialogs, as soon as the page is shown. */
 export function useKeys(handle: (e: KeyboardEvent) => void) {
-	useEffect(() => {
+	useLayoutEffect(() => {
 		const listen = (e: KeyboardEvent) => {
 			const at = e.target instanceof HTMLElement ? e.target : null;
 			if (e.defaultPrevented || e.ctrlKey || e.metaKey || e.altKey) return;

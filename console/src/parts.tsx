@@ -1,7 +1,7 @@
 // Small parts of all pages.
 import { Check, CircleAlert, Copy, X } from "lucide-react";
 import { AlertDialog, Dialog } from "radix-ui";
-import { type ReactNode, useId, useState } from "react";
+import { createContext, type ReactNode, useCallback, useContext, useId, useRef, useState } from "react";
 import type { SandboxState } from "./api.ts";
 import { message } from "./api.ts";
 import { tones } from "./format.ts";
@@ -49,9 +49,18 @@ export function Field({ label, hint, error, children }: { label: string; hint?: 
 	);
 }
 
+const Holding = createContext<(hold: boolean) => void>(() => {});
+
+/** useHold returns a function that keeps the dialog around open, or no longer. What a call returns would be lost with the dialog. */
+export const useHold = () => useContext(Holding);
+
 export function Modal({ open, onClose, title, wide, children }: { open: boolean; onClose: () => void; title: string; wide?: boolean; children: ReactNode }) {
+	const held = useRef(false);
+	const hold = useCallback((now: boolean) => {
+		held.current = now;
+	}, []);
 	return (
-		<Dialog.Root open={open} onOpenChange={(now) => !now && onClose()}>
+		<Dialog.Root open={open} onOpenChange={(now) => !now && !held.current && onClose()}>
 			<Dialog.Portal>
 				<Dialog.Overlay className="overlay" />
 				<Dialog.Content className={wide ? "dialog wide" : "dialog"} aria-describedby={undefined}>
@@ -59,7 +68,7 @@ export function Modal({ open, onClose, title, wide, children }: { open: boolean;
 						<Dialog.Title>{title}</Dialog.Title>
 						<Dialog.Close className="icon-button" aria-label="Close"><X size={16} /></Dialog.Close>
 					</header>
-					{children}
+					<Holding value={hold}>{children}</Holding>
 				</Dialog.Content>
 			</Dialog.Portal>
 		</Dialog.Root>

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { api, begin, clean, console_, mark, shown, signIn, signInByToken, user, visit } from "./kit.mjs";
+import { api, begin, clean, confirmed, console_, mark, shown, signIn, signInByToken, user, visit } from "./kit.mjs";
 
 begin();
 
@@ -18,6 +18,7 @@ test("a token is made, shown once, and revoked", async () => {
 	await shown(page, "tokens-none");
 	await page.getByRole("button", { name: "Create a token" }).first().click();
 	const dialog = page.getByRole("dialog", { name: "Create a token" });
+	await dialog.locator("input:focus").waitFor();
 	await page.keyboard.type("CI of the shop");
 	await dialog.getByLabel("It works for").selectOption({ label: "30 days" });
 	await dialog.getByLabel(/^Only this workspace/).check();
@@ -34,7 +35,7 @@ test("a token is made, shown once, and revoked", async () => {
 	assert.ok(!(await page.content()).includes(text), "the token is shown again");
 	await shown(page, "tokens");
 	await page.getByRole("button", { name: "Revoke CI of the shop" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Revoke" }).click();
+	await confirmed(page, "Revoke");
 	await page.getByText("No tokens").waitFor();
 	await assert.rejects(api("GET", "/whoami", undefined, text), /401/);
 
@@ -57,7 +58,7 @@ test("a workspace is made, its members are added, invited, changed and removed",
 	await page.getByRole("button", { name: "Change…" }).click();
 	await page.getByLabel("Code before it runs").selectOption("warn");
 	await page.getByRole("button", { name: "Save" }).click();
-	await page.getByText("scanned; findings are noted").waitFor();
+	await page.getByRole("main").getByText("scanned; findings are noted").waitFor(); // the dialog has it as a choice
 
 	const add = async (who, role) => {
 		await page.getByRole("button", { name: "Add…" }).click();
@@ -81,11 +82,11 @@ test("a workspace is made, its members are added, invited, changed and removed",
 	await page.getByRole("list", { name: "Invitations" }).getByText(address).waitFor();
 	await shown(page, "workspace");
 	await page.getByRole("button", { name: `Withdraw the invitation of ${address}` }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Withdraw" }).click();
-	await page.getByText(address).waitFor({ state: "detached" });
+	await confirmed(page, "Withdraw");
+	await page.getByRole("list", { name: "Invitations" }).waitFor({ state: "detached" }); // it was the only one
 	await assert.rejects(api("POST", "/auth/accept", { code, name: `new-${mark}`, password: "correct horse battery" }), /40\d/);
 	await page.getByRole("button", { name: `Remove ${friend.name}` }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await confirmed(page, "Remove");
 	await page.getByRole("list", { name: "Members" }).getByText(friend.name).waitFor({ state: "detached" });
 
 	// Its quota has bars; only administrators change it.
@@ -114,12 +115,12 @@ test("a workspace is made, its members are added, invited, changed and removed",
 	await page.keyboard.press("Escape");
 	assert.ok(!(await page.content()).includes("hunter-two"));
 	await page.getByRole("button", { name: "Remove images" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await confirmed(page, "Remove");
 	await page.getByText("No registries").waitFor();
 
 	await page.getByRole("link", { name: "Workspace", exact: true }).click();
 	await page.getByRole("button", { name: "Delete…" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Delete the workspace" }).click();
+	await confirmed(page, "Delete the workspace");
 	await page.getByRole("heading", { name: `Team ${mark}` }).waitFor({ state: "detached" });
 	clean(page);
 });
@@ -137,8 +138,8 @@ test("the audit log is filtered, paged and exported", async () => {
 	await records.first().getByText("create-registry").waitFor();
 	assert.equal(await records.count(), 100);
 	await page.getByRole("button", { name: "Show older records" }).click();
+	await records.nth(104).waitFor(); // the button has another name meanwhile
 	await page.getByRole("button", { name: "Show older records" }).waitFor({ state: "detached" });
-	assert.ok((await records.count()) >= 105);
 	await records.first().getByRole("button").click();
 	await records.first().getByText("request id").waitFor();
 	await shown(page, "audit");

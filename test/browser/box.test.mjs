@@ -1,7 +1,7 @@
 // The pages of one sandbox in the web console: files, ports, checkpoints. Real sandboxes; they share one.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, begin, clean, console_, patience, sandbox, server, shown, signInByToken, token, visit } from "./kit.mjs";
+import { api, begin, clean, confirmed, console_, patience, sandbox, server, shown, signInByToken, token, visit } from "./kit.mjs";
 
 begin();
 
@@ -47,10 +47,10 @@ test("files are edited, uploaded by a drop, downloaded and removed", async () =>
 	await editor.click();
 	await page.keyboard.type("# mine\n");
 	await page.keyboard.press("Control+s");
-	await page.getByRole("alertdialog").getByRole("button", { name: "Cancel" }).click();
+	await confirmed(page, "Cancel");
 	assert.equal(await read(sb, "/project/src/main.py"), "# someone else\n");
 	await page.getByRole("treeitem", { name: /^blob/ }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Leave" }).click();
+	await confirmed(page, "Leave");
 	await page.getByText("blob is not text").waitFor();
 	const [taken] = await Promise.all([page.waitForEvent("download"), page.getByRole("region", { name: "File" }).getByRole("button", { name: "Download" }).click()]);
 	assert.equal(taken.suggestedFilename(), "blob");
@@ -65,7 +65,7 @@ test("files are edited, uploaded by a drop, downloaded and removed", async () =>
 	await page.getByRole("textbox", { name: "Content of dropped.txt" }).getByText("dropped").waitFor();
 	assert.equal(await read(sb, "/project/src/dropped.txt"), "dropped\n");
 	await page.getByRole("button", { name: "Remove", exact: true }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await confirmed(page, "Remove");
 	await page.getByRole("treeitem", { name: /^dropped\.txt/ }).waitFor({ state: "detached" });
 	assert.equal((await file(sb, "/project/src/dropped.txt")).status, 404);
 
@@ -123,7 +123,7 @@ test("ports are published, shared by a link, and closed; the internet is switche
 	await shown(page, "ports-share");
 	await page.keyboard.press("Escape");
 	await page.getByRole("button", { name: "Unpublish port 3000" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Unpublish" }).click();
+	await confirmed(page, "Unpublish");
 	await page.getByText("No port is published").waitFor();
 	const internet = page.getByRole("switch", { name: "Access to the internet" });
 	await internet.click();
@@ -149,13 +149,13 @@ test("a checkpoint is saved, gone back to, and forked from", async () => {
 	const [child] = (await api("GET", "/sandboxes")).items.filter((s) => s.parent_id === sb.id);
 	assert.equal(await read(child, "/project/state"), "after");
 	await page.getByRole("button", { name: "Go back to good" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Go back" }).click();
+	await confirmed(page, "Go back");
 	await page.getByText(`${sb.name} is as it was at good`).waitFor();
 	assert.equal(await read(sb, "/project/state"), "before");
 	await api("DELETE", `/sandboxes/${child.id}`);
 	await fork.waitFor({ state: "detached" });
 	await page.getByRole("button", { name: "Remove checkpoint good" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await confirmed(page, "Remove");
 	await page.getByText("No checkpoints yet").waitFor();
 	clean(page);
 });

@@ -4,7 +4,7 @@ import { execFile } from "node:child_process";
 import { delimiter, join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { api, begin, clean, console_, made, mark, patience, root, sandbox, shown, signIn, signInByToken, user, visit } from "./kit.mjs";
+import { api, begin, clean, confirmed, console_, made, mark, patience, root, sandbox, shown, signIn, signInByToken, user, visit } from "./kit.mjs";
 
 begin();
 
@@ -111,7 +111,7 @@ test("a sandbox is created, used by the terminal, and destroyed", async () => {
 	await shown(page, "events");
 
 	await page.getByRole("button", { name: "Destroy" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Destroy" }).click();
+	await confirmed(page, "Destroy");
 	await page.locator(".page-head .state", { hasText: "destroyed" }).waitFor();
 	clean(page);
 });
@@ -163,7 +163,7 @@ test("the list is live, and is used by the keyboard", async () => {
 	await page.getByText("1 chosen").waitFor();
 	await shown(page, "list-chosen");
 	await page.getByRole("toolbar").getByRole("button", { name: "Pause" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Pause" }).click();
+	await confirmed(page, "Pause");
 	await page.locator(".row", { hasText: list[1].name }).locator(".state", { hasText: "paused" }).waitFor();
 
 	await page.getByLabel("Search by name").fill(mark);
@@ -171,7 +171,7 @@ test("the list is live, and is used by the keyboard", async () => {
 	await page.getByRole("toolbar").getByRole("button", { name: "Destroy" }).click();
 	await page.getByRole("alertdialog").getByText(list[1].name).waitFor();
 	await shown(page, "confirm");
-	await page.getByRole("alertdialog").getByRole("button", { name: "Destroy" }).click();
+	await confirmed(page, "Destroy");
 	await page.getByText("No sandbox fits").waitFor();
 	await shown(page, "list-none");
 	for (const sb of list) assert.match((await api("GET", `/sandboxes/${sb.id}`)).state, /destroy/);

@@ -1,7 +1,7 @@
 // The pages of images and snapshots in the web console. Real builds and pulls; they share one sandbox.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, begin, clean, console_, made, mark, patience, sandbox, server, shown, signInByToken, token, visit } from "./kit.mjs";
+import { api, begin, clean, confirmed, console_, made, mark, patience, sandbox, server, shown, signInByToken, token, visit } from "./kit.mjs";
 import { startRegistry } from "./registry.mjs";
 
 begin();
@@ -38,7 +38,7 @@ test("an image is pulled, found and removed", async () => {
 		await page.keyboard.type(`hello-${mark}`);
 		await page.waitForFunction(() => document.querySelectorAll("[aria-label=Images] > li").length === 1);
 		await page.getByRole("button", { name: `Remove ${ref}` }).click();
-		await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+		await confirmed(page, "Remove");
 		await page.getByText("No image fits").waitFor();
 		await shown(page, "images-none");
 		assert.ok(!(await api("GET", "/images")).items.some((i) => i.ref === ref));
@@ -87,7 +87,7 @@ test("an image is built with its log as it comes, and says what uses it", async 
 	await shown(page, "images");
 	await page.getByRole("button", { name: `Remove ${name}` }).click();
 	await page.getByRole("alertdialog").getByText("1 sandbox made from it").waitFor();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await confirmed(page, "Remove");
 	await row.waitFor({ state: "detached" });
 
 	// A build is stopped, and ends on the server.
@@ -145,7 +145,7 @@ test("snapshots are listed with their lineage, compared, tagged and removed", as
 	await page.keyboard.press("Enter");
 	await page.getByRole("heading", { name: `${name}:good` }).waitFor();
 	await page.getByRole("button", { name: `Remove ${name}:good` }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+	await confirmed(page, "Remove");
 	await page.getByRole("heading", { name: "Snapshots", exact: true }).waitFor();
 	await page.getByRole("link", { name: `${name}:good` }).waitFor({ state: "detached" });
 	assert.deepEqual((await api("GET", `/snapshots?name=${name}`)).items.map((s) => s.id), [parent.id]);

@@ -98,6 +98,13 @@ export async function shown(page, name) {
 	await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
 }
 
+/** confirmed answers the question of a dialog, and returns when the dialog has closed: until then, the page around it has no roles. */
+export async function confirmed(page, action) {
+	const dialog = page.getByRole("alertdialog");
+	await dialog.getByRole("button", { name: action, exact: true }).click();
+	await dialog.waitFor({ state: "detached" });
+}
+
 /** clean expects that nothing of a page broke its policy. */
 export const clean = (page) => assert.deepEqual(page.faults, []);
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { test } from "node:test";
-import { begin, clean, console_, patience, sandbox, server, shown, signInByToken, visit } from "./kit.mjs";
+import { begin, clean, confirmed, console_, patience, sandbox, server, shown, signInByToken, visit } from "./kit.mjs";
 
 begin();
 
@@ -96,8 +96,7 @@ test("code is interrupted, and a context is restarted; cells outlive the page", 
 	assert.equal(await cell(page, 3).getByLabel("Language of cell 3").inputValue(), "javascript");
 
 	await page.getByRole("button", { name: "Restart Python" }).click();
-	await page.getByRole("alertdialog").getByRole("button", { name: "Restart" }).click();
-	await page.getByRole("alertdialog").waitFor({ state: "detached" });
+	await confirmed(page, "Restart");
 	await cell(page, 2).getByRole("button", { name: "Run cell 2" }).click();
 	await output(page, 2).getByText("NameError").first().waitFor();
 

@@ -30,6 +30,7 @@ function useLog(filter: Filter) {
 		setState((was) => ({ ...was, entries: cursor ? was.entries : [], loading: true, error: "" }));
 		try {
 			const { items, next_cursor } = await page(filter, pageSize, cursor, now.signal);
+			if (now.signal.aborted) return;
 			setState((was) => ({ entries: [...was.entries, ...(items ?? [])], cursor: next_cursor, loading: false, error: "" }));
 		} catch (err) {
 			if (!now.signal.aborted) setState((was) => ({ ...was, loading: false, error: message(err) }));
