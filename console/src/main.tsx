@@ -7,8 +7,9 @@ import "./nonce.ts";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app.tsx";
+import { PageBoundary } from "./boundary.tsx";
 import { applyTheme } from "./theme.ts";
 
 applyTheme();
 const root = document.getElementById("root");
-if (root) createRoot(root).render(<StrictMode><App /></StrictMode>);
+if (root) createRoot(root).render(<StrictMode><PageBoundary at=""><App /></PageBoundary></StrictMode>);

@@ -4,6 +4,7 @@ import { type ComponentType, lazy, Suspense, useCallback, useEffect, useState, u
 import { Link, useLocation } from "wouter";
 import { SandboxButtons } from "../actions.tsx";
 import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "../api.ts";
+import { PageBoundary } from "../boundary.tsx";
 import { hasEnded } from "../format.ts";
 import { useNow, useTitle } from "../hooks.ts";
 import { type Sample, Use } from "../use.ts";
@@ -144,7 +145,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 				{shown.map(({ id: t, name, Page, live, fill }) => (
 					<Tabs.Content key={t} value={t} className={fill ? "tab fill" : "tab"}>
 						{ended && live ? <Empty icon={<SquareTerminal size={22} />} title="The sandbox has ended" text={`${live} a sandbox that has not ended.`} />
-							: <Suspense fallback={<Skeleton label={`Loading ${name}`} />}><Page sb={sb} events={events} use={samples} onChange={put} /></Suspense>}
+							: <PageBoundary at={t}><Suspense fallback={<Skeleton label={`Loading ${name}`} />}><Page sb={sb} events={events} use={samples} onChange={put} /></Suspense></PageBoundary>}
 					</Tabs.Content>
 				))}
 				<Tabs.Content value="events" className="tab"><Timeline events={events} now={now} /></Tabs.Content>

@@ -1,11 +1,18 @@
 // What the code of a cell writes and shows: text, pictures, tables, HTML in a frame, errors.
 import { Download } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
+import { Boundary } from "../../boundary.tsx";
 import type { CodeOutput } from "../../calls/box.ts";
 import { download } from "../download.ts";
 import { type Output, plain, textMost } from "./state.ts";
+import { Table, tableOf } from "./table.tsx";
 
+/** OutputView shows an output. One that cannot be shown leaves the others as they are. */
 export function OutputView({ output }: { output: Output }) {
+	return <Boundary at={output} instead={() => <p role="alert" className="out-note">This output cannot be shown: its data has not the form that its format requires. Have the code print it as text, or show it in another format.</p>}><Shown output={output} /></Boundary>;
+}
+
+function Shown({ output }: { output: Output }) {
 	switch (output.kind) {
 		case "text":
 			return <pre className="out-text" data-stream={output.stream}>{output.text}</pre>;
@@ -23,13 +30,6 @@ export function OutputView({ output }: { output: Output }) {
 	}
 }
 
-interface TableData {
-	schema: { fields: { name: unknown; type?: string }[] };
-	data: Record<string, unknown>[];
-	total_rows?: number;
-	total_columns?: number;
-}
-
 /** pictures are the formats that are shown as pictures, the best first. A picture runs no script. */
 const pictures = ["image/svg+xml", "image/png", "image/jpeg"];
 const tableType = "application/vnd.dataresource+json";
@@ -40,18 +40,32 @@ function Value({ value: { data, omitted } }: { value: CodeOutput }) {
 	const text = (type: string) => (typeof data[type] === "string" ? data[type] : undefined);
 	const note = omitted?.length ? <p className="out-note">Too large to be shown: {omitted.join(", ")}.</p> : null;
 	const picture = pictures.find((t) => text(t) !== undefined);
-	const json = Object.keys(data).find((t) => t.endsWith("json") && t !== tableType && t !== chartType);
+	const table = tableOf(data[tableType]);
+	const json = Object.keys(data).find((t) => t.endsWith("json") && t !== chartType);
 	const pdf = text("application/pdf");
 	let shown;
 	if (picture) shown = <Picture type={picture} content={text(picture)!} alt={nameOf(data)} />;
-	else if (data[tableType]) shown = <Table table={data[tableType] as TableData} />;
+	else if (table) shown = <Table table={table} />;
 	else if (text("text/html") !== undefined) shown = <Frame key={text("text/html")} html={text("text/html")!} />;
-	else if (pdf !== undefined) shown = <button type="button" className="button small" onClick={() => void download(new Response(Uint8Array.from(atob(pdf), (c) => c.charCodeAt(0))), "output.pdf")}><Download size={14} aria-hidden="true" />Download the PDF</button>;
+	else if (pdf !== undefined) shown = <Pdf content={pdf} />;
 	else {
 		const words = text("text/markdown") ?? text("text/latex") ?? (json && JSON.stringify(data[json], null, 2)) ?? text("text/plain");
 		shown = words === undefined ? !note && <p className="out-note">A value in a format that is not shown: {Object.keys(data).join(", ") || "none"}.</p> : <Words text={words} />;
 	}
 	return <>{shown}{note}</>;
+}
+
+function Pdf({ content }: { content: string }) {
+	const [wrong, setWrong] = useState(false);
+	if (wrong) return <p role="alert" className="out-note">The PDF cannot be read: its data is not base64.</p>;
+	const save = () => {
+		try {
+			void download(new Response(Uint8Array.from(atob(content), (c) => c.charCodeAt(0))), "output.pdf");
+		} catch {
+			setWrong(true);
+		}
+	};
+	return <button type="button" className="button small" onClick={save}><Download size={14} aria-hidden="true" />Download the PDF</button>;
 }
 
 function Words({ text }: { text: string }) {
@@ -71,36 +85,9 @@ function nameOf(data: CodeOutput["data"]): string {
 }
 
 function Picture({ type, content, alt }: { type: string; content: string; alt: string }) {
-	const src = type === "image/svg+xml" ? `data:${type};charset=utf-8,${encodeURIComponent(content)}` : `data:${type};base64,${content.replace(/\s/g, "")}`;
+	const src = type === "image/svg+xml" ? `data:${type};charset=utf-8,${encodeURIComponent(content.replace(/\p{Surrogate}/gu, "\ufffd"))}` : `data:${type};base64,${content.replace(/\s/g, "")}`;
 	return <img className="out-picture" src={src} alt={alt} />;
 }
-
-/** rowsFirst is how many rows of a table are shown at first. */
-const rowsFirst = 20;
-
-function Table({ table }: { table: TableData }) {
-	const [all, setAll] = useState(false);
-	const { fields } = table.schema;
-	const rows = all ? table.data : table.data.slice(0, rowsFirst);
-	const total = table.total_rows ?? table.data.length;
-	const number = (type?: string) => type === "integer" || type === "number";
-	return (
-		<figure className="out-table">
-			<div className="out-scroll" tabIndex={0} role="region" aria-label="Data frame">
-				<table>
-					<thead><tr>{fields.map((f, i) => <th key={i} scope="col" data-number={number(f.type)}>{show(f.name)}</th>)}</tr></thead>
-					<tbody>{rows.map((row, i) => <tr key={i}>{fields.map((f, j) => <td key={j} data-number={number(f.type)}>{show(row[String(f.name)])}</td>)}</tr>)}</tbody>
-				</table>
-			</div>
-			<figcaption className="out-note">
-				{total.toLocaleString()} {total === 1 ? "row" : "rows"} × {(table.total_columns ?? fields.length).toLocaleString()} columns{rows.length < total && `, of which the first ${rows.length} are shown`}
-				{!all && table.data.length > rowsFirst && <button type="button" className="button small quiet" onClick={() => setAll(true)}>Show {table.data.length.toLocaleString()}</button>}
-			</figcaption>
-		</figure>
-	);
-}
-
-const show = (value: unknown): string => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
 
 /** highest bounds the height of a frame, in pixels; a higher content scrolls in it. */
 const highest = 600;
