@@ -2,6 +2,7 @@ import { Lock } from "lucide-react";
 import { Suspense, useCallback, useEffect, useLayoutEffect, useMemo, useState } from "react";
 import { Route, Switch, useLocation } from "wouter";
 import { ApiError, actIn, api, message, whenSignedOut, type Whoami, type Workspace } from "./api.ts";
+import { PageBoundary } from "./boundary.tsx";
 import { CreateDialog } from "./create.tsx";
 import { Frame } from "./frame.tsx";
 import { Palette } from "./palette.tsx";
@@ -11,7 +12,7 @@ import { SandboxPage } from "./pages/sandbox.tsx";
 import { SignInPage } from "./pages/signin.tsx";
 import { places } from "./places.ts";
 import { Empty, Skeleton } from "./parts.tsx";
-import { forget, SessionContext, type Session, type Source } from "./session.ts";
+import { afterSignOut, forget, SessionContext, type Session, type Source } from "./session.ts";
 import { SandboxStore } from "./store.ts";
 
 const workspaceKey = "modbox.workspace";
@@ -44,6 +45,7 @@ export function App() {
 	useEffect(() => {
 		whenSignedOut(() => setPhase((was) => (was.name === "out" ? was : { name: "out", ended: true })));
 		load();
+		return afterSignOut(() => setPhase({ name: "out", ended: false }));
 	}, [load]);
 	switch (phase.name) {
 		case "loading":
@@ -88,7 +90,7 @@ function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspac
 	const [creating, setCreating] = useState<Source | null>(null);
 	const [palette, setPalette] = useState(false);
 	const [toast, setToast] = useState<Toast | null>(null);
-	const [, navigate] = useLocation();
+	const [location, navigate] = useLocation();
 	useEffect(() => (mayRead ? store.start() : undefined), [store, mayRead]);
 	useEffect(() => {
 		if (!toast) return;
@@ -120,7 +122,7 @@ function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspac
 	return (
 		<SessionContext value={session}>
 			<Frame onPalette={() => setPalette(true)}>
-				<Switch>
+				<PageBoundary at={location}><Switch>
 					<Route path="/">{mayRead ? <ListPage /> : <NoRights />}</Route>
 					<Route path="/sandboxes/:id/:tab?">{(p) => <SandboxPage key={p.id} id={p.id} tab={p.tab ?? "overview"} />}</Route>
 					{places.map(({ path, name, needs, Page }) => (
@@ -131,7 +133,7 @@ function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspac
 						</Route>
 					))}
 					<Route><NotFoundPage /></Route>
-				</Switch>
+				</Switch></PageBoundary>
 			</Frame>
 			{mayWrite && (
 				<CreateDialog

@@ -40,10 +40,27 @@ const forgetting = new Set<() => void>();
 /** atSignOut registers a call that drops what a page keeps for its user. */
 export const atSignOut = (call: () => void) => void forgetting.add(call);
 
-/** forget drops all that the pages keep for the user in this browser tab. */
-export function forget() {
+const tabs = new BroadcastChannel("modbox.sign-out");
+
+function forgetHere() {
 	for (const call of forgetting) call();
 	sessionStorage.clear();
+}
+
+/** forget drops all that the pages keep for the user in this browser tab, and in all others. */
+export function forget() {
+	forgetHere();
+	tabs.postMessage(null);
+}
+
+/** afterSignOut calls a function when the user has signed out in another tab, until the returned function is called. */
+export function afterSignOut(call: () => void): () => void {
+	const listen = () => {
+		forgetHere();
+		call();
+	};
+	tabs.addEventListener("message", listen);
+	return () => tabs.removeEventListener("message", listen);
 }
 
 /** useMay returns whether the caller has a permission in the workspace. */

@@ -132,7 +132,7 @@ test("the audit log is filtered, paged and exported", async () => {
 	const page = await visit();
 	await signIn(page, name); // in the user's own workspace
 	for (let i = 0; i < 26; i++) await Promise.all([0, 1, 2, 3].map((j) => api("PATCH", `/workspaces/${me.workspace_id}`, { description: `change ${i}.${j}` }, own)));
-	await api("POST", "/registries", { name: "=SUM(1)", server: "example.com", username: "u", password: "hunter-two-secret" }, own);
+	for (const formula of ["=SUM(1)", "a;@SUM(1)"]) await api("POST", "/registries", { name: formula, server: "example.com", username: "u", password: "hunter-two-secret" }, own);
 	await page.getByRole("link", { name: "Audit log" }).click();
 	const records = page.getByRole("list", { name: "Records" }).getByRole("listitem");
 	await records.first().getByText("create-registry").waitFor();
@@ -144,7 +144,7 @@ test("the audit log is filtered, paged and exported", async () => {
 	await records.first().getByText("request id").waitFor();
 	await shown(page, "audit");
 	await page.getByLabel("Action").fill("create-registry");
-	await page.waitForFunction(() => document.querySelectorAll("[aria-label=Records] > li").length === 1);
+	await page.waitForFunction(() => document.querySelectorAll("[aria-label=Records] > li").length === 2);
 
 	const exported = async (kind) => {
 		await page.getByRole("button", { name: "Export" }).click();
@@ -152,12 +152,13 @@ test("the audit log is filtered, paged and exported", async () => {
 		return readFile(await file.path(), "utf8");
 	};
 	const lines = (await exported("JSON lines")).trim().split("\n").map((l) => JSON.parse(l));
-	assert.deepEqual(lines.map((l) => [l.record.action, l.record.object_name, l.record.user_id]), [["create-registry", "=SUM(1)", me.user_id]]);
-	const [head, row, end] = (await exported("CSV")).split("\r\n");
+	assert.deepEqual(lines.map((l) => [l.record.action, l.record.object_name, l.record.user_id]), ["a;@SUM(1)", "=SUM(1)"].map((formula) => ["create-registry", formula, me.user_id]));
+	const [head, split, row, end] = (await exported("CSV")).split("\r\n");
 	assert.equal(end, "");
 	assert.match(head, /^seq,time,action,outcome/);
 	assert.match(row, /,create-registry,ok,/);
 	assert.match(row, /,'=SUM\(1\),/, "a name that a spreadsheet would take for a formula");
+	assert.match(split, /,a;'@SUM\(1\),/, "the same behind a character at which some divide cells");
 
 	await page.getByLabel("Outcome").selectOption("failed");
 	await page.getByText("No record fits").waitFor();
@@ -251,5 +252,14 @@ test("a page whose list cannot be read says so, and tries again", async () => {
 	await page.unroute("**/v1/images?*");
 	await page.getByRole("button", { name: "Try again" }).click();
 	await page.getByRole("list", { name: "Images" }).getByText("modbox/code-exec:latest").waitFor();
+
+	// An answer that the page does not understand leaves the console as it is.
+	await page.route("**/v1/host", (route) => route.fulfill({ json: {} }));
+	await page.getByRole("link", { name: "Host" }).click();
+	await page.getByRole("alert").getByText("This page failed").waitFor();
+	await shown(page, "failed");
+	await page.unroute("**/v1/host");
+	await page.getByRole("button", { name: "Show the page again" }).click();
+	await page.getByRole("meter", { name: "Disk used" }).waitFor();
 	clean(page);
 });

@@ -47,6 +47,16 @@ test("people sign in by a code, by a password and by a token, and sign out", asy
 	assert.equal(await page.evaluate(() => document.cookie), "");
 	await page.reload();
 	await page.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
+
+	// A sign-out is one of all tabs of the browser.
+	const tab = await page.context().newPage();
+	await tab.goto(`${console_}/`);
+	await tab.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
+	await tab.evaluate(() => sessionStorage.setItem("modbox.notebook.x", "kept"));
+	await page.getByRole("button", { name: "theme and sign-out" }).click();
+	await page.getByRole("menuitem", { name: "Sign out" }).click();
+	await tab.getByRole("heading", { name: "Sign in" }).waitFor();
+	assert.equal(await tab.evaluate(() => sessionStorage.length), 0, "what the other tab keeps");
 	clean(page);
 
 	const other = await visit();
@@ -252,7 +262,6 @@ http.server.ThreadingHTTPServer(("0.0.0.0", 3000), H).serve_forever()`;
 	await signInByToken(page);
 	const before = await page.context().cookies(console_);
 	const bad = await page.context().newPage();
-	bad.setDefaultTimeout(patience);
 	// The server in the sandbox takes a moment to listen.
 	for (const end = Date.now() + patience; ; await new Promise((done) => setTimeout(done, 200))) {
 		const answer = await bad.goto(url);

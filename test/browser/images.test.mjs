@@ -128,6 +128,11 @@ test("snapshots are listed with their lineage, compared, tagged and removed", as
 	assert.deepEqual(await listed("removed"), ["/root/gone.txt5 B"]);
 	assert.deepEqual(await listed("changed"), ["/root/changed.txt7 B → 11 B"]);
 	await shown(page, "snapshot");
+	const many = Array.from({ length: 160_000 }, (_, i) => ({ path: `/${i}` }));
+	await page.route("**/v1/snapshots/*/files?*", (route) => route.fulfill({ json: { items: many, next_cursor: "more" } }));
+	await page.getByRole("button", { name: "Compare" }).click();
+	await page.getByRole("alert").getByText("more than 300,000 names").waitFor();
+	await page.unroute("**/v1/snapshots/*/files?*");
 
 	await page.getByRole("button", { name: `Create a sandbox from ${name}:v2` }).click();
 	const dialog = page.getByRole("dialog", { name: "Create a sandbox" });

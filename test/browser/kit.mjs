@@ -48,8 +48,8 @@ export async function user(name, role) {
 /** visit returns a page of a new browser profile, in which everything that breaks the content security policy, or a script, is noted. */
 export async function visit(options = {}) {
 	const context = await browser.newContext({ viewport: { width: 1360, height: 840 }, ...options });
+	context.setDefaultTimeout(patience); // also of events of the context, such as a new page
 	const page = await context.newPage();
-	page.setDefaultTimeout(patience);
 	page.faults = [];
 	page.on("pageerror", (err) => page.faults.push(String(err)));
 	page.on("console", (m) => {

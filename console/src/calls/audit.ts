@@ -35,18 +35,22 @@ const columns = [
 	"object_kind", "object_id", "object_name", "command", "details", "stdout", "stderr", "output_truncated", "request_id", "route", "permission",
 ] as const;
 
-/** cell quotes a value for a table; a text that a spreadsheet would take for a formula becomes plain text. */
+/** cell quotes a value for a table. A text that a spreadsheet would take for a formula becomes plain text, also when it
+ * would split the cell before it. */
 function cell(value: unknown): string {
 	if (value === undefined || value === null) return "";
 	let text = typeof value === "string" ? value : JSON.stringify(value);
-	if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+	if (typeof value !== "number") text = text.replace(/(^|[;\t\r\n])(?=[=+\-@\t\r])/g, "$1'");
 	return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 export type Format = "csv" | "jsonl";
 
-/** written returns records as the text of a file. JSON lines have the hashes of the chain as well, so that they can be verified. */
-export function written(entries: Entry[], format: Format): string {
-	if (format === "jsonl") return entries.map((e) => `${JSON.stringify(e)}\n`).join("");
-	return [columns.join(","), ...entries.map(({ record }) => columns.map((c) => cell(record[c])).join(","))].join("\r\n") + "\r\n";
+/** head is what a file of records begins with. */
+export const head = (format: Format) => (format === "csv" ? `${columns.join(",")}\r\n` : "");
+
+/** written returns records as a part of a file. JSON lines have the hashes of the chain as well, so that they can be verified. */
+export function written(entries: Entry[], format: Format): Blob {
+	const line = format === "jsonl" ? (e: Entry) => `${JSON.stringify(e)}\n` : ({ record }: Entry) => `${columns.map((c) => cell(record[c])).join(",")}\r\n`;
+	return new Blob([entries.map(line).join("")]);
 }

@@ -5,16 +5,17 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { message } from "../api.ts";
 import { download } from "../box/download.ts";
 import { accounts } from "../calls/accounts.ts";
-import { type Entry, everything, type Filter, type Format, page, verify, written } from "../calls/audit.ts";
-import { moment, type Tone } from "../format.ts";
+import { type Entry, everything, type Filter, type Format, head, page, verify, written } from "../calls/audit.ts";
+import { bytes, moment, type Tone } from "../format.ts";
 import { useLoad } from "../hooks.ts";
 import { Empty, Failure, Field, Skeleton } from "../parts.tsx";
 import { useMay, useSession } from "../session.ts";
 import { AdminPage, Fact, Segments } from "./shell.tsx";
 
 const pageSize = 100;
-/** exported bounds an export, so that it fits into the memory of the browser. */
+/** exported and exportedBytes bound an export, so that it fits into the memory of the browser. */
 const exported = 100_000;
+const exportedBytes = 200e6;
 
 const outcomes = ["ok", "started", "cancelled", "interrupted", "failed", "forbidden", "unauthenticated", "invalid", "not_found", "quota_exceeded"];
 const tones: Record<string, Tone> = { ok: "good", started: "busy", cancelled: "quiet", interrupted: "warn" };
@@ -140,18 +141,22 @@ function Export({ filter }: { filter: Filter }) {
 	useEffect(() => () => running.current?.abort(), []);
 	const save = async (format: Format) => {
 		const now = (running.current = new AbortController());
-		const entries: Entry[] = [];
+		const parts: BlobPart[] = [head(format)];
+		let count = 0;
+		let size = 0;
 		setRead(0);
 		try {
 			let cursor: string | undefined;
 			do {
 				const next = await page(filter, 1000, cursor, now.signal);
-				entries.push(...(next.items ?? []));
+				const part = written(next.items ?? [], format);
+				parts.push(part);
+				size += part.size;
 				cursor = next.next_cursor;
-				setRead(entries.length);
-			} while (cursor && entries.length < exported);
-			await download(new Response(written(entries, format)), `audit.${format}`);
-			say(cursor ? `The newest ${entries.length.toLocaleString()} records are exported. Narrow the time for the others, or use modbox audit export.` : `${entries.length.toLocaleString()} records are exported`);
+				setRead((count += next.items?.length ?? 0));
+			} while (cursor && count < exported && size < exportedBytes);
+			await download(new Response(new Blob(parts)), `audit.${format}`);
+			say(cursor ? `The newest ${count.toLocaleString()} records are exported, ${bytes(size)}. Narrow the time for the others, or use modbox audit export.` : `${count.toLocaleString()} records are exported`);
 		} catch (err) {
 			if (!now.signal.aborted) say(message(err), true);
 		}

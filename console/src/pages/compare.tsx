@@ -9,6 +9,8 @@ import { Empty, Failure, Field } from "../parts.tsx";
 
 /** most is how many names are shown of each kind. */
 const most = 500;
+/** namesMost is how many names are read of both snapshots together, so that they fit into the memory of the browser. */
+const namesMost = 300_000;
 const tones: Record<Difference["kind"], Tone> = { added: "good", removed: "bad", changed: "warn" };
 const kinds = ["added", "changed", "removed"] as const;
 
@@ -39,7 +41,11 @@ export function Compare({ snapshot }: { snapshot: Snapshot }) {
 	const compare = useCallback(async (a: Snapshot, b: Snapshot) => {
 		reading.current?.abort();
 		const now = (reading.current = new AbortController());
-		const count = (n: number) => setRead((was) => was + n);
+		let names = 0;
+		const count = (n: number) => {
+			setRead((names += n));
+			if (names > namesMost) throw new Error(`The two have more than ${namesMost.toLocaleString()} names below ${dir.trim() || "/"}, which is too much for this page. Name a directory with fewer.`);
+		};
 		setBusy(true);
 		setRead(0);
 		setError("");
@@ -49,6 +55,7 @@ export function Compare({ snapshot }: { snapshot: Snapshot }) {
 			if (before && after) setFound(differences(before, after));
 		} catch (err) {
 			if (now.signal.aborted) return;
+			now.abort(); // the reading of the other one
 			setError(message(err));
 		}
 		setBusy(false);
