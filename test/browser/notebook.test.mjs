@@ -188,3 +188,101 @@ test("HTML that code shows sends nothing by WebRTC", async (t) => {
 	await crashed;
 	assert.equal(received, 0, "packets");
 });
+
+test("results of any shape leave the page as it is", async () => {
+	const page = await open(await shared());
+	await write(page, 1, `from IPython.display import display
+table = "application/vnd.dataresource+json"
+for bad in [7, "x", [], {}, {"schema": None, "data": []}, {"schema": {"fields": 5}, "data": []}, {"schema": {"fields": [None]}, "data": []}, {"schema": {"fields": []}, "data": [None]}]:
+    display({table: bad, "text/plain": "no table"}, raw=True)
+display({table: {"schema": {"fields": [{"name": f"c{i}"} for i in range(300)]}, "data": [{"c0": "a" * 5000}], "total_rows": "many"}}, raw=True)
+display({"application/pdf": "%"}, raw=True)
+"the end"`);
+	await page.keyboard.press("Control+Enter");
+	const shownThere = output(page, 1);
+	await shownThere.getByText("'the end'").waitFor();
+	assert.equal(await shownThere.getByRole("columnheader").count(), 200);
+	await shownThere.getByText("1 row × 300 columns, of which the first 200 columns are shown").waitFor();
+	await shownThere.getByRole("button", { name: "Download the PDF" }).click();
+	await shownThere.getByText("its data is not base64").waitFor();
+
+	// Nor does an event with another form than the API says.
+	const events = [{ type: "result", result: { data: null } }, { type: "result", result: { data: { "text/plain": "after it" } } }, { type: "end", status: "ok" }];
+	await page.route("**/code/stream", (route) => route.fulfill({ contentType: "application/x-ndjson", body: events.map((e) => `${JSON.stringify(e)}\n`).join("") }));
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await write(page, 2, "1");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 2).getByText("after it").waitFor();
+	await output(page, 2).getByRole("alert").getByText("This output cannot be shown").waitFor();
+	await shown(page, "notebook-shapes");
+	clean(page);
+});
+
+test("cells wait for their turn without a connection", async () => {
+	const page = await open(await shared());
+	let streams = 0;
+	page.on("request", (r) => r.url().endsWith("/code/stream") && streams++);
+	await write(page, 1, "import time; time.sleep(600)");
+	await page.keyboard.press("Control+Enter");
+	await ended(page, 1, "running");
+	for (let n = 2; n <= 8; n++) {
+		await page.getByRole("button", { name: "Add a cell" }).click();
+		await write(page, n, `print("cell", ${n})`);
+		await page.keyboard.press("Control+Enter");
+		await ended(page, n, "waiting");
+	}
+	// Another context does not wait for this one.
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await cell(page, 9).getByLabel("Language of cell 9").selectOption("Bash");
+	await write(page, 9, "echo $((6 * 7))");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 9).getByText("42", { exact: true }).waitFor();
+	assert.equal(streams, 2);
+
+	await cell(page, 3).getByRole("button", { name: "Interrupt cell 3" }).click();
+	await ended(page, 3, "interrupted");
+	await ended(page, 1, "running");
+	await cell(page, 1).getByRole("button", { name: "Interrupt cell 1" }).click();
+	await ended(page, 1, "interrupted");
+	for (const n of [2, 4, 5, 6, 7, 8]) await output(page, n).getByText(`cell ${n}`, { exact: true }).waitFor();
+	await output(page, 3).getByText("It did not run.").waitFor();
+	assert.equal(streams, 8);
+	clean(page);
+});
+
+test("cells are kept in place of those of other sandboxes, and without their outputs when there is no room", async () => {
+	const page = await open(await shared());
+	/** fill leaves no room in the browser's session. */
+	const fill = (key) => page.evaluate((key) => {
+		let size = 0;
+		for (let step = 1 << 22; step >= 64; step >>= 1) {
+			try {
+				sessionStorage.setItem(key, "x".repeat(size + step));
+				size += step;
+			} catch {}
+		}
+	}, key);
+	const keys = () => page.evaluate(() => Object.keys(sessionStorage).filter((k) => k.startsWith("modbox.notebook.")).length);
+	const again = async (n, length) => {
+		await write(page, n, `print("x" * ${length})`);
+		await page.keyboard.press("Control+Enter");
+		await output(page, n).locator("pre", { hasText: new RegExp(`^x{${length}}`) }).waitFor();
+		await page.reload();
+		await output(page, n).waitFor();
+	};
+	for (const n of [2, 3]) {
+		await page.getByRole("button", { name: "Add a cell" }).click();
+		await cell(page, n).waitFor();
+	}
+	await fill("modbox.notebook.another");
+	await again(1, 20_000);
+	assert.equal(await output(page, 1).locator("pre", { hasText: "xxx" }).count(), 1, "outputs that are kept");
+	assert.equal(await keys(), 1);
+
+	await fill("something else");
+	await again(2, 30_000);
+	for (const n of [1, 2]) await output(page, n).getByText("too large to be kept").waitFor();
+	await cell(page, 3).waitFor();
+	assert.equal(await output(page, 3).count(), 0, "notes of a cell without outputs");
+	clean(page);
+});

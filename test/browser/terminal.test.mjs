@@ -85,6 +85,20 @@ test("shells go on without the page, and are attached again", async () => {
 	clean(page);
 });
 
+test("a shell is found again after many commands", async () => {
+	const sb = await sandbox("shells");
+	const page = await open(sb);
+	await type(page, "one=1$((1))1; echo \"first $one\"\n");
+	await line(page, "first 111").waitFor();
+	for (let i = 0; i < 201; i += 3) await Promise.all([0, 1, 2].map(() => api("POST", `/sandboxes/${sb.id}/executions`, { kind: "exec", command: ["true"] })));
+	await page.reload();
+	await connected(page);
+	await line(page, "first 111").waitFor();
+	assert.equal((await running(sb)).length, 0, "shells among the newest executions");
+	assert.equal(await page.getByRole("tab", { name: /^Shell/ }).count(), 1);
+	clean(page);
+});
+
 test("a terminal has the size of its place, and connects again by itself", async () => {
 	const sb = await sandbox("shell");
 	const page = await open(sb);

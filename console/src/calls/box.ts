@@ -42,6 +42,8 @@ export const box = {
 	fork: (ref: string, count: number) => call<Schemas["ForkList"]>("POST", `${at(ref)}/fork`, { count }),
 	snapshot: (ref: string, name: string) => call<Snapshot>("POST", `${at(ref)}/snapshots`, name ? { name } : {}),
 
+	/** terminals returns the executions that run on a terminal, the newest first, however many commands were run since. */
+	terminals: async (ref: string, signal?: AbortSignal) => (await all<Execution>(`${at(ref)}/executions?kind=exec`, most, undefined, signal)).filter((e) => e.tty && e.state === "running"),
 	executions: (ref: string, signal?: AbortSignal) => all<Execution>(`${at(ref)}/executions`, 200, undefined, signal),
 	/** execution answers when the execution has ended, or after a minute. */
 	execution: (id: string, signal?: AbortSignal) => call<Execution>("GET", `/executions/${encodeURIComponent(id)}?wait_seconds=60`, undefined, signal),

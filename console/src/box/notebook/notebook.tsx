@@ -62,7 +62,7 @@ export default function NotebookTab({ sb }: TabProps) {
 				<Empty icon={<CircleStop size={22} />} title="The image has no language for a notebook" text="Create a sandbox from the image modbox/data, or one with the package python3-ipykernel, nodejs or bash." />
 			)}
 			<ol className="cells">
-				{view.cells.map((c, i) => <CellView key={c.id} book={book} sandbox={sb.id} cell={c} at={i} last={i === view.cells.length - 1} languages={view.languages ?? known} contexts={view.contexts} run={run} />)}
+				{view.cells.map((c, i) => <CellView key={c.id} book={book} cell={c} at={i} last={i === view.cells.length - 1} languages={view.languages ?? known} contexts={view.contexts} run={run} />)}
 			</ol>
 			<p className="notebook-foot muted"><kbd>Shift Enter</kbd> runs a cell and goes to the next, <kbd>Ctrl Enter</kbd> runs it; <kbd>Esc</kbd> <kbd>Tab</kbd> leaves the editor. The cells are kept in this browser tab, variables in the sandbox.</p>
 		</div>
@@ -92,7 +92,6 @@ function ContextChip({ sandbox, context, changed }: { sandbox: string; context: 
 
 interface CellProps {
 	book: Notebook;
-	sandbox: string;
 	cell: Cell;
 	at: number;
 	last: boolean;
@@ -101,7 +100,7 @@ interface CellProps {
 	run: (id: string, on: boolean) => void;
 }
 
-const CellView = memo(function CellView({ book, sandbox, cell, at, last, languages, contexts, run }: CellProps) {
+const CellView = memo(function CellView({ book, cell, at, last, languages, contexts, run }: CellProps) {
 	const { act, busy } = useAct();
 	const { id, where } = cell;
 	const others = contexts.filter((c) => !known.includes(c.id));
@@ -111,7 +110,7 @@ const CellView = memo(function CellView({ book, sandbox, cell, at, last, languag
 		<li>
 			<section className="cell-box" data-cell={id} data-state={cell.state} aria-label={`Cell ${at + 1}`}>
 				<header className="cell-head">
-					{runs(cell) ? <button type="button" className="icon-button small stop" disabled={busy} aria-label={`Interrupt ${name}`} title="Interrupt" onClick={() => void act(() => box.interrupt(sandbox, where))}><CircleStop size={15} /></button>
+					{runs(cell) ? <button type="button" className="icon-button small stop" disabled={busy} aria-label={`Interrupt ${name}`} title="Interrupt" onClick={() => void act(() => book.interrupt(id))}><CircleStop size={15} /></button>
 						: <button type="button" className="icon-button small run" aria-label={`Run ${name}`} title="Run (Ctrl Enter)" onClick={() => run(id, false)}><Play size={15} /></button>}
 					<select aria-label={`Language of ${name}`} value={where} disabled={runs(cell)} onChange={(e) => book.change(id, { where: e.target.value })}>
 						{[...new Set([...languages, ...(known.includes(where) ? [where] : [])])].map((l) => <option key={l} value={l}>{names[l]}</option>)}

@@ -3,6 +3,7 @@
 import { message } from "../../api.ts";
 import { atSignOut } from "../../session.ts";
 import { box, type CodeError, type CodeEvent, type CodeOutput, type Context } from "../../calls/box.ts";
+import { Turns } from "./turns.ts";
 
 export type Output = { kind: "text"; stream: "stdout" | "stderr"; text: string } | { kind: "value"; value: CodeOutput } | { kind: "error"; error: CodeError } | { kind: "note"; text: string };
 export type CellState = "new" | "waiting" | "running" | "ok" | "error" | "interrupted" | "timed_out" | "lost";
@@ -51,6 +52,7 @@ true`;
 
 const prefix = "modbox.notebook.";
 const notebooks = new Map<string, Notebook>();
+const turns = new Turns();
 atSignOut(() => {
 	for (const book of notebooks.values()) book.end();
 	notebooks.clear();
@@ -91,28 +93,34 @@ export class Notebook {
 		if (change.cells) this.#timer ??= setTimeout(this.store, 300);
 	}
 
-	/** end makes the notebook write nothing more to the browser's session. */
+	/** end makes the notebook run no more cells, and write nothing more to the browser's session. */
 	end() {
 		this.#ended = true;
+		for (const c of this.#view.cells) turns.drop(c.id);
 		clearTimeout(this.#timer);
 	}
 
-	/** store writes the cells to the browser's session; without their outputs when these do not fit. */
+	/** store writes the cells to the browser's session: in place of those of other sandboxes, or without their outputs, when they do not fit. */
 	store = () => {
 		clearTimeout(this.#timer);
 		this.#timer = undefined;
 		if (this.#ended) return;
 		const { cells } = this.#view;
+		if (this.#keep(cells)) return;
+		for (const key of Object.keys(sessionStorage)) if (key.startsWith(prefix) && key !== this.key) sessionStorage.removeItem(key);
+		if (this.#keep(cells) || this.#keep(cells.map((c) => (c.outputs.length > 0 ? { ...c, outputs: [{ kind: "note", text: "The outputs were too large to be kept when the page was loaded again." }] } : c)))) return;
+		sessionStorage.removeItem(this.key);
+	};
+
+	/** keep reports whether the browser's session has room for the cells. */
+	#keep(cells: readonly Cell[]): boolean {
 		try {
 			sessionStorage.setItem(this.key, JSON.stringify(cells));
+			return true;
 		} catch {
-			try {
-				sessionStorage.setItem(this.key, JSON.stringify(cells.map((c) => ({ ...c, outputs: [{ kind: "note", text: "The outputs were too large to be kept when the page was loaded again." }] }))));
-			} catch {
-				sessionStorage.removeItem(this.key);
-			}
+			return false;
 		}
-	};
+	}
 
 	#stored(): Cell[] | null {
 		try {
@@ -190,13 +198,23 @@ export class Notebook {
 		if (!cell || runs(cell)) return;
 		if (!cell.code.trim()) return this.change(id, { state: "ok", outputs: [] });
 		this.#publish({ cells: this.#view.cells.map((c) => (c.id === id ? { id, where: c.where, code: c.code, state: "waiting", outputs: [] } : c)) });
+		const context = `${this.sandbox} ${cell.where}`;
+		if (!(await turns.take(id, context))) return this.change(id, { state: "interrupted", outputs: [{ kind: "note", text: "It did not run." }] });
 		try {
 			await box.run(this.sandbox, cell.code, cell.where, known.includes(cell.where), (e) => this.#note(id, e));
 			this.change(id, (c) => (runs(c) ? { state: "lost", outputs: [...c.outputs, { kind: "note", text: "The connection broke before the code ended." }] } : {}));
 		} catch (err) {
 			this.change(id, (c) => ({ state: "error", outputs: [...c.outputs, { kind: "note", text: message(err) }] }));
+		} finally {
+			turns.end(context);
 		}
 		await this.readContexts().catch(() => undefined); // the next reading says what is wrong
+	}
+
+	/** interrupt interrupts the code of a cell, or takes back the turn for which it waits. */
+	async interrupt(id: string) {
+		const cell = this.#view.cells.find((c) => c.id === id);
+		if (cell && !turns.drop(id)) await box.interrupt(this.sandbox, cell.where);
 	}
 
 	/** note adds what an event of the stream of a cell brings. */

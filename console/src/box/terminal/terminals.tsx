@@ -34,8 +34,8 @@ function useShells(id: string) {
 	}, [id]);
 	useEffect(() => {
 		const reading = new AbortController();
-		box.executions(id, reading.signal).then((all) => {
-			const mine = all.filter((e) => e.tty && e.kind === "exec" && e.state === "running" && e.created_by === me.user_id).reverse();
+		box.terminals(id, reading.signal).then((all) => {
+			const mine = all.filter((e) => e.created_by === me.user_id).reverse();
 			setShells((was) => (was?.length ? was : mine));
 			setCurrent((was) => was || (mine.at(-1)?.id ?? ""));
 			if (mine.length === 0) void start();
