@@ -35,7 +35,7 @@ type (
 // CodeOptions say where and how long code runs.
 type CodeOptions struct {
 	// Language names the default context of a language: python if it is empty, javascript,
-	// typescript, bash or r.
+	// typescript, bash, r or java.
 	Language string
 	// ContextID names a context in place of Language.
 	ContextID string

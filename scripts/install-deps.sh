@@ -34,6 +34,7 @@ if [ "${1:-}" = --test ]; then
 	need /usr/lib/python3/dist-packages/ipykernel python3-ipykernel # the tests of kernels outside sandboxes
 	need /usr/lib/python3/dist-packages/matplotlib python3-matplotlib
 	need /usr/lib/python3/dist-packages/pandas python3-pandas
+	need jshell default-jdk-headless
 	need /usr/sbin/mkfs.ext4 e2fsprogs # small file systems that are filled and lose their power
 	need ssh openssh-client # it and the next use sandboxes over SSH
 	need rsync rsync

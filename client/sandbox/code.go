@@ -15,7 +15,7 @@ import (
 
 // CodeOptions say where and how code runs. The zero value is Python in its default context.
 type CodeOptions struct {
-	// Language is python, javascript, typescript, bash or r.
+	// Language is python, javascript, typescript, bash, r or java.
 	Language string
 	// Context is the id of a context, instead of Language; see [Sandbox.Contexts].
 	Context string

@@ -5,7 +5,7 @@ import "time"
 // RunCode is the body of the routes that run code.
 type RunCode struct {
 	Code           string      `json:"code" maxLength:"1048576" doc:"The code." example:"import math; math.pi"`
-	Language       string      `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash or r. The code runs in the default context of the language, which its first run makes. Not with context_id." example:"python"`
+	Language       string      `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash, r or java. The code runs in the default context of the language, which its first run makes. Not with context_id." example:"python"`
 	ContextID      string      `json:"context_id,omitempty" maxLength:"64" doc:"The context in which the code runs. The default context of a language has the language as its id."`
 	TimeoutSeconds int         `json:"timeout_seconds,omitempty" minimum:"0" doc:"The code is interrupted after this; as for exec when omitted. Code that does not end then loses its interpreter, and the context its state. Waiting for earlier code in the context does not count."`
 	Limits         *ExecLimits `json:"limits,omitempty" doc:"Limits of the context while the code runs, in place of the limits of the context. memory and processes count all processes of the context, its interpreter and what earlier code has left included: code that exceeds them loses its interpreter. cpu_seconds counts from the start of the code, and file_size holds for the files that it writes: code that exceeds them is interrupted, and the context keeps its state."`
@@ -74,7 +74,7 @@ type CodeEvent struct {
 
 // CreateContext is the body for making a context.
 type CreateContext struct {
-	Language string            `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash or r."`
+	Language string            `json:"language,omitempty" maxLength:"64" doc:"python (default), javascript, typescript, bash, r or java."`
 	Cwd      string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
 	Env      map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
 	Limits   *ExecLimits       `json:"limits,omitempty" doc:"Limits for code that has none of its own; see the limits of code."`

@@ -227,6 +227,25 @@ func TestJavaScript(t *testing.T) {
 	s.run("javascript", "typeof f", summary{Restarted: true, Results: []string{"main 'undefined'"}})
 }
 
+func TestJava(t *testing.T) {
+	if _, err := exec.LookPath("jshell"); err != nil {
+		t.Fatal("this test needs a JDK with jshell")
+	}
+	s := start(t)
+	s.run("java", "int x = 20; // é\nx + 1", summary{Results: []string{"main 21"}})
+	s.run("java", "int twice(int a) {\n  return a * 2;\n}\nSystem.out.print(\"é\\t😀\"); System.err.println(twice(x));", summary{Stdout: "é\t😀", Stderr: "40\n"})
+	s.run("java", "twice(4); \"a\\\"é\\n\"", summary{Results: []string{`main "a\"é\n"`}})
+	s.run("java", "record Point(int x, int y) {}\nvar all = List.of(new Point(1, 2)); all", summary{Results: []string{"main [Point[x=1, y=2]]"}})
+	s.run("java", "if (x > 3)\n  for (var i : all) System.out.println(i);\n// the end", summary{Stdout: "Point[x=1, y=2]\n"})
+	s.run("java", "x = 7; System.out.println(1 / 0); System.out.println(2)", summary{Error: "java.lang.ArithmeticException: / by zero", Status: kernelapi.Failed})
+	s.run("java", "int y = ;", summary{Error: "CompilationError: illegal start of expression", Status: kernelapi.Failed})
+	s.run("java", "twice(", summary{Error: "CompilationError: reached end of file while parsing", Status: kernelapi.Failed})
+	s.run("java", "x", summary{Results: []string{"main 7"}})
+	s.run("java", "new ProcessBuilder(\"sh\", \"-c\", \"echo out; cat\").inheritIO().start().waitFor()", summary{Stdout: "out\n", Results: []string{"main 0"}})
+	s.run("java", "System.exit(3)", summary{Error: "InterpreterEnded: the interpreter ended: exit status 3", Status: kernelapi.Lost})
+	s.run("java", "x", summary{Restarted: true, Error: "CompilationError: cannot find symbol\n  symbol:   variable x\n  location: class ", Status: kernelapi.Failed})
+}
+
 // TestInterrupt interrupts code that has begun, in each language, after which the state is still there.
 func TestInterrupt(t *testing.T) {
 	s := start(t)
@@ -237,6 +256,9 @@ func TestInterrupt(t *testing.T) {
 		{"javascript", "let v = 7", "console.log('go'); while (true);", "console.log(v)", "7\n"},
 		{"javascript", "v = 8", "setTimeout(() => console.log('go'), 50); await new Promise(() => {})", "console.log(v)", "8\n"},
 		{"javascript", "v = 9", "console.log('go'); require('child_process').execSync('sleep 1000')", "console.log(v)", "9\n"},
+		{"java", "int v = 7;", "System.out.println(\"go\"); while (true); System.out.println(\"on\");", "System.out.println(v);", "7\n"},
+		{"java", "v = 8;", "System.out.println(\"go\"); Thread.sleep(1000000);", "System.out.println(v);", "8\n"},
+		{"java", "v = 10;", "System.out.println(\"go\"); new ProcessBuilder(\"sleep\", \"1000\").start().waitFor()", "System.out.println(v);", "10\n"},
 	} {
 		s.begin(kernelapi.Run{Language: tc.language, Code: tc.set}).rest()
 		e := s.begin(kernelapi.Run{Language: tc.language, Code: tc.code})
@@ -339,7 +361,7 @@ func TestContexts(t *testing.T) {
 func TestNotInstalled(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s := start(t)
-	for language, want := range map[string]string{"javascript": "apt_packages nodejs", "r": "apt_packages r-cran-irkernel", "bash": "apt_packages bash"} {
+	for language, want := range map[string]string{"javascript": "apt_packages nodejs", "r": "apt_packages r-cran-irkernel", "bash": "apt_packages bash", "java": "apt_packages default-jdk-headless"} {
 		var refused kernelapi.Error
 		code := s.do("POST", "/contexts", kernelapi.ContextSpec{ID: "c", Language: language}, &refused)
 		if code != http.StatusNotImplemented || refused.Code != kernelapi.CodeNotInstalled || !strings.Contains(refused.Message, want) {

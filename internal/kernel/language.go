@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ var languages = map[string]func(dir string, spec *kernelapi.ContextSpec) (kernel
 	"bash":       startBashContext,
 	"javascript": startNodeContext,
 	"typescript": startNodeContext,
+	"java":       startJavaContext,
 }
 
 // Other names of languages.
@@ -30,7 +32,7 @@ func language(name string) (string, error) {
 	}
 	if _, ok := languages[name]; !ok {
 		return "", &kernelapi.Error{Code: kernelapi.CodeInvalid, Field: "language", Message: fmt.Sprintf(
-			"%q is not known; known are python, javascript, typescript, bash and r", name)}
+			"%q is not known; known are python, javascript, typescript, bash, r and java", name)}
 	}
 	return name, nil
 }
@@ -144,4 +146,15 @@ func startNodeContext(dir string, spec *kernelapi.ContextSpec) (kernel, error) {
 		return nil, err
 	}
 	return k, nil
+}
+
+func startJavaContext(dir string, spec *kernelapi.ContextSpec) (kernel, error) {
+	jshell, err := exec.LookPath("jshell")
+	if err == nil {
+		jshell, err = filepath.EvalSymlinks(jshell)
+	}
+	if err != nil {
+		return nil, notInstalled(spec.Language, "a JDK", "default-jdk-headless")
+	}
+	return startJava(filepath.Dir(jshell), dir, spec)
 }

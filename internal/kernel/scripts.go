@@ -10,7 +10,7 @@ import (
 
 //go:generate go test -run ^TestScripts$ . -update
 
-// packed is the files of the folder scripts, by name, as compressed JSON: the agent is to stay small.
+// packed is the files of the folder scripts, by name and without comments, as compressed JSON: the agent is to stay small.
 //
 //go:embed scripts.json.gz
 var packed string

@@ -25,7 +25,7 @@ func timeout(n int) (time.Duration, error) {
 
 type codeArguments struct {
 	Code     string `json:"code" jsonschema:"code to run"`
-	Language string `json:"language,omitempty" jsonschema:"python, javascript, typescript, bash or r; python when omitted"`
+	Language string `json:"language,omitempty" jsonschema:"python, javascript, typescript, bash, r or java; python when omitted"`
 	Sandbox  string `json:"sandbox,omitempty" jsonschema:"id or name of a sandbox, instead of the session's own"`
 	Timeout  int    `json:"timeout_seconds,omitempty" jsonschema:"seconds after which the code is interrupted; the server's default when omitted"`
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -265,6 +266,14 @@ func installAPT(ctx context.Context, w *workbox.Box, names []string, progress fu
 		return err
 	}
 	progress(phase.Event{Phase: "installing", Message: "Debian packages: " + strings.Join(names, " ")})
+	// The scripts of some packages, such as a JDK, make links to pages of the manual, whose directories slim images do not have.
+	manual := agentapi.Command{Argv: []string{"mkdir", "-p"}, User: "0:0", Cwd: "/", Env: quiet}
+	for section := range 9 {
+		manual.Argv = append(manual.Argv, "/usr/share/man/man"+strconv.Itoa(section+1))
+	}
+	if err := w.Tool(ctx, "apt_packages", sandbox.Unavailable, manual); err != nil {
+		return err
+	}
 	if err := w.Tool(ctx, "apt_packages", sandbox.Invalid, apt(append([]string{"install", "--no-install-recommends", "--"}, names...)...)); err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ for (const [line, { NotFoundError, Sandbox, TimeoutError }] of Object.entries(in
 	await t.test("other languages", async () => {
 		assert.equal((await sbx.runCode("const z = [1, 2]; z.length + 1", { language: "js" })).text, "3");
 		assert.equal((await sbx.runCode("echo $((1 + 1))", { language: "bash" })).logs.stdout.join(""), "2\n");
-		for (const [language, message] of [["java", /"java" is not known; known are python, javascript, typescript, bash and r/], ["r", /apt_packages r-cran-irkernel/]]) {
+		for (const [language, message] of [["cobol", /"cobol" is not known; known are python, javascript, typescript, bash, r and java/], ["java", /apt_packages default-jdk-headless/], ["r", /apt_packages r-cran-irkernel/]]) {
 			const says = (err) => err instanceof NotFoundError && message.test(err.message);
 			await assert.rejects(sbx.runCode("1", { language }), says);
 			await assert.rejects(sbx.createCodeContext({ language }), says);

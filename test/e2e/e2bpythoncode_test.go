@@ -60,13 +60,14 @@ func TestE2BPythonCode(t *testing.T) {
 	for _, tc := range [][2]string{
 		{run("1", context), "not found"},
 		{`{"code":"1","language":"r"}`, "apt_packages r-cran-irkernel"},
-		{`{"code":"1","language":"java"}`, `"java" is not known; known are python, javascript, typescript, bash and r`},
+		{`{"code":"1","language":"java"}`, "apt_packages default-jdk-headless"},
+		{`{"code":"1","language":"cobol"}`, `"cobol" is not known; known are python, javascript, typescript, bash, r and java`},
 	} {
 		if a := c.send("POST", "/execute", tc[0], c.inside("49999", "Content-Type", "application/json")...); a.StatusCode != http.StatusNotFound || !strings.Contains(a.text, tc[1]) {
 			t.Errorf("execute %s = %d %q, want 404 and %q", tc[0], a.StatusCode, a.text, tc[1])
 		}
 	}
-	if a := c.send("POST", "/contexts", `{"language":"java"}`, c.inside("49999", "Content-Type", "application/json")...); a.StatusCode != http.StatusNotFound || !strings.Contains(a.text, "known are python") {
+	if a := c.send("POST", "/contexts", `{"language":"java"}`, c.inside("49999", "Content-Type", "application/json")...); a.StatusCode != http.StatusNotFound || !strings.Contains(a.text, "java needs a JDK") {
 		t.Errorf("context of Java = %d %q", a.StatusCode, a.text)
 	}
 	c.interrupt(t)

@@ -23,7 +23,7 @@ type flags struct {
 }
 
 func (f *flags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.language, "language", "", "python, javascript, typescript, bash or r (default: python)")
+	cmd.Flags().StringVar(&f.language, "language", "", "python, javascript, typescript, bash, r or java (default: python)")
 	cmd.Flags().StringVar(&f.context, "context", "", "id of the context, instead of the default context of a language")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the code after this time (default: the server's)")
 	cmd.Flags().StringVar(&f.limits.Memory, "limit-memory", "", "end the interpreter when its processes use more memory, such as 256Mi")

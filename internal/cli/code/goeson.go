@@ -23,6 +23,8 @@ func open(language, code string) bool {
 	switch language {
 	case "javascript", "typescript":
 		comment, long = "//", []string{"`"}
+	case "java":
+		comment, long = "//", []string{`"""`}
 	case "bash", "r":
 		long = []string{`"`, "'"}
 	}

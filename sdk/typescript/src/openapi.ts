@@ -2885,7 +2885,7 @@ export interface components {
         };
         /** @description The body for making a context. */
         CreateContext: {
-            /** @description python (default), javascript, typescript, bash or r. */
+            /** @description python (default), javascript, typescript, bash, r or java. */
             language?: string;
             /** @description Working directory; the image's when omitted. */
             cwd?: string;
@@ -4787,7 +4787,7 @@ export interface components {
              */
             code: string;
             /**
-             * @description python (default), javascript, typescript, bash or r. The code runs in the default context of the language, which its first run makes. Not with context_id.
+             * @description python (default), javascript, typescript, bash, r or java. The code runs in the default context of the language, which its first run makes. Not with context_id.
              * @example python
              */
             language?: string;
