@@ -67,10 +67,13 @@ type Config struct {
 	Backup   Backup   `yaml:"backup"`
 }
 
-// Log configures the log on standard error.
+// Log configures the log on standard error, and its export.
 type Log struct {
 	Level  string `yaml:"level" doc:"Lowest level in the log: debug, info, warn or error."`
 	Format string `yaml:"format" doc:"Format of the log: text or json."`
+
+	Endpoint    string `yaml:"endpoint" doc:"Receiver of the log by OTLP over HTTP, such as http://127.0.0.1:4318; the server adds /v1/logs. Standard error has the log as well. Empty: the server sends no log."`
+	HeadersFile string `yaml:"headers_file" doc:"File with further headers for the receiver of the log, such as an authorization: lines NAME: VALUE."`
 
 	Requests string `yaml:"requests" doc:"Requests that get a line in the access log when they end, with their id, user, workspace, token id, client, route, status, bytes and duration: api for requests to the server itself, all for requests to the URLs of sandboxes as well, off for none. At level debug, api means all. No line has paths, queries or tokens."`
 }
@@ -234,7 +237,7 @@ func Default() Config {
 		SSH:         SSH{MaxConnections: 500, MaxPerUser: 50},
 		Events:      Events{MaxStreams: 1000, MaxStreamsPerWorkspace: 100, MaxStreamsPerUser: 100},
 		Webhooks:    Webhooks{MaxPerWorkspace: 20},
-		Metrics:     Metrics{Access: "loopback"},
+		Metrics:     Metrics{Access: "loopback", Interval: Duration(time.Minute)},
 		Traces:      Traces{Percent: 100},
 		Sandbox: Sandbox{
 			DefaultMemory:    512 << 20,

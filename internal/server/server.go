@@ -33,6 +33,7 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/metrics"
+	"github.com/modbox/modbox/internal/otlp"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/secret"
@@ -91,6 +92,7 @@ type parts struct {
 	driver  *gvisor.Driver
 	metrics *prometheus.Registry
 	traces  *tracing.Tracer // nil for none
+	logs    *otlp.Logs      // nil for none
 	urls    proxy.URLs
 	disk    *disk
 }
@@ -98,9 +100,13 @@ type parts struct {
 // Start makes all parts in order, takes over the sandboxes of the previous server, and listens. It
 // serves nothing before [Server.Run]. On an error nothing remains.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
-	cfg, log := o.Config, o.Logger
+	cfg, p := o.Config, parts{version: o.Version}
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
+	log, err := p.openLog(ctx, cfg, o.Logger, &cu) // first, so that it ends last
+	if err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{cfg.StateDir, cfg.RunDir} {
 		if err := statedir.Make(dir); err != nil {
 			return nil, err
@@ -128,7 +134,6 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := checkExposure(cfg, l.Addr(), log); err != nil {
 		return nil, err
 	}
-	p := parts{version: o.Version}
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
 		return nil, err
 	}
@@ -156,18 +161,15 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := p.Services.Start(ctx); err != nil {
 		return nil, err
 	}
-	cu.Add(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		if err := p.Lifecycle.Close(ctx); err != nil {
-			log.Error("background work did not end in time", "error", err)
-		}
-	})
+	cu.Add(func() { p.endWork(ctx, log) })
 	cu.Add(front.EndSessions)
 	shell.open(cfg, &p, log, &cu)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
+	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
+		return nil, err
+	}
 	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
 	s.http.TLSConfig = encrypted.config
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
@@ -176,6 +178,15 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s.http.RegisterOnShutdown(front.EndSessions) // and so do streams of sessions
 	s.release = cu.Release()
 	return s, nil
+}
+
+// endWork ends the background work of sandboxes.
+func (p *parts) endWork(ctx context.Context, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := p.Lifecycle.Close(ctx); err != nil {
+		log.Error("background work did not end in time", "error", err)
+	}
 }
 
 // httpServer returns the server for the connections of clients.

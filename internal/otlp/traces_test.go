@@ -11,16 +11,18 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/modbox/modbox/internal/otlp"
 	"github.com/modbox/modbox/internal/tracing"
-	"github.com/modbox/modbox/internal/tracing/otlp"
 )
 
 // record makes a trace of a request and a span below it.
-func record(e *otlp.Exporter) {
+func record(e *otlp.Traces) {
 	ctx, root := e.Tracer().Request(httptest.NewRequest(http.MethodGet, "/", nil))
 	_, span := tracing.Start(ctx, "below")
 	span.Set("text", strings.Repeat("x", 10_000))
@@ -55,9 +57,9 @@ func TestExport(t *testing.T) {
 		}
 	}))
 	defer receiver.Close()
-	e, err := otlp.New(t.Context(), otlp.Config{
-		Endpoint: receiver.URL + "/base/", Ratio: 1, Header: http.Header{"Authorization": {"Bearer secret"}}, Version: "1", Log: slog.New(slog.DiscardHandler),
-	})
+	e, err := otlp.NewTraces(t.Context(), otlp.Receiver{
+		Endpoint: receiver.URL + "/base/", Header: http.Header{"Authorization": {"Bearer secret"}}, Version: "1", Log: slog.New(slog.DiscardHandler),
+	}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +89,9 @@ func TestReceiverThatRefuses(t *testing.T) {
 	}))
 	defer receiver.Close()
 	var log bytes.Buffer
-	e, err := otlp.New(t.Context(), otlp.Config{
-		Endpoint: receiver.URL, Ratio: 1, Header: http.Header{"Authorization": {"Bearer secret"}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-	})
+	e, err := otlp.NewTraces(t.Context(), otlp.Receiver{
+		Endpoint: receiver.URL, Header: http.Header{"Authorization": {"Bearer secret"}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func TestReceiverThatRefuses(t *testing.T) {
 
 // TestRatioNone: with a ratio of 0 no request is traced, whatever its caller asks for.
 func TestRatioNone(t *testing.T) {
-	e, err := otlp.New(t.Context(), otlp.Config{Endpoint: "http://127.0.0.1:1", Ratio: 0, Log: slog.New(slog.DiscardHandler)})
+	e, err := otlp.NewTraces(t.Context(), otlp.Receiver{Endpoint: "http://127.0.0.1:1", Log: slog.New(slog.DiscardHandler)}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +123,10 @@ func TestRatioNone(t *testing.T) {
 
 func TestEndpoint(t *testing.T) {
 	for _, endpoint := range []string{"", "127.0.0.1:4318", "ftp://host", "http://"} {
-		if _, err := otlp.New(t.Context(), otlp.Config{Endpoint: endpoint}); err == nil {
+		to := otlp.Receiver{Endpoint: endpoint}
+		_, traces := otlp.NewTraces(t.Context(), to, 1)
+		_, metrics := otlp.NewMetrics(to, prometheus.NewRegistry(), time.Hour)
+		if _, logs := otlp.NewLogs(to); traces == nil || metrics == nil || logs == nil {
 			t.Errorf("endpoint %q is accepted", endpoint)
 		}
 	}

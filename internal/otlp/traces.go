@@ -1,0 +1,88 @@
+package otlp
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/modbox/modbox/internal/tracing"
+)
+
+const (
+	// queueMax bounds the spans, and the entries of the log, that wait for their export; more are dropped. batchMax
+	// bounds the spans or entries of a request.
+	queueMax, batchMax = 4096, 512
+	// attributesMax and textMax bound what a span has.
+	attributesMax, textMax = 32, 256
+)
+
+// Traces records spans and sends them. It is safe for concurrent use.
+type Traces struct {
+	*client
+	provider *sdktrace.TracerProvider
+}
+
+// NewTraces returns an exporter of the part ratio of the traces, from 0 to 1. The caller calls [Traces.Close].
+func NewTraces(ctx context.Context, to Receiver, ratio float64) (*Traces, error) {
+	c, err := newClient(to, "traces", "trace")
+	if err != nil {
+		return nil, err
+	}
+	out, err := otlptrace.New(ctx, uploader{c})
+	if err != nil {
+		return nil, fmt.Errorf("export of traces: %w", err)
+	}
+	limits := sdktrace.SpanLimits{
+		AttributeValueLengthLimit: textMax, AttributeCountLimit: attributesMax, EventCountLimit: 1, LinkCountLimit: 1,
+		AttributePerEventCountLimit: 1, AttributePerLinkCountLimit: 1,
+	}
+	return &Traces{client: c, provider: sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(out, sdktrace.WithMaxQueueSize(queueMax), sdktrace.WithMaxExportBatchSize(batchMax), sdktrace.WithExportTimeout(exportTimeout)),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", serviceName), attribute.String("service.version", to.Version))),
+		// The caller's wish to be sampled does not count: callers are not trusted with the
+		// receiver's capacity.
+		sdktrace.WithSampler(whole{sdktrace.TraceIDRatioBased(ratio)}), sdktrace.WithRawSpanLimits(limits),
+	)}, nil
+}
+
+// whole samples all spans of this server in a trace, or none: a span below a span of this server is
+// sampled like that, all others as the sampler says.
+type whole struct{ root sdktrace.Sampler }
+
+// ShouldSample implements [sdktrace.Sampler].
+func (w whole) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	return sdktrace.ParentBased(w.root, sdktrace.WithRemoteParentSampled(w.root), sdktrace.WithRemoteParentNotSampled(w.root)).ShouldSample(p)
+}
+
+// Description implements [sdktrace.Sampler].
+func (w whole) Description() string { return w.root.Description() }
+
+// Tracer returns the tracer whose spans are sent.
+func (t *Traces) Tracer() *tracing.Tracer { return tracing.New(t.provider) }
+
+// Close sends the spans that wait, until ctx ends.
+func (t *Traces) Close(ctx context.Context) error {
+	defer t.client.close()
+	return t.provider.Shutdown(ctx)
+}
+
+// uploader implements [otlptrace.Client].
+type uploader struct{ client *client }
+
+// Start implements [otlptrace.Client].
+func (uploader) Start(context.Context) error { return nil }
+
+// Stop implements [otlptrace.Client].
+func (uploader) Stop(context.Context) error { return nil }
+
+// UploadTraces implements [otlptrace.Client]. It returns nil also for a batch that was given up, so that this is not
+// logged a second time. TracesData has the same form as the request's message, which is generated together with gRPC.
+func (u uploader) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	u.client.send(ctx, &tracepb.TracesData{ResourceSpans: spans})
+	return nil
+}
