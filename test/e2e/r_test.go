@@ -45,6 +45,18 @@ func TestCodeInR(t *testing.T) {
 	if res := in("Sys.sleep(1000)", client.CodeOptions{Timeout: time.Second}); res.Status != "timed_out" {
 		t.Errorf("a timeout = %+v", res)
 	}
+	status := ""
+	err := c.stream(t.Context(), "x <- x + 1; cat('on\\n'); repeat Sys.sleep(0.01)", client.CodeOptions{Language: "r"}, func(ev client.CodeEvent) error {
+		status += ev.Status
+		if ev.Type == "stdout" {
+			return c.client.Sandboxes.Contexts.Interrupt(t.Context(), c.id, "r")
+		}
+		return nil
+	})
+	if err != nil || status != "interrupted" {
+		t.Errorf("an interrupt: %q, %v", status, err)
+	}
+	c.want("r", "x <- x - 1; cat(x, '\\n')", "20 \n")
 	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
