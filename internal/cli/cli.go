@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,14 @@ func Commands() *cobra.Command { return root(base.NewEnv("")) }
 func execute(ctx context.Context, env *base.Env, args []string) int {
 	root := root(env)
 	running := false // the arguments are valid and the command has begun
-	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		// The library checks these flags only later.
+		if err := cmp.Or(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
+			return err
+		}
+		running = true
+		return nil
+	}
 	root.SetArgs(args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
