@@ -209,6 +209,9 @@ test("screenshots of a part, and errors", async () => {
 	const { desktop } = sbx;
 	const { width, height } = PNG.sync.read(Buffer.from(await desktop.screenshot({ x: 100, y: 50, width: 320, height: 200 })));
 	assert.deepEqual([width, height], [320, 200]);
+	const modbox = fileURLToPath(new URL("../../bin/modbox", import.meta.url));
+	const { stdout } = await promisify(execFile)(modbox, ["desktop", "screenshot", sbx.id, "--region", "0,0,64,32"], { encoding: "buffer" });
+	assert.equal(PNG.sync.read(stdout).width, 64);
 	for (const [call, code, field] of [
 		[() => desktop.screenshot({ x: 1900, y: 0, width: 100, height: 100 }), "invalid", "width"],
 		[() => desktop.press("nosuchkey"), "invalid", "keys"],
