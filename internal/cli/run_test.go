@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path"
@@ -16,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+	"github.com/creack/pty"
 
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/apierror"
@@ -235,6 +237,54 @@ func TestCopyFiles(t *testing.T) {
 	}
 	if r := invoke(t, h, "", "cp", "demo:/nothing", to); r.code != base.ExitFailure || !strings.Contains(r.stderr, "[file_not_found]") {
 		t.Errorf("cp of nothing = %+v", r)
+	}
+}
+
+// A copy shows on a terminal how much has been copied. More than the announced size ends no copy: a file may grow, and
+// files below /proc have the size 0.
+func TestCopyShowsProgress(t *testing.T) {
+	shown := func(use func(terminal *os.File)) string {
+		t.Helper()
+		screen, terminal, err := pty.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer screen.Close()
+		all := make(chan string)
+		go func() {
+			b, _ := io.ReadAll(screen) // ends with an error when the terminal is closed
+			all <- string(b)
+		}()
+		use(terminal)
+		terminal.Close()
+		return <-all
+	}
+	srv := httptest.NewServer(newHost(t))
+	defer srv.Close()
+	local := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(local, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := shown(func(terminal *os.File) {
+		env := &base.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: terminal, Environ: []string{"MODBOX_URL=" + srv.URL, "MODBOX_API_TOKEN=mbx_test"}}
+		for _, args := range [][]string{{"cp", local, "demo:/large"}, {"cp", "demo:/large", local + "2"}} {
+			if code := execute(t.Context(), env, args); code != 0 {
+				t.Errorf("modbox %v = %d", args, code)
+			}
+		}
+	})
+	if !strings.Contains(got, "large") || !strings.Contains(got, "%") {
+		t.Errorf("copies showed %q", got)
+	}
+	if info, err := os.Stat(local + "2"); err != nil || info.Size() != 3<<20 {
+		t.Errorf("copied %v, %v", info, err)
+	}
+	for _, total := range []int64{-1, 0, 3} {
+		shown(func(terminal *os.File) {
+			if b, err := io.ReadAll(base.NewTransfer(terminal, "x", total).Reader(strings.NewReader("0123456789"))); err != nil || len(b) != 10 {
+				t.Errorf("10 bytes announced as %d = %q, %v", total, b, err)
+			}
+		})
 	}
 }
 

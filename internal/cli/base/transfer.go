@@ -14,9 +14,13 @@ type Transfer struct {
 	bar *progressbar.ProgressBar // nil without a terminal
 }
 
-// NewTransfer returns the progress of a copy of total bytes, -1 if their number is unknown, shown on out.
+// NewTransfer returns the progress of a copy of total bytes, -1 if their number is unknown, shown on out. Files such as
+// those below /proc have content although their size is 0.
 func NewTransfer(out io.Writer, what string, total int64) *Transfer {
 	t := &Transfer{}
+	if total == 0 {
+		total = -1
+	}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		t.bar = progressbar.NewOptions64(total,
 			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(Clean(what)), progressbar.OptionClearOnFinish(),
@@ -32,9 +36,16 @@ func (t *Transfer) Reader(r io.Reader) io.Reader {
 		return r
 	}
 	if s, ok := r.(io.Seeker); ok {
-		return &seekable{Reader: io.TeeReader(r, t.bar), content: s, bar: t.bar}
+		return &seekable{Reader: io.TeeReader(r, t), content: s, bar: t.bar}
 	}
-	return io.TeeReader(r, t.bar)
+	return io.TeeReader(r, t)
+}
+
+// Write counts bytes. It never fails: a bar that cannot be drawn, or has more bytes than its total as with a file that
+// grows, ends no copy.
+func (t *Transfer) Write(p []byte) (int, error) {
+	_ = t.bar.Add(len(p))
+	return len(p), nil
 }
 
 // seekable is a file whose reads the bar shows, also when an upload of it begins again.
