@@ -19,17 +19,25 @@ type Gateway interface {
 	Close()
 }
 
-// Link is a box's connection to the network: its gateway, and the traffic of the gateways
-// before it. The zero value has no gateway. It is safe for concurrent use.
+// Link is a box's connection to the network, or to this server alone: its gateway, and the traffic
+// of the gateways before it. The zero value has no gateway. It is safe for concurrent use.
 type Link struct {
 	mu             sync.Mutex
-	gateway        Gateway // guarded by mu; nil for none
-	closed         bool    // no gateway is taken any more; guarded by mu
-	sent, received int64   // of the gateways before; guarded by mu
+	gateway        Gateway   // guarded by mu; nil for none
+	inward         bool      // the gateway leads to this server alone; guarded by mu
+	retry          time.Time // no gateway of that kind is tried before; guarded by mu
+	closed         bool      // no gateway is taken any more; guarded by mu
+	sent, received int64     // of the gateways before; guarded by mu
 }
 
 // Connect replaces the gateway. After the last Disconnect it closes g.
-func (l *Link) Connect(g Gateway) {
+func (l *Link) Connect(g Gateway) { l.connect(g, false) }
+
+// ConnectInward is Connect for a gateway that leads to this server alone. Its bytes do not count as
+// traffic.
+func (l *Link) ConnectInward(g Gateway) { l.connect(g, true) }
+
+func (l *Link) connect(g Gateway, inward bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -37,7 +45,7 @@ func (l *Link) Connect(g Gateway) {
 		return
 	}
 	l.cut()
-	l.gateway = g
+	l.gateway, l.inward = g, inward
 }
 
 // Disconnect closes the gateway; if last, for good.
@@ -56,15 +64,39 @@ func (l *Link) cut() {
 		return
 	}
 	l.gateway.Close()
-	sent, received := l.gateway.Traffic()
-	l.sent, l.received, l.gateway = l.sent+sent, l.received+received, nil
+	l.sent, l.received = l.traffic()
+	l.gateway = nil
 }
 
-// Connected reports whether the link has a gateway.
+// Connected reports whether the link has a gateway to the network.
 func (l *Link) Connected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.gateway != nil && !l.inward
+}
+
+// Attached reports whether the link has a gateway, to the network or to this server alone.
+func (l *Link) Attached() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.gateway != nil
+}
+
+// inwardPause is how long connections do without an interface that could not be made.
+const inwardPause = time.Minute
+
+// InwardFailed notes that the box could not be given an interface that leads to this server alone.
+func (l *Link) InwardFailed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retry = time.Now().Add(inwardPause)
+}
+
+// MayTryInward reports whether such a failure is not recent.
+func (l *Link) MayTryInward() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().After(l.retry)
 }
 
 // Traffic returns the bytes that the sandbox sent and received since this server began to
@@ -72,7 +104,14 @@ func (l *Link) Connected() bool {
 func (l *Link) Traffic() (sent, received int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gateway == nil {
+	return l.traffic()
+}
+
+// traffic is Traffic.
+//
+// Preconditions: l.mu is held.
+func (l *Link) traffic() (sent, received int64) {
+	if l.gateway == nil || l.inward {
 		return l.sent, l.received
 	}
 	sent, received = l.gateway.Traffic()

@@ -43,6 +43,7 @@ type NIC struct {
 	MAC, GatewayMAC net.HardwareAddr
 	Address         netip.Prefix
 	Gateway         netip.Addr
+	LinkOnly        bool
 	MTU             int
 }
 

@@ -46,9 +46,11 @@ func linkArgs(name string, nic driver.NIC) boot.CreateLinksAndRoutesArgs {
 		// them by now.
 		IsPacket: []bool{false}, PreConfigured: true,
 	}}}
-	if nic.Gateway.Is4() {
+	switch {
+	case nic.LinkOnly:
+	case nic.Gateway.Is4():
 		args.Defaultv4Gateway = all
-	} else {
+	default:
 		args.Defaultv6Gateway = all
 	}
 	return args
