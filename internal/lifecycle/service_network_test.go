@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -187,9 +188,16 @@ func TestInterfaceOfASandboxWithoutNetwork(t *testing.T) {
 	sb := s.run(lifecycle.CreateRequest{Name: "s"})
 	n.want(t, e.host, sb.ID, false)
 	var visitors sync.WaitGroup
+	var begun atomic.Int32
+	n.mu.Lock() // no gateway can be made
 	for range 20 {
-		visitors.Go(func() { s.wantAnswer(sb.ID, dialed, "gateway") })
+		visitors.Go(func() {
+			begun.Add(1)
+			s.wantAnswer(sb.ID, dialed, "gateway")
+		})
 	}
+	eventually(t, "all visitors have come", func() bool { return begun.Load() == 20 })
+	n.mu.Unlock()
 	visitors.Wait()
 	n.wantInward(t, e.host, sb.ID, 1)
 	n.carry(sb.ID, 10, 20)
