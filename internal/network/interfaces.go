@@ -31,8 +31,8 @@ type Gateways interface {
 // Interfaces gives boxes their network interfaces and connects to servers behind these. It is safe for
 // concurrent use.
 //
-// A box without a network has no interface until the first connection to a port of it. Then it gets one
-// that leads to this server alone: connections over it are faster than those through the agent, and
+// A box without a network has no interface until the first connection to a port of it. Then it gets an
+// interface that leads to this server alone: connections over it are faster than those through the agent, and
 // boxes that nobody connects to do without its memory.
 type Interfaces struct {
 	driver   driver.Driver
@@ -91,8 +91,8 @@ func (i *Interfaces) plugInward(ctx context.Context, b *box.Box) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, inwardTimeout)
 	defer cancel()
-	// An operation, so that the box is neither saved nor connected to a network meanwhile. Its error is
-	// that of the wait or of the box's end.
+	// An operation, so that the box is neither saved nor connected to a network meanwhile. It
+	// returns an error only if the wait or the box ends.
 	_ = b.Exclusively(ctx, box.Network, func() error {
 		if sb := b.Sandbox(); sb.State != sandbox.Running || sb.Network.Enabled || b.Link.Attached() || !b.Link.MayTryInward() {
 			return nil

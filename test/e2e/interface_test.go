@@ -178,5 +178,5 @@ except OSError:
 		t.Fatal(err)
 	}
 	visit(sb.URL, "10.0.0.1")
-	interfaces("2") // that of the killed server is switched off
+	interfaces("2") // the interface of the killed server remains, switched off
 }
