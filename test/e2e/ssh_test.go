@@ -204,14 +204,22 @@ func testRsync(t *testing.T, s *testserver.Server, sb *client.Sandbox, ssh *sshC
 	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("synced"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), "rsync", "-a", "--rsync-path", "/tmp/rs/"+loader+" --library-path /tmp/rs /tmp/rs/rsync",
-		"-e", "ssh "+strings.Join(ssh.options, " "), filepath.Dir(tree), ssh.login+":/tmp/synced")
-	c.Env = ssh.command(t.Context(), "ssh").Env
-	if _, stderr, code := ssh.result(c, ""); code != 0 {
-		t.Errorf("rsync: exit code %d, %s", code, stderr)
+	sync := func(from, to string) {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), "rsync", "-a", "--rsync-path", "/tmp/rs/"+loader+" --library-path /tmp/rs /tmp/rs/rsync",
+			"-e", "ssh "+strings.Join(ssh.options, " "), from, to)
+		c.Env = ssh.command(t.Context(), "ssh").Env
+		if _, stderr, code := ssh.result(c, ""); code != 0 {
+			t.Errorf("rsync: exit code %d, %s", code, stderr)
+		}
 	}
-	if res := s.Bash(sb.ID, "cat /tmp/synced/tree/below/file", time.Minute); string(res.Stdout) != "synced" {
+	sync(filepath.Dir(tree), ssh.login+":/tmp/synced")
+	if res := s.Bash(sb.ID, "cat /tmp/synced/tree/below/file && echo more >> /tmp/synced/tree/below/file", time.Minute); string(res.Stdout) != "synced" {
 		t.Errorf("what rsync brought: %+v", res)
+	}
+	sync(ssh.login+":/tmp/synced/tree", ssh.dir)
+	if b, err := os.ReadFile(filepath.Join(tree, "file")); string(b) != "syncedmore\n" {
+		t.Errorf("what rsync brought back: %q, %v", b, err)
 	}
 }
 
