@@ -85,44 +85,43 @@ func (t Target) Do(ctx context.Context, actions []Action) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(steps, func(s step) bool { return s.taps }) && !slices.ContainsFunc(steps, func(s step) bool { return s.holds }) {
-		// The X server repeats a key that is down for 0.6 seconds, as each key may be while the machine is busy.
-		if err := t.repeatKeys(ctx, "off"); err != nil {
-			return err
-		}
-		defer func() { _ = t.repeatKeys(context.WithoutCancel(ctx), "on") }() // else the next text does it
-	}
+	held := slices.ContainsFunc(steps, func(s step) bool { return s.holds })
 	for _, s := range steps {
-		if err := t.do(ctx, s); err != nil {
+		if err := t.do(ctx, s, s.taps && !held); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// do performs a step.
-func (t Target) do(ctx context.Context, s step) error {
+// unrepeated runs xdotool while the X server repeats no key: it repeats a key that is down for 0.6 seconds, as each key may
+// be while the machine is busy. A repetition that was off before stays off.
+const unrepeated = `if xset q 2>/dev/null | grep -q 'auto repeat: *on'; then xset r off; trap 'xset r on' EXIT; fi; xdotool "$@"`
+
+// do performs a step, with no repetition of keys if once is set.
+func (t Target) do(ctx context.Context, s step, once bool) error {
 	if s.keys != "" {
 		// Without xmodmap, xdotool defines each key when it needs it, which some programs notice too late.
 		if _, err := t.run(ctx, Command{Argv: []string{"sh", "-c", "xmodmap - && sleep 0.2 || true"}, Stdin: s.keys}); err != nil {
 			return err
 		}
 	}
-	r, err := t.run(ctx, Command{Argv: append([]string{"xdotool"}, s.argv...), Stdin: s.stdin, Timeout: callTime + 2*s.time})
+	program := []string{"xdotool"}
+	if once {
+		program = []string{"sh", "-c", unrepeated, "xdotool"}
+	}
+	r, err := t.run(ctx, Command{Argv: append(program, s.argv...), Stdin: s.stdin, Timeout: callTime + 2*s.time})
 	if err != nil {
 		return err
+	}
+	if once && r.Code == 127 {
+		return errNone(nil, "it has no xdotool")
 	}
 	// For some errors its exit code is 0.
 	if r.Code != 0 || noKey().Match(r.Stderr) {
 		return failure("xdotool", r)
 	}
 	return nil
-}
-
-// repeatKeys switches the repetition of held keys, where the image has xset.
-func (t Target) repeatKeys(ctx context.Context, to string) error {
-	_, err := t.run(ctx, Command{Argv: []string{"sh", "-c", "xset r " + to + " || true"}})
-	return err
 }
 
 // plan translates actions. Text is given on standard input, so that no list of processes shows it; the
