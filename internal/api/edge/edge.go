@@ -30,6 +30,7 @@ type request struct {
 	remote string
 	logger *slog.Logger
 	held   held // of its body
+	closed bool // it failed because its client disconnected
 }
 
 // Admission bounds what a client may have under way: conns.Tracker.
@@ -57,7 +58,7 @@ type Options struct {
 	Traces *tracing.Tracer
 }
 
-// statusClientClosed is the status in the log, metrics and traces of a request that failed after its client had
+// statusClientClosed is the status in the log, metrics and traces of a request that failed because its client
 // disconnected, which is no failure of the server. nginx has it, HTTP does not.
 const statusClientClosed = 499
 
@@ -102,7 +103,7 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 			}
 			q.held.end()
 			t.end()
-			if t.status >= http.StatusInternalServerError && r.Context().Err() != nil {
+			if q.closed {
 				t.status = statusClientClosed
 			}
 			o.log(r2, q.id, record, t, begun)
@@ -152,11 +153,12 @@ func Log(ctx context.Context, err error) {
 	if sandbox.CodeOf(err) != sandbox.Internal {
 		return
 	}
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return // the client has disconnected: there is no answer
-	}
 	q, ok := ctx.Value(contextKey{}).(*request)
 	if !ok {
+		return
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		q.closed = true // there is no answer
 		return
 	}
 	q.logger.ErrorContext(ctx, "request failed", "request_id", q.id, "error", err)

@@ -133,21 +133,29 @@ func TestPanicInTheMiddleBreaksTheAnswerOff(t *testing.T) {
 	}
 }
 
-// TestClientsThatDisconnect counts a request that fails after its client has disconnected as an error of the client, and
-// the same failure of a client that waits as ours.
+// TestClientsThatDisconnect counts a request that fails because its client has disconnected as an error of the client, and
+// any other failure as ours, also after its client has disconnected.
 func TestClientsThatDisconnect(t *testing.T) {
+	ended := fmt.Errorf("run: %w", context.Canceled)
 	for _, c := range []struct {
+		name        string
 		disconnects bool
+		fail        func() error
 		want        string
-	}{{true, "4xx"}, {false, "5xx"}} {
+	}{
+		{"disconnects", true, func() error { return ended }, "4xx"},
+		{"waits", false, func() error { return ended }, "5xx"},
+		{"disconnects from a server without space", true, func() error { return sandbox.Errorf(sandbox.DiskFull, "full") }, "5xx"},
+		{"disconnects before a panic", true, func() error { panic("oops") }, "5xx"},
+	} {
 		m := edge.NewMetrics()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		h := edge.Options{Logger: slog.New(slog.DiscardHandler), Metrics: m}.Wrap(edge.Handler(func(_ http.ResponseWriter, r *http.Request) error {
+		h := edge.Options{Logger: slog.New(slog.DiscardHandler), Metrics: m}.Wrap(edge.Handler(func(http.ResponseWriter, *http.Request) error {
 			if c.disconnects {
 				cancel()
 			}
-			return fmt.Errorf("run: %w", context.Canceled)
+			return c.fail()
 		}))
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 		registry := prometheus.NewRegistry()
@@ -158,8 +166,8 @@ func TestClientsThatDisconnect(t *testing.T) {
 		}
 		got := ""
 		for _, f := range families {
-			for _, one := range f.GetMetric() {
-				for _, l := range one.GetLabel() {
+			for _, series := range f.GetMetric() {
+				for _, l := range series.GetLabel() {
 					if l.GetName() == "status" {
 						got += l.GetValue()
 					}
@@ -167,7 +175,7 @@ func TestClientsThatDisconnect(t *testing.T) {
 			}
 		}
 		if got != c.want {
-			t.Errorf("the client disconnects %v: status %q, not %q", c.disconnects, got, c.want)
+			t.Errorf("a client %s: status %q, not %q", c.name, got, c.want)
 		}
 	}
 }
