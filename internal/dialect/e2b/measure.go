@@ -19,7 +19,7 @@ const (
 	manyMax = 100
 	logsMax = 1000
 	// searchPages is how many pages of logsMax events one request may search.
-	searchPages = 100
+	searchPages = 10
 )
 
 // metric has the use of resources by a sandbox.
@@ -184,7 +184,7 @@ func (s *sandboxes) events(r *http.Request, f sandbox.EventFilter, text string) 
 		}
 	}
 	// The entries found so far would look like all there are.
-	return nil, sandbox.InvalidField("search", "must be in %d entries of the %d that one request reads, and is in %d; set cursor to begin elsewhere, or a smaller limit", limit, searchPages*logsMax, len(found))
+	return nil, sandbox.InvalidField("search", "only %d of the %d entries that one request reads have the text, fewer than the limit of %d; set cursor to begin elsewhere, or a smaller limit", len(found), searchPages*logsMax, limit)
 }
 
 // failures are the types of events whose level is error; the level of others is info.
