@@ -30,18 +30,16 @@ for dir; do
 		flock 9
 		if cmp -s package-lock.json node_modules/.installed; then exit; fi
 		kept=$(kept)
-		if [ -d "$kept" ]; then
-			touch "$kept"
-			rm -rf node_modules
-			cp -a --reflink=auto "$kept" node_modules
-		else
+		# A copy fails when another clone removes the original meanwhile: its name changes first.
+		if ! { [ -d "$kept" ] && touch "$kept" && rm -rf node_modules && cp -a --reflink=auto "$kept" node_modules; } 2>/dev/null; then
 			# shellcheck disable=SC2086 # a command with its options
 			if ! out=$(npm $install --no-audit --no-fund 2>&1); then
 				echo "$out" >&2
 				exit 1
 			fi
 			mkdir -p "$cache" node_modules
-			find "$cache" -mindepth 1 -maxdepth 1 -mtime +7 -exec rm -rf {} +
+			# shellcheck disable=SC2016 # the inner shell's
+			find "$cache" -mindepth 1 -maxdepth 1 -mtime +7 -exec sh -c 'mv -T "$1" "$1.$$" && rm -rf "$1.$$"' sh {} \;
 			# Another clone may have been faster.
 			if ! { cp -a --reflink=auto node_modules "$kept.$$" && mv -T "$kept.$$" "$kept"; } 2>/dev/null; then rm -rf "$kept.$$"; fi
 		fi
