@@ -133,18 +133,20 @@ func disk(t *testing.T, dir, without string) (total int64) {
 	return total
 }
 
-// rest waits until the pool is full and nothing of a sandbox has come or gone for a second, and counts then.
+// rest waits until the pool is full and nothing has come or gone for a second, and counts then.
 func rest(t *testing.T, s *testserver.Server) census {
 	t.Helper()
-	var last census
-	for same := 0; same < 3; time.Sleep(500 * time.Millisecond) { // polling another process
+	last, same := take(t, s), 0
+	for deadline := time.Now().Add(timeLimit); same < 3; time.Sleep(500 * time.Millisecond) { // polling another process
 		now := take(t, s)
 		if now.host == last.host && metrics(t, s)["modbox_pool_boxes"] == poolSize {
 			same++
 		} else {
 			same = 0
 		}
-		last = now
+		if last = now; same < 3 && time.Now().After(deadline) {
+			t.Fatalf("the server does not come to rest in %v: %s", timeLimit, last)
+		}
 	}
 	return last
 }
