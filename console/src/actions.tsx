@@ -34,14 +34,21 @@ function ConfirmDestroy({ sb, open, onClose, run }: { sb: Sandbox; open: boolean
 	return <Confirm open={open} onClose={onClose} title={`Destroy ${sb.name}?`} text="Its processes, memory and files are gone for good. Checkpoints of it are removed; snapshots stay." action="Destroy" run={run} />;
 }
 
+/** SandboxMenu makes its menu when it is opened: a long list has a button in each row. */
 export function SandboxMenu({ sb }: { sb: Sandbox }) {
+	const [opened, setOpened] = useState(false);
+	if (opened) return <Menu sb={sb} />;
+	return <button type="button" className="icon-button small" aria-label={`Actions for ${sb.name}`} aria-haspopup="menu" aria-expanded={false} onClick={() => setOpened(true)}><EllipsisVertical size={15} /></button>;
+}
+
+function Menu({ sb }: { sb: Sandbox }) {
 	const { mayWrite } = useSession();
 	const { pause, resume, destroy } = useActions(sb);
 	const [asking, setAsking] = useState(false);
 	const [, navigate] = useLocation();
 	return (
 		<>
-			<DropdownMenu.Root>
+			<DropdownMenu.Root defaultOpen>
 				<DropdownMenu.Trigger className="icon-button small" aria-label={`Actions for ${sb.name}`}><EllipsisVertical size={15} /></DropdownMenu.Trigger>
 				<DropdownMenu.Portal>
 					<DropdownMenu.Content className="menu" align="end" sideOffset={4}>

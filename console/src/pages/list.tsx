@@ -141,7 +141,7 @@ function Table({ rows, isEnded }: { rows: Sandbox[]; isEnded: boolean }) {
 	const { mayWrite } = useSession();
 	const phone = usePhone();
 	const scroller = useRef<HTMLDivElement>(null);
-	const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => (phone ? phoneHeight : rowHeight), overscan: 12, getItemKey: (i) => rows[i]?.id ?? i });
+	const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => (phone ? phoneHeight : rowHeight), overscan: 8, getItemKey: (i) => rows[i]?.id ?? i });
 	useEffect(() => virtual.measure(), [phone, virtual]);
 	const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
 	const [cursor, setCursor] = useState(-1);
