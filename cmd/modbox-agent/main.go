@@ -42,14 +42,15 @@ func main() {
 		}
 	}
 	listen := flag.String("listen", "127.0.0.1:49983", "TCP address, or unix:PATH, to answer on")
+	layers := flag.Int("layers", 0, "number of layers to make the root of; the arguments are the mounts to keep")
 	flag.Parse()
-	if err := run(*listen); err != nil {
+	if err := run(*listen, *layers, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "modbox-agent:", err)
 		os.Exit(1)
 	}
 }
 
-func run(address string) error {
+func run(address string, layers int, mounts []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	isInit := os.Getpid() == 1
 	agent.Harden()
@@ -60,6 +61,11 @@ func run(address string) error {
 		}
 		if err := agent.Shield(); err != nil {
 			log.Warn("root in the sandbox can kill PID 1", "error", err)
+		}
+		if layers > 0 {
+			if err := agent.ComposeRoot(layers, mounts); err != nil {
+				return err
+			}
 		}
 		agent.PrepareSystem(log)
 	}

@@ -139,9 +139,9 @@ var mayImport = map[string][]string{
 	"internal/egress":   {"internal/sandbox", "internal/netguard"},
 	"internal/image": {
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
-		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/spec", "internal/quota", "internal/registry",
+		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/spec", "internal/image/stack", "internal/quota", "internal/registry",
 	},
-	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs"},
+	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs", "internal/image/spec"},
 	"internal/image/index": {
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec",
 	},
@@ -164,7 +164,8 @@ var mayImport = map[string][]string{
 	"internal/image/registrytest": {},
 	"internal/image/remote":       {"internal/sandbox", "internal/netguard", "internal/image/lock", "internal/image/oci", "internal/image/reference", "internal/image/rootfs", "internal/registry"},
 	"internal/image/spec":         {"internal/sandbox"},
-	"internal/image/rootfs":       {"internal/sandbox", "internal/share"},
+	"internal/image/stack":        {},
+	"internal/image/rootfs":       {"internal/sandbox", "internal/share", "internal/image/stack"},
 
 	// What the agent consists of.
 	"internal/agent/answer":     {"internal/agentapi"},
@@ -181,12 +182,12 @@ var mayImport = map[string][]string{
 		"internal/driver", "internal/tracing", "internal/sandbox", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
 		"internal/driver/gvisor/layer", "internal/driver/gvisor/ocilayer", "internal/driver/gvisor/process", "internal/driver/gvisor/saved",
 	},
-	"internal/driver/gvisor/agentimage": {"internal/durable"},
+	"internal/driver/gvisor/agentimage": {"internal/durable", "internal/image/stack"},
 	"internal/driver/gvisor/cgroup":     {},
 	"internal/driver/gvisor/chunksum":   {},
 	"internal/driver/gvisor/control":    {"internal/driver"},
 	"internal/driver/gvisor/gvisortest": {},
-	"internal/driver/gvisor/launch":     {"internal/driver", "internal/sandbox", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/layer", "internal/driver/gvisor/process"},
+	"internal/driver/gvisor/launch":     {"internal/driver", "internal/sandbox", "internal/image/stack", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/layer", "internal/driver/gvisor/process"},
 	"internal/driver/gvisor/layer":      {"internal/driver", "internal/sandbox"},
 	"internal/driver/gvisor/ocilayer":   {},
 	"internal/driver/gvisor/process":    {},

@@ -311,11 +311,13 @@ func TestRestoreOfACopyOfTheDatabase(t *testing.T) {
 func TestImagesOfABackup(t *testing.T) {
 	state := map[string]string{
 		"images/index.json":      `{"version":3}`,
-		"images/records/a.json":  `{"version":3,"digest":"sha256:aa","manifest":{"digest":"sha256:m1"},"extra":1}`,
+		"images/records/a.json":  `{"version":3,"digest":"sha256:aa","manifest":{"digest":"sha256:m1"},"below":["sha256:dd"],"extra":1}`,
 		"images/records/b.json":  `{"version":3,"digest":"sha256:bb","manifest":{"digest":"sha256:m2"}}`,
 		"images/records/c.json":  `{"version":3,"digest":"sha256:cc","manifest":{"digest":"sha256:m3"}}`,
-		"images/images/aa.erofs": "a", "images/images/bb.erofs": "b",
-		"images/layout/oci-layout": "{}", "images/layout/index.json": `{"schemaVersion":2,"manifests":[{"digest":"sha256:m1"},{"digest":"sha256:m2"}]}`,
+		"images/records/d.json":  `{"version":3,"digest":"sha256:dd","manifest":{"digest":"sha256:m4"}}`,
+		"images/images/aa.erofs": "a", "images/images/bb.erofs": "b", "images/images/dd.erofs": "d",
+		"images/layout/blobs/sha256/m4": `{"config":{"digest":"sha256:c1"}}`,
+		"images/layout/oci-layout":      "{}", "images/layout/index.json": `{"schemaVersion":2,"manifests":[{"digest":"sha256:m1"},{"digest":"sha256:m2"}]}`,
 		"images/layout/blobs/sha256/m1": `{"config":{"digest":"sha256:c1"},"layers":[{"digest":"sha256:l"}]}`, "images/layout/blobs/sha256/c1": "c",
 		"images/layout/blobs/sha256/m2": `{"config":{"digest":"sha256:c2"},"layers":[{"digest":"sha256:l"}]}`, "images/layout/blobs/sha256/c2": "c",
 		"images/layout/blobs/sha256/l": "layer", "images/tmp/x": "half",
@@ -323,13 +325,14 @@ func TestImagesOfABackup(t *testing.T) {
 	for images, want := range map[Images][]string{
 		ImagesNone: nil,
 		ImagesNeeded: {
-			"images/images/aa.erofs", "images/index.json", "images/layout/blobs/sha256/c1", "images/layout/blobs/sha256/l",
-			"images/layout/blobs/sha256/m1", "images/layout/index.json", "images/layout/oci-layout", "images/records/a.json",
+			"images/images/aa.erofs", "images/images/dd.erofs", "images/index.json", "images/layout/blobs/sha256/c1", "images/layout/blobs/sha256/l",
+			"images/layout/blobs/sha256/m1", "images/layout/blobs/sha256/m4", "images/layout/index.json", "images/layout/oci-layout", "images/records/a.json",
+			"images/records/d.json",
 		},
 		ImagesAll: {
-			"images/images/aa.erofs", "images/images/bb.erofs", "images/index.json", "images/layout/blobs/sha256/c1", "images/layout/blobs/sha256/c2",
-			"images/layout/blobs/sha256/l", "images/layout/blobs/sha256/m1", "images/layout/blobs/sha256/m2", "images/layout/index.json", "images/layout/oci-layout",
-			"images/records/a.json", "images/records/b.json", "images/records/c.json",
+			"images/images/aa.erofs", "images/images/bb.erofs", "images/images/dd.erofs", "images/index.json", "images/layout/blobs/sha256/c1", "images/layout/blobs/sha256/c2",
+			"images/layout/blobs/sha256/l", "images/layout/blobs/sha256/m1", "images/layout/blobs/sha256/m2", "images/layout/blobs/sha256/m4", "images/layout/index.json",
+			"images/layout/oci-layout", "images/records/a.json", "images/records/b.json", "images/records/c.json", "images/records/d.json",
 		},
 	} {
 		dir, to, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "b")

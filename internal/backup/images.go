@@ -34,6 +34,9 @@ func linkImages(from, to string, digests []string) error {
 			return err
 		}
 	}
+	if digests, err = store.withBelow(entries, digests); err != nil {
+		return err
+	}
 	for _, e := range entries {
 		if filepath.Ext(e.Name()) != ".json" {
 			continue
@@ -43,6 +46,28 @@ func linkImages(from, to string, digests []string) error {
 		}
 	}
 	return errors.Join(store.writeLayout(), store.link("index.json"))
+}
+
+// withBelow adds to digests the digests below these root filesystems.
+func (s *imageStore) withBelow(entries []os.DirEntry, digests []string) ([]string, error) {
+	all := slices.Clone(digests)
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".json" {
+			continue
+		}
+		var rec struct {
+			Digest string   `json:"digest"`
+			Below  []string `json:"below"`
+		}
+		found, err := readJSON(filepath.Join(s.from, descriptors, e.Name()), &rec)
+		if err != nil {
+			return nil, err
+		}
+		if found && slices.Contains(digests, rec.Digest) {
+			all = append(all, rec.Below...)
+		}
+	}
+	return all, nil
 }
 
 // takeDescribed links a descriptor, and the image that it describes, if the image has one of the digests.

@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -52,7 +51,8 @@ func (s *Store) Archive(ctx context.Context, digest, name string, compress bool)
 	}
 	archive, err := r.Archive(ctx, name, compress)
 	if err != nil {
-		return nil, errors.Join(err, r.Close())
+		r.Close()
+		return nil, err
 	}
 	return archive, nil
 }

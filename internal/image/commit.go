@@ -10,13 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lease"
@@ -24,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 	"gvisor.dev/gvisor/pkg/cleanup"
 )
@@ -59,6 +56,9 @@ type CommitRequest struct {
 	Owner sandbox.WorkspaceID
 	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
+	// Alone keeps the layer as a root filesystem of its own over the base, see package stack. It becomes a
+	// copy if too many lie below, or the base has neither name nor CacheKey nor counts for somebody.
+	Alone, BaseCounts bool
 	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.
 	// The file is checked before its use.
 	Volatile bool
@@ -75,6 +75,7 @@ type Committed struct {
 	Path string
 	// FileCount counts the names in it.
 	FileCount int64
+	Alone     bool // see [CommitRequest]; size and path are the layer's then
 	// LayerDigest and LayerBytes describe the compressed layer in the store's OCI layout, DiffID its
 	// uncompressed content, ManifestDigest the OCI image.
 	LayerDigest    string
@@ -133,7 +134,7 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 }
 
 func (k *keeper) committed(rec *index.Record) Committed {
-	c := Committed{Image: rec.Image(), Path: k.files.erofsPath(rec.Digest), FileCount: rec.FileCount, ManifestDigest: rec.Manifest.Digest.String()}
+	c := Committed{Image: rec.Image(), Path: k.files.erofsPath(rec.Digest), FileCount: rec.FileCount, Alone: len(rec.Below) > 0, ManifestDigest: rec.Manifest.Digest.String()}
 	if rec.Owner == "" {
 		c.Image = k.names.imageOf(rec)
 	}
@@ -157,6 +158,14 @@ func (c *committer) commitBase(ctx context.Context, digest string) (*index.Recor
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q to lay something over", digest)
 	}
 	return rec, c.verifier.verify(ctx, rec)
+}
+
+// below returns the digests below the result; nil if it has all files.
+func (req *CommitRequest) below(base *index.Record) []string {
+	if base == nil || !req.Alone || base.Name == "" && base.CacheKey == "" && !req.BaseCounts || len(base.Below) == stack.Max {
+		return nil
+	}
+	return append([]string{base.Digest}, base.Below...)
 }
 
 // stage does the work of Stage.
@@ -183,12 +192,14 @@ func (c *committer) stage(ctx context.Context, base *index.Record, req CommitReq
 			return nil, err
 		}
 		undo.Add(release)
-		file, err := os.Open(c.files.erofsPath(base.Digest))
+		files, err := rootfs.OpenStack(c.files.erofsPath(base.Digest))
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = file.Close() }() // it is only read
-		if err := under.Read(file); err != nil {
+		defer files.Close()
+		if below := req.below(base); below != nil {
+			under.Over(rootfs.Base{Stack: files, Digests: below, Files: base.FileCount})
+		} else if err := under.Read(files); err != nil {
 			return nil, err
 		}
 	}
@@ -230,7 +241,7 @@ func (c *committer) stageLayer(ctx context.Context, w *rootfs.Writer, base *inde
 		rec.Use(req.User, rec.UpdatedAt)
 	}
 	if base != nil {
-		rec.Commit.Base = base.Digest
+		rec.Commit.Base, rec.Below = base.Digest, req.below(base)
 		rec.Config, rec.MemoryBytes, rec.ReadinessPort, rec.TTL = base.Config, base.MemoryBytes, base.ReadinessPort, base.TTL
 		rec.Packages = base.Packages
 	}
@@ -297,38 +308,13 @@ func (c *committer) commitDone(ctx context.Context, rec *index.Record) (*index.R
 }
 
 // commitImage returns the OCI image of a commit.
-func (c *committer) commitImage(base *index.Record, layer rootfs.Blob, rec *index.Record, req CommitRequest) (v1.Image, error) {
-	var img v1.Image = empty.Image
+func (c *committer) commitImage(base *index.Record, layer rootfs.Blob, rec *index.Record, req CommitRequest) (img v1.Image, err error) {
 	if base != nil {
-		var err error
 		if img, err = c.layout.Image(base.Manifest.Digest); err != nil {
 			return nil, fmt.Errorf("read the base's OCI image: %w", err)
 		}
 	}
-	img = mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err := mutate.Append(img, mutate.Addendum{
-		Layer:   layer.Layer(),
-		History: v1.History{Created: v1.Time{Time: time.Unix(0, 0).UTC()}, CreatedBy: cmp.Or(req.CreatedBy, "modbox commit")},
-	})
-	if err != nil {
-		return nil, err
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", runtime.GOARCH
-	of := &config.Config
-	of.Entrypoint, of.Cmd, of.Env = rec.Config.Entrypoint, rec.Config.Cmd, rec.Config.Env
-	of.WorkingDir, of.User = rec.Config.WorkingDir, rec.Config.User
-	for k, v := range req.Labels {
-		if of.Labels == nil {
-			of.Labels = map[string]string{}
-		}
-		of.Labels[k] = v
-	}
-	return mutate.ConfigFile(img, config)
+	return archive.AddLayer(img, archive.Layered{Layer: layer, CreatedBy: req.CreatedBy, Config: rec.Config, Labels: req.Labels})
 }
 
 // stageBuilt is [Store.StageBuilt].
@@ -342,6 +328,7 @@ func (c *committer) stageBuilt(ctx context.Context, req FinishRequest) (*Staged,
 	}
 	rec := index.Record{
 		Name: req.Name, Tag: req.Tag, Owner: req.Owner, Current: req.Name != "", UpdatedAt: time.Now().UTC(), Packages: base.Packages,
+		Below: base.Below,
 	}
 	if rec.Config, err = oci.RunConfig(&req.Config); err != nil {
 		return nil, err
@@ -391,13 +378,5 @@ func (c *committer) builtImage(base *index.Record, req FinishRequest) (v1.Image,
 	if err != nil {
 		return nil, err
 	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Created = v1.Time{Time: time.Now().UTC().Truncate(time.Second)}
-	config.Author, config.Config = req.Author, req.Config
-	return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), config)
+	return archive.Configure(img, req.Author, req.Config)
 }

@@ -117,6 +117,15 @@ func TestCommitMerges(t *testing.T) {
 			if int(over.FileCount) != len(want) {
 				t.Errorf("FileCount = %d, want %d", over.FileCount, len(want))
 			}
+			// A layer alone, and a copy made of it and its base, show the same.
+			other := open(t, t.TempDir(), &fake{})
+			alone := commitAlone(t, other, commit(t, other, "", base...).Digest, true, c.layer...)
+			if d := cmp.Diff(want, contents(t, readEROFS(t, commit(t, other, alone.Digest).Path))); d != "" {
+				t.Errorf("the layer alone over its base (-want +got):\n%s", d)
+			}
+			if !alone.Alone || int(alone.FileCount) != len(want) {
+				t.Errorf("the layer alone = %+v, want %d files", alone, len(want))
+			}
 			// The OCI layers say the same as the merged files.
 			if d := cmp.Diff(want, contents(t, readEROFS(t, replay(t, dir, over).Path))); d != "" {
 				t.Errorf("the OCI layers laid over each other (-want +got):\n%s", d)

@@ -10,7 +10,7 @@
 //
 //	index.json        the version of the format
 //	records/          a descriptor of each image: see package index
-//	images/HEX.erofs  the root filesystems, named by their sha256
+//	images/HEX.erofs  the root filesystems, or layers of them (see stack), named by their sha256
 //	used/HEX          empty files: their times are the last uses of images
 //	pulls/            blobs of pulls that have not ended
 //	layout/           the OCI image layout; its index.json is derived from ours

@@ -35,15 +35,18 @@ func (rm *Removal) Lost(context.Context) ([]LostImage, error) {
 	return list, nil
 }
 
-// RemoveLost removes a lost root filesystem by its digest. Errors: NotFound.
+// RemoveLost removes a lost root filesystem by its digest. Errors: NotFound, also while another lies on
+// it.
 func (rm *Removal) RemoveLost(ctx context.Context, digest string) error {
 	ix, unlock, err := rm.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	before := len(ix.Images)
-	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !rm.leases.InUse(digest) })
+	before, lower := len(ix.Images), ix.Below(anyRecord)
+	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool {
+		return !r.LostAt.IsZero() && r.Digest == digest && !lower[digest] && !rm.leases.InUse(digest)
+	})
 	if len(ix.Images) == before {
 		return sandbox.Errorf(sandbox.NotFound, "there is no lost root filesystem %.100q", digest)
 	}

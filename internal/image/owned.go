@@ -89,6 +89,9 @@ func (z *sizes) ownedIn(ix *index.Index, owner sandbox.WorkspaceID) (owned, erro
 			if err != nil {
 				return 0, err
 			}
+			for _, below := range ix.Uncounted(r) {
+				layers = append(layers, blobSize{"below " + below.Digest, below.SizeBytes})
+			}
 			for _, b := range append(layers, blobSize{r.Digest, r.SizeBytes}) {
 				if !seen[b.digest] {
 					n += b.size

@@ -48,13 +48,19 @@ func (rm *Removal) Prune(ctx context.Context, inUse func(context.Context) (diges
 		return 0, err
 	}
 	defer unlock()
+	lower := ix.Below(anyRecord)
 	for i := range ix.Images {
+		if lower[ix.Images[i].Digest] {
+			continue // it counts for its users as long as it exists
+		}
 		maps.DeleteFunc(ix.Images[i].Users, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > cacheGrace })
 	}
 	lost := rm.keepLost(ix, u, time.Now())
-	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool {
-		return !r.Current && !fresh(&r) && !slices.Contains(u.needed, r.Digest) && !lost[r.Digest] && !rm.isUsed(u, r.Digest)
-	})
+	keep := func(r *index.Record) bool {
+		return r.Current || fresh(r) || slices.Contains(u.needed, r.Digest) || lost[r.Digest] || rm.isUsed(u, r.Digest)
+	}
+	lower = ix.Below(keep)
+	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !keep(&r) && !lower[r.Digest] })
 	freed, err = rm.sweep(ix)
 	if err != nil {
 		return freed, err
@@ -142,8 +148,12 @@ func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, erro
 		lost = rm.keepLost(ix, u, time.Now())
 	}
 	var done Pruned
+	keep := func(r *index.Record) bool {
+		return !rm.prunable(r, req, u.catalogued) || rm.names.isNamed(r, u.needed) || lost[r.Digest] || rm.isUsed(u, r.Digest)
+	}
+	lower := ix.Below(keep)
 	kept := ix.Keep(func(r *index.Record) bool {
-		if !rm.prunable(r, req, u.catalogued) || rm.names.isNamed(r, u.needed) || lost[r.Digest] || rm.isUsed(u, r.Digest) {
+		if keep(r) || lower[r.Digest] {
 			return true
 		}
 		gone := PrunedImage{Workspace: r.Owner, Digest: r.Digest, SizeBytes: r.SizeBytes}

@@ -101,8 +101,12 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 // of a workspace, unless it is "", are removable soon after their last use.
 func (rm *Removal) removable(ix *index.Index, u uses, builder sandbox.WorkspaceID) []index.Record {
 	var list []index.Record
+	lower := ix.Below(anyRecord)
 	for i := range ix.Images {
 		r := &ix.Images[i]
+		if lower[r.Digest] {
+			continue
+		}
 		// An image built from files of a user cannot be made again. Nor can the root filesystem of a
 		// snapshot: Prune determines which of them may be removed.
 		kept := usedEvery

@@ -33,9 +33,30 @@ func (v *verifier) written(digest string) {
 	v.checked.Written(digest, v.files.erofsPath(digest))
 }
 
-// verify checks the record's file against its digest, unless a Store of this directory did since the
-// host booted. It moves a damaged file aside, so that nothing uses it.
+// verify checks the files of the record's root filesystem and of all below it: see verifyFile.
 func (v *verifier) verify(ctx context.Context, rec *index.Record) error {
+	if err := v.verifyFile(ctx, rec); err != nil || len(rec.Below) == 0 {
+		return err
+	}
+	ix, err := v.index.Load()
+	if err != nil {
+		return err
+	}
+	for _, digest := range rec.Below {
+		below := ix.ByDigest(digest)
+		if below == nil {
+			return sandbox.Errorf(sandbox.Unavailable, "the root filesystem %.100q, on which %.100q lies, is missing", digest, rec.Digest)
+		}
+		if err := v.verifyFile(ctx, below); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyFile checks the record's file against its digest, unless a Store of this directory did since the
+// host booted. It moves a damaged file aside, so that nothing uses it.
+func (v *verifier) verifyFile(ctx context.Context, rec *index.Record) error {
 	name := v.files.erofsPath(rec.Digest)
 	v.mu.Lock()
 	done := v.verified[rec.Digest]

@@ -39,7 +39,9 @@ type images struct {
 	cached map[string]string
 	// payers are the workspaces that had what is cached, layerBytes what that is said to
 	// take; guarded by mu.
-	payers     []sandbox.WorkspaceID
+	payers []sandbox.WorkspaceID
+	// counted has, for each snapshot, whether its base counted for the workspace.
+	counted    []bool
 	layerBytes int64
 	forgotten  sandbox.WorkspaceID // whose images were forgotten last; guarded by mu
 	stale      string              // the reference that is; guarded by mu

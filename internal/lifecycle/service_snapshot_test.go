@@ -19,6 +19,14 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
+// Stack is Commit.
+func (c *images) Stack(ctx context.Context, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
+	c.mu.Lock()
+	c.counted = append(c.counted, counts)
+	c.mu.Unlock()
+	return c.Commit(ctx, base, layer)
+}
+
 // CommitCached is Commit for what is found again by key.
 func (c *images) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
 	if err := as.Room(ctx, max(1, c.layerBytes)); err != nil {
@@ -207,6 +215,30 @@ func TestSnapshot(t *testing.T) {
 
 // TestSnapshotIsCollectedWhenNothingNeedsIt deletes a snapshot that a sandbox was
 // made from, paused at last.
+// TestBasesThatCount checks which snapshots may lie over their base: it must count for their workspace.
+func TestBasesThatCount(t *testing.T) {
+	e := newEnv(t)
+	other := e.workspace("other")
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	first := s.snap("s", snapshot.Request{Name: "first", Public: true}) // over an image
+	s.run(lifecycle.CreateRequest{Name: "child", Snapshot: "first"})
+	s.write("child", "/b", "child")
+	s.snap("child", snapshot.Request{Name: "second"})
+	if err := s.Snapshots().Delete(t.Context(), e.caller, string(first.ID)); err != nil {
+		t.Fatal(err)
+	}
+	s.snap("child", snapshot.Request{Name: "third"})
+
+	open := s.snap("s", snapshot.Request{Name: "open", Public: true})
+	s.caller = other
+	s.run(lifecycle.CreateRequest{Name: "foreign", Snapshot: string(open.ID)})
+	s.snap("foreign", snapshot.Request{Name: "copy"})
+	if want := []bool{false, true, true, false, false}; !slices.Equal(e.images.counted, want) {
+		t.Errorf("the bases count: %v, want %v", e.images.counted, want)
+	}
+}
+
 func TestSnapshotIsCollectedWhenNothingNeedsIt(t *testing.T) {
 	e := newEnv(t)
 	e.images.aged = true

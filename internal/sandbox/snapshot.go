@@ -51,8 +51,8 @@ type Snapshot struct {
 	Image      string
 	BaseDigest string
 	Digest     string
-	// SizeBytes is the disk space of the root filesystem, FileCount the number of names in it,
-	// LayerBytes the compressed size of the changes to the base.
+	// SizeBytes is the disk space that the root filesystem takes in addition to its base, FileCount the
+	// number of names in it, LayerBytes the compressed size of the changes to the base.
 	SizeBytes  int64
 	LayerBytes int64
 	FileCount  int64
@@ -81,6 +81,7 @@ func (s *Snapshot) FullName() string {
 type SnapshotResult struct {
 	BaseDigest, Digest               string
 	SizeBytes, LayerBytes, FileCount int64
+	Alone                            bool // the root filesystem needs its base
 	CreatedAt                        time.Time
 }
 

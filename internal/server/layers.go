@@ -32,6 +32,11 @@ func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (prepa
 	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer}, nil)
 }
 
+// Stack implements [lifecycle.Layers].
+func (l layers) Stack(ctx context.Context, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
+	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, Alone: true, BaseCounts: counts}, nil)
+}
+
 // CommitCached implements [lifecycle.Layers].
 func (l layers) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
 	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: as.Key, User: as.Workspace}, as.Room)
@@ -55,7 +60,7 @@ func (l layers) commit(ctx context.Context, req image.CommitRequest, check image
 	if err != nil {
 		return prepare.Layered{}, err
 	}
-	return prepare.Layered{Digest: done.Digest, SizeBytes: done.SizeBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount}, nil
+	return prepare.Layered{Digest: done.Digest, SizeBytes: done.SizeBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount, Alone: done.Alone}, nil
 }
 
 // Files implements [lifecycle.Layers].

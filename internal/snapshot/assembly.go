@@ -251,13 +251,15 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 		release(err)
 		return sandbox.Snapshot{}, err
 	}
-	var base string
+	var below base
 	return x.snapshots.produce(ctx, sn, job{
 		prepare: func() (err error) {
-			base, err = x.base(a, contents.packages())
+			below.digest, err = x.base(a, contents.packages())
 			return err
 		},
-		write:   func(into *os.File) (string, error) { return base, x.writeFiles(a, base, contents.FilesIgnored, into) },
+		write: func(into *os.File) (base, error) {
+			return below, x.writeFiles(a, below.digest, contents.FilesIgnored, into)
+		},
 		release: release,
 	})
 }

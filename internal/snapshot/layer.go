@@ -17,15 +17,17 @@ import (
 const readTimeout = 10 * time.Minute
 
 // writeFiles writes the files that a sandbox has written into a file as a layer, and returns the
-// digest of the root filesystem below.
-func (s *Service) writeFiles(b *box.Box, into *os.File) (base string, err error) {
+// root filesystem below.
+func (s *Service) writeFiles(b *box.Box, into *os.File) (below base, err error) {
 	reader, err := s.boxes.Snapshotter()
 	if err != nil {
-		return "", err
+		return base{}, err
 	}
 	err = b.Exclusively(s.ctx, box.Snapshot, func() error {
 		sb := b.Sandbox()
-		base = sb.ImageDigest
+		if below, err = s.below(&sb); err != nil {
+			return err
+		}
 		ctx, cancel := context.WithTimeout(b.Context(), readTimeout)
 		defer cancel()
 		switch sb.State {
@@ -38,7 +40,22 @@ func (s *Service) writeFiles(b *box.Box, into *os.File) (base string, err error)
 			return box.StateError(&sb)
 		}
 	})
-	return base, err
+	return below, err
+}
+
+// below returns the root filesystem of a sandbox. Of a snapshot it counts for the workspace of the
+// sandbox if the snapshot is of this workspace, also after the snapshot was deleted.
+func (s *Service) below(sb *sandbox.Sandbox) (base, error) {
+	below := base{digest: sb.ImageDigest}
+	if sb.Snapshot == "" {
+		return below, nil
+	}
+	sn, err := s.records.Snapshot(s.ctx, sb.Snapshot)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return below, nil
+	}
+	below.counts = err == nil && sn.Workspace == sb.Workspace && sn.Digest == sb.ImageDigest
+	return below, err
 }
 
 // writePaused is writeFiles for a paused sandbox. If no layer was saved beside the memory, it

@@ -22,8 +22,14 @@ const (
 		FROM sandboxes WHERE workspace_id = $1 AND ` + isLive + ` AND state <> 'destroying'`
 	quotaCheckpoints = `SELECT coalesce(sum(c.size_bytes), 0) FROM checkpoints c JOIN sandboxes s ON s.id = c.sandbox_id
 		WHERE s.workspace_id = $1 AND s.` + isLive
-	quotaBuilds    = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0), coalesce(sum(disk_bytes), 0) FROM builds WHERE workspace_id = $1"
-	quotaSnapshots = "SELECT coalesce(sum(s.size_bytes), 0) FROM snapshots s WHERE s.workspace_id = $1 AND " + isReady
+	quotaBuilds = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0), coalesce(sum(disk_bytes), 0) FROM builds WHERE workspace_id = $1"
+	// quotaSnapshots includes deleted snapshots on whose root filesystems other snapshots lie.
+	quotaSnapshots = `WITH RECURSIVE below (digest) AS (
+			SELECT s.base_digest FROM snapshots s WHERE s.workspace_id = $1 AND s.is_layer = 1 AND ` + isReady + `
+			UNION SELECT s.base_digest FROM below JOIN snapshots s ON s.digest = below.digest WHERE s.workspace_id = $1 AND s.is_layer = 1),
+		ready (digest, size) AS (SELECT s.digest, s.size_bytes FROM snapshots s WHERE s.workspace_id = $1 AND ` + isReady + `)
+		SELECT coalesce(sum(size), 0) FROM (SELECT digest, size FROM ready UNION ALL SELECT DISTINCT s.digest, s.size_bytes FROM snapshots s
+			JOIN below ON below.digest = s.digest WHERE s.workspace_id = $1 AND s.state = 'deleted' AND s.digest NOT IN (SELECT digest FROM ready))`
 )
 
 // Quotas are the quotas of workspaces, and their use.

@@ -42,8 +42,10 @@ func (s *Snapshots) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		var size int64
-		err := tx.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(size_bytes), 0) FROM snapshots WHERE workspace_id = $1 AND state <> 'deleted'",
-			sn.Workspace).Scan(&count, &size)
+		err := tx.QueryRowContext(ctx, "SELECT count(*) FROM snapshots WHERE workspace_id = $1 AND state <> 'deleted'", sn.Workspace).Scan(&count)
+		if err == nil {
+			err = tx.QueryRowContext(ctx, quotaSnapshots, sn.Workspace).Scan(&size)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -90,8 +92,8 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE snapshots SET state = 'ready', base_digest = $1, digest = $2, size_bytes = $3, layer_bytes = $4,
-			file_count = $5, created_at = $6 WHERE id = $7`,
-			g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, database.Nanos(g.CreatedAt), id)
+			file_count = $5, is_layer = $6, created_at = $7 WHERE id = $8`,
+			g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, database.Number(g.Alone), database.Nanos(g.CreatedAt), id)
 		if err != nil {
 			return err
 		}

@@ -216,3 +216,42 @@ func TestPurgeOfDeletedSnapshots(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletedBasesCount checks that a deleted snapshot takes space for as long as another lies on it, once.
+func TestDeletedBasesCount(t *testing.T) {
+	s, ws := openStore(t)
+	made := func(digest, base string, size int64, alone bool) sandbox.SnapshotID {
+		id := begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n"}).ID
+		g := sandbox.SnapshotResult{BaseDigest: base, Digest: digest, SizeBytes: size, Alone: alone, CreatedAt: time.Now().UTC()}
+		if _, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, quota.Admission{}, sandbox.Event{}); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	drop := func(id sandbox.SnapshotID) {
+		if err := s.Snapshots.DeleteSnapshot(t.Context(), id, sandbox.Event{Time: time.Now().UTC()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(when string, bytes int64) {
+		t.Helper()
+		if use, err := s.Quotas.QuotaUse(t.Context(), ws); err != nil || use.Disk.Snapshots != bytes {
+			t.Errorf("%s: snapshots take %d, %v, want %d", when, use.Disk.Snapshots, err, bytes)
+		}
+	}
+	first := made("sha256:1", "sha256:image", 100, true)
+	twin := made("sha256:1", "sha256:image", 100, true)
+	second := made("sha256:2", "sha256:1", 10, true)
+	third := made("sha256:3", "sha256:2", 1, true)
+	copied := made("sha256:4", "sha256:1", 300, false)
+	want("all", 511)
+	drop(first)
+	want("without a twin", 411)
+	drop(twin)
+	drop(second)
+	want("without the twins and the second, on which the third lies", 411)
+	drop(third)
+	want("with the copy alone", 300)
+	drop(copied)
+	want("without any", 0)
+}

@@ -130,3 +130,41 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		t.Errorf("a sandbox of a damaged snapshot: %v, want unavailable", err)
 	}
 }
+
+// TestSnapshotIsALayer checks that a snapshot takes the space of what changed, and keeps a deleted
+// snapshot that it lies over.
+func TestSnapshotIsALayer(t *testing.T) {
+	s := testserver.StartSmall(t)
+	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
+	asRoot(t, s, sb.ID, "echo 1 > /srv/one; rm -rf /usr/share/doc")
+	first, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	again, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "again"})
+	t.Logf("a snapshot took %v and %d bytes", time.Since(began), again.SizeBytes)
+	if err != nil || again.Digest != first.Digest || first.SizeBytes > 1<<20 {
+		t.Errorf("the same snapshot again: %+v, %v, want the digest %s and at most 1 MiB", again, err, first.Digest)
+	}
+	child := s.MustCreate(client.CreateOptions{Snapshot: "first"})
+	asRoot(t, s, child.ID, "test ! -e /usr/share/doc; echo 2 > /srv/two; mkdir /usr/share/doc")
+	second, err := s.Snapshots.Create(t.Context(), child.ID, client.SnapshotOptions{Name: "second"})
+	if err != nil || second.SizeBytes > 1<<20 || second.FileCount <= first.FileCount {
+		t.Errorf("second snapshot: %+v, %v", second, err)
+	}
+	for _, ref := range []string{"first", "again"} {
+		if err := s.Snapshots.Delete(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Kill()
+	s.Launch()
+	if got := asRoot(t, s, s.MustCreate(client.CreateOptions{Snapshot: "second"}).ID, "cat /srv/one /srv/two; ls -A /usr/share/doc"); got != "1\n2\n" {
+		t.Errorf("the second snapshot has %q", got)
+	}
+	files, err := s.Snapshots.Files("second", client.SnapshotFileFilter{Path: "/srv"}).Collect(t.Context())
+	if err != nil || len(files) != 2 {
+		t.Errorf("files of the second snapshot: %+v, %v", files, err)
+	}
+}

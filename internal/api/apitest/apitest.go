@@ -374,6 +374,10 @@ func (images) Commit(_ context.Context, base string, layer io.Reader) (prepare.L
 	return prepare.Layered{Digest: base, SizeBytes: builtin().SizeBytes + n, LayerBytes: n, FileCount: 1}, err
 }
 
+func (i images) Stack(ctx context.Context, base string, _ bool, layer io.Reader) (prepare.Layered, error) {
+	return i.Commit(ctx, base, layer)
+}
+
 func (i images) CommitCached(ctx context.Context, _ prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
 	return i.Commit(ctx, base, layer)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/stack"
 )
 
 // linkImages makes an image store with some images of another store, whose files are replaced and
@@ -42,9 +43,13 @@ func linkImages(ctx context.Context, from, to string, refs []string) error {
 		if image == nil {
 			return fmt.Errorf("the store has no image %s", ref)
 		}
-		kept = append(kept, strings.TrimPrefix(image.Digest, "sha256:")+".erofs")
+		for _, digest := range append([]string{image.Digest}, image.Below...) {
+			kept = append(kept, stack.FileName(digest))
+		}
 	}
-	if err := table.Write(ix.Keep(func(r *index.Record) bool { return r.Current && slices.Contains(refs, r.Ref()) })); err != nil {
+	listed := func(r *index.Record) bool { return r.Current && slices.Contains(refs, r.Ref()) }
+	below := ix.Below(listed)
+	if err := table.Write(ix.Keep(func(r *index.Record) bool { return listed(r) || below[r.Digest] })); err != nil {
 		return err
 	}
 	// The server reads each root filesystem when it starts.

@@ -99,7 +99,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		})
 	}
 	p, err := launch.Box{
-		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Layout: plan.layout, Layers: d.host.paths.layers(),
+		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Frame: d.frame, Layout: plan.layout, Layers: d.host.paths.layers(),
 	}.Start(ctx, d.binary, b.group)
 	if err != nil {
 		return nil, err

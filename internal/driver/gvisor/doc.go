@@ -21,6 +21,12 @@
 // when it is small relative to the memory limit, and in a file on disk otherwise (package layer). All
 // guest-writable storage in memory is bounded, together to less than the box's memory.
 //
+// A root filesystem may be a layer over others, see package stack. gVisor knows only one image below a
+// writable layer, so such a box boots with a frame, an image of mount points alone, in which the
+// layers and the writable layer are mounted. The agent makes an overlay of them its root before it
+// answers, and the frame disappears. Everything else is as in other boxes, also for checkpoints and
+// for the reading of the writable layer.
+//
 // The agent is an EROFS image of its own, mounted at /.modbox. EROFS is read-only, and all boxes
 // with the same agent version share the image.
 //

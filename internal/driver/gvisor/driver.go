@@ -14,6 +14,7 @@ import (
 	gvlog "gvisor.dev/gvisor/pkg/log"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
 	"github.com/modbox/modbox/internal/driver/gvisor/launch"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
@@ -50,6 +51,7 @@ type Driver struct {
 	caps   driver.Capabilities
 	binary *os.File   // modbox-sandbox, open so that an upgrade does not change it while the server runs
 	agent  string     // path of the agent's image
+	frame  string     // path of the frame's image, see package agentimage
 	saves  saved.Host // this host, for checkpoints
 
 	boxes table
@@ -97,6 +99,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	var err error
 	if d.agent, err = paths.agents().Make(cfg.AgentBinary); err != nil {
+		return nil, fmt.Errorf("gvisor: %w", err)
+	}
+	if d.frame, err = agentimage.MakeFrame(paths.run); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	version, err := launch.Version(cfg.SandboxBinary)

@@ -44,6 +44,7 @@ type Record struct {
 	FileCount     int64         `json:"file_count,omitempty"`
 	FileTime      time.Time     `json:"file_time,omitzero"` // of the file of the root filesystem
 	Mark          []byte        `json:"mark,omitempty"`     // see rootfs
+	Below         []string      `json:"below,omitempty"`    // of a layer: the digests below it, see package stack
 	Manifest      archive.Ref   `json:"manifest"`           // of the OCI image
 	RecipeHash    string        `json:"recipe_hash"`
 	Description   string        `json:"description"`
@@ -172,6 +173,30 @@ func (ix *Index) Keep(keep func(*Record) bool) *Index {
 		}
 	}
 	return kept
+}
+
+// Below returns the digests of the root filesystems that lie below a record that keep accepts.
+func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
+	below := map[string]bool{}
+	for i := range ix.Images {
+		if r := &ix.Images[i]; len(r.Below) > 0 && keep(r) {
+			for _, digest := range r.Below {
+				below[digest] = true
+			}
+		}
+	}
+	return below
+}
+
+// Uncounted returns the root filesystems below an image of a workspace that may count for nobody else:
+// snapshots, which may be deleted.
+func (ix *Index) Uncounted(r *Record) (list []*Record) {
+	for _, digest := range r.Below {
+		if b := ix.ByDigest(digest); r.Owner != "" && b != nil && b.Name == "" && b.CacheKey == "" {
+			list = append(list, b)
+		}
+	}
+	return list
 }
 
 // Single reports whether the image cannot be made again: a commit made it from the files of a

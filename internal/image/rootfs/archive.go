@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 
@@ -33,7 +32,7 @@ type Files struct {
 // Close closes the file and frees the memory.
 func (f *Files) Close() { f.closed() }
 
-// Files returns the files of the root filesystem in an EROFS file of this package; "" is an empty
+// Files returns the files of the root filesystem in a file of this package; "" is an empty
 // root filesystem. Their memory counts for a workspace. Errors: the errors of the file system;
 // Unavailable when other trees use the memory; TooLarge.
 func (s *Scratch) Files(ctx context.Context, owner sandbox.WorkspaceID, erofs string) (*Files, error) {
@@ -42,16 +41,16 @@ func (s *Scratch) Files(ctx context.Context, owner sandbox.WorkspaceID, erofs st
 	if erofs == "" {
 		return f, nil
 	}
-	file, err := os.Open(erofs)
+	below, err := OpenStack(erofs)
 	if err != nil {
 		f.closed()
 		return nil, err
 	}
 	f.closed = func() {
-		_ = file.Close() // it was only read
+		below.Close()
 		f.tree.Close()
 	}
-	if err := f.tree.Read(file); err != nil {
+	if err := f.tree.Read(below); err != nil {
 		f.closed()
 		return nil, err
 	}

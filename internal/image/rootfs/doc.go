@@ -6,7 +6,8 @@
 // Three types write trees as EROFS files:
 //
 //	Write     from a tar stream, with a normalised OCI layer
-//	Writer    from a tree and another layer, with the OCI layer of the latter
+//	Writer    from a tree and another layer, with the OCI layer of the latter; of the layer
+//	          alone if the tree lies over a [Base]
 //	Unpacker  from the layers of an image of other tools
 //
 // [Files] are the files of a root filesystem or an archive, which [Copy] copies into a layer. A

@@ -7,10 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 
@@ -21,35 +19,25 @@ import (
 
 // Reader reads a root filesystem in its file, a directory at a time: it mounts and unpacks nothing,
 // and never has the whole in memory.
-type Reader struct {
-	*disk
-	file *os.File
-}
+type Reader struct{ *Stack }
 
-// Open opens an EROFS of this package. The reader stays valid when the file is removed.
+// Open opens a root filesystem as [OpenStack] does.
 func Open(erofs string) (*Reader, error) {
-	f, err := os.Open(erofs)
+	s, err := OpenStack(erofs)
 	if err != nil {
 		return nil, err
 	}
-	d, err := openDisk(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read root filesystem: %w", err), f.Close())
-	}
-	return &Reader{d, f}, nil
+	return &Reader{s}, nil
 }
-
-// Close ends the use of the file.
-func (r *Reader) Close() error { return r.file.Close() }
 
 // at returns the inode of an absolute path, without following symbolic links, and the normalised
 // path. Errors: Invalid, naming path; FileNotFound.
-func (r *Reader) at(name string) (string, diskInode, error) {
+func (r *Reader) at(name string) (string, inode, error) {
 	if len(name) > sandbox.SnapshotPathMax || strings.ContainsRune(name, 0) {
-		return "", diskInode{}, sandbox.InvalidField("path", "must be at most %d bytes, none of them zero", sandbox.SnapshotPathMax)
+		return "", inode{}, sandbox.InvalidField("path", "must be at most %d bytes, none of them zero", sandbox.SnapshotPathMax)
 	}
 	clean := path.Clean("/" + name)
-	at, err := r.inode(r.root)
+	at, err := r.rootDir()
 	if err != nil {
 		return "", at, err
 	}
@@ -57,24 +45,14 @@ func (r *Reader) at(name string) (string, diskInode, error) {
 		if !at.mode.IsDir() {
 			return "", at, sandbox.Errorf(sandbox.FileNotFound, "there is no %.300q: what would be its directory is none, or a symbolic link", clean)
 		}
-		found := errors.New("found")
-		var number uint64
-		err := r.entries(at, func(e dirent) error {
-			if e.name != part {
-				return nil
-			}
-			number = e.number
-			return found
-		})
-		switch {
-		case err == nil:
+		next, ok, err := r.child(at, part)
+		if err != nil {
+			return "", at, err
+		}
+		if !ok {
 			return "", at, sandbox.Errorf(sandbox.FileNotFound, "there is no %.300q", clean)
-		case !errors.Is(err, found):
-			return "", at, err
 		}
-		if at, err = r.inode(number); err != nil {
-			return "", at, err
-		}
+		at = next
 	}
 	return clean, at, nil
 }
@@ -82,8 +60,8 @@ func (r *Reader) at(name string) (string, diskInode, error) {
 // walk calls visit for the entries of the directory dir with the path name, sorted by name, and for
 // all below if it is recursive. It skips the entries up to and including the path with the elements
 // after below dir.
-func (r *Reader) walk(ctx context.Context, dir string, in diskInode, recursive bool, after []string, visit func(string, diskInode) error) error {
-	return r.entries(in, func(e dirent) error {
+func (r *Reader) walk(ctx context.Context, dir string, in inode, recursive bool, after []string, visit func(string, inode) error) error {
+	return r.entries(in, func(e entry) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -97,8 +75,8 @@ func (r *Reader) walk(ctx context.Context, dir string, in diskInode, recursive b
 				rest = after[1:]
 			}
 		}
-		child, err := r.inode(e.number)
-		if err != nil {
+		child, ok, err := e.inode()
+		if err != nil || !ok {
 			return err
 		}
 		name := path.Join(dir, e.name)
@@ -115,13 +93,13 @@ func (r *Reader) walk(ctx context.Context, dir string, in diskInode, recursive b
 }
 
 // target returns the target of a symbolic link.
-func (r *Reader) target(in diskInode) (string, error) {
-	target, err := io.ReadAll(r.content(in))
+func (r *Reader) target(in inode) (string, error) {
+	target, err := io.ReadAll(in.content())
 	return string(target), err
 }
 
 // describe describes a file, without its hash.
-func (r *Reader) describe(name string, in diskInode) (sandbox.SnapshotFile, error) {
+func (r *Reader) describe(name string, in inode) (sandbox.SnapshotFile, error) {
 	f := sandbox.SnapshotFile{Path: name, Mode: in.mode, UID: in.uid, GID: in.gid, ModTime: in.mtime}
 	var err error
 	switch {
@@ -182,7 +160,7 @@ type lister struct {
 	page   sandbox.SnapshotFilePage
 }
 
-func (l *lister) add(name string, in diskInode) error {
+func (l *lister) add(name string, in inode) error {
 	hash := l.q.Hash && in.mode.IsRegular() && in.size <= sandbox.SnapshotHashMax
 	if len(l.page.Files) == l.limit || hash && l.hashed+in.size > sandbox.SnapshotHashMax {
 		l.page.More = true
@@ -195,7 +173,7 @@ func (l *lister) add(name string, in diskInode) error {
 	if hash {
 		l.hashed += in.size
 		h := sha256.New()
-		if _, err := io.Copy(h, UntilDone(l.ctx, l.r.content(in))); err != nil {
+		if _, err := io.Copy(h, UntilDone(l.ctx, in.content())); err != nil {
 			return err
 		}
 		f.SHA256 = hex.EncodeToString(h.Sum(nil))
@@ -223,7 +201,7 @@ func (r *Reader) Archive(ctx context.Context, name string, compress bool) (io.Re
 }
 
 // pack writes the archive.
-func (r *Reader) pack(ctx context.Context, name string, in diskInode, compress bool, w io.Writer) error {
+func (r *Reader) pack(ctx context.Context, name string, in inode, compress bool, w io.Writer) error {
 	if compress {
 		zw, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 		if err != nil {
@@ -234,7 +212,7 @@ func (r *Reader) pack(ctx context.Context, name string, in diskInode, compress b
 		}
 		return zw.Close()
 	}
-	p := packer{r: r, ctx: ctx, tw: tar.NewWriter(w), base: name, first: map[uint64]string{}}
+	p := packer{r: r, ctx: ctx, tw: tar.NewWriter(w), base: name, first: map[place]string{}}
 	if !in.mode.IsDir() {
 		p.base = path.Dir(name)
 		if err := p.add(name, in); err != nil {
@@ -255,11 +233,11 @@ type packer struct {
 	r     *Reader
 	ctx   context.Context // ends reading contents
 	tw    *tar.Writer
-	base  string            // the directory that names are relative to
-	first map[uint64]string // the first names of files with several names, by inode
+	base  string           // the directory that names are relative to
+	first map[place]string // the first names of files with several names
 }
 
-func (p *packer) add(name string, in diskInode) error {
+func (p *packer) add(name string, in inode) error {
 	h := &tar.Header{
 		Name: strings.TrimPrefix(strings.TrimPrefix(name, p.base), "/"), Mode: int64(sandbox.ModeBits(in.mode)),
 		Uid: int(in.uid), Gid: int(in.gid), ModTime: in.mtime, Format: tar.FormatPAX,
@@ -278,17 +256,17 @@ func (p *packer) add(name string, in diskInode) error {
 	case !in.mode.IsRegular():
 		return nil
 	}
-	if first, again := p.first[in.number]; again {
+	if first, again := p.first[in.place()]; again {
 		h.Typeflag, h.Linkname = tar.TypeLink, first
 		return p.tw.WriteHeader(h)
 	}
 	if in.links > 1 && len(p.first) < linksMax {
-		p.first[in.number] = h.Name
+		p.first[in.place()] = h.Name
 	}
 	h.Typeflag, h.Size = tar.TypeReg, in.size
 	if err := p.tw.WriteHeader(h); err != nil {
 		return err
 	}
-	_, err := io.Copy(p.tw, UntilDone(p.ctx, p.r.content(in)))
+	_, err := io.Copy(p.tw, UntilDone(p.ctx, in.content()))
 	return err
 }

@@ -22,6 +22,8 @@ type Tree struct {
 	// links in the path of a file are followed (walk.go).
 	lenient bool
 	memory  *treeMemory // of the names and nodes; nil is not counted
+	// below, unless nil, is the root filesystem below the files: the tree has only the files of a layer (over.go).
+	below *Base
 }
 
 // node is a file of any kind. It may have several names.
@@ -35,6 +37,8 @@ type node struct {
 	names    map[string]dentry // of a directory
 	// implicit is set for a directory that so far only its children name.
 	implicit bool
+	// opaque is set for a directory of a layer that has none of the entries of the directory below.
+	opaque bool
 	// links is the number of its names while it is written.
 	links uint32
 }
@@ -109,6 +113,10 @@ func (t *Tree) put(clean string, n *node) error {
 	base := strings.Clone(path.Base(clean)) // the whole path may have thousands of bytes
 	old, taken := dir.names[base]
 	switch {
+	case taken && t.below != nil && old.isWhiteout():
+		n.opaque = n.mode.IsDir()
+		dir.names[base] = dentry{n, t.layer}
+		return nil
 	case taken && old.isDir() && n.mode.IsDir():
 		old.become(n)
 		dir.names[base] = dentry{old.node, t.layer}
@@ -132,7 +140,12 @@ func (t *Tree) link(clean, target string) error {
 		return err
 	}
 	n := dir.name(path.Base(target))
-	if n.node == nil || n.isDir() {
+	if n.node == nil && t.below != nil {
+		if n.node, err = t.copyUp(target); err != nil {
+			return err
+		}
+	}
+	if n.node == nil || n.isDir() || t.below != nil && n.isWhiteout() {
 		return sandbox.Errorf(sandbox.Invalid, "the hard link %.300q leads to %.300q, which is not a file", clean, target)
 	}
 	return t.put(clean, n.node)
@@ -140,6 +153,9 @@ func (t *Tree) link(clean, target string) error {
 
 // hide removes the entry of a name from lower layers, but not from this layer.
 func (t *Tree) hide(clean string) error {
+	if t.below != nil {
+		return t.whiteOut(clean)
+	}
 	dir, err := t.find(path.Dir(clean))
 	if dir != nil {
 		t.hideName(dir, path.Base(clean))
@@ -149,6 +165,13 @@ func (t *Tree) hide(clean string) error {
 
 // hideAll is hide for every name in a directory.
 func (t *Tree) hideAll(clean string) error {
+	if t.below != nil {
+		dir, err := t.dir(clean)
+		if dir != nil {
+			dir.opaque = true
+		}
+		return err
+	}
 	dir, err := t.find(clean)
 	if dir != nil {
 		t.hideNames(dir)
@@ -172,58 +195,16 @@ func (t *Tree) hideName(dir *node, base string) {
 	}
 }
 
-// Read reads an EROFS of this package into an empty tree. The contents of files stay in r, which
-// must be open for as long as the tree is used. Errors: as of [Scratch.Files].
-func (t *Tree) Read(r io.ReaderAt) error {
-	d, err := openDisk(r)
+// Read reads a root filesystem into an empty tree. The contents of files stay in its files, which must
+// be open for as long as the tree is used. Errors: as of [Scratch.Files].
+func (t *Tree) Read(s *Stack) error {
+	root, err := s.rootDir()
 	if err != nil {
 		return fmt.Errorf("read root filesystem: %w", err)
 	}
-	root, err := d.inode(d.root)
-	if err != nil {
-		return fmt.Errorf("read root filesystem: %w", err)
-	}
-	seen := map[uint64]*node{}
-	if t.root, err = d.node(root, seen, t.memory); err != nil {
+	if t.root, err = s.node(root, map[place]*node{}, t.memory); err != nil {
 		return fmt.Errorf("read root filesystem: %w", err)
 	}
 	t.layer = 1 // later entries lie over the existing files
 	return nil
-}
-
-// node returns the node of an inode with everything in it. seen has the files found so far, by the
-// inode's number.
-func (d *disk) node(in diskInode, seen map[uint64]*node, memory *treeMemory) (*node, error) {
-	if n := seen[in.number]; n != nil && !n.mode.IsDir() {
-		return n, nil
-	} else if n != nil {
-		return nil, fmt.Errorf("directory %d is in two places", in.number)
-	}
-	n := &node{mode: in.mode, uid: in.uid, gid: in.gid, mtime: in.mtime, rdev: in.rdev}
-	if in.links > 1 || in.mode.IsDir() {
-		seen[in.number] = n
-	}
-	switch {
-	case in.mode.IsDir():
-		n.names = map[string]dentry{}
-		return n, d.entries(in, func(e dirent) error {
-			child, err := d.inode(e.number)
-			if err != nil {
-				return err
-			}
-			node, err := d.node(child, seen, memory)
-			if err != nil {
-				return err
-			}
-			n.names[e.name] = dentry{node: node}
-			return memory.add(e.name, node)
-		})
-	case in.mode&fs.ModeSymlink != 0:
-		target, err := io.ReadAll(d.content(in))
-		n.target = string(target)
-		return n, err
-	case in.mode.IsRegular():
-		n.content = d.content(in)
-	}
-	return n, nil
 }

@@ -57,6 +57,10 @@ func (t *Tree) walk(clean string, create bool) (*node, error) {
 				way = way[:1]
 			}
 			continue
+		case ok && create && t.below != nil && next.isWhiteout():
+			next.node = newDir()
+			next.implicit, next.opaque = false, true
+			t.made++
 		case !ok && !create:
 			return nil, nil
 		case !ok:

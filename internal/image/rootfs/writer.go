@@ -159,12 +159,23 @@ func (b *Writer) FinishLayer() (Blob, error) {
 	return b.blob.close()
 }
 
-// Finish writes the EROFS.
-func (b *Writer) Finish(ctx context.Context, layer Blob) (Result, error) {
-	root := Result{Layer: layer, EROFS: filepath.Join(b.spec.Dir, "root.erofs")}
-	var err error
-	root.Files, err = writeEROFS(ctx, root.EROFS, b.layers.tree, b.spec.Date)
-	return root, err
+// Finish writes the EROFS: of the tree, or of the layer alone if the tree lies over a [Base].
+func (b *Writer) Finish(ctx context.Context, layer Blob) (root Result, err error) {
+	root = Result{Layer: layer, EROFS: filepath.Join(b.spec.Dir, "root.erofs")}
+	t := b.layers.tree
+	if t.below == nil {
+		root.Files, err = writeEROFS(ctx, root.EROFS, t, b.spec.Date)
+		return root, err
+	}
+	added, err := t.settle()
+	if err != nil {
+		return root, err
+	}
+	if _, err := writeEROFS(ctx, root.EROFS, t, b.spec.Date); err != nil {
+		return root, err
+	}
+	root.Files = t.below.Files + added
+	return root, t.below.list(root.EROFS)
 }
 
 // normalise removes differences between two builds of the same files: formats, names of owners,

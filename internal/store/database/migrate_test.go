@@ -43,7 +43,7 @@ var fixtures = []string{
 	`INSERT OR REPLACE INTO upgrades (name) VALUES ('seal-variables')`,
 	`INSERT INTO released (name, released_at) VALUES ('c2', 1)`,
 	`INSERT INTO checkpoints_begun (id, sandbox_id, begun_at) VALUES ('c3', 's', 1)`,
-	`INSERT INTO images VALUES ('k', 1, 'n', 'latest', 1, '', 'sha256:a', 1, 1, 1, '', 'sha256:b', 1, '', '', '', '{}', 1, 0, 0, '', '', 0, 0, '', '', 'null', 0, 1, 1)`,
+	`INSERT INTO images VALUES ('k', 1, 'n', 'latest', 1, '', 'sha256:a', 1, 1, 1, '', 'sha256:b', 1, '', '', '', '{}', 1, 0, 0, '', '', 0, 0, '', '', 'null', 0, 1, 1, '')`,
 	`INSERT INTO image_users (image_key, workspace_id, used_at) VALUES ('k', 'w', 1)`,
 	`INSERT INTO image_readers (image_key, proof, proven_at) VALUES ('k', 'w/r@1', 1)`,
 	`INSERT INTO ssh_keys (id, user_id, workspace_id, name, public_key, fingerprint, created_at) VALUES ('h', 'u', 'w', 'n', 'ssh-ed25519 A', 'SHA256:a', 1)`,

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -29,10 +30,10 @@ func New(db *database.DB) Rows { return Rows{db} }
 
 const columns = `key, position, name, tag, is_current, owner, digest, size_bytes, file_count, file_time, mark, manifest, manifest_bytes,
 	manifest_type, recipe_hash, description, config, memory_bytes, readiness_port, ttl, pull_reference, pull_asked, pull_checked_at,
-	is_private, committed, cache_key, packages, lost_at, created_at, updated_at`
+	is_private, committed, cache_key, packages, lost_at, created_at, updated_at, below`
 
 const insert = "INSERT INTO images (" + columns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-	$19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)`
+	$19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31)`
 
 // Images implements [index.Rows].
 func (r Rows) Images(ctx context.Context) ([]index.Record, error) {
@@ -165,7 +166,8 @@ func replace(ctx context.Context, tx *sql.Tx, rec *index.Record) error {
 	_, err = tx.ExecContext(ctx, insert, key, rec.Position, rec.Name, rec.Tag, database.Number(rec.Current), rec.Owner, rec.Digest, rec.SizeBytes, rec.FileCount,
 		database.Nanos(rec.FileTime), hex.EncodeToString(rec.Mark), rec.Manifest.Digest.String(), rec.Manifest.Size, string(rec.Manifest.MediaType), rec.RecipeHash,
 		rec.Description, string(config), rec.MemoryBytes, int64(rec.ReadinessPort), int64(rec.TTL), pull.Reference, asked, database.Nanos(pull.CheckedAt),
-		database.Number(pull.Private), string(committed), rec.CacheKey, string(packages), database.Nanos(rec.LostAt), database.Nanos(rec.CreatedAt), database.Nanos(rec.UpdatedAt))
+		database.Number(pull.Private), string(committed), rec.CacheKey, string(packages), database.Nanos(rec.LostAt), database.Nanos(rec.CreatedAt), database.Nanos(rec.UpdatedAt),
+		strings.Join(rec.Below, " "))
 	if err != nil {
 		return err
 	}
@@ -184,18 +186,21 @@ func replace(ctx context.Context, tx *sql.Tx, rec *index.Record) error {
 
 // scan reads a row of images.
 func scan(row *sql.Rows) (key string, rec index.Record, err error) {
-	var mark, manifest, mediaType, config, asked, committed, packages string
+	var mark, manifest, mediaType, config, asked, committed, packages, below string
 	var fileTime, port, ttl, checkedAt, lostAt, createdAt, updatedAt int64
 	var pull index.Pull
 	err = row.Scan(&key, &rec.Position, &rec.Name, &rec.Tag, &rec.Current, &rec.Owner, &rec.Digest, &rec.SizeBytes, &rec.FileCount,
 		&fileTime, &mark, &manifest, &rec.Manifest.Size, &mediaType, &rec.RecipeHash,
 		&rec.Description, &config, &rec.MemoryBytes, &port, &ttl, &pull.Reference, &asked, &checkedAt,
-		&pull.Private, &committed, &rec.CacheKey, &packages, &lostAt, &createdAt, &updatedAt)
+		&pull.Private, &committed, &rec.CacheKey, &packages, &lostAt, &createdAt, &updatedAt, &below)
 	if err != nil {
 		return "", rec, err
 	}
 	rec.ReadinessPort, rec.TTL, rec.Manifest.MediaType = uint16(port), time.Duration(ttl), types.MediaType(mediaType)
 	rec.FileTime, rec.LostAt, rec.CreatedAt, rec.UpdatedAt = database.FromNanos(fileTime), database.FromNanos(lostAt), database.FromNanos(createdAt), database.FromNanos(updatedAt)
+	if below != "" {
+		rec.Below = strings.Fields(below)
+	}
 	if mark != "" {
 		if rec.Mark, err = hex.DecodeString(mark); err != nil {
 			return "", rec, fmt.Errorf("image %s: mark: %w", rec.Digest, err)

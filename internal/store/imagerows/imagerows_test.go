@@ -33,7 +33,7 @@ func hash(t *testing.T, c string) v1.Hash {
 func records(t *testing.T) []index.Record {
 	at := func(n int64) time.Time { return time.Unix(1_700_000_000+n, 5).UTC() }
 	return []index.Record{{
-		Position: 1, Name: "registry.example/team/app", Tag: "v1", Current: true, Digest: "sha256:aa", SizeBytes: 2, FileCount: 3, FileTime: at(1), Mark: []byte{1, 2},
+		Position: 1, Name: "registry.example/team/app", Tag: "v1", Current: true, Digest: "sha256:aa", SizeBytes: 2, FileCount: 3, FileTime: at(1), Mark: []byte{1, 2}, Below: []string{"sha256:bb", "sha256:cc"},
 		Manifest:   archive.Ref{Digest: hash(t, "m"), Size: 4, MediaType: types.DockerManifestSchema2},
 		RecipeHash: "r", Description: "d", Config: spec.Config{Cmd: []string{"sh"}, Env: []string{"A=1"}, ExposedPorts: []uint16{80}},
 		MemoryBytes: 5, ReadinessPort: 65535, TTL: time.Hour,

@@ -80,9 +80,23 @@ func (d Dir) Retain(names map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// write writes a temporary file and renames it, so that an image under its final name is
-// always complete.
+// write writes an image with the agent.
 func write(agent io.Reader, dir, name string) error {
+	return writeImage(dir, name, func(w *erofs.Writer) error {
+		file, err := w.Create("/" + path.Base(Path))
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(file, agent); err != nil {
+			return err
+		}
+		return errors.Join(file.Chmod(0o755), file.Close())
+	})
+}
+
+// writeImage writes a temporary file and renames it, so that an image under its final name is
+// always complete.
+func writeImage(dir, name string, fill func(*erofs.Writer) error) error {
 	out, err := os.CreateTemp(dir, "new-*")
 	if err != nil {
 		return err
@@ -90,14 +104,7 @@ func write(agent io.Reader, dir, name string) error {
 	defer os.Remove(out.Name())
 	defer out.Close()
 	w := erofs.Create(out, erofs.WithTempDir(dir), erofs.WithBuildTime(0, 0))
-	file, err := w.Create("/" + path.Base(Path))
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(file, agent); err != nil {
-		return err
-	}
-	if err := errors.Join(file.Chmod(0o755), file.Close(), w.Close()); err != nil {
+	if err := errors.Join(fill(w), w.Close()); err != nil {
 		return err
 	}
 	if err := errors.Join(out.Chmod(0o444), out.Sync(), out.Close()); err != nil {

@@ -17,10 +17,12 @@ import (
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -57,6 +59,7 @@ type Box struct {
 	Dir    string // the box's directory
 	Root   string // of the installation; on the command line, so that strays can be found
 	Agent  string // path of the agent's image
+	Frame  string // path of the frame's image
 	Layout layer.Layout
 	Layers layer.Dir
 }
@@ -67,20 +70,32 @@ type Box struct {
 func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p *process.Process, err error) {
 	var given donations
 	defer given.close()
-	rootfs, err := os.Open(b.Spec.RootFS)
+	layers, err := stack.Open(b.Spec.RootFS)
 	if err != nil {
 		return nil, err
 	}
-	given.own(rootfs)
+	for _, f := range layers {
+		given.own(f)
+	}
 	agent, err := os.Open(b.Agent)
 	if err != nil {
 		return nil, err
 	}
 	given.own(agent)
 	oci := ociSpec(b.Spec, b.Agent, b.Layout)
+	images, upper := []*os.File{layers[0], agent}, ""
+	if len(layers) > 1 {
+		frame, err := os.Open(b.Frame)
+		if err != nil {
+			return nil, err
+		}
+		given.own(frame)
+		images, upper = append([]*os.File{frame, agent}, layers...), agentimage.FrameUpper
+		stacked(oci, b.Frame, names(layers), b.Layout.PlainTmp)
+	}
 	l := launch{
-		id: b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: []*os.File{rootfs, agent},
-		mounts: b.Layout.Mounts(oci, b.Spec.Resources, b.Layers), resources: b.Spec.Resources,
+		id: b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: images,
+		mounts: b.Layout.Mounts(oci, b.Spec.Resources, b.Layers, len(images)-1, upper), resources: b.Spec.Resources,
 	}
 	if b.Layout.OnDisk {
 		defer func() {
@@ -108,6 +123,14 @@ func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p
 		return nil, err
 	}
 	return p, nil
+}
+
+func names(files []*os.File) []string {
+	var list []string
+	for _, f := range files {
+		list = append(list, f.Name())
+	}
+	return list
 }
 
 // launch describes a process to start. The caller still owns its files.

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -94,4 +95,21 @@ func ociSpec(s driver.Spec, agentImage string, l layer.Layout) *specs.Spec {
 		Linux: &specs.Linux{},
 	}
 	return spec
+}
+
+// stacked changes spec for a root filesystem of several layers. gVisor knows only one below a writable
+// layer, so it begins with a frame, in which the agent makes the root of the layers.
+func stacked(spec *specs.Spec, frame string, layers []string, plainTmp bool) {
+	spec.Annotations["dev.gvisor.spec.rootfs.source"] = frame
+	moved := []string{"/proc", "/sys", "/dev", agentimage.Mount}
+	if !plainTmp {
+		moved = append(moved, "/tmp")
+	}
+	spec.Process.Args = append(spec.Process.Args, "-layers="+strconv.Itoa(len(layers)))
+	spec.Process.Args = append(spec.Process.Args, moved...)
+	for i, name := range layers {
+		spec.Mounts = append(spec.Mounts, specs.Mount{
+			Destination: path.Join(agentimage.FrameLayers, strconv.Itoa(i)), Type: "erofs", Source: name, Options: []string{"ro"},
+		})
+	}
 }

@@ -49,27 +49,38 @@ func DefaultTmpfs(r sandbox.Resources) int64 { return r.MemoryBytes / 16 }
 
 // Mounts adds /tmp to spec, whose mounts have one image beside the root, and returns the mount
 // configurations for gVisor of the root and of each mount backed by a file: images and layers, in
-// the order of spec.
-func (l Layout) Mounts(spec *specs.Spec, r sandbox.Resources, dir Dir) specutils.GoferMountConfFlags {
-	tmp := specs.Mount{
-		Destination: "/tmp", Type: "tmpfs", Source: "tmpfs",
-		Options: []string{"nosuid", "nodev", "mode=1777", "size=" + strconv.FormatInt(l.TmpBytes, 10)},
+// the order of spec. With upper, which is not "", the root is not writable, and the writable layer is
+// mounted there, after the images, whose number is images without the root.
+func (l Layout) Mounts(spec *specs.Spec, r sandbox.Resources, dir Dir, images int, upper string) specutils.GoferMountConfFlags {
+	image := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.NoOverlay}
+	root := image
+	if upper == "" {
+		root.Upper, root.Size = specutils.MemoryOverlay, strconv.FormatInt(r.DiskBytes, 10)
+		if l.OnDisk {
+			root.Upper = specutils.AnonOverlay
+		}
 	}
-	root := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.MemoryOverlay, Size: strconv.FormatInt(r.DiskBytes, 10)}
-	agent := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.NoOverlay}
-	if l.OnDisk {
-		root.Upper = specutils.AnonOverlay
+	confs := specutils.GoferMountConfFlags{root}
+	for range images {
+		confs = append(confs, image)
 	}
-	switch {
-	case l.PlainTmp:
-		return specutils.GoferMountConfFlags{root, agent}
-	case !l.OnDisk:
-		spec.Mounts = append(spec.Mounts, tmp)
-		return specutils.GoferMountConfFlags{root, agent}
+	writable := func(m specs.Mount) {
+		if l.OnDisk {
+			// gVisor accepts a mount with a file behind it only when its type is bind; the source is
+			// not used.
+			m.Type, m.Source = "bind", string(dir)
+			confs = append(confs, specutils.GoferMountConf{Lower: specutils.NoneLower, Upper: specutils.AnonOverlay})
+		}
+		spec.Mounts = append(spec.Mounts, m)
 	}
-	// gVisor accepts a mount with a file behind it only when its type is bind; the source is not
-	// used.
-	tmp.Type, tmp.Source = "bind", string(dir)
-	spec.Mounts = append(spec.Mounts, tmp)
-	return specutils.GoferMountConfFlags{root, agent, {Lower: specutils.NoneLower, Upper: specutils.AnonOverlay}}
+	if upper != "" {
+		writable(specs.Mount{Destination: upper, Type: "tmpfs", Source: "tmpfs", Options: []string{"size=" + strconv.FormatInt(r.DiskBytes, 10)}})
+	}
+	if !l.PlainTmp {
+		writable(specs.Mount{
+			Destination: "/tmp", Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "mode=1777", "size=" + strconv.FormatInt(l.TmpBytes, 10)},
+		})
+	}
+	return confs
 }

@@ -34,7 +34,7 @@ func TestFilesFitTheMounts(t *testing.T) {
 			l := layer.Of(driver.Spec{ID: id, Resources: r, PlainTmp: c.plain})
 			dir := layer.Dir(t.TempDir())
 			var spec specs.Spec
-			if n := len(l.Mounts(&spec, r, dir)) - 2; n != c.mounts {
+			if n := len(l.Mounts(&spec, r, dir, 1, "")) - 2; n != c.mounts {
 				t.Errorf("%d mounts have files, want %d", n, c.mounts)
 			}
 			if hasTmp := len(spec.Mounts) == 1; hasTmp == c.plain {

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The directories of a frame: the root of a box whose root filesystem has several layers, until its
+// agent makes another.
+const (
+	frameLayers = "/layers" // the layers are mounted in its directories 0, 1, ..., the topmost first
+	frameUpper  = "/upper"  // the writable layer
+	frameRoot   = "/root"   // where the root is made
+	// oldRoot is where the frame is in the new root, for a moment.
+	oldRoot = "/.modbox-frame"
+)
+
+// ComposeRoot makes an overlay of layers the root of all processes, moves the mounts with the paths
+// there, and removes the frame.
+//
+// Preconditions: the process is PID 1, has CAP_SYS_ADMIN, and its root is a frame.
+func ComposeRoot(layers int, mounts []string) error {
+	var lower []string
+	for i := range layers {
+		lower = append(lower, frameLayers+"/"+strconv.Itoa(i))
+	}
+	// The root of an overlay has the owner and mode of the writable layer.
+	var top unix.Stat_t
+	if err := unix.Stat(lower[0], &top); err != nil {
+		return fmt.Errorf("compose root: %w", err)
+	}
+	if err := errors.Join(unix.Chown(frameUpper, int(top.Uid), int(top.Gid)), unix.Chmod(frameUpper, top.Mode&0o7777)); err != nil {
+		return fmt.Errorf("compose root: %w", err)
+	}
+	if err := unix.Mount("none", frameRoot, "overlay", 0, "lowerdir="+strings.Join(lower, ":")+",upperdir="+frameUpper); err != nil {
+		return fmt.Errorf("mount layers: %w", err)
+	}
+	if err := os.Mkdir(frameRoot+oldRoot, 0o700); err != nil {
+		return fmt.Errorf("compose root: %w", err)
+	}
+	if err := unix.PivotRoot(frameRoot, frameRoot+oldRoot); err != nil {
+		return fmt.Errorf("change root: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return fmt.Errorf("change root: %w", err)
+	}
+	for _, m := range mounts {
+		// Only now, because a mount point may be a symbolic link, which begins at the root.
+		if err := os.MkdirAll(m, 0o755); err != nil {
+			return fmt.Errorf("make mount point: %w", err)
+		}
+		if err := unix.Mount(oldRoot+m, m, "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("move mount %s: %w", m, err)
+		}
+	}
+	if err := unix.Unmount(oldRoot, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount frame: %w", err)
+	}
+	return os.Remove(oldRoot)
+}

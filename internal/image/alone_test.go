@@ -1,0 +1,130 @@
+package image_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/stack"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// commitAlone lays entries over a base without copying it.
+func commitAlone(t *testing.T, s *image.Store, base string, counts bool, entries ...entry) image.Committed {
+	t.Helper()
+	done, err := s.Commit(t.Context(), image.CommitRequest{Base: base, Layer: bytes.NewReader(tarball(t, entries...)), Alone: true, BaseCounts: counts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// wantFiles compares the root filesystems that the store has, as files, with digests.
+func (l *losing) wantFiles(digests ...string) {
+	l.Helper()
+	entries, err := os.ReadDir(filepath.Join(l.dir, "images"))
+	if err != nil {
+		l.Fatal(err)
+	}
+	if len(entries) != len(digests) {
+		l.Errorf("%d root filesystems, want %d", len(entries), len(digests))
+	}
+	for _, digest := range digests {
+		if _, err := os.Stat(filepath.Join(l.dir, "images", stack.FileName(digest))); err != nil {
+			l.Error(err)
+		}
+		if _, _, err := l.Resolve(l.Context(), digest); err != nil {
+			l.Error(err)
+		}
+	}
+}
+
+// TestLayersKeepTheirBase checks that no removal takes what a layer lies over, and that it goes with the
+// last layer.
+func TestLayersKeepTheirBase(t *testing.T) {
+	l := newLosing(t, 0, 0)
+	base := commit(t, l.Store, "", file("a", "a", 0o644), file("b", "b", 0o644))
+	first := commitAlone(t, l.Store, base.Digest, true, file(".wh.a", "", 0))
+	second := commitAlone(t, l.Store, first.Digest, true, file("c", "c", 0o644))
+	if base.Alone || !first.Alone || !second.Alone || second.FileCount != 2 {
+		t.Errorf("base %+v, first %+v, second %+v: want two layers, and 2 files", base, first, second)
+	}
+	if again := commitAlone(t, l.Store, first.Digest, true, file("c", "c", 0o644)); again.Digest != second.Digest {
+		t.Errorf("the same layer has the digests %s and %s", second.Digest, again.Digest)
+	}
+	l.needed, l.dropped = []string{second.Digest}, []string{base.Digest, first.Digest}
+	l.old("updated_at")
+	l.prune()
+	if _, err := l.Removal().PruneFor(t.Context(), image.PruneRequest{All: true, Lost: true}); err != nil {
+		t.Fatal(err)
+	}
+	l.wantFiles(base.Digest, first.Digest, second.Digest)
+
+	staged, err := l.StageBuilt(t.Context(), image.FinishRequest{Base: second.Digest, Name: "app", Tag: "v1", Owner: "ws", Config: v1.Config{Cmd: []string{"/c"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer staged.Discard()
+	built, err := staged.Publish(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.needed, l.dropped = nil, []string{base.Digest, first.Digest, second.Digest}
+	l.old("updated_at")
+	l.prune()
+	l.wantFiles(base.Digest, first.Digest, built.Digest)
+	if page, err := l.Files(t.Context(), built.Digest, sandbox.SnapshotFileQuery{Path: "/"}); err != nil || len(page.Files) != 2 || page.Files[0].Path != "/b" {
+		t.Errorf("files of the built image: %+v, %v, want /b and /c", page, err)
+	}
+
+	if images, _, err := l.Owned("ws"); err != nil || images < base.SizeBytes+first.SizeBytes+built.SizeBytes {
+		t.Errorf("the workspace has %d bytes, %v, want the built image and all below", images, err)
+	}
+
+	if err := os.Remove(filepath.Join(l.dir, "images", stack.FileName(base.Digest))); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = l.Resolve(t.Context(), built.Digest)
+	wantCode(t, "Resolve without the base", err, sandbox.Unavailable)
+}
+
+// TestLayersGoWithTheLast checks that nothing of a chain of layers stays when nothing needs it.
+func TestLayersGoWithTheLast(t *testing.T) {
+	l := newLosing(t, 0, 0)
+	base := commit(t, l.Store, "", file("a", "a", 0o644))
+	over := commitAlone(t, l.Store, base.Digest, true, file("b", "b", 0o644))
+	l.dropped = []string{base.Digest, over.Digest}
+	l.old("updated_at")
+	l.prune()
+	l.wantFiles()
+}
+
+// TestWhatIsCopied checks when a layer becomes a copy with its base.
+func TestWhatIsCopied(t *testing.T) {
+	s := open(t, t.TempDir(), &fake{})
+	unnamed := commit(t, s, "", file("a", "a", 0o644))
+	if commitAlone(t, s, unnamed.Digest, false, file("b", "b", 0o644)).Alone {
+		t.Error("a layer lies over a base that counts for nobody")
+	}
+	named := build(t, s, "other")
+	over := commitAlone(t, s, named.Digest, false, file("b", "b", 0o644))
+	if !over.Alone || over.SizeBytes >= named.SizeBytes && named.SizeBytes > 1<<20 {
+		t.Errorf("over a named image: %+v", over)
+	}
+	for i := 1; i < stack.Max; i++ {
+		if over = commitAlone(t, s, over.Digest, true, file("b", string(rune('a'+i)), 0o644)); !over.Alone {
+			t.Fatalf("layer %d is a copy", i+1)
+		}
+	}
+	files := over.FileCount
+	if over = commitAlone(t, s, over.Digest, true, file("b", "last", 0o644)); over.Alone || over.FileCount != files {
+		t.Errorf("beyond the bound: %+v, want a copy with %d files", over, files)
+	}
+	if got := contents(t, readEROFS(t, over.Path))["b"]; got != "last" {
+		t.Errorf("the copy has %q", got)
+	}
+}

@@ -1,0 +1,237 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/modbox/modbox/internal/image/stack"
+)
+
+// Stack is a root filesystem in its files, see package stack: of a layer and all below it. It reads
+// them as an overlay file system does, which has no opaque directories: a character device 0:0 hides
+// the file of its name in the layers below.
+type Stack struct {
+	disks []*disk // the topmost first
+	files []*os.File
+}
+
+// OpenStack opens a root filesystem. It stays valid when files are removed.
+func OpenStack(erofs string) (*Stack, error) {
+	files, err := stack.Open(erofs)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{files: files}
+	for _, f := range files {
+		d, err := openDisk(f)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("read root filesystem: %w", err)
+		}
+		s.disks = append(s.disks, d)
+	}
+	return s, nil
+}
+
+// Close closes the files.
+func (s *Stack) Close() { stack.Close(s.files) }
+
+// inode is a file of a stack.
+type inode struct {
+	diskInode
+	disk *disk
+	// below are the directories of lower layers whose entries a directory also has, the topmost first.
+	below []inode
+}
+
+// content returns the content of a file, or the target of a link.
+func (in inode) content() *io.SectionReader { return in.disk.content(in.diskInode) }
+
+// place identifies a file: two names with the same place are hard links.
+type place struct {
+	disk   *disk
+	number uint64
+}
+
+func (in inode) place() place { return place{in.disk, in.number} }
+
+// isWhiteout reports whether a file hides files of the layers below.
+func (in inode) isWhiteout() bool { return in.mode&fs.ModeCharDevice != 0 && in.rdev == 0 }
+
+// rootDir returns the root.
+func (s *Stack) rootDir() (inode, error) {
+	e := entry{}
+	for _, d := range s.disks {
+		e.places = append(e.places, place{d, d.root})
+	}
+	in, ok, err := e.inode()
+	if err == nil && (!ok || !in.mode.IsDir()) {
+		err = errors.New("the root is not a directory")
+	}
+	return in, err
+}
+
+// entry is a name in a directory.
+type entry struct {
+	name   string
+	places []place // the files of that name in the layers of the directory, the topmost first
+}
+
+// inode returns the file of an entry; false if it is hidden.
+func (e entry) inode() (in inode, ok bool, err error) {
+	for i, p := range e.places {
+		one, err := p.disk.inode(p.number)
+		if err != nil {
+			return inode{}, false, err
+		}
+		next := inode{diskInode: one, disk: p.disk}
+		switch {
+		case next.isWhiteout():
+			return in, i > 0, nil
+		case i == 0:
+			in = next
+		case next.mode.IsDir():
+			in.below = append(in.below, next)
+		}
+		if !next.mode.IsDir() {
+			break // of what is below a file, nothing is visible
+		}
+	}
+	return in, true, nil
+}
+
+// entries calls do for each name in a directory, sorted, including hidden names.
+func (s *Stack) entries(dir inode, do func(entry) error) error {
+	if len(dir.below) == 0 {
+		return dir.disk.entries(dir.diskInode, func(e dirent) error {
+			return do(entry{e.name, []place{{dir.disk, e.number}}})
+		})
+	}
+	all := map[string][]place{}
+	for _, layer := range append([]inode{dir}, dir.below...) {
+		if err := layer.disk.entries(layer.diskInode, func(e dirent) error {
+			all[e.name] = append(all[e.name], place{layer.disk, e.number})
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if err := do(entry{name, all[name]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// children calls do for each visible file in a directory, sorted by name.
+func (s *Stack) children(dir inode, do func(name string, in inode) error) error {
+	return s.entries(dir, func(e entry) error {
+		in, ok, err := e.inode()
+		if err != nil || !ok {
+			return err
+		}
+		return do(e.name, in)
+	})
+}
+
+// count returns the number of names in a directory and below.
+func (s *Stack) count(dir inode) (n int64, err error) {
+	err = s.children(dir, func(_ string, in inode) error {
+		n++
+		if !in.mode.IsDir() {
+			return nil
+		}
+		more, err := s.count(in)
+		n += more
+		return err
+	})
+	return n, err
+}
+
+// node returns the node of a file with everything in it. seen has the files found so far.
+func (s *Stack) node(in inode, seen map[place]*node, memory *treeMemory) (*node, error) {
+	if n := seen[in.place()]; n != nil && !n.mode.IsDir() {
+		return n, nil
+	} else if n != nil {
+		return nil, fmt.Errorf("directory %d is in two places", in.number)
+	}
+	n, err := s.plain(in)
+	if err != nil {
+		return nil, err
+	}
+	if in.links > 1 || in.mode.IsDir() {
+		seen[in.place()] = n
+	}
+	if !in.mode.IsDir() {
+		return n, nil
+	}
+	return n, s.children(in, func(name string, child inode) error {
+		node, err := s.node(child, seen, memory)
+		if err != nil {
+			return err
+		}
+		n.names[name] = dentry{node: node}
+		return memory.add(name, node)
+	})
+}
+
+// plain returns the node of a file, without the entries of a directory.
+func (s *Stack) plain(in inode) (*node, error) {
+	n := &node{mode: in.mode, uid: in.uid, gid: in.gid, mtime: in.mtime, rdev: in.rdev}
+	switch {
+	case in.mode.IsDir():
+		n.names = map[string]dentry{}
+	case in.mode&fs.ModeSymlink != 0:
+		target, err := io.ReadAll(in.content())
+		n.target = string(target)
+		return n, err
+	case in.mode.IsRegular():
+		n.content = in.content()
+	}
+	return n, nil
+}
+
+// find returns the file with a clean relative name, without following links; false for none.
+func (s *Stack) find(clean string) (at inode, ok bool, err error) {
+	if at, err = s.rootDir(); err != nil {
+		return at, false, err
+	}
+	for _, part := range split(clean) {
+		if !at.mode.IsDir() {
+			return at, false, nil
+		}
+		if at, ok, err = s.child(at, part); err != nil || !ok {
+			return at, false, err
+		}
+	}
+	return at, true, nil
+}
+
+// errFound ends the search for a name.
+var errFound = errors.New("found")
+
+// child returns the file with a name in a directory; false for none.
+func (s *Stack) child(dir inode, name string) (in inode, ok bool, err error) {
+	var e entry
+	for _, layer := range append([]inode{dir}, dir.below...) {
+		if err := layer.disk.entries(layer.diskInode, func(d dirent) error {
+			if d.name != name {
+				return nil
+			}
+			e.places = append(e.places, place{layer.disk, d.number})
+			return errFound
+		}); err != nil && !errors.Is(err, errFound) {
+			return in, false, err
+		}
+	}
+	if len(e.places) == 0 {
+		return in, false, nil
+	}
+	return e.inode()
+}
