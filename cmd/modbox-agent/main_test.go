@@ -83,7 +83,9 @@ func TestSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limit := int64(8 << 20); info.Size() > limit {
+	// Each sandbox reads the agent when it boots. The scripts that run contexts in six languages and the root of layers
+	// made it larger than 8 MiB.
+	if limit := int64(8<<20 + 128<<10); info.Size() > limit {
 		t.Errorf("the agent has %d bytes, want at most %d", info.Size(), limit)
 	}
 }
