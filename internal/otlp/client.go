@@ -41,8 +41,9 @@ type Receiver struct {
 	Endpoint string
 	// Header has further headers of each request, such as an authorization.
 	Header http.Header
-	// Version is the version of this program.
-	Version string
+	// Version is the version of this program, Instance a name of this installation that no other one has, "" if there is
+	// none yet.
+	Version, Instance string
 	// Log receives what goes wrong.
 	Log *slog.Logger
 }
@@ -79,20 +80,31 @@ func newClient(to Receiver, kind, piece string) (*client, error) {
 // Collectors returns the metrics of the export.
 func (c *client) Collectors() []prometheus.Collector { return []prometheus.Collector{c.batches} }
 
-// send sends a batch, with repetitions. A batch that cannot be sent is given up: that is logged, at most once in a minute.
-func (c *client) send(ctx context.Context, batch proto.Message) {
+// send sends a batch, with repetitions. A batch that cannot be sent is given up. It returns how many parts of a batch that
+// was sent the receiver rejected.
+func (c *client) send(ctx context.Context, batch proto.Message) (rejected int, ok bool) {
 	body, err := encode(batch)
+	var a answer
 	if err == nil {
-		_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, c.post(ctx, body) },
+		a, err = backoff.Retry(ctx, func() (answer, error) { return c.post(ctx, body) },
 			retry.Pauses(500*time.Millisecond, 5*time.Second), backoff.WithMaxElapsedTime(exportTimeout))
 	}
-	if err == nil {
-		c.batches.WithLabelValues("ok").Inc()
-		return
+	if err != nil {
+		c.batches.WithLabelValues("error").Inc()
+		c.warn(c.kind+" cannot be sent and are lost", "error", err)
+		return 0, false
 	}
-	c.batches.WithLabelValues("error").Inc()
+	c.batches.WithLabelValues("ok").Inc()
+	if a != (answer{}) {
+		c.warn("the receiver does not take all "+c.kind, "rejected", a.rejected, "message", a.message)
+	}
+	return a.rejected, true
+}
+
+// warn logs what is wrong with the receiver, at most once in a minute.
+func (c *client) warn(message string, attrs ...any) {
 	if now, last := time.Now().UnixNano(), c.logged.Load(); now-last >= int64(logInterval) && c.logged.CompareAndSwap(last, now) {
-		c.log.Warn(c.kind+" cannot be sent and are lost", "error", err)
+		c.log.Warn(message, attrs...)
 	}
 }
 
@@ -112,10 +124,10 @@ func encode(batch proto.Message) ([]byte, error) {
 }
 
 // post makes one attempt. Errors that no further attempt can change are permanent.
-func (c *client) post(ctx context.Context, body []byte) error {
+func (c *client) post(ctx context.Context, body []byte) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
-		return backoff.Permanent(err)
+		return answer{}, backoff.Permanent(err)
 	}
 	for name, values := range c.header {
 		req.Header[name] = values
@@ -124,19 +136,19 @@ func (c *client) post(ctx context.Context, body []byte) error {
 	req.Header.Set("Content-Encoding", "gzip")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return err
+		return answer{}, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, answerMax) // so that the connection is used again
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, answerMax)) // also so that the connection is used again
 	if resp.StatusCode/100 == 2 {
-		return nil
+		return readAnswer(text), nil
 	}
 	err = fmt.Errorf("the receiver of %s answered with status %d", c.kind, resp.StatusCode)
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return err
+		return answer{}, err
 	}
-	return backoff.Permanent(err)
+	return answer{}, backoff.Permanent(err)
 }
 
 // close ends the client's idle connections.

@@ -3,139 +3,180 @@ package otlp
 import (
 	"context"
 	"log/slog"
-	"strings"
+	"sync"
 	"time"
 
-	"go.opentelemetry.io/contrib/bridges/otelslog"
-	"go.opentelemetry.io/otel/attribute"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"github.com/prometheus/client_golang/prometheus"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
 	// logsInterval is how long an entry of the log waits for others at most.
 	logsInterval = time.Second
-	// entryTextMax bounds each text of an entry, in bytes.
-	entryTextMax = 16 << 10
+	// batchBytesMax bounds the entries of a request, in bytes before their compression.
+	batchBytesMax = 4 << 20
 )
 
 // Logs sends the entries of a log. It is safe for concurrent use.
 type Logs struct {
 	*client
-	provider *sdklog.LoggerProvider
+	to       Receiver
+	resource *resourcepb.Resource
+	dropped  prometheus.Counter
+
+	full    chan struct{}   // has an element when a whole batch waits
+	ending  chan struct{}   // is closed when no further batch may begin
+	sending context.Context // ends when the batch under way must end
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting []entry // guarded by mu; the oldest is first
+	bytes   int     // guarded by mu; of all that wait
+	closed  bool    // guarded by mu
 }
 
-// NewLogs returns an exporter. The log of the receiver, which has what goes wrong with it, must not be sent there. The
-// caller calls [Logs.Close].
+// entry is an entry of the log that waits for its export.
+type entry struct {
+	record *logspb.LogRecord
+	bytes  int
+}
+
+// NewLogs returns an exporter, whose entries wait until [Logs.Begin]. The log of the receiver, which has what goes wrong
+// with it, must not be sent there. The caller calls [Logs.Close].
 func NewLogs(to Receiver) (*Logs, error) {
 	c, err := newClient(to, "logs", "log")
 	if err != nil {
 		return nil, err
 	}
-	batches := sdklog.NewBatchProcessor(entries{c, resourceOf(to)}, sdklog.WithMaxQueueSize(queueMax), sdklog.WithExportMaxBatchSize(batchMax),
-		sdklog.WithExportInterval(logsInterval), sdklog.WithExportTimeout(exportTimeout))
-	return &Logs{client: c, provider: sdklog.NewLoggerProvider(sdklog.WithProcessor(batches), sdklog.WithAttributeCountLimit(attributesMax),
-		sdklog.WithAttributeValueLengthLimit(entryTextMax))}, nil
+	l := &Logs{
+		client: c, to: to, resource: resourceOf(to), full: make(chan struct{}, 1), ending: make(chan struct{}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "modbox_log_entries_dropped_total",
+			Help: "Entries of the log that did not arrive at the receiver: too many waited, their batch was given up, or the receiver rejected them.",
+		}),
+	}
+	l.sending, l.stop = context.WithCancel(context.Background())
+	return l, nil
+}
+
+// Begin begins to send, as an instance (see [Receiver]). It must be called once at most, and not after [Logs.Close].
+func (l *Logs) Begin(instance string) {
+	l.to.Instance = instance
+	l.resource = resourceOf(l.to)
+	l.work.Go(func() {
+		ticker := time.NewTicker(logsInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-l.ending:
+				return
+			case <-l.full:
+			case <-ticker.C:
+			}
+			l.export(l.sending, l.ending)
+		}
+	})
+}
+
+// Collectors returns the metrics of the export.
+func (l *Logs) Collectors() []prometheus.Collector {
+	return append(l.client.Collectors(), l.dropped)
 }
 
 // Handler returns a handler that passes entries on to next, and sends them if next takes their level.
 func (l *Logs) Handler(next slog.Handler) slog.Handler {
-	return slog.NewMultiHandler(next, taken{otelslog.NewHandler(scope, otelslog.WithLoggerProvider(l.provider)), next})
+	return slog.NewMultiHandler(next, handler{logs: l, next: next})
 }
 
-// Close sends the entries that wait, until ctx ends.
+// Close sends the entries that wait, until ctx ends. A batch under way has half of that time, so that a receiver that
+// does not answer it does not cost the others their attempt.
 func (l *Logs) Close(ctx context.Context) error {
 	defer l.client.close()
-	return l.provider.Shutdown(ctx)
-}
-
-// taken is a handler of the levels that another one takes.
-type taken struct {
-	slog.Handler
-	by slog.Handler
-}
-
-// Enabled implements [slog.Handler].
-func (h taken) Enabled(ctx context.Context, level slog.Level) bool { return h.by.Enabled(ctx, level) }
-
-// WithAttrs implements [slog.Handler].
-func (h taken) WithAttrs(list []slog.Attr) slog.Handler {
-	return taken{h.Handler.WithAttrs(list), h.by}
-}
-
-// WithGroup implements [slog.Handler].
-func (h taken) WithGroup(name string) slog.Handler { return taken{h.Handler.WithGroup(name), h.by} }
-
-// entries implements [sdklog.Exporter].
-type entries struct {
-	client   *client
-	resource *resourcepb.Resource
-}
-
-// Export implements [sdklog.Exporter]. It returns nil also for a batch that was given up, so that this is not logged a
-// second time.
-func (e entries) Export(ctx context.Context, records []sdklog.Record) error {
-	list := make([]*logspb.LogRecord, 0, len(records))
-	for i := range records {
-		list = append(list, entryOf(&records[i]))
+	defer l.stop()
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	close(l.ending)
+	half := ctx
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		half, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
 	}
-	e.client.send(ctx, &logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{
-		Resource: e.resource, ScopeLogs: []*logspb.ScopeLogs{{Scope: &commonpb.InstrumentationScope{Name: scope}, LogRecords: list}},
-	}}})
+	defer context.AfterFunc(half, l.stop)()
+	l.work.Wait()
+	if !l.export(ctx, nil) {
+		return ctx.Err()
+	}
 	return nil
 }
 
-// Shutdown implements [sdklog.Exporter].
-func (entries) Shutdown(context.Context) error { return nil }
-
-// ForceFlush implements [sdklog.Exporter].
-func (entries) ForceFlush(context.Context) error { return nil }
-
-// entryOf translates an entry, which has the trace and the span that it belongs to.
-func entryOf(r *sdklog.Record) *logspb.LogRecord {
-	out := &logspb.LogRecord{
-		TimeUnixNano: nanos(r.Timestamp()), ObservedTimeUnixNano: nanos(r.ObservedTimestamp()), SeverityNumber: logspb.SeverityNumber(r.Severity()),
-		SeverityText: r.SeverityText(), Body: valueOf(r.Body()), DroppedAttributesCount: uint32(r.DroppedAttributes()),
-	}
-	if id := r.TraceID(); id.IsValid() {
-		out.TraceId = id[:]
-	}
-	if id := r.SpanID(); id.IsValid() {
-		out.SpanId = id[:]
-	}
-	r.WalkAttributes(func(kv attribute.KeyValue) bool {
-		out.Attributes = append(out.Attributes, attributesOf([]attribute.KeyValue{kv})...)
-		return true
-	})
-	return out
-}
-
-// valueOf translates a value of an entry. A receiver refuses a batch with a text that is not UTF-8.
-func valueOf(v attribute.Value) *commonpb.AnyValue {
-	switch v.Type() {
-	case attribute.BOOL:
-		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v.AsBool()}}
-	case attribute.INT64:
-		return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: v.AsInt64()}}
-	case attribute.FLOAT64:
-		return &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: v.AsFloat64()}}
-	case attribute.SLICE:
-		list := &commonpb.ArrayValue{}
-		for _, one := range v.AsSlice() {
-			list.Values = append(list.Values, valueOf(one))
+// export sends all that waits, in batches, of which none begins after until. It reports whether no batch was given up.
+func (l *Logs) export(ctx context.Context, until <-chan struct{}) (ok bool) {
+	ok = true
+	for {
+		select {
+		case <-until:
+			return ok
+		default:
 		}
-		return &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}}
-	case attribute.MAP:
-		return &commonpb.AnyValue{Value: &commonpb.AnyValue_KvlistValue{KvlistValue: &commonpb.KeyValueList{Values: attributesOf(v.AsMap())}}}
+		batch := l.take()
+		if len(batch) == 0 {
+			return ok
+		}
+		rejected, sent := l.send(ctx, &logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{
+			Resource: l.resource, ScopeLogs: []*logspb.ScopeLogs{{Scope: &commonpb.InstrumentationScope{Name: scope}, LogRecords: batch}},
+		}}})
+		if !sent {
+			rejected, ok = len(batch), false
+		}
+		l.dropped.Add(float64(min(rejected, len(batch))))
 	}
-	return textOf(v.String()) // lists of numbers and others have the form of JSON
 }
 
-func attributesOf(list []attribute.KeyValue) (out []*commonpb.KeyValue) {
-	for _, kv := range list {
-		out = append(out, &commonpb.KeyValue{Key: strings.ToValidUTF8(string(kv.Key), "\uFFFD"), Value: valueOf(kv.Value)})
+// add has an entry wait for its export, and drops the oldest one if too many wait.
+func (l *Logs) add(record *logspb.LogRecord) {
+	e := entry{record, proto.Size(record)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		l.dropped.Inc()
+		return
 	}
-	return out
+	if len(l.waiting) == queueMax {
+		l.bytes -= l.waiting[0].bytes
+		l.waiting[0] = entry{} // which is garbage from now on
+		l.waiting = l.waiting[1:]
+		l.dropped.Inc()
+	}
+	l.waiting = append(l.waiting, e)
+	if l.bytes += e.bytes; len(l.waiting) >= batchMax || l.bytes >= batchBytesMax {
+		select {
+		case l.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// take returns the next batch, whose entries do not wait any more.
+func (l *Logs) take() (batch []*logspb.LogRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	bytes := 0
+	for _, e := range l.waiting {
+		if bytes += e.bytes; len(batch) == batchMax || len(batch) > 0 && bytes > batchBytesMax {
+			break
+		}
+		batch = append(batch, e.record)
+		l.bytes -= e.bytes
+	}
+	clear(l.waiting[:len(batch)])
+	if l.waiting = l.waiting[len(batch):]; len(l.waiting) == 0 {
+		l.waiting = nil
+	}
+	return batch
 }

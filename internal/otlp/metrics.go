@@ -13,9 +13,6 @@ import (
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 )
 
-// serviceName names this program to receivers.
-const serviceName = "modbox"
-
 // Metrics sends the metrics of a registry at intervals, under their names for Prometheus.
 type Metrics struct {
 	*client
@@ -166,11 +163,6 @@ func text(key, value string) *commonpb.KeyValue {
 
 func textOf(value string) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(value, "\uFFFD")}}
-}
-
-// resourceOf describes this program to a receiver.
-func resourceOf(to Receiver) *resourcepb.Resource {
-	return &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", serviceName), text("service.version", to.Version)}}
 }
 
 func nanos(t time.Time) uint64 { return uint64(t.UnixNano()) }

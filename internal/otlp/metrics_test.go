@@ -55,7 +55,7 @@ func TestMetricsAtIntervals(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	endpoint, batches := receive(t, "/v1/metrics", http.StatusOK, newMetricsData)
 	begun := uint64(time.Now().UnixNano())
-	m, err := otlp.NewMetrics(otlp.Receiver{Endpoint: endpoint, Header: secretHeader, Version: "1", Log: slog.New(slog.DiscardHandler)}, registry(), time.Hour)
+	m, err := otlp.NewMetrics(otlp.Receiver{Endpoint: endpoint, Header: secretHeader, Version: "1", Instance: "i1", Log: slog.New(slog.DiscardHandler)}, registry(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatalf("%d batches, want one at the end", len(all))
 	}
 	resource := all[0].GetResourceMetrics()[0]
-	if a := resource.GetResource().GetAttributes(); a[0].GetValue().GetStringValue() != "modbox" || a[1].GetValue().GetStringValue() != "1" {
+	if a := named(resource.GetResource().GetAttributes()); a["service.name"] != "modbox" || a["service.version"] != "1" || a["service.instance.id"] != "i1" || a["host.name"] == "" {
 		t.Errorf("resource = %v", a)
 	}
 	list := map[string]*metricspb.Metric{}

@@ -37,13 +37,17 @@ func NewTraces(ctx context.Context, to Receiver, ratio float64) (*Traces, error)
 	if err != nil {
 		return nil, fmt.Errorf("export of traces: %w", err)
 	}
+	var described []attribute.KeyValue
+	for _, a := range resourceOf(to).GetAttributes() {
+		described = append(described, attribute.String(a.GetKey(), a.GetValue().GetStringValue()))
+	}
 	limits := sdktrace.SpanLimits{
 		AttributeValueLengthLimit: textMax, AttributeCountLimit: attributesMax, EventCountLimit: 1, LinkCountLimit: 1,
 		AttributePerEventCountLimit: 1, AttributePerLinkCountLimit: 1,
 	}
 	return &Traces{client: c, provider: sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(out, sdktrace.WithMaxQueueSize(queueMax), sdktrace.WithMaxExportBatchSize(batchMax), sdktrace.WithExportTimeout(exportTimeout)),
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", serviceName), attribute.String("service.version", to.Version))),
+		sdktrace.WithResource(resource.NewSchemaless(described...)),
 		// The caller's wish to be sampled does not count: callers are not trusted with the
 		// receiver's capacity.
 		sdktrace.WithSampler(whole{sdktrace.TraceIDRatioBased(ratio)}), sdktrace.WithRawSpanLimits(limits),

@@ -58,7 +58,7 @@ func TestExport(t *testing.T) {
 	}))
 	defer receiver.Close()
 	e, err := otlp.NewTraces(t.Context(), otlp.Receiver{
-		Endpoint: receiver.URL + "/base/", Header: http.Header{"Authorization": {"Bearer secret"}}, Version: "1", Log: slog.New(slog.DiscardHandler),
+		Endpoint: receiver.URL + "/base/", Header: http.Header{"Authorization": {"Bearer secret"}}, Version: "1", Instance: "i1", Log: slog.New(slog.DiscardHandler),
 	}, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +69,9 @@ func TestExport(t *testing.T) {
 	}
 	if n := requests.Load(); n != 2 {
 		t.Fatalf("%d requests, want one and its repetition", n)
+	}
+	if a := named(got.GetResourceSpans()[0].GetResource().GetAttributes()); a["service.name"] != "modbox" || a["service.version"] != "1" || a["service.instance.id"] != "i1" || a["host.name"] == "" {
+		t.Errorf("resource = %v", a)
 	}
 	spans := got.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()
 	if len(spans) != 2 || spans[0].GetName() != "below" || !bytes.Equal(spans[0].GetParentSpanId(), spans[1].GetSpanId()) {

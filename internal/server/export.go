@@ -19,10 +19,12 @@ import (
 	"github.com/modbox/modbox/internal/tracing"
 )
 
-// exportTimeout bounds the export of the last spans, metrics or entries of the log when the server ends.
+// exportTimeout bounds each of the exports of the last spans, metrics and entries of the log, which follow one another when
+// the server ends. With http.drain_timeout and closeTimeout they fit into TimeoutStopSec of the systemd unit.
 const exportTimeout = 5 * time.Second
 
-// openLog returns a log that is also sent to the receiver of the settings, if they name one.
+// openLog returns a log that is also sent to the receiver of the settings, if they name one. Its entries wait until the
+// installation is known.
 func (p *parts) openLog(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (*slog.Logger, error) {
 	if cfg.Log.Endpoint == "" {
 		return log, nil
@@ -84,7 +86,7 @@ func (p *parts) receiver(part, endpoint, headersFile string, log *slog.Logger) (
 	if err != nil {
 		return otlp.Receiver{}, fmt.Errorf("%s.headers_file: %w", part, err)
 	}
-	return otlp.Receiver{Endpoint: endpoint, Header: header, Version: p.version, Log: log}, nil
+	return otlp.Receiver{Endpoint: endpoint, Header: header, Version: p.version, Instance: p.instance, Log: log}, nil
 }
 
 // closeExport has the last data exported when the server ends.

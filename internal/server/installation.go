@@ -78,6 +78,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	if db, err = st.Advance(ctx); err != nil {
 		return err
 	}
+	p.instance = db.ID
 	marks, err := withSpace(p.disk, func() (*installation.Marks, error) {
 		return installation.Write(installation.Mark{Identity: db, StateDir: cfg.StateDir}, slices.Compact([]string{cfg.StateDir, cfg.RunDir})...)
 	})

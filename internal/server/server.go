@@ -52,7 +52,7 @@ const (
 	maxStreams  = 100
 	pingTimeout = 30 * time.Second
 	// closeTimeout bounds the end of the background work after requests have ended. With
-	// http.drain_timeout it fits into TimeoutStopSec of the systemd unit.
+	// http.drain_timeout and the exports of [exportTimeout] it fits into TimeoutStopSec of the systemd unit.
 	closeTimeout = 30 * time.Second
 )
 
@@ -95,6 +95,8 @@ type parts struct {
 	logs    *otlp.Logs      // nil for none
 	urls    proxy.URLs
 	disk    *disk
+	// instance is the id of the installation, for receivers.
+	instance string
 }
 
 // Start makes all parts in order, takes over the sandboxes of the previous server, and listens. It
@@ -218,6 +220,9 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	}
 	if err := p.openStore(ctx, cfg, accept, p.keys, log, cu); err != nil {
 		return err
+	}
+	if p.logs != nil {
+		p.logs.Begin(p.instance)
 	}
 	if err := p.store.Secrets.SealVariables(ctx); err != nil {
 		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "error", err)

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +32,7 @@ type collector struct {
 	metrics []*metricspb.MetricsData // guarded by mu
 	entries []*logspb.LogRecord      // guarded by mu
 	raw     bytes.Buffer             // guarded by mu
+	servers map[string]bool          // guarded by mu; the resources of all batches
 }
 
 // ServeHTTP implements http.Handler.
@@ -48,9 +51,13 @@ func (x *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	case "/v1/metrics of-metrics":
 		err = errors.Join(err, proto.Unmarshal(data, metrics))
 		x.metrics = append(x.metrics, metrics)
+		for _, resource := range metrics.GetResourceMetrics() {
+			x.servers[fmt.Sprint(resource.GetResource().GetAttributes())] = true
+		}
 	case "/v1/logs of-logs":
 		err = errors.Join(err, proto.Unmarshal(data, logs))
 		for _, resource := range logs.GetResourceLogs() {
+			x.servers[fmt.Sprint(resource.GetResource().GetAttributes())] = true
 			x.entries = append(x.entries, resource.GetScopeLogs()[0].GetLogRecords()...)
 		}
 	default:
@@ -64,7 +71,7 @@ func (x *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // TestMetricsAndLogs: what /metrics and the log have also arrives at a receiver, with the last of it when the server
 // ends, and without secrets.
 func TestMetricsAndLogs(t *testing.T) {
-	x := &collector{t: t}
+	x := &collector{t: t, servers: map[string]bool{}}
 	web := httptest.NewServer(x)
 	t.Cleanup(web.Close) // after the server's, which sends until its end
 	dir := t.TempDir()
@@ -101,6 +108,9 @@ func TestMetricsAndLogs(t *testing.T) {
 	}
 	if sums["modbox_log_batches_total"] == 0 || sums["modbox_metric_batches_total"] == 0 {
 		t.Errorf("the export counts no batches: %v", sums)
+	}
+	if all := strings.Join(slices.Collect(maps.Keys(x.servers)), "\n"); len(x.servers) != 1 || !strings.Contains(all, "service.instance.id") || !strings.Contains(all, "host.name") {
+		t.Errorf("resources, want one with the instance and the host:\n%s", all)
 	}
 	entries := map[string]int{}
 	for _, e := range x.entries {
