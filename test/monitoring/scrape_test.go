@@ -3,8 +3,10 @@ package monitoring_test
 import (
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +28,9 @@ func serve(t *testing.T) *testserver.Server {
 	t.Helper()
 	t.Setenv("MODBOX_BACKUP_EVERY", "1h")
 	t.Setenv("MODBOX_BACKUP_IMAGES", "none")
-	s := testserver.Start(t, "--pool-size", "1")
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	t.Cleanup(receiver.Close) // after the server's, which sends until its end
+	s := testserver.Start(t, "--pool-size", "1", "--traces-endpoint", receiver.URL, "--metrics-endpoint", receiver.URL, "--log-endpoint", receiver.URL)
 	sb := s.MustCreate(client.CreateOptions{})
 	if _, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "true"}); err != nil {
 		t.Fatal(err)
