@@ -36,11 +36,11 @@ const columns = [
 ] as const;
 
 /** cell quotes a value for a table. A text that a spreadsheet would take for a formula becomes plain text, also when it
- * would split the cell before it. */
+ * would split the cell before it, with quotes and spaces between. */
 function cell(value: unknown): string {
 	if (value === undefined || value === null) return "";
 	let text = typeof value === "string" ? value : JSON.stringify(value);
-	if (typeof value !== "number") text = text.replace(/(^|[;\t\r\n])(?=[=+\-@\t\r])/g, "$1'");
+	if (typeof value !== "number") text = text.replace(/[=+\-@](?<=(?:^|[;\t\r\n])["'\s]*.)|[\t\r](?<=(?:^|;).)/gs, "'$&");
 	return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
