@@ -1,6 +1,7 @@
 // Errors in the code of the console: what failed is replaced by a message, and the rest of the page stays.
 import { CircleAlert } from "lucide-react";
 import { Component, type ReactNode } from "react";
+import { importAgain } from "./late.ts";
 import { Empty } from "./parts.tsx";
 
 interface Props {
@@ -18,11 +19,20 @@ export class Boundary extends Component<Props, { failed: boolean }> {
 	static getDerivedStateFromError = () => ({ failed: true });
 
 	override componentDidUpdate(was: Props) {
-		if (this.state.failed && was.at !== this.props.at) this.setState({ failed: false });
+		if (this.state.failed && was.at !== this.props.at) this.#again();
 	}
 
+	override componentWillUnmount() {
+		if (this.state.failed) importAgain();
+	}
+
+	#again = () => {
+		importAgain();
+		this.setState({ failed: false });
+	};
+
 	override render() {
-		return this.state.failed ? this.props.instead(() => this.setState({ failed: false })) : this.props.children;
+		return this.state.failed ? this.props.instead(this.#again) : this.props.children;
 	}
 }
 

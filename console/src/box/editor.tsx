@@ -1,13 +1,14 @@
 // One file in the editor. Large and binary files are not edited but downloaded.
 import { Download, FileWarning, Save } from "lucide-react";
-import { lazy, Suspense, useCallback, useEffect, useState } from "react";
+import { Suspense, useCallback, useEffect, useState } from "react";
 import { box, type FileInfo } from "../calls/box.ts";
 import { bytes } from "../format.ts";
 import { useAct, useLoad } from "../hooks.ts";
+import { late } from "../late.ts";
 import { Confirm, Empty, Failure, Skeleton } from "../parts.tsx";
 import { download } from "./download.ts";
 
-const CodeMirror = lazy(() => import("./codemirror.tsx"));
+const CodeMirror = late(() => import("./codemirror.tsx"));
 
 /** editable is the size of the largest file that the editor shows. */
 const editable = 2 << 20;

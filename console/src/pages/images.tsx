@@ -1,17 +1,18 @@
 // The images of which sandboxes are made: what is here, what uses it, and pulls.
 import { ChevronRight, Download, Eraser, Hammer, Layers, Plus, Trash2 } from "lucide-react";
-import { type FormEvent, lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { type FormEvent, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { Link } from "wouter";
 import { message, type Sandbox } from "../api.ts";
 import { images, type Image, type ImageProgress, snapshots, type Snapshot } from "../calls/images.ts";
 import { bytes, moment, since } from "../format.ts";
 import { useLoad, useNow, useSandboxes } from "../hooks.ts";
+import { late } from "../late.ts";
 import { Confirm, Empty, Failure, Field, Modal, Skeleton } from "../parts.tsx";
 import type { PageProps } from "../places.ts";
 import { useMay, useSession } from "../session.ts";
 import { AdminPage, SearchField, Segments } from "./shell.tsx";
 
-const BuildPage = lazy(() => import("./build.tsx"));
+const BuildPage = late(() => import("./build.tsx"));
 
 export default function Images({ part }: PageProps) {
 	const may = useMay();

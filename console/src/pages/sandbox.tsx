@@ -1,12 +1,13 @@
 import { ArrowLeft, CircleAlert, SquareTerminal } from "lucide-react";
 import { Tabs } from "radix-ui";
-import { type ComponentType, lazy, Suspense, useCallback, useEffect, useState, useSyncExternalStore } from "react";
+import { type ComponentType, Suspense, useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import { Link, useLocation } from "wouter";
 import { SandboxButtons } from "../actions.tsx";
 import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "../api.ts";
 import { PageBoundary } from "../boundary.tsx";
 import { hasEnded } from "../format.ts";
 import { useNow, useTitle } from "../hooks.ts";
+import { late } from "../late.ts";
 import { type Sample, Use } from "../use.ts";
 import { CopyButton, Empty, Skeleton, State } from "../parts.tsx";
 import { useSession } from "../session.ts";
@@ -40,14 +41,14 @@ const hasDesktop = (sb: Sandbox) => Boolean(sb.url) && /^modbox\/(sandbox|chromi
 
 /** tabs are loaded when they are shown, but for the overview and the events. */
 const tabs: Tab[] = [
-	{ id: "terminal", name: "Terminal", write: true, live: "A terminal needs", fill: true, Page: lazy(() => import("../box/terminal/terminals.tsx")) },
-	{ id: "notebook", name: "Notebook", write: true, live: "A notebook needs", Page: lazy(() => import("../box/notebook/notebook.tsx")) },
-	{ id: "desktop", name: "Desktop", write: true, live: "A desktop needs", fill: true, of: hasDesktop, Page: lazy(() => import("../box/desktop.tsx")) },
-	{ id: "files", name: "Files", write: true, live: "Files can be read and changed in", fill: true, Page: lazy(() => import("../box/files.tsx")) },
-	{ id: "executions", name: "Commands", fill: true, Page: lazy(() => import("../box/executions.tsx")) },
-	{ id: "ports", name: "Ports", write: true, live: "Ports lead to", Page: lazy(() => import("../box/ports.tsx")) },
-	{ id: "use", name: "Use", live: "Curves are shown of", Page: lazy(() => import("../box/use.tsx")) },
-	{ id: "checkpoints", name: "Checkpoints", Page: lazy(() => import("../box/history.tsx")) },
+	{ id: "terminal", name: "Terminal", write: true, live: "A terminal needs", fill: true, Page: late(() => import("../box/terminal/terminals.tsx")) },
+	{ id: "notebook", name: "Notebook", write: true, live: "A notebook needs", Page: late(() => import("../box/notebook/notebook.tsx")) },
+	{ id: "desktop", name: "Desktop", write: true, live: "A desktop needs", fill: true, of: hasDesktop, Page: late(() => import("../box/desktop.tsx")) },
+	{ id: "files", name: "Files", write: true, live: "Files can be read and changed in", fill: true, Page: late(() => import("../box/files.tsx")) },
+	{ id: "executions", name: "Commands", fill: true, Page: late(() => import("../box/executions.tsx")) },
+	{ id: "ports", name: "Ports", write: true, live: "Ports lead to", Page: late(() => import("../box/ports.tsx")) },
+	{ id: "use", name: "Use", live: "Curves are shown of", Page: late(() => import("../box/use.tsx")) },
+	{ id: "checkpoints", name: "Checkpoints", Page: late(() => import("../box/history.tsx")) },
 ];
 
 /** eventsMost is how many events of a sandbox are shown, the newest. */
