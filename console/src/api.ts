@@ -143,7 +143,7 @@ export const api = {
 	sandboxes: (states: SandboxState[], most: number, onPage?: (items: Sandbox[]) => void, signal?: AbortSignal) =>
 		all<Sandbox>(`/sandboxes?${states.map((s) => `state=${s}`).join("&")}`, most, onPage, signal),
 	sandbox: (ref: string, signal?: AbortSignal) => call<Sandbox>("GET", at(ref), undefined, signal),
-	create: (request: CreateSandbox) => call<Sandbox>("POST", "/sandboxes", request),
+	create: (request: CreateSandbox, signal?: AbortSignal) => call<Sandbox>("POST", "/sandboxes", request, signal),
 	pause: (ref: string) => call<Sandbox>("POST", `${at(ref)}/pause`),
 	resume: (ref: string) => call<Sandbox>("POST", `${at(ref)}/resume`),
 	destroy: (ref: string) => call<Sandbox>("DELETE", at(ref)),

@@ -12,7 +12,7 @@ import { SandboxPage } from "./pages/sandbox.tsx";
 import { SignInPage } from "./pages/signin.tsx";
 import { places } from "./places.ts";
 import { Empty, Skeleton } from "./parts.tsx";
-import { afterSignOut, forget, SessionContext, type Session, type Source } from "./session.ts";
+import { afterSignOut, forget, SessionContext, type Session, signedIn, type Source } from "./session.ts";
 import { SandboxStore } from "./store.ts";
 
 const workspaceKey = "modbox.workspace";
@@ -40,11 +40,14 @@ async function enter(): Promise<Phase> {
 export function App() {
 	const [phase, setPhase] = useState<Phase>({ name: "loading" });
 	const load = useCallback(() => {
-		enter().then(setPhase, (err: unknown) => setPhase({ name: "failed", error: message(err) }));
+		return enter().then((now) => {
+			if (now.name === "in") signedIn(now.me.user_id);
+			setPhase(now);
+		}, (err: unknown) => setPhase({ name: "failed", error: message(err) }));
 	}, []);
 	useEffect(() => {
 		whenSignedOut(() => setPhase((was) => (was.name === "out" ? was : { name: "out", ended: true })));
-		load();
+		void load();
 		return afterSignOut(() => setPhase({ name: "out", ended: false }));
 	}, [load]);
 	switch (phase.name) {
@@ -56,19 +59,19 @@ export function App() {
 					<div className="empty">
 						<h1>The console cannot start</h1>
 						<p>{phase.error}</p>
-						<button type="button" className="button" onClick={load}>Try again</button>
+						<button type="button" className="button" onClick={() => void load()}>Try again</button>
 					</div>
 				</main>
 			);
 		case "out":
-			return <SignInPage ended={phase.ended} onDone={load} />;
+			return <SignInPage ended={phase.ended} onDone={() => void load()} />;
 		case "in":
 			return (
 				<Inside
 					key={phase.me.workspace_id} me={phase.me} workspaces={phase.workspaces}
 					choose={(id) => {
 						localStorage.setItem(workspaceKey, id);
-						load();
+						return load();
 					}}
 					reenter={load}
 					out={() => setPhase({ name: "out", ended: false })}
@@ -83,7 +86,7 @@ interface Toast {
 }
 
 /** Inside is the console of a signed-in user in one workspace. */
-function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspaces: Workspace[]; choose: (id: string) => void; reenter: () => void; out: () => void }) {
+function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspaces: Workspace[]; choose: (id: string) => Promise<void>; reenter: () => Promise<void>; out: () => void }) {
 	const [store] = useState(() => new SandboxStore());
 	const mayRead = me.permissions?.includes("sandboxes:read") ?? false;
 	const mayWrite = me.permissions?.includes("sandboxes:write") ?? false;

@@ -2,7 +2,7 @@
 import { Tabs } from "radix-ui";
 import { type FormEvent, useEffect, useMemo, useState } from "react";
 import { ApiError, api, type CreateSandbox, message, type Sandbox } from "./api.ts";
-import { CopyButton, Field, Modal } from "./parts.tsx";
+import { CopyButton, Field, FormFoot, Modal, useHold } from "./parts.tsx";
 import type { Source } from "./session.ts";
 import { languages, snippet } from "./snippets.ts";
 
@@ -59,7 +59,7 @@ export function CreateDialog({ source, onClose, onCreated }: { source: Source | 
 function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated: (sb: Sandbox) => void; onClose: () => void }) {
 	const [form, setForm] = useState<Form>({ ...empty, ...source });
 	const [images, setImages] = useState<string[]>([]);
-	const [busy, setBusy] = useState(false);
+	const hold = useHold();
 	const [error, setError] = useState("");
 	const [fields, setFields] = useState<Record<string, string>>({});
 	const { body, wrong } = useMemo(() => request(form), [form]);
@@ -79,15 +79,13 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
 		if (Object.keys(wrong).length > 0) return;
-		setBusy(true);
 		setError("");
 		setFields({});
 		try {
-			onCreated(await api.create(body));
+			await hold.during(async (signal) => onCreated(await api.create(body, signal)));
 		} catch (err) {
 			setError(message(err));
 			if (err instanceof ApiError) setFields(err.fields);
-			setBusy(false);
 		}
 	};
 
@@ -116,10 +114,7 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 				<Field label="Published ports" hint="Each gets a URL of its own." error={fault("network.ports", "network")}>{(p) => <input {...p} value={form.ports} onChange={(e) => set({ ports: e.target.value })} placeholder="3000, 8080" autoComplete="off" inputMode="numeric" />}</Field>
 				<Field label="Environment variables" hint="NAME=value, one on a line. They are never shown again." error={fault("env")}>{(p) => <textarea {...p} rows={2} value={form.env} onChange={(e) => set({ env: e.target.value })} spellCheck={false} autoComplete="off" />}</Field>
 				{error && <p role="alert" className="alert">{error}</p>}
-				<footer className="dialog-foot">
-					<button type="button" className="button" onClick={onClose}>Cancel</button>
-					<button type="submit" className="button primary" disabled={busy || Object.keys(wrong).length > 0}>{busy ? "Creating…" : "Create"}</button>
-				</footer>
+				<FormFoot hold={hold} action="Create" working="Creating…" ready={Object.keys(wrong).length === 0} onClose={onClose} />
 			</form>
 			<Tabs.Root className="code" defaultValue="TypeScript">
 				<div className="code-head">

@@ -60,7 +60,7 @@ function WorkspaceMenu() {
 				<DropdownMenu.Content className="menu" align="start" sideOffset={4}>
 					<DropdownMenu.Label className="menu-label">Workspaces</DropdownMenu.Label>
 					{workspaces.map((w) => (
-						<DropdownMenu.Item key={w.id} className="menu-item" onSelect={() => choose(w.id)}>
+						<DropdownMenu.Item key={w.id} className="menu-item" onSelect={() => void choose(w.id)}>
 							<span className="grow">{w.name}</span><small>{w.role}</small>{w.id === me.workspace_id && <Check size={14} aria-label="chosen" />}
 						</DropdownMenu.Item>
 					))}

@@ -62,7 +62,7 @@ function Commands({ onClose }: { onClose: () => void }) {
 					{may("images:write") && matches("build an image") && <Command.Item value="build" onSelect={run(() => navigate("/images/build"))}><Hammer size={15} aria-hidden="true" />Build an image</Command.Item>}
 					{matches("light theme") && <Command.Item value="light" onSelect={run(() => applyTheme("light"))}><Sun size={15} aria-hidden="true" />Light theme</Command.Item>}
 					{matches("dark theme") && <Command.Item value="dark" onSelect={run(() => applyTheme("dark"))}><Moon size={15} aria-hidden="true" />Dark theme</Command.Item>}
-					{others.map((w) => <Command.Item key={w.id} value={`workspace ${w.id}`} onSelect={run(() => choose(w.id))}><span className="avatar tiny" aria-hidden="true">{w.name.slice(0, 1)}</span>Go to workspace {w.name}</Command.Item>)}
+					{others.map((w) => <Command.Item key={w.id} value={`workspace ${w.id}`} onSelect={run(() => void choose(w.id))}><span className="avatar tiny" aria-hidden="true">{w.name.slice(0, 1)}</span>Go to workspace {w.name}</Command.Item>)}
 					{matches("sign out", "log out") && <Command.Item value="sign out" onSelect={run(signOut)}><LogOut size={15} aria-hidden="true" />Sign out</Command.Item>}
 				</Command.Group>
 			</Command.List>

@@ -1,7 +1,7 @@
 // Small parts of all pages.
 import { Check, CircleAlert, Copy, X } from "lucide-react";
 import { AlertDialog, Dialog } from "radix-ui";
-import { createContext, type ReactNode, useCallback, useContext, useId, useRef, useState } from "react";
+import { createContext, type ReactNode, useCallback, useContext, useEffect, useId, useRef, useState } from "react";
 import type { SandboxState } from "./api.ts";
 import { message } from "./api.ts";
 import { tones } from "./format.ts";
@@ -49,24 +49,84 @@ export function Field({ label, hint, error, children }: { label: string; hint?: 
 	);
 }
 
-const Holding = createContext<(hold: boolean) => void>(() => {});
+/** Hold keeps a dialog open while a call is under way: what the call returns would be lost with the dialog. After holdMost it can be given up. */
+export interface Hold {
+	busy: boolean;
+	/** stop gives the call up; undefined as long as that is not possible. */
+	stop: (() => void) | undefined;
+	/** during makes a call, and returns when it has ended or was given up, which is an error. It makes no second call at the same time. */
+	during: (call: (signal: AbortSignal) => Promise<unknown>) => Promise<void>;
+}
 
-/** useHold returns a function that keeps the dialog around open, or no longer. What a call returns would be lost with the dialog. */
-export const useHold = () => useContext(Holding);
+/** holdMost is how long a dialog waits for its call, in milliseconds, before the user can close it. */
+const holdMost = 10_000;
+
+const Holding = createContext<(hold: Pick<Hold, "busy" | "stop">) => void>(() => {});
+
+function useCalls(): Hold {
+	const [busy, setBusy] = useState(false);
+	const [stop, setStop] = useState<() => void>();
+	const running = useRef(false);
+	const during = useCallback(async (call: (signal: AbortSignal) => Promise<unknown>) => {
+		if (running.current) return;
+		running.current = true;
+		const given = new AbortController();
+		const up = new Promise<never>((_, reject) => given.signal.addEventListener("abort", () => reject(new Error("You stopped waiting. The call may have taken effect: look before you send it again."))));
+		const timer = setTimeout(() => setStop(() => () => given.abort()), holdMost);
+		setBusy(true);
+		try {
+			await Promise.race([up, call(given.signal)]);
+		} finally {
+			clearTimeout(timer);
+			running.current = false;
+			setStop(undefined);
+			setBusy(false);
+		}
+	}, []);
+	return { busy, stop, during };
+}
+
+/** useHold holds the dialog around during calls. */
+export function useHold(): Hold {
+	const hold = useContext(Holding);
+	const calls = useCalls();
+	const { busy, stop } = calls;
+	useEffect(() => {
+		hold({ busy, stop });
+		return () => hold({ busy: false, stop: undefined });
+	}, [hold, busy, stop]);
+	return calls;
+}
+
+/** HoldNote says how long a dialog stays open. */
+export function HoldNote({ hold: { busy, stop } }: { hold: Hold }) {
+	return <p role="status" className="note">{stop ? "There is no answer yet. You can stop waiting." : busy ? "The dialog stays open until the server has answered." : ""}</p>;
+}
+
+/** FormFoot is the end of a form in a dialog. */
+export function FormFoot({ hold, action, working = "Working…", ready, onClose }: { hold: Hold; action: string; working?: string; ready: boolean; onClose: () => void }) {
+	return (
+		<>
+			<HoldNote hold={hold} />
+			<footer className="dialog-foot">
+				<button type="button" className="button" disabled={hold.busy && !hold.stop} onClick={hold.stop ?? onClose}>{hold.stop ? "Stop waiting" : "Cancel"}</button>
+				<button type="submit" className="button primary" disabled={hold.busy || !ready}>{hold.busy ? working : action}</button>
+			</footer>
+		</>
+	);
+}
 
 export function Modal({ open, onClose, title, wide, children }: { open: boolean; onClose: () => void; title: string; wide?: boolean; children: ReactNode }) {
-	const held = useRef(false);
-	const hold = useCallback((now: boolean) => {
-		held.current = now;
-	}, []);
+	const [{ busy, stop }, hold] = useState<Pick<Hold, "busy" | "stop">>({ busy: false, stop: undefined });
+	const close = stop ?? (busy ? () => {} : onClose);
 	return (
-		<Dialog.Root open={open} onOpenChange={(now) => !now && !held.current && onClose()}>
+		<Dialog.Root open={open} onOpenChange={(now) => !now && close()}>
 			<Dialog.Portal>
 				<Dialog.Overlay className="overlay" />
 				<Dialog.Content className={wide ? "dialog wide" : "dialog"} aria-describedby={undefined}>
 					<header className="dialog-head">
 						<Dialog.Title>{title}</Dialog.Title>
-						<Dialog.Close className="icon-button" aria-label="Close"><X size={16} /></Dialog.Close>
+						<Dialog.Close className="icon-button" aria-label={stop ? "Stop waiting, then close" : "Close"} disabled={busy && !stop}><X size={16} /></Dialog.Close>
 					</header>
 					<Holding value={hold}>{children}</Holding>
 				</Dialog.Content>
@@ -76,34 +136,35 @@ export function Modal({ open, onClose, title, wide, children }: { open: boolean;
 }
 
 /** Confirm asks before something that cannot be undone, and shows the error when it fails. */
-export function Confirm({ open, onClose, title, text, action, run }: { open: boolean; onClose: () => void; title: string; text: ReactNode; action: string; run: () => Promise<void> }) {
-	const [busy, setBusy] = useState(false);
+export function Confirm({ open, onClose, title, text, action, run }: { open: boolean; onClose: () => void; title: string; text: ReactNode; action: string; run: (signal: AbortSignal) => Promise<void> }) {
+	const hold = useCalls();
+	const { busy, stop } = hold;
 	const [error, setError] = useState("");
 	const close = () => {
 		setError("");
 		onClose();
 	};
 	return (
-		<AlertDialog.Root open={open} onOpenChange={(now) => !now && !busy && close()}>
+		<AlertDialog.Root open={open} onOpenChange={(now) => !now && (stop ? stop() : !busy && close())}>
 			<AlertDialog.Portal>
 				<AlertDialog.Overlay className="overlay" />
 				<AlertDialog.Content className="dialog small">
 					<AlertDialog.Title>{title}</AlertDialog.Title>
 					<AlertDialog.Description asChild><div className="dialog-text">{text}</div></AlertDialog.Description>
 					{error && <p role="alert" className="alert">{error}</p>}
+					<HoldNote hold={hold} />
 					<footer className="dialog-foot">
-						<AlertDialog.Cancel className="button" disabled={busy}>Cancel</AlertDialog.Cancel>
+						<AlertDialog.Cancel className="button" disabled={busy && !stop}>{stop ? "Stop waiting" : "Cancel"}</AlertDialog.Cancel>
 						<button
 							type="button" className="button danger" disabled={busy}
 							onClick={async () => {
-								setBusy(true);
+								setError("");
 								try {
-									await run();
+									await hold.during(run);
 									close();
 								} catch (err) {
 									setError(message(err));
 								}
-								setBusy(false);
 							}}
 						>
 							{busy ? "Working…" : action}

@@ -15,9 +15,10 @@ export interface Session {
 	store: SandboxStore;
 	/** Whether the user may create, use and destroy sandboxes. */
 	mayWrite: boolean;
-	choose: (workspace: string) => void;
+	/** choose enters another workspace, and returns when it is shown. */
+	choose: (workspace: string) => Promise<void>;
 	/** reenter asks the server again who is signed in, with which role and workspaces. */
-	reenter: () => void;
+	reenter: () => Promise<void>;
 	signOut: () => void;
 	/** say shows a message for some seconds. */
 	say: (text: string, bad?: boolean) => void;
@@ -51,6 +52,14 @@ function forgetHere() {
 export function forget() {
 	forgetHere();
 	tabs.postMessage(null);
+}
+
+let user = "";
+
+/** signedIn drops what the pages keep for another user, whose session ended. */
+export function signedIn(id: string) {
+	if (user && user !== id) forgetHere();
+	user = id;
 }
 
 /** afterSignOut calls a function when the user has signed out in another tab, until the returned function is called. */

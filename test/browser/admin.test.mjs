@@ -53,8 +53,21 @@ test("a workspace is made, its members are added, invited, changed and removed",
 	await page.getByRole("link", { name: "Workspace", exact: true }).click();
 	await page.getByRole("button", { name: "New workspace" }).click();
 	await page.getByLabel("Name", { exact: true }).fill(`Team ${mark}`);
+	// The form is busy until the new workspace is loaded: a second Enter makes no second workspace.
+	let made = 0;
+	page.on("request", (r) => r.method() === "POST" && r.url().endsWith("/v1/workspaces") && made++);
+	let load = () => {};
+	const held = new Promise((done) => (load = done));
+	const loading = page.waitForRequest("**/v1/workspaces?*");
+	await page.route("**/v1/workspaces?*", (route) => held.then(() => route.continue()));
 	await page.keyboard.press("Enter");
+	await loading;
+	await page.getByRole("button", { name: "Working…" }).waitFor();
+	await page.keyboard.press("Enter");
+	load();
 	await page.getByRole("heading", { name: `Team ${mark}` }).waitFor(); // it is chosen at once
+	await page.unroute("**/v1/workspaces?*");
+	assert.equal(made, 1, "requests for a workspace");
 	await page.getByRole("button", { name: "Change…" }).click();
 	await page.getByLabel("Code before it runs").selectOption("warn");
 	await page.getByRole("button", { name: "Save" }).click();
@@ -73,7 +86,7 @@ test("a workspace is made, its members are added, invited, changed and removed",
 	await add(friend.name, "viewer");
 	await page.getByRole("list", { name: "Members" }).getByText(friend.name).waitFor();
 	await page.getByLabel(`Role of ${friend.name}`).selectOption("admin");
-	await page.getByText(`${friend.name} is admin now`).waitFor();
+	await page.getByLabel(`Role of ${friend.name}`).and(page.locator("select:enabled:has(option[value=admin]:checked)")).waitFor();
 	const address = `new-${mark}@example.com`;
 	await add(address, "member");
 	const code = await page.getByLabel("Code of the invitation", { exact: true }).inputValue();
@@ -111,8 +124,10 @@ test("a workspace is made, its members are added, invited, changed and removed",
 	await page.getByRole("switch", { name: "Use images" }).click();
 	await page.getByText("not used", { exact: true }).waitFor();
 	await page.getByRole("button", { name: "Change images" }).click();
-	assert.equal(await page.getByLabel("Password or token").inputValue(), "");
-	await page.keyboard.press("Escape");
+	const change = page.getByRole("dialog", { name: "Change images" });
+	assert.equal(await change.getByLabel("Password or token").inputValue(), "");
+	await change.getByRole("button", { name: "Cancel" }).click();
+	await change.waitFor({ state: "detached" });
 	assert.ok(!(await page.content()).includes("hunter-two"));
 	await page.getByRole("button", { name: "Remove images" }).click();
 	await confirmed(page, "Remove");
@@ -132,7 +147,7 @@ test("the audit log is filtered, paged and exported", async () => {
 	const page = await visit();
 	await signIn(page, name); // in the user's own workspace
 	for (let i = 0; i < 26; i++) await Promise.all([0, 1, 2, 3].map((j) => api("PATCH", `/workspaces/${me.workspace_id}`, { description: `change ${i}.${j}` }, own)));
-	for (const formula of ["=SUM(1)", "a;@SUM(1)"]) await api("POST", "/registries", { name: formula, server: "example.com", username: "u", password: "hunter-two-secret" }, own);
+	for (const formula of ["=SUM(1)", "a;@SUM(1)", "b; \"=SUM(1)"]) await api("POST", "/registries", { name: formula, server: "example.com", username: "u", password: "hunter-two-secret" }, own);
 	await page.getByRole("link", { name: "Audit log" }).click();
 	const records = page.getByRole("list", { name: "Records" }).getByRole("listitem");
 	await records.first().getByText("create-registry").waitFor();
@@ -144,7 +159,7 @@ test("the audit log is filtered, paged and exported", async () => {
 	await records.first().getByText("request id").waitFor();
 	await shown(page, "audit");
 	await page.getByLabel("Action").fill("create-registry");
-	await page.waitForFunction(() => document.querySelectorAll("[aria-label=Records] > li").length === 2);
+	await page.waitForFunction(() => document.querySelectorAll("[aria-label=Records] > li").length === 3);
 
 	const exported = async (kind) => {
 		await page.getByRole("button", { name: "Export" }).click();
@@ -152,13 +167,14 @@ test("the audit log is filtered, paged and exported", async () => {
 		return readFile(await file.path(), "utf8");
 	};
 	const lines = (await exported("JSON lines")).trim().split("\n").map((l) => JSON.parse(l));
-	assert.deepEqual(lines.map((l) => [l.record.action, l.record.object_name, l.record.user_id]), ["a;@SUM(1)", "=SUM(1)"].map((formula) => ["create-registry", formula, me.user_id]));
-	const [head, split, row, end] = (await exported("CSV")).split("\r\n");
+	assert.deepEqual(lines.map((l) => [l.record.action, l.record.object_name, l.record.user_id]), ["b; \"=SUM(1)", "a;@SUM(1)", "=SUM(1)"].map((formula) => ["create-registry", formula, me.user_id]));
+	const [head, quoted, split, row, end] = (await exported("CSV")).split("\r\n");
 	assert.equal(end, "");
 	assert.match(head, /^seq,time,action,outcome/);
 	assert.match(row, /,create-registry,ok,/);
 	assert.match(row, /,'=SUM\(1\),/, "a name that a spreadsheet would take for a formula");
 	assert.match(split, /,a;'@SUM\(1\),/, "the same behind a character at which some divide cells");
+	assert.match(quoted, /,"b; ""'=SUM\(1\)",/, "the same behind such a character, a space and a quote");
 
 	await page.getByLabel("Outcome").selectOption("failed");
 	await page.getByText("No record fits").waitFor();
@@ -261,5 +277,43 @@ test("a page whose list cannot be read says so, and tries again", async () => {
 	await page.unroute("**/v1/host");
 	await page.getByRole("button", { name: "Show the page again" }).click();
 	await page.getByRole("meter", { name: "Disk used" }).waitFor();
+	clean(page);
+});
+
+test("a page that could not be loaded is loaded again on request", async () => {
+	const page = await visit();
+	await signInByToken(page);
+	const file = /\/assets\/host-[^/]*\.js$/;
+	await page.route(file, (route) => route.abort());
+	await page.getByRole("link", { name: "Host" }).click();
+	await page.getByRole("alert").getByText("This page failed").waitFor();
+	await page.unroute(file);
+	await page.getByRole("button", { name: "Show the page again" }).click();
+	await page.getByRole("meter", { name: "Disk used" }).waitFor();
+	clean(page);
+});
+
+test("a dialog whose call hangs is closed after ten seconds", async () => {
+	const page = await visit();
+	await page.clock.install();
+	await signInByToken(page);
+	await page.getByRole("link", { name: "Tokens" }).click();
+	await page.route("**/v1/tokens", () => {}); // no answer
+	await page.getByRole("button", { name: "Create a token" }).first().click();
+	const dialog = page.getByRole("dialog", { name: "Create a token" });
+	await dialog.getByRole("button", { name: "Create", exact: true }).click();
+	await dialog.getByRole("status").getByText("stays open until the server has answered").waitFor();
+	assert.ok(await dialog.getByRole("button", { name: "Close" }).isDisabled());
+	assert.ok(await dialog.getByRole("button", { name: "Cancel" }).isDisabled());
+	await page.keyboard.press("Escape");
+	await shown(page, "dialog-busy");
+	await page.clock.fastForward(11_000);
+	const aborted = page.waitForEvent("requestfailed", (r) => r.url().endsWith("/v1/tokens"));
+	await dialog.getByRole("button", { name: "Stop waiting", exact: true }).click();
+	await aborted;
+	await dialog.getByRole("alert").getByText("may have taken effect").waitFor();
+	await shown(page, "dialog-stopped");
+	await dialog.getByRole("button", { name: "Cancel" }).click();
+	await dialog.waitFor({ state: "detached" });
 	clean(page);
 });

@@ -103,6 +103,7 @@ export async function confirmed(page, action) {
 	const dialog = page.getByRole("alertdialog");
 	await dialog.getByRole("button", { name: action, exact: true }).click();
 	await dialog.waitFor({ state: "detached" });
+	await page.getByRole("main").waitFor();
 }
 
 /** clean expects that nothing of a page broke its policy. */

@@ -1,6 +1,6 @@
 import { type FormEvent, useState } from "react";
 import { message } from "../api.ts";
-import { Field, Modal } from "../parts.tsx";
+import { Field, FormFoot, Modal, useHold } from "../parts.tsx";
 
 interface Props {
 	open: boolean;
@@ -11,7 +11,7 @@ interface Props {
 	action: string;
 	/** Whether nothing may be entered. */
 	optional?: boolean;
-	run: (text: string) => Promise<unknown>;
+	run: (text: string, signal: AbortSignal) => Promise<unknown>;
 }
 
 /** Ask is a dialog with one line of text; it shows why the call with the text was refused. */
@@ -21,26 +21,22 @@ export function Ask(props: Props) {
 
 function Form({ onClose, label, hint, action, optional, run }: Props) {
 	const [text, setText] = useState("");
-	const [busy, setBusy] = useState(false);
+	const hold = useHold();
 	const [error, setError] = useState("");
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
-		setBusy(true);
+		setError("");
 		try {
-			await run(text.trim());
+			await hold.during((signal) => run(text.trim(), signal));
 			onClose();
 		} catch (err) {
 			setError(message(err));
 		}
-		setBusy(false);
 	};
 	return (
 		<form className="ask" onSubmit={(e) => void submit(e)}>
 			<Field label={label} {...(hint ? { hint } : {})} error={error || undefined}>{(p) => <input {...p} value={text} autoFocus spellCheck={false} autoComplete="off" onChange={(e) => setText(e.target.value)} />}</Field>
-			<footer className="dialog-foot">
-				<button type="button" className="button" onClick={onClose}>Cancel</button>
-				<button type="submit" className="button primary" disabled={busy || (!optional && !text.trim())}>{busy ? "Working…" : action}</button>
-			</footer>
+			<FormFoot hold={hold} action={action} ready={Boolean(optional || text.trim())} onClose={onClose} />
 		</form>
 	);
 }

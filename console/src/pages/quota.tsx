@@ -87,7 +87,7 @@ function Edit({ report: { workspace_id, set, limits }, onClose, done }: { report
 	return (
 		<DialogForm
 			action="Save" onClose={onClose}
-			run={async () => {
+			run={async (signal) => {
 				const quota: Record<string, string | number> = {};
 				for (const { id, name, number } of fieldNames) {
 					const text = form[id]?.trim();
@@ -95,7 +95,7 @@ function Edit({ report: { workspace_id, set, limits }, onClose, done }: { report
 					if (number && !/^\d+$/.test(text)) throw new Error(`${name} is a whole number.`);
 					quota[id] = number ? Number(text) : text;
 				}
-				done(await accounts.setQuota(workspace_id, quota));
+				done(await accounts.setQuota(workspace_id, quota, signal));
 				onClose();
 			}}
 		>

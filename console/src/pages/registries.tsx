@@ -66,10 +66,10 @@ function Edit({ registry, onClose, done }: { registry?: Registry; onClose: () =>
 		<DialogForm
 			action={registry ? "Change" : "Add"} onClose={onClose}
 			ready={Boolean(form.name.trim() && form.server.trim() && form.username.trim() && (registry || form.password))}
-			run={async () => {
+			run={async (signal) => {
 				const { password, ...rest } = form;
-				if (registry) await accounts.updateRegistry(registry.id, { ...rest, ...(password ? { password } : {}), verify });
-				else await accounts.createRegistry({ ...form, verify });
+				if (registry) await accounts.updateRegistry(registry.id, { ...rest, ...(password ? { password } : {}), verify }, signal);
+				else await accounts.createRegistry({ ...form, verify }, signal);
 				done();
 				say(`${form.name} is ${registry ? "changed" : "added"}`);
 				onClose();

@@ -73,8 +73,8 @@ function Create({ onClose, done }: { onClose: () => void; done: () => void }) {
 	return (
 		<DialogForm
 			action="Create" onClose={onClose} ready={!narrow || scopes.size > 0}
-			run={async () => {
-				setMade(await accounts.createToken({ description: description.trim(), ...(seconds ? { expires_in_seconds: seconds } : {}), ...(narrow ? { scopes: [...scopes] } : {}), ...(only ? { workspace_only: true } : {}) }));
+			run={async (signal) => {
+				setMade(await accounts.createToken({ description: description.trim(), ...(seconds ? { expires_in_seconds: seconds } : {}), ...(narrow ? { scopes: [...scopes] } : {}), ...(only ? { workspace_only: true } : {}) }, signal));
 				done();
 			}}
 		>

@@ -62,7 +62,7 @@ function Details({ workspace: w, reload }: { workspace: WorkspaceDetail; reload:
 				<Fact name="Audit log">{w.audit_output ? "with the beginning of outputs" : "without outputs"}</Fact>
 			</dl>
 			<Modal open={asking === "edit"} onClose={close} title={`Change ${w.name}`}><Edit workspace={w} onClose={close} done={reload} /></Modal>
-			<Confirm open={asking === "delete"} onClose={close} title={`Delete ${w.name}?`} text="Nobody can use it any more at once. Its sandboxes and snapshots end, and its images, registries and tokens are gone for good." action="Delete the workspace" run={async () => { await accounts.deleteWorkspace(w.id); say(`${w.name} is deleted`); reenter(); }} />
+			<Confirm open={asking === "delete"} onClose={close} title={`Delete ${w.name}?`} text="Nobody can use it any more at once. Its sandboxes and snapshots end, and its images, registries and tokens are gone for good." action="Delete the workspace" run={async () => { await accounts.deleteWorkspace(w.id); say(`${w.name} is deleted`); await reenter(); }} />
 		</section>
 	);
 }
@@ -71,7 +71,7 @@ function Edit({ workspace: w, onClose, done }: { workspace: WorkspaceDetail; onC
 	const [form, setForm] = useState({ name: w.name, slug: w.slug, description: w.description, url_access: w.url_access, code_scan: w.code_scan, audit_output: w.audit_output });
 	const set = (change: Partial<typeof form>) => setForm((was) => ({ ...was, ...change }));
 	return (
-		<DialogForm action="Save" onClose={onClose} ready={Boolean(form.name.trim())} run={async () => { await accounts.updateWorkspace(w.id, form); done(); onClose(); }}>
+		<DialogForm action="Save" onClose={onClose} ready={Boolean(form.name.trim())} run={async (signal) => { await accounts.updateWorkspace(w.id, form, signal); done(); onClose(); }}>
 			{(fields) => (
 				<>
 					<Field label="Name" error={fields.name}>{(p) => <input {...p} value={form.name} onChange={(e) => set({ name: e.target.value })} autoFocus autoComplete="off" />}</Field>
@@ -91,7 +91,7 @@ function Create({ onClose }: { onClose: () => void }) {
 	const [name, setName] = useState("");
 	const [description, setDescription] = useState("");
 	return (
-		<DialogForm action="Create" onClose={onClose} ready={Boolean(name.trim())} run={async () => choose((await accounts.createWorkspace({ name: name.trim(), description: description.trim() })).id)}>
+		<DialogForm action="Create" onClose={onClose} ready={Boolean(name.trim())} run={async (signal) => choose((await accounts.createWorkspace({ name: name.trim(), description: description.trim() }, signal)).id)}>
 			{(fields) => (
 				<>
 					<Field label="Name" error={fields.name ?? fields.slug}>{(p) => <input {...p} value={name} onChange={(e) => setName(e.target.value)} autoFocus autoComplete="off" />}</Field>
@@ -133,7 +133,7 @@ function Row({ workspace, member: m, reload }: { workspace: WorkspaceDetail; mem
 			</div>
 			<div className="row-actions">
 				{mayChange ? (
-					<select className="role" aria-label={`Role of ${m.name}`} value={m.role} disabled={busy} onChange={(e) => { const role = e.target.value as Role; void act(async () => { await accounts.setRole(workspace.id, m.user_id, role); if (self) reenter(); else reload(); }, `${m.name} is ${role} now`); }}>
+					<select className="role" aria-label={`Role of ${m.name}`} value={m.role} disabled={busy} onChange={(e) => { const role = e.target.value as Role; void act(async () => { await accounts.setRole(workspace.id, m.user_id, role); if (self) await reenter(); else reload(); }, `${m.name} is ${role} now`); }}>
 						{roles.filter((r) => r.id !== "owner" || me.role === "owner").map((r) => <option key={r.id} value={r.id}>{r.name}</option>)}
 					</select>
 				) : <span className="muted">{m.role}</span>}
@@ -143,7 +143,7 @@ function Row({ workspace, member: m, reload }: { workspace: WorkspaceDetail; mem
 			<Confirm
 				open={asking} onClose={() => setAsking(false)} title={self ? `Leave ${workspace.name}?` : `Remove ${m.name}?`} action={self ? "Leave" : "Remove"}
 				text={self ? "You lose access at once. An owner or admin can add you again." : `${m.name} loses access to ${workspace.name} at once, by sessions and tokens. Sandboxes that ${m.name} has made stay.`}
-				run={async () => { await accounts.removeMember(workspace.id, m.user_id); if (self) reenter(); else { reload(); say(`${m.name} is removed`); } }}
+				run={async () => { await accounts.removeMember(workspace.id, m.user_id); if (self) await reenter(); else { reload(); say(`${m.name} is removed`); } }}
 			/>
 		</li>
 	);
@@ -163,9 +163,9 @@ function Add({ workspace, onClose, done }: { workspace: WorkspaceDetail; onClose
 	return (
 		<DialogForm
 			action="Add" onClose={onClose} ready={Boolean(who.trim())}
-			run={async () => {
+			run={async (signal) => {
 				const text = who.trim();
-				const { member, invitation } = await accounts.addMember(workspace.id, { ...(text.includes("@") ? { email: text } : { name: text }), role });
+				const { member, invitation } = await accounts.addMember(workspace.id, { ...(text.includes("@") ? { email: text } : { name: text }), role }, signal);
 				done();
 				if (invitation) return setInvited(invitation);
 				say(`${member?.name ?? text} is ${role} now`);
