@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { test } from "node:test";
-import { begin, clean, confirmed, console_, patience, sandbox, server, shown, signInByToken, visit } from "./kit.mjs";
+import { begin, clean, confirmed, console_, patience, sandbox, server, shown, signInByToken, token, visit } from "./kit.mjs";
 
 begin();
 
@@ -60,6 +60,14 @@ test("cells share the state of their context, and show pictures and tables", asy
 	await ended(page, 4, "error");
 	assert.ok(!(await output(page, 4).textContent()).includes("\x1b"), "escape sequences in the traceback");
 	await shown(page, "notebook");
+
+	// After a reload, HTML runs again only on request.
+	await page.reload();
+	const show = output(page, 3).getByRole("button", { name: "Show", exact: true });
+	await show.waitFor();
+	assert.equal(await output(page, 3).locator("iframe").count(), 0, "frames with restored HTML");
+	await show.click();
+	await html(page, 3).getByText("2,4").waitFor();
 	clean(page);
 });
 
@@ -229,7 +237,7 @@ test("cells wait for their turn without a connection", async () => {
 		await page.getByRole("button", { name: "Add a cell" }).click();
 		await write(page, n, `print("cell", ${n})`);
 		await page.keyboard.press("Control+Enter");
-		await ended(page, n, "waiting");
+		await ended(page, n, "waiting for cell 1");
 	}
 	// Another context does not wait for this one.
 	await page.getByRole("button", { name: "Add a cell" }).click();
@@ -250,39 +258,148 @@ test("cells wait for their turn without a connection", async () => {
 	clean(page);
 });
 
-test("cells are kept in place of those of other sandboxes, and without their outputs when there is no room", async () => {
+test("a restart drops the cells that wait for the context", async () => {
 	const page = await open(await shared());
-	/** fill leaves no room in the browser's session. */
-	const fill = (key) => page.evaluate((key) => {
+	let streams = 0;
+	page.on("request", (r) => r.url().endsWith("/code/stream") && streams++);
+	await write(page, 1, "import time; time.sleep(600)");
+	await page.keyboard.press("Control+Enter");
+	await ended(page, 1, "running");
+	for (const n of [2, 3]) {
+		await page.getByRole("button", { name: "Add a cell" }).click();
+		await write(page, n, `print("cell", ${n})`);
+		await page.keyboard.press("Control+Enter");
+		await ended(page, n, "waiting for cell 1");
+	}
+	await page.getByRole("button", { name: "Restart Python" }).click();
+	await confirmed(page, "Restart");
+	for (const n of [2, 3]) {
+		await ended(page, n, "interrupted");
+		await output(page, n).getByText("It did not run.").waitFor();
+	}
+	await cell(page, 1).getByRole("button", { name: "Run cell 1" }).waitFor(); // it has ended
+	assert.equal(streams, 1);
+	await cell(page, 2).getByRole("button", { name: "Run cell 2" }).click();
+	await output(page, 2).getByText("cell 2", { exact: true }).waitFor();
+	clean(page);
+});
+
+test("no cell runs after a sign-out", async () => {
+	const page = await open(await shared());
+	let streams = 0;
+	page.on("request", (r) => r.url().endsWith("/code/stream") && streams++);
+	await write(page, 1, "import time; time.sleep(600)");
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await write(page, 2, "1");
+	await page.getByRole("button", { name: "Run all" }).click();
+	await ended(page, 1, "running");
+	const aborted = page.waitForEvent("requestfailed", (r) => r.url().endsWith("/code/stream"));
+	await page.getByRole("button", { name: "theme and sign-out" }).click();
+	await page.getByRole("menuitem", { name: "Sign out" }).click();
+	await aborted;
+	// The next user signs in to the same page.
+	await page.getByRole("button", { name: "Use an API token" }).click();
+	await page.getByLabel("API token").fill(token);
+	await page.getByRole("button", { name: "Sign in", exact: true }).click();
+	await page.getByRole("toolbar", { name: "Notebook" }).waitFor();
+	await cell(page, 1).waitFor();
+	await cell(page, 2).waitFor({ state: "detached" });
+	// The turns are free.
+	await write(page, 1, "print(6 * 7)");
+	await page.keyboard.press("Control+Enter");
+	await output(page, 1).getByText("42", { exact: true }).waitFor();
+	assert.equal(streams, 2);
+	clean(page);
+});
+
+test("a stream that falls silent ends", async () => {
+	const page = await visit();
+	await page.clock.install();
+	await page.addInitScript(() => {
+		const real = window.fetch;
+		window.fetch = (url, init) => {
+			if (!String(url).endsWith("/code/stream")) return real(url, init);
+			const start = (c) => {
+				c.enqueue(new TextEncoder().encode('{"type":"started"}\n'));
+				init.signal.addEventListener("abort", () => c.error(init.signal.reason));
+			};
+			return Promise.resolve(new Response(new ReadableStream({ start })));
+		};
+	});
+	await signInByToken(page);
+	await page.goto(`${console_}/sandboxes/${(await shared()).id}/notebook`);
+	await write(page, 1, "1");
+	await page.keyboard.press("Control+Enter");
+	await ended(page, 1, "running");
+	await page.getByRole("button", { name: "Add a cell" }).click();
+	await write(page, 2, "2");
+	await page.keyboard.press("Control+Enter");
+	await ended(page, 2, "waiting for cell 1");
+	await page.clock.fastForward(46_000);
+	await ended(page, 1, "lost");
+	await output(page, 1).getByText("said nothing for 45 seconds").waitFor();
+	await ended(page, 2, "running");
+	await cell(page, 2).getByRole("button", { name: "Interrupt cell 2" }).click();
+	await page.clock.fastForward(21_000);
+	await ended(page, 2, "interrupted");
+	await output(page, 2).getByText("did not say how the code ended").waitFor();
+	clean(page);
+});
+
+test("outputs give way when the browser has no room, and code does not", async () => {
+	const page = await open(await shared());
+	/** fill leaves room for so many characters in the browser's session. */
+	const fill = (room) => page.evaluate((room) => {
 		let size = 0;
-		for (let step = 1 << 22; step >= 64; step >>= 1) {
+		sessionStorage.removeItem("filler");
+		for (let step = 1 << 22; step >= 1; step >>= 1) {
 			try {
-				sessionStorage.setItem(key, "x".repeat(size + step));
+				sessionStorage.setItem("filler", "x".repeat(size + step));
 				size += step;
 			} catch {}
 		}
-	}, key);
-	const keys = () => page.evaluate(() => Object.keys(sessionStorage).filter((k) => k.startsWith("modbox.notebook.")).length);
-	const again = async (n, length) => {
+		sessionStorage.setItem("filler", "x".repeat(size - room));
+	}, room);
+	const other = () => page.evaluate(() => JSON.parse(sessionStorage.getItem("modbox.notebook.another"))[0]);
+	const notice = (text) => page.getByRole("alert").getByText(text).waitFor();
+	const print = async (n, length) => {
 		await write(page, n, `print("x" * ${length})`);
 		await page.keyboard.press("Control+Enter");
 		await output(page, n).locator("pre", { hasText: new RegExp(`^x{${length}}`) }).waitFor();
-		await page.reload();
-		await output(page, n).waitFor();
 	};
 	for (const n of [2, 3]) {
 		await page.getByRole("button", { name: "Add a cell" }).click();
 		await cell(page, n).waitFor();
 	}
-	await fill("modbox.notebook.another");
-	await again(1, 20_000);
-	assert.equal(await output(page, 1).locator("pre", { hasText: "xxx" }).count(), 1, "outputs that are kept");
-	assert.equal(await keys(), 1);
+	await page.evaluate(() => sessionStorage.setItem("modbox.notebook.another", JSON.stringify([{ id: "a", where: "python", code: "other code", state: "ok", outputs: [{ kind: "text", stream: "stdout", text: "y".repeat(100_000) }] }])));
 
-	await fill("something else");
-	await again(2, 30_000);
-	for (const n of [1, 2]) await output(page, n).getByText("too large to be kept").waitFor();
+	// First those of this notebook.
+	await fill(5000);
+	await print(1, 20_000);
+	await notice("no room for the outputs of this notebook");
+	await shown(page, "notebook-room");
+	assert.equal((await other()).outputs[0].text.length, 100_000);
+	await page.reload();
+	await output(page, 1).getByText("too large to be kept").waitFor();
 	await cell(page, 3).waitFor();
 	assert.equal(await output(page, 3).count(), 0, "notes of a cell without outputs");
+
+	// Then those of other sandboxes.
+	await fill(0);
+	await print(2, 30_000);
+	await notice("the outputs of notebooks of other sandboxes were dropped");
+	const { code, outputs } = await other();
+	assert.equal(code, "other code");
+	assert.deepEqual(outputs.map((o) => o.kind), ["note"]);
+
+	// What was stored of the code stays.
+	await page.reload();
+	await output(page, 2).waitFor();
+	await fill(0);
+	await write(page, 3, `# ${"z".repeat(60_000)}`);
+	await notice("no room for the cells of this notebook");
+	await page.reload();
+	await cell(page, 2).getByText("30000").first().waitFor();
+	assert.equal((await other()).code, "other code");
 	clean(page);
 });

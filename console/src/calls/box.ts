@@ -1,5 +1,5 @@
 // Calls of the API about what is in one sandbox.
-import { all, at, call, lines, path, request, type Sandbox, type Schemas } from "../api.ts";
+import { all, ApiError, at, call, lines, path, request, type Sandbox, type Schemas } from "../api.ts";
 
 export type FileInfo = Schemas["FileInfo"];
 export type PublishedPort = Schemas["PublishedPort"];
@@ -14,6 +14,10 @@ export type Snapshot = Schemas["Snapshot"];
 
 /** most bounds the lists of one sandbox. */
 const most = 5000;
+/** answerMost is how long the answer to code to run may take, in milliseconds: the server may resume the sandbox first. */
+const answerMost = 360_000;
+/** silenceMost is how long that answer may be silent. The server fills a silence of 15 seconds. */
+const silenceMost = 45_000;
 const file = (ref: string, name: string, more = "") => `${at(ref)}/files?path=${encodeURIComponent(name)}${more}`;
 
 export const bestShell = "if command -v bash >/dev/null 2>&1; then exec bash -il; else exec sh -il; fi";
@@ -57,9 +61,28 @@ export const box = {
 
 	exec: (ref: string, shell: string, signal?: AbortSignal) => call<Schemas["ExecResult"]>("POST", `${at(ref)}/exec`, { shell, timeout_seconds: 60 }, signal),
 	contexts: (ref: string, signal?: AbortSignal) => all<Context>(`${at(ref)}/contexts`, most, undefined, signal),
-	/** run runs code in a context, or in the default context of a language, and ends when the code does. */
-	run: async (ref: string, code: string, where: string, isLanguage: boolean, onEvent: (e: CodeEvent) => void) =>
-		lines(await request("POST", `${at(ref)}/code/stream`, { code, ...(isLanguage ? { language: where } : { context_id: where }) }), onEvent),
+	/** run runs code in a context, or in the default context of a language, and ends when the code does, or when the server is silent. */
+	run: async (ref: string, code: string, where: string, isLanguage: boolean, onEvent: (e: CodeEvent) => void, signal: AbortSignal) => {
+		const silence = new AbortController();
+		const wait = (ms: number) => setTimeout(() => silence.abort(new ApiError("unreachable", `The server said nothing for ${ms / 1000} seconds. The code may still run.`, 0)), ms);
+		let timer = wait(answerMost);
+		const heard = () => {
+			clearTimeout(timer);
+			timer = wait(silenceMost);
+		};
+		try {
+			const res = await request("POST", `${at(ref)}/code/stream`, { code, ...(isLanguage ? { language: where } : { context_id: where }) }, AbortSignal.any([signal, silence.signal]));
+			heard();
+			await lines<CodeEvent>(res, (e) => {
+				heard();
+				onEvent(e);
+			});
+		} catch (err) {
+			throw signal.aborted ? signal.reason : silence.signal.aborted ? silence.signal.reason : err;
+		} finally {
+			clearTimeout(timer);
+		}
+	},
 	interrupt: (ref: string, context: string) => call<void>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/interrupt`),
 	restart: (ref: string, context: string) => call<Context>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/restart`),
 };

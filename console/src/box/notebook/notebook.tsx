@@ -1,17 +1,18 @@
 // A notebook of a sandbox: cells of code that run in its contexts, with what they write and show.
 import "../../styles/notebook.css";
 import { ArrowDown, ArrowUp, CircleStop, Eraser, ListEnd, Play, Plus, RotateCcw, Trash2 } from "lucide-react";
-import { lazy, memo, Suspense, useCallback, useEffect, useRef, useState, useSyncExternalStore } from "react";
-import { box, type Context } from "../../calls/box.ts";
+import { memo, Suspense, useCallback, useEffect, useRef, useState, useSyncExternalStore } from "react";
+import type { Context } from "../../calls/box.ts";
 import { span, type Tone } from "../../format.ts";
 import { useAct } from "../../hooks.ts";
+import { late } from "../../late.ts";
 import type { TabProps } from "../../pages/sandbox.tsx";
 import { Confirm, Empty, Failure, Skeleton } from "../../parts.tsx";
 import { useSession } from "../../session.ts";
 import { OutputView } from "./output.tsx";
 import { type Cell, type CellState, known, notebook, type Notebook, runs } from "./state.ts";
 
-const CodeMirror = lazy(() => import("../codemirror.tsx"));
+const CodeMirror = late(() => import("../codemirror.tsx"));
 
 const names: Record<string, string> = { python: "Python", javascript: "JavaScript", typescript: "TypeScript", bash: "Bash", r: "R" };
 /** files are the names of files that have the highlighting of a language. */
@@ -19,7 +20,7 @@ const files: Record<string, string> = { python: "cell.py", javascript: "cell.js"
 const tones: Record<CellState, Tone> = { new: "quiet", waiting: "busy", running: "busy", ok: "good", error: "bad", interrupted: "warn", timed_out: "bad", lost: "bad" };
 
 export default function NotebookTab({ sb }: TabProps) {
-	const { me } = useSession();
+	const { me, store: sandboxes } = useSession();
 	const book = notebook(me.user_id, sb.id);
 	const view = useSyncExternalStore(book.subscribe, book.snapshot);
 	const [focus, setFocus] = useState("");
@@ -48,6 +49,15 @@ export default function NotebookTab({ sb }: TabProps) {
 		setFocus(cells[cells.findIndex((c) => c.id === id) + 1]?.id ?? book.add(id));
 	}, [book]);
 	const busy = view.cells.some(runs);
+	/** waits says for which cells a cell waits. */
+	const waits = (c: Cell) => {
+		if (c.state !== "waiting") return "";
+		const ahead = book.ahead(c).map((a) => {
+			const at = view.cells.findIndex(({ id }) => id === a.cell);
+			return at < 0 ? `a cell of ${sandboxes.snapshot().items.find(({ id }) => id === a.sandbox)?.name ?? a.sandbox}` : `cell ${at + 1}`;
+		});
+		return ahead.length > 0 ? `waiting for ${ahead.join(" or ")}` : "waiting for the interpreter";
+	};
 	return (
 		<div className="notebook" ref={page}>
 			<div className="notebook-tools" role="toolbar" aria-label="Notebook">
@@ -55,14 +65,15 @@ export default function NotebookTab({ sb }: TabProps) {
 				<button type="button" className="button small" disabled={busy} onClick={() => void book.runAll()}><ListEnd size={14} aria-hidden="true" />Run all</button>
 				<button type="button" className="button small" onClick={() => book.clear()}><Eraser size={14} aria-hidden="true" />Clear outputs</button>
 				<span className="grow" />
-				<ul className="contexts" aria-label="Contexts">{view.contexts.map((c) => <ContextChip key={c.id} sandbox={sb.id} context={c} changed={look} />)}</ul>
+				<ul className="contexts" aria-label="Contexts">{view.contexts.map((c) => <ContextChip key={c.id} book={book} context={c} changed={look} />)}</ul>
 			</div>
 			{view.error && <Failure text={view.error} retry={() => void look()} />}
+			{view.unkept && <p role="alert" className="alert bar">{view.unkept}</p>}
 			{view.languages?.length === 0 && (
 				<Empty icon={<CircleStop size={22} />} title="The image has no language for a notebook" text="Create a sandbox from the image modbox/data, or one with the package python3-ipykernel, nodejs or bash." />
 			)}
 			<ol className="cells">
-				{view.cells.map((c, i) => <CellView key={c.id} book={book} cell={c} at={i} last={i === view.cells.length - 1} languages={view.languages ?? known} contexts={view.contexts} run={run} />)}
+				{view.cells.map((c, i) => <CellView key={c.id} book={book} cell={c} at={i} last={i === view.cells.length - 1} languages={view.languages ?? known} contexts={view.contexts} waits={waits(c)} run={run} />)}
 			</ol>
 			<p className="notebook-foot muted"><kbd>Shift Enter</kbd> runs a cell and goes to the next, <kbd>Ctrl Enter</kbd> runs it; <kbd>Esc</kbd> <kbd>Tab</kbd> leaves the editor. The cells are kept in this browser tab, variables in the sandbox.</p>
 		</div>
@@ -70,19 +81,19 @@ export default function NotebookTab({ sb }: TabProps) {
 }
 
 /** ContextChip shows the state of a context, interrupts its code, and starts it again. */
-function ContextChip({ sandbox, context, changed }: { sandbox: string; context: Context; changed: () => Promise<void> }) {
+function ContextChip({ book, context, changed }: { book: Notebook; context: Context; changed: () => Promise<void> }) {
 	const { act, busy } = useAct();
 	const [asking, setAsking] = useState(false);
 	const name = names[context.id] ?? `${names[context.language] ?? context.language} ${context.id.slice(0, 8)}`;
 	return (
 		<li className="context">
 			<span className="state" data-tone={context.state === "busy" ? "busy" : context.state === "idle" ? "good" : "quiet"}>{name} · {context.state}</span>
-			{context.state === "busy" && <button type="button" className="icon-button small" disabled={busy} aria-label={`Interrupt ${name}`} title="Interrupt the code that runs" onClick={() => void act(() => box.interrupt(sandbox, context.id).then(changed))}><CircleStop size={14} /></button>}
+			{context.state === "busy" && <button type="button" className="icon-button small" disabled={busy} aria-label={`Interrupt ${name}`} title="Interrupt the code that runs" onClick={() => void act(() => book.interruptContext(context.id).then(changed))}><CircleStop size={14} /></button>}
 			<button type="button" className="icon-button small" disabled={busy} aria-label={`Restart ${name}`} title="Start it again without its variables" onClick={() => setAsking(true)}><RotateCcw size={14} /></button>
 			<Confirm
-				open={asking} onClose={() => setAsking(false)} title={`Restart ${name}?`} text="Code that runs in it ends, and its variables and imports are gone. The cells and the files of the sandbox stay." action="Restart"
+				open={asking} onClose={() => setAsking(false)} title={`Restart ${name}?`} text="Code that runs in it ends, its variables and imports are gone, and cells that wait for it do not run. The cells and the files of the sandbox stay." action="Restart"
 				run={async () => {
-					await box.restart(sandbox, context.id);
+					await book.restart(context.id);
 					await changed();
 				}}
 			/>
@@ -97,10 +108,12 @@ interface CellProps {
 	last: boolean;
 	languages: readonly string[];
 	contexts: readonly Context[];
+	/** For what the cell waits; "" when it does not. */
+	waits: string;
 	run: (id: string, on: boolean) => void;
 }
 
-const CellView = memo(function CellView({ book, cell, at, last, languages, contexts, run }: CellProps) {
+const CellView = memo(function CellView({ book, cell, at, last, languages, contexts, waits, run }: CellProps) {
 	const { act, busy } = useAct();
 	const { id, where } = cell;
 	const others = contexts.filter((c) => !known.includes(c.id));
@@ -117,7 +130,7 @@ const CellView = memo(function CellView({ book, cell, at, last, languages, conte
 						{others.map((c) => <option key={c.id} value={c.id}>{names[c.language] ?? c.language} · {c.id.slice(0, 8)}</option>)}
 						{!known.includes(where) && !others.some((c) => c.id === where) && <option value={where}>a context that is gone</option>}
 					</select>
-					<span className="cell-state" role="status">{cell.state !== "new" && <span className="state" data-tone={tones[cell.state]}>{cell.state.replace("_", " ")}</span>}</span>
+					<span className="cell-state" role="status">{cell.state !== "new" && <span className="state" data-tone={tones[cell.state]}>{waits || cell.state.replace("_", " ")}</span>}</span>
 					{cell.ms !== undefined && <small className="muted">{cell.ms < 1000 ? `${cell.ms} ms` : cell.ms < 60_000 ? `${(cell.ms / 1000).toFixed(1)} s` : span(cell.ms / 1000)}</small>}
 					<span className="grow" />
 					{cell.count !== undefined && <small className="muted mono" title="The number of the execution in its context">[{cell.count}]</small>}

@@ -9,13 +9,13 @@ import { Table, tableOf } from "./table.tsx";
 
 /** OutputView shows an output. One that cannot be shown leaves the others as they are. */
 export function OutputView({ output }: { output: Output }) {
-	return <Boundary at={output} instead={() => <p role="alert" className="out-note">This output cannot be shown: its data has not the form that its format requires. Have the code print it as text, or show it in another format.</p>}><Shown output={output} /></Boundary>;
+	return <Boundary at={output} instead={() => <p role="alert" className="out-note">This output cannot be shown: its data does not have the form that its format requires. Have the code print it as text, or show it in another format.</p>}><Shown output={output} /></Boundary>;
 }
 
 function Shown({ output }: { output: Output }) {
 	switch (output.kind) {
 		case "text":
-			return <pre className="out-text" data-stream={output.stream}>{output.text}</pre>;
+			return <pre tabIndex={0} className="out-text" data-stream={output.stream}>{output.text}</pre>;
 		case "note":
 			return <p className="out-note">{output.text}</p>;
 		case "error":
@@ -26,7 +26,7 @@ function Shown({ output }: { output: Output }) {
 				</div>
 			);
 		case "value":
-			return <Value value={output.value} />;
+			return <Value value={output.value} restored={output.restored ?? false} />;
 	}
 }
 
@@ -36,7 +36,7 @@ const tableType = "application/vnd.dataresource+json";
 const chartType = "application/vnd.modbox.chart+json";
 
 /** Value shows the best format of a value. */
-function Value({ value: { data, omitted } }: { value: CodeOutput }) {
+function Value({ value: { data, omitted }, restored }: { value: CodeOutput; restored: boolean }) {
 	const text = (type: string) => (typeof data[type] === "string" ? data[type] : undefined);
 	const note = omitted?.length ? <p className="out-note">Too large to be shown: {omitted.join(", ")}.</p> : null;
 	const picture = pictures.find((t) => text(t) !== undefined);
@@ -46,13 +46,20 @@ function Value({ value: { data, omitted } }: { value: CodeOutput }) {
 	let shown;
 	if (picture) shown = <Picture type={picture} content={text(picture)!} alt={nameOf(data)} />;
 	else if (table) shown = <Table table={table} />;
-	else if (text("text/html") !== undefined) shown = <Frame key={text("text/html")} html={text("text/html")!} />;
+	else if (text("text/html") !== undefined) shown = restored ? <Asked key={text("text/html")} html={text("text/html")!} /> : <Frame key={text("text/html")} html={text("text/html")!} />;
 	else if (pdf !== undefined) shown = <Pdf content={pdf} />;
 	else {
 		const words = text("text/markdown") ?? text("text/latex") ?? (json && JSON.stringify(data[json], null, 2)) ?? text("text/plain");
 		shown = words === undefined ? !note && <p className="out-note">A value in a format that is not shown: {Object.keys(data).join(", ") || "none"}.</p> : <Words text={words} />;
 	}
 	return <>{shown}{note}</>;
+}
+
+/** Asked shows HTML of an earlier load of the page on request: its scripts run anew. */
+function Asked({ html }: { html: string }) {
+	const [asked, setAsked] = useState(false);
+	if (asked) return <Frame html={html} />;
+	return <p className="out-note">The code showed HTML before the page was loaded again. Its scripts run when it is shown.<button type="button" className="button small" onClick={() => setAsked(true)}>Show</button></p>;
 }
 
 function Pdf({ content }: { content: string }) {
@@ -71,7 +78,7 @@ function Pdf({ content }: { content: string }) {
 function Words({ text }: { text: string }) {
 	return (
 		<>
-			<pre className="out-text">{plain(text.slice(0, textMost))}</pre>
+			<pre tabIndex={0} className="out-text">{plain(text.slice(0, textMost))}</pre>
 			{text.length > textMost && <p className="out-note">The first {textMost.toLocaleString()} of {text.length.toLocaleString()} characters are shown.</p>}
 		</>
 	);

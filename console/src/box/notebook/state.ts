@@ -5,7 +5,7 @@ import { atSignOut } from "../../session.ts";
 import { box, type CodeError, type CodeEvent, type CodeOutput, type Context } from "../../calls/box.ts";
 import { Turns } from "./turns.ts";
 
-export type Output = { kind: "text"; stream: "stdout" | "stderr"; text: string } | { kind: "value"; value: CodeOutput } | { kind: "error"; error: CodeError } | { kind: "note"; text: string };
+export type Output = { kind: "text"; stream: "stdout" | "stderr"; text: string } | { kind: "value"; value: CodeOutput; restored?: boolean } | { kind: "error"; error: CodeError } | { kind: "note"; text: string };
 export type CellState = "new" | "waiting" | "running" | "ok" | "error" | "interrupted" | "timed_out" | "lost";
 
 export interface Cell {
@@ -27,6 +27,8 @@ export interface View {
 	languages: readonly string[] | null;
 	/** Why the languages or contexts could not be read. */
 	error: string;
+	/** What the browser's session has no room for. */
+	unkept: string;
 }
 
 export const known = ["python", "javascript", "typescript", "bash", "r"];
@@ -36,6 +38,9 @@ export const runs = (c: Cell) => c.state === "waiting" || c.state === "running";
 export const textMost = 200_000;
 /** outputsMost is how many outputs a cell keeps, the newest. */
 const outputsMost = 500;
+
+/** interruptMost is how long the stream of a cell may be silent after an interruption, in milliseconds. The server fills a silence of 15 seconds. */
+const interruptMost = 20_000;
 
 /** probe writes the languages that an image has. */
 const probe = `for p in python3 python /usr/bin/python3; do
@@ -52,7 +57,9 @@ true`;
 
 const prefix = "modbox.notebook.";
 const notebooks = new Map<string, Notebook>();
-const turns = new Turns();
+const turns = new Turns(() => {
+	for (const book of notebooks.values()) book.turned();
+});
 atSignOut(() => {
 	for (const book of notebooks.values()) book.end();
 	notebooks.clear();
@@ -66,6 +73,9 @@ export function notebook(user: string, sandbox: string): Notebook {
 	return found;
 }
 
+/** withoutOutputs replaces the outputs of cells by a note. */
+const withoutOutputs = (cells: readonly Cell[]): Cell[] => cells.map((c) => (c.outputs.length > 0 ? { ...c, outputs: [{ kind: "note", text: "The outputs were too large to be kept when the page was loaded again." }] } : c));
+
 const newCell = (where: string, code = ""): Cell => ({ id: crypto.randomUUID(), where, code, state: "new", outputs: [] });
 
 export class Notebook {
@@ -73,12 +83,16 @@ export class Notebook {
 	#listeners = new Set<() => void>();
 	#timer: ReturnType<typeof setTimeout> | undefined;
 	#ended = false;
+	/** Whether outputs of other sandboxes were dropped to make room. */
+	#trimmed = false;
+	/** The cells that have the turn, with what ends their streams, and the number of lines that came. */
+	#running = new Map<string, { stop: AbortController; lines: number }>();
 
 	constructor(
 		private readonly key: string,
 		private readonly sandbox: string,
 	) {
-		this.#view = { cells: this.#stored() ?? [newCell("python")], contexts: [], languages: null, error: "" };
+		this.#view = { cells: this.#stored() ?? [newCell("python")], contexts: [], languages: null, error: "", unkept: "" };
 	}
 
 	subscribe = (call: () => void) => {
@@ -88,46 +102,53 @@ export class Notebook {
 	snapshot = () => this.#view;
 
 	#publish(change: Partial<View>) {
+		if (this.#ended) return;
 		this.#view = { ...this.#view, ...change };
 		for (const call of this.#listeners) call();
 		if (change.cells) this.#timer ??= setTimeout(this.store, 300);
 	}
 
-	/** end makes the notebook run no more cells, and write nothing more to the browser's session. */
+	/** turned shows which cells the waiting ones wait for. */
+	turned() {
+		this.#publish({});
+	}
+
+	/** end makes the notebook run no more cells, and write nothing more to the browser's session. The server interrupts code whose stream ends. */
 	end() {
 		this.#ended = true;
+		for (const { stop } of this.#running.values()) stop.abort();
 		for (const c of this.#view.cells) turns.drop(c.id);
 		clearTimeout(this.#timer);
 	}
 
-	/** store writes the cells to the browser's session: in place of those of other sandboxes, or without their outputs, when they do not fit. */
+	/** store writes the cells to the browser's session. When they do not fit, it leaves out their outputs, and then drops those of other sandboxes. It drops no code. */
 	store = () => {
 		clearTimeout(this.#timer);
 		this.#timer = undefined;
 		if (this.#ended) return;
 		const { cells } = this.#view;
-		if (this.#keep(cells)) return;
-		for (const key of Object.keys(sessionStorage)) if (key.startsWith(prefix) && key !== this.key) sessionStorage.removeItem(key);
-		if (this.#keep(cells) || this.#keep(cells.map((c) => (c.outputs.length > 0 ? { ...c, outputs: [{ kind: "note", text: "The outputs were too large to be kept when the page was loaded again." }] } : c)))) return;
-		sessionStorage.removeItem(this.key);
-	};
-
-	/** keep reports whether the browser's session has room for the cells. */
-	#keep(cells: readonly Cell[]): boolean {
-		try {
-			sessionStorage.setItem(this.key, JSON.stringify(cells));
-			return true;
-		} catch {
-			return false;
+		const least = withoutOutputs(cells);
+		let all = keep(this.key, cells);
+		let code = all || keep(this.key, least);
+		if (!code) {
+			for (const key of Object.keys(sessionStorage)) if (key.startsWith(prefix) && key !== this.key && trim(key)) this.#trimmed = true;
+			all = keep(this.key, cells);
+			code = all || keep(this.key, least);
 		}
-	}
+		const said: string[] = [];
+		if (!code) said.push("The browser has no room for the cells of this notebook: changes of the code are gone when the page is loaded again. Copy the code to a file.");
+		else if (!all) said.push("The browser has no room for the outputs of this notebook: they are gone when the page is loaded again. The code is kept.");
+		if (this.#trimmed) said.push("To make room, the outputs of notebooks of other sandboxes were dropped. Their code is kept.");
+		const unkept = said.join(" ");
+		if (unkept !== this.#view.unkept) this.#publish({ unkept });
+	};
 
 	#stored(): Cell[] | null {
 		try {
 			const cells = JSON.parse(sessionStorage.getItem(this.key) ?? "null") as Cell[] | null;
 			if (!cells?.length) return null;
 			// The server interrupts code whose page goes.
-			return cells.map((c) => (runs(c) ? { ...c, state: "interrupted", outputs: [...c.outputs, { kind: "note", text: "The page was left or loaded again while this ran." }] } : c));
+			return cells.map((c) => (runs(c) ? { ...c, state: "interrupted", outputs: [...restored(c.outputs), { kind: "note", text: "The page was left or loaded again while this ran." }] } : { ...c, outputs: restored(c.outputs) }));
 		} catch {
 			return null;
 		}
@@ -188,33 +209,65 @@ export class Notebook {
 	async runAll() {
 		for (const { id } of this.#view.cells) {
 			await this.run(id);
-			if (this.#view.cells.find((c) => c.id === id)?.state !== "ok") return;
+			if (this.#ended || this.#view.cells.find((c) => c.id === id)?.state !== "ok") return;
 		}
 	}
 
-	/** run runs a cell, and returns when it has ended. */
+	/** run runs a cell, and returns when it or the notebook has ended. */
 	async run(id: string) {
 		const cell = this.#view.cells.find((c) => c.id === id);
-		if (!cell || runs(cell)) return;
+		if (!cell || runs(cell) || this.#ended) return;
 		if (!cell.code.trim()) return this.change(id, { state: "ok", outputs: [] });
 		this.#publish({ cells: this.#view.cells.map((c) => (c.id === id ? { id, where: c.where, code: c.code, state: "waiting", outputs: [] } : c)) });
-		const context = `${this.sandbox} ${cell.where}`;
+		const context = this.#context(cell.where);
 		if (!(await turns.take(id, context))) return this.change(id, { state: "interrupted", outputs: [{ kind: "note", text: "It did not run." }] });
+		const run = { stop: new AbortController(), lines: 0 };
+		this.#running.set(id, run);
 		try {
-			await box.run(this.sandbox, cell.code, cell.where, known.includes(cell.where), (e) => this.#note(id, e));
+			if (this.#ended) return;
+			await box.run(this.sandbox, cell.code, cell.where, known.includes(cell.where), (e) => {
+				run.lines++;
+				this.#note(id, e);
+			}, run.stop.signal);
 			this.change(id, (c) => (runs(c) ? { state: "lost", outputs: [...c.outputs, { kind: "note", text: "The connection broke before the code ended." }] } : {}));
 		} catch (err) {
-			this.change(id, (c) => ({ state: "error", outputs: [...c.outputs, { kind: "note", text: message(err) }] }));
+			this.change(id, (c) => ({ state: run.stop.signal.aborted ? "interrupted" : c.state === "running" ? "lost" : "error", outputs: [...c.outputs, { kind: "note", text: message(err) }] }));
 		} finally {
+			this.#running.delete(id);
 			turns.end(context);
 		}
-		await this.readContexts().catch(() => undefined); // the next reading says what is wrong
+		if (!this.#ended) await this.readContexts().catch(() => undefined); // the next reading says what is wrong
 	}
 
-	/** interrupt interrupts the code of a cell, or takes back the turn for which it waits. */
+	#context = (where: string) => `${this.sandbox} ${where}`;
+
+	/** ahead returns the cells for which a waiting cell waits, with their sandboxes. */
+	ahead(cell: Cell): { cell: string; sandbox: string }[] {
+		return turns.ahead(cell.id, this.#context(cell.where)).map((a) => ({ cell: a.cell, sandbox: a.context.slice(0, a.context.indexOf(" ")) }));
+	}
+
+	/** restart starts a context again. The cells that wait for it do not run. */
+	async restart(context: string) {
+		turns.dropContext(this.#context(context));
+		await box.restart(this.sandbox, context);
+	}
+
+	/** interruptContext interrupts the code that runs in a context, whoever sent it. */
+	async interruptContext(context: string) {
+		const cell = this.#view.cells.find((c) => c.where === context && c.state === "running");
+		await (cell ? this.interrupt(cell.id) : box.interrupt(this.sandbox, context));
+	}
+
+	/** interrupt interrupts the code of a cell, or takes back the turn for which it waits. A stream that is silent afterwards ends. */
 	async interrupt(id: string) {
 		const cell = this.#view.cells.find((c) => c.id === id);
-		if (cell && !turns.drop(id)) await box.interrupt(this.sandbox, cell.where);
+		if (!cell || turns.drop(id)) return;
+		const run = this.#running.get(id);
+		// The context may run the code of another program meanwhile.
+		if (cell.state === "waiting") return run?.stop.abort("It was interrupted before it began.");
+		const { lines } = run ?? {};
+		setTimeout(() => run?.lines === lines && run?.stop.abort("The server did not say how the code ended."), interruptMost);
+		await box.interrupt(this.sandbox, cell.where);
 	}
 
 	/** note adds what an event of the stream of a cell brings. */
@@ -261,6 +314,30 @@ export class Notebook {
 		}
 	}
 }
+
+/** keep reports whether the browser's session has room for the cells. */
+function keep(key: string, cells: readonly Cell[]): boolean {
+	try {
+		sessionStorage.setItem(key, JSON.stringify(cells));
+		return true;
+	} catch {
+		return false;
+	}
+}
+
+/** trim drops the outputs of cells in the browser's session, and reports whether that made room. */
+function trim(key: string): boolean {
+	const was = sessionStorage.getItem(key) ?? "";
+	try {
+		const least = withoutOutputs(JSON.parse(was) as Cell[]);
+		return JSON.stringify(least).length < was.length && keep(key, least);
+	} catch {
+		return false; // it has no cells
+	}
+}
+
+/** restored marks values that come from the browser's session: HTML among them is shown on request only. */
+const restored = (outputs: readonly Output[]): Output[] => outputs.map((o) => (o.kind === "value" ? { ...o, restored: true } : o));
 
 /** withText adds text to the outputs: to the last of them if that is of the same stream. */
 function withText(outputs: readonly Output[], stream: "stdout" | "stderr", text: string): Output[] {

@@ -10,7 +10,7 @@ export interface TableData {
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** tableOf returns what code gave out as a table, or undefined when it has not the shape of one: code may write anything. */
+/** tableOf returns what code gave out as a table, or undefined when it does not have the shape of one: code may write anything. */
 export function tableOf(value: unknown): TableData | undefined {
 	if (!isObject(value) || !isObject(value.schema)) return undefined;
 	const { fields } = value.schema;
@@ -37,7 +37,7 @@ export function Table({ table }: { table: TableData }) {
 	const fields = table.fields.slice(0, columnsMost);
 	const there = Math.min(table.rows.length, rowsMost);
 	const rows = table.rows.slice(0, all ? there : rowsFirst);
-	const cut = [rows.length < table.totalRows && `${rows.length.toLocaleString()} rows`, fields.length < table.totalColumns && `${fields.length} columns`].filter(Boolean);
+	const cut = [rows.length < table.totalRows && `${rows.length.toLocaleString()} ${rows.length === 1 ? "row" : "rows"}`, fields.length < table.totalColumns && `${fields.length} columns`].filter(Boolean);
 	const number = (type: unknown) => type === "integer" || type === "number";
 	return (
 		<figure className="out-table">
@@ -48,7 +48,7 @@ export function Table({ table }: { table: TableData }) {
 				</table>
 			</div>
 			<figcaption className="out-note">
-				{table.totalRows.toLocaleString()} {table.totalRows === 1 ? "row" : "rows"} × {table.totalColumns.toLocaleString()} columns{cut.length > 0 && `, of which the first ${cut.join(" and ")} are shown`}
+				{table.totalRows.toLocaleString()} {table.totalRows === 1 ? "row" : "rows"} × {table.totalColumns.toLocaleString()} {table.totalColumns === 1 ? "column" : "columns"}{cut.length > 0 && `, of which the first ${cut.join(" and ")} are shown`}
 				{rows.length < there && <button type="button" className="button small quiet" onClick={() => setAll(true)}>Show {there.toLocaleString()}</button>}
 			</figcaption>
 		</figure>
