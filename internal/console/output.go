@@ -14,8 +14,8 @@ const outputPolicy = "sandbox allow-scripts; default-src 'none'; frame-src 'none
 	"img-src data:; font-src data:; media-src data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
 
 // protectOutput sets the headers of that page in place of the headers of [protect]. Connection-Allowlist is for WebRTC and
-// hints to connect, which the content security policy does not concern; Chromium knows that header, and ends a page that
-// uses WebRTC nevertheless; it does not know the directive webrtc.
+// hints to connect, which the content security policy does not concern. Newer versions of Chromium know that header, and end a
+// page that uses WebRTC nevertheless; no other browser knows it. Chromium does not know the directive webrtc.
 func protectOutput(h http.Header) {
 	h.Set("Content-Security-Policy", outputPolicy)
 	h.Set("Connection-Allowlist", "()")
