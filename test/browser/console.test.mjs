@@ -48,7 +48,7 @@ test("people sign in by a code, by a password and by a token, and sign out", asy
 	await page.reload();
 	await page.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();
 
-	// A sign-out is one of all tabs of the browser.
+	// A sign-out in one tab is one in all.
 	const tab = await page.context().newPage();
 	await tab.goto(`${console_}/`);
 	await tab.getByRole("heading", { name: "Sandboxes", exact: true }).waitFor();

@@ -86,7 +86,7 @@ test("shells go on without the page, and are attached again", async () => {
 });
 
 test("a shell is found again after many commands", async () => {
-	const sb = await sandbox("shells");
+	const sb = await sandbox("shell-commands");
 	const page = await open(sb);
 	await type(page, "one=1$((1))1; echo \"first $one\"\n");
 	await line(page, "first 111").waitFor();
