@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ type Link struct {
 	mu             sync.Mutex
 	gateway        Gateway   // guarded by mu; nil for none
 	inward         bool      // the gateway leads to this server alone; guarded by mu
+	silent         time.Time // the gateway is not dialed before; guarded by mu
 	retry          time.Time // no gateway of that kind is tried before; guarded by mu
 	closed         bool      // no gateway is taken any more; guarded by mu
 	sent, received int64     // of the gateways before; guarded by mu
@@ -45,7 +47,7 @@ func (l *Link) connect(g Gateway, inward bool) {
 		return
 	}
 	l.cut()
-	l.gateway, l.inward = g, inward
+	l.gateway, l.inward, l.silent = g, inward, time.Time{}
 }
 
 // Disconnect closes the gateway; if last, for good.
@@ -118,21 +120,36 @@ func (l *Link) traffic() (sent, received int64) {
 	return l.sent + sent, l.received + received
 }
 
-// answerTimeout is how long a sandbox's interface may take to answer: the sandbox's programs
-// can keep it from answering at all.
-const answerTimeout = time.Second
+// silentPause is how long a gateway is not dialed after the sandbox's interface did not answer in time.
+const silentPause = 5 * time.Second
 
 // Dial connects to a port at the sandbox's interface, and reports false if the link has no
-// gateway or no server listens there.
-func (l *Link) Dial(ctx context.Context, port uint16) (net.Conn, bool) {
+// gateway, no server listens there, or the interface does not answer in time: the sandbox's programs
+// can keep it from answering at all. It removes a gateway that is dead.
+func (l *Link) Dial(ctx context.Context, port uint16, timeout time.Duration) (net.Conn, bool) {
 	l.mu.Lock()
 	g := l.gateway
+	if time.Now().Before(l.silent) {
+		g = nil
+	}
 	l.mu.Unlock()
 	if g == nil {
 		return nil, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	c, err := g.Dial(ctx, port)
-	return c, err == nil
+	c, err := g.Dial(limited, port)
+	if err == nil {
+		return c, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.gateway != g:
+	case errors.Is(err, net.ErrClosed):
+		l.cut()
+	case limited.Err() != nil && ctx.Err() == nil:
+		l.silent = time.Now().Add(silentPause)
+	}
+	return nil, false
 }

@@ -39,6 +39,12 @@ func AcceptFrame(frame []byte) bool {
 	return ok
 }
 
+// AcceptInward is the filter for frames to a gateway that leads to this process only.
+func AcceptInward(frame []byte) bool {
+	_, ok, _ := acceptInward(frame)
+	return ok
+}
+
 // CheckClosed returns why addr is closed, or nil.
 func (n *Network) CheckClosed(addr netip.Addr) error { return n.closure.check(addr) }
 

@@ -39,7 +39,8 @@ const (
 type Gateway struct {
 	network *Network
 	name    string
-	inward  bool // see AttachInward
+	inward  bool      // see AttachInward
+	counted *gateways // that the gateway is one of
 	log     *slog.Logger
 	stack   *stack.Stack
 	link    *link
@@ -86,8 +87,10 @@ type usage struct {
 func (n *Network) Attach(name string) (*Gateway, NIC, error) { return n.attach(name, false) }
 
 // AttachInward makes a gateway for a sandbox without a network: it leads to this process only, and
-// only in one direction, by [Gateway.Dial]. The gateway relays nothing and answers no DNS. It counts
+// only in one direction, by [Gateway.Dial]. The gateway relays nothing and answers no DNS: it accepts
+// segments of TCP to its own address only, and refuses what belongs to no connection. It counts
 // neither as a sandbox with a network nor in the traffic of all sandboxes. Otherwise it is as Attach.
+// Errors: also when there are 1,000 such gateways.
 func (n *Network) AttachInward(name string) (*Gateway, NIC, error) { return n.attach(name, true) }
 
 func (n *Network) attach(name string, inward bool) (*Gateway, NIC, error) {
@@ -109,14 +112,23 @@ func (n *Network) attach(name string, inward bool) (*Gateway, NIC, error) {
 		datagrams: udpFlows{open: map[*udpFlow]struct{}{}},
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
+	counted := &n.gateways
+	if inward {
+		counted = &n.inward
+	}
+	if !counted.add(g) {
+		_ = ours.Close()
+		_ = theirs.Close()
+		g.cancel()
+		return nil, NIC{}, fmt.Errorf("attach network of %s: %w", name, errInward)
+	}
+	g.counted = counted
 	if err := g.start(ours); err != nil {
+		counted.remove(g)
 		_ = ours.Close()
 		_ = theirs.Close()
 		g.cancel()
 		return nil, NIC{}, fmt.Errorf("attach network of %s: %w", name, err)
-	}
-	if !inward {
-		n.gateways.add(g)
 	}
 	return g, NIC{
 		File: theirs, MAC: guestMAC, GatewayMAC: gatewayMAC,
@@ -165,11 +177,11 @@ func (g *Gateway) start(ours *os.File) error {
 		s.Destroy()
 		return err
 	}
-	if !g.inward {
-		if err := g.leadOut(); err != nil {
-			s.Destroy()
-			return err
-		}
+	if g.inward {
+		g.limitResets()
+	} else if err := g.leadOut(); err != nil {
+		s.Destroy()
+		return err
 	}
 	g.spawn("read frames", link.read)
 	return nil
@@ -276,9 +288,7 @@ func (g *Gateway) cut() {
 func (g *Gateway) Close() {
 	g.once.Do(func() {
 		g.cut()
-		if !g.inward {
-			defer g.network.gateways.remove(g)
-		}
+		defer g.counted.remove(g)
 		if g.broken.Load() {
 			go g.stack.Destroy() // its locks may be held for ever: a leak is better than a blocked caller
 			return

@@ -110,7 +110,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
 	}, deps.Quotas, made.use, s.log)
 	s.usage = usage.New(deps.Usage, deps.Driver, s.log)
-	interfaces := network.NewInterfaces(deps.Driver, deps.Gateways, s.log)
+	interfaces := network.NewInterfaces(deps.Driver, deps.Gateways, cfg.visitTimeout, s.log)
 	s.guest = guest.New(s, deps.Driver, interfaces, cfg.commandTimeout, deps.Scans)
 	s.executions = execution.New(execution.Config{
 		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, MaxEnded: cfg.MaxEndedExecutions,

@@ -112,6 +112,7 @@ type Config struct {
 	// agentTimeout and commandTimeout are how long the agent of a running sandbox may
 	// not answer until its executions, and its commands, are given up. Only tests change them.
 	agentTimeout, commandTimeout time.Duration
+	visitTimeout                 time.Duration // of connections to ports; 0 for the usual
 	// callMemory is the constant of that name, but in tests.
 	callMemory int64
 }

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,14 +9,16 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// inwardTimeout bounds how long the first connection to a sandbox without a network waits for the
-// interface.
-const inwardTimeout = time.Second
+// visitTimeout bounds how long the first connection to a sandbox without a network waits for the
+// interface, and how long a connection waits for the answer of an interface.
+const visitTimeout = time.Second
 
 // Gateways makes the server's end of the interfaces of sandboxes. It is safe for concurrent use.
 type Gateways interface {
@@ -37,13 +40,16 @@ type Gateways interface {
 type Interfaces struct {
 	driver   driver.Driver
 	gateways Gateways
+	timeout  time.Duration // visitTimeout, except in tests
 	log      *slog.Logger
+	plugging singleflight.Group // by box: its interface is made once for all visitors
 }
 
 // NewInterfaces returns interfaces for boxes of d. Without gateways (nil), or with a driver that plugs
-// no interfaces in, no box gets one.
-func NewInterfaces(d driver.Driver, gateways Gateways, log *slog.Logger) *Interfaces {
-	return &Interfaces{driver: d, gateways: gateways, log: log}
+// no interfaces in, no box gets one. A connection waits for at most timeout for its interface, and again
+// for the interface's answer; 0 means a second.
+func NewInterfaces(d driver.Driver, gateways Gateways, timeout time.Duration, log *slog.Logger) *Interfaces {
+	return &Interfaces{driver: d, gateways: gateways, timeout: cmp.Or(timeout, visitTimeout), log: log}
 }
 
 // Dial connects to a TCP port at the interface of a running box, and reports false if no server listens
@@ -52,7 +58,7 @@ func (i *Interfaces) Dial(ctx context.Context, b *box.Box, port uint16) (net.Con
 	if !b.Link.Attached() {
 		i.plugInward(ctx, b)
 	}
-	return b.Link.Dial(ctx, port)
+	return b.Link.Dial(ctx, port, i.timeout)
 }
 
 func (i *Interfaces) networker() (driver.Networker, error) {
@@ -76,6 +82,7 @@ func (i *Interfaces) plug(ctx context.Context, b *box.Box) error {
 	}
 	if err := n.Plug(ctx, b.ID, nic); err != nil {
 		gateway.Close()
+		b.Link.Disconnect(false) // the interface before, if any, is switched off
 		return fmt.Errorf("plug network into box %s: %w", b.ID, err)
 	}
 	b.Link.Connect(gateway)
@@ -89,11 +96,22 @@ func (i *Interfaces) plugInward(ctx context.Context, b *box.Box) {
 	if err != nil || b.View().Sandbox.Network.Enabled || !b.Link.MayTryInward() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, inwardTimeout)
-	defer cancel()
-	// An operation, so that the box is neither saved nor connected to a network meanwhile. It
-	// returns an error only if the wait or the box ends.
-	_ = b.Exclusively(ctx, box.Network, func() error {
+	ended := i.plugging.DoChan(string(b.ID), func() (any, error) {
+		ctx, cancel := context.WithTimeout(b.Context(), i.timeout)
+		defer cancel()
+		return nil, i.tryInward(ctx, n, b)
+	})
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// tryInward gives a box an interface that leads to this server alone, unless it has got one or must not
+// have one. It is an operation, so that the box is neither saved nor connected to a network meanwhile. It
+// returns an error only if the wait or the box ends.
+func (i *Interfaces) tryInward(ctx context.Context, n driver.Networker, b *box.Box) error {
+	return b.Exclusively(ctx, box.Network, func() error {
 		if sb := b.Sandbox(); sb.State != sandbox.Running || sb.Network.Enabled || b.Link.Attached() || !b.Link.MayTryInward() {
 			return nil
 		}

@@ -114,6 +114,7 @@ func (s *Service) Set(ctx context.Context, c sandbox.Caller, ref string, change 
 // set records a change and carries it out.
 func (s *Service) set(b *box.Box, change Change) error {
 	sb := b.Sandbox()
+	wasEnabled := sb.Network.Enabled
 	if sb.State != sandbox.Running && sb.State != sandbox.Paused {
 		return box.StateError(&sb)
 	}
@@ -133,7 +134,7 @@ func (s *Service) set(b *box.Box, change Change) error {
 		return nil
 	}
 	if !sb.Network.Enabled {
-		if change.Enabled != nil || b.Link.Connected() {
+		if wasEnabled || b.Link.Connected() { // else visitors may have an interface, which stays
 			s.deps.Interfaces.unplug(b)
 		}
 		return nil

@@ -34,10 +34,14 @@ func (c Client) DisableLinks(ctx context.Context) error {
 func linkArgs(name string, nic driver.NIC) boot.CreateLinksAndRoutesArgs {
 	gateway := nic.Gateway.AsSlice()
 	all := boot.DefaultRoute{Name: name, Route: boot.Route{Destination: ipNet(netip.PrefixFrom(zero(nic.Gateway), 0)), Gateway: gateway}}
+	reached := nic.Address.Masked()
+	if nic.LinkOnly {
+		reached = netip.PrefixFrom(nic.Gateway, nic.Gateway.BitLen())
+	}
 	args := boot.CreateLinksAndRoutesArgs{FDBasedLinks: []boot.FDBasedLink{{
 		Name: name, MTU: nic.MTU, LinkAddress: nic.MAC,
 		Addresses: []boot.IPWithPrefix{{Address: nic.Address.Addr().AsSlice(), PrefixLen: nic.Address.Bits()}},
-		Routes:    []boot.Route{{Destination: ipNet(nic.Address.Masked())}},
+		Routes:    []boot.Route{{Destination: ipNet(reached)}},
 		Neighbors: []boot.Neighbor{{IP: gateway, HardwareAddr: nic.GatewayMAC}},
 		// Frames do not leave this host's memory.
 		TXChecksumOffload: true, RXChecksumOffload: true,
