@@ -148,6 +148,7 @@ func (l *Link) Dial(ctx context.Context, port uint16, timeout time.Duration) (ne
 	case l.gateway != g:
 	case errors.Is(err, net.ErrClosed):
 		l.cut()
+		l.retry = time.Now().Add(inwardPause) // each interface costs the box memory for good
 	case limited.Err() != nil && ctx.Err() == nil:
 		l.silent = time.Now().Add(silentPause)
 	}

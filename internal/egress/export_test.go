@@ -26,6 +26,9 @@ func (n *Network) SetTimeouts(d time.Duration) {
 	n.dnsIdle, n.pingTimeout = d, d
 }
 
+// MaxInward sets how many sandboxes without a network may have an interface.
+func (n *Network) MaxInward(most int) { n.inward.most = most }
+
 // SharedQuestions sets the number of concurrent questions that all sandboxes share.
 func (n *Network) SharedQuestions(most int) { n.resolver.shared = make(chan struct{}, most) }
 

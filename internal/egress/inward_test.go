@@ -6,12 +6,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/miekg/dns"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 
@@ -127,76 +125,18 @@ func TestCloseEndsDialed(t *testing.T) {
 	}
 }
 
-// A gateway for a sandbox without a network leads inward only, even if the guest gives itself a
-// default route.
-func TestInwardOnly(t *testing.T) {
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer udp.Close()
-	resolver := netip.MustParseAddrPort(udp.LocalAddr().String())
-	n := testNetwork(t, egress.Config{AllowCIDRs: loopback, Resolvers: []netip.AddrPort{resolver}})
-	g, nic, err := n.AttachInward("box")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.Close)
-	if !nic.LinkOnly {
-		t.Error("the interface has a default route")
-	}
-	guest := newGuest(t, nic)
+// Connections to sandboxes have a budget for all together, which leaves the flows to the network alone.
+func TestVisitorsHaveTheirOwnBudget(t *testing.T) {
+	n := testNetwork(t, egress.Config{AllowCIDRs: loopback, MaxTotalFlows: 1, MaxVisitors: 2})
+	g, guest := attach(t, n)
 	guest.listen(80, func(c net.Conn) { _, _ = io.Copy(c, c) })
-
-	ctx, cancel := context.WithCancel(t.Context())
-	var dials sync.WaitGroup
-	defer dials.Wait()
-	defer cancel()
-	port := uint16(tcp.Addr().(*net.TCPAddr).Port)
-	for _, addr := range []netip.AddrPort{netip.AddrPortFrom(outside, port), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)} {
-		dials.Go(func() {
-			if c, err := gonet.DialContextTCP(ctx, guest.stack, full(addr), ipv4.ProtocolNumber); err == nil {
-				t.Errorf("the guest has connected to %s", addr)
-				_ = c.Close()
-			}
-		})
+	first := inward(t, g, 80)
+	inward(t, g, 80)
+	if _, err := g.Dial(t.Context(), 80); err == nil {
+		t.Error("Dial() beyond the connections of all visitors succeeded")
 	}
-	question := new(dns.Msg).SetQuestion("example.com.", dns.TypeA)
-	packed, err := question.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, to := range []string{"10.0.0.1:53", netip.AddrPortFrom(outside, resolver.Port()).String()} {
-		_, _ = guest.dialUDP(to).Write(packed)
-	}
-	// The gateway reads in order: what was sent before is dropped when this is refused.
-	if c, err := guest.dial("10.0.0.1:53"); err == nil {
-		_ = c.Close()
-		t.Error("the gateway answers DNS")
-	}
-	c := inward(t, g, 80)
-	if _, err := c.Write([]byte("echo")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
-		t.Errorf("a connection to the guest: %v", err)
-	}
-	soon := time.Now().Add(100 * time.Millisecond)
-	_ = tcp.(*net.TCPListener).SetDeadline(soon)
-	if c, err := tcp.Accept(); err == nil {
-		_ = c.Close()
-		t.Error("a connection has left the gateway")
-	}
-	_ = udp.SetReadDeadline(soon)
-	if _, _, err := udp.ReadFrom(packed); err == nil {
-		t.Error("a datagram has left the gateway")
-	}
-	if u := g.Usage(); u.Flows != 1 {
-		t.Errorf("%d flows, want the one from outside", u.Flows)
-	}
+	guest.mustDial(echoServer(t))
+	_ = first.Close()
+	eventually(t, "end of the flow", func() bool { return g.Usage().Flows == 2 })
+	inward(t, g, 80)
 }

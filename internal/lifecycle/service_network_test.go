@@ -131,6 +131,7 @@ func withNetwork(t *testing.T) (*env, *gateways) {
 	e := newEnv(t)
 	n := newGateways()
 	e.gateways = n
+	e.cfg = e.cfg.VisitTimeout(testTimeout)
 	return e, n
 }
 
@@ -206,6 +207,11 @@ func TestInterfaceOfASandboxWithoutNetwork(t *testing.T) {
 	}
 	// Publishing a port disturbs nobody.
 	if _, err := s.Networks().Set(t.Context(), e.caller, "s", network.Change{Ports: &[]uint16{80}}); err != nil {
+		t.Fatal(err)
+	}
+	n.wantInward(t, e.host, sb.ID, 1)
+	// Nor does switching off what is off.
+	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(false)); err != nil {
 		t.Fatal(err)
 	}
 	n.wantInward(t, e.host, sb.ID, 1)
