@@ -120,7 +120,7 @@ func escapes(t *testing.T, attach func(*egress.Network) (*egress.Gateway, egress
 }
 
 // A gateway for a sandbox without a network leads inward only, even if the guest gives itself a
-// default route. What stays within it leaves a gateway for a sandbox with a network.
+// default route. The same traffic leaves a gateway for a sandbox with a network.
 func TestInwardOnly(t *testing.T) {
 	conns, datagrams := escapes(t, func(n *egress.Network) (*egress.Gateway, egress.NIC, error) { return n.Attach("box") })
 	if conns != 1 || datagrams < 2 {
@@ -304,7 +304,7 @@ func TestInwardDeafGuest(t *testing.T) {
 	r.resolves()
 }
 
-// A sandbox without a network may be gone, too: the next dial fails, and says that the gateway is dead.
+// A dial of a sandbox without a network that is gone fails.
 func TestInwardGuestGone(t *testing.T) {
 	gw, nic, err := testNetwork(t, egress.Config{}).AttachInward("box")
 	if err != nil {

@@ -67,7 +67,7 @@ type Config struct {
 	MaxFlows, MaxTotalFlows int
 	// MaxVisitors is the maximum number of concurrent connections to all sandboxes together, which count
 	// in MaxFlows but not in MaxTotalFlows; 0 means 4096. Their memory beyond 64 KiB each is bounded to
-	// half of MaxTotalBufferBytes, in addition to that of the flows.
+	// half of MaxTotalBufferBytes, in addition to it.
 	MaxVisitors int
 	// BufferBytes and MaxTotalBufferBytes bound the memory for data in transit beyond 64 KiB for
 	// each flow, of each sandbox and of all together; 0 means 96 MiB and 512 MiB. When it gets
@@ -86,7 +86,7 @@ type Network struct {
 	visitors budget // of connections to sandboxes
 	perBox   budgetSize
 	gateways gateways
-	inward   gateways // those of AttachInward
+	inward   gateways // made by AttachInward
 	// dnsIdle and pingTimeout are the constants of those names, except in tests.
 	dnsIdle, pingTimeout time.Duration
 	// connect opens the host's sockets; tests redirect it to their servers.
