@@ -2,7 +2,6 @@ package box
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"time"
@@ -20,26 +19,17 @@ type Gateway interface {
 	Close()
 }
 
-// Link is a box's connection to the network, or to this server alone: its gateway, and the traffic
-// of the gateways before it. The zero value has no gateway. It is safe for concurrent use.
+// Link is a box's connection to the network: its gateway, and the traffic of the gateways
+// before it. The zero value has no gateway. It is safe for concurrent use.
 type Link struct {
 	mu             sync.Mutex
-	gateway        Gateway   // guarded by mu; nil for none
-	inward         bool      // the gateway leads to this server alone; guarded by mu
-	silent         time.Time // the gateway is not dialed before; guarded by mu
-	retry          time.Time // no gateway of that kind is tried before; guarded by mu
-	closed         bool      // no gateway is taken any more; guarded by mu
-	sent, received int64     // of the gateways before; guarded by mu
+	gateway        Gateway // guarded by mu; nil for none
+	closed         bool    // no gateway is taken any more; guarded by mu
+	sent, received int64   // of the gateways before; guarded by mu
 }
 
 // Connect replaces the gateway. After the last Disconnect it closes g.
-func (l *Link) Connect(g Gateway) { l.connect(g, false) }
-
-// ConnectInward is Connect for a gateway that leads to this server alone. Its bytes do not count as
-// traffic.
-func (l *Link) ConnectInward(g Gateway) { l.connect(g, true) }
-
-func (l *Link) connect(g Gateway, inward bool) {
+func (l *Link) Connect(g Gateway) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -47,7 +37,7 @@ func (l *Link) connect(g Gateway, inward bool) {
 		return
 	}
 	l.cut()
-	l.gateway, l.inward, l.silent = g, inward, time.Time{}
+	l.gateway = g
 }
 
 // Disconnect closes the gateway; if last, for good.
@@ -66,39 +56,15 @@ func (l *Link) cut() {
 		return
 	}
 	l.gateway.Close()
-	l.sent, l.received = l.traffic()
-	l.gateway = nil
+	sent, received := l.gateway.Traffic()
+	l.sent, l.received, l.gateway = l.sent+sent, l.received+received, nil
 }
 
-// Connected reports whether the link has a gateway to the network.
+// Connected reports whether the link has a gateway.
 func (l *Link) Connected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.gateway != nil && !l.inward
-}
-
-// Attached reports whether the link has a gateway, to the network or to this server alone.
-func (l *Link) Attached() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return l.gateway != nil
-}
-
-// inwardPause is how long connections do without an interface that could not be made.
-const inwardPause = time.Minute
-
-// InwardFailed notes that the box could not be given an interface that leads to this server alone.
-func (l *Link) InwardFailed() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.retry = time.Now().Add(inwardPause)
-}
-
-// MayTryInward reports whether such a failure is not recent.
-func (l *Link) MayTryInward() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Now().After(l.retry)
 }
 
 // Traffic returns the bytes that the sandbox sent and received since this server began to
@@ -106,51 +72,28 @@ func (l *Link) MayTryInward() bool {
 func (l *Link) Traffic() (sent, received int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.traffic()
-}
-
-// traffic is Traffic.
-//
-// Preconditions: l.mu is held.
-func (l *Link) traffic() (sent, received int64) {
-	if l.gateway == nil || l.inward {
+	if l.gateway == nil {
 		return l.sent, l.received
 	}
 	sent, received = l.gateway.Traffic()
 	return l.sent + sent, l.received + received
 }
 
-// silentPause is how long a gateway is not dialed after the sandbox's interface did not answer in time.
-const silentPause = 5 * time.Second
+// answerTimeout is how long a sandbox's interface may take to answer: the sandbox's programs
+// can keep it from answering at all.
+const answerTimeout = time.Second
 
 // Dial connects to a port at the sandbox's interface, and reports false if the link has no
-// gateway, no server listens there, or the interface does not answer in time: the sandbox's programs
-// can keep it from answering at all. It removes a gateway that is dead.
-func (l *Link) Dial(ctx context.Context, port uint16, timeout time.Duration) (net.Conn, bool) {
+// gateway or no server listens there.
+func (l *Link) Dial(ctx context.Context, port uint16) (net.Conn, bool) {
 	l.mu.Lock()
 	g := l.gateway
-	if time.Now().Before(l.silent) {
-		g = nil
-	}
 	l.mu.Unlock()
 	if g == nil {
 		return nil, false
 	}
-	limited, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	c, err := g.Dial(limited, port)
-	if err == nil {
-		return c, true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.gateway != g:
-	case errors.Is(err, net.ErrClosed):
-		l.cut()
-		l.retry = time.Now().Add(inwardPause) // each interface costs the box memory for good
-	case limited.Err() != nil && ctx.Err() == nil:
-		l.silent = time.Now().Add(silentPause)
-	}
-	return nil, false
+	c, err := g.Dial(ctx, port)
+	return c, err == nil
 }

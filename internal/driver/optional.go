@@ -139,11 +139,9 @@ type NIC struct {
 	File *os.File
 	// MAC is the interface's address, GatewayMAC the address of the peer.
 	MAC, GatewayMAC net.HardwareAddr
-	// Address is the interface's address and network; Gateway is the address of the peer, and the
-	// default route unless LinkOnly is set: then only the peer can be reached.
-	Address  netip.Prefix
-	Gateway  netip.Addr
-	LinkOnly bool
+	// Address is the interface's address and network; Gateway is the default route.
+	Address netip.Prefix
+	Gateway netip.Addr
 	// MTU in bytes, without the Ethernet header.
 	MTU int
 }

@@ -12,9 +12,6 @@
 //	usage := g.Usage()                              // totals, for as long as g lives
 //	g.Close()                                       // cuts every flow at once
 //
-// A sandbox without a network has a gateway of [Network.AttachInward], if any: it leads to servers in
-// the sandbox, and nowhere from it.
-//
 // Every sandbox has the same addresses ([GuestPrefix], [GatewayAddr]); they exist only on its own
 // socket pair. Sandboxes have IPv4 only.
 //

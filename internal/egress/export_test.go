@@ -26,9 +26,6 @@ func (n *Network) SetTimeouts(d time.Duration) {
 	n.dnsIdle, n.pingTimeout = d, d
 }
 
-// MaxInward sets how many sandboxes without a network may have an interface.
-func (n *Network) MaxInward(most int) { n.inward.most = most }
-
 // SharedQuestions sets the number of concurrent questions that all sandboxes share.
 func (n *Network) SharedQuestions(most int) { n.resolver.shared = make(chan struct{}, most) }
 
@@ -39,12 +36,6 @@ const MaxAsking, OwnAsking = perBoxAsking, ownAsking
 // AcceptFrame is the filter for frames.
 func AcceptFrame(frame []byte) bool {
 	_, ok := acceptFrame(frame)
-	return ok
-}
-
-// AcceptInward is the filter for frames to a gateway that leads to this process only.
-func AcceptInward(frame []byte) bool {
-	_, ok, _ := acceptInward(frame)
 	return ok
 }
 

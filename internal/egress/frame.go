@@ -29,27 +29,6 @@ func acceptFrame(frame []byte) (tcpip.NetworkProtocolNumber, bool) {
 	return 0, false
 }
 
-// acceptInward is acceptFrame for a gateway that leads to this process only: it accepts unfragmented TCP
-// to the gateway's address, and ARP. Refused is whether the frame is a UDP datagram to that address, which
-// the gateway answers with a refusal.
-func acceptInward(frame []byte) (proto tcpip.NetworkProtocolNumber, ok, refused bool) {
-	proto, ok = acceptFrame(frame)
-	if !ok || proto != ipv4.ProtocolNumber {
-		return proto, ok, false
-	}
-	h := header.IPv4(frame[header.EthernetMinimumSize:])
-	if h.More() || h.FragmentOffset() != 0 || h.DestinationAddress() != tcpip.AddrFrom4(GatewayAddr.As4()) {
-		return 0, false, false
-	}
-	switch h.TransportProtocol() {
-	case header.TCPProtocolNumber:
-		return proto, true, false
-	case header.UDPProtocolNumber:
-		return 0, false, len(h.Payload()) >= header.UDPMinimumSize
-	}
-	return 0, false, false
-}
-
 // acceptIPv4 accepts TCP, UDP and ICMP from the sandbox's address to a host. It refuses options,
 // and fragments of ICMP; the stack reassembles other fragments, and stores at most 4 MiB of them.
 func acceptIPv4(b []byte) bool {

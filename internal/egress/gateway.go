@@ -39,8 +39,6 @@ const (
 type Gateway struct {
 	network *Network
 	name    string
-	inward  bool      // see AttachInward
-	counted *gateways // that the gateway is one of
 	log     *slog.Logger
 	stack   *stack.Stack
 	link    *link
@@ -84,16 +82,7 @@ type usage struct {
 // Attach makes the gateway of the sandbox called name, and the interface to plug into it. To plug a
 // sandbox again, e.g. after a restart of the server, attach it again: its connections over the old
 // interface are reset at their next use. Errors: the host's, when it has no file descriptors left.
-func (n *Network) Attach(name string) (*Gateway, NIC, error) { return n.attach(name, false) }
-
-// AttachInward makes a gateway for a sandbox without a network: it leads to this process only, and
-// only in one direction, by [Gateway.Dial]. The gateway relays nothing and answers no DNS: it accepts
-// segments of TCP to its own address only, and refuses what belongs to no connection. It counts
-// neither as a sandbox with a network nor in the traffic of all sandboxes. Otherwise it is as Attach.
-// Errors: also when there are 1,000 such gateways.
-func (n *Network) AttachInward(name string) (*Gateway, NIC, error) { return n.attach(name, true) }
-
-func (n *Network) attach(name string, inward bool) (*Gateway, NIC, error) {
+func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, NIC{}, fmt.Errorf("attach network of %s: %w", name, err)
@@ -101,7 +90,6 @@ func (n *Network) attach(name string, inward bool) (*Gateway, NIC, error) {
 	g := &Gateway{
 		network:   n,
 		name:      name,
-		inward:    inward,
 		log:       n.log.With("sandbox", name),
 		budget:    budget{flows: n.perBox.flows, extra: n.perBox.extra},
 		connects:  rate.NewLimiter(1000, 2000),
@@ -112,27 +100,16 @@ func (n *Network) attach(name string, inward bool) (*Gateway, NIC, error) {
 		datagrams: udpFlows{open: map[*udpFlow]struct{}{}},
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	counted := &n.gateways
-	if inward {
-		counted = &n.inward
-	}
-	if !counted.add(g) {
-		_ = ours.Close()
-		_ = theirs.Close()
-		g.cancel()
-		return nil, NIC{}, fmt.Errorf("attach network of %s: %w", name, errInward)
-	}
-	g.counted = counted
 	if err := g.start(ours); err != nil {
-		counted.remove(g)
 		_ = ours.Close()
 		_ = theirs.Close()
 		g.cancel()
 		return nil, NIC{}, fmt.Errorf("attach network of %s: %w", name, err)
 	}
+	n.gateways.add(g)
 	return g, NIC{
 		File: theirs, MAC: guestMAC, GatewayMAC: gatewayMAC,
-		Address: GuestPrefix, Gateway: GatewayAddr, LinkOnly: inward, MTU: MTU,
+		Address: GuestPrefix, Gateway: GatewayAddr, MTU: MTU,
 	}, nil
 }
 
@@ -154,13 +131,9 @@ func socketPair() (ours, theirs *os.File, err error) {
 
 // start builds the stack on our end of the link and begins to read from it.
 func (g *Gateway) start(ours *os.File) error {
-	transports := []stack.TransportProtocolFactory{tcp.NewProtocol}
-	if !g.inward {
-		transports = append(transports, udp.NewProtocol, icmp.NewProtocol4)
-	}
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
-		TransportProtocols: transports,
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
 	})
 	g.stack = s
 	if err := tune(s); err != nil {
@@ -177,9 +150,10 @@ func (g *Gateway) start(ours *os.File) error {
 		s.Destroy()
 		return err
 	}
-	if g.inward {
-		g.limitResets()
-	} else if err := g.leadOut(); err != nil {
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.tcpHandler())
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.acceptUDP).HandlePacket)
+	s.SetTransportProtocolHandler(header.ICMPv4ProtocolNumber, g.acceptICMP)
+	if err := g.serveDNS(); err != nil {
 		s.Destroy()
 		return err
 	}
@@ -187,22 +161,8 @@ func (g *Gateway) start(ours *os.File) error {
 	return nil
 }
 
-// leadOut lets the stack relay what the sandbox sends.
-func (g *Gateway) leadOut() error {
-	s := g.stack
-	if err := s.SetPromiscuousMode(nicID, true); err != nil {
-		return fmt.Errorf("accept packets to all addresses: %s", err)
-	}
-	if err := s.SetSpoofing(nicID, true); err != nil {
-		return fmt.Errorf("answer from all addresses: %s", err)
-	}
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.tcpHandler())
-	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.acceptUDP).HandlePacket)
-	s.SetTransportProtocolHandler(header.ICMPv4ProtocolNumber, g.acceptICMP)
-	return g.serveDNS()
-}
-
-// configure gives the stack its interface, which accepts packets to the gateway's address.
+// configure gives the stack its interface, which accepts packets to all addresses and answers from
+// those addresses.
 func (g *Gateway) configure() error {
 	s := g.stack
 	queue := fifo.New(g.link, 1, queuedFrames)
@@ -218,6 +178,12 @@ func (g *Gateway) configure() error {
 	}
 	if err := s.AddProtocolAddress(nicID, address, stack.AddressProperties{}); err != nil {
 		return fmt.Errorf("add address: %s", err)
+	}
+	if err := s.SetPromiscuousMode(nicID, true); err != nil {
+		return fmt.Errorf("accept packets to all addresses: %s", err)
+	}
+	if err := s.SetSpoofing(nicID, true); err != nil {
+		return fmt.Errorf("answer from all addresses: %s", err)
 	}
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nicID}})
 	return nil
@@ -288,7 +254,7 @@ func (g *Gateway) cut() {
 func (g *Gateway) Close() {
 	g.once.Do(func() {
 		g.cut()
-		defer g.counted.remove(g)
+		defer g.network.gateways.remove(g)
 		if g.broken.Load() {
 			go g.stack.Destroy() // its locks may be held for ever: a leak is better than a blocked caller
 			return

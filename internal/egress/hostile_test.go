@@ -45,13 +45,7 @@ func attachRaw(tb testing.TB, cfg egress.Config) (*egress.Gateway, *rawGuest) {
 // rawly does the same on an existing network.
 func rawly(tb testing.TB, n *egress.Network) (*egress.Gateway, *rawGuest) {
 	tb.Helper()
-	return rawEnd(tb, n.Attach)
-}
-
-// rawEnd does the same with a method that attaches.
-func rawEnd(tb testing.TB, attach func(name string) (*egress.Gateway, egress.NIC, error)) (*egress.Gateway, *rawGuest) {
-	tb.Helper()
-	g, nic, err := attach("box")
+	g, nic, err := n.Attach("box")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -124,14 +118,6 @@ func (r *rawGuest) awaitICMP(what string, match func(from tcpip.Address, h heade
 // await reads frames until match accepts a packet.
 func (r *rawGuest) await(what string, match func(header.IPv4) bool) {
 	r.tb.Helper()
-	r.awaitFrame(what, func(frame []byte) bool {
-		return header.Ethernet(frame).Type() == header.IPv4ProtocolNumber && match(header.IPv4(frame[header.EthernetMinimumSize:]))
-	})
-}
-
-// awaitFrame reads frames until match accepts a frame.
-func (r *rawGuest) awaitFrame(what string, match func(frame []byte) bool) {
-	r.tb.Helper()
 	// Wakes a read that would wait for ever.
 	_ = unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(timeout / time.Second)})
 	buf := make([]byte, 1<<16)
@@ -143,7 +129,10 @@ func (r *rawGuest) awaitFrame(what string, match func(frame []byte) bool) {
 		if err != nil {
 			r.tb.Fatalf("wait for %s: %d, %v", what, n, err)
 		}
-		if n >= header.EthernetMinimumSize && match(buf[:n]) {
+		if n < header.EthernetMinimumSize || header.Ethernet(buf).Type() != header.IPv4ProtocolNumber {
+			continue
+		}
+		if match(header.IPv4(buf[header.EthernetMinimumSize:n])) {
 			return
 		}
 	}

@@ -10,48 +10,16 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// maxInward bounds the gateways of a network that lead to this process only.
-const maxInward = 1000
-
-var errInward = fmt.Errorf("%d sandboxes without network have an interface already", maxInward)
-
-// acceptFrame decides whether the stack receives a frame, and as which protocol.
-func (g *Gateway) acceptFrame(frame []byte) (tcpip.NetworkProtocolNumber, bool) {
-	if !g.inward {
-		return acceptFrame(frame)
-	}
-	proto, ok, refused := acceptInward(frame)
-	if refused && g.questions.Allow() {
-		// So that a resolver that still asks the gateway fails at once.
-		datagram := header.UDP(frame[header.EthernetMinimumSize+header.IPv4MinimumSize:])
-		g.unreachable(header.ICMPv4PortUnreachable, stack.TransportEndpointID{
-			LocalAddress: tcpip.AddrFrom4(GatewayAddr.As4()), LocalPort: datagram.DestinationPort(),
-			RemoteAddress: tcpip.AddrFrom4(GuestPrefix.Addr().As4()), RemotePort: datagram.SourcePort(),
-		})
-	}
-	return proto, ok
-}
-
-// limitResets has the stack answer segments that belong to no connection, where nothing listens, up to
-// the rate of new connections only.
-func (g *Gateway) limitResets() {
-	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
-		return !g.connects.Allow()
-	})
-}
-
 var errFlows = errors.New("the sandbox has too many connections")
 
 // Dial connects to a TCP port of the sandbox, from [GatewayAddr]. It does not reach a server that
-// listens only on the sandbox's loopback. The connection outlives ctx, counts as a flow of the sandbox,
-// and is a *Conn. All such connections together have a budget of their own.
+// listens only on the sandbox's loopback. The connection outlives ctx, counts as a flow, and is a
+// *Conn.
 //
 // Errors: syscall.ECONNREFUSED in the chain when nothing listens there; net.ErrClosed when the
 // gateway is closed; others when the sandbox has too many flows or does not answer before ctx ends.
@@ -60,7 +28,7 @@ func (g *Gateway) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	defer g.leave("dial")
-	l, ok := take(2*(maxBuffer-minBuffer), &g.budget, &g.network.visitors)
+	l, ok := g.take(2 * (maxBuffer - minBuffer))
 	if !ok {
 		return nil, errFlows
 	}

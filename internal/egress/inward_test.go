@@ -124,19 +124,3 @@ func TestCloseEndsDialed(t *testing.T) {
 		t.Errorf("Dial() of a closed gateway = %v", err)
 	}
 }
-
-// Connections to sandboxes have a budget for all together, which leaves the flows to the network alone.
-func TestVisitorsHaveTheirOwnBudget(t *testing.T) {
-	n := testNetwork(t, egress.Config{AllowCIDRs: loopback, MaxTotalFlows: 1, MaxVisitors: 2})
-	g, guest := attach(t, n)
-	guest.listen(80, func(c net.Conn) { _, _ = io.Copy(c, c) })
-	first := inward(t, g, 80)
-	inward(t, g, 80)
-	if _, err := g.Dial(t.Context(), 80); err == nil {
-		t.Error("Dial() beyond the connections of all visitors succeeded")
-	}
-	guest.mustDial(echoServer(t))
-	_ = first.Close()
-	eventually(t, "end of the flow", func() bool { return g.Usage().Flows == 2 })
-	inward(t, g, 80)
-}

@@ -19,8 +19,6 @@ const (
 	// the smallest frames use a fraction of a core.
 	frameRate  = 100_000
 	frameBurst = 20_000
-	// inwardFrameRate is frameRate of a gateway that carries requests to the sandbox only.
-	inwardFrameRate = 25_000
 )
 
 // frames are buffers for a frame, with an additional byte to notice longer frames.
@@ -46,11 +44,7 @@ func newLink(g *Gateway, file *os.File) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := rate.Limit(frameRate)
-	if g.inward {
-		most = inwardFrameRate
-	}
-	return &link{gateway: g, file: file, conn: conn, rate: rate.NewLimiter(most, frameBurst)}, nil
+	return &link{gateway: g, file: file, conn: conn, rate: rate.NewLimiter(frameRate, frameBurst)}, nil
 }
 
 // close ends read and WritePackets.
@@ -107,7 +101,7 @@ func (l *link) receive() (buf *[maxFrame + 1]byte, n int, err error) {
 // deliver passes a frame to the stack if a sandbox may send it. The stack gets a copy, no larger
 // than the frame, because it may retain it.
 func (l *link) deliver(frame []byte) {
-	proto, ok := l.gateway.acceptFrame(frame)
+	proto, ok := acceptFrame(frame)
 	l.mu.RLock()
 	d := l.dispatcher
 	l.mu.RUnlock()

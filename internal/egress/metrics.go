@@ -9,20 +9,15 @@ import (
 // gateways counts what all gateways of a network carry.
 type gateways struct {
 	mu    sync.Mutex
-	most  int                   // how many may be open; 0 for any number
 	open  map[*Gateway]struct{} // guarded by mu
 	ended Usage                 // sum of the gateways that are closed; guarded by mu
 }
 
-// add counts a gateway until remove, and reports false if too many are open.
-func (s *gateways) add(g *Gateway) bool {
+// add counts a gateway until remove.
+func (s *gateways) add(g *Gateway) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.most > 0 && len(s.open) >= s.most {
-		return false
-	}
 	s.open[g] = struct{}{}
-	return true
 }
 
 // remove keeps the counters of a gateway that is closed. It does nothing the second time.
@@ -57,26 +52,25 @@ func (u *Usage) add(v Usage) {
 
 // collector exports the sums of a network's gateways.
 type collector struct {
-	gateways, inward                            *gateways
-	open, visited, flows, bytes, denied, frames *prometheus.Desc
+	gateways                           *gateways
+	open, flows, bytes, denied, frames *prometheus.Desc
 }
 
 // Collectors returns the metrics of the network.
 func (n *Network) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{collector{
-		gateways: &n.gateways, inward: &n.inward,
-		open:    prometheus.NewDesc("modbox_egress_sandboxes", "Boxes that are connected to a network.", nil, nil),
-		visited: prometheus.NewDesc("modbox_egress_visited_sandboxes", "Boxes without a network that have an interface for visitors of their ports.", nil, nil),
-		flows:   prometheus.NewDesc("modbox_egress_flows", "Connections and UDP flows of sandboxes over their interfaces, including connections of visitors.", nil, nil),
-		bytes:   prometheus.NewDesc("modbox_egress_bytes_total", "Bytes of IP packets that sandboxes sent and received over their networks.", []string{"direction"}, nil),
-		denied:  prometheus.NewDesc("modbox_egress_denied_total", "Flows that the closed address ranges or a policy refused.", nil, nil),
-		frames:  prometheus.NewDesc("modbox_egress_dropped_frames_total", "Frames of sandboxes that were malformed, forged or too many.", nil, nil),
+		gateways: &n.gateways,
+		open:     prometheus.NewDesc("modbox_egress_sandboxes", "Boxes that are connected to a network.", nil, nil),
+		flows:    prometheus.NewDesc("modbox_egress_flows", "Connections and UDP flows of sandboxes to the network.", nil, nil),
+		bytes:    prometheus.NewDesc("modbox_egress_bytes_total", "Bytes of IP packets that sandboxes sent and received over their networks.", []string{"direction"}, nil),
+		denied:   prometheus.NewDesc("modbox_egress_denied_total", "Flows that the closed address ranges or a policy refused.", nil, nil),
+		frames:   prometheus.NewDesc("modbox_egress_dropped_frames_total", "Frames of sandboxes that were malformed, forged or too many.", nil, nil),
 	}}
 }
 
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.open, c.visited, c.flows, c.bytes, c.denied, c.frames} {
+	for _, d := range []*prometheus.Desc{c.open, c.flows, c.bytes, c.denied, c.frames} {
 		ch <- d
 	}
 }
@@ -84,12 +78,10 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	open, total := c.gateways.sum()
-	visited, inward := c.inward.sum()
 	ch <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(open))
-	ch <- prometheus.MustNewConstMetric(c.visited, prometheus.GaugeValue, float64(visited))
-	ch <- prometheus.MustNewConstMetric(c.flows, prometheus.GaugeValue, float64(total.Flows+inward.Flows))
+	ch <- prometheus.MustNewConstMetric(c.flows, prometheus.GaugeValue, float64(total.Flows))
 	ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(total.SentBytes), "sent")
 	ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(total.ReceivedBytes), "received")
 	ch <- prometheus.MustNewConstMetric(c.denied, prometheus.CounterValue, float64(total.Denied))
-	ch <- prometheus.MustNewConstMetric(c.frames, prometheus.CounterValue, float64(total.DroppedFrames+inward.DroppedFrames))
+	ch <- prometheus.MustNewConstMetric(c.frames, prometheus.CounterValue, float64(total.DroppedFrames))
 }

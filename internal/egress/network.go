@@ -43,7 +43,6 @@ type NIC struct {
 	MAC, GatewayMAC net.HardwareAddr
 	Address         netip.Prefix
 	Gateway         netip.Addr
-	LinkOnly        bool
 	MTU             int
 }
 
@@ -65,10 +64,6 @@ type Config struct {
 	// 512. MaxTotalFlows is the maximum of all sandboxes together; 0 means 8192, or half of this
 	// process's limit of open files if that is less.
 	MaxFlows, MaxTotalFlows int
-	// MaxVisitors is the maximum number of concurrent connections to all sandboxes together, which count
-	// in MaxFlows but not in MaxTotalFlows; 0 means 4096. Their memory beyond 64 KiB each is bounded to
-	// half of MaxTotalBufferBytes, in addition to it.
-	MaxVisitors int
 	// BufferBytes and MaxTotalBufferBytes bound the memory for data in transit beyond 64 KiB for
 	// each flow, of each sandbox and of all together; 0 means 96 MiB and 512 MiB. When it gets
 	// scarce, new connections get smaller buffers.
@@ -83,10 +78,8 @@ type Network struct {
 	closure  closure
 	resolver *resolver
 	total    budget
-	visitors budget // of connections to sandboxes
 	perBox   budgetSize
 	gateways gateways
-	inward   gateways // made by AttachInward
 	// dnsIdle and pingTimeout are the constants of those names, except in tests.
 	dnsIdle, pingTimeout time.Duration
 	// connect opens the host's sockets; tests redirect it to their servers.
@@ -113,7 +106,7 @@ func New(cfg Config) (*Network, error) {
 			return nil, sandbox.InvalidField(fmt.Sprintf("resolvers[%d]", i), "%q is not an address like 192.0.2.1:53", r)
 		}
 	}
-	if cfg.MaxFlows < 0 || cfg.MaxTotalFlows < 0 || cfg.MaxVisitors < 0 || cfg.BufferBytes < 0 || cfg.MaxTotalBufferBytes < 0 {
+	if cfg.MaxFlows < 0 || cfg.MaxTotalFlows < 0 || cfg.BufferBytes < 0 || cfg.MaxTotalBufferBytes < 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "limits of the network cannot be negative")
 	}
 	n := &Network{
@@ -128,16 +121,11 @@ func New(cfg Config) (*Network, error) {
 			flows: cmp.Or(cfg.MaxTotalFlows, atMostOfFiles(8192, 2)),
 			extra: cmp.Or(cfg.MaxTotalBufferBytes, 512<<20),
 		},
-		visitors: budget{
-			flows: cmp.Or(cfg.MaxVisitors, 4096),
-			extra: cmp.Or(cfg.MaxTotalBufferBytes, 512<<20) / 2,
-		},
 		perBox: budgetSize{
 			flows: cmp.Or(cfg.MaxFlows, 512),
 			extra: cmp.Or(cfg.BufferBytes, 96<<20),
 		},
 		gateways: gateways{open: map[*Gateway]struct{}{}},
-		inward:   gateways{open: map[*Gateway]struct{}{}, most: maxInward},
 		dnsIdle:  dnsIdle, pingTimeout: pingTimeout,
 	}
 	if n.policy == nil {

@@ -32,13 +32,6 @@ type Sandboxes interface {
 	Note(ctx context.Context, ev sandbox.Event)
 }
 
-// Interfaces connects to sandboxes over their network interfaces. [network.Interfaces] implements it.
-type Interfaces interface {
-	// Dial connects to a TCP port of a running box, and reports false if no server listens there,
-	// or the box has no interface.
-	Dial(ctx context.Context, b *box.Box, port uint16) (net.Conn, bool)
-}
-
 // Calls calls into running sandboxes. It is safe for concurrent use.
 //
 // The embedded [Files] are the calls on files by absolute path, or by a path relative to the
@@ -46,9 +39,8 @@ type Interfaces interface {
 type Calls struct {
 	Files
 
-	sandboxes  Sandboxes
-	driver     driver.Driver
-	interfaces Interfaces
+	sandboxes Sandboxes
+	driver    driver.Driver
 	// answerTimeout is how long the agent of a running sandbox may not answer before a command is given up.
 	answerTimeout time.Duration
 	scans         *codescan.Service // nil for none
@@ -59,10 +51,10 @@ type Calls struct {
 // ends the command's process when that takes longer than agentapi.DetachGrace.
 const DefaultAnswerTimeout = agentapi.DetachGrace
 
-// New returns the calls into sandboxes whose boxes d made and that interfaces reaches. An answerTimeout
-// of 0 is DefaultAnswerTimeout. scans enforces the policies for code; nil enforces none.
-func New(sandboxes Sandboxes, d driver.Driver, interfaces Interfaces, answerTimeout time.Duration, scans *codescan.Service) *Calls {
-	g := &Calls{sandboxes: sandboxes, driver: d, interfaces: interfaces, answerTimeout: cmp.Or(answerTimeout, DefaultAnswerTimeout), scans: scans, metrics: newCommandMetrics()}
+// New returns the calls into sandboxes whose boxes d made. An answerTimeout of 0 is DefaultAnswerTimeout.
+// scans enforces the policies for code; nil enforces none.
+func New(sandboxes Sandboxes, d driver.Driver, answerTimeout time.Duration, scans *codescan.Service) *Calls {
+	g := &Calls{sandboxes: sandboxes, driver: d, answerTimeout: cmp.Or(answerTimeout, DefaultAnswerTimeout), scans: scans, metrics: newCommandMetrics()}
 	g.Files.calls = g
 	return g
 }
@@ -192,7 +184,7 @@ func (g *Calls) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn,
 		return nil, err
 	}
 	p := newCall(ctx, b)
-	if conn, ok := g.interfaces.Dial(ctx, b, port); ok {
+	if conn, ok := b.Link.Dial(ctx, port); ok {
 		return p.conn(conn, false), nil
 	}
 	for {

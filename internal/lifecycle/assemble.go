@@ -110,8 +110,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
 	}, deps.Quotas, made.use, s.log)
 	s.usage = usage.New(deps.Usage, deps.Driver, s.log)
-	interfaces := network.NewInterfaces(deps.Driver, deps.Gateways, cfg.visitTimeout, s.log)
-	s.guest = guest.New(s, deps.Driver, interfaces, cfg.commandTimeout, deps.Scans)
+	s.guest = guest.New(s, deps.Driver, cfg.commandTimeout, deps.Scans)
 	s.executions = execution.New(execution.Config{
 		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, MaxEnded: cfg.MaxEndedExecutions,
 		AnswerTimeout: cfg.agentTimeout,
@@ -125,7 +124,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 	}
 	s.environments = environment.New(agents, deps.Environments, deps.Images, s.guest)
 	s.networks = network.New(cfg.StartTimeout, network.Deps{
-		Store: deps.Networks, Sandboxes: s, Agents: s.environments, Interfaces: interfaces, Work: s.work, Logger: s.log,
+		Store: deps.Networks, Sandboxes: s, Agents: s.environments, Driver: deps.Driver, Gateways: deps.Gateways, Work: s.work, Logger: s.log,
 	})
 }
 

@@ -110,9 +110,8 @@ type Config struct {
 	// way into it or out of it, whose connections it breaks; 5 s. Only tests change it.
 	transferTimeout time.Duration
 	// agentTimeout and commandTimeout are how long the agent of a running sandbox may
-	// not answer until its executions, and its commands, are given up; visitTimeout is the timeout
-	// of [network.NewInterfaces]. Only tests change them.
-	agentTimeout, commandTimeout, visitTimeout time.Duration
+	// not answer until its executions, and its commands, are given up. Only tests change them.
+	agentTimeout, commandTimeout time.Duration
 	// callMemory is the constant of that name, but in tests.
 	callMemory int64
 }

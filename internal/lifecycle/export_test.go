@@ -25,12 +25,6 @@ func (c Config) AgentTimeout(d time.Duration) Config {
 	return c
 }
 
-// VisitTimeout has connections to ports wait so long for an interface.
-func (c Config) VisitTimeout(d time.Duration) Config {
-	c.visitTimeout = d
-	return c
-}
-
 // CallMemory has calls and their input hold so many bytes beside each sandbox's own.
 func (c Config) CallMemory(n int64) Config {
 	c.callMemory = n

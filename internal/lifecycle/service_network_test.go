@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,12 +29,10 @@ type gateways struct {
 	mu   sync.Mutex
 	open map[sandbox.ID][]*gateway
 	fail error // of Attach
-	made int   // gateways so far
 }
 
 type gateway struct {
 	network        *gateways
-	inward         bool
 	id             sandbox.ID
 	sent, received int64 // guarded by network.mu
 }
@@ -57,13 +54,7 @@ func (g *gateway) Dial(_ context.Context, port uint16) (net.Conn, error) {
 
 func newGateways() *gateways { return &gateways{open: map[sandbox.ID][]*gateway{}} }
 
-func (n *gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) { return n.attach(id, false) }
-
-func (n *gateways) AttachInward(id sandbox.ID) (box.Gateway, driver.NIC, error) {
-	return n.attach(id, true)
-}
-
-func (n *gateways) attach(id sandbox.ID, inward bool) (box.Gateway, driver.NIC, error) {
+func (n *gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fail != nil {
@@ -76,13 +67,12 @@ func (n *gateways) attach(id sandbox.ID, inward bool) (box.Gateway, driver.NIC, 
 	if err := syscall.Close(fds[0]); err != nil {
 		return nil, driver.NIC{}, err
 	}
-	n.made++
-	g := &gateway{network: n, id: id, inward: inward}
+	g := &gateway{network: n, id: id}
 	n.open[id] = append(n.open[id], g)
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	return g, driver.NIC{
 		File: os.NewFile(uintptr(fds[1]), "nic"), MAC: mac, GatewayMAC: mac, MTU: 1500,
-		Address: netip.MustParsePrefix("10.9.0.2/24"), Gateway: n.Nameserver(), LinkOnly: inward,
+		Address: netip.MustParsePrefix("10.9.0.2/24"), Gateway: n.Nameserver(),
 	}, nil
 }
 
@@ -131,7 +121,6 @@ func withNetwork(t *testing.T) (*env, *gateways) {
 	e := newEnv(t)
 	n := newGateways()
 	e.gateways = n
-	e.cfg = e.cfg.VisitTimeout(testTimeout)
 	return e, n
 }
 
@@ -148,127 +137,18 @@ func TestDialTakesTheInterface(t *testing.T) {
 		id   sandbox.ID
 		port uint16
 		want string
-	}{{sb.ID, dialed, "gateway"}, {sb.ID, agents, "agent"}, {plain.ID, agents, "agent"}, {plain.ID, dialed, "gateway"}} {
-		s.wantAnswer(tc.id, tc.port, tc.want)
+	}{{sb.ID, dialed, "gateway"}, {sb.ID, agents, "agent"}, {plain.ID, agents, "agent"}} {
+		conn, err := s.Guest().Dial(t.Context(), tc.id, tc.port)
+		if err != nil {
+			t.Fatalf("Dial(%d) = %v", tc.port, err)
+		}
+		if got, err := io.ReadAll(conn); err != nil || string(got) != tc.want {
+			t.Errorf("port %d says %q, %v, want %q", tc.port, got, err, tc.want)
+		}
+		conn.Close()
 	}
-}
-
-// wantAnswer checks what a port of a sandbox says.
-func (s *server) wantAnswer(id sandbox.ID, port uint16, want string) {
-	s.t.Helper()
-	conn, err := s.Guest().Dial(s.t.Context(), id, port)
-	if err != nil {
-		s.t.Fatalf("Dial(%d) = %v", port, err)
-	}
-	defer conn.Close()
-	if got, err := io.ReadAll(conn); err != nil || string(got) != want {
-		s.t.Errorf("port %d says %q, %v, want %q", port, got, err, want)
-	}
-}
-
-// wantInward checks that a sandbox has a gateway that leads to the server alone, and the count of all
-// gateways made so far.
-func (n *gateways) wantInward(t *testing.T, h *host, id sandbox.ID, made int) {
-	t.Helper()
-	n.want(t, h, id, true)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	nic, _ := h.NIC(id)
-	if open := n.open[id]; len(open) != 1 || !open[0].inward || !nic.LinkOnly {
-		t.Error("the gateway of a sandbox without network leads out")
-	}
-	if n.made != made {
-		t.Errorf("%d gateways were made, want %d", n.made, made)
-	}
-}
-
-// A sandbox without a network gets an interface with its first visitor, for as long as its box runs.
-func TestInterfaceOfASandboxWithoutNetwork(t *testing.T) {
-	e, n := withNetwork(t)
-	s := e.start()
-	sb := s.run(lifecycle.CreateRequest{Name: "s"})
-	n.want(t, e.host, sb.ID, false)
-	var visitors sync.WaitGroup
-	var begun atomic.Int32
-	n.mu.Lock() // no gateway can be made
-	for range 20 {
-		visitors.Go(func() {
-			begun.Add(1)
-			s.wantAnswer(sb.ID, dialed, "gateway")
-		})
-	}
-	eventually(t, "all visitors have come", func() bool { return begun.Load() == 20 })
-	n.mu.Unlock()
-	visitors.Wait()
-	n.wantInward(t, e.host, sb.ID, 1)
-	n.carry(sb.ID, 10, 20)
-	if st, err := s.Guest().Stats(t.Context(), e.caller, "s"); err != nil || st.SentBytes != 0 || st.ReceivedBytes != 0 {
-		t.Errorf("Stats() = %d bytes sent, %d received, %v; it has no network", st.SentBytes, st.ReceivedBytes, err)
-	}
-	// Publishing a port disturbs nobody.
-	if _, err := s.Networks().Set(t.Context(), e.caller, "s", network.Change{Ports: &[]uint16{80}}); err != nil {
-		t.Fatal(err)
-	}
-	n.wantInward(t, e.host, sb.ID, 1)
-	// Nor does switching off what is off.
-	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(false)); err != nil {
-		t.Fatal(err)
-	}
-	n.wantInward(t, e.host, sb.ID, 1)
-
-	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(true)); err != nil {
-		t.Fatal(err)
-	}
-	n.want(t, e.host, sb.ID, true)
-	n.mu.Lock()
-	if n.open[sb.ID][0].inward || n.made != 2 {
-		t.Errorf("the network is on; its gateway leads nowhere: %v, gateways made: %d", n.open[sb.ID][0].inward, n.made)
-	}
-	n.mu.Unlock()
-	s.wantAnswer(sb.ID, dialed, "gateway")
-	if _, err := s.Networks().Set(t.Context(), e.caller, "s", switched(false)); err != nil {
-		t.Fatal(err)
-	}
-	n.want(t, e.host, sb.ID, false)
-	s.wantAnswer(sb.ID, dialed, "gateway")
-	n.wantInward(t, e.host, sb.ID, 3)
-
-	if _, err := s.Pause(t.Context(), e.caller, "s"); err != nil {
-		t.Fatal(err)
-	}
-	n.want(t, e.host, sb.ID, false)
-	if _, err := s.Resume(t.Context(), e.caller, "s", lifecycle.ResumeRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	n.want(t, e.host, sb.ID, false)
-	s.wantAnswer(sb.ID, dialed, "gateway")
-	n.wantInward(t, e.host, sb.ID, 4)
-
-	s.stop()
-	s = e.start()
-	s.wantAnswer(sb.ID, dialed, "gateway")
-	n.wantInward(t, e.host, sb.ID, 5)
-	s.destroy("s")
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.open[sb.ID]) != 0 {
-		t.Error("the gateway of an ended sandbox is open")
-	}
-}
-
-// Without the interface, the agent leads to the ports, and the interface is not tried at each visit.
-func TestInterfaceFails(t *testing.T) {
-	e, n := withNetwork(t)
-	s := e.start()
-	sb := s.run(lifecycle.CreateRequest{Name: "s"})
-	n.setFail(errors.New("out of files"))
-	agents := listen(t)
-	s.wantAnswer(sb.ID, agents, "agent")
-	n.setFail(nil)
-	s.wantAnswer(sb.ID, agents, "agent")
-	n.want(t, e.host, sb.ID, false)
-	if n.made != 0 {
-		t.Errorf("%d gateways were made right after a failure", n.made)
+	if _, err := s.Guest().Dial(t.Context(), plain.ID, dialed); sandbox.CodeOf(err) != sandbox.PortClosed {
+		t.Errorf("Dial() of the interface's port in a sandbox without one = %v", err)
 	}
 }
 

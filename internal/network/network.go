@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -13,11 +14,20 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // callTimeout bounds one call to an agent, and to the driver to remove an interface.
 const callTimeout = 5 * time.Second
+
+// Gateways makes the server's end of the interfaces of sandboxes. It is safe for concurrent use.
+type Gateways interface {
+	// Attach makes the gateway of a sandbox, and the interface to plug into its box.
+	Attach(id sandbox.ID) (box.Gateway, driver.NIC, error)
+	// Nameserver is the address at which gateways answer DNS.
+	Nameserver() netip.Addr
+}
 
 // Store records networks.
 type Store interface {
@@ -38,12 +48,15 @@ type Agents interface {
 	Refresh(ctx context.Context, b *box.Box) error
 }
 
-// Deps are the dependencies of the service. All must be set.
+// Deps are the dependencies of the service. All but Gateways must be set.
 type Deps struct {
-	Store      Store
-	Sandboxes  Sandboxes
-	Agents     Agents
-	Interfaces *Interfaces
+	Store     Store
+	Sandboxes Sandboxes
+	Agents    Agents
+	Driver    driver.Driver
+	// Gateways makes the other end of interfaces; without it, or a driver that plugs interfaces in, no
+	// sandbox has a network.
+	Gateways Gateways
 	// Work runs goroutines while the service may change anything.
 	Work   *background.Group
 	Logger *slog.Logger
@@ -72,8 +85,16 @@ type Change struct {
 
 // Offered returns an error if this server cannot give sandboxes a network.
 func (s *Service) Offered() error {
-	_, err := s.deps.Interfaces.networker()
+	_, err := s.networker()
 	return err
+}
+
+func (s *Service) networker() (driver.Networker, error) {
+	n, ok := s.deps.Driver.(driver.Networker)
+	if !ok || !s.deps.Driver.Capabilities().Network || s.deps.Gateways == nil {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot give sandboxes a network")
+	}
+	return n, nil
 }
 
 // Set changes the network of a running or paused sandbox; a paused sandbox gets its interface when
@@ -114,7 +135,6 @@ func (s *Service) Set(ctx context.Context, c sandbox.Caller, ref string, change 
 // set records a change and carries it out.
 func (s *Service) set(b *box.Box, change Change) error {
 	sb := b.Sandbox()
-	wasEnabled := sb.Network.Enabled
 	if sb.State != sandbox.Running && sb.State != sandbox.Paused {
 		return box.StateError(&sb)
 	}
@@ -134,10 +154,7 @@ func (s *Service) set(b *box.Box, change Change) error {
 		return nil
 	}
 	if !sb.Network.Enabled {
-		if wasEnabled || b.Link.Connected() { // else visitors may have an interface, which stays
-			s.deps.Interfaces.unplug(b)
-		}
-		return nil
+		return s.unplug(b)
 	}
 	if b.Link.Connected() {
 		return nil
@@ -209,7 +226,7 @@ func (s *Service) Readopt(ctx context.Context, b *box.Box) {
 	})
 }
 
-// Connect gives a box that was just started its interface if its sandbox has a network.
+// Connect gives a started box its interface if its sandbox has a network.
 func (s *Service) Connect(ctx context.Context, b *box.Box) error {
 	if !b.Sandbox().Network.Enabled {
 		return nil
@@ -217,9 +234,39 @@ func (s *Service) Connect(ctx context.Context, b *box.Box) error {
 	return s.Plug(ctx, b)
 }
 
-// Plug gives a started box an interface that leads to the network.
+// Plug gives a started box an interface.
 func (s *Service) Plug(ctx context.Context, b *box.Box) error {
-	return s.deps.Interfaces.plug(ctx, b)
+	n, err := s.networker()
+	if err != nil {
+		// Not Unsupported, which would mean that the saved state cannot be restored.
+		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox has a network, which this server cannot give it")
+	}
+	gateway, nic, err := s.deps.Gateways.Attach(b.ID)
+	if err != nil {
+		return err
+	}
+	if err := n.Plug(ctx, b.ID, nic); err != nil {
+		gateway.Close()
+		return fmt.Errorf("plug network into box %s: %w", b.ID, err)
+	}
+	b.Link.Connect(gateway)
+	return nil
+}
+
+// unplug removes the interface of a running box, so that nothing leaves the box any more, even if
+// it is hostile.
+func (s *Service) unplug(b *box.Box) error {
+	b.Link.Disconnect(false)
+	n, err := s.networker()
+	if err != nil {
+		return nil // it never had an interface from this server
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), callTimeout)
+	defer cancel()
+	if err := n.Unplug(ctx, b.ID); err != nil {
+		s.deps.Logger.Warn("interface of a sandbox not switched off; it leads nowhere", "sandbox", b.ID, "error", err)
+	}
+	return nil
 }
 
 // NeedsMending reports whether a box runs without the network that its sandbox has, although this

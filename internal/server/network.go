@@ -20,15 +20,7 @@ type gateways struct{ network *egress.Network }
 
 // Attach implements [network.Gateways].
 func (g gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
-	return adapted(g.network.Attach(string(id)))
-}
-
-// AttachInward implements [network.Gateways].
-func (g gateways) AttachInward(id sandbox.ID) (box.Gateway, driver.NIC, error) {
-	return adapted(g.network.AttachInward(string(id)))
-}
-
-func adapted(gw *egress.Gateway, nic egress.NIC, err error) (box.Gateway, driver.NIC, error) {
+	gw, nic, err := g.network.Attach(string(id))
 	if err != nil {
 		return nil, driver.NIC{}, err
 	}

@@ -36,8 +36,7 @@
 // loses bytes when more than about two megabytes are in transit. Therefore only the agent's port is
 // reached that way, and every other port through the agent's tunnel (dial.go).
 //
-// A running box can be given an interface whose other end is a socket in the server (network.go), with or
-// without a default route.
+// A running box can be given an interface whose other end is a socket in the server (network.go).
 // gVisor does not save interfaces in a checkpoint.
 //
 // # Checkpoints

@@ -42,11 +42,6 @@ type peer struct {
 // plug gives a box an interface to a new peer.
 func (r *rig) plug(t *testing.T, g *guest, name string) *peer {
 	t.Helper()
-	return r.plugWith(t, g, name, false)
-}
-
-func (r *rig) plugWith(t *testing.T, g *guest, name string, linkOnly bool) *peer {
-	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +49,7 @@ func (r *rig) plugWith(t *testing.T, g *guest, name string, linkOnly bool) *peer
 	nic := driver.NIC{
 		File: os.NewFile(uintptr(fds[1]), "nic"), MTU: 32000,
 		MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, GatewayMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
-		Address: netip.MustParsePrefix(boxAddress + "/24"), Gateway: netip.MustParseAddr(peerAddress), LinkOnly: linkOnly,
+		Address: netip.MustParsePrefix(boxAddress + "/24"), Gateway: netip.MustParseAddr(peerAddress),
 	}
 	p := newPeer(t, fds[0], nic, name)
 	if err := r.Plug(t.Context(), g.id, nic); err != nil {
@@ -199,32 +194,6 @@ func TestNetwork(t *testing.T) {
 	g.wantNoNetwork()
 	p = r.plug(t, g, "four")
 	g.wantNetwork(p, "four")
-}
-
-// An interface for the link alone has no default route; a later one may have.
-func TestNetworkOfTheLinkOnly(t *testing.T) {
-	r := newRig(t)
-	g := r.start(t, newSpec(inMemory))
-	p := r.plugWith(t, g, "one", true)
-	g.must("httpd -p 8080 -h /etc")
-	c, err := p.dial(t, 8080)
-	if err != nil {
-		t.Fatalf("the box is not reached by its address: %v", err)
-	}
-	c.Close()
-	if out, code := g.sh("wget -q -O - http://" + farAddress + "/ 2>&1"); code == 0 || !strings.Contains(out, "Network is unreachable") {
-		t.Errorf("wget beyond the link: %q, code %d", out, code)
-	}
-	p = r.plug(t, g, "two")
-	g.wantNetwork(p, "two")
-	p = r.plugWith(t, g, "three", true)
-	if out, code := g.sh("wget -q -O - http://" + farAddress + "/ 2>&1"); code == 0 || !strings.Contains(out, "Network is unreachable") {
-		t.Errorf("wget after the network was taken away: %q, code %d", out, code)
-	}
-	if c, err = p.dial(t, 8080); err != nil {
-		t.Fatalf("the box is not reached by its third address: %v", err)
-	}
-	c.Close()
 }
 
 // wantIdle checks that an idle box uses no CPU.

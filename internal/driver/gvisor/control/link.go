@@ -34,14 +34,10 @@ func (c Client) DisableLinks(ctx context.Context) error {
 func linkArgs(name string, nic driver.NIC) boot.CreateLinksAndRoutesArgs {
 	gateway := nic.Gateway.AsSlice()
 	all := boot.DefaultRoute{Name: name, Route: boot.Route{Destination: ipNet(netip.PrefixFrom(zero(nic.Gateway), 0)), Gateway: gateway}}
-	reached := nic.Address.Masked()
-	if nic.LinkOnly {
-		reached = netip.PrefixFrom(nic.Gateway, nic.Gateway.BitLen())
-	}
 	args := boot.CreateLinksAndRoutesArgs{FDBasedLinks: []boot.FDBasedLink{{
 		Name: name, MTU: nic.MTU, LinkAddress: nic.MAC,
 		Addresses: []boot.IPWithPrefix{{Address: nic.Address.Addr().AsSlice(), PrefixLen: nic.Address.Bits()}},
-		Routes:    []boot.Route{{Destination: ipNet(reached)}},
+		Routes:    []boot.Route{{Destination: ipNet(nic.Address.Masked())}},
 		Neighbors: []boot.Neighbor{{IP: gateway, HardwareAddr: nic.GatewayMAC}},
 		// Frames do not leave this host's memory.
 		TXChecksumOffload: true, RXChecksumOffload: true,
@@ -50,11 +46,9 @@ func linkArgs(name string, nic driver.NIC) boot.CreateLinksAndRoutesArgs {
 		// them by now.
 		IsPacket: []bool{false}, PreConfigured: true,
 	}}}
-	switch {
-	case nic.LinkOnly:
-	case nic.Gateway.Is4():
+	if nic.Gateway.Is4() {
 		args.Defaultv4Gateway = all
-	default:
+	} else {
 		args.Defaultv6Gateway = all
 	}
 	return args
