@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
+	"sort"
 	"time"
 )
 
@@ -132,7 +134,7 @@ type dirent struct {
 
 // entries calls do for each entry of a directory but "." and "..".
 func (d *disk) entries(dir diskInode, do func(dirent) error) error {
-	block := make([]byte, blockSize)
+	block := make([]byte, min(blockSize, dir.size))
 	for off := int64(0); off < dir.size; off += blockSize {
 		b := block[:min(blockSize, dir.size-off)]
 		if _, err := d.r.ReadAt(b, dir.data+off); err != nil {
@@ -145,36 +147,116 @@ func (d *disk) entries(dir diskInode, do func(dirent) error) error {
 	return nil
 }
 
-// direntsOf calls do for the entries of a block at the position at. The last name ends with the
-// block or the first zero.
-func direntsOf(b []byte, at int64, do func(dirent) error) error {
-	damaged := errors.New("it is damaged")
-	if len(b) < direntLength {
-		return damaged
+// sorted returns what entries calls do for, and its error in the end. That the names are not sorted is an
+// error.
+func (d *disk) sorted(dir diskInode) iter.Seq2[dirent, error] {
+	return func(yield func(dirent, error) bool) {
+		last := ""
+		err := d.entries(dir, func(e dirent) error {
+			if e.name <= last {
+				return fmt.Errorf("the names in directory %d are not sorted", dir.number)
+			}
+			last = e.name
+			if !yield(e, nil) {
+				return errFound
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errFound) {
+			yield(dirent{}, err)
+		}
 	}
-	le := binary.LittleEndian
-	count := int(le.Uint16(b[direntNameStart:])) / direntLength
+}
+
+// lookup returns the number of the inode with a name in a directory; false for none. It relies on the
+// order of the names, as gVisor does.
+func (d *disk) lookup(dir diskInode, name string) (number uint64, ok bool, err error) {
+	block := make([]byte, min(blockSize, dir.size))
+	for low, high := int64(0), (dir.size+blockSize-1)/blockSize; low < high; {
+		middle := (low + high) / 2
+		b := block[:min(blockSize, dir.size-middle*blockSize)]
+		if _, err := d.r.ReadAt(b, dir.data+middle*blockSize); err != nil {
+			return 0, false, fmt.Errorf("read directory %d: %w", dir.number, err)
+		}
+		count, err := direntCount(b)
+		if err != nil {
+			return 0, false, fmt.Errorf("read directory %d: %w", dir.number, err)
+		}
+		at := sort.Search(count, func(i int) bool {
+			one, nameErr := direntName(b, i, count)
+			err = errors.Join(err, nameErr)
+			return string(one) >= name
+		})
+		switch {
+		case err != nil:
+			return 0, false, fmt.Errorf("read directory %d: %w", dir.number, err)
+		case at == count:
+			low = middle + 1
+		default:
+			if one, _ := direntName(b, at, count); string(one) == name { // the search has read it
+				return binary.LittleEndian.Uint64(b[at*direntLength+direntNumber:]), true, nil
+			}
+			if at > 0 {
+				return 0, false, nil
+			}
+			high = middle
+		}
+	}
+	return 0, false, nil
+}
+
+// direntsOf calls do for the entries of a block at the position at.
+func direntsOf(b []byte, at int64, do func(dirent) error) error {
+	count, err := direntCount(b)
+	if err != nil {
+		return err
+	}
 	for i := range count {
-		e := b[i*direntLength:]
-		start, end := int(le.Uint16(e[direntNameStart:])), len(b)
-		if i+1 < count {
-			end = int(le.Uint16(e[direntLength+direntNameStart:]))
-		}
-		if start > end || end > len(b) {
-			return damaged
-		}
-		name := b[start:end]
-		if i+1 == count {
-			name = cutZeros(name)
+		name, err := direntName(b, i, count)
+		if err != nil {
+			return err
 		}
 		if string(name) == "." || string(name) == ".." {
 			continue
 		}
-		if err := do(dirent{at: at + int64(i*direntLength), number: le.Uint64(e[direntNumber:]), name: string(name)}); err != nil {
+		number := binary.LittleEndian.Uint64(b[i*direntLength+direntNumber:])
+		if err := do(dirent{at: at + int64(i*direntLength), number: number, name: string(name)}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+var errDamaged = errors.New("it is damaged")
+
+// direntCount returns the number of entries in a block.
+func direntCount(b []byte) (int, error) {
+	if len(b) < direntLength {
+		return 0, errDamaged
+	}
+	count := int(binary.LittleEndian.Uint16(b[direntNameStart:])) / direntLength
+	if count*direntLength > len(b) {
+		return 0, errDamaged
+	}
+	return count, nil
+}
+
+// direntName returns the name of an entry of a block with count entries. The last name ends with the
+// block or the first zero.
+func direntName(b []byte, i, count int) ([]byte, error) {
+	le := binary.LittleEndian
+	e := b[i*direntLength:]
+	start, end := int(le.Uint16(e[direntNameStart:])), len(b)
+	if i+1 < count {
+		end = int(le.Uint16(e[direntLength+direntNameStart:]))
+	}
+	if start > end || end > len(b) {
+		return nil, errDamaged
+	}
+	if i+1 == count {
+		return cutZeros(b[start:end]), nil
+	}
+	return b[start:end], nil
 }
 
 func cutZeros(name []byte) []byte {

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -39,7 +40,7 @@ func newWhiteout() *node {
 
 // whiteOut is hide for a tree over a base.
 func (t *Tree) whiteOut(clean string) error {
-	if clean == "." {
+	if clean == "." || t.replaces(path.Dir(clean)) {
 		return nil
 	}
 	dir, err := t.dir(path.Dir(clean))
@@ -53,17 +54,47 @@ func (t *Tree) whiteOut(clean string) error {
 		dir.names[base] = n
 		return t.memory.add(base, n.node)
 	case n.isDir():
-		n.opaque = true
+		n.opaque, n.hidden = true, true
 	}
 	return nil
 }
 
-// copyUp makes a visible file of the base a file of the layer, and returns it; nil for none.
-func (t *Tree) copyUp(clean string) (*node, error) {
+// makeOpaque is hideAll for a tree over a base.
+func (t *Tree) makeOpaque(clean string) error {
+	if t.replaces(clean) {
+		return nil
+	}
+	dir, err := t.dir(clean)
+	if err == nil {
+		dir.opaque = true
+	}
+	return err
+}
+
+// replaces reports whether the layer has a whiteout or a file instead of a directory, or above it: the
+// directory has nothing to hide.
+func (t *Tree) replaces(clean string) bool {
 	at := t.root
 	for _, part := range split(clean) {
 		next, ok := at.names[part]
-		if !ok && at.opaque || ok && !next.isDir() {
+		if !ok {
+			return false
+		}
+		if !next.isDir() {
+			return true
+		}
+		at = next.node
+	}
+	return false
+}
+
+// copyUp makes a visible file of the base a file of the layer, and returns it; nil for none.
+func (t *Tree) copyUp(clean string) (*node, error) {
+	at, opaque := t.root, false
+	for _, part := range split(clean) {
+		opaque = opaque || at.opaque // of what is below an opaque directory, nothing is visible
+		next, ok := at.names[part]
+		if !ok && opaque || ok && !next.isDir() {
 			return nil, nil
 		}
 		if !ok {
@@ -84,8 +115,8 @@ func (t *Tree) copyUp(clean string) (*node, error) {
 
 // settle completes the tree of a layer: directories that only their entries name become like the
 // directories below, opaque directories get whiteouts, and whiteouts of nothing disappear. It returns by
-// how many names the layer makes the base larger.
-func (t *Tree) settle() (added int64, err error) {
+// how many names the layer makes the base larger. Errors: as of [Tree.Read]; the context's.
+func (t *Tree) settle(ctx context.Context) (added int64, err error) {
 	root, err := t.below.Stack.rootDir()
 	if err != nil {
 		return 0, err
@@ -93,7 +124,7 @@ func (t *Tree) settle() (added int64, err error) {
 	if t.root.implicit {
 		t.root.like(root)
 	}
-	return t.settleDir(t.root, &root)
+	return settler{ctx, t}.dir(t.root, &root)
 }
 
 // like gives a directory the metadata of a directory of the base.
@@ -101,33 +132,33 @@ func (n *node) like(in inode) {
 	n.become(&node{mode: in.mode, uid: in.uid, gid: in.gid, mtime: in.mtime})
 }
 
-// settleDir is settle for a directory over the directory below, nil for none.
-func (t *Tree) settleDir(dir *node, below *inode) (added int64, err error) {
-	entries := map[string]entry{}
-	if below != nil {
-		if err := t.below.Stack.entries(*below, func(e entry) error { entries[e.name] = e; return nil }); err != nil {
+// settler settles a tree.
+type settler struct {
+	ctx context.Context // ends the work
+	*Tree
+}
+
+// dir settles a directory over the directory below, nil for none.
+func (s settler) dir(dir *node, below *inode) (added int64, err error) {
+	if dir.opaque && below != nil {
+		if err := s.hideBelow(dir, *below); err != nil {
 			return 0, err
-		}
-	}
-	if dir.opaque {
-		for base := range entries {
-			if _, ok := dir.names[base]; ok {
-				continue
-			}
-			n := newWhiteout()
-			dir.names[base] = dentry{n, t.layer}
-			if err := t.memory.add(base, n); err != nil {
-				return 0, err
-			}
 		}
 	}
 	for base, n := range dir.names {
-		n.opaque = n.opaque || dir.opaque && n.isDir()
-		in, exists, err := t.hidden(entries, base)
-		if err != nil {
+		if err := s.ctx.Err(); err != nil {
 			return 0, err
 		}
-		more, keep, err := t.settleName(base, n.node, in, exists)
+		n.opaque = n.opaque || dir.opaque && n.isDir()
+		n.hidden = n.hidden || dir.opaque
+		var in inode
+		exists := false
+		if below != nil {
+			if in, exists, err = s.below.Stack.child(*below, base); err != nil {
+				return 0, err
+			}
+		}
+		more, keep, err := s.name(base, n.node, in, exists)
 		if err != nil {
 			return 0, err
 		}
@@ -138,25 +169,28 @@ func (t *Tree) settleDir(dir *node, below *inode) (added int64, err error) {
 	return added, nil
 }
 
-// hidden returns the file of the base that a name of the layer covers; false for none.
-func (t *Tree) hidden(entries map[string]entry, base string) (in inode, exists bool, err error) {
-	e, ok := entries[base]
-	if !ok {
-		return in, false, nil
-	}
-	return e.inode()
+// hideBelow adds whiteouts of the names in the directory below that a directory does not have.
+func (s settler) hideBelow(dir *node, below inode) error {
+	return s.below.Stack.children(below, func(base string, _ inode) error {
+		if _, ok := dir.names[base]; ok {
+			return s.ctx.Err()
+		}
+		n := newWhiteout()
+		dir.names[base] = dentry{n, s.layer}
+		return errors.Join(s.memory.add(base, n), s.ctx.Err())
+	})
 }
 
-// settleName is settle for a name over a file of the base, if that exists. It also returns whether the
-// layer needs the name.
-func (t *Tree) settleName(base string, n *node, in inode, exists bool) (added int64, keep bool, err error) {
+// name settles a name over a file of the base, if that exists. It also returns whether the layer needs
+// the name.
+func (s settler) name(base string, n *node, in inode, exists bool) (added int64, keep bool, err error) {
 	gone := int64(0) // names of the base that are covered
 	if exists {
 		gone = 1
 	}
 	if !n.mode.IsDir() {
 		if exists && in.mode.IsDir() {
-			more, err := t.below.Stack.count(in)
+			more, err := s.below.Stack.count(s.ctx, in)
 			if err != nil {
 				return 0, false, err
 			}
@@ -171,10 +205,13 @@ func (t *Tree) settleName(base string, n *node, in inode, exists bool) (added in
 	if exists && in.mode.IsDir() {
 		below = &in
 	}
-	if added, err = t.settleDir(n, below); err != nil {
+	if added, err = s.dir(n, below); err != nil {
 		return 0, false, err
 	}
 	switch {
+	case n.implicit && n.hidden && n.isEmptied():
+		*n = *newWhiteout()
+		return added - gone, exists, nil
 	case n.implicit && len(n.names) == 0:
 		return added, false, nil
 	case n.implicit && below != nil:
@@ -183,4 +220,14 @@ func (t *Tree) settleName(base string, n *node, in inode, exists bool) (added in
 		return 0, false, sandbox.Errorf(sandbox.Invalid, "the root filesystem has files under %.300q, which is not a directory", base)
 	}
 	return added + 1 - gone, true, nil
+}
+
+// isEmptied reports whether a directory has whiteouts alone.
+func (n *node) isEmptied() bool {
+	for _, child := range n.names {
+		if !child.isWhiteout() {
+			return false
+		}
+	}
+	return true
 }

@@ -1,13 +1,13 @@
 package rootfs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
+	"iter"
 	"os"
-	"slices"
 
 	"github.com/modbox/modbox/internal/image/stack"
 )
@@ -112,21 +112,58 @@ func (s *Stack) entries(dir inode, do func(entry) error) error {
 			return do(entry{e.name, []place{{dir.disk, e.number}}})
 		})
 	}
-	all := map[string][]place{}
-	for _, layer := range append([]inode{dir}, dir.below...) {
-		if err := layer.disk.entries(layer.diskInode, func(e dirent) error {
-			all[e.name] = append(all[e.name], place{layer.disk, e.number})
+	// The directories of the layers are read side by side: one may have millions of names.
+	var streams []*stream
+	for _, layer := range dir.layers() {
+		next, stop := iter.Pull2(layer.disk.sorted(layer.diskInode))
+		defer stop()
+		s := &stream{disk: layer.disk, next: next}
+		if err := s.advance(); err != nil {
+			return err
+		}
+		streams = append(streams, s)
+	}
+	for {
+		var first *stream
+		for _, s := range streams {
+			if s.more && (first == nil || s.at.name < first.at.name) {
+				first = s
+			}
+		}
+		if first == nil {
 			return nil
-		}); err != nil {
+		}
+		e := entry{name: first.at.name}
+		for _, s := range streams {
+			if !s.more || s.at.name != e.name {
+				continue
+			}
+			e.places = append(e.places, place{s.disk, s.at.number})
+			if err := s.advance(); err != nil {
+				return err
+			}
+		}
+		if err := do(e); err != nil {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if err := do(entry{name, all[name]}); err != nil {
-			return err
-		}
-	}
-	return nil
+}
+
+// layers returns a directory in all layers that have it, the topmost first.
+func (in inode) layers() []inode { return append([]inode{in}, in.below...) }
+
+// stream is a directory of one layer while it is read.
+type stream struct {
+	disk *disk
+	next func() (dirent, error, bool)
+	at   dirent
+	more bool // there is an entry at
+}
+
+// advance goes to the next entry.
+func (s *stream) advance() (err error) {
+	s.at, err, s.more = s.next()
+	return err
 }
 
 // children calls do for each visible file in a directory, sorted by name.
@@ -141,13 +178,13 @@ func (s *Stack) children(dir inode, do func(name string, in inode) error) error 
 }
 
 // count returns the number of names in a directory and below.
-func (s *Stack) count(dir inode) (n int64, err error) {
+func (s *Stack) count(ctx context.Context, dir inode) (n int64, err error) {
 	err = s.children(dir, func(_ string, in inode) error {
 		n++
 		if !in.mode.IsDir() {
-			return nil
+			return ctx.Err()
 		}
-		more, err := s.count(in)
+		more, err := s.count(ctx, in)
 		n += more
 		return err
 	})
@@ -213,21 +250,19 @@ func (s *Stack) find(clean string) (at inode, ok bool, err error) {
 	return at, true, nil
 }
 
-// errFound ends the search for a name.
+// errFound ends the reading of a directory.
 var errFound = errors.New("found")
 
 // child returns the file with a name in a directory; false for none.
 func (s *Stack) child(dir inode, name string) (in inode, ok bool, err error) {
 	var e entry
-	for _, layer := range append([]inode{dir}, dir.below...) {
-		if err := layer.disk.entries(layer.diskInode, func(d dirent) error {
-			if d.name != name {
-				return nil
-			}
-			e.places = append(e.places, place{layer.disk, d.number})
-			return errFound
-		}); err != nil && !errors.Is(err, errFound) {
+	for _, layer := range dir.layers() {
+		number, found, err := layer.disk.lookup(layer.diskInode, name)
+		if err != nil {
 			return in, false, err
+		}
+		if found {
+			e.places = append(e.places, place{layer.disk, number})
 		}
 	}
 	if len(e.places) == 0 {

@@ -39,6 +39,8 @@ type node struct {
 	implicit bool
 	// opaque is set for a directory of a layer that has none of the entries of the directory below.
 	opaque bool
+	// hidden is set for a directory of a layer if the directory below is removed with its entries.
+	hidden bool
 	// links is the number of its names while it is written.
 	links uint32
 }
@@ -166,11 +168,7 @@ func (t *Tree) hide(clean string) error {
 // hideAll is hide for every name in a directory.
 func (t *Tree) hideAll(clean string) error {
 	if t.below != nil {
-		dir, err := t.dir(clean)
-		if dir != nil {
-			dir.opaque = true
-		}
-		return err
+		return t.makeOpaque(clean)
 	}
 	dir, err := t.find(clean)
 	if dir != nil {

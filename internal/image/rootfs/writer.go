@@ -167,7 +167,7 @@ func (b *Writer) Finish(ctx context.Context, layer Blob) (root Result, err error
 		root.Files, err = writeEROFS(ctx, root.EROFS, t, b.spec.Date)
 		return root, err
 	}
-	added, err := t.settle()
+	added, err := t.settle(ctx)
 	if err != nil {
 		return root, err
 	}
