@@ -143,7 +143,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs", "internal/image/spec"},
 	"internal/image/index": {
-		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec",
+		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec", "internal/image/stack",
 	},
 	"internal/store/migrations":   {},
 	"internal/store/database":     {"internal/metrics", "internal/broadcast", "internal/durable", "internal/installation", "internal/page", "internal/sandbox", "internal/store/migrations"},

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -43,7 +44,26 @@ func (t *Table) adopt(ctx context.Context) error {
 		t.log.Warn("the database has images whose files do not exist; their records are removed", "images", len(lost))
 		ix = ix.Keep(func(r *Record) bool { return !lost[r.Key()] })
 	}
+	t.complete(ix.Images)
 	return t.Write(ix)
+}
+
+// complete lists what lies below root filesystems, from their files, in records without such a list:
+// programs that know no layers lose it.
+func (t *Table) complete(list []Record) {
+	below := map[string][]string{}
+	for i := range list {
+		r := &list[i]
+		if len(r.Below) > 0 {
+			continue
+		}
+		known, seen := below[r.Digest]
+		if !seen {
+			known, _ = stack.ReadFile(t.rootfs(r.Digest)) // no box boots from a file that is missing or damaged
+			below[r.Digest] = known
+		}
+		r.Below = known
+	}
 }
 
 // compare returns the records of descriptors that an index does not have, and the keys of its records

@@ -161,6 +161,7 @@ func (t *Table) read(ctx context.Context) (*Index, error) {
 			err = cmp.Or(t.checkEmpty(t.dir.records()), err)
 		}
 		t.reconcile(list)
+		t.complete(list)
 	}
 	if err != nil {
 		return nil, err

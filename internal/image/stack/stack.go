@@ -73,6 +73,16 @@ func Read(r io.ReaderAt) (below []string, err error) {
 	return below, nil
 }
 
+// ReadFile is Read for the file with a name. Errors: also the file system's.
+func ReadFile(name string) (below []string, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(f)
+}
+
 // Open opens the file of a root filesystem and the files of all below it, the topmost first. The
 // caller closes them. Errors: the file system's.
 func Open(name string) (files []*os.File, err error) {
