@@ -16,8 +16,8 @@ const (
 	frameLayers = "/layers" // the layers are mounted in its directories 0, 1, ..., the topmost first
 	frameUpper  = "/upper"  // the writable layer
 	frameRoot   = "/root"   // where the root is made
-	// oldRoot is where the frame is in the new root, for a moment.
-	oldRoot = "/.modbox-frame"
+	// oldRoot begins the name of the directory where the frame is in the new root, for a moment.
+	oldRoot = ".modbox-frame-"
 )
 
 // ComposeRoot makes an overlay of layers the root of all processes, moves the mounts with the paths
@@ -40,26 +40,28 @@ func ComposeRoot(layers int, mounts []string) error {
 	if err := unix.Mount("none", frameRoot, "overlay", 0, "lowerdir="+strings.Join(lower, ":")+",upperdir="+frameUpper); err != nil {
 		return fmt.Errorf("mount layers: %w", err)
 	}
-	if err := os.Mkdir(frameRoot+oldRoot, 0o700); err != nil {
+	old, err := os.MkdirTemp(frameRoot, oldRoot) // the layers may have any name
+	if err != nil {
 		return fmt.Errorf("compose root: %w", err)
 	}
-	if err := unix.PivotRoot(frameRoot, frameRoot+oldRoot); err != nil {
+	if err := unix.PivotRoot(frameRoot, old); err != nil {
 		return fmt.Errorf("change root: %w", err)
 	}
 	if err := os.Chdir("/"); err != nil {
 		return fmt.Errorf("change root: %w", err)
 	}
+	old = strings.TrimPrefix(old, frameRoot)
 	for _, m := range mounts {
 		// Only now, because a mount point may be a symbolic link, which begins at the root.
 		if err := os.MkdirAll(m, 0o755); err != nil {
 			return fmt.Errorf("make mount point: %w", err)
 		}
-		if err := unix.Mount(oldRoot+m, m, "", unix.MS_MOVE, ""); err != nil {
+		if err := unix.Mount(old+m, m, "", unix.MS_MOVE, ""); err != nil {
 			return fmt.Errorf("move mount %s: %w", m, err)
 		}
 	}
-	if err := unix.Unmount(oldRoot, unix.MNT_DETACH); err != nil {
+	if err := unix.Unmount(old, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount frame: %w", err)
 	}
-	return os.Remove(oldRoot)
+	return os.Remove(old)
 }
