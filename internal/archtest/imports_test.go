@@ -180,7 +180,7 @@ var mayImport = map[string][]string{
 	"internal/driver/gvisor": {
 		"internal/hostmem",
 		"internal/driver", "internal/tracing", "internal/sandbox", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
-		"internal/driver/gvisor/layer", "internal/driver/gvisor/ocilayer", "internal/driver/gvisor/process", "internal/driver/gvisor/saved",
+		"internal/driver/gvisor/layer", "internal/driver/gvisor/ocilayer", "internal/driver/gvisor/process", "internal/driver/gvisor/saved", "internal/image/stack",
 	},
 	"internal/driver/gvisor/agentimage": {"internal/durable", "internal/image/stack"},
 	"internal/driver/gvisor/cgroup":     {},

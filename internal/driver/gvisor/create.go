@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/tracing"
 )
@@ -37,7 +38,7 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (_ driver.Handle,
 	if spec.MaxProcesses == 0 {
 		spec.MaxProcesses = driver.DefaultMaxProcesses
 	}
-	return d.make(ctx, plan{spec: spec, layout: layer.Of(spec), agent: d.agent})
+	return d.make(ctx, plan{spec: spec, layout: layer.Of(spec), agent: d.agent, frame: d.frame})
 }
 
 // plan has everything that a box is made from.
@@ -45,6 +46,7 @@ type plan struct {
 	spec   driver.Spec
 	layout layer.Layout
 	agent  string // path of the agent's image
+	frame  string // path of the frame's image, for a root filesystem of several layers
 	// begin starts the guest of a box that should run immediately; nil for a box to be started
 	// later.
 	begin func(ctx context.Context, b *box) error
@@ -79,6 +81,10 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 	if err != nil {
 		return nil, err
 	}
+	below, err := stack.ReadFile(plan.spec.RootFS)
+	if err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(b.dir, 0o700); errors.Is(err, fs.ErrExist) {
 		return nil, sandbox.Errorf(sandbox.Exists, "there are remains of box %s", b.id)
 	} else if err != nil {
@@ -99,7 +105,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		})
 	}
 	p, err := launch.Box{
-		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Frame: d.frame, Layout: plan.layout, Layers: d.host.paths.layers(),
+		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Frame: plan.frame, Layout: plan.layout, Layers: d.host.paths.layers(),
 	}.Start(ctx, d.binary, b.group)
 	if err != nil {
 		return nil, err
@@ -117,6 +123,9 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		Handle:  handle{Version: handleVersion, PID: p.PID, Start: p.Start, Boot: process.BootID()},
 		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
 		GVisor: d.saves.GVisor, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
+	}
+	if len(below) > 0 {
+		s.Frame = filepath.Base(plan.frame)
 	}
 	if err := s.write(b.dir); err != nil {
 		return nil, err

@@ -14,7 +14,6 @@ import (
 	gvlog "gvisor.dev/gvisor/pkg/log"
 
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
 	"github.com/modbox/modbox/internal/driver/gvisor/launch"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
@@ -101,7 +100,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.agent, err = paths.agents().Make(cfg.AgentBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
-	if d.frame, err = agentimage.MakeFrame(paths.run); err != nil {
+	if d.frame, err = paths.agents().MakeFrame(); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	version, err := launch.Version(cfg.SandboxBinary)

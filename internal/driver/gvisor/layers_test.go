@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -299,5 +300,60 @@ func TestBoxOfLayers(t *testing.T) {
 				t.Errorf("restore over another root filesystem: %v", err)
 			}
 		})
+	}
+}
+
+// TestLayersWithTheNameOfAFrame checks that a box boots whatever names the layers have, and leaves none.
+func TestLayersWithTheNameOfAFrame(t *testing.T) {
+	r := newRig(t)
+	s := shelf{t, t.TempDir()}
+	g := r.start(t, specOf(s.base(), onDisk))
+	g.must("mkdir /.modbox-frame; echo kept > /.modbox-frame/kept; echo file > /.modbox-frame-")
+	root, _ := s.commit(s.base(), r.written(t, g.id), true)
+	g = r.start(t, specOf(root, onDisk))
+	if got := g.must("cat /.modbox-frame/kept /.modbox-frame-; ls -A / | grep -c modbox-frame"); got != "kept\nfile\n2" {
+		t.Errorf("the box has %q", got)
+	}
+}
+
+// TestTidyKeepsTheFramesThatAreNeeded restores a checkpoint with a frame of another version.
+func TestTidyKeepsTheFramesThatAreNeeded(t *testing.T) {
+	r := newRig(t)
+	s := shelf{t, t.TempDir()}
+	g := r.start(t, specOf(s.base(), onDisk))
+	g.must("echo a > /a")
+	root, _ := s.commit(s.base(), r.written(t, g.id), true)
+	spec := specOf(root, onDisk)
+	g = r.start(t, spec)
+	dir := r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
+	if err := r.Destroy(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	m, err := saved.ReadManifest(dir)
+	if err != nil || m.Frame == "" {
+		t.Fatalf("the checkpoint names the frame %q, %v", m.Frame, err)
+	}
+	agents := filepath.Join(r.cfg.StateDir, "agents")
+	const other = "frame-other.erofs"
+	if err := os.Link(filepath.Join(agents, m.Frame), filepath.Join(agents, other)); err != nil {
+		t.Fatal(err)
+	}
+	m.Frame = other
+	if err := saved.WriteManifest(dir, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Tidy([]string{dir}); err != nil {
+		t.Fatal(err)
+	}
+	g = r.restore(t, spec, dir)
+	g.must("grep -q a /a")
+	if err := r.Destroy(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Tidy(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Restore(t.Context(), spec, dir); sandbox.CodeOf(err) != sandbox.Unsupported {
+		t.Errorf("restore without the frame: %v", err)
 	}
 }

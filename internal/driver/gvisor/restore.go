@@ -51,8 +51,12 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 	spec.MaxProcesses = m.MaxProcesses
 	verified, stop := m.Verifying(ctx, files)
 	defer stop()
+	frame := d.frame
+	if m.Frame != "" {
+		frame = d.host.paths.agents().Image(m.Frame)
+	}
 	return d.make(ctx, plan{
-		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent),
+		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent), frame: frame,
 		begin: func(ctx context.Context, b *box) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

@@ -42,7 +42,8 @@ type state struct {
 	MaxProcesses int64           `json:"max_processes"`
 	Layout       layer.Layout    `json:"layout"`
 	RootFS       saved.ImageMark `json:"rootfs"`
-	Agent        string          `json:"agent"` // name of the agent's image
+	Agent        string          `json:"agent"`           // name of the agent's image
+	Frame        string          `json:"frame,omitempty"` // of the frame's image, see [saved.Manifest]
 
 	// Helper is the process from which processes that run guest code are forked, see
 	// [box.watchHelper]. Nil when it is not known.

@@ -1,5 +1,5 @@
-// Package agentimage has the read-only images with the agent that are mounted in boxes: one for each
-// version of the agent.
+// Package agentimage has the read-only images with the agent that are mounted in boxes, one for each
+// version of the agent, and the frames of boxes.
 package agentimage
 
 import (
@@ -28,7 +28,7 @@ const (
 // suffix ends the names of images.
 const suffix = ".erofs"
 
-// Dir is a directory with images. Their names are hashes of the agents.
+// Dir is a directory with images. Their names have hashes of the agents, and of the frames.
 type Dir string
 
 // Make returns the path of an EROFS image that contains only the agent, and makes it if necessary.

@@ -1,13 +1,17 @@
 package agentimage
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strconv"
 
 	"github.com/erofs/go-erofs"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/stack"
 )
 
@@ -19,11 +23,14 @@ const (
 	frameRoot   = "/root"   // where the agent makes the root
 )
 
-// MakeFrame writes the image of a frame, which has only directories, into a directory, and returns
-// its path.
-func MakeFrame(dir string) (string, error) {
-	name := path.Join(dir, "frame"+suffix)
-	err := writeImage(dir, name, func(w *erofs.Writer) error {
+// framePrefix begins the names of frames.
+const framePrefix = "frame-"
+
+// MakeFrame makes the image of a frame, which has only directories, and returns its path. It is named by
+// its content, so that a checkpoint finds the frame that it needs.
+func (d Dir) MakeFrame() (string, error) {
+	half := d.Image("new-frame")
+	err := writeImage(string(d), half, func(w *erofs.Writer) error {
 		dirs := []string{"/proc", "/sys", "/dev", "/tmp", Mount, FrameLayers, FrameUpper, frameRoot}
 		for i := range stack.Max + 1 {
 			dirs = append(dirs, path.Join(FrameLayers, strconv.Itoa(i)))
@@ -35,6 +42,15 @@ func MakeFrame(dir string) (string, error) {
 		return errors.Join(errs...)
 	})
 	if err != nil {
+		return "", fmt.Errorf("frame image: %w", err)
+	}
+	data, err := os.ReadFile(half) // of some blocks
+	if err != nil {
+		return "", fmt.Errorf("frame image: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	name := d.Image(framePrefix + hex.EncodeToString(sum[:]) + suffix)
+	if err := durable.Move(half, name); err != nil {
 		return "", fmt.Errorf("frame image: %w", err)
 	}
 	return name, nil

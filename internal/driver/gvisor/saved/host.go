@@ -41,10 +41,18 @@ func (h Host) CanRestore(m Manifest) error {
 	if !agentimage.Valid(m.Agent) {
 		return unsupported("it names no agent")
 	}
-	if _, err := os.Stat(h.Agents.Image(m.Agent)); errors.Is(err, fs.ErrNotExist) {
-		return unsupported("the agent that it was made with is not on this host")
-	} else if err != nil {
-		return fmt.Errorf("look for agent %s: %w", m.Agent, err)
+	if m.Frame != "" && !agentimage.Valid(m.Frame) {
+		return unsupported("it has a frame of an unacceptable name")
+	}
+	for what, name := range map[string]string{"agent": m.Agent, "frame": m.Frame} {
+		if name == "" {
+			continue
+		}
+		if _, err := os.Stat(h.Agents.Image(name)); errors.Is(err, fs.ErrNotExist) {
+			return unsupported("the %s that it was made with is not on this host", what)
+		} else if err != nil {
+			return fmt.Errorf("look for %s %s: %w", what, name, err)
+		}
 	}
 	return nil
 }
