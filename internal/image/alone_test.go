@@ -2,9 +2,13 @@ package image_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -69,9 +73,13 @@ func TestLayersKeepTheirBase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer staged.Discard()
-	built, err := staged.Publish(t.Context(), nil)
+	var adds int64
+	built, err := staged.Publish(t.Context(), func(_ context.Context, add int64) error { adds = add; return nil })
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want := base.SizeBytes + first.SizeBytes + built.SizeBytes; adds < want {
+		t.Errorf("the check before the image sees %d bytes, want %d with all below", adds, want)
 	}
 	l.needed, l.dropped = nil, []string{base.Digest, first.Digest, second.Digest}
 	l.old("updated_at")
@@ -90,6 +98,9 @@ func TestLayersKeepTheirBase(t *testing.T) {
 	}
 	_, _, err = l.Resolve(t.Context(), built.Digest)
 	wantCode(t, "Resolve without the base", err, sandbox.Unavailable)
+	if msg := fmt.Sprint(err); !strings.Contains(msg, "image app:v1") || !strings.Contains(msg, base.Digest) {
+		t.Errorf("Resolve without the base: %v, want the names of the image and of the base", err)
+	}
 }
 
 // TestLayersGoWithTheLast checks that nothing of a chain of layers stays when nothing needs it.
@@ -110,6 +121,26 @@ func TestWhatIsCopied(t *testing.T) {
 	if commitAlone(t, s, unnamed.Digest, false, file("b", "b", 0o644)).Alone {
 		t.Error("a layer lies over a base that counts for nobody")
 	}
+	list := func(req image.CommitRequest) string {
+		req.Layer = bytes.NewReader(tarball(t, file("a", req.Name+req.CacheKey, 0o644)))
+		done, err := commitWith(t, s, nil, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done.Digest
+	}
+	pulled, owned := list(image.CommitRequest{Name: "for/all"}), list(image.CommitRequest{Name: "mine", Owner: "me"})
+	cached := list(image.CommitRequest{CacheKey: "k", User: "me"})
+	for i, c := range []struct {
+		base  string
+		user  sandbox.WorkspaceID
+		alone bool
+	}{{pulled, "me", false}, {owned, "me", true}, {owned, "they", false}, {cached, "they", false}, {cached, "me", true}, {cached, "they", false}} {
+		done, err := commitWith(t, s, nil, image.CommitRequest{Base: c.base, User: c.user, Alone: true, Layer: bytes.NewReader(tarball(t, file("c", "c", 0o644)))})
+		if err != nil || done.Alone != c.alone {
+			t.Errorf("case %d: a snapshot of %s is a layer: %v, %v, want %v", i, c.user, done.Alone, err, c.alone)
+		}
+	}
 	named := build(t, s, "other")
 	over := commitAlone(t, s, named.Digest, false, file("b", "b", 0o644))
 	if !over.Alone || over.SizeBytes >= named.SizeBytes && named.SizeBytes > 1<<20 {
@@ -127,4 +158,61 @@ func TestWhatIsCopied(t *testing.T) {
 	if got := contents(t, readEROFS(t, over.Path))["b"]; got != "last" {
 		t.Errorf("the copy has %q", got)
 	}
+}
+
+// TestLayersOverSharedImages: a workspace with a snapshot over an image that others also use cannot leave it to
+// them, and they can; it stays in the cache when the last of them ends.
+func TestLayersOverSharedImages(t *testing.T) {
+	s, dir, install := shareStore(t, image.Options{})
+	a, err := install("me", "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.CachedFor(t.Context(), "they", "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	layer := image.CommitRequest{Base: a.Digest, User: "me", Alone: true, Layer: bytes.NewReader(tarball(t, file("c", "c", 0o644)))}
+	if done, err := commitWith(t, s, nil, layer); err != nil || !done.Alone {
+		t.Fatalf("over the image: %+v, %v", done, err)
+	}
+	forget(t, dir, "me", time.Hour)
+	forget(t, dir, "they", time.Hour)
+	for _, ws := range []sandbox.WorkspaceID{"me", "they"} { // in this order, so that there are two
+		if left, err := s.EvictBuildCache(t.Context(), ws, 1); err != nil || left != (ws == "they") {
+			t.Errorf("EvictBuildCache of %s = %v, %v", ws, left, err)
+		}
+	}
+	if _, left, err := s.Owned("me"); err != nil || left != a.SizeBytes {
+		t.Errorf("me has %d, %v, want the %d of the image", left, err, a.SizeBytes)
+	}
+	if err := s.ForgetBuilt(t.Context(), "me"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Cached(t.Context(), "a", 0); err != nil {
+		t.Errorf("below a layer after the last ended: %v", err)
+	}
+}
+
+// TestWhatLiesBelowIsNotLost: what a snapshot needs is not lost, and takes no space of what is.
+func TestWhatLiesBelowIsNotLost(t *testing.T) {
+	l := newLosing(t, 0, 0)
+	base := commit(t, l.Store, "", file("a", "a", 0o644))
+	over := commitAlone(t, l.Store, base.Digest, true, file("b", "b", 0o644))
+	l.needed = []string{over.Digest}
+	l.old("updated_at")
+	l.prune()
+	l.want()
+	l.needed = nil
+	l.prune()
+	l.want(base.Digest, over.Digest)
+	err := l.Removal().RemoveLost(t.Context(), base.Digest)
+	if wantCode(t, "RemoveLost below a layer", err, sandbox.Conflict); !strings.Contains(err.Error(), over.Digest) {
+		t.Errorf("RemoveLost below a layer: %v, want the layer's digest", err)
+	}
+	for _, digest := range []string{over.Digest, base.Digest} {
+		if err := l.Removal().RemoveLost(t.Context(), digest); err != nil {
+			t.Error(err)
+		}
+	}
+	l.wantFiles()
 }

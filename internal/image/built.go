@@ -2,14 +2,11 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -27,7 +24,7 @@ func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) erro
 		return err
 	}
 	defer unlock()
-	changed := false
+	changed, lower := false, ix.Below(nil)
 	for i := range ix.Images {
 		rec := &ix.Images[i]
 		if rec.Owner == "" && slices.Contains(rec.Readers(), owner) {
@@ -40,7 +37,9 @@ func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) erro
 		}
 		changed = true
 		if delete(rec.Users, owner); len(rec.Users) == 0 {
-			rec.Current, rec.CacheKey = false, ""
+			if rec.Current = false; !lower[rec.Digest] { // without a key it might be taken for lost later
+				rec.CacheKey = ""
+			}
 		}
 	}
 	if !changed {
@@ -109,19 +108,4 @@ func (s *Store) Finish(ctx context.Context, req FinishRequest) (spec.Image, erro
 	defer staged.Discard()
 	done, err := staged.Publish(ctx, nil)
 	return done.Image, err
-}
-
-// markConfig gives an EROFS a UUID that identifies the configuration. So images with the same files
-// and different configurations have different digests: the digest of a sandbox's image identifies
-// the image.
-func markConfig(file string, config *spec.Config) error {
-	all := func(list []string) []string { return append([]string{}, list...) } // nil and an empty list are the same
-	data, err := json.Marshal([]any{
-		"run 1", all(config.Entrypoint), all(config.Cmd), all(config.Env), config.WorkingDir, config.User, append([]uint16{}, config.ExposedPorts...),
-	})
-	if err != nil {
-		return err
-	}
-	mark := sha256.Sum256(data)
-	return rootfs.Mark(file, mark[:])
 }

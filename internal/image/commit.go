@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -56,8 +57,8 @@ type CommitRequest struct {
 	Owner sandbox.WorkspaceID
 	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
-	// Alone keeps the layer as a root filesystem of its own over the base, see package stack. It becomes a
-	// copy if too many lie below, or the base has neither name nor CacheKey nor counts for somebody.
+	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for a snapshot of
+	// User. It becomes a copy if too many lie below, or by [index.Index.Carries], with BaseCounts.
 	Alone, BaseCounts bool
 	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.
 	// The file is checked before its use.
@@ -124,6 +125,13 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 	if err != nil {
 		return nil, err
 	}
+	if base != nil && req.Alone {
+		ix, err := c.index.Load()
+		if err != nil {
+			return nil, err
+		}
+		req.Alone = len(base.Below) < stack.Max && ix.Carries(base, req.User, req.BaseCounts)
+	}
 	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
 	staged, err := c.stage(ctx, base, req)
 	if err != nil {
@@ -162,7 +170,7 @@ func (c *committer) commitBase(ctx context.Context, digest string) (*index.Recor
 
 // below returns the digests below the result; nil if it has all files.
 func (req *CommitRequest) below(base *index.Record) []string {
-	if base == nil || !req.Alone || base.Name == "" && base.CacheKey == "" && !req.BaseCounts || len(base.Below) == stack.Max {
+	if base == nil || !req.Alone {
 		return nil
 	}
 	return append([]string{base.Digest}, base.Below...)
@@ -237,7 +245,7 @@ func (c *committer) stageLayer(ctx context.Context, w *rootfs.Writer, base *inde
 	} else {
 		rec.CacheKey = req.CacheKey
 	}
-	if rec.CacheKey != "" && rec.Owner == "" {
+	if (rec.CacheKey != "" || req.Alone) && rec.Owner == "" {
 		rec.Use(req.User, rec.UpdatedAt)
 	}
 	if base != nil {
@@ -291,7 +299,7 @@ func (c *committer) commitDone(ctx context.Context, rec *index.Record) (*index.R
 	defer unlock()
 	for i := range ix.Images {
 		old := &ix.Images[i]
-		if old.Commit == nil || *old.Commit != *rec.Commit || old.Ref() != rec.Ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(c.files.erofsPath(old.Digest), old) {
+		if old.Commit == nil || *old.Commit != *rec.Commit || old.Ref() != rec.Ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !slices.Equal(old.Below, rec.Below) || !untouched(c.files.erofsPath(old.Digest), old) {
 			continue
 		}
 		if old.FileTime.IsZero() {

@@ -46,7 +46,11 @@ func (k *keeper) keep(ctx context.Context, root *made, rec *index.Record, write 
 // complete describes a finished root filesystem in rec, and puts its files on the disk.
 func (k *keeper) complete(ctx context.Context, root *made, rec *index.Record) (err error) {
 	if root.mark == nil {
-		if err := markConfig(root.EROFS, &rec.Config); err != nil {
+		mark, err := rec.Config.Mark()
+		if err == nil {
+			err = rootfs.Mark(root.EROFS, mark)
+		}
+		if err != nil {
 			return fmt.Errorf("write root filesystem: %w", err)
 		}
 	}

@@ -35,21 +35,22 @@ func (rm *Removal) Lost(context.Context) ([]LostImage, error) {
 	return list, nil
 }
 
-// RemoveLost removes a lost root filesystem by its digest. Errors: NotFound, also while another lies on
-// it.
+// RemoveLost removes a lost root filesystem by its digest. Errors: NotFound; Conflict, naming a layer that
+// lies on it.
 func (rm *Removal) RemoveLost(ctx context.Context, digest string) error {
 	ix, unlock, err := rm.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	before, lower := len(ix.Images), ix.Below(anyRecord)
-	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool {
-		return !r.LostAt.IsZero() && r.Digest == digest && !lower[digest] && !rm.leases.InUse(digest)
-	})
-	if len(ix.Images) == before {
+	lost := func(r index.Record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !rm.leases.InUse(digest) }
+	if !slices.ContainsFunc(ix.Images, lost) {
 		return sandbox.Errorf(sandbox.NotFound, "there is no lost root filesystem %.100q", digest)
 	}
+	if over := ix.Over(digest); over != nil {
+		return sandbox.Errorf(sandbox.Conflict, "%s lies on the root filesystem %s; remove it first", over.Title(), digest)
+	}
+	ix.Images = slices.DeleteFunc(ix.Images, lost)
 	_, err = rm.sweep(ix)
 	return err
 }
@@ -61,10 +62,13 @@ func (rm *Removal) keepLost(ix *index.Index, u uses, now time.Time) map[string]b
 		return nil
 	}
 	var lost []*index.Record
+	lower := ix.Below(func(r *index.Record) bool {
+		return r.Current || r.CacheKey != "" || fresh(r) || slices.Contains(u.needed, r.Digest)
+	})
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		switch {
-		case !r.Single() || slices.Contains(u.needed, r.Digest) || slices.Contains(u.released, r.Digest):
+		case !r.Single() || lower[r.Digest] || slices.Contains(u.needed, r.Digest) || slices.Contains(u.released, r.Digest):
 			r.LostAt = time.Time{}
 		case fresh(r):
 		default:

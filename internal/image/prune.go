@@ -48,12 +48,11 @@ func (rm *Removal) Prune(ctx context.Context, inUse func(context.Context) (diges
 		return 0, err
 	}
 	defer unlock()
-	lower := ix.Below(anyRecord)
+	lower := ix.Below(nil)
 	for i := range ix.Images {
-		if lower[ix.Images[i].Digest] {
-			continue // it counts for its users as long as it exists
+		if r := &ix.Images[i]; !lower[r.Digest] && !r.Single() { // others count for their users as long as they exist
+			maps.DeleteFunc(r.Users, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > cacheGrace })
 		}
-		maps.DeleteFunc(ix.Images[i].Users, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > cacheGrace })
 	}
 	lost := rm.keepLost(ix, u, time.Now())
 	keep := func(r *index.Record) bool {

@@ -81,9 +81,6 @@ func (rm *Removal) lockForRemoval(ctx context.Context, l lists) (u uses, ix *ind
 	return u, ix, unlock, err
 }
 
-// anyRecord makes [index.Index.Below] return all root filesystems on which others lie.
-func anyRecord(*index.Record) bool { return true }
-
 // isUsed reports whether a digest is in use, or was used since the lists were made.
 func (rm *Removal) isUsed(u uses, digest string) bool {
 	return rm.leases.Since(digest, u.at) || rm.leases.InUse(digest)

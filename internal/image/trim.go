@@ -101,7 +101,7 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 // of a workspace, unless it is "", are removable soon after their last use.
 func (rm *Removal) removable(ix *index.Index, u uses, builder sandbox.WorkspaceID) []index.Record {
 	var list []index.Record
-	lower := ix.Below(anyRecord)
+	lower := ix.Below(nil)
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		if lower[r.Digest] {

@@ -45,10 +45,10 @@ func (v *verifier) verify(ctx context.Context, rec *index.Record) error {
 	for _, digest := range rec.Below {
 		below := ix.ByDigest(digest)
 		if below == nil {
-			return sandbox.Errorf(sandbox.Unavailable, "the root filesystem %.100q, on which %.100q lies, is missing", digest, rec.Digest)
+			return sandbox.Errorf(sandbox.Unavailable, "%s needs the root filesystem %s, which is missing", rec.Title(), digest)
 		}
 		if err := v.verifyFile(ctx, below); err != nil {
-			return err
+			return sandbox.Wrap(sandbox.Unavailable, err, "%s", sandbox.Explain(rec.Title()+" is unusable without what lies below it", err))
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func (v *verifier) verifyFile(ctx context.Context, rec *index.Record) error {
 		return nil, err
 	})
 	if err != nil {
-		return sandbox.Wrap(sandbox.Unavailable, err, "the root filesystem of image %s is missing or damaged; build it again with: modbox images build %s", rec.Ref(), rec.Name)
+		return sandbox.Wrap(sandbox.Unavailable, err, "the root filesystem of %s is missing or damaged; %s", rec.Title(), rec.Remedy())
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // Stack is Commit.
-func (c *images) Stack(ctx context.Context, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
+func (c *images) Stack(ctx context.Context, _ sandbox.WorkspaceID, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
 	c.mu.Lock()
 	c.counted = append(c.counted, counts)
 	c.mu.Unlock()

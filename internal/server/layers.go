@@ -33,8 +33,8 @@ func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (prepa
 }
 
 // Stack implements [lifecycle.Layers].
-func (l layers) Stack(ctx context.Context, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
-	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, Alone: true, BaseCounts: counts}, nil)
+func (l layers) Stack(ctx context.Context, ws sandbox.WorkspaceID, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
+	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, User: ws, Alone: true, BaseCounts: counts}, nil)
 }
 
 // CommitCached implements [lifecycle.Layers].

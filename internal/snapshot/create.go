@@ -198,7 +198,7 @@ func (s *Service) commit(sn *sandbox.Snapshot, below base, file *os.File) (sandb
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	img, err := s.layers.Stack(s.ctx, below.digest, below.counts, file)
+	img, err := s.layers.Stack(s.ctx, sn.Workspace, below.digest, below.counts, file)
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("snapshot %s: %w", sn.ID, err)
 	}

@@ -59,7 +59,8 @@ type Record struct {
 	// for each owner.
 	Owner sandbox.WorkspaceID `json:"owner,omitempty"`
 	// Users are the workspaces that have used an image for all workspaces with a CacheKey, and the
-	// approximate time. The image counts as build cache of each of them.
+	// approximate time. The image counts as build cache of each of them. Of a snapshot's layer, they are
+	// the workspaces whose snapshots have it; it counts for none of them.
 	Users map[sandbox.WorkspaceID]time.Time `json:"users,omitempty"`
 	// LostAt is the time at which a prune found that no database knows the image.
 	LostAt    time.Time        `json:"lost_at,omitzero"`
@@ -175,11 +176,11 @@ func (ix *Index) Keep(keep func(*Record) bool) *Index {
 	return kept
 }
 
-// Below returns the digests of the root filesystems that lie below a record that keep accepts.
+// Below returns the digests of the root filesystems that lie below a record that keep accepts; nil accepts all.
 func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
 	below := map[string]bool{}
 	for i := range ix.Images {
-		if r := &ix.Images[i]; len(r.Below) > 0 && keep(r) {
+		if r := &ix.Images[i]; len(r.Below) > 0 && (keep == nil || keep(r)) {
 			for _, digest := range r.Below {
 				below[digest] = true
 			}
@@ -188,15 +189,61 @@ func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
 	return below
 }
 
-// Uncounted returns the root filesystems below an image of a workspace that may count for nobody else:
-// snapshots, which may be deleted.
+// Over returns the record with the most root filesystems below it, among them one of a digest; nil for none.
+func (ix *Index) Over(digest string) (over *Record) {
+	for i := range ix.Images {
+		if r := &ix.Images[i]; slices.Contains(r.Below, digest) && (over == nil || len(r.Below) > len(over.Below)) {
+			over = r
+		}
+	}
+	return over
+}
+
+// Carries reports whether a snapshot of a workspace may be a layer over a root filesystem: all below the
+// layer are built-in images, or count for the workspace. single is whether snapshots of the workspace have
+// the root filesystem; they count as long as something lies on them.
+func (ix *Index) Carries(r *Record, ws sandbox.WorkspaceID, single bool) bool {
+	for i, digest := range append([]string{r.Digest}, r.Below...) {
+		if b := ix.ByDigest(digest); !ix.isPaid(digest, ws) && (b == nil || !b.Single() || i == 0 && !single) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPaid reports whether a digest is of a built-in image, or of an image that counts for a workspace.
+func (ix *Index) isPaid(digest string, ws sandbox.WorkspaceID) bool {
+	return slices.ContainsFunc(ix.Images, func(r Record) bool { return r.Digest == digest && (r.RecipeHash != "" || r.CountsFor(ws)) })
+}
+
+// Uncounted returns the root filesystems below an image of a workspace that count for it only because of
+// this image, such as snapshots, which may be deleted.
 func (ix *Index) Uncounted(r *Record) (list []*Record) {
 	for _, digest := range r.Below {
-		if b := ix.ByDigest(digest); r.Owner != "" && b != nil && b.Name == "" && b.CacheKey == "" {
+		if b := ix.ByDigest(digest); r.Owner != "" && b != nil && !ix.isPaid(digest, r.Owner) {
 			list = append(list, b)
 		}
 	}
 	return list
+}
+
+// Title names the record in messages.
+func (r *Record) Title() string {
+	switch {
+	case r.Name != "":
+		return "image " + r.Ref()
+	case r.Single():
+		return "snapshot " + r.Digest
+	}
+	return "image " + r.Digest
+}
+
+// Remedy says in messages how to get the root filesystem again.
+func (r *Record) Remedy() string {
+	if r.Name != "" {
+		return "build it again with: modbox images build " + r.Name
+	}
+	return "a backup may have it"
 }
 
 // Single reports whether the image cannot be made again: a commit made it from the files of a
@@ -216,6 +263,11 @@ func (r *Record) Use(ws sandbox.WorkspaceID, at time.Time) {
 
 // CountsFor reports whether the image counts for a workspace.
 func (r *Record) CountsFor(ws sandbox.WorkspaceID) bool {
+	return r.IsOf(ws) && (r.Owner == ws || !r.Single())
+}
+
+// IsOf reports whether a workspace owns or uses the image, or has a snapshot of it.
+func (r *Record) IsOf(ws sandbox.WorkspaceID) bool {
 	_, uses := r.Users[ws]
 	return ws != "" && (r.Owner == ws || uses)
 }
@@ -224,6 +276,9 @@ func (r *Record) CountsFor(ws sandbox.WorkspaceID) bool {
 func (r *Record) Payers() []sandbox.WorkspaceID {
 	if r.Owner != "" {
 		return []sandbox.WorkspaceID{r.Owner}
+	}
+	if r.Single() {
+		return nil
 	}
 	return slices.Collect(maps.Keys(r.Users))
 }
@@ -390,11 +445,24 @@ func (ix *Index) Add(rec Record) {
 	ix.Images = append(kept, rec)
 }
 
-// Adds returns the bytes that a record and a layer add to the images that count for its payer.
+// Adds returns the bytes that a record, what counts below it, and a layer add to the images that count for
+// its payer.
 func (ix *Index) Adds(rec *Record, layerBytes int64) int64 {
-	n, payer := rec.SizeBytes, rec.Payer()
-	if slices.ContainsFunc(ix.Images, func(r Record) bool { return r.CountsFor(payer) && r.Has(rec.Digest) }) {
-		n = 0
+	n, payer, counted := rec.SizeBytes, rec.Payer(), map[string]bool{}
+	for i := range ix.Images {
+		if r := &ix.Images[i]; r.CountsFor(payer) {
+			if r.Has(rec.Digest) {
+				n = 0
+			}
+			for _, b := range ix.Uncounted(r) {
+				counted[b.Digest] = true
+			}
+		}
+	}
+	for _, b := range ix.Uncounted(rec) {
+		if !counted[b.Digest] {
+			n += b.SizeBytes
+		}
 	}
 	return n + layerBytes
 }

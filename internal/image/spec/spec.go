@@ -3,6 +3,8 @@
 package spec
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -57,6 +59,17 @@ type Config struct {
 	User       string // "name", "uid", "name:group" or "uid:gid"; "" is root
 	// ExposedPorts are the TCP ports on which its programs listen, in order.
 	ExposedPorts []uint16 `json:",omitempty"`
+}
+
+// Mark identifies the configuration, for the UUID of an EROFS. So images with the same files and different
+// configurations have different digests: the digest of a sandbox's image identifies the image.
+func (c *Config) Mark() ([]byte, error) {
+	all := func(list []string) []string { return append([]string{}, list...) } // nil and an empty list are the same
+	data, err := json.Marshal([]any{
+		"run 1", all(c.Entrypoint), all(c.Cmd), all(c.Env), c.WorkingDir, c.User, append([]uint16{}, c.ExposedPorts...),
+	})
+	mark := sha256.Sum256(data)
+	return mark[:], err
 }
 
 // Runtime is a built-in image with a description that helps people choose.

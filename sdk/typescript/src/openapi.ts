@@ -3269,7 +3269,7 @@ export interface components {
             checkpoint_bytes: number;
             /**
              * Format: int64
-             * @description What snapshots take, each with its whole root filesystem.
+             * @description What snapshots take, each with what it adds to its base, and deleted snapshots below others.
              */
             snapshot_bytes: number;
             /**

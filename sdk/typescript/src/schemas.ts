@@ -1546,7 +1546,7 @@ export interface DiskUse {
   pausedBytes: number;
   /** What checkpoints take. */
   checkpointBytes: number;
-  /** What snapshots take, each with its whole root filesystem. */
+  /** What snapshots take, each with what it adds to its base, and deleted snapshots below others. */
   snapshotBytes: number;
   /** What output and input of executions took when it was last measured, which is every minute. */
   streamBytes: number;

@@ -1037,7 +1037,7 @@ class DiskUse:
     paused_bytes: int = 0
     #: What checkpoints take.
     checkpoint_bytes: int = 0
-    #: What snapshots take, each with its whole root filesystem.
+    #: What snapshots take, each with what it adds to its base, and deleted snapshots below others.
     snapshot_bytes: int = 0
     #: What output and input of executions took when it was last measured, which is every minute.
     stream_bytes: int = 0
