@@ -57,7 +57,7 @@ func withTools(t *testing.T, scripts map[string]string) (e *env, calls func() []
 const works = "exit 0\n"
 
 func TestDependenciesAreInstalledOnce(t *testing.T) {
-	e, calls := withTools(t, map[string]string{"apt-get": works, "find": works, "npm": works})
+	e, calls := withTools(t, map[string]string{"apt-get": works, "mkdir": works, "find": works, "npm": works})
 	s := e.start()
 	req := lifecycle.CreateRequest{AptPackages: []string{"zip", "curl=8*"}, NpmPackages: []string{"typescript@5", "@a/b"}}
 	var wg sync.WaitGroup
@@ -76,6 +76,7 @@ func TestDependenciesAreInstalledOnce(t *testing.T) {
 	wg.Wait()
 	want := []string{
 		"apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 update -o APT::Update::Error-Mode=any",
+		"mkdir -p /usr/share/man/man1 /usr/share/man/man2 /usr/share/man/man3 /usr/share/man/man4 /usr/share/man/man5 /usr/share/man/man6 /usr/share/man/man7 /usr/share/man/man8 /usr/share/man/man9",
 		"apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 install --no-install-recommends -- zip curl=8*",
 		"find /var/lib/apt/lists /var/cache/apt /var/log/apt -mindepth 1 -delete",
 		"npm install --global --no-fund --no-audit -- typescript@5 @a/b",
@@ -95,8 +96,8 @@ func TestDependenciesAreInstalledOnce(t *testing.T) {
 		t.Errorf("sandbox of image %s (%s) with network %v, want another root filesystem than the base's and no network", sb.Image, sb.ImageDigest, sb.Network)
 	}
 	s.run(lifecycle.CreateRequest{AptPackages: []string{"zip"}})
-	if got := len(calls()); got != len(want)+3 {
-		t.Errorf("%d calls, want 3 more for other dependencies", got)
+	if got := len(calls()); got != len(want)+4 {
+		t.Errorf("%d calls, want 4 more for other dependencies", got)
 	}
 	eventually(t, "the boxes in which they were installed are gone", func() bool {
 		ids, err := s.driver.List(t.Context())
@@ -112,7 +113,7 @@ func TestPipPackagesAreInstalled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, calls := withTools(t, map[string]string{
-				"apt-get": works, "find": works, "npm": works,
+				"apt-get": works, "mkdir": works, "find": works, "npm": works,
 				"python3": "test $3 = --version || echo $PIP_BREAK_SYSTEM_PACKAGES ${PIP_INDEX_URL-unset} ${PIP_TRUSTED_HOST-unset} >>${0%/bin/python3}/log\n",
 			})
 			e.cfg.PipIndexURL = c.index
@@ -121,7 +122,7 @@ func TestPipPackagesAreInstalled(t *testing.T) {
 			first := s.run(req)
 			log := calls()
 			want := []string{"npm install --global --no-fund --no-audit -- a", "python3 -m pip --version", "python3 -m pip install -- b[c,d]==1.2.* e", "1 " + c.want}
-			if diff := cmp.Diff(want, log[3:]); diff != "" {
+			if diff := cmp.Diff(want, log[4:]); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			req.PipPackages = []string{"e", "b[c,d]==1.2.*"}
@@ -141,7 +142,7 @@ func TestPipPackagesAreInstalled(t *testing.T) {
 // TestDependenciesWaitWithTheirBase: the base image is not removed while the installation waits for
 // its turn, and neither is the result before a row names it.
 func TestDependenciesWaitWithTheirBase(t *testing.T) {
-	e, _ := withTools(t, map[string]string{"apt-get": works, "find": works})
+	e, _ := withTools(t, map[string]string{"apt-get": works, "mkdir": works, "find": works})
 	e.cfg.MaxBuilds = 1
 	s := e.start()
 	release, err := s.Prepare().AcquireInstall(t.Context(), s.caller.Workspace)
@@ -172,7 +173,7 @@ func TestDependenciesThatCannotBeInstalled(t *testing.T) {
 		want    string
 	}{
 		"update":    {map[string]string{"apt-get": "echo no mirror; exit 100"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: apt-get ended with code 100: no mirror"},
-		"install":   {map[string]string{"apt-get": "test $7 = update || { echo line >&2; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "line; E: no such package"},
+		"install":   {map[string]string{"apt-get": "test $7 = update || { echo line >&2; echo E: no such package >&2; exit 100; }", "mkdir": works}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "line; E: no such package"},
 		"npm":       {map[string]string{"npm": "echo E404; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: npm ended with code 1: E404"},
 		"bun":       {map[string]string{"bun": "echo not found; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: bun ended with code 1: not found"},
 		"neither":   {nil, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: the image modbox/base:latest has neither npm nor bun"},
@@ -287,7 +288,7 @@ func TestKilledWhileInstalling(t *testing.T) {
 
 // TestBaseIsHeldWhileItIsBuiltOn: an image that others are being made from must not be removed to save disk.
 func TestBaseIsHeldWhileItIsBuiltOn(t *testing.T) {
-	e, _ := withTools(t, map[string]string{"apt-get": works, "find": works})
+	e, _ := withTools(t, map[string]string{"apt-get": works, "mkdir": works, "find": works})
 	s := e.start()
 	var during atomic.Int64
 	s.driver.faults.on(func(_ int, call string) error {
