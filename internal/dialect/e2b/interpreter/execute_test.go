@@ -89,11 +89,12 @@ func TestSendTakesLittleMemory(t *testing.T) {
 		err := send(out, &ev)
 		runtime.ReadMemStats(&after)
 		out.Stop()
-		// The encoder makes a copy, and one in a buffer that doubles and is used again for other messages.
+		// The encoder makes a copy, and one in a buffer that doubles, which other messages use again unless the race detector
+		// drops it.
 		grown := after.TotalAlloc - before.TotalAlloc
 		t.Logf("%s: %d bytes for an answer of %d", name, grown, w.written)
-		if err != nil || w.written < 2*size || grown > 4*size {
-			t.Errorf("%s: send allocates %d bytes for an event of %d and an answer of %d, %v; want at most four times the event", name, grown, size, w.written, err)
+		if err != nil || w.written < 2*size || grown > 6*size {
+			t.Errorf("%s: send allocates %d bytes for an event of %d and an answer of %d, %v; want at most six times the event", name, grown, size, w.written, err)
 		}
 	}
 }
