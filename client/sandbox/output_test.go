@@ -74,9 +74,9 @@ func TestOutput(t *testing.T) {
 	if _, err := output(t.Context(), "e2", func(string) bool { return true }); err == nil {
 		t.Error("a stream that is missing gave no error")
 	}
-	// A loop can be left, and ends with its context, while the command runs.
+	// A loop can break while the command runs, and ends with its context.
 	if got, err := output(t.Context(), "e3", func(string) bool { return false }); err != nil || got["stdout"] != "begun" {
-		t.Errorf("output before the loop is left %q, %v", got, err)
+		t.Errorf("output until the loop breaks: %q, %v", got, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := output(ctx, "e3", func(string) bool { cancel(); return true }); !errors.Is(err, context.Canceled) {

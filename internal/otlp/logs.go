@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// logsInterval is how long an entry of the log waits for others at most.
+	// logsInterval is the longest time between two exports.
 	logsInterval = time.Second
 	// batchBytesMax bounds the entries of a request, in bytes before their compression.
 	batchBytesMax = 4 << 20
@@ -115,7 +115,8 @@ func (l *Logs) Close(ctx context.Context) error {
 	return nil
 }
 
-// export sends all that waits, in batches, of which none begins after until. It reports whether no batch was given up.
+// export sends the waiting entries in batches, and begins no batch after until is closed. It reports whether all batches
+// arrived.
 func (l *Logs) export(ctx context.Context, until <-chan struct{}) (ok bool) {
 	ok = true
 	for {

@@ -40,8 +40,8 @@ type Options struct {
 }
 
 const (
-	// patience is how long a pause may keep the next sandbox waiting, and atOnce how many pauses are under way
-	// at most: an agent that is slow to answer, or much memory to save, must not keep others from being paused.
+	// The next pause begins when the last has ended, or after patience, so that a slow agent or a large memory
+	// does not delay it. At most atOnce pauses run at the same time.
 	patience = 500 * time.Millisecond
 	atOnce   = 16
 )

@@ -18,7 +18,7 @@ const (
 	// manyMax is how many sandboxes one request may measure.
 	manyMax = 100
 	logsMax = 1000
-	// searchPages is how many pages of logsMax events one request may search.
+	// searchPages bounds the pages of logsMax events that a request reads.
 	searchPages = 10
 )
 

@@ -101,7 +101,7 @@ func (q *Query) And(condition string) { q.Conditions = append(q.Conditions, cond
 // Where adds a condition that ends with a value.
 func (q *Query) Where(left string, v any) { q.And(left + q.Arg(v)) }
 
-// In adds the condition that a column has one of the values, of which there is at least one.
+// In adds the condition that a column has one of the values. values must not be empty.
 func In[T any](q *Query, column string, values []T) {
 	holders := make([]string, len(values))
 	for i, v := range values {
