@@ -95,8 +95,10 @@ func (c *client) send(ctx context.Context, batch proto.Message) (rejected int, o
 		return 0, false
 	}
 	c.batches.WithLabelValues("ok").Inc()
-	if a != (answer{}) {
+	if a.rejected > 0 {
 		c.warn("the receiver does not take all "+c.kind, "rejected", a.rejected, "message", a.message)
+	} else if a.message != "" {
+		c.warn("the receiver of "+c.kind+" has a warning", "message", a.message)
 	}
 	return a.rejected, true
 }

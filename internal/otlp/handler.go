@@ -169,8 +169,6 @@ func (t *translation) any(value any) (out *commonpb.AnyValue) {
 		return t.text(string(text))
 	case fmt.Stringer:
 		return t.text(x.String())
-	case []byte:
-		return t.text(string(x))
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -184,6 +182,10 @@ func (t *translation) any(value any) (out *commonpb.AnyValue) {
 	case reflect.Float32, reflect.Float64:
 		return t.float(v.Float())
 	case reflect.Slice, reflect.Array:
+		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 {
+			return t.text(string(v.Bytes()))
+		}
+		t.left -= numberBytes // also bounds lists of empty lists
 		list := &commonpb.ArrayValue{}
 		for i := 0; i < v.Len() && t.left >= numberBytes; i++ {
 			list.Values = append(list.Values, t.value(slog.AnyValue(v.Index(i).Interface()).Resolve()))
@@ -222,7 +224,8 @@ func (t *translation) text(s string) *commonpb.AnyValue {
 
 // cut returns as much of s as the entry may still have, as UTF-8: a receiver refuses a batch with other text.
 func (t *translation) cut(s string) string {
-	s = first(strings.ToValidUTF8(first(s, t.left), "\uFFFD"), t.left)
+	// A copy, or else all of a long text waits with the part that the entry has.
+	s = strings.Clone(first(strings.ToValidUTF8(first(s, t.left), "\uFFFD"), t.left))
 	t.left -= len(s)
 	return s
 }

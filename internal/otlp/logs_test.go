@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -182,7 +183,7 @@ func TestAttributes(t *testing.T) {
 	log.Error("it failed",
 		"error", errors.New("why \xff"), "second", fmt.Errorf("wrapped: %w", io.EOF), "count", 3, "of", uint8(4), "most", uint64(math.MaxUint64), "ok", true,
 		"took", time.Second, "at", time.Unix(0, 5).UTC(), "text", marshaled{"m"}, "broken", broken{}, "none", none, "nil", nil, "url", &url.URL{Host: "h"},
-		"list", []any{nameID("a"), 1.5, secret("password")}, "bytes", []byte("b"), "struct", struct{ A int }{1}, "secret", secret("password"),
+		"list", []any{nameID("a"), 1.5, secret("password")}, "bytes", []byte("b"), "raw", json.RawMessage("{}"), "lists", [][]int{{}, {1}}, "struct", struct{ A int }{1}, "secret", secret("password"),
 		slog.Group("", slog.Int("inline", 1)), slog.Group("empty"), slog.Group("in", "ratio", 0.5))
 	log.Info("empty groups")
 	if err := l.Close(t.Context()); err != nil {
@@ -192,7 +193,7 @@ func TestAttributes(t *testing.T) {
 	want := map[string]any{"sandbox": "s1", "outer": map[string]any{"state": "running", "inner": map[string]any{
 		"error": "why \uFFFD", "second": "wrapped: EOF", "count": int64(3), "of": int64(4), "most": "18446744073709551615", "ok": true,
 		"took": int64(time.Second), "at": "1970-01-01T00:00:00.000000005Z", "text": "text of m", "broken": "!PANIC: broken", "none": "<nil>", "nil": "<nil>", "url": "//h",
-		"list": []any{"a", 1.5, "hidden"}, "bytes": "b", "struct": "{A:1}", "secret": "hidden",
+		"list": []any{"a", 1.5, "hidden"}, "bytes": "b", "raw": "{}", "lists": []any{[]any{}, []any{int64(1)}}, "struct": "{A:1}", "secret": "hidden",
 		"inline": int64(1), "in": map[string]any{"ratio": 0.5},
 	}}}
 	if diff := cmp.Diff(want, named(all[0].GetAttributes())); diff != "" {
@@ -337,8 +338,7 @@ func TestEndWithHungBatch(t *testing.T) {
 	}
 }
 
-// TestLogsWithoutReceiver: with a receiver that does not answer, logging waits for nothing, the end takes no more than its
-// time, and all entries are counted as dropped.
+// TestLogsWithoutReceiver: with a receiver that does not answer, logging waits for nothing, and all entries are counted as dropped.
 func TestLogsWithoutReceiver(t *testing.T) {
 	var own bytes.Buffer
 	l, err := otlp.NewLogs(otlp.Receiver{Endpoint: silent(t), Log: slog.New(slog.NewTextHandler(&own, nil))})
