@@ -3,9 +3,12 @@ package index
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/stack"
@@ -44,13 +47,16 @@ func (t *Table) adopt(ctx context.Context) error {
 		t.log.Warn("the database has images whose files do not exist; their records are removed", "images", len(lost))
 		ix = ix.Keep(func(r *Record) bool { return !lost[r.Key()] })
 	}
-	t.complete(ix.Images)
+	if err := t.complete(ix.Images); err != nil {
+		return err
+	}
 	return t.Write(ix)
 }
 
 // complete lists what lies below root filesystems, from their files, in records without such a list:
-// programs that know no layers lose it.
-func (t *Table) complete(list []Record) {
+// programs that know no layers lose it. A file that is missing or damaged has none, because no box boots from it.
+// Errors: a file that exists cannot be read now; without its list, the base would count as unused.
+func (t *Table) complete(list []Record) error {
 	below := map[string][]string{}
 	for i := range list {
 		r := &list[i]
@@ -59,11 +65,17 @@ func (t *Table) complete(list []Record) {
 		}
 		known, seen := below[r.Digest]
 		if !seen {
-			known, _ = stack.ReadFile(t.rootfs(r.Digest)) // no box boots from a file that is missing or damaged
+			var err error
+			known, err = stack.ReadFile(t.rootfs(r.Digest))
+			var failed *fs.PathError // a short file or a wrong list is another error
+			if errors.As(err, &failed) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EIO) {
+				return fmt.Errorf("read which root filesystems lie below an image: %w", err)
+			}
 			below[r.Digest] = known
 		}
 		r.Below = known
 	}
+	return nil
 }
 
 // compare returns the records of descriptors that an index does not have, and the keys of its records

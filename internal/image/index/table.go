@@ -160,8 +160,10 @@ func (t *Table) read(ctx context.Context) (*Index, error) {
 		if list, err = t.dir.readAll(); errors.Is(err, fs.ErrNotExist) {
 			err = cmp.Or(t.checkEmpty(t.dir.records()), err)
 		}
-		t.reconcile(list)
-		t.complete(list)
+		if err == nil {
+			t.reconcile(list)
+			err = t.complete(list)
+		}
 	}
 	if err != nil {
 		return nil, err
