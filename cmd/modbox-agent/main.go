@@ -1,11 +1,12 @@
 // Command modbox-agent runs inside every sandbox as its first process and answers
 // the host. See package agent. As "modbox-agent kernels" it is the supervisor of
 // interpreters, an ordinary process; see package kernel. As "modbox-agent sftp" it serves
-// files to an SFTP client on its stdin and stdout, with the rights of its user. As "modbox-agent
-// limited" it becomes another program, under limits. As "modbox-agent -scan-shell" it scans shell code.
+// files to an SFTP client on its stdin and stdout, with the rights of its user. As "modbox-agent socket" it
+// connects these with a Unix socket. As "modbox-agent limited" it becomes another program, under limits. As "modbox-agent -scan-shell" it scans shell code.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ func main() {
 			fmt.Fprintf(os.Stderr, "modbox-agent: %v\n", err)
 			os.Exit(code)
 		}
-		run := map[string]func([]string) error{"kernels": kernels, "sftp": serveFiles, "-scan-shell": scanShell}[os.Args[1]]
+		run := map[string]func([]string) error{"kernels": kernels, "sftp": serveFiles, "socket": connectSocket, "-scan-shell": scanShell}[os.Args[1]]
 		if run != nil {
 			if err := run(os.Args[2:]); err != nil {
 				fmt.Fprintf(os.Stderr, "modbox-agent %s: %v\n", os.Args[1], err)
@@ -120,4 +121,27 @@ func serveFiles([]string) error {
 		return err
 	}
 	return nil
+}
+
+// connectSocket connects stdin and stdout with a Unix socket until that ends. It first writes a byte, when the socket has
+// accepted the connection.
+func connectSocket(args []string) error {
+	if len(args) != 1 {
+		return errors.New("give the path of one socket")
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: args[0]})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := os.Stdout.Write([]byte{0}); err != nil {
+		return err
+	}
+	go func() {
+		if _, err := io.Copy(conn, os.Stdin); err != nil || conn.CloseWrite() != nil {
+			_ = conn.Close()
+		}
+	}()
+	_, err = io.Copy(os.Stdout, conn)
+	return err
 }

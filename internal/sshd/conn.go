@@ -95,6 +95,8 @@ func (c *connection) channel(ctx context.Context, offered ssh.NewChannel) {
 		c.session(ctx, offered)
 	case "direct-tcpip":
 		c.forward(ctx, offered)
+	case "direct-streamlocal@openssh.com":
+		c.forwardSocket(ctx, offered)
 	default:
 		refuse(offered, ssh.UnknownChannelType, "Modbox does not serve channels of type "+sandbox.OneLine(offered.ChannelType()))
 	}

@@ -202,7 +202,7 @@ func (s *session) run(ctx context.Context, cmd agentapi.Command) {
 // attend carries the input and output of a command that runs until its end.
 func (s *session) attend(ctx context.Context, running *command.Session) error {
 	ctx, cancel := context.WithCancel(ctx)
-	s.work.Go(func() { s.feed(running) })
+	s.work.Go(func() { feed(s.channel, running) })
 	controlled := make(chan struct{})
 	go func() {
 		defer close(controlled)
@@ -238,15 +238,15 @@ func (s *session) attend(ctx context.Context, running *command.Session) error {
 	}
 }
 
-// feed carries the client's input to the command until the input or the channel ends.
-func (s *session) feed(running *command.Session) {
+// feed carries the client's input to a command until the input or the channel ends.
+func feed(channel io.Reader, running *command.Session) {
 	// Only as plain readers and writers do they use the buffer.
-	_, err := io.CopyBuffer(struct{ io.Writer }{running}, struct{ io.Reader }{s.channel}, make([]byte, stdinPiece))
+	_, err := io.CopyBuffer(struct{ io.Writer }{running}, struct{ io.Reader }{channel}, make([]byte, stdinPiece))
 	if err == nil {
 		_ = running.CloseStdin() // a command that ended needs none
 		return
 	}
-	_, _ = io.Copy(io.Discard, s.channel) // the command takes no more
+	_, _ = io.Copy(io.Discard, channel) // the command takes no more
 }
 
 // control carries sizes and signals to the command until ctx ends. A command that ended needs none.

@@ -304,6 +304,14 @@ func TestForward(t *testing.T) {
 	if _, err := c.Dial("tcp", "10.0.0.1:80"); err == nil || !strings.Contains(err.Error(), "sandbox itself") {
 		t.Errorf("another host: %v, want it refused", err)
 	}
+	for _, path := range []string{"", strings.Repeat("p", 108), "a\x00b"} {
+		if _, err := c.Dial("unix", path); err == nil || !strings.Contains(err.Error(), "not valid") {
+			t.Errorf("socket %.20q: %v, want it refused", path, err)
+		}
+	}
+	if _, err := c.Dial("unix", "/tmp/s.sock"); err == nil || !strings.Contains(err.Error(), "agent") { // which the fake driver has not
+		t.Errorf("socket without the program that connects it: %v", err)
+	}
 	if _, err := c.Listen("tcp", "127.0.0.1:0"); err == nil {
 		t.Error("a port of the server was forwarded")
 	}
