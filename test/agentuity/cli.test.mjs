@@ -141,7 +141,7 @@ test("cli: pause, resume and checkpoints", async (t) => {
 
 test("cli: runtimes and snapshots", async (t) => {
 	const { runtimes } = await json("runtime", "list");
-	assert.ok(runtimes.some((r) => r.name === "claude-code:latest"));
+	for (const name of ["base:latest", "claude-code:latest"]) assert.ok(runtimes.some((r) => r.name === name), name);
 	const { id } = await sandbox(t);
 	await client.writeFiles(id, [{ path: "kept", content: Buffer.from("kept\n") }]);
 	const { snapshotId } = await json("snapshot", "create", id, "--name", "from-cli", "--tag", "v1");

@@ -25,12 +25,28 @@ test("create, get and connect show what was asked for", async (t) => {
 	assert.equal((await sh(again, "echo $GREETING")).stdout, "hello\n");
 });
 
-test("get shows the command of an interactive create, and the default runtime", async (t) => {
+test("a create without a runtime has base:latest, which runs the documentation's Python", async (t) => {
+	const sb = await sandbox(t);
+	const { runtime } = await client.get(sb.id);
+	assert.equal(runtime.name, "base:latest");
+	assert.equal((await client.list({ limit: 100 })).sandboxes.find((s) => s.sandboxId === sb.id).runtime.name, "base:latest");
+	assert.equal((await client.listRuntimes({ limit: 100 })).runtimes.find((r) => r.name === "base:latest").id, runtime.id);
+	assert.equal((await sh(sb, "echo $AGENTUITY_SANDBOX_RUNTIME $AGENTUITY_SANDBOX_RUNTIME_ID")).stdout, `base:latest ${runtime.id}\n`);
+	for (const named of [{ runtime: "base:latest" }, { runtime: "code-exec:latest" }, { runtimeId: runtime.id }]) {
+		const r = await client.run({ ...named, command: { exec: ["python3", "-c", 'print("Hello!")'] } });
+		assert.deepEqual([r.stdout, (await client.get(r.sandboxId)).runtime.name], ["Hello!\n", "base:latest"]);
+	}
+	const { snapshotId, runtimeId } = await client.createSnapshot(sb.id);
+	t.after(() => client.deleteSnapshot(snapshotId));
+	assert.equal(runtimeId, runtime.id);
+	assert.equal((await (await sandbox(t, { snapshot: snapshotId })).get()).runtime.name, "base:latest");
+});
+
+test("get shows the command of an interactive create", async (t) => {
 	const sb = await sandbox(t, { command: { exec: ["sleep", "600"] } });
 	const info = await client.get(sb.id);
 	assert.equal(info.mode, "interactive");
 	assert.deepEqual(info.command, { exec: ["sleep", "600"], mode: "interactive" });
-	assert.equal(info.runtime.name, "code-exec:latest"); // and not base:latest: published examples run Python in it
 });
 
 test("execute right after create waits for the sandbox", async (t) => {

@@ -325,6 +325,32 @@ func TestBuildsOfSnapshotsAreCheckedBeforehand(t *testing.T) {
 	}
 }
 
+func TestARequestWithoutRuntimeHasTheStandardOne(t *testing.T) {
+	s := server(t)
+	runtimeOf := func(body map[string]any) map[string]any {
+		t.Helper()
+		_, a := call(t, s, "GET", "/sandbox/"+create(t, s, body), nil)
+		rt, _ := a.Data["runtime"].(map[string]any)
+		return rt
+	}
+	standard := runtimeOf(map[string]any{})
+	if standard["name"] != "base:latest" || runtimeName(t, s) != "base:latest" {
+		t.Errorf("without a runtime: %v; the first of the list is %s", standard, runtimeName(t, s))
+	}
+	for _, body := range []map[string]any{{"runtime": "base:latest"}, {"runtime": "base"}, {"runtime": "modbox/code-exec:latest"}, {"runtimeId": standard["id"]}} {
+		if rt := runtimeOf(body); !cmp.Equal(rt, standard) {
+			t.Errorf("%v has the runtime %v, want %v", body, rt, standard)
+		}
+	}
+	s.Want(http.StatusCreated, "POST", "/v1/sandbox-images", map[string]any{"name": "ours", "image": apitest.PullName + ":v1", "is_default": true})
+	if rt := runtimeOf(map[string]any{}); rt["name"] != apitest.PullName+":v1" {
+		t.Errorf("with a default of the workspace: %v", rt)
+	}
+	if rt := runtimeOf(map[string]any{"runtime": "base:latest"}); !cmp.Equal(rt, standard) {
+		t.Errorf("base:latest, with a default of the workspace: %v", rt)
+	}
+}
+
 func runtimeName(t *testing.T, s *apitest.Server) string {
 	t.Helper()
 	_, a := call(t, s, "GET", "/sandbox/runtimes", nil)

@@ -60,7 +60,11 @@ func described(rt *spec.Runtime) string {
 	return rt.Description
 }
 
-// available returns all runtimes, built or not.
+// standardName is the name of the runtime of a request without one. The examples of the product's documentation run
+// Python in it, which modbox/base does not have, so here it is the server's default image.
+const standardName = "base:latest"
+
+// available returns all runtimes, built or not, the standard runtime first.
 func (h *runtimes) available(ctx context.Context) ([]runtime, error) {
 	list, err := h.catalogue.Runtimes(ctx)
 	if err != nil {
@@ -69,6 +73,12 @@ func (h *runtimes) available(ctx context.Context) ([]runtime, error) {
 	out := make([]runtime, len(list))
 	for i := range list {
 		out[i] = runtimeOf(&list[i])
+		switch {
+		case i == 0: // the server's default image
+			out[i].Name = standardName
+		case out[i].Name == standardName:
+			out[i].Name = out[i].image
+		}
 	}
 	return out, nil
 }
@@ -81,9 +91,8 @@ func ofImage(list []runtime, image string) *runtime {
 	return nil
 }
 
-// choose returns the runtime that a request names by ID or name, by default the runtime of the
-// server's default image; nil when that has none. A name that is not a runtime's is an image
-// reference, which a registry may have.
+// choose returns the runtime that a request names by ID or name, by default the default image of the workspace's
+// catalogue, else the standard runtime. A name that is not a runtime's is an image reference, which a registry may have.
 func (h *runtimes) choose(ctx context.Context, id, name string) (*runtime, error) {
 	list, err := h.available(ctx)
 	if err != nil {
@@ -100,6 +109,11 @@ func (h *runtimes) choose(ctx context.Context, id, name string) (*runtime, error
 	if id != "" {
 		return h.imageWithID(ctx, list, id)
 	}
+	return h.named(ctx, list, name)
+}
+
+// named returns the runtime of an image by its reference.
+func (h *runtimes) named(ctx context.Context, list []runtime, name string) (*runtime, error) {
 	img, err := h.catalogue.Image(ctx, caller(ctx).Workspace, name)
 	switch code := sandbox.CodeOf(err); {
 	case code == sandbox.NotFound:
@@ -108,6 +122,9 @@ func (h *runtimes) choose(ctx context.Context, id, name string) (*runtime, error
 		return nil, sandbox.InvalidField("runtime", "it is neither a runtime nor an image reference such as python:3.15 or registry.example.com/team/app:v1; there are %s", names(list))
 	case err != nil:
 		return nil, err
+	}
+	if rt := ofImage(list, img.Ref()); rt != nil { // a short form of its reference, such as code-exec
+		return rt, nil
 	}
 	rt := runtimeOfImage(&img)
 	rt.image = name
@@ -148,18 +165,24 @@ func names(list []runtime) string {
 	return strings.Join(out, ", ")
 }
 
-// standard returns the runtime of the default image; nil if that is not a runtime.
+// standard returns the runtime of a request without one.
 func (h *runtimes) standard(ctx context.Context, list []runtime) (*runtime, error) {
-	images, err := h.catalogue.Images(ctx, caller(ctx).Workspace)
+	entries, err := h.catalogue.List(ctx, caller(ctx).Workspace, false)
 	if err != nil {
 		return nil, err
 	}
-	for _, img := range images {
-		if img.IsDefault {
-			return ofImage(list, img.Ref()), nil
+	for i := range entries {
+		e := &entries[i]
+		if !e.IsDefault {
+			continue
 		}
+		rt, err := h.named(ctx, list, e.Ref())
+		if sandbox.CodeOf(err) == sandbox.Invalid { // an image that the workspace has built, or that is gone; the create tells
+			return &runtime{ID: external(prefixRuntime, e.ID), Name: e.Ref(), image: e.Ref()}, nil
+		}
+		return rt, err
 	}
-	return nil, nil
+	return &list[0], nil
 }
 
 func (h *runtimes) list(w http.ResponseWriter, r *http.Request) error {

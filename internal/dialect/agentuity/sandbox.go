@@ -145,7 +145,7 @@ func (h *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 	switch {
 	case snapshot != "":
 		req.Snapshot = string(snapshot)
-	case rt != nil:
+	case in.Runtime != "" || in.RuntimeID != "": // otherwise the default image, with the defaults of its entry in the catalogue
 		req.Image = rt.image
 	}
 	if rt != nil {
