@@ -101,7 +101,7 @@ func TestSSHEditor(t *testing.T) {
 			answers(t, fmt.Sprintf("proxy %d", i), conn, conn)
 		})
 	}
-	// More sessions on the connection: commands that end, and one that stays and answers, as the editor's exec server.
+	// More sessions on the connection: commands that end, and a conversation, as with the exec server of the editor.
 	for i := range 8 {
 		group.Go(func() {
 			if got := ssh.must("ssh", "", "-S", control, ssh.login, fmt.Sprintf("echo session %d; cat ~/.editor/pid > /dev/null", i)); got != fmt.Sprintf("session %d\n", i) {
