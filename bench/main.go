@@ -150,7 +150,7 @@ func measure(ctx context.Context, o options, m *bench.Server, d *docker, r *benc
 	if err := r.AddStandstill(ctx, o.rounds, m); err != nil {
 		return fmt.Errorf("standstill: %w", err)
 	}
-	if err := r.AddProxy(ctx, m, f.Box); err != nil {
+	if err := r.AddProxy(ctx, o.rounds, m, f.Box); err != nil {
 		return fmt.Errorf("proxy: %w", err)
 	}
 	if d == nil {

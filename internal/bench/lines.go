@@ -137,7 +137,7 @@ func (r *Report) runAll(ctx context.Context, m *Server, o Options) error {
 	if err := r.AddStandstill(ctx, o.Rounds, m); err != nil {
 		return fmt.Errorf("standstill: %w", err)
 	}
-	if err := r.AddProxy(ctx, m, f.Box); err != nil {
+	if err := r.AddProxy(ctx, o.Rounds, m, f.Box); err != nil {
 		return fmt.Errorf("requests through a URL: %w", err)
 	}
 	if err := r.AddIdle(ctx, o.Idle, o.IdleTime, m, "", nil); err != nil {
@@ -193,12 +193,12 @@ func (r *Report) AddIdle(ctx context.Context, n int, watch time.Duration, m *Ser
 	return nil
 }
 
-// AddProxy measures the cost of the way through a sandbox's URL.
-func (r *Report) AddProxy(ctx context.Context, m *Server, box string) error {
+// AddProxy measures the cost of the way through a sandbox's URL, in at most loadRounds rounds.
+func (r *Report) AddProxy(ctx context.Context, rounds int, m *Server, box string) error {
 	if m.Inside.Program == "" {
 		return nil
 	}
-	ours, inside, err := m.proxied(ctx, box)
+	ours, inside, err := m.proxied(ctx, min(rounds, loadRounds), box)
 	if err != nil {
 		return err
 	}

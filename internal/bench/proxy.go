@@ -117,7 +117,7 @@ func (m *Server) ServeIn(ctx context.Context, id string) (url string, err error)
 
 // proxied measures a server in a sandbox by its URL and, in turns, from inside.
 // The best round of each counts: what disturbs makes all of them worse.
-func (m *Server) proxied(ctx context.Context, id string) (ours, inside Load, err error) {
+func (m *Server) proxied(ctx context.Context, rounds int, id string) (ours, inside Load, err error) {
 	url, err := m.ServeIn(ctx, id)
 	if err != nil {
 		return Load{}, Load{}, err
@@ -128,7 +128,7 @@ func (m *Server) proxied(ctx context.Context, id string) (ours, inside Load, err
 			best.Latency = l.Latency
 		}
 	}
-	for range loadRounds {
+	for range rounds {
 		l, err := drive(ctx, url)
 		if err != nil {
 			return Load{}, Load{}, err

@@ -27,11 +27,14 @@ const (
 	// diskSize is little more than what the sandboxes of one workspace may write.
 	diskSize = 4 << 30
 	// quietRounds are the rounds of the neighbour before the attack, attackedRounds the
-	// fewest during it. More follow until it has lasted attackTime, which keeps the suite short.
+	// fewest during it.
 	quietRounds, attackedRounds = 5, 2
-	attackTime                  = 15 * time.Second
 	// timeLimit bounds a call of the neighbour: a call that takes longer has failed.
 	timeLimit = 2 * time.Minute
+	// lastsAtMost bounds the attack.
+	lastsAtMost = 10 * time.Minute
+	// diskFreed is in the server's log when it ends a sandbox because the disk is full.
+	diskFreed = "a sandbox is ended to free space"
 )
 
 // rig is a server on a small disk with two workspaces, each of a user of its own.
@@ -174,7 +177,12 @@ func TestNeighbourGoesOnUnderAttack(t *testing.T) {
 			}
 		}
 	}
-	for i, end := 0, time.Now().Add(attackTime); i < attackedRounds || time.Now().Before(end); i++ {
+	// The neighbour works until the disk was full.
+	for i, deadline := 0, time.Now().Add(lastsAtMost); i < attackedRounds || !strings.Contains(r.Log(), diskFreed); i++ {
+		if time.Now().After(deadline) {
+			t.Errorf("the attack did not fill the disk: %d MiB are free", r.fs.Free()>>20)
+			break
+		}
 		r.work(attacked)
 	}
 	stop()
@@ -184,7 +192,7 @@ func TestNeighbourGoesOnUnderAttack(t *testing.T) {
 	}
 	t.Logf("quiet:    %v", quiet)
 	t.Logf("attacked: %v", attacked)
-	t.Logf("sandboxes ended to free the disk: %d", strings.Count(r.Log(), "a sandbox is ended to free space"))
+	t.Logf("sandboxes ended to free the disk: %d", strings.Count(r.Log(), diskFreed))
 	t.Logf("free on the disk at the end: %d MiB of %d", r.fs.Free()>>20, int64(diskSize)>>20)
 	// After the attack the server starts and works again without help.
 	r.Kill()

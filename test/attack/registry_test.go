@@ -48,7 +48,10 @@ func pullEmptyFiles(ctx context.Context, r *rig, n *atomic.Int64) {
 // emptyFilesImage returns an image of one layer with layerFiles files in directories of a thousand.
 func emptyFilesImage() (v1.Image, error) {
 	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
 	w := tar.NewWriter(z)
 	for i := range layerFiles {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("d%d/f%d", i/1000, i), Mode: 0o644}); err != nil {

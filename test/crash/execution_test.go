@@ -37,18 +37,18 @@ func hashOfNumbers(last int) (sum string, bytes int64) {
 // command writes 64 MB to each of its outputs, and looks whether every byte is
 // there once.
 func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
-	const last = 7_999_999
+	const last = 2_999_999
 	s := testserver.StartSmall(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	e, err := s.Executions.Start(t.Context(), sb.ID, client.Command{
-		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done; exit 9", "sh", "7999999"},
+		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done; exit 9", "sh", "2999999"},
 	}, client.ExecutionOptions{Kind: client.KindJob})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, size := hashOfNumbers(last)
 	kills := 0
-	for ; kills < 12; kills++ {
+	for ; kills < 8; kills++ {
 		<-time.After(time.Duration(50+rand.IntN(500)) * time.Millisecond) // any moment, on purpose
 		if now, err := s.Executions.Get(t.Context(), e.ID, 0); err == nil && kills >= 3 && now.Stdout.SizeBytes == size && now.Stderr.SizeBytes == size {
 			break

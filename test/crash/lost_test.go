@@ -23,7 +23,7 @@ func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 	})
 	other := s.MustCreate(client.CreateOptions{Image: "modbox/base", CheckpointInterval: time.Hour})
 	// The process has its first line in memory only, and answers with it when the file ask is there.
-	line := `echo old > /tmp/file; (setsid sh -c 'x=secret; while true; do if [ -e /tmp/ask ]; then rm /tmp/ask; echo $x > /tmp/answer; fi; sleep 0.05; done' </dev/null >/dev/null 2>&1 &)`
+	line := `echo old > /tmp/file; (setsid sh -c 'x=secret; while true; do if [ -e /tmp/ask ]; then rm /tmp/ask; echo $x > /tmp/answer; fi; sleep 0.5; done' </dev/null >/dev/null 2>&1 &)`
 	if res := s.Bash(sb.ID, line, time.Minute); res.ExitCode != 0 {
 		t.Fatalf("start: %+v", res)
 	}

@@ -48,7 +48,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	const lines = 40_000
+	const lines = 15_000
 	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); done; until [ -e /tmp/saved ]; do sleep 0.05; done; exit 5`, lines)
 	type end struct {
 		what string

@@ -67,15 +67,15 @@ func (c *counter) Write(p []byte) (int, error) {
 func TestHugeStreamArrivesWhole(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
-	stream, err := r.Sandboxes.ExecStream(t.Context(), id, client.Command{Argv: []string{"head", "-c", "256M", "/dev/zero"}, Timeout: 10 * time.Minute})
+	stream, err := r.Sandboxes.ExecStream(t.Context(), id, client.Command{Argv: []string{"head", "-c", "128M", "/dev/zero"}, Timeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
 	var n counter
 	exit, err := stream.Copy(&n, io.Discard)
-	if err != nil || exit.ExitCode != 0 || n != 256<<20 {
-		t.Errorf("streaming 256 MiB: %d bytes, exit %+v, %v", n, exit, err)
+	if err != nil || exit.ExitCode != 0 || n != 128<<20 {
+		t.Errorf("streaming 128 MiB: %d bytes, exit %+v, %v", n, exit, err)
 	}
 	r.gone(id)
 }

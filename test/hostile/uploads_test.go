@@ -117,7 +117,7 @@ func (r *rig) e2b() map[string]string {
 // while the content arrives, and at most the memory of request bodies by routes that read a whole body first.
 func TestManyUploadsAtOnce(t *testing.T) {
 	r := newRig(t)
-	const n, size = 100, 8 << 20
+	const n, size = 100, 4 << 20
 	// A sandbox holds 100 of the files.
 	id := r.MustCreate(client.CreateOptions{Resources: client.Resources{Disk: "3Gi"}}).ID
 	agentuity := "/fs/sbx_" + strings.ReplaceAll(id, "-", "")
