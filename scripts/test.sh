@@ -2,8 +2,8 @@
 # Runs all test suites, a line of result for each, and ends with a summary and
 # "N passed, N failed". Arguments choose suites by name; none means all, in three
 # lanes side by side: suites that compute, suites on real sandboxes, which wait much, and
-# suites of clients. A lane that has ended its suites takes suites of the others. Each suite's output is kept in tmp/test-logs/. A suite that ran no test has
-# failed.
+# suites of clients. A lane that has ended its suites takes others. Each suite's output is kept in tmp/test-logs/. A suite that
+# ran no test has failed.
 set -uo pipefail
 source "$(dirname "$0")/env.sh"
 source scripts/node.sh
@@ -29,7 +29,9 @@ export GOFLAGS CGO_ENABLED=0
 # The packages with concurrency worth the race detector (which needs cgo).
 racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,diskuse,eviction,execution,fairsem,front,guest,lifecycle,mcp,mcphttp,pool,prepare,pressure,proxy,quota,spool,store,stream,teardown,webhook,workbox}/... ./internal/driver/{drivertest,fake}/...)
 
-suite_lint() { scripts/lint.sh; }
+suite_lint() {
+	if [ -n "$whole" ]; then scripts/lint.sh --without-tests; else scripts/lint.sh; fi
+}
 # What the race suite runs is not run twice.
 suite_go() {
 	local packages
@@ -45,8 +47,8 @@ suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./in
 suite_images() {
 	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m ./internal/image/...
 }
-# Two packages at a time: many of these tests wait for deadlines and restarts.
-suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/...; }
+# Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first.
+suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e ./test/...; }
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
 suite_typescript() { scripts/npm-ci.sh sdk/typescript && npm test --prefix sdk/typescript; }
@@ -57,8 +59,11 @@ suite_python() { sdk/python/test.sh unit; }
 suite_sdks() { use_cached_images && MODBOX_WEBHOOKS_ALLOW_CIDRS=127.0.0.1/32 scripts/with-server.sh scripts/test-sdks.sh; }
 # The code of the product's documentation, as published, against a real server.
 suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
-# The published Agentuity client against a real server.
-suite_agentuity() { use_cached_images && MODBOX_SSH_LISTEN=127.0.0.1:0 scripts/with-server.sh test/agentuity/run.sh; }
+# The published Agentuity client against a real server. A runtime that is not here, bun, is built at its first use.
+suite_agentuity() {
+	use_cached_images && cached_images agentuity python:3.13 node:lts &&
+		MODBOX_IMAGES=$images_cache/agentuity/images MODBOX_SSH_LISTEN=127.0.0.1:0 scripts/with-server.sh test/agentuity/run.sh
+}
 # The published E2B clients against a real server.
 suite_e2b() { use_cached_images && cached_images e2b desktop && MODBOX_IMAGES=$images_cache/e2b/images test/e2b/run.sh; }
 # The official MCP client against a real server, over both transports.
@@ -73,12 +78,13 @@ suite_browser() {
 # The programs under examples/, which check what they print.
 suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }
 
-# The lanes. The suites that build the TypeScript SDK in the working copy are in one lane, which runs them first.
-computing=(race lint go python images)
-sandboxed=(system gvisor docker)
-building=(typescript sdks seeds examples browser)
-clients=(release agentuity e2b mcp)
-suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${clients[@]}")
+# The lanes, and what they take when they have ended their own: the longest suites first, so that the lanes end
+# together. The TypeScript SDK is built in the working copy by the suite typescript, before others use it.
+computing=(race lint go)
+sandboxed=(system gvisor)
+building=(typescript sdks browser)
+others=(e2b agentuity release examples images docker python mcp seeds)
+suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${others[@]}")
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of
@@ -138,7 +144,8 @@ run() {
 	if [ "$f" != 0 ]; then why "$log" >"$logs/$name.why"; fi
 }
 
-chosen=("$@")
+chosen=("$@") whole=
+if [ $# = 0 ]; then whole=1; fi
 # lane NAME...: runs the suites that no other lane has begun.
 lane() {
 	local name
@@ -158,9 +165,9 @@ for name in "${chosen[@]}"; do rm -f "$logs/$name".{log,result,why}; done
 if [ $# = 0 ]; then
 	begun=$(mktemp -d)
 	trap 'rm -rf "$begun"' EXIT
-	lane "${computing[@]}" "${clients[@]}" &
-	lane "${sandboxed[@]}" "${clients[@]}" "${computing[@]}" &
-	lane "${building[@]}" "${clients[@]}" "${sandboxed[@]}" "${computing[@]}" &
+	lane "${computing[@]}" "${others[@]}" "${sandboxed[@]}" &
+	lane "${sandboxed[@]}" "${others[@]}" "${computing[@]}" &
+	lane "${building[@]}" "${others[@]}" "${sandboxed[@]}" "${computing[@]}" &
 	wait
 else
 	for name in "${chosen[@]}"; do run "$name"; done
