@@ -57,13 +57,8 @@ func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change) (audit.C
 	if chain.Head != change.Head {
 		return chain, sandbox.Errorf(sandbox.Conflict, "the audit log has a record after %d, where the new records should be", change.Head.Seq)
 	}
-	insert, err := tx.PrepareContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)")
-	if err != nil {
-		return chain, err
-	}
-	defer func() { _ = insert.Close() }()
 	for _, r := range change.Rows {
-		if _, err := insert.ExecContext(ctx, r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)", r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
 			return chain, err
 		}
 		chain.Head = audit.Point{Seq: r.Seq, Hash: r.Hash}

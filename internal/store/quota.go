@@ -18,7 +18,7 @@ const (
 			coalesce(sum(memory_bytes) FILTER (WHERE state <> 'paused'), 0),
 			coalesce(sum(cpu_milli) FILTER (WHERE state <> 'paused'), 0),
 			coalesce(sum(disk_bytes) FILTER (WHERE state <> 'paused'), 0),
-			coalesce(sum(iif(saved_bytes > 0, saved_bytes, disk_bytes)) FILTER (WHERE state = 'paused'), 0)
+			coalesce(sum(CASE WHEN saved_bytes > 0 THEN saved_bytes ELSE disk_bytes END) FILTER (WHERE state = 'paused'), 0)
 		FROM sandboxes WHERE workspace_id = $1 AND ` + isLive + ` AND state <> 'destroying'`
 	quotaCheckpoints = `SELECT coalesce(sum(c.size_bytes), 0) FROM checkpoints c JOIN sandboxes s ON s.id = c.sandbox_id
 		WHERE s.workspace_id = $1 AND s.` + isLive

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/modbox/modbox/internal/secret"
@@ -196,7 +197,7 @@ func (s *Secrets) StoredSecrets(ctx context.Context) ([]secret.Stored, error) {
 		return nil, fmt.Errorf("read secrets: %w", err)
 	}
 	for _, c := range sealedColumns {
-		rows, err := readSecrets(ctx, s.db.Reader(), c.table, c.column, "", -1)
+		rows, err := readSecrets(ctx, s.db.Reader(), c.table, c.column, "", math.MaxInt32)
 		if err != nil {
 			return nil, fmt.Errorf("read secrets: %w", err)
 		}

@@ -312,7 +312,7 @@ func purgeSnapshots(ctx context.Context, tx *sql.Tx, before time.Time, limit int
 // snapshots, the newest first.
 func (s *Snapshots) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error) {
 	return s.querySnapshots(ctx, `WITH RECURSIVE chain (id, depth) AS (
-			SELECT $1, 0 UNION ALL SELECT p.parent_id, chain.depth + 1 FROM chain JOIN snapshots p ON p.id = chain.id
+			SELECT id, 0 FROM snapshots WHERE id = $1 UNION ALL SELECT p.parent_id, chain.depth + 1 FROM chain JOIN snapshots p ON p.id = chain.id
 			WHERE p.parent_id <> '' AND chain.depth + 1 < $2)
 		SELECT `+snapshotColumns+" FROM chain JOIN snapshots s ON s.id = chain.id JOIN workspaces w ON w.id = s.workspace_id ORDER BY chain.depth", id, limit)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/modbox/modbox/internal/account"
@@ -47,7 +48,7 @@ func (s *Sessions) CreateSession(ctx context.Context, x account.Session) error {
 		}
 		if err == nil {
 			_, err = tx.ExecContext(ctx, `DELETE FROM sessions WHERE user_id = $1 AND id IN
-				(SELECT id FROM sessions WHERE user_id = $1 ORDER BY refreshed_at DESC, id DESC LIMIT -1 OFFSET $2)`, x.User, sessionsMax)
+				(SELECT id FROM sessions WHERE user_id = $1 ORDER BY refreshed_at DESC, id DESC LIMIT $3 OFFSET $2)`, x.User, sessionsMax, math.MaxInt32)
 		}
 		return err
 	})

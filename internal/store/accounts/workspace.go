@@ -57,7 +57,7 @@ func (s *Workspaces) EnsureDefaults(ctx context.Context) (ws sandbox.WorkspaceID
 // named selects the workspace with the id $1, or else with the slug $2. A text with the form
 // of an id is never a slug: else a user could choose the id of another workspace as a slug,
 // and get the requests that name that workspace by its id after it was deleted.
-const named = "(w.id = $1 OR w.slug = $1 AND $2)"
+const named = "(w.id = $1 OR w.slug = $1 AND $2 = 1)"
 
 func isSlug(ref sandbox.WorkspaceID) bool {
 	_, id := sandbox.ParseID(string(ref))
@@ -68,7 +68,7 @@ func isSlug(ref sandbox.WorkspaceID) bool {
 // Errors: NotFound, also while it is being deleted.
 func (s *Workspaces) WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (id sandbox.WorkspaceID, err error) {
 	err = s.db.Reader().QueryRowContext(ctx, "SELECT w.id FROM workspaces w WHERE "+named+" AND w.deleting_at = 0 ORDER BY w.id = $1 DESC LIMIT 1",
-		ref, isSlug(ref)).Scan(&id)
+		ref, database.Number(isSlug(ref))).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", NoWorkspace()
 	}
@@ -83,7 +83,7 @@ func (s *Workspaces) Membership(ctx context.Context, user sandbox.UserID, ws san
 	err := s.db.Reader().QueryRowContext(ctx, `SELECT w.id, m.role, u.administrator FROM members m
 		JOIN users u ON u.id = m.user_id JOIN workspaces w ON w.id = m.workspace_id
 		WHERE `+named+` AND m.user_id = $3 AND u.disabled_at = 0 AND w.deleting_at = 0
-		ORDER BY w.id = $1 DESC LIMIT 1`, ws, isSlug(ws), user).
+		ORDER BY w.id = $1 DESC LIMIT 1`, ws, database.Number(isSlug(ws)), user).
 		Scan(&m.Workspace, &m.Role, &m.Administrator)
 	if errors.Is(err, sql.ErrNoRows) {
 		return account.Membership{}, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
@@ -205,8 +205,8 @@ func markDeleting(ctx context.Context, tx *sql.Tx, id sandbox.WorkspaceID, at ti
 	for _, statement := range []string{
 		"UPDATE workspaces SET deleting_at = $2, slug = '' WHERE id = $1 AND deleting_at = 0",
 		"UPDATE tokens SET revoked_at = $2 WHERE workspace_id = $1 AND revoked_at = 0",
-		"DELETE FROM members WHERE workspace_id = $1 AND $2 > 0",
-		"DELETE FROM invitations WHERE workspace_id = $1 AND $2 > 0",
+		"DELETE FROM members WHERE workspace_id = $1 AND CAST($2 AS BIGINT) > 0",
+		"DELETE FROM invitations WHERE workspace_id = $1 AND CAST($2 AS BIGINT) > 0",
 	} {
 		if _, err := tx.ExecContext(ctx, statement, id, database.Nanos(at)); err != nil {
 			return err

@@ -41,7 +41,7 @@ func (r Rows) Head(ctx context.Context) (seq int64, err error) {
 
 // New implements [eventstream.Store].
 func (r Rows) New(ctx context.Context, after int64) (_ []sandbox.WorkspaceID, head int64, err error) {
-	rows, err := r.db.Reader().QueryContext(ctx, "SELECT workspace_id, max(seq) FROM events NOT INDEXED WHERE seq > $1 GROUP BY workspace_id", after)
+	rows, err := r.db.Reader().QueryContext(ctx, "SELECT max(workspace_id), max(seq) FROM events WHERE seq > $1 GROUP BY workspace_id || ''", after)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the workspaces of new events: %w", err)
 	}
@@ -67,8 +67,8 @@ func (r Rows) List(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.EventF
 	var q database.Query
 	if f.Sandbox == "" {
 		q.Where("workspace_id = ", ws)
-	} else { // the plus makes SQLite use the index of the sandbox
-		q.Where("+workspace_id = ", ws)
+	} else { // an expression, so that SQLite uses the index of the sandbox
+		q.Where("workspace_id || '' = ", ws)
 	}
 	filter(&q, f)
 	list := database.Listing[sandbox.Event]{

@@ -113,7 +113,7 @@ func (r Rows) Redeliver(ctx context.Context, id webhook.ID, delivery string, unt
 // deliveries that wait.
 const (
 	waitingQuery = `SELECT workspace_id, id, created_by, answered, pending, (SELECT min(next_attempt_at) FROM webhook_deliveries
-		WHERE webhook_id = webhooks.id AND state = 'pending') FROM webhooks WHERE pending > 0 AND enabled`
+		WHERE webhook_id = webhooks.id AND state = 'pending') FROM webhooks WHERE pending > 0 AND enabled = 1`
 	dueQuery = "SELECT " + deliveryColumns + ` FROM webhook_deliveries
 		WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $2 ORDER BY next_attempt_at, seq LIMIT $3`
 )
@@ -134,7 +134,7 @@ func (r Rows) Waiting(ctx context.Context) ([]webhook.Waiting, error) {
 
 // Due implements [webhook.Queue].
 func (r Rows) Due(ctx context.Context, id webhook.ID, now time.Time, limit int) (webhook.Webhook, []webhook.Delivery, error) {
-	w, err := scan(r.db.Reader().QueryRowContext(ctx, "SELECT "+columns+" FROM webhooks WHERE id = $1 AND enabled", id))
+	w, err := scan(r.db.Reader().QueryRowContext(ctx, "SELECT "+columns+" FROM webhooks WHERE id = $1 AND enabled = 1", id))
 	if err != nil {
 		return webhook.Webhook{}, nil, err
 	}
@@ -174,8 +174,8 @@ func (r Rows) Record(ctx context.Context, d webhook.Delivery, o webhook.Outcome)
 func outcome(ctx context.Context, tx *sql.Tx, d *webhook.Delivery, o webhook.Outcome) (disabled bool, err error) {
 	if o == webhook.Success {
 		// An attempt that began before a change of the webhook may have gone to its former address.
-		_, err := tx.ExecContext(ctx, `UPDATE webhooks SET failing_since = 0, answered = answered OR updated_at <= $2
-			WHERE id = $1 AND (failing_since > 0 OR NOT answered)`, d.Webhook, nanos(d.AttemptedAt))
+		_, err := tx.ExecContext(ctx, `UPDATE webhooks SET failing_since = 0, answered = CASE WHEN updated_at <= $2 THEN 1 ELSE answered END
+			WHERE id = $1 AND (failing_since > 0 OR answered = 0)`, d.Webhook, nanos(d.AttemptedAt))
 		return false, err
 	}
 	if _, err := tx.ExecContext(ctx, "UPDATE webhooks SET failing_since = $2 WHERE id = $1 AND failing_since = 0", d.Webhook, nanos(d.AttemptedAt)); err != nil {
@@ -193,7 +193,7 @@ func outcome(ctx context.Context, tx *sql.Tx, d *webhook.Delivery, o webhook.Out
 // disable disables the webhook of a delivery if it has failed since a time or longer.
 func disable(ctx context.Context, tx *sql.Tx, d *webhook.Delivery, reason string, since time.Time) (bool, error) {
 	res, err := tx.ExecContext(ctx, `UPDATE webhooks SET enabled = 0, disabled_reason = $2, updated_at = $3
-		WHERE id = $1 AND enabled AND failing_since <= $4`, d.Webhook, reason, nanos(d.AttemptedAt), nanos(since))
+		WHERE id = $1 AND enabled = 1 AND failing_since <= $4`, d.Webhook, reason, nanos(d.AttemptedAt), nanos(since))
 	if err != nil {
 		return false, err
 	}

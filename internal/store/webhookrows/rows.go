@@ -162,7 +162,7 @@ func (r Rows) Update(ctx context.Context, prev, next webhook.Webhook) error {
 			return sandbox.Errorf(sandbox.Conflict, "another request changes the webhook at this moment; try again")
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, description = $3, types = $4, enabled = $5, disabled_reason = $6,
-			secret = $7, old_secret = $8, old_until = $9, failing_since = $10, updated_at = $11, answered = answered AND url = $2 WHERE id = $1`,
+			secret = $7, old_secret = $8, old_until = $9, failing_since = $10, updated_at = $11, answered = CASE WHEN url = $2 THEN answered ELSE 0 END WHERE id = $1`,
 			prev.ID, next.URL, next.Description, joined(next.Types), next.Enabled, next.DisabledReason, encode(next.Secret), encode(next.OldSecret), nanos(next.OldUntil), nanos(next.FailingSince), nanos(next.UpdatedAt)); err != nil {
 			return err
 		}
