@@ -42,6 +42,7 @@ if [ "${1:-}" = --test ]; then
 	need ip iproute2 # a machine without network
 	need nsupdate bind9-dnsutils # sets DNS records for certificates
 	need readelf binutils
+	need /usr/lib/postgresql postgresql # the store on PostgreSQL
 	need prometheus prometheus # scrapes a server, and checks the alert rules
 	need chromium chromium # opens pages of development servers in sandboxes
 	need systemd-analyze systemd # verifies the unit of the Debian package

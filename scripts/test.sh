@@ -51,6 +51,10 @@ suite_images() {
 suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e ./test/...; }
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
+# The store, and what writes most through it, on PostgreSQL: one server, and a database for each test.
+suite_postgres() {
+	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows} ./internal/{audit,auth,eventstream,lifecycle,registry,catalogue}
+}
 suite_typescript() { scripts/npm-ci.sh sdk/typescript && npm test --prefix sdk/typescript; }
 # A release of the working copy, and each of its files installed and tried.
 suite_release() { use_cached_images && test/release/run.sh; }
@@ -83,7 +87,7 @@ suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; 
 computing=(race lint go)
 sandboxed=(system gvisor)
 building=(typescript sdks browser)
-others=(e2b agentuity release examples images docker python mcp seeds)
+others=(e2b agentuity release examples postgres images docker python mcp seeds)
 suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${others[@]}")
 
 # tidily COMMAND...: fails also when the tests leave something in the directory

@@ -146,7 +146,7 @@ var mayImport = map[string][]string{
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference", "internal/image/spec", "internal/image/stack",
 	},
 	"internal/store/migrations":   {},
-	"internal/store/database":     {"internal/metrics", "internal/broadcast", "internal/durable", "internal/installation", "internal/page", "internal/sandbox", "internal/store/migrations"},
+	"internal/store/database":     {"internal/metrics", "internal/broadcast", "internal/durable", "internal/installation", "internal/page", "internal/retry", "internal/sandbox", "internal/store/migrations"},
 	"internal/store/accounts":     {"internal/account", "internal/page", "internal/sandbox", "internal/store/database"},
 	"internal/store/sshkeyrows":   {"internal/account", "internal/sandbox", "internal/sshkey", "internal/store/database"},
 	"internal/store/policyrows":   {"internal/codescan", "internal/sandbox", "internal/store/database"},

@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -54,11 +53,8 @@ func (f *fixture) add(action string, n int) {
 // sql changes the database without the log.
 func (f *fixture) sql(statements ...string) {
 	f.Helper()
-	db, err := sql.Open("sqlite", f.path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer db.Close()
+	db := storetest.Raw(f, f.path)
+	defer func() { _ = db.Close() }()
 	for _, s := range statements {
 		if _, err := db.ExecContext(f.Context(), s); err != nil {
 			f.Fatalf("%s: %v", s, err)

@@ -2,7 +2,6 @@ package lifecycle_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"log/slog"
 	"os"
@@ -104,7 +103,7 @@ func (e *env) openStore() *store.Store {
 		e.t.Fatal(err)
 	}
 	storetest.Create(e.t, e.dbPath)
-	st, err := store.Open(e.t.Context(), e.dbPath, store.WithKeys(keys))
+	st, err := store.OpenAt(e.t.Context(), storetest.At(e.t, e.dbPath), store.WithKeys(keys))
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -114,11 +113,8 @@ func (e *env) openStore() *store.Store {
 // backdate changes when a sandbox was asked for. No server runs meanwhile.
 func (e *env) backdate(id sandbox.ID, at time.Time) {
 	e.t.Helper()
-	db, err := sql.Open("sqlite", e.dbPath)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := storetest.Raw(e.t, e.dbPath)
+	defer func() { _ = db.Close() }() // before the next server
 	res, err := db.ExecContext(e.t.Context(), "UPDATE sandboxes SET created_at = $1 WHERE id = $2", at.UnixNano(), id)
 	if err != nil {
 		e.t.Fatal(err)

@@ -1,7 +1,6 @@
 package lifecycle_test
 
 import (
-	"database/sql"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,16 +10,14 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 // exec changes the database. No server runs meanwhile.
 func (e *env) exec(query string, args ...any) {
 	e.t.Helper()
-	db, err := sql.Open("sqlite", e.dbPath)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := storetest.Raw(e.t, e.dbPath)
+	defer func() { _ = db.Close() }() // before the next server
 	if _, err := db.ExecContext(e.t.Context(), query, args...); err != nil {
 		e.t.Fatal(err)
 	}

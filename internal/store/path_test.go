@@ -25,7 +25,12 @@ func TestDatabaseBehindSymbolicLink(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	check(reopen(t, link))
+	first, err := store.Open(t.Context(), link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	check(first)
 	s, err := store.OpenExisting(t.Context(), link)
 	if err != nil {
 		t.Fatal(err)

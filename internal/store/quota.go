@@ -29,7 +29,7 @@ const (
 			UNION SELECT s.base_digest FROM below JOIN snapshots s ON s.digest = below.digest WHERE s.workspace_id = $1 AND s.is_layer = 1),
 		ready (digest, size) AS (SELECT s.digest, s.size_bytes FROM snapshots s WHERE s.workspace_id = $1 AND ` + isReady + `)
 		SELECT coalesce(sum(size), 0) FROM (SELECT digest, size FROM ready UNION ALL SELECT DISTINCT s.digest, s.size_bytes FROM snapshots s
-			JOIN below ON below.digest = s.digest WHERE s.workspace_id = $1 AND s.state = 'deleted' AND s.digest NOT IN (SELECT digest FROM ready))`
+			JOIN below ON below.digest = s.digest WHERE s.workspace_id = $1 AND s.state = 'deleted' AND s.digest NOT IN (SELECT digest FROM ready)) AS kept`
 )
 
 // Quotas are the quotas of workspaces, and their use.

@@ -37,14 +37,37 @@ type Option func(*sealer)
 // variables cannot be written, and reads return no variables.
 func WithKeys(k Keys) Option { return func(s *sealer) { s.keys = k } }
 
+// Location is the place of a database.
+type Location struct {
+	Path     string            // of the file of SQLite
+	Postgres database.Postgres // used instead if it has a URL
+}
+
 // Open opens the database file at path as [database.Open] does.
 func Open(ctx context.Context, path string, options ...Option) (*Store, error) {
 	return in(options)(database.Open(ctx, path))
 }
 
+// OpenAt opens the database at a location as [database.Open] or [database.OpenPostgres] does.
+func OpenAt(ctx context.Context, l Location, options ...Option) (*Store, error) {
+	if l.Postgres.URL != "" {
+		return in(options)(database.OpenPostgres(ctx, l.Postgres))
+	}
+	return Open(ctx, l.Path, options...)
+}
+
 // OpenExisting opens the database file of a server that may be running as [database.OpenExisting] does.
 func OpenExisting(ctx context.Context, path string, options ...Option) (*Store, error) {
 	return in(options)(database.OpenExisting(ctx, path))
+}
+
+// OpenExistingAt opens the database of a server that may be running as [database.OpenExisting] or
+// [database.OpenExistingPostgres] does.
+func OpenExistingAt(ctx context.Context, l Location, options ...Option) (*Store, error) {
+	if l.Postgres.URL != "" {
+		return in(options)(database.OpenExistingPostgres(ctx, l.Postgres))
+	}
+	return OpenExisting(ctx, l.Path, options...)
 }
 
 // in returns the records in a database that was opened.

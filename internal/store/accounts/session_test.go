@@ -1,12 +1,13 @@
 package accounts_test
 
 import (
-	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
@@ -56,13 +57,9 @@ func TestSpentTokensAreBounded(t *testing.T) {
 	if err := s.Sessions.CreateSession(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)
-		INSERT INTO spent_tokens (hash, session_id) SELECT printf('%064x', i), 's' FROM n`); err != nil {
+	db := storetest.Raw(t, path)
+	if _, err := db.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 10000 UNION ALL SELECT i + 1 FROM n WHERE i < 14000)
+		INSERT INTO spent_tokens (hash, session_id) SELECT $1 || i, 's' FROM n`, strings.Repeat("0", 59)); err != nil {
 		t.Fatal(err)
 	}
 	next := account.Session{Access: account.TokenHash{3}, Refresh: account.TokenHash{4}, RefreshedAt: begun}
@@ -140,14 +137,11 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 func TestSessionsOfAUserAreBounded(t *testing.T) {
 	s, path, _, user := openStore(t)
 	begun := time.Now().UTC()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := storetest.Raw(t, path)
 	if _, err := db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
 		INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at, method, address, created_at, refreshed_at)
-		SELECT 'old' || i, $1, printf('a%063d', i), $2, printf('b%063d', i), $2, 'password', '', i, i FROM n`, user, begun.Add(time.Hour).UnixNano()); err != nil {
+		SELECT 'old' || i, $1, $3 || (10000 + i), $2, $4 || (10000 + i), $2, 'password', '', i, i FROM n`,
+		string(user), begun.Add(time.Hour).UnixNano(), "a"+strings.Repeat("0", 58), "b"+strings.Repeat("0", 58)); err != nil {
 		t.Fatal(err)
 	}
 	other := account.User{ID: "other", Name: "other", CreatedAt: begun}

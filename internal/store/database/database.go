@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/pressly/goose/v3"
 
@@ -23,12 +24,16 @@ const maxReaders = 8
 
 // DB is an open database.
 type DB struct {
-	writer  *sql.DB // one connection; its transactions are immediate
+	engine  engine
+	writer  *sql.DB // one connection
 	reader  *sql.DB // read-only connections
-	path    string  // without symbolic links
 	batches batches
-	metrics commitMetrics
-	relief  relief
+	// timeout bounds the time that a write waits in the queue, and then its transaction.
+	timeout time.Duration
+	// lastSequence reads the last value of the column seq of a table, also when its row was deleted.
+	lastSequence string
+	metrics      commitMetrics
+	relief       relief
 
 	advanced  func(generation int64) // may be nil
 	committed broadcast.Broadcast    // sent after every commit of this process
@@ -73,23 +78,25 @@ func OpenExisting(ctx context.Context, path string) (*DB, error) {
 
 // open opens the file after prepare has accepted it.
 func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error) (_ *DB, err error) {
-	d := &DB{metrics: newCommitMetrics()}
+	e := &sqliteEngine{}
+	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: writeTimeout, lastSequence: "SELECT seq FROM sqlite_sequence WHERE name = $1"}
 	defer func() {
 		if err != nil {
 			_ = d.Close()
 		}
 	}()
-	if d.path, err = filepath.EvalSymlinks(path); err != nil {
+	if e.path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	if d.writer, err = openPool(dsn(d.path, "_txlock=immediate")); err != nil {
+	if d.writer, err = openPool(dsn(e.path, "_txlock=immediate")); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	d.writer.SetMaxOpenConns(1)
+	e.writer = d.writer
 	if err := d.retry(func() error { return prepare(ctx, d.writer) }); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	if d.reader, err = openPool(dsn(d.path, "_pragma=query_only(1)")); err != nil {
+	if d.reader, err = openPool(dsn(e.path, "_pragma=query_only(1)")); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	d.reader.SetMaxOpenConns(maxReaders)
@@ -153,16 +160,18 @@ func (d *DB) Reader() *sql.DB { return d.reader }
 // no change calls it before it reads.
 func (d *DB) Committed() <-chan struct{} { return d.committed.Wait() }
 
-// Vacuum takes the text of deleted rows out of the files of the database.
+// Vacuum takes the text of deleted rows out of the files of the database, but not out of the log of PostgreSQL.
 func (d *DB) Vacuum(ctx context.Context) error {
-	if _, err := d.writer.ExecContext(ctx, "VACUUM"); err != nil {
-		return fmt.Errorf("take clear text out of the database: %w", err)
+	return d.engine.vacuum(ctx)
+}
+
+// LastSequence returns the last value of the column seq of a table; 0 before the first row.
+func (d *DB) LastSequence(ctx context.Context, table string) (seq int64, err error) {
+	err = d.reader.QueryRowContext(ctx, d.lastSequence, table).Scan(&seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
 	}
-	var busy, frames, done int
-	if err := d.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &done); err != nil || busy != 0 {
-		return fmt.Errorf("take clear text out of the database's log: busy %d: %w", busy, err)
-	}
-	return nil
+	return seq, err
 }
 
 // Check reports whether the database can be written, for health checks.

@@ -1,16 +1,7 @@
 package database
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"sync"
-
-	"golang.org/x/sys/unix"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -67,21 +58,7 @@ func (r *relief) since(before int) bool {
 // that writes need no space on the disk for some time. It returns nil on a file system that
 // cannot allocate in advance.
 func (d *DB) ReserveLog() error {
-	f, err := os.OpenFile(d.path+"-wal", os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) { // before the first write
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reserve log: %w", err)
-	}
-	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, logReserve)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		err = nil
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("reserve log: %w", err)
-	}
-	return nil
+	return d.engine.reserveLog()
 }
 
 // retry repeats a write while it finds the disk full and release makes space.
@@ -90,30 +67,11 @@ func (d *DB) retry(write func() error) error {
 	for {
 		before := d.relief.count()
 		err := write()
-		if !d.isFull(err) {
+		if !d.engine.isFull(err) {
 			return err
 		}
 		if !d.relief.since(before) {
 			return sandbox.NoSpace(err)
 		}
 	}
-}
-
-// isFull reports whether a write failed because the disk is full.
-func (d *DB) isFull(err error) bool {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code() & 0xff {
-	case sqlite3.SQLITE_FULL:
-		return true
-	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
-		var st unix.Statfs_t
-		if unix.Statfs(filepath.Dir(d.path), &st) != nil {
-			return false
-		}
-		return int64(st.Bavail)*st.Bsize < nothingFree || st.Files > 0 && st.Ffree == 0
-	}
-	return false
 }

@@ -1,7 +1,6 @@
 package database
 
 import (
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,18 +49,8 @@ func (d *DB) Collectors() []prometheus.Collector {
 			Name: "modbox_database_syncs_total", Help: "Transactions that waited for the disk.",
 		}, func() float64 { return float64(d.batches.syncs.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "modbox_database_bytes", Help: "Bytes of the files of the database, including its log.",
-		}, func() float64 { return float64(d.fileBytes()) }),
+			Name: "modbox_database_bytes", Help: "Bytes of the database; of SQLite with its log.",
+		}, func() float64 { return float64(d.engine.bytes()) }),
 		collectors.NewDBStatsCollector(d.reader, "reader"), collectors.NewDBStatsCollector(d.writer, "writer"),
 	}
-}
-
-// fileBytes returns the size of the files of the database.
-func (d *DB) fileBytes() (n int64) {
-	for _, suffix := range []string{"", "-wal"} {
-		if info, err := os.Stat(d.path + suffix); err == nil {
-			n += info.Size()
-		}
-	}
-	return n
 }

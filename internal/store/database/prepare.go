@@ -139,14 +139,9 @@ func Copies(stateDir string) ([]string, error) {
 
 // CopyTo writes a consistent copy of the database to a new file that only this user can
 // read. This and other processes may use the database meanwhile. If CopyTo returns nil, the
-// complete copy is on the disk; else there is no copy.
+// complete copy is on the disk; else there is no copy. Errors: Unsupported for PostgreSQL.
 func (d *DB) CopyTo(ctx context.Context, path string) error {
-	// Not on a connection for reads: for SQLite a copy is a write. Not on the writer: other writes wait for it.
-	db, err := sql.Open("sqlite", dsn(d.path, ""))
-	if err != nil {
-		return fmt.Errorf("copy the database: %w", err)
-	}
-	return errors.Join(copyTo(ctx, db, path), db.Close())
+	return d.engine.copyTo(ctx, path)
 }
 
 func copyTo(ctx context.Context, db *sql.DB, path string) (err error) {

@@ -3,7 +3,6 @@ package database
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -16,7 +15,7 @@ import (
 )
 
 const (
-	// writeTimeout bounds the time that a write waits in the queue, and then its transaction.
+	// writeTimeout is the timeout of writes of SQLite.
 	writeTimeout = 15 * time.Second
 	// maxBatch bounds the writes that share a transaction, and with it the wait of the
 	// first for the last.
@@ -65,17 +64,17 @@ func (d *DB) change(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return d.retry(func() error {
+	return d.engine.explain(d.retry(func() error {
 		c.err = nil
 		return d.attempt(ctx, c)
-	})
+	}))
 }
 
 // attempt commits c once.
 func (d *DB) attempt(ctx context.Context, c *change) error {
 	c.lead, c.done = make(chan struct{}), make(chan struct{})
 	if !d.batches.add(c) {
-		if led, err := d.batches.wait(c); !led {
+		if led, err := d.batches.wait(c, d.timeout); !led {
 			return err
 		}
 	}
@@ -96,8 +95,8 @@ func (b *batches) add(c *change) (leads bool) {
 
 // wait waits until c is done and returns its result, or until its caller must lead. If c
 // waits too long, wait removes it from the queue.
-func (b *batches) wait(c *change) (leads bool, err error) {
-	timeout := time.NewTimer(writeTimeout)
+func (b *batches) wait(c *change, most time.Duration) (leads bool, err error) {
+	timeout := time.NewTimer(most)
 	defer timeout.Stop()
 	select {
 	case <-c.done:
@@ -156,10 +155,10 @@ func (b *batches) handOver() {
 
 // commit runs a batch in one transaction and sets the results of all its changes.
 func (d *DB) commit(ctx context.Context, batch []*change) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	begin := time.Now()
-	err := d.transact(ctx, batch)
+	err := d.engine.persist(ctx, func() error { return d.transact(ctx, batch) })
 	d.metrics.committed(begin, len(batch), err)
 	for _, c := range batch {
 		if c.err == nil && c.panicked == nil {
@@ -171,29 +170,22 @@ func (d *DB) commit(ctx context.Context, batch []*change) {
 
 // transact runs a batch. An error means that it rolled back all changes of the batch.
 func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
-	conn, err := d.writer.Conn(ctx)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { _ = conn.Close() }() // returns it to the pool; it fails only if it is there already
 	lazy := !slices.ContainsFunc(batch, func(c *change) bool { return !c.lazy })
-	if lazy {
-		if err := hurry(ctx, conn); err != nil {
-			return fmt.Errorf("begin: %w", err)
-		}
-		defer calm(conn)
-	}
-	tx, err := conn.BeginTx(ctx, nil)
+	t, err := d.engine.begin(ctx, lazy)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	defer t.end()
 	kept := false
 	for _, c := range batch {
-		if len(batch) == 1 { // a failure rolls back the whole transaction
-			c.run(ctx, tx)
-		} else if err := c.runApart(ctx, tx); err != nil {
+		c.err, c.panicked = nil, nil // of an attempt before
+		if len(batch) == 1 {         // a failure rolls back the whole transaction
+			c.run(ctx, t.tx)
+		} else if err := c.runApart(ctx, t.tx); err != nil {
 			return err
+		}
+		if d.engine.passing(c.err) {
+			return c.err
 		}
 		kept = kept || c.kept()
 	}
@@ -202,12 +194,14 @@ func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
 	}
 	generation := int64(0)
 	if !lazy {
-		if generation, err = advance(ctx, tx); err != nil {
+		if generation, err = advance(ctx, t.tx); err != nil {
 			return err
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
+	if err := t.tx.Commit(); err != nil {
+		if err := d.engine.committed(ctx, t.id, err); err != nil {
+			return fmt.Errorf("commit: %w", err)
+		}
 	}
 	d.committed.Send()
 	if !lazy {
@@ -219,21 +213,9 @@ func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
 	return nil
 }
 
-// hurry sets conn to commit without waiting for the disk.
-func hurry(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, "PRAGMA synchronous=NORMAL")
-	return err
-}
-
-// calm reverses hurry; if it cannot, it closes conn, because a new connection waits for the disk.
-func calm(conn *sql.Conn) {
-	if _, err := conn.ExecContext(context.Background(), "PRAGMA synchronous=FULL"); err != nil {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-	}
-}
-
 // runApart runs c in a savepoint, so that its failure does not affect the rest. After an
-// error the transaction cannot continue: SQLite rolls it back when the disk is full or fails.
+// error the transaction cannot continue: SQLite rolls it back when the disk is full or fails, and PostgreSQL
+// when the connection is lost.
 func (c *change) runApart(ctx context.Context, tx *sql.Tx) error {
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT change"); err != nil {
 		return fmt.Errorf("begin: %w", err)

@@ -4,9 +4,7 @@ package eventrows
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/modbox/modbox/internal/eventstream"
@@ -29,11 +27,7 @@ func (r Rows) Committed() <-chan struct{} { return r.db.Committed() }
 // Head implements [eventstream.Store].
 func (r Rows) Head(ctx context.Context) (seq int64, err error) {
 	// The sequence is the greatest seq ever, also of events that were deleted.
-	err = r.db.Reader().QueryRowContext(ctx, "SELECT seq FROM sqlite_sequence WHERE name = 'events'").Scan(&seq)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
-	}
-	if err != nil {
+	if seq, err = r.db.LastSequence(ctx, "events"); err != nil {
 		return 0, fmt.Errorf("read the newest event: %w", err)
 	}
 	return seq, nil

@@ -46,7 +46,7 @@ func (r Rows) Images(ctx context.Context) ([]index.Record, error) {
 
 func (r Rows) images(ctx context.Context) ([]index.Record, error) {
 	// One transaction, so that the three tables fit each other.
-	tx, err := r.db.Reader().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := r.db.Reader().BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return nil, err
 	}

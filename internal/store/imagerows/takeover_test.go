@@ -268,6 +268,9 @@ func TestKilledTakeover(t *testing.T) {
 
 // TestAdoption: whatever database is beside a directory, no image is lost.
 func TestAdoption(t *testing.T) {
+	if storetest.Postgres() {
+		t.Skip("the test replaces the file of SQLite")
+	}
 	d := newDirectory(t)
 	first, second, third := d.image("app", 1), d.image("app", 2), d.image("other", 3)
 	d.images(first, second, third)
@@ -343,6 +346,9 @@ func TestAdoption(t *testing.T) {
 
 // TestDirectoryWithoutAnIndex: files that neither rows nor descriptors name are damage, not garbage.
 func TestDirectoryWithoutAnIndex(t *testing.T) {
+	if storetest.Postgres() {
+		t.Skip("the test removes the file of SQLite")
+	}
 	remove := func(names ...string) func(directory) {
 		return func(d directory) {
 			for _, name := range names {

@@ -37,11 +37,17 @@ var template = sync.OnceValues(func() (_ []byte, err error) {
 func Open(t testing.TB, path string, options ...store.Option) *store.Store {
 	t.Helper()
 	Create(t, path)
-	st, err := store.Open(context.Background(), path, options...)
+	at := At(t, path)
+	open := store.OpenAt
+	if at.Postgres.URL != "" && opened(at, 1) > 1 { // it belongs to the first
+		open = store.OpenExistingAt
+	}
+	st, err := open(context.Background(), at, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		opened(at, -1)
 		if err := st.Close(); err != nil {
 			t.Errorf("close %s: %v", path, err)
 		}
@@ -52,6 +58,10 @@ func Open(t testing.TB, path string, options ...store.Option) *store.Store {
 // Create makes an empty database of the newest version at path, unless there is a file.
 func Create(t testing.TB, path string) {
 	t.Helper()
+	if Postgres() {
+		At(t, path)
+		return
+	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return
 	}

@@ -155,7 +155,7 @@ func (r Rows) Record(ctx context.Context, d webhook.Delivery, o webhook.Outcome)
 		disabled = false
 		// A delivery that was cancelled meanwhile stays cancelled, unless it has arrived.
 		if _, err := tx.ExecContext(ctx, `UPDATE webhook_deliveries SET state = CASE WHEN state = 'pending' OR $2 = 'delivered' THEN $2 ELSE state END,
-			attempts = $3, next_attempt_at = $4, attempted_at = $5, ended_at = CASE WHEN $6 = 0 THEN ended_at ELSE $6 END,
+			attempts = $3, next_attempt_at = $4, attempted_at = $5, ended_at = coalesce(nullif(CAST($6 AS BIGINT), 0), ended_at),
 			status = $7, duration = $8, error = $9, response = $10 WHERE webhook_id = $1 AND id = $11 AND round = $12`,
 			d.Webhook, d.State, d.Attempts, nanos(d.NextAttemptAt), nanos(d.AttemptedAt), nanos(d.EndedAt),
 			d.Status, int64(d.Duration), d.Error, d.Response, d.ID, d.Round); err != nil {

@@ -1,0 +1,110 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// lockGrace is the time that a server waits for the sessions of a server that was killed.
+const lockGrace = 5 * time.Second
+
+// lock makes conn, the only connection of this server that writes, its lock on the database: while the session of conn
+// lives, no other server writes. Without the session there is neither the lock nor a transaction.
+// Errors: Conflict if another server has the lock.
+func (e *pgEngine) lock(ctx context.Context, conn *pgx.Conn) error {
+	deadline := time.Now().Add(lockGrace)
+	for {
+		var got bool
+		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(serverKey)).Scan(&got); err != nil || got {
+			return err
+		}
+		h, err := findHolder(ctx, conn)
+		if err != nil {
+			return err
+		}
+		switch {
+		case h.name == e.name: // a session of this server whose connection was lost
+			if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1)", h.session); err != nil {
+				return err
+			}
+		case time.Now().After(deadline) && h.session != 0:
+			err := sandbox.Errorf(sandbox.Conflict, "another server uses the database: %s; a database belongs to one server", h)
+			e.giveUp(err)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// giveUp notes that another server has the database.
+func (e *pgEngine) giveUp(err error) {
+	select {
+	case <-e.taken:
+	default: // there is one connection for writes, so one call at a time
+		e.takenErr = err
+		close(e.taken)
+	}
+}
+
+// holder is a session that has the lock of a server.
+type holder struct {
+	session int32 // 0 for none
+	name    string
+	address string
+	since   time.Time
+}
+
+func (h holder) String() string {
+	name := h.name
+	if i := strings.LastIndexByte(name, ' '); i > 0 { // without its random end
+		name = name[:i]
+	}
+	return fmt.Sprintf("%s, connected from %s since %s", name, h.address, h.since.UTC().Format(time.RFC3339))
+}
+
+func findHolder(ctx context.Context, conn *pgx.Conn) (h holder, err error) {
+	err = conn.QueryRow(ctx, `SELECT a.pid, coalesce(a.application_name, ''), coalesce(host(a.client_addr), 'the machine of the database'), coalesce(a.backend_start, now())
+		FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid::bigint = $1 AND l.objid::bigint = $2
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+		int64(serverKey>>32), int64(serverKey&0xffffffff)).Scan(&h.session, &h.name, &h.address, &h.since)
+	if errors.Is(err, pgx.ErrNoRows) { // it has ended meanwhile
+		return holder{}, nil
+	}
+	return h, err
+}
+
+// Taken returns a channel that is closed when another server has taken the database over; it is nil for SQLite.
+func (d *DB) Taken() <-chan struct{} {
+	if e, ok := d.engine.(*pgEngine); ok {
+		return e.taken
+	}
+	return nil
+}
+
+// TakenBy returns the error that names the other server, after the channel of Taken was closed.
+func (d *DB) TakenBy() error {
+	if e, ok := d.engine.(*pgEngine); ok {
+		return e.takenErr
+	}
+	return nil
+}
+
+// Warnings returns what an operator should know about the settings of the database.
+func (d *DB) Warnings() []string {
+	if e, ok := d.engine.(*pgEngine); ok {
+		return e.warnings
+	}
+	return nil
+}

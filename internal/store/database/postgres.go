@@ -1,0 +1,330 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"github.com/modbox/modbox/internal/retry"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/migrations"
+)
+
+const (
+	// reconnectTime bounds the time that reads and writes wait for a database that cannot be reached, such as
+	// during its restart.
+	reconnectTime = 30 * time.Second
+	// oldestPostgres is the oldest version that the tests cover, as server_version_num.
+	oldestPostgres = 14_00_00
+	// markAge is the age after which the mark of a process cannot be asked for any more.
+	markAge = 24 * time.Hour
+)
+
+// Postgres names a PostgreSQL database and bounds its use.
+type Postgres struct {
+	URL      string // postgres://USER@HOST/DATABASE?sslmode=…
+	Password string // "" for the password in URL, or none
+	// MaxConnections bounds the connections of this process; at least 2.
+	MaxConnections   int
+	ConnectTimeout   time.Duration // of one attempt
+	StatementTimeout time.Duration // of one statement
+}
+
+// config returns the settings of the connections of a process with a name. Errors have no password.
+func (p Postgres) config(name string, reads bool) (*pgx.ConnConfig, error) {
+	c, err := pgx.ParseConfig(p.URL)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	if p.Password != "" {
+		c.Password = p.Password
+	}
+	c.ConnectTimeout = p.ConnectTimeout
+	for name, value := range map[string]string{
+		"application_name":  name,
+		"statement_timeout": strconv.FormatInt(p.StatementTimeout.Milliseconds(), 10),
+		// PostgreSQL ends the session of a process that it cannot reach, and with it the locks.
+		"idle_in_transaction_session_timeout": "60000",
+		"tcp_keepalives_idle":                 "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3",
+	} {
+		c.RuntimeParams[name] = value
+	}
+	if reads {
+		c.RuntimeParams["default_transaction_read_only"] = "on"
+	}
+	return c, nil
+}
+
+// OpenPostgres opens a PostgreSQL database for a server, and creates or updates its tables. It waits for a
+// database that cannot be reached, up to [reconnectTime]. The database belongs to the server until Close: a
+// second OpenPostgres fails. Errors, with nothing changed: Unsupported if a newer program has changed the
+// database, or if PostgreSQL is too old; Conflict if another server uses it; Unavailable.
+func OpenPostgres(ctx context.Context, p Postgres) (*DB, error) {
+	return openPostgres(ctx, p, true)
+}
+
+// OpenExistingPostgres opens the PostgreSQL database of a server that may be running. It does not change its
+// tables. Errors: NotFound if no server has used the database; Unsupported if its version is not the version
+// of this program; Unavailable.
+func OpenExistingPostgres(ctx context.Context, p Postgres) (*DB, error) {
+	return openPostgres(ctx, p, false)
+}
+
+func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err error) {
+	name := processName()
+	e := &pgEngine{name: name, taken: make(chan struct{})}
+	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: reconnectTime,
+		lastSequence: "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, 'seq')::regclass), 0)"}
+	defer func() {
+		if err != nil {
+			_ = d.Close()
+		}
+	}()
+	write, err := p.config(name, false)
+	if err != nil {
+		return nil, err
+	}
+	read, err := p.config(name, true)
+	if err != nil {
+		return nil, err
+	}
+	patience := reconnectTime
+	if !serves {
+		patience = p.ConnectTimeout
+	}
+	writer := &pgConnector{config: write, patience: patience}
+	if serves {
+		writer.lock = e.lock
+	}
+	d.writer = sql.OpenDB(writer)
+	d.writer.SetMaxOpenConns(1)
+	e.writer = d.writer
+	d.reader = sql.OpenDB(&pgConnector{config: read, patience: patience, reads: true})
+	readers := max(1, p.MaxConnections-1)
+	d.reader.SetMaxOpenConns(readers)
+	d.reader.SetMaxIdleConns(readers)
+	if err := e.inspect(ctx); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := preparePostgres(ctx, write, serves); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if serves {
+		_, err := d.writer.ExecContext(ctx, "DELETE FROM writers WHERE begun_at < $1", Nanos(time.Now().Add(-markAge)))
+		if err != nil {
+			return nil, fmt.Errorf("open database: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// processName returns a name that no other process has, and that tells an operator which process it is.
+func processName() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("modbox %.24s process %d %08x", host, os.Getpid(), uint32(time.Now().UnixNano()))
+}
+
+// preparePostgres brings the tables to the newest version, or checks that they have it.
+func preparePostgres(ctx context.Context, c *pgx.ConnConfig, migrate bool) (err error) {
+	c = c.Copy()
+	c.RuntimeParams["statement_timeout"] = "0"
+	db := stdlib.OpenDB(*c)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	if !migrate {
+		var tables int
+		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_class WHERE oid = to_regclass('installation')").Scan(&tables); err != nil {
+			return err
+		}
+		if tables == 0 {
+			return sandbox.Errorf(sandbox.NotFound, "the database has no tables of Modbox: no server has used it")
+		}
+	}
+	m, err := PostgresMigrator(db)
+	if err != nil {
+		return err
+	}
+	have, want, err := m.GetVersions(ctx)
+	switch {
+	case err != nil:
+		return err
+	case have > want:
+		return sandbox.Errorf(sandbox.Unsupported, "a newer modbox has used the database: it is of version %d, and this program knows versions up to %d. Start the newer program again, or restore a copy that pg_dump made before the upgrade", have, want)
+	case have == want:
+		return nil
+	case !migrate:
+		return sandbox.Errorf(sandbox.Unsupported, "the database is of version %d and this program of version %d; use the program that the server runs", have, want)
+	}
+	if _, err := m.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// PostgresMigrator returns the migrations for a PostgreSQL database; closing it would close db.
+func PostgresMigrator(db *sql.DB) (*goose.Provider, error) {
+	files, err := migrations.Postgres()
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectPostgres, db, files)
+}
+
+// pgEngine is PostgreSQL.
+type pgEngine struct {
+	writer *sql.DB // one connection; a server's has the lock of the server
+	name   string  // of this process
+	// durable is the value of synchronous_commit for writes.
+	durable  string
+	warnings []string
+	last     int64 // the mark of the last transaction; used by the leader of a batch alone
+	takenErr error // final when taken is closed
+	taken    chan struct{}
+}
+
+// inspect checks the settings of the database.
+func (e *pgEngine) inspect(ctx context.Context) error {
+	var version int
+	var encoding, fsync, pages string
+	if err := e.writer.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
+		current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`).
+		Scan(&version, &encoding, &fsync, &pages, &e.durable); err != nil {
+		return err
+	}
+	if version < oldestPostgres {
+		return sandbox.Errorf(sandbox.Unsupported, "PostgreSQL %d is too old; it must be %d or newer", version/10000, oldestPostgres/10000)
+	}
+	if encoding != "UTF8" {
+		return sandbox.Errorf(sandbox.Unsupported, "the encoding of the database is %s; create it with ENCODING 'UTF8'", encoding)
+	}
+	if fsync != "on" || pages != "on" {
+		e.warnings = append(e.warnings, fmt.Sprintf("PostgreSQL runs with fsync=%s and full_page_writes=%s: a loss of power can damage the database and undo what was answered with success; set both to on", fsync, pages))
+	}
+	if e.durable == "off" {
+		e.durable = "on" // for our writes; the setting of other users stays
+	}
+	return nil
+}
+
+// Keys of advisory locks, which PostgreSQL keeps for each database.
+const (
+	serverKey = 0x6d6f64626f780001 // "modbox", 1
+	writeKey  = 0x6d6f64626f780002
+)
+
+func (e *pgEngine) begin(ctx context.Context, lazy bool) (*transaction, error) {
+	tx, err := e.writer.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, err
+	}
+	t := &transaction{tx: tx, end: func() { _ = tx.Rollback() }} // does nothing after a commit
+	synchronous := e.durable
+	if lazy {
+		synchronous = "off"
+	}
+	e.last++
+	t.id = strconv.FormatInt(e.last, 10)
+	// The next statement sees what the transactions before have committed.
+	_, err = tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1), set_config('synchronous_commit', $2, true)", int64(writeKey), synchronous)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `INSERT INTO writers (name, mark, begun_at) VALUES ($1, $2, $3)
+			ON CONFLICT (name) DO UPDATE SET mark = excluded.mark`, e.name, e.last, Nanos(time.Now()))
+	}
+	if err != nil {
+		t.end()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (e *pgEngine) persist(ctx context.Context, f func() error) error {
+	var last error
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		if last = f(); last == nil || e.passing(last) {
+			return struct{}{}, last
+		}
+		return struct{}{}, backoff.Permanent(last)
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(reconnectTime))
+	return last
+}
+
+func (e *pgEngine) passing(err error) bool {
+	return isLost(err) || hasState(err, "40001", "40P01") // serialization failure, deadlock
+}
+
+func (e *pgEngine) committed(ctx context.Context, id string, failed error) error {
+	if !isLost(failed) {
+		return failed
+	}
+	mark, err := e.lastMark(ctx)
+	switch {
+	case err == nil && mark == id:
+		return nil
+	case err == nil || errors.Is(err, sql.ErrNoRows):
+		return &lostError{failed}
+	}
+	return sandbox.Wrap(sandbox.Unavailable, errors.Join(failed, err), "the connection to the database was lost during a commit, and it is not known whether the change is there")
+}
+
+// lastMark returns the mark of the last transaction of this process that is committed.
+func (e *pgEngine) lastMark(ctx context.Context) (mark string, err error) {
+	tx, err := e.writer.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = tx.Rollback() }()
+	// With this lock, the transaction is not running any more.
+	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(writeKey)); err != nil {
+		return "", err
+	}
+	err = tx.QueryRowContext(ctx, "SELECT CAST(mark AS TEXT) FROM writers WHERE name = $1", e.name).Scan(&mark)
+	return mark, err
+}
+
+func (e *pgEngine) explain(err error) error {
+	var known *sandbox.Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case isLost(err):
+		return sandbox.Wrap(sandbox.Unavailable, err, "the connection to the database was lost; try again")
+	case hasState(err, "57014"):
+		return sandbox.Wrap(sandbox.Unavailable, err, "the database took too long; try again")
+	case hasState(err, "53100"):
+		return sandbox.Wrap(sandbox.Unavailable, errors.Join(sandbox.ErrNoSpace, err), "the disk of the database is full; ask an administrator")
+	case hasState(err, "22021", "22P05"):
+		return sandbox.Wrap(sandbox.Invalid, err, "a text has a NUL character, or is not UTF-8, which the database cannot store")
+	}
+	return err
+}
+
+func (e *pgEngine) isFull(error) bool { return false } // its disk is not ours
+
+func (e *pgEngine) reserveLog() error { return nil }
+
+func (e *pgEngine) copyTo(context.Context, string) error {
+	return sandbox.Errorf(sandbox.Unsupported, "the database is PostgreSQL, which pg_dump copies; docs/operate/postgresql.md describes backups")
+}
+
+func (e *pgEngine) vacuum(ctx context.Context) error {
+	if _, err := e.writer.ExecContext(ctx, "VACUUM (FULL)"); err != nil {
+		return fmt.Errorf("take clear text out of the database: %w", err)
+	}
+	return nil
+}
+
+func (e *pgEngine) bytes() (n int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = e.writer.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&n) // 0 when it cannot be reached
+	return n
+}

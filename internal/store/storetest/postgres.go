@@ -1,0 +1,129 @@
+package storetest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the database/sql driver "pgx"
+
+	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
+)
+
+// postgresVariable is the environment variable with the URL of a PostgreSQL server for tests, of a user who may create
+// databases. With it, the databases of this package are databases of that server; without it, files of SQLite.
+const postgresVariable = "MODBOX_TEST_POSTGRES"
+
+// Postgres reports whether the databases of this package are databases of a PostgreSQL server.
+func Postgres() bool { return os.Getenv(postgresVariable) != "" }
+
+// databases are the databases of this process on the PostgreSQL server.
+var databases struct {
+	mu     sync.Mutex
+	byPath map[string]string // names of databases, by the paths that tests use; guarded by mu
+	opened map[string]int    // how often Open opened the databases, by URL; guarded by mu
+	made   int               // guarded by mu
+}
+
+// postgresTemplate returns the name of an empty database of the newest version.
+var postgresTemplate = sync.OnceValues(func() (string, error) {
+	name := fmt.Sprintf("mbt_%d_template", os.Getpid())
+	if err := administrate("CREATE DATABASE " + name); err != nil {
+		return "", err
+	}
+	db, err := database.OpenPostgres(context.Background(), postgresAt(name))
+	if err != nil {
+		return "", err
+	}
+	return name, db.Close()
+})
+
+func administrate(statement string) error {
+	db, err := sql.Open("pgx", os.Getenv(postgresVariable))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(context.Background(), statement)
+	return err
+}
+
+// postgresAt names a database of the server.
+func postgresAt(name string) database.Postgres {
+	u, err := url.Parse(os.Getenv(postgresVariable))
+	if err != nil {
+		panic(err)
+	}
+	u.Path = "/" + name
+	return database.Postgres{URL: u.String(), MaxConnections: 6, ConnectTimeout: 5 * time.Second, StatementTimeout: 20 * time.Second}
+}
+
+// At returns the location of the database that a test knows by a path. On PostgreSQL it makes an empty one of the newest
+// version, unless it exists, and drops it when the test ends.
+func At(t testing.TB, path string) store.Location {
+	t.Helper()
+	if !Postgres() {
+		return store.Location{Path: path}
+	}
+	template, err := postgresTemplate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Clean(path)
+	databases.mu.Lock()
+	defer databases.mu.Unlock()
+	name, ok := databases.byPath[path]
+	if !ok {
+		databases.made++
+		name = fmt.Sprintf("mbt_%d_%d", os.Getpid(), databases.made)
+		if err := administrate("CREATE DATABASE " + name + " TEMPLATE " + template); err != nil {
+			t.Fatal(err)
+		}
+		if databases.byPath == nil {
+			databases.byPath = map[string]string{}
+		}
+		databases.byPath[path] = name
+		t.Cleanup(func() {
+			databases.mu.Lock()
+			defer databases.mu.Unlock()
+			delete(databases.byPath, path)
+			if err := administrate("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return store.Location{Path: path, Postgres: postgresAt(name)}
+}
+
+// opened adds n to the number of stores that Open has opened at a location, and returns it.
+func opened(at store.Location, n int) int {
+	databases.mu.Lock()
+	defer databases.mu.Unlock()
+	if databases.opened == nil {
+		databases.opened = map[string]int{}
+	}
+	databases.opened[at.Postgres.URL] += n
+	return databases.opened[at.Postgres.URL]
+}
+
+// Raw returns the database that a test knows by a path, for statements of the test.
+func Raw(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	driver, name := "sqlite", path+"?_pragma=busy_timeout(5000)"
+	if Postgres() {
+		driver, name = "pgx", At(t, path).Postgres.URL
+	}
+	db, err := sql.Open(driver, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
