@@ -9,10 +9,11 @@ import (
 
 // Network is the requested network of a sandbox.
 type Network struct {
-	// Enabled gives it access to the internet.
-	Enabled bool `json:"enabled,omitempty"`
-	// Ports are the ports that it publishes, at most 32; its URL leads to the first.
-	Ports []uint16 `json:"ports,omitempty"`
+	Enabled bool     `json:"enabled,omitempty"` // access to the internet
+	Ports   []uint16 `json:"ports,omitempty"`   // the ports that it publishes, at most 32; its URL leads to the first
+	// AllowOut and DenyOut are the destinations that it may and may not reach, see [wire.Network].
+	AllowOut []string `json:"allow_out,omitempty"`
+	DenyOut  []string `json:"deny_out,omitempty"`
 }
 
 // SandboxNetwork is the network of a sandbox.
@@ -20,16 +21,17 @@ type SandboxNetwork = wire.SandboxNetwork
 
 // NetworkChange changes a sandbox's network; nil fields stay.
 type NetworkChange struct {
-	Enabled *bool     `json:"enabled,omitempty"`
-	Ports   *[]uint16 `json:"ports,omitempty"`
+	Enabled  *bool     `json:"enabled,omitempty"`
+	Ports    *[]uint16 `json:"ports,omitempty"`
+	AllowOut *[]string `json:"allow_out,omitempty"`
+	DenyOut  *[]string `json:"deny_out,omitempty"`
 }
 
 // Usage is the use of a sandbox since it was made, over pauses and restarts of the server.
 type Usage = wire.Usage
 
-// SetNetwork changes the network of a running or paused sandbox; switching it off
-// cuts its connections. Errors: Invalid, naming the field; NotFound; NotRunning
-// while it is provisioning; Ended; Unsupported.
+// SetNetwork changes the network of a running or paused sandbox, and cuts connections that are not
+// allowed then. Errors: Invalid, naming the field; NotFound; NotRunning while it is provisioning; Ended; Unsupported.
 func (c *Sandboxes) SetNetwork(ctx context.Context, ref string, change NetworkChange) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "network"), body: change, repeat: true}, sb))

@@ -40,9 +40,9 @@ func (c *Sandboxes) Create(ctx context.Context, o CreateOptions) (*Sandbox, erro
 	if o.Timeouts != (Timeouts{}) {
 		body.Timeouts = &o.Timeouts
 	}
-	if o.Network.Enabled || len(o.Network.Ports) > 0 {
-		body.Network = &wire.Network{Enabled: o.Network.Enabled}
-		for _, port := range o.Network.Ports {
+	if n := o.Network; n.Enabled || len(n.Ports)+len(n.AllowOut)+len(n.DenyOut) > 0 {
+		body.Network = &wire.Network{Enabled: n.Enabled, AllowOut: n.AllowOut, DenyOut: n.DenyOut}
+		for _, port := range n.Ports {
 			body.Network.Ports = append(body.Network.Ports, int(port))
 		}
 	}

@@ -6,12 +6,18 @@ import "time"
 type Network struct {
 	Enabled bool  `json:"enabled,omitempty" doc:"Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses."`
 	Ports   []int `json:"ports,omitempty" nullable:"false" maxItems:"32" doc:"Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first."`
+
+	AllowOut []string `json:"allow_out,omitempty" nullable:"false" maxItems:"100" doc:"Destinations it may reach: IPv4 addresses, ranges, and names such as example.com or *.example.com (all names beneath it). They win over deny_out. Without deny_out, everything else is denied." example:"[\"pypi.org\",\"*.pythonhosted.org\"]"`
+	DenyOut  []string `json:"deny_out,omitempty" nullable:"false" maxItems:"100" doc:"IPv4 addresses and ranges it may not reach. Names in allow_out need 0.0.0.0/0 here." example:"[\"0.0.0.0/0\"]"`
 }
 
 // SandboxNetwork is the network of a sandbox.
 type SandboxNetwork struct {
 	Enabled bool            `json:"enabled" doc:"Whether it reaches the internet."`
 	Ports   []PublishedPort `json:"ports" nullable:"false" doc:"The ports it publishes, in the order asked for."`
+
+	AllowOut []string `json:"allow_out" nullable:"false" doc:"Destinations it may reach even if deny_out contains them."`
+	DenyOut  []string `json:"deny_out" nullable:"false" doc:"Addresses and ranges it may not reach."`
 }
 
 // PublishedPort is a port of a sandbox and where it is reached.
@@ -43,6 +49,9 @@ type PortLink struct {
 type ChangeNetwork struct {
 	Enabled *bool  `json:"enabled,omitempty" doc:"Switch its access to the internet on or off, which cuts its connections; as it is when omitted."`
 	Ports   *[]int `json:"ports,omitempty" doc:"The ports it publishes from now on. A port that was published before keeps its URL and access; the URLs of removed ports stop working. Unchanged when omitted."`
+
+	AllowOut *[]string `json:"allow_out,omitempty" doc:"The destinations it may reach from now on, as in a create; open connections to others are cut. Unchanged when omitted."`
+	DenyOut  *[]string `json:"deny_out,omitempty" doc:"The addresses and ranges it may not reach from now on; open connections to them are cut. When omitted it is unchanged, or 0.0.0.0/0 if it is empty and allow_out gets entries."`
 }
 
 // Usage is the use of a sandbox since it was made.

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,34 @@ import (
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// The rules of a network are answered in one form, and errors name the entry.
+func TestNetworkRules(t *testing.T) {
+	s := apitest.New(t)
+	var sb wire.Sandbox
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "rules", "wait_seconds": 60, "network": map[string]any{"allow_out": []string{"PyPI.org", "198.51.100.7/24"}}}).Into(t, &sb)
+	want := wire.SandboxNetwork{Ports: []wire.PublishedPort{}, AllowOut: []string{"pypi.org", "198.51.100.0/24"}, DenyOut: []string{"0.0.0.0/0"}}
+	if diff := cmp.Diff(want, sb.Network); diff != "" {
+		t.Errorf("network (-want +got):\n%s", diff)
+	}
+	s.Want(200, "PATCH", "/v1/sandboxes/rules/network", map[string]any{"allow_out": []string{}, "deny_out": []string{"198.51.100.7"}}).Into(t, &sb)
+	if len(sb.Network.AllowOut) != 0 || !slices.Equal(sb.Network.DenyOut, []string{"198.51.100.7"}) {
+		t.Errorf("changed network: %+v", sb.Network)
+	}
+	for field, body := range map[string]map[string]any{
+		"allow_out[1]": {"allow_out": []string{"pypi.org", "::1"}, "deny_out": []string{"0.0.0.0/0"}},
+		"deny_out[0]":  {"deny_out": []string{"pypi.org"}},
+	} {
+		for prefix, want := range map[string]func() *apitest.Answer{
+			"":         func() *apitest.Answer { return s.Want(422, "PATCH", "/v1/sandboxes/rules/network", body) },
+			"network.": func() *apitest.Answer { return s.Want(422, "POST", "/v1/sandboxes", map[string]any{"network": body}) },
+		} {
+			if p := problem(t, want()); len(p.Errors) == 0 || p.Errors[0].Location != prefix+field {
+				t.Errorf("%v: %+v, want %s named", body, p, prefix+field)
+			}
+		}
+	}
+}
 
 func TestPublishedPorts(t *testing.T) {
 	s := apitest.New(t)
@@ -24,7 +53,7 @@ func TestPublishedPorts(t *testing.T) {
 		}
 	}
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "none"}).Into(t, &sb)
-	if diff := cmp.Diff(wire.SandboxNetwork{Ports: []wire.PublishedPort{}}, sb.Network); diff != "" {
+	if diff := cmp.Diff(wire.SandboxNetwork{Ports: []wire.PublishedPort{}, AllowOut: []string{}, DenyOut: []string{}}, sb.Network); diff != "" {
 		t.Errorf("network of a sandbox that asked for none (-want +got):\n%s", diff)
 	}
 	for _, bad := range []any{[]int{0}, []int{65536}, []int{-1}, []int{80, 80}, []int{49983}, make([]int, 33)} {

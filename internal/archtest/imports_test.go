@@ -68,11 +68,11 @@ var mayImport = map[string][]string{
 	"internal/pressure":       {"internal/sandbox", "internal/box", "internal/hostmem"},
 	"internal/autocheckpoint": {"internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/fairsem", "internal/quota"},
 	"internal/checkpoint":     {"internal/sandbox", "internal/ballast", "internal/driver", "internal/durable", "internal/quarantine", "internal/quota"},
-	"internal/box":            {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver"},
+	"internal/box":            {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver", "internal/netrule"},
 	"internal/environment":    {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/image/spec", "internal/kernelapi", "internal/retry"},
 	"internal/timelimit":      {"internal/sandbox", "internal/box"},
 	"internal/telemetry":      {"internal/tracing", "internal/driver", "internal/metrics", "internal/sandbox", "internal/box"},
-	"internal/network":        {"internal/sandbox", "internal/audit", "internal/background", "internal/box", "internal/driver"},
+	"internal/network":        {"internal/sandbox", "internal/audit", "internal/background", "internal/box", "internal/driver", "internal/netrule"},
 	"internal/guest":          {"internal/tracing", "internal/metrics", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/driver", "internal/retry", "internal/codescan"},
 	"internal/code":           {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/guest", "internal/kernelapi", "internal/codescan"},
 	"internal/desktop":        {"internal/agentapi", "internal/execution", "internal/guest", "internal/page", "internal/sandbox"},
@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 	"internal/build":          {"internal/metrics", "internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":          {"internal/cache", "internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
 	"internal/api":            {"internal/tracing", "internal/metrics", "client/wire", "internal/sshkey", "internal/eventstream", "internal/webhook", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/desktop", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec", "internal/codescan", "internal/program"},
-	"internal/dialect":        {"internal/cache", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec", "internal/network", "internal/proxy", "internal/code", "internal/kernelapi", "internal/retry", "internal/background", "internal/dialect/e2b/template", "internal/codescan"},
+	"internal/dialect":        {"internal/cache", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec", "internal/netrule", "internal/network", "internal/proxy", "internal/code", "internal/kernelapi", "internal/retry", "internal/background", "internal/dialect/e2b/template", "internal/codescan"},
 	"client/wire":             {},
 	"client/upload":           {},
 	"client":                  {"client/upload", "client/wire"},
@@ -136,7 +136,8 @@ var mayImport = map[string][]string{
 
 	// Images, and the network that guests and registries are reached by.
 	"internal/netguard": {},
-	"internal/egress":   {"internal/sandbox", "internal/netguard"},
+	"internal/netrule":  {"internal/sandbox"},
+	"internal/egress":   {"internal/sandbox", "internal/netguard", "internal/netrule"},
 	"internal/image": {
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
 		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/spec", "internal/image/stack", "internal/quota", "internal/registry",

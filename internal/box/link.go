@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/modbox/modbox/internal/netrule"
 )
 
 // Gateway is the server's end of one sandbox's network interface. It is safe for concurrent use.
@@ -15,6 +17,9 @@ type Gateway interface {
 	// Dial connects to a TCP port at the sandbox's interface; the connection outlives
 	// ctx and breaks with Close. It fails, soon or with ctx, when no server listens there.
 	Dial(ctx context.Context, port uint16) (net.Conn, error)
+	// Restrict replaces the rules about destinations, and cuts the connections that they do
+	// not allow; nil allows everything that is not closed for every sandbox.
+	Restrict(rules *netrule.Rules)
 	// Close cuts every connection at once. Idempotent.
 	Close()
 }
@@ -58,6 +63,15 @@ func (l *Link) cut() {
 	l.gateway.Close()
 	sent, received := l.gateway.Traffic()
 	l.sent, l.received, l.gateway = l.sent+sent, l.received+received, nil
+}
+
+// Restrict replaces the rules of the gateway, if the link has one.
+func (l *Link) Restrict(rules *netrule.Rules) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gateway != nil {
+		l.gateway.Restrict(rules)
+	}
 }
 
 // Connected reports whether the link has a gateway.

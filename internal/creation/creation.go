@@ -172,7 +172,7 @@ func (p *Planner) creation(c sandbox.Caller, req *Request, img *spec.Image) sand
 		Image: img.Ref(), ImageDigest: img.Digest, Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     p.cfg.Resources(req.Resources, img),
 		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts, CheckpointInterval: req.CheckpointInterval,
-		Network: sandbox.Network{Enabled: req.Network.Enabled}, URLAccess: req.URLAccess,
+		Network: req.Network, URLAccess: req.URLAccess,
 		AptPackages: slices.Clone(req.AptPackages), NpmPackages: slices.Clone(req.NpmPackages), PipPackages: slices.Clone(req.PipPackages),
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,

@@ -74,7 +74,8 @@ type Request struct {
 	IdempotencyKey string
 }
 
-// Check checks what a caller asked for; errors name the field as on the wire.
+// Check checks what a caller asked for, and completes its network rules; errors name the field as on
+// the wire.
 func (c *Config) Check(req *Request) error {
 	if req.Name != "" {
 		if err := sandbox.CheckText("name", req.Name, 1, sandbox.NameMax); err != nil {
@@ -112,6 +113,9 @@ func (c *Config) Check(req *Request) error {
 		return err
 	}
 	if err := network.CheckPorts("network.ports", req.Network.Ports); err != nil {
+		return err
+	}
+	if err := network.CheckRules("network.", &req.Network); err != nil {
 		return err
 	}
 	if req.URLAccess != "" && !req.URLAccess.Valid() {

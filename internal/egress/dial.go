@@ -12,14 +12,23 @@ import (
 
 var (
 	errClosed  = errors.New("destination is closed")
-	errRefused = errors.New("refused by policy")
+	errRefused = errors.New("refused")
 )
 
 // dialTimeout bounds attempts to connect to a host that does not answer.
 const dialTimeout = 20 * time.Second
 
-// permit checks whether a flow is allowed: first its address, then the policy.
+// permit checks whether a flow is allowed: first its address, then the policy, and then the rules of
+// the sandbox.
 func (g *Gateway) permit(ctx context.Context, flow Flow) error {
+	if err := g.permitAll(ctx, flow); err != nil {
+		return err
+	}
+	return g.restriction.check(flow)
+}
+
+// permitAll checks what holds for all sandboxes: the address and the policy.
+func (g *Gateway) permitAll(ctx context.Context, flow Flow) error {
 	if flow.Protocol != DNS {
 		if err := g.network.closure.check(flow.Dest.Addr()); err != nil {
 			return err
@@ -42,8 +51,12 @@ func (g *Gateway) dial(ctx context.Context, flow Flow) (net.Conn, error) {
 			if err != nil {
 				return err
 			}
-			return g.permit(ctx, Flow{Protocol: flow.Protocol, Dest: dest})
+			return g.permitAll(ctx, Flow{Protocol: flow.Protocol, Dest: dest})
 		},
+	}
+	if err := g.restriction.check(flow); err != nil {
+		g.refused(flow, err)
+		return nil, err
 	}
 	conn, err := g.network.connect(ctx, &d, string(flow.Protocol)+"4", flow.Dest.String())
 	if err != nil {

@@ -159,6 +159,7 @@ func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
 		g.log.Debug("question not answered", "name", flow.Name, "error", err)
 		return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 	}
+	g.restriction.learn(flow.Name, found.Answer)
 	a := new(dns.Msg).SetRcode(q, found.Rcode)
 	a.Answer = g.open(flow, found.Answer)
 	a.Ns = g.open(flow, found.Ns)
@@ -166,24 +167,24 @@ func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
 	return a
 }
 
-// open returns the records that a sandbox may see: without closed addresses, without IPv6, which it
-// cannot use, and with a TTL of at most maxTTL.
+// open returns the records that a sandbox may see: without addresses that are closed or that its
+// rules deny, without IPv6, which it cannot use, and with a TTL of at most maxTTL.
 func (g *Gateway) open(flow Flow, records []dns.RR) []dns.RR {
 	kept := records[:0]
 	for _, rr := range records {
 		switch rr := rr.(type) {
 		case *dns.A:
 			addr, _ := netip.AddrFromSlice(rr.A.To4())
-			if err := g.network.closure.check(addr); errors.Is(err, errClosed) {
+			if err := g.visible(addr); err != nil {
 				g.refused(flow, err)
 				continue
 			}
 		case *dns.AAAA, *dns.OPT, *dns.TSIG, *dns.SIG:
 			continue
 		case *dns.SVCB:
-			withoutHints(rr)
+			g.withoutHints(rr)
 		case *dns.HTTPS:
-			withoutHints(&rr.SVCB)
+			g.withoutHints(&rr.SVCB)
 		}
 		h := rr.Header()
 		h.Ttl = min(h.Ttl, uint32(maxTTL/time.Second))
@@ -192,9 +193,20 @@ func (g *Gateway) open(flow Flow, records []dns.RR) []dns.RR {
 	return kept
 }
 
-// withoutHints removes the addresses from a service record: clients also resolve them by name.
-func withoutHints(rr *dns.SVCB) {
-	rr.Value = slices.DeleteFunc(rr.Value, func(kv dns.SVCBKeyValue) bool {
-		return kv.Key() == dns.SVCB_IPV4HINT || kv.Key() == dns.SVCB_IPV6HINT
-	})
+// visible returns an error for an address that a sandbox cannot reach.
+func (g *Gateway) visible(addr netip.Addr) error {
+	if err := g.network.closure.check(addr); errors.Is(err, errClosed) {
+		return err
+	}
+	return g.restriction.check(Flow{Protocol: TCP, Dest: netip.AddrPortFrom(addr, 0)})
+}
+
+// withoutHints removes the addresses from a service record: clients also resolve them by name. If
+// names are allowed, it also removes the keys with which clients hide the name of a host.
+func (g *Gateway) withoutHints(rr *dns.SVCB) {
+	unwanted := []dns.SVCBKey{dns.SVCB_IPV4HINT, dns.SVCB_IPV6HINT}
+	if g.restriction.names() {
+		unwanted = append(unwanted, dns.SVCB_ECHCONFIG)
+	}
+	rr.Value = slices.DeleteFunc(rr.Value, func(kv dns.SVCBKeyValue) bool { return slices.Contains(unwanted, kv.Key()) })
 }

@@ -29,6 +29,12 @@ var zone = []string{
 	"svc.example. 60 IN HTTPS 1 . alpn=h2 ipv4hint=127.0.0.1 ipv6hint=::1",
 	"mail.example. 60 IN MX 10 host.example.",
 	`text.example. 60 IN TXT "a b"`,
+	"www.allowed.example. 60 IN CNAME allowed.example.",
+	"allowed.example. 60 IN A 203.0.113.1",
+	"other.example. 60 IN A 203.0.113.1",
+	"closed.example. 60 IN A 169.254.169.254",
+	"closed.example. 60 IN A 10.0.0.1",
+	"stray.example. 60 IN CNAME nowhere.example.",
 }
 
 // upstream is a resolver of the host, on loopback, by UDP and TCP.
@@ -54,6 +60,17 @@ func upstream(tb testing.TB) netip.AddrPort {
 		if _, udp := w.RemoteAddr().(*net.UDPAddr); udp {
 			a.Truncate(dns.MinMsgSize)
 		}
+		_ = w.WriteMsg(a)
+	})
+	mux.HandleFunc("many.example.", func(w dns.ResponseWriter, q *dns.Msg) {
+		a := new(dns.Msg).SetReply(q)
+		number := 0 // of the name, as 3.many.example
+		_, _ = fmt.Sscanf(q.Question[0].Name, "%d.", &number)
+		for i := range 100 {
+			hdr := dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}
+			a.Answer = append(a.Answer, &dns.A{Hdr: hdr, A: net.IPv4(93, 184, byte(number), byte(i))})
+		}
+		a.Answer = append(a.Answer, &dns.A{Hdr: dns.RR_Header{Name: "stranger.example.", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(203, 0, 113, 1)})
 		_ = w.WriteMsg(a)
 	})
 	mux.HandleFunc("broken.example.", func(w dns.ResponseWriter, q *dns.Msg) {

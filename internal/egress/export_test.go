@@ -68,3 +68,39 @@ const (
 	MinBuffer = minBuffer
 	MaxBuffer = maxBuffer
 )
+
+// AskedNames returns the names of hosts that the beginning of a connection to a port asks for.
+var AskedNames = askedNames
+
+// ErrShort means that the beginning is incomplete.
+var ErrShort = errShort
+
+// MaxAnswers and MaxAnswered bound the addresses of names, in total and for one answer.
+const MaxAnswers, MaxAnswered = maxAnswers, maxAnswered
+
+// Answers returns the number of addresses that a sandbox may reach because of names.
+func (g *Gateway) Answers() int {
+	g.restriction.mu.Lock()
+	defer g.restriction.mu.Unlock()
+	return len(g.restriction.answers)
+}
+
+// ExpireAnswers lets the time of all answers about names pass.
+func (g *Gateway) ExpireAnswers() {
+	g.restriction.mu.Lock()
+	defer g.restriction.mu.Unlock()
+	for addr, found := range g.restriction.answers {
+		found.until = time.Now()
+		g.restriction.answers[addr] = found
+	}
+}
+
+// OpenFlows returns the number of flows that a change of the rules would look at.
+func (g *Gateway) OpenFlows() int {
+	g.restriction.mu.Lock()
+	defer g.restriction.mu.Unlock()
+	return len(g.restriction.open)
+}
+
+// Network returns the network of a gateway.
+func (g *Gateway) Network() *Network { return g.network }

@@ -51,6 +51,8 @@ type Gateway struct {
 	own       chan struct{} // an element for each question that needs no shared place, see ownAsking
 	pinging   chan struct{} // an element for each echo request in progress
 	datagrams udpFlows
+	// restriction has the rules of the sandbox.
+	restriction restriction
 
 	ctx    context.Context // ends when the gateway is cut
 	cancel context.CancelFunc
@@ -69,7 +71,7 @@ type Usage struct {
 	SentBytes, ReceivedBytes int64
 	// Flows is the current number of connections and UDP flows.
 	Flows int
-	// Denied is the number of flows that the closed ranges or the policy refused.
+	// Denied is the number of flows that the closed ranges, the policy or the rules refused.
 	Denied int64
 	// DroppedFrames is the number of frames that were malformed, forged, or too many.
 	DroppedFrames int64

@@ -77,16 +77,40 @@ func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
 		}
 		return
 	}
-	host, err := g.dial(g.ctx, Flow{Protocol: TCP, Dest: dest})
+	flow := Flow{Protocol: TCP, Dest: dest}
+	host, err := g.dial(g.ctx, flow)
 	if err != nil {
 		r.Complete(true)
 		return
 	}
+	ctx, cut := context.WithCancel(g.ctx)
+	defer cut()
+	p, err := g.restriction.enter(flow, cut)
+	if err != nil {
+		g.refused(flow, err)
+		_ = host.Close()
+		r.Complete(true)
+		return
+	}
+	defer g.restriction.leave(p)
 	if guest, ok := g.accept(r, l); ok {
-		relay(g.ctx, guest, host.(*net.TCPConn))
+		relay(ctx, guest, g.sender(guest, p), host.(*net.TCPConn))
 		return
 	}
 	_ = host.Close()
+}
+
+// sender returns the side of a connection from which the sandbox's data is read. Beginnings that
+// the rules do not allow are errors there.
+func (g *Gateway) sender(guest *guestConn, p *permission) stream {
+	if !g.restriction.named(p) {
+		return guest
+	}
+	return &checkedConn{
+		guestConn: guest, port: p.flow.Dest.Port(),
+		allow:   func(name string) error { return g.restriction.narrow(p, name) },
+		refused: func(err error) { g.refused(p.flow, err) },
+	}
 }
 
 // guestConn is the sandbox's side of a connection.
@@ -140,9 +164,10 @@ func (c *guestConn) finish(ctx context.Context) {
 	}
 }
 
-// relay copies in both directions until both have ended. The end of a direction is passed on and
-// does not affect the other; an error on one side resets the other.
-func relay(ctx context.Context, guest *guestConn, host *net.TCPConn) {
+// relay copies in both directions until both have ended; it reads what the guest sends from sender.
+// The end of a direction is passed on and does not affect the other; an error on one side resets the
+// other.
+func relay(ctx context.Context, guest *guestConn, sender stream, host *net.TCPConn) {
 	abort := sync.OnceFunc(func() {
 		_ = host.SetLinger(0) // a reset, not an end
 		_ = host.Close()
@@ -153,7 +178,7 @@ func relay(ctx context.Context, guest *guestConn, host *net.TCPConn) {
 
 	var half atomic.Bool
 	var wg sync.WaitGroup
-	wg.Go(func() { way(guest, host, &half, abort) })
+	wg.Go(func() { way(sender, host, &half, abort) })
 	way(host, guest, &half, abort)
 	wg.Wait()
 

@@ -64,30 +64,44 @@ func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 	if dest.Port() == 53 {
 		f.idle = udpBriefIdle
 	}
-	host, err := g.dial(g.ctx, Flow{Protocol: UDP, Dest: dest})
+	flow := Flow{Protocol: UDP, Dest: dest}
+	host, err := g.dial(g.ctx, flow)
 	if err != nil {
 		l.release()
 		return false
 	}
 	f.host = host.(*net.UDPConn)
-	ep, terr := r.CreateEndpoint(f.queue)
-	if terr != nil {
+	f.ctx, f.end = context.WithCancel(g.ctx)
+	p, err := g.restriction.enter(flow, f.end)
+	if err != nil {
+		g.refused(flow, err)
+		f.end()
 		_ = host.Close()
 		l.release()
+		return false
+	}
+	release := func() {
+		g.restriction.leave(p)
+		l.release()
+	}
+	ep, terr := r.CreateEndpoint(f.queue)
+	if terr != nil {
+		f.end()
+		_ = host.Close()
+		release()
 		return true
 	}
 	f.endpoint = ep
 	ep.SocketOptions().SetReceiveBufferSize(udpBuffer, false)
-	f.ctx, f.end = context.WithCancel(g.ctx)
 	run := func() {
-		defer l.release()
+		defer release()
 		f.run()
 	}
 	if !g.spawn("udp", run) {
 		f.end()
 		ep.Close()
 		_ = host.Close()
-		l.release()
+		release()
 	}
 	return true
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/netrule"
 	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -34,7 +35,8 @@ type gateways struct {
 type gateway struct {
 	network        *gateways
 	id             sandbox.ID
-	sent, received int64 // guarded by network.mu
+	sent, received int64          // guarded by network.mu
+	rules          *netrule.Rules // guarded by network.mu
 }
 
 // dialed is the port at which a gateway has a server, which says that it was the gateway.
@@ -54,7 +56,7 @@ func (g *gateway) Dial(_ context.Context, port uint16) (net.Conn, error) {
 
 func newGateways() *gateways { return &gateways{open: map[sandbox.ID][]*gateway{}} }
 
-func (n *gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
+func (n *gateways) Attach(id sandbox.ID, rules *netrule.Rules) (box.Gateway, driver.NIC, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fail != nil {
@@ -67,7 +69,7 @@ func (n *gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
 	if err := syscall.Close(fds[0]); err != nil {
 		return nil, driver.NIC{}, err
 	}
-	g := &gateway{network: n, id: id}
+	g := &gateway{network: n, id: id, rules: rules}
 	n.open[id] = append(n.open[id], g)
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	return g, driver.NIC{
@@ -82,6 +84,30 @@ func (g *gateway) Traffic() (sent, received int64) {
 	g.network.mu.Lock()
 	defer g.network.mu.Unlock()
 	return g.sent, g.received
+}
+
+func (g *gateway) Restrict(rules *netrule.Rules) {
+	g.network.mu.Lock()
+	defer g.network.mu.Unlock()
+	g.rules = rules
+}
+
+// wantRules checks the rules of the open gateway of a sandbox.
+func (n *gateways) wantRules(t *testing.T, id sandbox.ID, allow, deny []string) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.open[id]) != 1 {
+		t.Errorf("sandbox %s has %d gateways", id, len(n.open[id]))
+		return
+	}
+	var got [2][]string
+	if rules := n.open[id][0].rules; rules != nil {
+		got = [2][]string{rules.AllowOut(), rules.DenyOut()}
+	}
+	if diff := cmp.Diff([2][]string{allow, deny}, got); diff != "" {
+		t.Errorf("rules of sandbox %s (-want +got):\n%s", id, diff)
+	}
 }
 
 func (g *gateway) Close() {

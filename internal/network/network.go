@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/netrule"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,8 +24,8 @@ const callTimeout = 5 * time.Second
 
 // Gateways makes the server's end of the interfaces of sandboxes. It is safe for concurrent use.
 type Gateways interface {
-	// Attach makes the gateway of a sandbox, and the interface to plug into its box.
-	Attach(id sandbox.ID) (box.Gateway, driver.NIC, error)
+	// Attach makes the gateway of a sandbox with its rules, and the interface to plug into its box.
+	Attach(id sandbox.ID, rules *netrule.Rules) (box.Gateway, driver.NIC, error)
 	// Nameserver is the address at which gateways answer DNS.
 	Nameserver() netip.Addr
 }
@@ -81,6 +82,10 @@ type Change struct {
 	Enabled *bool
 	// Ports are the published ports from now on.
 	Ports *[]uint16
+	// AllowOut and DenyOut are the destinations that it may and may not reach from now on, as
+	// [CheckRules] reads them. Allowed destinations deny all others, unless DenyOut is there or the
+	// sandbox has denied destinations.
+	AllowOut, DenyOut *[]string
 }
 
 // Offered returns an error if this server cannot give sandboxes a network.
@@ -121,6 +126,12 @@ func (s *Service) Set(ctx context.Context, c sandbox.Caller, ref string, change 
 	if change.Ports != nil {
 		audit.FromContext(ctx).Detail("ports", fmt.Sprint(*change.Ports))
 	}
+	if change.AllowOut != nil {
+		audit.FromContext(ctx).Detail("allow_out", listText(*change.AllowOut))
+	}
+	if change.DenyOut != nil {
+		audit.FromContext(ctx).Detail("deny_out", listText(*change.DenyOut))
+	}
 	b, sb, err := s.deps.Sandboxes.Find(ctx, c, ref)
 	switch {
 	case err != nil:
@@ -145,7 +156,7 @@ func (s *Service) set(b *box.Box, change Change) error {
 		if change.Ports != nil {
 			sb.Publish(*change.Ports, time.Now().UTC())
 		}
-		return nil
+		return change.applyRules(&sb.Network)
 	})
 	if err != nil {
 		return err
@@ -156,10 +167,14 @@ func (s *Service) set(b *box.Box, change Change) error {
 	if !sb.Network.Enabled {
 		return s.unplug(b)
 	}
-	if b.Link.Connected() {
-		return nil
+	if !b.Link.Connected() {
+		return s.reconnect(b)
 	}
-	return s.reconnect(b)
+	rules, err := rulesOf(&sb)
+	if err == nil {
+		b.Link.Restrict(rules)
+	}
+	return err
 }
 
 // record applies change to the network and published ports of a sandbox, records the result if it
@@ -176,19 +191,24 @@ func (s *Service) record(b *box.Box, change func(*sandbox.Sandbox) error) (sandb
 	if err := change(&sb); err != nil {
 		return before, err
 	}
-	if sb.Network.Enabled == before.Network.Enabled && slices.Equal(sb.Published, before.Published) {
+	same := slices.Equal(sb.Network.AllowOut, before.Network.AllowOut) && slices.Equal(sb.Network.DenyOut, before.Network.DenyOut)
+	if same && sb.Network.Enabled == before.Network.Enabled && slices.Equal(sb.Published, before.Published) {
 		return before, nil
 	}
 	message := "it has no access to the internet"
 	if sb.Network.Enabled {
-		message = "it has access to the internet"
+		message = "it has access to the internet" + rulesMessage(&sb.Network)
 	}
+	rules := sb.Network.Rules()
 	ev := sandbox.Event{
 		Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message + portsMessage(sb.Published),
-		Data: map[string]string{"enabled": strconv.FormatBool(sb.Network.Enabled), "ports": fmt.Sprint(sb.Network.Ports)},
+		Data: map[string]string{
+			"enabled": strconv.FormatBool(sb.Network.Enabled), "ports": fmt.Sprint(sb.Network.Ports),
+			"allow_out": listText(rules.Allow), "deny_out": listText(rules.Deny),
+		},
 	}
 	sb, err := s.deps.Store.ChangeSandbox(s.deps.Work.Context(), b.ID,
-		sandbox.Change{NetworkEnabled: &sb.Network.Enabled, Published: &sb.Published}, ev)
+		sandbox.Change{NetworkEnabled: &sb.Network.Enabled, Published: &sb.Published, Rules: &rules}, ev)
 	if err != nil {
 		return before, err
 	}
@@ -228,20 +248,27 @@ func (s *Service) Readopt(ctx context.Context, b *box.Box) {
 
 // Connect gives a started box its interface if its sandbox has a network.
 func (s *Service) Connect(ctx context.Context, b *box.Box) error {
-	if !b.Sandbox().Network.Enabled {
+	sb := b.Sandbox()
+	if !sb.Network.Enabled {
 		return nil
 	}
-	return s.Plug(ctx, b)
+	rules, err := rulesOf(&sb)
+	if err != nil {
+		return err
+	}
+	return s.plug(ctx, b, rules)
 }
 
-// Plug gives a started box an interface.
-func (s *Service) Plug(ctx context.Context, b *box.Box) error {
+// Plug gives a started box an interface without rules; the box needs no sandbox.
+func (s *Service) Plug(ctx context.Context, b *box.Box) error { return s.plug(ctx, b, nil) }
+
+func (s *Service) plug(ctx context.Context, b *box.Box, rules *netrule.Rules) error {
 	n, err := s.networker()
 	if err != nil {
 		// Not Unsupported, which would mean that the saved state cannot be restored.
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox has a network, which this server cannot give it")
 	}
-	gateway, nic, err := s.deps.Gateways.Attach(b.ID)
+	gateway, nic, err := s.deps.Gateways.Attach(b.ID, rules)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,18 @@ type Network struct {
 	// Ports are those it publishes: each has a URL of its own, and the first is
 	// where the sandbox's URL leads.
 	Ports []uint16
+	// AllowOut and DenyOut are the destinations that it may and may not reach, as package netrule
+	// reads them. They count while it is enabled.
+	AllowOut, DenyOut []string `json:",omitempty"`
+}
+
+// Rules returns the lists of destinations.
+func (n *Network) Rules() NetworkRules { return NetworkRules{Allow: n.AllowOut, Deny: n.DenyOut} }
+
+// NetworkRules are the lists of destinations of a network, as they are recorded.
+type NetworkRules struct {
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
 }
 
 // Usage is the use of a sandbox since it was made: over pauses, restarts of the server, and after

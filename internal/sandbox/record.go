@@ -88,6 +88,7 @@ type Change struct {
 	MemoryLost     *string
 	NetworkEnabled *bool
 	Published      *[]PublishedPort // and with them the ports of Network
+	Rules          *NetworkRules
 	TTL            *time.Duration
 	TTLFrom        *time.Time
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/egress"
+	"github.com/modbox/modbox/internal/netrule"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,11 +20,12 @@ import (
 type gateways struct{ network *egress.Network }
 
 // Attach implements [network.Gateways].
-func (g gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
+func (g gateways) Attach(id sandbox.ID, rules *netrule.Rules) (box.Gateway, driver.NIC, error) {
 	gw, nic, err := g.network.Attach(string(id))
 	if err != nil {
 		return nil, driver.NIC{}, err
 	}
+	gw.Restrict(rules) // nothing is plugged into it yet
 	return gateway{gw}, driver.NIC(nic), nil
 }
 

@@ -172,6 +172,9 @@ func replacing(c sandbox.Change) *sandboxUpdate {
 		u.err = err
 		u.set("ports", ports)
 	}
+	if c.Rules != nil {
+		u.set("network_rules", marshalRules(*c.Rules))
+	}
 	return u
 }
 

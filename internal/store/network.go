@@ -29,6 +29,31 @@ func unmarshalPorts(s string, sb *sandbox.Sandbox) error {
 	return nil
 }
 
+// marshalRules encodes the rules of a network; none as "".
+func marshalRules(r sandbox.NetworkRules) string {
+	if len(r.Allow)+len(r.Deny) == 0 {
+		return ""
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // lists of strings: cannot fail
+	}
+	return string(b)
+}
+
+// unmarshalRules reverses marshalRules, into n.
+func unmarshalRules(s string, n *sandbox.Network) error {
+	if s == "" {
+		return nil
+	}
+	var r sandbox.NetworkRules
+	if err := json.Unmarshal([]byte(s), &r); err != nil {
+		return err
+	}
+	n.AllowOut, n.DenyOut = r.Allow, r.Deny
+	return nil
+}
+
 // setPorts replaces the published ports of sb.
 func setPorts(sb *sandbox.Sandbox, ports []sandbox.PublishedPort) {
 	sb.Published, sb.Network.Ports = ports, nil

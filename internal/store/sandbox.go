@@ -18,7 +18,8 @@ const (
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
-		apt_packages, npm_packages, pip_packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at, ttl_from`
+		apt_packages, npm_packages, pip_packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at, ttl_from,
+		network_rules`
 	// isLive and isNamed repeat the conditions of the indexes sandboxes_quota and
 	// sandboxes_live_name word for word, so that SQLite uses the indexes. At most one sandbox
 	// of a workspace with a given name meets isNamed.
@@ -155,14 +156,14 @@ func (s *Sandboxes) open(row sandboxRow) (sandbox.Sandbox, error) {
 func scanSandboxRow(row database.Scanner) (sandboxRow, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
-	var env, labels, metadata, ports, apt, npm, pip string
+	var env, labels, metadata, ports, rules, apt, npm, pip string
 	var created, updated, started, ended, paused, activity, checkpoint, ttlFrom int64
 	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
 		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
-		&apt, &npm, &pip, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint, &ttlFrom)
+		&apt, &npm, &pip, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint, &ttlFrom, &rules)
 	if err != nil {
 		return sandboxRow{}, err
 	}
@@ -177,6 +178,9 @@ func scanSandboxRow(row database.Scanner) (sandboxRow, error) {
 	}
 	if err := unmarshalPorts(ports, &sb); err != nil {
 		return sandboxRow{}, fmt.Errorf("ports of %s: %w", sb.ID, err)
+	}
+	if err := unmarshalRules(rules, &sb.Network); err != nil {
+		return sandboxRow{}, fmt.Errorf("network_rules of %s: %w", sb.ID, err)
 	}
 	if sb.AptPackages, err = unmarshalStrings(apt); err != nil {
 		return sandboxRow{}, fmt.Errorf("apt_packages of %s: %w", sb.ID, err)

@@ -78,7 +78,15 @@ for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.en
 		await sbx.updateNetwork({ allowInternetAccess: false });
 		assert.equal((await sbx.getInfo()).allowInternetAccess, false);
 		await Sandbox.updateNetwork(id, { denyOut: ["0.0.0.0/0"] });
-		await assert.rejects(sbx.updateNetwork({ allowOut: ["example.com"], denyOut: ["0.0.0.0/0"] }), /allowOut/);
+		const rules = { allowOut: ["example.com", "198.51.100.0/24"], denyOut: ["0.0.0.0/0"] };
+		await sbx.updateNetwork({ allowOut: ["Example.com", "198.51.100.0/24"], allowInternetAccess: false });
+		assert.deepEqual((await sbx.getFullInfo?.() ?? await sbx.getInfo()).network, { ...rules, allowPublicTraffic: true });
+		await sbx.updateNetwork({ denyOut: ["198.51.100.1"] });
+		assert.deepEqual((await sbx.getInfo()).network, { denyOut: ["198.51.100.1"], allowPublicTraffic: true });
+		await assert.rejects(sbx.updateNetwork({ allowOut: ["example.com"] }), /denyOut/);
+		await assert.rejects(sbx.updateNetwork({ denyOut: ["example.com"] }), /denyOut\[0\]/);
+		await sbx.updateNetwork({});
+		assert.equal((await sbx.getInfo()).allowInternetAccess, true);
 
 		assert.equal(await sbx.pause(), true);
 		assert.equal(await Sandbox.pause(id), false);
@@ -161,7 +169,7 @@ test("errors have a code, and name what is not there", async (t) => {
 	for (const [method, path, status, body] of [
 		["GET", "/sandboxes/nothing", 404], ["GET", "/sandboxes/iaaaaaaaaaaaaaaaaaaaaaaaaaa", 404], ["DELETE", "/templates/none", 404],
 		["POST", "/v2/sandboxes", 400, "{"], ["POST", "/v2/sandboxes", 400, '{"timeout":0}'], ["POST", "/v2/sandboxes", 400, '{"volumeMounts":[{"name":"a","path":"/v"}]}'],
-		["POST", "/v2/sandboxes", 400, '{"network":{"allowOut":["example.com"],"denyOut":["0.0.0.0/0"]}}'], ["POST", "/v3/templates", 400, "{}"],
+		["POST", "/v2/sandboxes", 400, '{"network":{"allowOut":["example.com"]}}'], ["POST", "/v2/sandboxes", 400, '{"network":{"denyOut":["example.com"]}}'], ["POST", "/v2/sandboxes", 400, '{"network":{"maskRequestHost":"localhost"}}'], ["POST", "/v3/templates", 400, "{}"],
 		["POST", "/v2/sandboxes", 400, '{"autoPauseMemory":false}'], ["GET", "/volumes", 400], ["GET", "/secrets", 400], ["GET", "/v2/sandboxes?state=odd", 400],
 		["GET", "/v2/sandboxes?limit=0", 400], ["GET", "/templates/aliases/no-such-template-at-all", 404],
 	]) {

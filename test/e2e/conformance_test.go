@@ -158,6 +158,8 @@ type arguments struct {
 	Network                   client.Network
 	Enabled                   *bool
 	Ports                     *[]uint16
+	AllowOut                  *[]string `json:"allow_out"`
+	DenyOut                   *[]string `json:"deny_out"`
 	Port                      uint16
 	Access                    client.PortAccess
 	URLAccess                 client.URLAccess `json:"url_access"`
@@ -469,5 +471,5 @@ func matchBy(got any, matcher string, arg any) (bool, error) {
 }
 
 func setNetwork(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	return c.Sandboxes.SetNetwork(ctx, a.Ref, client.NetworkChange{Enabled: a.Enabled, Ports: a.Ports})
+	return c.Sandboxes.SetNetwork(ctx, a.Ref, client.NetworkChange{Enabled: a.Enabled, Ports: a.Ports, AllowOut: a.AllowOut, DenyOut: a.DenyOut})
 }

@@ -29,12 +29,12 @@ func (h *Networks) Register(m *route.Mux) {
 	route.JSON(m, huma.Operation{
 		OperationID: "change-network", Method: http.MethodPatch, Path: "/v1/sandboxes/{sandbox}/network", Tags: tags,
 		Summary:     "Change a sandbox's network",
-		Description: "Switches access to the internet of a running or paused sandbox, or the ports it publishes. A paused one has what was changed when it is resumed.",
+		Description: "Switches access to the internet of a running or paused sandbox, or changes the destinations that it may reach or the ports that it publishes. A paused one has what was changed when it is resumed.",
 	}, h.change)
 }
 
 func (h *Networks) change(ctx context.Context, in *changeNetworkInput) (*route.Body[wire.Sandbox], error) {
-	change := network.Change{Enabled: in.Body.Enabled}
+	change := network.Change{Enabled: in.Body.Enabled, AllowOut: in.Body.AllowOut, DenyOut: in.Body.DenyOut}
 	if in.Body.Ports != nil {
 		list, err := ports("ports", *in.Body.Ports)
 		if err != nil {
@@ -51,7 +51,7 @@ func requestedNetwork(n *wire.Network) (sandbox.Network, error) {
 		return sandbox.Network{}, nil
 	}
 	list, err := ports("network.ports", n.Ports)
-	return sandbox.Network{Enabled: n.Enabled, Ports: list}, err
+	return sandbox.Network{Enabled: n.Enabled, Ports: list, AllowOut: n.AllowOut, DenyOut: n.DenyOut}, err
 }
 
 // ports reads the numbers in a field.

@@ -64,7 +64,10 @@ func (v View) changed(sb sandbox.Sandbox, err error) (*route.Body[wire.Sandbox],
 }
 
 func (v View) network(sb *sandbox.Sandbox) wire.SandboxNetwork {
-	n := wire.SandboxNetwork{Enabled: sb.Network.Enabled, Ports: make([]wire.PublishedPort, 0, len(sb.Published))}
+	n := wire.SandboxNetwork{
+		Enabled: sb.Network.Enabled, Ports: make([]wire.PublishedPort, 0, len(sb.Published)),
+		AllowOut: append([]string{}, sb.Network.AllowOut...), DenyOut: append([]string{}, sb.Network.DenyOut...),
+	}
 	for _, port := range sb.Published {
 		n.Ports = append(n.Ports, v.port(port))
 	}

@@ -16,13 +16,15 @@ import (
 func NewNetworkCommand(env *base.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "network",
-		Short: "Switch sandboxes' access to the internet, or publish ports",
-		Long: `Switch the access to the internet of sandboxes that run or are paused, or change
-the ports that one publishes. Switching it off cuts their connections.`,
+		Short: "Switch sandboxes' access to the internet, limit it, or publish ports",
+		Long: `Switch the access to the internet of sandboxes that run or are paused, change the
+destinations that they may reach, or change the ports that one publishes.
+Connections that are not allowed any more are cut.`,
 	}
 	cmd.AddCommand(
 		newChangeCommand(env, "on SANDBOX...", "Give sandboxes access to the internet", "Give sandboxes access to the internet, a paused one when it is resumed.", switchNetwork(true)),
 		newChangeCommand(env, "off SANDBOX...", "Take sandboxes off the internet", "Take sandboxes off the internet; their connections are cut.", switchNetwork(false)),
+		newRulesCommand(env),
 		newPublishCommand(env),
 	)
 	return cmd
@@ -32,6 +34,34 @@ func switchNetwork(on bool) func(context.Context, *client.Client, string) (*clie
 	return func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
 		return c.Sandboxes.SetNetwork(ctx, ref, client.NetworkChange{Enabled: &on})
 	}
+}
+
+func newRulesCommand(env *base.Env) *cobra.Command {
+	var allow, deny []string
+	var all bool
+	cmd := newChangeCommand(env, "rules SANDBOX...", "Replace the destinations that sandboxes may reach",
+		`Replace the destinations that sandboxes may reach. Open connections to others are
+cut. An address, range or name (example.com, *.example.com) of --allow-out may be
+reached even if --deny-out contains it; without --deny-out everything else is
+denied. --all removes all rules.`,
+		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
+			allowed, denied := append([]string{}, allow...), append([]string{}, deny...)
+			if len(allowed) > 0 && len(denied) == 0 {
+				denied = []string{"0.0.0.0/0"}
+			}
+			return c.Sandboxes.SetNetwork(ctx, ref, client.NetworkChange{AllowOut: &allowed, DenyOut: &denied})
+		})
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if all == (len(allow)+len(deny) > 0) {
+			return base.UsageError("give --allow-out or --deny-out, or else --all")
+		}
+		return nil
+	}
+	cmd.Example = "  modbox network rules my-agent --allow-out pypi.org --allow-out '*.pythonhosted.org'\n  modbox network rules my-agent --deny-out 198.51.100.0/24\n  modbox network rules my-agent --all"
+	cmd.Flags().StringArrayVar(&allow, "allow-out", nil, "address, range or name that they may reach (repeatable)")
+	cmd.Flags().StringArrayVar(&deny, "deny-out", nil, "address or range that they may not reach (repeatable)")
+	cmd.Flags().BoolVar(&all, "all", false, "let them reach all destinations")
+	return cmd
 }
 
 func newPublishCommand(env *base.Env) *cobra.Command {

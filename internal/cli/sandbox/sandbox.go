@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,7 @@ type createFlags struct {
 	onIdle                  string
 	replace, network        bool
 	ports                   []uint
+	allowOut, denyOut       []string
 }
 
 func (f *createFlags) add(cmd *cobra.Command) {
@@ -47,6 +49,8 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
 	fs.DurationVar(&f.checkpoints, "checkpoint-interval", 0, "save it automatically this often, 1m to 24h, so that it survives the loss of its host processes (default: never)")
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
+	fs.StringArrayVar(&f.allowOut, "allow-out", nil, "let it reach this address, range or name (example.com, *.example.com), and without --deny-out nothing else; implies --network (repeatable)")
+	fs.StringArrayVar(&f.denyOut, "deny-out", nil, "keep it from this address or range, e.g. 0.0.0.0/0; implies --network (repeatable)")
 	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
 	fs.StringVar(&f.urlAccess, "url-access", "", "credential for the management routes on its URL: key (its SANDBOX_API_KEY or an API token) or open (default: key)")
 	fs.Lookup("port").DefValue = "" // otherwise help says "default []"
@@ -64,7 +68,7 @@ func (f *createFlags) options(getenv func(string) string, image string) (client.
 	if err != nil {
 		return client.CreateOptions{}, base.UsageError("--label: %w", err)
 	}
-	network := client.Network{Enabled: f.network}
+	network := client.Network{Enabled: f.network || len(f.allowOut)+len(f.denyOut) > 0, AllowOut: f.allowOut, DenyOut: f.denyOut}
 	for _, port := range f.ports {
 		if port < 1 || port > 65535 {
 			return client.CreateOptions{}, base.UsageError("--port: %d is no port, 1 to 65535", port)
@@ -238,6 +242,9 @@ func printSandbox(env *base.Env, sb *client.Sandbox) error {
 	}
 	for k, v := range sb.Labels {
 		fields = append(fields, [2]string{"LABEL", k + "=" + v})
+	}
+	if sb.Network.Enabled && len(sb.Network.DenyOut) > 0 {
+		fields = append(fields, [2]string{"ALLOWED OUT", strings.Join(sb.Network.AllowOut, " ")}, [2]string{"DENIED OUT", strings.Join(sb.Network.DenyOut, " ")})
 	}
 	if sb.Deadline != nil {
 		fields = append(fields, [2]string{"DEADLINE", sb.Deadline.Format(time.RFC3339)})

@@ -6,31 +6,8 @@ import (
 	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/lifecycle"
-	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-func (s *sandboxes) changeNetwork(w http.ResponseWriter, r *http.Request) error {
-	in, err := Decode[struct {
-		networkInput
-		AllowInternet *bool `json:"allow_internet_access"`
-	}](w, r)
-	if err != nil {
-		return err
-	}
-	enabled, err := in.internet(in.AllowInternet)
-	if err != nil {
-		return err
-	}
-	sb, err := s.found(r)
-	if err != nil {
-		return err
-	}
-	if _, err := s.svc.Networks().Set(r.Context(), caller(r.Context()), string(sb.ID), network.Change{Enabled: &enabled}); err != nil {
-		return err
-	}
-	return answerNothing(w)
-}
 
 // forked is the result of one child of a fork.
 type forked struct {

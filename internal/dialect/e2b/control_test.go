@@ -95,8 +95,9 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"volumeMounts":[{"name":"v","path":"/v"}]}`, 400, "volumeMounts"},
 		{"POST", "/v2/sandboxes", `{"autoPauseMemory":false}`, 400, "autoPauseMemory"},
 		{"POST", "/v2/sandboxes", `{"autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "autoPauseMemory"},
-		{"POST", "/v2/sandboxes", `{"network":{"allowOut":["example.com"],"denyOut":["0.0.0.0/0"]}}`, 400, "network.allowOut"},
-		{"POST", "/v2/sandboxes", `{"network":{"denyOut":["10.0.0.0/8"]}}`, 400, "network.denyOut"},
+		{"POST", "/v2/sandboxes", `{"network":{"allowOut":["example.com"]}}`, 400, "network.denyOut"},
+		{"POST", "/v2/sandboxes", `{"network":{"allowOut":["::1"],"denyOut":["0.0.0.0/0"]}}`, 400, "network.allowOut[0]"},
+		{"POST", "/v2/sandboxes", `{"network":{"denyOut":["10.0.0.0/8","example.com"]}}`, 400, "network.denyOut[1]"},
 		{"POST", "/v2/sandboxes", `{"network":{"maskRequestHost":"h"}}`, 400, "network.maskRequestHost"},
 		{"POST", "/v2/sandboxes", `{"network":{"httpsPorts":[443]}}`, 400, "network.httpsPorts"},
 		{"POST", "/v2/sandboxes", `{"network":{"egressProxy":{"address":"h:1"}}}`, 400, "network.egressProxy"},
@@ -142,8 +143,8 @@ func TestErrors(t *testing.T) {
 		{"GET", "/v2" + at + "/logs?level=odd", "", 400, "level"},
 
 		{"PUT", none + "/network", `{}`, 404, "iaaaa"},
-		{"PUT", at + "/network", `{"allowOut":["example.com"]}`, 400, "allowOut"},
-		{"PUT", at + "/network", `{"denyOut":["10.0.0.0/8"]}`, 400, "denyOut"},
+		{"PUT", at + "/network", `{"allowOut":["example.com"]}`, 400, "denyOut"},
+		{"PUT", at + "/network", `{"denyOut":["example.com"]}`, 400, "denyOut[0]"},
 		{"PUT", at + "/network", `{"rules":{"h":[{}]}}`, 400, "rules"},
 		{"PUT", at + "/network", `{"egressProxy":{"address":"h:1"}}`, 400, "egressProxy"},
 

@@ -50,12 +50,13 @@ func (s *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 		return req, err
 	}
 	req.Resources.CPUMilli, req.Resources.MemoryBytes = settings.CPUCount*1000, settings.MemoryMB*mebibyte
-	enabled, err := in.Network.internet(in.AllowInternet)
-	if err != nil {
+	if req.Network, err = in.Network.egress("network.", in.AllowInternet); err != nil {
 		return req, err
 	}
 	// A server without networks would refuse every create of a client that asks for nothing.
-	req.Network.Enabled = enabled && s.svc.Networks().Offered() == nil
+	if s.svc.Networks().Offered() != nil {
+		req.Network = sandbox.Network{}
+	}
 	if p := in.Network.AllowPublicTraffic; p != nil && !*p {
 		req.Labels[labelPrivate] = "true"
 	}
@@ -109,24 +110,4 @@ func (b *base) gateway(ctx context.Context, name string) error {
 		return sandbox.Errorf(sandbox.NotFound, "the template %s of E2B is not available on this server; build a template of this name that has a program mcp-gateway, or name another template", templateMCP)
 	}
 	return err
-}
-
-// internet reports whether the settings give a sandbox the internet. Errors: Invalid for what no
-// sandbox can have.
-func (in *networkInput) internet(allow *bool) (bool, error) {
-	switch {
-	case len(in.AllowOut) > 0:
-		return false, absentField("network.allowOut")
-	case slices.ContainsFunc(in.DenyOut, func(s string) bool { return s != everywhere }):
-		return false, absentField("network.denyOut with anything but " + everywhere)
-	case in.MaskRequestHost != "":
-		return false, absentField("network.maskRequestHost")
-	case len(in.HTTPSPorts) > 0:
-		return false, absentField("network.httpsPorts")
-	case given(in.EgressProxy):
-		return false, absentField("network.egressProxy")
-	case given(in.Rules):
-		return false, absentField("network.rules")
-	}
-	return len(in.DenyOut) == 0 && (allow == nil || *allow), nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/netrule"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -21,9 +22,6 @@ const (
 	// startMax is how long a create may wait for its sandbox.
 	startMax = 270 * time.Second
 )
-
-// everywhere is all addresses of the internet.
-const everywhere = "0.0.0.0/0"
 
 // sandboxes creates, finds and ends sandboxes.
 type sandboxes struct{ base }
@@ -137,12 +135,9 @@ func (s *sandboxes) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := detail{
-		listed: listedOf(&sb), Domain: s.ownDomain(), AllowInternet: sb.Network.Enabled,
-		Network:   networkOutput{AllowPublicTraffic: Public(&sb)},
+		listed: listedOf(&sb), Domain: s.ownDomain(), AllowInternet: sb.Network.Enabled && !slices.Contains(sb.Network.DenyOut, netrule.Everything),
+		Network:   networkOf(&sb),
 		Lifecycle: lifecycleInfo{OnTimeout: "kill", AutoResume: AutoResume(&sb)},
-	}
-	if !sb.Network.Enabled {
-		out.Network.DenyOut = []string{everywhere}
 	}
 	if pausesItself(&sb) {
 		out.Lifecycle.OnTimeout = "pause"

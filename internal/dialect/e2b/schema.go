@@ -118,6 +118,7 @@ type detail struct {
 }
 
 type networkOutput struct {
+	AllowOut           []string `json:"allowOut,omitempty"`
 	DenyOut            []string `json:"denyOut,omitempty"`
 	AllowPublicTraffic bool     `json:"allowPublicTraffic"`
 }

@@ -1447,7 +1447,7 @@ export interface paths {
         head?: never;
         /**
          * Change a sandbox's network
-         * @description Switches access to the internet of a running or paused sandbox, or the ports it publishes. A paused one has what was changed when it is resumed.
+         * @description Switches access to the internet of a running or paused sandbox, or changes the destinations that it may reach or the ports that it publishes. A paused one has what was changed when it is resumed.
          */
         patch: operations["change-network"];
         trace?: never;
@@ -2687,6 +2687,10 @@ export interface components {
             enabled?: boolean;
             /** @description The ports it publishes from now on. A port that was published before keeps its URL and access; the URLs of removed ports stop working. Unchanged when omitted. */
             ports?: number[];
+            /** @description The destinations it may reach from now on, as in a create; open connections to others are cut. Unchanged when omitted. */
+            allow_out?: string[];
+            /** @description The addresses and ranges it may not reach from now on; open connections to them are cut. When omitted it is unchanged, or 0.0.0.0/0 if it is empty and allow_out gets entries. */
+            deny_out?: string[];
         };
         /** @description A saved state of a sandbox. */
         Checkpoint: {
@@ -4230,6 +4234,21 @@ export interface components {
             enabled?: boolean;
             /** @description Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first. */
             ports?: number[];
+            /**
+             * @description Destinations it may reach: IPv4 addresses, ranges, and names such as example.com or *.example.com (all names beneath it). They win over deny_out. Without deny_out, everything else is denied.
+             * @example [
+             *       "pypi.org",
+             *       "*.pythonhosted.org"
+             *     ]
+             */
+            allow_out?: string[];
+            /**
+             * @description IPv4 addresses and ranges it may not reach. Names in allow_out need 0.0.0.0/0 here.
+             * @example [
+             *       "0.0.0.0/0"
+             *     ]
+             */
+            deny_out?: string[];
         };
         /** @description A file to write. */
         NewFile: {
@@ -5128,6 +5147,10 @@ export interface components {
             enabled: boolean;
             /** @description The ports it publishes, in the order asked for. */
             ports: components["schemas"]["PublishedPort"][];
+            /** @description Destinations it may reach even if deny_out contains them. */
+            allow_out: string[];
+            /** @description Addresses and ranges it may not reach. */
+            deny_out: string[];
         };
         SandboxPage: {
             /** @description The items of the page. */

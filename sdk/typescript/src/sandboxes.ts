@@ -337,8 +337,10 @@ export class Sandboxes {
 
   /**
    * Changes the network of a running or paused sandbox; what the options leave out
-   * stays. Switching it off cuts its connections; `ports` replaces the list of published ports, and a
-   * port that stays in it keeps its URL.
+   * stays. Connections that are not allowed any more are cut. `ports` replaces the list of published
+   * ports, and a port that stays in it keeps its URL. `allowOut` replaces the destinations that the
+   * sandbox may reach: IPv4 addresses, ranges, and names such as `example.com` and `*.example.com`;
+   * `denyOut` the addresses and ranges that it may not reach.
    */
   async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<SandboxInfo> {
     const { signal, ...network } = options;

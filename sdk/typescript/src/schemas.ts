@@ -129,15 +129,21 @@ export interface NetworkOptions {
   enabled?: boolean | undefined;
   /** Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first. */
   ports?: readonly number[] | undefined;
+  /** Destinations it may reach: IPv4 addresses, ranges, and names such as example.com or *.example.com (all names beneath it). They win over deny_out. Without deny_out, everything else is denied. */
+  allowOut?: readonly string[] | undefined;
+  /** IPv4 addresses and ranges it may not reach. Names in allow_out need 0.0.0.0/0 here. */
+  denyOut?: readonly string[] | undefined;
 }
 
-export const networkOptionsMembers: Members<NetworkOptions> = { enabled: true, ports: true };
+export const networkOptionsMembers: Members<NetworkOptions> = { enabled: true, ports: true, allowOut: true, denyOut: true };
 
 export function encodeNetworkOptions(o: NetworkOptions): Wire["Network"] {
   checkMembers("NetworkOptions", o, networkOptionsMembers);
   return {
     enabled: o.enabled,
     ports: o.ports && [...o.ports],
+    allow_out: o.allowOut && [...o.allowOut],
+    deny_out: o.denyOut && [...o.denyOut],
   };
 }
 
@@ -250,12 +256,18 @@ export interface SandboxNetwork {
   enabled: boolean;
   /** The ports it publishes, in the order asked for. */
   ports: PublishedPort[];
+  /** Destinations it may reach even if deny_out contains them. */
+  allowOut: string[];
+  /** Addresses and ranges it may not reach. */
+  denyOut: string[];
 }
 
 export function sandboxNetwork(w: Wire["SandboxNetwork"]): SandboxNetwork {
   return {
     enabled: w.enabled,
     ports: w.ports.map(publishedPort),
+    allowOut: w.allow_out,
+    denyOut: w.deny_out,
   };
 }
 

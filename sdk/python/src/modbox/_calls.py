@@ -368,8 +368,11 @@ def update(ref: str, ttl_seconds: Optional[int], checkpoint_interval_seconds: Op
     return Call("PATCH", sandbox_path(ref), _into(SandboxInfo), repeatable=True, json=body)
 
 
-def set_network(ref: str, enabled: Optional[bool], ports: Optional[Sequence[int]]) -> Call[SandboxInfo]:
-    body = _body(enabled=enabled, ports=None if ports is None else list(ports))
+def set_network(
+    ref: str, enabled: Optional[bool], ports: Optional[Sequence[int]], allow_out: Optional[Sequence[str]] = None, deny_out: Optional[Sequence[str]] = None
+) -> Call[SandboxInfo]:
+    lists = {"ports": ports, "allow_out": allow_out, "deny_out": deny_out}
+    body = _body(enabled=enabled, **{name: None if values is None else list(values) for name, values in lists.items()})
     return Call("PATCH", sandbox_path(ref, "/network"), _into(SandboxInfo), repeatable=True, json=body)
 
 

@@ -119,6 +119,11 @@ class NetworkOptions:
     #: Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the
     #: first.
     ports: Sequence[int] = ()
+    #: Destinations it may reach: IPv4 addresses, ranges, and names such as example.com or *.example.com (all names
+    #: beneath it). They win over deny_out. Without deny_out, everything else is denied.
+    allow_out: Sequence[str] = ()
+    #: IPv4 addresses and ranges it may not reach. Names in allow_out need 0.0.0.0/0 here.
+    deny_out: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,10 @@ class SandboxNetwork:
     enabled: bool = False
     #: The ports it publishes, in the order asked for.
     ports: List[PublishedPort] = _by(_list(PublishedPort), default_factory=list)
+    #: Destinations it may reach even if deny_out contains them.
+    allow_out: List[str] = field(default_factory=list)
+    #: Addresses and ranges it may not reach.
+    deny_out: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -256,10 +256,20 @@ class Sandboxes(States, Code):
         """
         return self._requester.perform(calls.update(ref, ttl_seconds, checkpoint_interval_seconds))
 
-    def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> SandboxInfo:
+    def set_network(
+        self,
+        ref: str,
+        *,
+        enabled: Optional[bool] = None,
+        ports: Optional[Sequence[int]] = None,
+        allow_out: Optional[Sequence[str]] = None,
+        deny_out: Optional[Sequence[str]] = None,
+    ) -> SandboxInfo:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
 
-        Switching it off cuts its connections; ``ports`` replaces the list of published ports, and a port
-        that stays in it keeps its URL.
+        Connections that are not allowed any more are cut. ``ports`` replaces the list of published ports,
+        and a port that stays in it keeps its URL. ``allow_out`` replaces the destinations that the sandbox
+        may reach: IPv4 addresses, ranges, and names such as ``example.com`` and ``*.example.com``;
+        ``deny_out`` the addresses and ranges that it may not reach.
         """
-        return self._requester.perform(calls.set_network(ref, enabled, ports))
+        return self._requester.perform(calls.set_network(ref, enabled, ports, allow_out, deny_out))

@@ -1,0 +1,69 @@
+package e2b
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/modbox/modbox/internal/netrule"
+	"github.com/modbox/modbox/internal/network"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// egress returns the network that the settings give a sandbox: none if they deny everything. Errors:
+// Invalid, naming a field that begins with prefix.
+func (in *networkInput) egress(prefix string, allowInternet *bool) (sandbox.Network, error) {
+	switch {
+	case in.MaskRequestHost != "":
+		return sandbox.Network{}, absentField(prefix + "maskRequestHost")
+	case len(in.HTTPSPorts) > 0:
+		return sandbox.Network{}, absentField(prefix + "httpsPorts")
+	case given(in.EgressProxy):
+		return sandbox.Network{}, absentField(prefix + "egressProxy")
+	case given(in.Rules):
+		return sandbox.Network{}, absentField(prefix + "rules")
+	}
+	deny := append([]string{}, in.DenyOut...) // not nil: here allowed destinations alone deny nothing
+	if allowInternet != nil && !*allowInternet && !slices.Contains(deny, netrule.Everything) {
+		deny = append(deny, netrule.Everything)
+	}
+	rules, err := netrule.Parse(netrule.List{Field: prefix + "allowOut", Entries: in.AllowOut}, netrule.List{Field: prefix + "denyOut", Entries: deny})
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	return sandbox.Network{
+		Enabled:  len(in.AllowOut) > 0 || !slices.Contains(rules.DenyOut(), netrule.Everything),
+		AllowOut: rules.AllowOut(), DenyOut: append([]string{}, rules.DenyOut()...),
+	}, nil
+}
+
+// networkOf returns the settings of a sandbox's network.
+func networkOf(sb *sandbox.Sandbox) networkOutput {
+	out := networkOutput{AllowPublicTraffic: Public(sb), AllowOut: sb.Network.AllowOut, DenyOut: sb.Network.DenyOut}
+	if !sb.Network.Enabled {
+		out.AllowOut, out.DenyOut = nil, []string{netrule.Everything}
+	}
+	return out
+}
+
+func (s *sandboxes) changeNetwork(w http.ResponseWriter, r *http.Request) error {
+	in, err := Decode[struct {
+		networkInput
+		AllowInternet *bool `json:"allow_internet_access"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	n, err := in.egress("", in.AllowInternet)
+	if err != nil {
+		return err
+	}
+	sb, err := s.found(r)
+	if err != nil {
+		return err
+	}
+	change := network.Change{Enabled: &n.Enabled, AllowOut: &n.AllowOut, DenyOut: &n.DenyOut}
+	if _, err := s.svc.Networks().Set(r.Context(), caller(r.Context()), string(sb.ID), change); err != nil {
+		return err
+	}
+	return answerNothing(w)
+}

@@ -1,0 +1,248 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/textproto"
+	"net/url"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+)
+
+const (
+	// maxHello bounds the beginning of a connection that is read to find the name that it asks for.
+	maxHello = 32 << 10
+	// maxMethod bounds the method of a request; longer text without a space is not HTTP.
+	maxMethod = 64
+)
+
+var (
+	// errShort means that the beginning of a connection is incomplete.
+	errShort = errors.New("incomplete")
+	// errNameless means that a connection speaks a protocol in which it must name its host, and does not.
+	errNameless = errors.New("it does not name a host")
+)
+
+// checkedConn is the sandbox's side of a connection that only a name allows. It reads the beginning of
+// what the sandbox sends: a connection that begins with TLS or HTTP must ask for allowed names, and
+// on the ports 443 and 80 it must begin with these. Until then it passes on nothing with which a
+// server of these protocols could do anything. A server that speaks first is not hindered.
+type checkedConn struct {
+	*guestConn
+	port uint16
+	// allow returns an error for a name that is not allowed.
+	allow func(name string) error
+	// refused notes the reason of a refusal.
+	refused func(error)
+	begin   []byte // the beginning so far
+	passed  int    // bytes of begin that were passed on
+	done    bool   // the beginning is allowed
+}
+
+// Read implements net.Conn.
+func (c *checkedConn) Read(b []byte) (int, error) {
+	for !c.done && c.passed == len(c.begin) {
+		if err := c.check(); err != nil {
+			if errors.Is(err, errRefused) {
+				c.refused(err)
+			}
+			return 0, err
+		}
+	}
+	if c.passed < len(c.begin) {
+		n := copy(b, c.begin[c.passed:])
+		c.passed += n
+		return n, nil
+	}
+	c.begin = nil
+	c.passed = 0
+	return c.guestConn.Read(b)
+}
+
+// check reads until some of the beginning can be passed on. Errors: of the connection; errRefused in
+// the chain.
+func (c *checkedConn) check() error {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := c.guestConn.Read(buf)
+		c.begin = append(c.begin, buf[:n]...)
+		if err != nil && (!errors.Is(err, io.EOF) || c.passed == len(c.begin)) {
+			return err
+		}
+		names, nameErr := askedNames(c.begin, c.port)
+		if errors.Is(nameErr, errShort) && err == nil && len(c.begin) < maxHello {
+			if mayPass(c.begin, c.port) {
+				return nil
+			}
+			continue
+		}
+		if nameErr != nil {
+			return fmt.Errorf("%w: a connection to port %d, which only a name allows: %w", errRefused, c.port, nameErr)
+		}
+		for _, name := range names {
+			if err := c.allow(name); err != nil {
+				return err
+			}
+		}
+		c.done = true
+		return nil
+	}
+}
+
+// mayPass reports whether an incomplete beginning can be passed on: text without the end of its first
+// line, to which a server of HTTP does not answer yet, and for which a server of another protocol may
+// wait.
+func mayPass(begin []byte, port uint16) bool {
+	return port != 443 && port != 80 && begin[0] != recordHandshake && !bytes.Contains(bytes.TrimLeft(begin, "\r\n"), []byte("\n"))
+}
+
+// askedNames returns the names of hosts that the beginning of a connection asks for, none for a
+// protocol other than TLS and HTTP. Errors: errShort if more must be read; errNameless; others for a
+// beginning that is malformed or not what the port is for.
+func askedNames(begin []byte, port uint16) ([]string, error) {
+	if len(begin) == 0 {
+		return nil, errShort
+	}
+	switch {
+	case begin[0] == recordHandshake && (len(begin) == 1 || begin[1] == 3):
+		name, err := serverName(begin)
+		return []string{name}, err
+	case port == 443:
+		return nil, errors.New("it does not begin with TLS")
+	}
+	begin = bytes.TrimLeft(begin, "\r\n") // servers ignore them before a request
+	names, isHTTP, err := hosts(begin)
+	if err == nil && !isHTTP && port == 80 {
+		return nil, errors.New("it does not begin with HTTP/1")
+	}
+	return names, err
+}
+
+const (
+	recordHandshake = 22
+	clientHello     = 1
+	extServerName   = 0
+	typeHostName    = 0
+	typeNumberBytes = 4 // of a handshake message, with its length
+)
+
+// serverName returns the name in the first message of TLS (SNI).
+func serverName(b []byte) (string, error) {
+	var message []byte
+	for {
+		if len(b) < 5 {
+			return "", errShort
+		}
+		if b[0] != recordHandshake || b[1] != 3 {
+			return "", errors.New("malformed TLS")
+		}
+		n := int(b[3])<<8 | int(b[4])
+		if n == 0 {
+			return "", errors.New("malformed TLS")
+		}
+		whole := len(b) >= 5+n
+		message = append(message, b[5:min(5+n, len(b))]...)
+		if len(message) >= typeNumberBytes {
+			if message[0] != clientHello {
+				return "", errors.New("malformed TLS")
+			}
+			if want := typeNumberBytes + (int(message[1])<<16 | int(message[2])<<8 | int(message[3])); len(message) >= want {
+				return helloName(message[typeNumberBytes:want])
+			}
+		}
+		if !whole {
+			return "", errShort
+		}
+		b = b[5+n:]
+	}
+}
+
+// helloName returns the name in the body of a ClientHello.
+func helloName(body []byte) (string, error) {
+	malformed := errors.New("malformed TLS")
+	s := cryptobyte.String(body)
+	var session, suites, compressions, extensions cryptobyte.String
+	if !s.Skip(2+32) || !s.ReadUint8LengthPrefixed(&session) || !s.ReadUint16LengthPrefixed(&suites) || !s.ReadUint8LengthPrefixed(&compressions) {
+		return "", malformed
+	}
+	if s.Empty() {
+		return "", errNameless
+	}
+	if !s.ReadUint16LengthPrefixed(&extensions) || !s.Empty() {
+		return "", malformed
+	}
+	name := ""
+	for !extensions.Empty() {
+		var kind uint16
+		var data, list, host cryptobyte.String
+		if !extensions.ReadUint16(&kind) || !extensions.ReadUint16LengthPrefixed(&data) {
+			return "", malformed
+		}
+		if kind != extServerName {
+			continue
+		}
+		var nameType uint8
+		if name != "" || !data.ReadUint16LengthPrefixed(&list) || !data.Empty() || !list.ReadUint8(&nameType) || nameType != typeHostName ||
+			!list.ReadUint16LengthPrefixed(&host) || !list.Empty() || host.Empty() {
+			return "", malformed
+		}
+		name = string(host)
+	}
+	if name == "" {
+		return "", errNameless
+	}
+	return name, nil
+}
+
+// hosts returns the hosts that the first request of HTTP/1 names, and reports whether there is one.
+func hosts(b []byte) (names []string, isHTTP bool, err error) {
+	line, _, ended := bytes.Cut(b, []byte("\n"))
+	method := line
+	if i := bytes.IndexAny(line, " \t"); i >= 0 {
+		method = line[:i]
+	}
+	switch {
+	case !ended && (len(method) > maxMethod || bytes.IndexFunc(method, func(r rune) bool { return r < ' ' || r > '~' }) >= 0):
+		return nil, false, nil
+	case !ended:
+		return nil, false, errShort
+	}
+	parts := strings.Fields(string(line))
+	if len(parts) < 3 || !strings.HasPrefix(parts[len(parts)-1], "HTTP/1.") {
+		return nil, false, nil
+	}
+	r := textproto.NewReader(bufio.NewReader(bytes.NewReader(b[len(line)+1:])))
+	header, err := r.ReadMIMEHeader()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, true, errShort
+	}
+	if err != nil {
+		return nil, true, errors.New("malformed HTTP")
+	}
+	named := header.Values("Host")
+	if len(named) != 1 {
+		return nil, true, errNameless
+	}
+	// A target with a host of its own counts for servers, and so must be allowed as well.
+	if target := parts[1]; parts[0] == "CONNECT" {
+		named = append(named, target)
+	} else if !strings.HasPrefix(target, "/") && target != "*" {
+		u, err := url.Parse(target)
+		if err != nil || u.Host == "" {
+			return nil, true, errors.New("malformed HTTP")
+		}
+		named = append(named, u.Host)
+	}
+	for _, host := range named {
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		names = append(names, host)
+	}
+	return names, true, nil
+}
