@@ -51,6 +51,8 @@ function commandLine(r: CreateSandbox): string {
 	if (r.timeouts?.idle_seconds) flag("idle", duration(r.timeouts.idle_seconds));
 	flag("on-idle", r.timeouts?.on_idle);
 	if (r.network?.enabled) words.push("--network");
+	for (const entry of r.network?.allow_out ?? []) flag("allow-out", entry);
+	for (const entry of r.network?.deny_out ?? []) flag("deny-out", entry);
 	for (const port of r.network?.ports ?? []) flag("port", port);
 	for (const [name, value] of Object.entries(r.env ?? {})) flag("env", `${name}=${value}`);
 	return words.join(" \\\n  ");

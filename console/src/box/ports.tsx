@@ -35,10 +35,45 @@ function Internet({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => vo
 		<section className="card">
 			<h2>Internet</h2>
 			<div className="line">
-				<p className="grow">{on ? "Programs in the sandbox reach the internet. The server's host and private networks are closed to them." : "Programs in the sandbox reach no network."}</p>
+				<p className="grow">{on ? `Programs in the sandbox reach ${sb.network.deny_out.length > 0 ? "the destinations below" : "the internet"}. The server's host and private networks are closed to them.` : "Programs in the sandbox reach no network."}</p>
 				<button type="button" role="switch" aria-checked={on} aria-label="Access to the internet" className="switch" disabled={busy} onClick={() => void act(async () => onChange(await box.internet(sb.id, !on)), on ? "The internet is closed to the sandbox" : "The sandbox reaches the internet")}><i /></button>
 			</div>
+			{on && <Rules sb={sb} onChange={onChange} />}
 		</section>
+	);
+}
+
+const entries = (text: string) => text.split(/[\s,]+/).filter((entry) => entry !== "");
+
+/** Rules are the destinations that the sandbox may reach. The same rules as everywhere: allowed ones alone deny all others. */
+function Rules({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => void }) {
+	const [allow, setAllow] = useState(sb.network.allow_out.join("\n"));
+	const [deny, setDeny] = useState(sb.network.deny_out.join("\n"));
+	const [error, setError] = useState("");
+	const [busy, setBusy] = useState(false);
+	const submit = async (e: FormEvent) => {
+		e.preventDefault();
+		const allowed = entries(allow);
+		const denied = allowed.length > 0 && entries(deny).length === 0 ? ["0.0.0.0/0"] : entries(deny);
+		setBusy(true);
+		try {
+			const changed = await box.rules(sb.id, allowed, denied);
+			setAllow(changed.network.allow_out.join("\n"));
+			setDeny(changed.network.deny_out.join("\n"));
+			setError("");
+			onChange(changed);
+		} catch (err) {
+			setError(message(err));
+		} finally {
+			setBusy(false);
+		}
+	};
+	return (
+		<form className="stack" onSubmit={(e) => void submit(e)}>
+			<Field label="Allowed destinations" hint="Addresses, ranges and names, such as pypi.org or *.example.com. They win over the denied ones." error={error || undefined}>{(p) => <textarea {...p} className="mono" rows={3} value={allow} spellCheck={false} onChange={(e) => setAllow(e.target.value)} />}</Field>
+			<Field label="Denied destinations" hint="Addresses and ranges. 0.0.0.0/0 denies everything else; empty with allowed ones means that.">{(p) => <textarea {...p} className="mono" rows={2} value={deny} spellCheck={false} onChange={(e) => setDeny(e.target.value)} />}</Field>
+			<div className="line"><button type="submit" className="button" disabled={busy}>Save the destinations</button></div>
+		</form>
 	);
 }
 

@@ -38,6 +38,7 @@ export const box = {
 	rotate: (ref: string, port: number) => call<PublishedPort>("POST", `${at(ref)}/ports/${port}/rotate`),
 	link: (ref: string, port: number, seconds: number) => call<PortLink>("POST", `${at(ref)}/ports/${port}/links`, { expires_in_seconds: seconds }),
 	internet: (ref: string, enabled: boolean) => call<Sandbox>("PATCH", `${at(ref)}/network`, { enabled }),
+	rules: (ref: string, allow: string[], deny: string[]) => call<Sandbox>("PATCH", `${at(ref)}/network`, { allow_out: allow, deny_out: deny }),
 
 	checkpoints: (ref: string, signal?: AbortSignal) => all<Checkpoint>(`${at(ref)}/checkpoints`, most, undefined, signal),
 	save: (ref: string, name: string) => call<Checkpoint>("POST", `${at(ref)}/checkpoints`, name ? { name } : {}),
