@@ -46,6 +46,7 @@ type createArguments struct {
 	Name     string            `json:"name,omitempty" jsonschema:"name of the sandbox; made up when omitted. A live sandbox of that name is returned as it is"`
 	TTL      int               `json:"ttl_seconds,omitempty" jsonschema:"lifetime in seconds, 60 to 86400; 900 when omitted"`
 	Internet bool              `json:"internet,omitempty" jsonschema:"whether the sandbox reaches the internet"`
+	AllowOut []string          `json:"allow_out,omitempty" jsonschema:"the only destinations on the internet that the sandbox reaches: names such as pypi.org or *.example.com, addresses and ranges; implies internet"`
 	Env      map[string]string `json:"env,omitempty" jsonschema:"environment variables of all its commands"`
 }
 
@@ -55,7 +56,7 @@ func (s *Session) createSandbox(ctx context.Context, a createArguments) (*sdk.Ca
 		return nil, err
 	}
 	sbx, err := s.sandboxes.Create(ctx, sandbox.Options{
-		Image: a.Image, Snapshot: a.Snapshot, Name: a.Name, TTL: ttl, Network: client.Network{Enabled: a.Internet}, Env: a.Env,
+		Image: a.Image, Snapshot: a.Snapshot, Name: a.Name, TTL: ttl, Network: client.Network{Enabled: a.Internet || len(a.AllowOut) > 0, AllowOut: a.AllowOut}, Env: a.Env,
 		Labels: map[string]string{"created-by": "mcp"},
 	})
 	if err != nil {
