@@ -1,7 +1,7 @@
 // The control plane: create, find, connect, timeouts, pause, snapshots, forks, errors.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { call, create, current, domain, lines, token, url } from "./setup.mjs";
+import { call, create, current, domain, lines, networkOf, token, url } from "./setup.mjs";
 
 for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.entries(lines)) {
 	const Missing = SandboxNotFoundError ?? NotFoundError;
@@ -80,9 +80,9 @@ for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.en
 		await Sandbox.updateNetwork(id, { denyOut: ["0.0.0.0/0"] });
 		const rules = { allowOut: ["example.com", "198.51.100.0/24"], denyOut: ["0.0.0.0/0"] };
 		await sbx.updateNetwork({ allowOut: ["Example.com", "198.51.100.0/24"], allowInternetAccess: false });
-		assert.deepEqual((await sbx.getFullInfo?.() ?? await sbx.getInfo()).network, { ...rules, allowPublicTraffic: true });
+		assert.deepEqual(await networkOf(sbx), { ...rules, allowPublicTraffic: true });
 		await sbx.updateNetwork({ denyOut: ["198.51.100.1"] });
-		assert.deepEqual((await sbx.getInfo()).network, { denyOut: ["198.51.100.1"], allowPublicTraffic: true });
+		assert.deepEqual(await networkOf(sbx), { denyOut: ["198.51.100.1"], allowPublicTraffic: true });
 		await assert.rejects(sbx.updateNetwork({ allowOut: ["example.com"] }), /denyOut/);
 		await assert.rejects(sbx.updateNetwork({ denyOut: ["example.com"] }), /denyOut\[0\]/);
 		await sbx.updateNetwork({});

@@ -26,6 +26,9 @@ export async function create(t, Sandbox, ...args) {
 	return sbx;
 }
 
+/** networkOf returns the settings of the network of a sandbox, without those that are not there. */
+export const networkOf = async (sbx) => JSON.parse(JSON.stringify((await sbx.getInfo()).network));
+
 /** call makes a request of its own, beside the clients. */
 export async function call(method, path, { headers = {}, body } = {}) {
 	const res = await fetch(url + path, { method, headers, body });
