@@ -38,14 +38,25 @@ build() { # NAME LDFLAGS [OPTION...]
 	go build "${@:3}" -trimpath -buildvcs=false -ldflags "-s -w $2" -o "$out/$1" "./cmd/$1"
 }
 
+# Programs that were packed for any clone are kept in the user's cache directory, each until it has not been
+# used for a week. Another gzip may pack otherwise.
+packed=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/modbox/packed/$(gzip --version | sha256sum | cut -c1-8)
+
 pack() { # NAME: files/NAME.gz and the hash of what is in it
-	local sum
+	local sum kept
 	sum=$(sha256sum <"$out/$1" | cut -d' ' -f1)
 	if [ -f "$files/$1.gz" ] && [ "$(cat "$files/$1.sha256" 2>/dev/null)" = "$sum" ]; then
 		return
 	fi
 	rm -f "$files/$1.sha256"
-	gzip -9 -n -c "$out/$1" >"$files/$1.gz.tmp"
+	kept=$packed/$sum.gz
+	if cp "$kept" "$files/$1.gz.tmp" 2>/dev/null && [ "$(gzip -dc "$files/$1.gz.tmp" 2>/dev/null | sha256sum)" = "$sum  -" ]; then
+		touch "$kept"
+	else
+		gzip -9 -n -c "$out/$1" >"$files/$1.gz.tmp"
+		# The build needs no cache.
+		{ mkdir -p "$packed" && find "$packed" -type f -mtime +7 -delete && cp "$files/$1.gz.tmp" "$kept.$$" && mv "$kept.$$" "$kept"; } 2>/dev/null || true
+	fi
 	mv "$files/$1.gz.tmp" "$files/$1.gz"
 	echo "$sum" >"$files/$1.sha256"
 }
