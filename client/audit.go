@@ -66,10 +66,10 @@ type AuditRecord struct {
 // AuditOptions filter a list of the audit log; zero values do not.
 type AuditOptions struct {
 	Since, Until time.Time
-	User         string // an ID
-	Object       string // an id or a name
+	User, Object string // ids; of an object also its name
 	Action       string // as "exec"
-	Outcome      string
+	Outcome      string // as "ok"
+	Search       string // words that the records have, or that words of theirs begin with
 	Ascending    bool   // the oldest first
 	AfterSeq     int64  // omits the records up to and including this number
 	Workspace    string // an id, for ListInstallation
@@ -79,7 +79,7 @@ type AuditOptions struct {
 type AuditReport = wire.AuditReport
 
 func (o AuditOptions) query() map[string]string {
-	q := map[string]string{"user": o.User, "object": o.Object, "action": o.Action, "outcome": o.Outcome, "workspace": o.Workspace}
+	q := map[string]string{"user": o.User, "object": o.Object, "action": o.Action, "outcome": o.Outcome, "search": o.Search, "workspace": o.Workspace}
 	for name, t := range map[string]time.Time{"since": o.Since, "until": o.Until} {
 		if !t.IsZero() {
 			q[name] = t.UTC().Format(time.RFC3339Nano)

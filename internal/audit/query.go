@@ -18,7 +18,7 @@ const (
 )
 
 // Rows returns a page of the log, newest first unless the filter says otherwise. It includes the
-// records of all requests answered before. Errors: Invalid, naming limit or cursor; Timeout when
+// records of all requests answered before. Errors: Invalid, naming limit, cursor or search; Timeout when
 // the filter makes it read too much.
 func (l *Log) Rows(ctx context.Context, f Filter) (page.Page[Row], error) {
 	timed, cancel := context.WithTimeout(ctx, QueryTime)
@@ -35,7 +35,7 @@ func (l *Log) Rows(ctx context.Context, f Filter) (page.Page[Row], error) {
 		}
 	}
 	if timed.Err() != nil && ctx.Err() == nil {
-		err = sandbox.Wrap(sandbox.Timeout, err, "the audit log could not be searched in time; ask for less with since and until")
+		err = sandbox.Wrap(sandbox.Timeout, err, "the audit log could not be searched in time; ask for less with since and until, or for longer words")
 	}
 	return page.Page[Row]{}, err
 }

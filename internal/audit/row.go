@@ -59,6 +59,8 @@ type Filter struct {
 	Object    string // the id or the name of an object
 	Action    string
 	Outcome   string
+	// Search has words that the records must have, see [WantedWords].
+	Search string
 	// Since and Until bound the time of the records: from Since on, before Until.
 	Since, Until time.Time
 	// AfterSeq, when set, leaves out the rows up to and with this Seq.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode"
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
@@ -61,6 +62,11 @@ func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change) (audit.C
 		if _, err := tx.ExecContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)", r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
 			return chain, err
 		}
+		for _, word := range audit.Words(r.Record) {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO audit_words (word, seq) VALUES ($1, $2)", word, r.Seq); err != nil {
+				return chain, err
+			}
+		}
 		chain.Head = audit.Point{Seq: r.Seq, Hash: r.Hash}
 		chain.Bytes += int64(len(r.Record))
 	}
@@ -97,7 +103,11 @@ func (s *Audit) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
 		if err != nil {
 			return err
 		}
-		if n, err = moveAnchor(ctx, tx, cut, &chain); err != nil || n == 0 {
+		removed, err := moveAnchor(ctx, tx, cut, &chain)
+		if n = len(removed); err != nil || n == 0 {
+			return err
+		}
+		if err := removeAuditWords(ctx, tx, removed); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM audit_records WHERE seq <= $1", chain.Anchor.Seq); err != nil {
@@ -111,20 +121,33 @@ func (s *Audit) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
 	return n, nil
 }
 
+// removeAuditWords removes the words of rows. The index has the order of the words, not of the rows.
+func removeAuditWords(ctx context.Context, tx *sql.Tx, rows []audit.Row) error {
+	for _, r := range rows {
+		for _, word := range audit.Words(r.Record) {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM audit_words WHERE word = $1 AND seq = $2", word, r.Seq); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // moveAnchor moves the anchor of chain past the rows that exceed the limits of the log and
-// returns the number of these rows.
-func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Chain) (int, error) {
+// returns these rows, without their hashes.
+func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Chain) ([]audit.Row, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT seq, record, hash, time FROM audit_records ORDER BY seq LIMIT "+strconv.Itoa(cut.Limit))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	n := 0
+	var removed []audit.Row
 	for rows.Next() {
 		var seq int64
-		var record, hash, at string
+		var record []byte
+		var hash, at string
 		if err := rows.Scan(&seq, &record, &hash, &at); err != nil {
-			return 0, err
+			return nil, err
 		}
 		if at >= auditTime(cut.Before) && (cut.MaxBytes == 0 || chain.Bytes <= cut.MaxBytes) {
 			break
@@ -132,9 +155,9 @@ func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Cha
 		chain.Anchor.Seq = seq
 		chain.Anchor.Hash, _ = auditHash(hash) // a damaged hash must not prevent every later removal
 		chain.Bytes -= int64(len(record))
-		n++
+		removed = append(removed, audit.Row{Seq: seq, Record: record})
 	}
-	return n, rows.Err()
+	return removed, rows.Err()
 }
 
 // AuditChain returns the state of the audit log.
@@ -143,7 +166,7 @@ func (s *Audit) AuditChain(ctx context.Context) (audit.Chain, error) {
 }
 
 // AuditRows returns a page of the audit log, the newest first unless the filter
-// says otherwise. Errors: Invalid, naming limit or cursor.
+// says otherwise. Errors: Invalid, naming limit, cursor or search.
 func (s *Audit) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.Row], error) {
 	var q database.Query
 	for left, v := range map[string]string{
@@ -155,6 +178,9 @@ func (s *Audit) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.
 	}
 	if f.Object != "" {
 		q.And(fmt.Sprintf("(object_id = %s OR object_name = %s)", q.Arg(f.Object), q.Arg(f.Object)))
+	}
+	if err := searched(&q, f.Search); err != nil {
+		return page.Page[audit.Row]{}, err
 	}
 	if !f.Since.IsZero() {
 		q.Where("time >= ", auditTime(f.Since))
@@ -175,6 +201,22 @@ func (s *Audit) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.
 	}
 	return list.Page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, `SELECT seq, record, hash, coalesce((SELECT p.hash FROM audit_records p WHERE p.seq = r.seq - 1),
 		(SELECT anchor_hash FROM audit_chain)) FROM audit_records r`, q)
+}
+
+// searched adds the conditions of a search.
+func searched(q *database.Query, search string) error {
+	if search == "" {
+		return nil
+	}
+	words, err := audit.WantedWords(search)
+	for _, w := range words {
+		until := w.Word
+		if w.Prefix {
+			until += string(unicode.MaxRune)
+		}
+		q.And(fmt.Sprintf("seq IN (SELECT seq FROM audit_words WHERE word BETWEEN %s AND %s)", q.Arg(w.Word), q.Arg(until)))
+	}
+	return err
 }
 
 func (s *Audit) queryAudit(ctx context.Context, q string, args ...any) ([]audit.Row, error) {

@@ -38,6 +38,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 		"SELECT id FROM ssh_keys WHERE user_id = 'u' ORDER BY created_at DESC":                                                                        "ssh_keys_user",
 		"SELECT id FROM tokens WHERE hash = 'ff'":                                                                                                     "autoindex_tokens",
 		"SELECT seq FROM audit_records WHERE workspace_id = 'w' AND seq < 5 ORDER BY seq DESC LIMIT 5":                                                "audit_records_workspace",
+		"SELECT seq FROM audit_words WHERE word >= 'exe' AND word < 'exf'":                                                                            "PRIMARY KEY",
 		"SELECT seq FROM audit_records WHERE time >= 't' AND time < 'u' ORDER BY seq":                                                                 "audit_records_time",
 		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND (created_at, id) < (5, 'i') AND state IN ('failed') ORDER BY created_at DESC, id DESC": "sandboxes_page",
 	} {

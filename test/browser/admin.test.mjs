@@ -176,6 +176,12 @@ test("the audit log is filtered, paged and exported", async () => {
 	assert.match(split, /,a;'@SUM\(1\),/, "the same behind a character at which some divide cells");
 	assert.match(quoted, /,"b; ""'=SUM\(1\)",/, "the same behind such a character, a space and a quote");
 
+	await page.getByLabel("Action").fill("");
+	await page.getByLabel("Search").fill("registry sum");
+	await page.waitForFunction(() => document.querySelectorAll("[aria-label=Records] > li").length === 3);
+	await page.getByLabel("Search").fill("registry sum a");
+	await page.waitForFunction(() => document.querySelectorAll("[aria-label=Records] > li").length === 1);
+
 	await page.getByLabel("Outcome").selectOption("failed");
 	await page.getByText("No record fits").waitFor();
 	await shown(page, "audit-none");

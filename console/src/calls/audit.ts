@@ -11,17 +11,19 @@ export interface Filter {
 	object: string;
 	user: string;
 	outcome: string;
+	/** Words that the records have. */
+	search: string;
 	/** Points in time as the field of a form has them, in the user's own time zone. */
 	since: string;
 	until: string;
 }
 
-export const everything: Filter = { installation: false, action: "", object: "", user: "", outcome: "", since: "", until: "" };
+export const everything: Filter = { installation: false, action: "", object: "", user: "", outcome: "", search: "", since: "", until: "" };
 
 /** page returns records, the newest first, from a cursor on. */
 export function page(f: Filter, limit: number, cursor?: string, signal?: AbortSignal): Promise<Page<Entry>> {
 	const q = new URLSearchParams({ limit: String(limit), order: "desc" });
-	for (const name of ["action", "object", "user", "outcome"] as const) if (f[name].trim()) q.set(name, f[name].trim());
+	for (const name of ["action", "object", "user", "outcome", "search"] as const) if (f[name].trim()) q.set(name, f[name].trim());
 	for (const name of ["since", "until"] as const) if (f[name]) q.set(name, new Date(f[name]).toISOString());
 	if (cursor) q.set("cursor", cursor);
 	return call("GET", `/audit${f.installation ? "/installation" : ""}?${q}`, undefined, signal);

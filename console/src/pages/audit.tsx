@@ -87,6 +87,7 @@ export default function Audit() {
 function Filters({ value, set, actions, names }: { value: Filter; set: (change: Partial<Filter>) => void; actions: string[]; names: ReadonlyMap<string, string> }) {
 	return (
 		<section className="card filters" aria-label="Filters">
+			<Field label="Search">{(p) => <input {...p} type="search" value={value.search} placeholder="words" maxLength={200} onChange={(e) => set({ search: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
 			<Field label="Object">{(p) => <input {...p} type="search" value={value.object} placeholder="id or name" onChange={(e) => set({ object: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
 			<Field label="Action">{(p) => (
 				<>

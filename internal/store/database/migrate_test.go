@@ -38,6 +38,7 @@ var fixtures = []string{
 	`INSERT INTO invitations (id, hash, workspace_id, role, email, created_by, created_at, expires_at) VALUES ('i', 'dd', 'w', 'member', 'a@b.example', 'u', 1, 2)`,
 	`INSERT INTO identities (provider, subject, user_id, created_at) VALUES ('p', '1', 'u', 1)`,
 	`INSERT INTO audit_records (seq, record, hash) VALUES (1, '{"action":"exec"}', 'ff')`,
+	`INSERT INTO audit_words (word, seq) VALUES ('exec', 1)`,
 	`INSERT INTO audit_chain (id, anchor_seq, anchor_hash, head_seq, head_hash, bytes) VALUES (1, 0, '', 1, 'ff', 1)`,
 	`INSERT INTO audit_intents (id, record) VALUES ('i', '{}')`,
 	`INSERT OR REPLACE INTO upgrades (name) VALUES ('seal-variables')`,

@@ -16,6 +16,8 @@ export interface AuditFilter {
   object?: string | undefined;
   action?: string | undefined;
   outcome?: string | undefined;
+  /** Words that the records have in their object, command, details or outputs, or that words of theirs begin with. */
+  search?: string | undefined;
   /** Default `desc`, the newest first. */
   order?: "asc" | "desc" | undefined;
   /** Only records with a greater number. */
@@ -30,7 +32,7 @@ export interface ListInstallationAuditOptions extends AuditFilter, PageOptions {
 }
 
 const listMembers: Members<ListInstallationAuditOptions> = {
-  ...pageMembers, since: true, until: true, user: true, object: true, action: true, outcome: true, order: true, afterSeq: true, workspace: true,
+  ...pageMembers, since: true, until: true, user: true, object: true, action: true, outcome: true, search: true, order: true, afterSeq: true, workspace: true,
 };
 
 /** The audit log. Safe for concurrent use. */
@@ -56,8 +58,8 @@ export class Audit {
   }
 
   private records(path: string, options: ListInstallationAuditOptions): PagePromise<AuditEntry> {
-    const { user, object, action, outcome, order, workspace, since, until, afterSeq } = options;
-    const query = { user, object, action, outcome, order, workspace, since: instant(since), until: instant(until), after_seq: afterSeq };
+    const { user, object, action, outcome, search, order, workspace, since, until, afterSeq } = options;
+    const query = { user, object, action, outcome, search, order, workspace, since: instant(since), until: instant(until), after_seq: afterSeq };
     return pages(this.http, options, () => ({ path, query }), schemas.auditEntry, listMembers);
   }
 }

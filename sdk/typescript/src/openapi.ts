@@ -6375,6 +6375,8 @@ export interface operations {
                 action?: string;
                 /** @description How it ended: ok, started, cancelled, interrupted, failed, or the code of an error. */
                 outcome?: string;
+                /** @description Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs. Words of three and more letters or digits also find longer words. */
+                search?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
                 /** @description Only records with a greater number. */
@@ -6428,6 +6430,8 @@ export interface operations {
                 action?: string;
                 /** @description How it ended: ok, started, cancelled, interrupted, failed, or the code of an error. */
                 outcome?: string;
+                /** @description Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs. Words of three and more letters or digits also find longer words. */
+                search?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
                 /** @description Only records with a greater number. */

@@ -1489,6 +1489,9 @@ class AuditFilter(TypedDict, total=False):
     action: Optional[str]
     #: How it ended: ok, started, cancelled, interrupted, failed, or the code of an error.
     outcome: Optional[str]
+    #: Records that have all of these words, at most 8, in their action, outcome, address, object, command, details
+    #: or outputs. Words of three and more letters or digits also find longer words.
+    search: Optional[str]
     #: The newest first, or the oldest.
     order: Optional[Literal["asc", "desc"]]
     #: Only records with a greater number.

@@ -1,0 +1,106 @@
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/storetest"
+)
+
+func TestSearch(t *testing.T) {
+	f := newFixture(t, audit.Config{})
+	for _, r := range []audit.Record{
+		{Action: "exec", Workspace: "w", ObjectName: "builder", Command: []string{"pip", "install", "NumPy==2.1"}, Address: "10.1.2.3"},
+		{Action: "exec", Workspace: "w", ObjectName: "Größe-7", Command: []string{"sh", "-c", "pip download x"}},
+		{Action: "write-file", Workspace: "w", ObjectName: "builder", Details: map[string]string{"path": "/srv/numpy/notes.txt"}},
+		{Action: "exec", Workspace: "v", Command: []string{"true"}, Stdout: "numpy is there", Stderr: strings.Repeat("y", 300)},
+	} {
+		if err := f.log.Do(t.Context(), r, func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for search, want := range map[string][]int64{
+		"numpy":                  {1, 3, 4},
+		"NUMPY":                  {1, 3, 4},
+		"num":                    {1, 3, 4}, // the beginning of a word
+		"nu":                     nil,       // too short for that
+		"umpy":                   nil,       // not the beginning
+		"numpy pip":              {1},       // all words
+		"install -- pip":         {1},       // in any order, without punctuation
+		"numpy==2.1":             {1},       //
+		"10.1.2.3":               {1},       //
+		"/srv/numpy":             {3},       // a path
+		"größe":                  {2},       //
+		"GRÖSSE":                 nil,       // no other letters
+		"c":                      {2},       // a whole short word
+		"builder write-file":     {3},       //
+		"exec ok":                {1, 2, 4}, //
+		strings.Repeat("y", 200): {4},       // the index has 64 bytes of it
+		"' OR 1=1 --":            nil,       //
+		"object_name":            nil,       // the name of a field
+		"%":                      {-1}, "": {1, 2, 3, 4},
+		"a b c d e f g h i": {-1}, // too many
+	} {
+		rows, err := f.log.Rows(t.Context(), audit.Filter{Search: search, Ascending: true})
+		if len(want) == 1 && want[0] < 0 {
+			if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "search") {
+				t.Errorf("search %q: %v, want it refused by its name", search, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for _, r := range rows.Items {
+			got = append(got, r.Seq)
+		}
+		if !cmp.Equal(got, want) {
+			t.Errorf("search %.20q finds %v, want %v", search, got, want)
+		}
+	}
+	if got := f.records(audit.Filter{Search: "numpy", Workspace: "v"}); len(got) != 1 || got[0].Seq != 4 {
+		t.Errorf("in a workspace: %v", got)
+	}
+}
+
+// A record is found by a bounded number of words, and leaves none when it is cut.
+func TestWordsAreBoundedAndRemoved(t *testing.T) {
+	f := newFixture(t, audit.Config{MaxBytes: 40 << 10})
+	var long strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&long, "w%d ", i)
+	}
+	r := audit.Record{Action: "exec", Command: []string{long.String()}}
+	for range 50 {
+		if err := f.log.Do(t.Context(), r, func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.log.Close() // also ends a cut
+	db := storetest.Raw(t, f.path)
+	defer func() { _ = db.Close() }()
+	number := func(query string) (n int) {
+		t.Helper()
+		if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	records, most := number("SELECT count(*) FROM audit_records"), number("SELECT max(n) FROM (SELECT count(*) n FROM audit_words GROUP BY seq) numbers")
+	if records >= 50 || records == 0 {
+		t.Errorf("%d records are left of 50, want some cut", records)
+	}
+	if most != 100 {
+		t.Errorf("a record has %d words, want 100", most)
+	}
+	if n := number("SELECT count(*) FROM audit_words WHERE seq NOT IN (SELECT seq FROM audit_records)"); n != 0 {
+		t.Errorf("%d words of records that are gone", n)
+	}
+}
