@@ -119,11 +119,11 @@ var mayImport = map[string][]string{
 	"internal/cli/sandbox":  {"client", "internal/cli/base", "internal/cli/image", "internal/cli/tree", "internal/image/phase"},
 	"internal/cli/mcp":      {"internal/cli/base", "internal/mcp"},
 	"internal/cli/snapshot": {"client", "internal/cli/base", "internal/cli/tree", "internal/image/phase"},
-	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/image/recipe", "internal/sandbox", "internal/server", "internal/statedir", "internal/image/phase", "internal/image/spec"},
+	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/image/recipe", "internal/sandbox", "internal/server", "internal/image/phase", "internal/image/spec"},
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/server", "internal/statedir", "internal/store", "internal/account"},
 	"internal/cli/operator": {
 		"internal/page", "client", "internal/bench", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
-		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/sandbox", "internal/server", "internal/statedir", "internal/store", "internal/image/spec", "internal/quota",
+		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/sandbox", "internal/server", "internal/statedir", "internal/store", "internal/store/database", "internal/image/spec", "internal/quota",
 	},
 
 	// The services of a server, over whatever store, images and driver there are.

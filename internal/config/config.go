@@ -26,7 +26,7 @@ type Config struct {
 	Listen    string `yaml:"listen" doc:"Address and port the server listens on. Port 0 takes a free one; the address in use is logged and written to state_dir/address."`
 	PublicURL string `yaml:"public_url" doc:"URL under which callers reach the server; it begins the URLs handed out. Empty: made from listen."`
 	Domain    string `yaml:"domain" doc:"Base domain of sandbox URLs, e.g. sandbox.example.com, with a wildcard DNS record that leads here: LABEL.DOMAIN, with scheme and port of public_url. Empty: sandbox URLs are paths of public_url, PUBLIC_URL/s/LABEL, which need no DNS."`
-	StateDir  string `yaml:"state_dir" doc:"Where the database, images, sandbox disks and the token file live. Must be on a real disk. Empty: /var/lib/modbox for root, else $XDG_STATE_HOME/modbox."`
+	StateDir  string `yaml:"state_dir" doc:"Where the database (unless database.url is set), images, sandbox disks and the token file live. Must be on a real disk. Empty: /var/lib/modbox for root, else $XDG_STATE_HOME/modbox."`
 	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, or a directory beside it when another state directory uses that, else $XDG_RUNTIME_DIR/modbox."`
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
 	CgroupParent string `yaml:"cgroup_parent" doc:"Control group under which the server creates the control groups of sandboxes, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
@@ -64,6 +64,7 @@ type Config struct {
 	Images   Images   `yaml:"images"`
 	Secrets  Secrets  `yaml:"secrets"`
 	Audit    Audit    `yaml:"audit"`
+	Database Database `yaml:"database"`
 	Backup   Backup   `yaml:"backup"`
 }
 
@@ -264,6 +265,7 @@ func Default() Config {
 			PackagesMaxAge: Duration(7 * 24 * time.Hour),
 		},
 		Audit:       Audit{Retention: Duration(90 * 24 * time.Hour), MaxBytes: 1 << 30},
+		Database:    Database{MaxConnections: 10, ConnectTimeout: Duration(5 * time.Second), StatementTimeout: Duration(30 * time.Second)},
 		Backup:      Backup{Keep: 7, Images: "needed"},
 		Quota:       Quota{Sandboxes: Auto, Memory: Auto, CPU: Auto, Disk: Auto, CreatesPerMinute: Auto, Workspaces: 20},
 		Disk:        Disk{Ballast: 64 << 20, EvictBelow: Auto},
@@ -393,6 +395,7 @@ func (c *Config) validate() error {
 	c.Events.validate(bad)
 	c.Webhooks.validate(bad)
 	c.SSH.validate(bad)
+	c.Database.validate(bad)
 	c.validateLimits(bad)
 	return errors.Join(errs...)
 }
@@ -456,6 +459,9 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "audit.retention", c.Audit.Retention, Duration(time.Hour), Duration(100*365*24*time.Hour))
 	within(bad, "audit.max_bytes", c.Audit.MaxBytes, 1<<20, 1<<44)
 	within(bad, "images.memory", c.Images.Memory, 0, 1<<50)
+	if c.Backup.Every != 0 && c.Database.URL != "" {
+		bad("backup.every", "the server makes no backups of PostgreSQL; use pg_dump (docs/operate/postgresql.md)")
+	}
 	if c.Backup.Every != 0 {
 		within(bad, "backup.every", c.Backup.Every, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	}

@@ -42,6 +42,8 @@ type Options struct {
 	SharedOriginFix string
 	// Quarantine describes the files in quarantine, which the database does not know; "" for none.
 	Quarantine func(ctx context.Context) (string, error)
+	// Database connects to the PostgreSQL database, and returns warnings about its settings; nil with SQLite.
+	Database func(ctx context.Context) (warnings []string, err error)
 	// FirstToken returns the facts about the first token; nil when none is valid.
 	FirstToken func(ctx context.Context) (*FirstToken, error)
 	// LastBackup returns the time of the last backup, zero for never; nil when the server makes no
@@ -63,7 +65,7 @@ const sandboxTime = time.Minute
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
 	var results []Result
 	for _, check := range []func(context.Context, Options) Result{
-		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, quarantine, backups, firstToken, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
+		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, postgres, quarantine, backups, firstToken, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
 	} {
 		r := check(ctx, o)
 		if seen != nil {

@@ -132,7 +132,7 @@ func TestRunMakesAllChecks(t *testing.T) {
 			return Trial{Start: 50 * time.Millisecond, Missing: []string{"CPU limits are not enforced."}}, nil
 		},
 	}, func(r Result) { seen = append(seen, r.Name) })
-	want := []string{"architecture", "kernel", "user namespaces", "control groups", "memory", "state directory", "quarantine", "backups", "first token", "capacity",
+	want := []string{"architecture", "kernel", "user namespaces", "control groups", "memory", "state directory", "database", "quarantine", "backups", "first token", "capacity",
 		"run directory", "open files", "port", "sandbox URLs", "image tools", "images", "sandbox"}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)

@@ -2,10 +2,27 @@ package doctor
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 )
+
+// postgres checks the database.
+func postgres(ctx context.Context, o Options) Result {
+	const name = "database"
+	if o.Database == nil {
+		return ok(name, "SQLite, in the state directory")
+	}
+	warnings, err := o.Database(ctx)
+	switch {
+	case err != nil:
+		return fail(name, "PostgreSQL cannot be used: "+err.Error(), "look at the settings database.* and at PostgreSQL (docs/operate/postgresql.md)")
+	case len(warnings) > 0:
+		return warn(name, strings.Join(warnings, "; "), "change these settings of PostgreSQL")
+	}
+	return ok(name, "PostgreSQL answers")
+}
 
 // quarantine checks whether files are in quarantine.
 func quarantine(ctx context.Context, o Options) Result {
@@ -23,6 +40,9 @@ func quarantine(ctx context.Context, o Options) Result {
 // backups checks whether the last backup is recent.
 func backups(_ context.Context, o Options) Result {
 	const name = "backups"
+	if o.Database != nil {
+		return ok(name, "the server makes none of PostgreSQL: use pg_dump, and copy the state directory (docs/operate/postgresql.md)")
+	}
 	if o.LastBackup == nil {
 		return ok(name, "the server makes none by itself (backup.every)")
 	}

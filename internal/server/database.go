@@ -1,14 +1,24 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"time"
+
+	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/database"
 )
 
@@ -35,4 +45,85 @@ func lastBackup(cfg config.Config) string {
 		}
 	}
 	return last
+}
+
+// databasePasswordVariable is the environment variable with the password of the database, instead of the file.
+const databasePasswordVariable = "MODBOX_DATABASE_PASSWORD"
+
+// storeLocation returns the place of the server's database.
+func storeLocation(cfg config.Config) (store.Location, error) {
+	l := store.Location{Path: filepath.Join(cfg.StateDir, statedir.DatabaseFile), Postgres: database.Postgres{
+		URL: cfg.Database.URL, MaxConnections: cfg.Database.MaxConnections,
+		ConnectTimeout: cfg.Database.ConnectTimeout.Std(), StatementTimeout: cfg.Database.StatementTimeout.Std(),
+	}}
+	if cfg.Database.URL == "" {
+		return l, nil
+	}
+	l.Postgres.Password = os.Getenv(databasePasswordVariable)
+	if l.Postgres.Password == "" && cfg.Database.PasswordFile != "" {
+		text, err := os.ReadFile(cfg.Database.PasswordFile)
+		if err != nil {
+			return l, fmt.Errorf("database.password_file: %w", err)
+		}
+		l.Postgres.Password = strings.TrimRight(string(text), "\r\n")
+	}
+	return l, nil
+}
+
+// OpenStore opens the database for a server, or for a command while no server runs.
+func OpenStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
+	l, err := storeLocation(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return store.OpenAt(ctx, l, options...)
+}
+
+// OpenExistingStore opens the database of a server that may be running. Errors: NotFound if there is none;
+// Unsupported if its version is not the version of this program.
+func OpenExistingStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
+	l, err := storeLocation(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return store.OpenExistingAt(ctx, l, options...)
+}
+
+// NoFileBackup returns the error of commands for backups, which are files with SQLite's; nil with SQLite.
+func NoFileBackup(cfg config.Config) error {
+	if cfg.Database.URL == "" {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Unsupported, "the database is PostgreSQL (database.url): back it up with pg_dump and restore it with pg_restore, and copy the state directory, as docs/operate/postgresql.md describes")
+}
+
+// databaseCheck is the interval at which the server finds out that another has taken its database.
+const databaseCheck = 5 * time.Second
+
+// watchDatabase finds out, also without requests, that another server has taken the PostgreSQL database.
+func (p *parts) watchDatabase(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
+	for _, w := range p.store.Warnings() {
+		log.Warn(w)
+	}
+	if p.store.Taken() == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var task sync.WaitGroup
+	task.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(databaseCheck):
+			}
+			if err := p.store.Check(ctx); err != nil && ctx.Err() == nil {
+				log.Error("the database cannot be written", "error", err)
+			}
+		}
+	})
+	cu.Add(func() {
+		cancel()
+		task.Wait()
+	})
 }

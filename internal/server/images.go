@@ -24,7 +24,7 @@ func OpenImages(cfg config.Config) (*image.Store, error) {
 		return nil, err
 	}
 	opts := localImageOptions(cfg)
-	opts.Rows = localRows{cfg.StateDir}
+	opts.Rows = localRows{cfg}
 	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, opts)
 }
 
@@ -42,15 +42,15 @@ func OpenExistingImages(cfg config.Config) (*image.Store, error) {
 	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, localImageOptions(cfg))
 }
 
-// DigestsInUse returns a function that lists the digests of the images that the database at
-// the path needs: of sandboxes that have not ended, their checkpoints and snapshots. Without
+// DigestsInUse returns a function that lists the digests of the images that the database
+// needs: of sandboxes that have not ended, their checkpoints and snapshots. Without
 // a database it lists none.
 //
 // Errors of the function: Unavailable while a sandbox starts, because its image is chosen
 // then, but not yet in the database.
-func DigestsInUse(database string) func(context.Context) ([]string, error) {
+func DigestsInUse(cfg config.Config) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) (digests []string, err error) {
-		st, err := store.OpenExisting(ctx, database)
+		st, err := OpenExistingStore(ctx, cfg)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return nil, nil // no server, no sandboxes
 		}
@@ -73,9 +73,9 @@ func DigestsInUse(database string) func(context.Context) ([]string, error) {
 
 // digestsReleased returns a function that lists the root filesystems that a database used and
 // released.
-func digestsReleased(database string) func(context.Context) ([]string, error) {
+func digestsReleased(cfg config.Config) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) (digests []string, err error) {
-		st, err := store.OpenExisting(ctx, database)
+		st, err := OpenExistingStore(ctx, cfg)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return nil, nil // it may come back
 		}
@@ -92,7 +92,7 @@ func digestsReleased(database string) func(context.Context) ([]string, error) {
 // program, and no server runs, the next server adopts what the command makes.
 //
 // Errors: Unsupported if a server of another version runs.
-type localRows struct{ stateDir string }
+type localRows struct{ cfg config.Config }
 
 // Images implements [index.Rows].
 func (r localRows) Images(ctx context.Context) (list []index.Record, err error) {
@@ -115,9 +115,9 @@ func (r localRows) ChangeImages(ctx context.Context, put []index.Record, remove 
 }
 
 func (r localRows) open(ctx context.Context) (*store.Store, error) {
-	st, err := store.OpenExisting(ctx, filepath.Join(r.stateDir, statedir.DatabaseFile))
+	st, err := OpenExistingStore(ctx, r.cfg)
 	code := sandbox.CodeOf(err)
-	if code == sandbox.NotFound || code == sandbox.Unsupported && statedir.RunningAddress(r.stateDir) == "" {
+	if code == sandbox.NotFound || code == sandbox.Unsupported && statedir.RunningAddress(r.cfg.StateDir) == "" {
 		return nil, index.ErrNoRows
 	}
 	return st, err

@@ -41,7 +41,7 @@ func TestDigestsInUse(t *testing.T) {
 		}
 		return c.Sandbox.ID
 	}
-	inUse := DigestsInUse(filepath.Join(dir, statedir.DatabaseFile))
+	inUse := DigestsInUse(config.Config{StateDir: dir})
 	starts, ended := create("starts"), create("ended")
 	if _, err := st.Sandboxes.SetBox(t.Context(), ended, "sha256:old", nil); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDigestsInUse(t *testing.T) {
 	if diff := cmp.Diff([]string{"sha256:new"}, got); diff != "" {
 		t.Errorf("digests in use (-want +got):\n%s", diff)
 	}
-	if got, err := DigestsInUse(filepath.Join(t.TempDir(), statedir.DatabaseFile))(t.Context()); got != nil || err != nil {
+	if got, err := DigestsInUse(config.Config{StateDir: t.TempDir()})(t.Context()); got != nil || err != nil {
 		t.Errorf("without a server: %v, %v", got, err)
 	}
 }

@@ -19,20 +19,46 @@ import (
 )
 
 func installationDirs(cfg config.Config) installation.Dirs {
-	return installation.Dirs{
+	dirs := installation.Dirs{
 		State: cfg.StateDir, Run: cfg.RunDir, Database: filepath.Join(cfg.StateDir, statedir.DatabaseFile),
 		Saved: filepath.Join(cfg.StateDir, statedir.CheckpointsDir), Boxes: filepath.Join(cfg.RunDir, "boxes"),
 	}
+	if cfg.Database.URL != "" {
+		dirs.Database = "of the setting database.url"
+	}
+	return dirs
+}
+
+// checkMissing refuses a start that would make a database where there was one. A new PostgreSQL database is of another
+// installation, and [installation.Dirs.Check] refuses it.
+func checkMissing(cfg config.Config, dirs installation.Dirs) error {
+	if cfg.Database.URL != "" {
+		return nil
+	}
+	return dirs.CheckMissing()
+}
+
+// peekInstallation returns the installation of the database. Errors: NotFound when there is none.
+func peekInstallation(ctx context.Context, cfg config.Config, dirs installation.Dirs) (i installation.Identity, err error) {
+	if cfg.Database.URL == "" {
+		return database.PeekInstallation(ctx, dirs.Database)
+	}
+	st, err := OpenExistingStore(ctx, cfg)
+	if err != nil {
+		return i, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return st.Installation(ctx)
 }
 
 // fitsInstallation returns why the database does not belong to the state and run directories, or
 // that it cannot be read. It changes nothing.
 func fitsInstallation(ctx context.Context, cfg config.Config) error {
 	dirs := installationDirs(cfg)
-	if err := errors.Join(dirs.CheckRun(), dirs.CheckMissing()); err != nil {
+	if err := errors.Join(dirs.CheckRun(), checkMissing(cfg, dirs)); err != nil {
 		return err
 	}
-	db, err := database.PeekInstallation(ctx, dirs.Database)
+	db, err := peekInstallation(ctx, cfg, dirs)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil // the first start
 	}
@@ -51,11 +77,11 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 		return err
 	}
 	if !accept {
-		if err := dirs.CheckMissing(); err != nil {
+		if err := checkMissing(cfg, dirs); err != nil {
 			return err
 		}
 	}
-	st, err := withSpace(p.disk, func() (*store.Store, error) { return store.Open(ctx, dirs.Database, store.WithKeys(keys)) })
+	st, err := withSpace(p.disk, func() (*store.Store, error) { return OpenStore(ctx, cfg, store.WithKeys(keys)) })
 	if err != nil {
 		return adviseOnDatabase(cfg, err)
 	}

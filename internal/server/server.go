@@ -75,6 +75,7 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	disk     *disk
+	store    *store.Store
 	ssh      *sshListener
 	tls      *encryption
 	console  string // its URL; "" for none
@@ -168,11 +169,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	shell.open(cfg, &p, log, &cu)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
-	p.disk.watch(ctx, &p, &cu)
+	p.watch(ctx, log, &cu)
 	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, store: p.store, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
 	s.http.TLSConfig = encrypted.config
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.http.RegisterOnShutdown(shell.end)
@@ -180,6 +181,12 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s.http.RegisterOnShutdown(front.EndSessions) // and so do streams of sessions
 	s.release = cu.Release()
 	return s, nil
+}
+
+// watch frees space when the disk is full, and finds out that another server has taken the database.
+func (p *parts) watch(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
+	p.disk.watch(ctx, p, cu)
+	p.watchDatabase(ctx, log, cu)
 }
 
 // endWork ends the background work of sandboxes.
@@ -392,6 +399,8 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
+	case <-s.store.Taken(): // its work would be undone by nobody, and the other server does it, too
+		return s.store.TakenBy()
 	case <-ctx.Done():
 	}
 	s.log.Info("shutting down; sandboxes keep running", "drain_timeout", s.cfg.HTTP.DrainTimeout.String())

@@ -133,7 +133,7 @@ func localImageOptions(cfg config.Config) image.Options {
 		DefaultRegistry: cfg.Images.DefaultRegistry,
 		Remote:          remote.Options{PublicOnly: !cfg.Images.PrivateRegistries, StallTimeout: cfg.Images.StallTimeout.Std()},
 		MinFree:         int64(cfg.MinFreeDisk), Memory: int64(cfg.Images.Memory),
-		Released: digestsReleased(filepath.Join(cfg.StateDir, statedir.DatabaseFile)),
+		Released: digestsReleased(cfg),
 		LostAge:  quarantineLimits(cfg).MaxAge, LostBytes: quarantineLimits(cfg).MaxBytes,
 	}
 	for _, r := range cfg.Images.InsecureRegistries {

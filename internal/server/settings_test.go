@@ -75,6 +75,7 @@ var otherValues = map[string]string{
 	"ssh.public_address": "ssh.seven.test:7", "ssh.max_connections": "7", "ssh.max_per_user": "7",
 	"webhooks.allow_cidrs": "10.7.0.0/16", "webhooks.max_per_workspace": "7", "events.max_streams": "7", "events.max_streams_per_workspace": "7", "events.max_streams_per_user": "7",
 	"mcp.max_sessions": "7", "mcp.max_sessions_per_workspace": "7", "mcp.max_sessions_per_user": "7", "mcp.idle_timeout": "7m",
+	"database.url": "postgres://seven@db.test/seven", "database.max_connections": "7", "database.connect_timeout": "7s", "database.statement_timeout": "7s",
 	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }
 
@@ -84,7 +85,8 @@ var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, // TestRenewedFiles
 	"tls.acme.ca_file": true, "tls.acme.http_listen": true, "tls.acme.dns_program": true, // test/acme
 	"log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
-	"secrets.key_file": true, "http.trusted_proxies": true,
+	"database.password_file": true, // TestDatabasePassword
+	"secrets.key_file":       true, "http.trusted_proxies": true,
 	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring, as the next five
 	"metrics.endpoint": true, "metrics.interval": true, "metrics.headers_file": true, "log.endpoint": true, "log.headers_file": true,
 	"ssh.listen":   true,                              // TestSSH
@@ -123,6 +125,11 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	shown += fmt.Sprintf("%+v\n", obtained)
+	location, err := storeLocation(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown += fmt.Sprintf("%+v\n", location.Postgres)
 	schedule, backups := backupSettings(cfg)
 	shown += fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n", schedule, backups, eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))

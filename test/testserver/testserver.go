@@ -27,6 +27,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
 )
 
 // Environment of the suites that use this package.
@@ -329,7 +330,12 @@ func (s *Server) finish() {
 // destroyAll destroys the sandboxes of all workspaces, which only the database
 // lists, as their owners.
 func (s *Server) destroyAll(ctx context.Context) error {
-	db, err := store.Open(ctx, filepath.Join(s.StateDir, "modbox.db"))
+	open, at := store.OpenAt, store.Location{Path: filepath.Join(s.StateDir, "modbox.db")}
+	if url := os.Getenv("MODBOX_DATABASE_URL"); url != "" { // it belongs to the server
+		open = store.OpenExistingAt
+		at.Postgres = database.Postgres{URL: url, MaxConnections: 2, ConnectTimeout: timeLimit, StatementTimeout: timeLimit}
+	}
+	db, err := open(ctx, at)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func withFirstToken(ctx context.Context, env *base.Env, local *base.LocalFlags, 
 	if err != nil {
 		return err
 	}
-	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+	st, err := server.OpenExistingStore(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/statedir"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/server"
 )
 
 // NewTokenCommand returns the command "modbox token".
@@ -40,7 +38,7 @@ var agentScopes = []string{string(account.SandboxesWrite), string(account.Images
 
 func newTokenCreateCommand(env *base.Env) *cobra.Command {
 	var options client.TokenOptions
-	var stateDir string
+	var stateDir, file string
 	cmd := &cobra.Command{
 		Use:   "create [DESCRIPTION]",
 		Short: "Make a token and print it; it cannot be shown again",
@@ -51,7 +49,8 @@ standard error says so.
 
 With --state-dir the command needs no token: it writes the new token into the database
 of the server on this machine, which may be running. The token belongs to the owner of
-the default workspace. This needs write access to the directory; usually that is root.`,
+the default workspace. This needs write access to the directory; usually that is root.
+With PostgreSQL, it also needs --config or the variable MODBOX_DATABASE_URL.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			description := ""
@@ -61,7 +60,7 @@ the default workspace. This needs write access to the directory; usually that is
 			if slices.Equal(options.Scopes, []string{allScopes}) {
 				options.Scopes = nil
 			}
-			create := tokenMaker(stateDir)
+			create := tokenMaker(env, stateDir, file)
 			if stateDir == "" {
 				create = func(ctx context.Context, description string, options client.TokenOptions) (*client.NewToken, error) {
 					return createToken(ctx, env, description, options)
@@ -85,6 +84,7 @@ the default workspace. This needs write access to the directory; usually that is
 	cmd.Flags().StringSliceVar(&options.Scopes, "scope", agentScopes, "permission, e.g. sandboxes:read; repeatable; all means all permissions of its user")
 	cmd.Flags().BoolVar(&options.WorkspaceOnly, "workspace-only", false, "exclude its user's other workspaces")
 	cmd.Flags().StringVar(&stateDir, "state-dir", "", "create it in the database of the server with this state directory, without a token")
+	cmd.Flags().StringVar(&file, "config", "", "with --state-dir: the server's YAML file with settings")
 	return cmd
 }
 
@@ -108,11 +108,16 @@ func createToken(ctx context.Context, env *base.Env, description string, options
 	return c.Tokens.Create(ctx, description, options)
 }
 
-// tokenMaker makes tokens in a server's own database. It does not need the server's lock: SQLite
+// tokenMaker makes tokens in a server's own database. It does not need the server's lock: the database
 // serializes the writes, and the schema stays the same.
-func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptions) (*client.NewToken, error) {
+func tokenMaker(env *base.Env, stateDir, file string) func(context.Context, string, client.TokenOptions) (*client.NewToken, error) {
 	return func(ctx context.Context, description string, options client.TokenOptions) (_ *client.NewToken, err error) {
-		st, err := store.OpenExisting(ctx, filepath.Join(stateDir, statedir.DatabaseFile))
+		cfg, err := (&base.LocalFlags{File: file}).Load(env)
+		if err != nil {
+			return nil, err
+		}
+		cfg.StateDir = stateDir
+		st, err := server.OpenExistingStore(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}

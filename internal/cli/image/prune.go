@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server"
-	"github.com/modbox/modbox/internal/statedir"
 )
 
 // localImageFlags are the flags of commands that remove images over the API, or with --local on
@@ -153,7 +151,7 @@ func pruneLocal(ctx context.Context, env *base.Env, local *localImageFlags) erro
 	if err != nil {
 		return err
 	}
-	inUse := server.DigestsInUse(filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+	inUse := server.DigestsInUse(cfg)
 	freed, err := backoff.Retry(ctx, func() (int64, error) {
 		freed, err := st.Removal().Prune(ctx, inUse)
 		if err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {

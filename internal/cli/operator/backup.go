@@ -42,6 +42,9 @@ after the time. "modbox restore" creates a state directory from it.`,
 			if err != nil {
 				return err
 			}
+			if err := server.NoFileBackup(cfg); err != nil {
+				return err
+			}
 			choice, err := backup.ParseImages(images)
 			if err != nil {
 				return &base.ExitError{Code: base.ExitUsage, Err: err}
@@ -52,7 +55,7 @@ after the time. "modbox restore" creates a state directory from it.`,
 			} else if err := durable.MkdirAll(cfg.Backup.Directory); err != nil {
 				return fmt.Errorf("make directory: %w", err)
 			}
-			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+			st, err := server.OpenExistingStore(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -114,6 +117,9 @@ saved sandboxes can be resumed.`,
 					return err
 				}
 				return printBackup(env, args[0], &m, "")
+			}
+			if err := server.NoFileBackup(cfg); err != nil {
+				return err
 			}
 			o.Prepare = prepareRestored
 			m, aside, err := restore(cmd.Context(), env, cfg, args[0], o)

@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
 )
@@ -56,6 +57,9 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 			if every := cfg.Backup.Every.Std(); every > 0 {
 				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return backup.Last(cfg.Backup.Directory) }
 			}
+			if cfg.Database.URL != "" {
+				o.Database = func(ctx context.Context) ([]string, error) { return tryDatabase(ctx, cfg) }
+			}
 			results := doctor.Run(cmd.Context(), o, show)
 			if proves {
 				results = append(results, proveHere(cmd.Context(), cfg, show)...)
@@ -72,6 +76,18 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 	cmd.Flags().BoolVar(&proves, "prove", false, "also try what the documentation promises, with a server and sandboxes of its own")
 	local.Add(cmd)
 	return cmd
+}
+
+// tryDatabase connects to the PostgreSQL database, in which no server may have made tables yet.
+func tryDatabase(ctx context.Context, cfg config.Config) (warnings []string, err error) {
+	st, err := server.OpenExistingStore(ctx, cfg)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st.Warnings(), st.Close()
 }
 
 func printCheck(env *base.Env, r doctor.Result) {

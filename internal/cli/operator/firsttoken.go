@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"github.com/modbox/modbox/internal/config"
@@ -11,14 +10,12 @@ import (
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server"
-	"github.com/modbox/modbox/internal/statedir"
-	"github.com/modbox/modbox/internal/store"
 )
 
 // DescribeFirstToken returns the age and the use of the first token for doctor; nil if it does not
 // exist, is revoked or has expired.
 func DescribeFirstToken(ctx context.Context, cfg config.Config) (_ *doctor.FirstToken, err error) {
-	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+	st, err := server.OpenExistingStore(ctx, cfg)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil, nil // no server has run here
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -13,8 +12,6 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/server"
-	"github.com/modbox/modbox/internal/statedir"
-	"github.com/modbox/modbox/internal/store"
 )
 
 // NewSecretsCommand returns the command "modbox secrets".
@@ -45,7 +42,7 @@ by a comma, restart the server, rotate, and then take the old one away.`,
 			if err != nil {
 				return err
 			}
-			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+			st, err := server.OpenExistingStore(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
