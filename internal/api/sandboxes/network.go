@@ -51,7 +51,11 @@ func requestedNetwork(n *wire.Network) (sandbox.Network, error) {
 		return sandbox.Network{}, nil
 	}
 	list, err := ports("network.ports", n.Ports)
-	return sandbox.Network{Enabled: n.Enabled, Ports: list, AllowOut: n.AllowOut, DenyOut: n.DenyOut}, err
+	net := sandbox.Network{Enabled: n.Enabled, Ports: list, AllowOut: n.AllowOut}
+	if len(n.DenyOut) > 0 { // an empty list is the same as none: clients send both
+		net.DenyOut = n.DenyOut
+	}
+	return net, err
 }
 
 // ports reads the numbers in a field.
