@@ -208,7 +208,7 @@ type Secrets struct {
 // Audit bounds the audit log.
 type Audit struct {
 	Retention Duration `yaml:"retention" doc:"Retention of the records of the audit log."`
-	MaxBytes  Bytes    `yaml:"max_bytes" doc:"Maximum size of the records; beyond it the server removes the oldest, whatever their age. The database uses about twice as much space for them."`
+	MaxBytes  Bytes    `yaml:"max_bytes" doc:"Maximum size of the records and of the index of their words; beyond it the server removes the oldest records, whatever their age."`
 }
 
 // Backup configures periodic backups; docs/backup.md describes their content.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 
@@ -62,15 +63,35 @@ func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change) (audit.C
 		if _, err := tx.ExecContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)", r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
 			return chain, err
 		}
-		for _, word := range audit.Words(r.Record) {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO audit_words (word, seq) VALUES ($1, $2)", word, r.Seq); err != nil {
-				return chain, err
-			}
+		words := audit.Words(r.Record)
+		if err := addAuditWords(ctx, tx, r.Seq, words); err != nil {
+			return chain, err
 		}
 		chain.Head = audit.Point{Seq: r.Seq, Hash: r.Hash}
-		chain.Bytes += int64(len(r.Record))
+		chain.Bytes += auditBytes(r.Record, len(words))
 	}
 	return chain, putAuditChain(ctx, tx, &chain)
+}
+
+// wordBytes is about the space of a row of audit_words.
+const wordBytes = 80
+
+// auditBytes returns the space that a record takes with so many words in the index.
+func auditBytes(record []byte, words int) int64 { return int64(len(record) + words*wordBytes) }
+
+// addAuditWords adds the words of a record, in one statement: the database has one writer, for which all others wait.
+func addAuditWords(ctx context.Context, tx *sql.Tx, seq int64, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	var q database.Query
+	number := q.Arg(seq)
+	rows := make([]string, len(words))
+	for i, word := range words {
+		rows[i] = "(" + q.Arg(word) + ", " + number + ")"
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO audit_words (word, seq) VALUES "+strings.Join(rows, ", "), q.Args...)
+	return err
 }
 
 // AuditIntents returns at most limit of the recorded intents.
@@ -103,13 +124,15 @@ func (s *Audit) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
 		if err != nil {
 			return err
 		}
-		removed, err := moveAnchor(ctx, tx, cut, &chain)
+		removed, words, err := moveAnchor(ctx, tx, cut, &chain)
 		if n = len(removed); err != nil || n == 0 {
 			return err
 		}
-		if err := removeAuditWords(ctx, tx, removed); err != nil {
+		indexed, err := removeAuditWords(ctx, tx, removed)
+		if err != nil {
 			return err
 		}
+		chain.Bytes += (words - indexed) * wordBytes // records from before the index have no words in it
 		if _, err := tx.ExecContext(ctx, "DELETE FROM audit_records WHERE seq <= $1", chain.Anchor.Seq); err != nil {
 			return err
 		}
@@ -121,43 +144,61 @@ func (s *Audit) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
 	return n, nil
 }
 
-// removeAuditWords removes the words of rows. The index has the order of the words, not of the rows.
-func removeAuditWords(ctx context.Context, tx *sql.Tx, rows []audit.Row) error {
+// removeAuditWords removes the words of rows and returns their number. The index has the order of the words, not of the rows.
+func removeAuditWords(ctx context.Context, tx *sql.Tx, rows []audit.Row) (int64, error) {
+	var removed int64
 	for _, r := range rows {
-		for _, word := range audit.Words(r.Record) {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM audit_words WHERE word = $1 AND seq = $2", word, r.Seq); err != nil {
-				return err
-			}
+		words := audit.Words(r.Record)
+		if len(words) == 0 {
+			continue
 		}
+		var q database.Query
+		number := q.Arg(r.Seq)
+		list := make([]string, len(words))
+		for i, word := range words {
+			list[i] = q.Arg(word)
+		}
+		result, err := tx.ExecContext(ctx, "DELETE FROM audit_words WHERE seq = "+number+" AND word IN ("+strings.Join(list, ", ")+")", q.Args...)
+		if err != nil {
+			return removed, err
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return removed, err
+		}
+		removed += n
 	}
-	return nil
+	return removed, nil
 }
 
 // moveAnchor moves the anchor of chain past the rows that exceed the limits of the log and
-// returns these rows, without their hashes.
-func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Chain) ([]audit.Row, error) {
+// returns these rows, without their hashes, and the number of words that it counted as removed with them.
+func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Chain) ([]audit.Row, int64, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT seq, record, hash, time FROM audit_records ORDER BY seq LIMIT "+strconv.Itoa(cut.Limit))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { _ = rows.Close() }()
 	var removed []audit.Row
+	var words int64
 	for rows.Next() {
 		var seq int64
 		var record []byte
 		var hash, at string
 		if err := rows.Scan(&seq, &record, &hash, &at); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if at >= auditTime(cut.Before) && (cut.MaxBytes == 0 || chain.Bytes <= cut.MaxBytes) {
 			break
 		}
 		chain.Anchor.Seq = seq
 		chain.Anchor.Hash, _ = auditHash(hash) // a damaged hash must not prevent every later removal
-		chain.Bytes -= int64(len(record))
+		n := len(audit.Words(record))
+		chain.Bytes -= auditBytes(record, n)
+		words += int64(n)
 		removed = append(removed, audit.Row{Seq: seq, Record: record})
 	}
-	return removed, rows.Err()
+	return removed, words, rows.Err()
 }
 
 // AuditChain returns the state of the audit log.

@@ -27,7 +27,7 @@ type AuditFilter struct {
 	Object   string    `query:"object" maxLength:"256" doc:"What was done to the object with that id or name."`
 	Action   string    `query:"action" maxLength:"64" doc:"What was done, such as exec or create-sandbox: the id of the operation."`
 	Outcome  string    `query:"outcome" maxLength:"32" doc:"How it ended: ok, started, cancelled, interrupted, failed, or the code of an error."`
-	Search   string    `query:"search" maxLength:"200" doc:"Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs. Words of three and more letters or digits also find longer words."`
+	Search   string    `query:"search" maxLength:"200" doc:"Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs, among the first 100 different words of a record. Words of three and more letters or digits also find longer words."`
 	Order    string    `query:"order" enum:"asc,desc" default:"desc" doc:"The newest first, or the oldest."`
 	AfterSeq int64     `query:"after_seq" minimum:"0" doc:"Only records with a greater number."`
 	route.PageInput

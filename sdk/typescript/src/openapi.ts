@@ -6375,7 +6375,7 @@ export interface operations {
                 action?: string;
                 /** @description How it ended: ok, started, cancelled, interrupted, failed, or the code of an error. */
                 outcome?: string;
-                /** @description Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs. Words of three and more letters or digits also find longer words. */
+                /** @description Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs, among the first 100 different words of a record. Words of three and more letters or digits also find longer words. */
                 search?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
@@ -6430,7 +6430,7 @@ export interface operations {
                 action?: string;
                 /** @description How it ended: ok, started, cancelled, interrupted, failed, or the code of an error. */
                 outcome?: string;
-                /** @description Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs. Words of three and more letters or digits also find longer words. */
+                /** @description Records that have all of these words, at most 8, in their action, outcome, address, object, command, details or outputs, among the first 100 different words of a record. Words of three and more letters or digits also find longer words. */
                 search?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
