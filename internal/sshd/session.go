@@ -83,12 +83,12 @@ func (c *connection) session(ctx context.Context, offered ssh.NewChannel) {
 	started := false
 	for r := range requests {
 		cmd, err := s.request(r, started)
-		if err == nil && cmd != nil {
-			started = true
-			s.work.Go(func() { s.run(ctx, *cmd) })
-		}
 		if r.WantReply {
 			_ = r.Reply(err == nil, nil) // fails only with the connection
+		}
+		if err == nil && cmd != nil {
+			started = true
+			s.work.Go(func() { s.run(ctx, *cmd) }) // after the reply, which a channel that it closed cannot take
 		}
 	}
 	cancel(errGone) // the command has nobody to run for
