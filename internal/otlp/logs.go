@@ -101,18 +101,23 @@ func (l *Logs) Close(ctx context.Context) error {
 	l.closed = true
 	l.mu.Unlock()
 	close(l.ending)
-	half := ctx
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		half, cancel = context.WithTimeout(ctx, time.Until(end)/2)
-		defer cancel()
-	}
+	half, cancel := halfOf(ctx)
+	defer cancel()
 	defer context.AfterFunc(half, l.stop)()
 	l.work.Wait()
 	if !l.export(ctx, nil) {
 		return ctx.Err()
 	}
 	return nil
+}
+
+// halfOf returns a context that ends after half of the time that ctx has.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
 // export sends the waiting entries in batches, and begins no batch after until is closed. It reports whether all batches

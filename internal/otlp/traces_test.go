@@ -134,3 +134,46 @@ func TestEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// TestEndWithHungSpans: a batch whose receiver does not answer leaves time for spans that wait when the server ends, and no
+// request lasts longer than that.
+func TestEndWithHungSpans(t *testing.T) {
+	hung, ended, got := make(chan struct{}), make(chan struct{}), make(chan []byte, 1)
+	var requests atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := gzip.NewReader(r.Body)
+		data, _ := io.ReadAll(body)
+		if requests.Add(1) > 1 {
+			got <- data
+			return
+		}
+		close(hung)
+		<-r.Context().Done()
+		close(ended)
+	}))
+	t.Cleanup(s.Close)
+	e, err := otlp.NewTraces(t.Context(), otlp.Receiver{Endpoint: s.URL, Log: slog.New(slog.DiscardHandler)}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 256 { // a whole batch, which is sent at once
+		record(e)
+	}
+	<-hung
+	_, span := e.Tracer().Request(httptest.NewRequest(http.MethodGet, "/", nil))
+	span.Answered("GET", "/v1/second", 200, "id")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	if err := e.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	select {
+	case data := <-got:
+		if !bytes.Contains(data, []byte("/v1/second")) {
+			t.Errorf("the second batch is %q", data)
+		}
+	default:
+		t.Fatal("the span that waits does not arrive")
+	}
+	<-ended
+}
