@@ -546,32 +546,40 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER begun_saved AFTER UPDATE OF saved ON sandboxes FOR EACH ROW WHEN (NEW.saved <> '' AND OLD.saved <> NEW.saved) EXECUTE FUNCTION begun_saved();
 
+-- Triggers of statements: each update of a row passes all its versions of the transaction, so an update for each of
+-- many deliveries takes time by the square of their number.
 -- +goose StatementBegin
 CREATE FUNCTION delivery_added() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE webhooks SET pending = pending + 1 WHERE id = NEW.webhook_id;
+    UPDATE webhooks SET pending = pending + d.n
+    FROM (SELECT webhook_id, count(*) AS n FROM added WHERE state = 'pending' GROUP BY webhook_id) AS d WHERE id = d.webhook_id;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
-CREATE TRIGGER delivery_added AFTER INSERT ON webhook_deliveries FOR EACH ROW WHEN (NEW.state = 'pending') EXECUTE FUNCTION delivery_added();
+CREATE TRIGGER delivery_added AFTER INSERT ON webhook_deliveries REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION delivery_added();
 
 -- +goose StatementBegin
 CREATE FUNCTION delivery_changed() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE webhooks SET pending = pending + CASE WHEN NEW.state = 'pending' THEN 1 ELSE -1 END WHERE id = NEW.webhook_id;
+    UPDATE webhooks SET pending = pending + d.n
+    FROM (SELECT webhook_id, sum(n) AS n FROM (
+            SELECT webhook_id, 1 AS n FROM changed WHERE state = 'pending'
+            UNION ALL SELECT webhook_id, -1 FROM replaced WHERE state = 'pending') AS each
+        GROUP BY webhook_id HAVING sum(n) <> 0) AS d WHERE id = d.webhook_id;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
-CREATE TRIGGER delivery_changed AFTER UPDATE OF state ON webhook_deliveries FOR EACH ROW WHEN ((NEW.state = 'pending') <> (OLD.state = 'pending')) EXECUTE FUNCTION delivery_changed();
+CREATE TRIGGER delivery_changed AFTER UPDATE ON webhook_deliveries REFERENCING OLD TABLE AS replaced NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION delivery_changed();
 
 -- +goose StatementBegin
 CREATE FUNCTION delivery_deleted() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE webhooks SET pending = pending - 1 WHERE id = OLD.webhook_id;
+    UPDATE webhooks SET pending = pending - d.n
+    FROM (SELECT webhook_id, count(*) AS n FROM deleted WHERE state = 'pending' GROUP BY webhook_id) AS d WHERE id = d.webhook_id;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
-CREATE TRIGGER delivery_deleted AFTER DELETE ON webhook_deliveries FOR EACH ROW WHEN (OLD.state = 'pending') EXECUTE FUNCTION delivery_deleted();
+CREATE TRIGGER delivery_deleted AFTER DELETE ON webhook_deliveries REFERENCING OLD TABLE AS deleted FOR EACH STATEMENT EXECUTE FUNCTION delivery_deleted();
 
 -- +goose StatementBegin
 CREATE FUNCTION event_webhooks() RETURNS TRIGGER LANGUAGE plpgsql AS $$
