@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"packaging":               {},
 	"internal/site":           {},
 	"tools/protogen":          {},
-	"internal/store":          {"internal/page", "internal/sandbox", "internal/audit", "internal/catalogue", "internal/quota", "internal/registry", "internal/secret", "internal/store/accounts", "internal/store/database"},
+	"internal/store":          {"internal/page", "internal/sandbox", "internal/audit", "internal/catalogue", "internal/quota", "internal/registry", "internal/secret", "internal/store/accounts", "internal/store/database", "internal/store/migrations"},
 	"internal/audit":          {"internal/page", "internal/sandbox", "internal/account", "internal/retry"},
 	"internal/access":         {},
 	"internal/conns":          {"internal/sandbox"},

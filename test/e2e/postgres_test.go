@@ -32,7 +32,7 @@ func TestServerOnPostgres(t *testing.T) {
 	cluster.Stop("immediate")
 	made := make(chan error, 1)
 	go func() {
-		_, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Name: "meanwhile"})
+		_, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Name: "meanwhile", WaitUpTo: 3 * time.Minute}) // until it runs
 		made <- err
 	}()
 	time.Sleep(time.Second)

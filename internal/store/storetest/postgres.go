@@ -2,8 +2,12 @@ package storetest
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,6 +19,7 @@ import (
 
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/database"
+	"github.com/modbox/modbox/internal/store/migrations"
 )
 
 // postgresVariable is the environment variable with the URL of a PostgreSQL server for tests, of a user who may create
@@ -32,18 +37,61 @@ var databases struct {
 	made   int               // guarded by mu
 }
 
-// postgresTemplate returns the name of an empty database of the newest version.
-var postgresTemplate = sync.OnceValues(func() (string, error) {
-	name := fmt.Sprintf("mbt_%d_template", os.Getpid())
-	if err := administrate("CREATE DATABASE " + name); err != nil {
-		return "", err
-	}
-	db, err := database.OpenPostgres(context.Background(), postgresAt(name))
+// postgresTemplate returns the name of an empty database of the newest version, which all processes of the tests share.
+var postgresTemplate = sync.OnceValues(func() (name string, err error) {
+	db, err := sql.Open("pgx", os.Getenv(postgresVariable))
 	if err != nil {
 		return "", err
 	}
-	return name, db.Close()
+	db.SetMaxOpenConns(1) // a session, with the lock until it ends
+	defer func() { err = errors.Join(err, db.Close()) }()
+	sum, err := sumOfMigrations()
+	if err != nil {
+		return "", err
+	}
+	name = "mbt_template_" + sum
+	var exists bool
+	if _, err := db.Exec("SELECT pg_advisory_lock(hashtext('mbt_template'))"); err != nil {
+		return "", err
+	}
+	if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)", name).Scan(&exists); err != nil || exists {
+		return name, err
+	}
+	begun := name + "_begun"
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + begun + " WITH (FORCE)", "CREATE DATABASE " + begun} {
+		if _, err := db.Exec(statement); err != nil {
+			return "", err
+		}
+	}
+	made, err := database.OpenPostgres(context.Background(), postgresAt(begun))
+	if err != nil {
+		return "", err
+	}
+	if err := made.Close(); err != nil {
+		return "", err
+	}
+	_, err = db.Exec("ALTER DATABASE " + begun + " RENAME TO " + name)
+	return name, err
 })
+
+// sumOfMigrations returns the start of a digest over the migrations, in hexadecimal.
+func sumOfMigrations() (string, error) {
+	files, err := migrations.Postgres()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	err = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(files, path)
+		_, _ = fmt.Fprintln(h, path, len(text)) // a hash returns no error
+		_, _ = h.Write(text)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)[:8]), err
+}
 
 func administrate(statement string) error {
 	db, err := sql.Open("pgx", os.Getenv(postgresVariable))
