@@ -8,7 +8,7 @@ if [ ! -x "$bin/initdb" ]; then
 	echo "PostgreSQL is not installed; scripts/install-deps.sh --test installs it" >&2
 	exit 1
 fi
-dir=$(mktemp -d /tmp/mbpg-XXXXXX)
+dir=$(mktemp -d "${TMPDIR:-/tmp}"/mbpg-XXXXXX)
 as=()
 if [ "$(id -u)" = 0 ]; then # PostgreSQL refuses to run as root
 	chown postgres: "$dir"

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -301,6 +302,41 @@ func TestRecover(t *testing.T) {
 	}
 	close(release)
 	<-ended
+}
+
+// A NUL that a caller sent does not stop the log, also where an older server recorded it.
+func TestNULInRecords(t *testing.T) {
+	f := newFixture(t, audit.Config{})
+	f.handle("exec", func(e *audit.Entry) {
+		e.Object("sandbox", "a\x00b", "c\x00d")
+		e.Detail("reason", "e\x00f")
+		if err := e.Command(t.Context(), []string{"g\x00h"}); err != nil {
+			t.Error(err)
+		}
+	})
+	f.add("other", 1)
+	for _, r := range f.records(audit.Filter{}) {
+		if text := fmt.Sprint(r); strings.Contains(text, "\x00") {
+			t.Errorf("a record has NUL: %q", text)
+		}
+	}
+	f.log.Close()
+	old := []byte(`{"action":"old","object_id":"a\u0000b","details":{"x":"\u0000"},"command":["\\u0000"]}`)
+	if _, err := f.store.Audit.ChangeAudit(t.Context(), &audit.Change{Begun: []audit.Intent{{ID: "old", Record: old}}}); err != nil {
+		t.Fatal(err)
+	}
+	f.log = audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
+	defer f.log.Close()
+	if err := f.log.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list := f.records(audit.Filter{Action: "old"})
+	if len(list) != 1 || list[0].ObjectID != "a\x00b" || list[0].Details["x"] != "\x00" || list[0].Command[0] != `\u0000` {
+		t.Errorf("the recovered record is %+v, want its text unchanged", list)
+	}
+	if r := f.verify(); r.Problem != "" {
+		t.Error(r.Problem)
+	}
 }
 
 // Hijacked connections may end after the HTTP server.

@@ -170,7 +170,7 @@ func command(argv []string, envs []map[string]string) (kept []string, truncated 
 			arg = withoutTail(arg)
 			truncated = true
 		}
-		kept = append(kept, Redact(strings.ToValidUTF8(arg, "\uFFFD")))
+		kept = append(kept, Redact(valid(arg)))
 	}
 	return kept, truncated
 }
@@ -184,12 +184,17 @@ func withoutTail(s string) string {
 	return s[:from]
 }
 
-// text returns the part to record of a text that a caller or a sandbox chose: valid UTF-8, without
+// valid returns s as valid UTF-8 without NUL, which PostgreSQL cannot store.
+func valid(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// text returns the part to record of a text that a caller or a sandbox chose: valid UTF-8 without NUL and
 // secrets, and at most max bytes.
 func text(s string, max int) string {
 	rest := ""
 	if len(s) > max {
 		s, rest = withoutTail(s[:max]), "…"
 	}
-	return Redact(strings.ToValidUTF8(s, "\uFFFD")) + rest
+	return Redact(valid(s)) + rest
 }

@@ -2,6 +2,7 @@ package eventstream_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -129,6 +130,46 @@ func TestStreamGoesOn(t *testing.T) {
 	w.want("a stream that resumes", w.read(w.follow(sandbox.EventFilter{}, eventstream.From{After: &at}), 2), "three", "four")
 	var zero int64
 	w.want("a stream from the first", w.read(w.follow(sandbox.EventFilter{}, eventstream.From{After: &zero}), 5), "a", "one", "two", "three", "four")
+}
+
+// TestUncommittedEvents checks that a stream does not pass an event whose transaction is still running.
+func TestUncommittedEvents(t *testing.T) {
+	w := newWorld(t, eventstream.Config{})
+	a := w.create(w.own, "a")
+	s := w.follow(sandbox.EventFilter{}, eventstream.From{})
+	before, err := w.rows.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired := make(chan time.Time)
+	close(expired)
+	if err := w.store.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO events (sandbox_id, time, type, message, data, workspace_id) VALUES ($1, 1, 'exec', 'late', '{}', $2)", a, w.own); err != nil {
+			return err
+		}
+		if events, err := s.Next(ctx, expired); len(events) > 0 || err != nil {
+			t.Errorf("Next before the commit: %v, %v, want none", events, err)
+		}
+		if head, err := w.rows.Head(ctx); head != before || err != nil {
+			t.Errorf("before the commit the newest event is %d, %v, want %d", head, err, before)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.want("after the commit", w.read(s, 1), "late")
+	if head, err := w.rows.Head(t.Context()); head != before+1 || err != nil {
+		t.Errorf("after the commit the newest event is %d, %v, want %d", head, err, before+1)
+	}
+	if err := w.store.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM events")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if head, err := w.rows.Head(t.Context()); head != before+1 || err != nil {
+		t.Errorf("after all events were deleted the newest is %d, %v, want %d", head, err, before+1)
+	}
 }
 
 // TestFilters checks the filters of streams, and that a cursor passes the events that they leave out.

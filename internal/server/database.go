@@ -16,6 +16,7 @@ import (
 
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
@@ -80,13 +81,48 @@ func OpenStore(ctx context.Context, cfg config.Config, options ...store.Option) 
 }
 
 // OpenExistingStore opens the database of a server that may be running. Errors: NotFound if there is none;
-// Unsupported if its version is not the version of this program.
+// Unsupported if its version is not the version of this program; others if it is SQLite's and the server of the state
+// directory uses another.
 func OpenExistingStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
 	l, err := storeLocation(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return store.OpenExistingAt(ctx, l, options...)
+	if cfg.Database.URL != "" {
+		return store.OpenExistingAt(ctx, l, options...)
+	}
+	mark, found, err := installation.Read(cfg.StateDir) // before the database: a server that runs writes the database first
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.OpenExistingAt(ctx, l, options...)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound && found:
+		return nil, otherDatabase(l.Path, mark)
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		dirs := installationDirs(cfg)
+		dirs.Boxes = dirs.Saved // the run directory may be another server's
+		if missing := dirs.CheckMissing(); missing != nil {
+			return nil, missing
+		}
+		return nil, err
+	case err != nil || !found:
+		return st, err
+	}
+	db, err := st.Installation(ctx)
+	if err == nil && (db.ID != mark.ID || db.Generation < mark.Generation) {
+		err = otherDatabase(l.Path, mark)
+	}
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return st, nil
+}
+
+// otherDatabase returns the error of commands that would use an SQLite database that the server does not use.
+func otherDatabase(path string, mark installation.Mark) error {
+	return fmt.Errorf("%s is not the database that the server of this state directory uses: that has installation %s and at least generation %d; if it is PostgreSQL, give the command the setting database.url, by --config or the variable MODBOX_DATABASE_URL",
+		path, mark.ID, mark.Generation)
 }
 
 // NoFileBackup returns the error of commands for backups, which are files with SQLite's; nil with SQLite.

@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
 )
 
 func TestDatabasePassword(t *testing.T) {
@@ -31,5 +34,57 @@ func TestDatabasePassword(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "database.url") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want an error of the setting without the password", url, err)
 		}
+	}
+}
+
+// A command without database.url neither reads nor writes the SQLite database from before a server moved to another.
+func TestCommandsUseTheDatabaseOfTheServer(t *testing.T) {
+	cfg := config.Config{StateDir: t.TempDir()}
+	inUse := func() error {
+		_, err := DigestsInUse(cfg)(t.Context())
+		return err
+	}
+	path := filepath.Join(cfg.StateDir, statedir.DatabaseFile)
+	st, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := st.Advance(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mark := func(id installation.Identity) {
+		t.Helper()
+		marks, err := installation.Write(installation.Mark{Identity: id, StateDir: cfg.StateDir}, cfg.StateDir)
+		if err == nil {
+			err = marks.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark(own)
+	if err := inUse(); err != nil {
+		t.Errorf("the server's own database: %v", err)
+	}
+	moved, another := own, own
+	moved.Generation++ // by the server, in PostgreSQL
+	another.ID = strings.Repeat("0", 32)
+	for _, id := range []installation.Identity{moved, another} {
+		mark(id)
+		if st, err := OpenExistingStore(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "database.url") {
+			t.Errorf("with the mark %v: %v, %v, want advice about database.url", id, st, err)
+		}
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(path + suffix); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	if err := inUse(); err == nil || sandbox.CodeOf(err) == sandbox.NotFound || !strings.Contains(err.Error(), "database.url") {
+		t.Errorf("without the SQLite database: %v, want advice about database.url", err)
 	}
 }

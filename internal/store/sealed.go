@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/modbox/modbox/internal/secret"
@@ -115,7 +116,11 @@ func (s *Secrets) SealVariables(ctx context.Context) error {
 	if err := s.db.Reader().QueryRowContext(ctx, "SELECT count(*) FROM upgrades WHERE name = 'seal-variables'").Scan(&pending); err != nil || pending == 0 {
 		return err
 	}
+	var tables []string
 	for _, c := range sealedColumns {
+		if !slices.Contains(tables, c.table) {
+			tables = append(tables, c.table)
+		}
 		for after, more := "", true; more; {
 			var err error
 			if after, more, err = s.sealRows(ctx, c.table, c.column, after); err != nil {
@@ -124,7 +129,7 @@ func (s *Secrets) SealVariables(ctx context.Context) error {
 		}
 	}
 	// Free pages and the write-ahead log still contain the clear text.
-	if err := s.db.Vacuum(ctx); err != nil {
+	if err := s.db.Vacuum(ctx, tables...); err != nil {
 		return err
 	}
 	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {

@@ -1,11 +1,13 @@
 package store_test
 
 import (
+	"bytes"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
@@ -33,6 +35,10 @@ func TestTransferToPostgres(t *testing.T) {
 	gone := create(t, from, creation(ws, "two"))
 	end(t, from, gone.ID, gone.CreatedAt)
 	if one, err = from.Sandboxes.SetBox(t.Context(), one.ID, "sha256:abc", []byte{0, 1, 255}); err != nil {
+		t.Fatal(err)
+	}
+	record := []byte(`{"action":"exec","object_id":"a\u0000b"}`) // of a server from before NUL was replaced
+	if _, err := from.Audit.ChangeAudit(t.Context(), &audit.Change{Rows: []audit.Row{{Seq: 1, Record: record}}}); err != nil {
 		t.Fatal(err)
 	}
 	to, err := store.OpenAt(t.Context(), storetest.At(t, filepath.Join(dir, "post.db")), store.WithKeys(keys))
@@ -66,9 +72,15 @@ func TestTransferToPostgres(t *testing.T) {
 	if errA != nil || errB != nil || a != b {
 		t.Errorf("installations %v and %v, %v, %v, want one", a, b, errA, errB)
 	}
+	if list, err := to.Audit.AuditRows(t.Context(), audit.Filter{Action: "exec"}); err != nil || len(list.Items) != 1 || !bytes.Equal(list.Items[0].Record, record) {
+		t.Errorf("the record with NUL: %+v, %v, want its bytes", list.Items, err)
+	}
 	before, err := from.LastSequence(t.Context(), "events")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if copied, err := to.LastSequence(t.Context(), "events"); err != nil || copied != before {
+		t.Errorf("after the transfer the newest event has number %d, %v, want %d", copied, err, before)
 	}
 	if _, err := to.Sandboxes.CreateSandbox(t.Context(), creation(ws, "three"), quota.Admission{}); err != nil {
 		t.Fatal(err)

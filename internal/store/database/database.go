@@ -160,9 +160,9 @@ func (d *DB) Reader() *sql.DB { return d.reader }
 // no change calls it before it reads.
 func (d *DB) Committed() <-chan struct{} { return d.committed.Wait() }
 
-// Vacuum takes the text of deleted rows out of the files of the database, but not out of the log of PostgreSQL.
-func (d *DB) Vacuum(ctx context.Context) error {
-	return d.engine.vacuum(ctx)
+// Vacuum takes the text of deleted rows of tables out of the files of the database, but not out of the log of PostgreSQL.
+func (d *DB) Vacuum(ctx context.Context, tables ...string) error {
+	return d.engine.vacuum(ctx, tables)
 }
 
 // LastSequence returns the last value of the column seq of a table; 0 before the first row.

@@ -26,7 +26,7 @@ type engine interface {
 	// copyTo implements [DB.CopyTo].
 	copyTo(ctx context.Context, path string) error
 	// vacuum implements [DB.Vacuum].
-	vacuum(ctx context.Context) error
+	vacuum(ctx context.Context, tables []string) error
 	// bytes returns the size of the database.
 	bytes() int64
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -33,6 +34,19 @@ func isLost(err error) bool {
 func hasState(err error, states ...string) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && slices.Contains(states, e.Code)
+}
+
+const connectionLost = "the connection to the database was lost; try again"
+
+// coded gives the answers of PostgreSQL that concern a request a code.
+func coded(err error) error {
+	switch {
+	case hasState(err, "57014"):
+		return sandbox.Wrap(sandbox.Unavailable, err, "the database took too long; try again")
+	case hasState(err, "22021", "22P05"):
+		return sandbox.Wrap(sandbox.Invalid, err, "a text has a NUL character, or is not UTF-8, which the database cannot store")
+	}
+	return err
 }
 
 // pgConnector makes connections, and waits for a database that cannot be reached.
@@ -103,6 +117,7 @@ type pgConn struct {
 	*stdlib.Conn
 	reads   bool
 	unusual bool // the database behind it only permits reads
+	inTx    bool // a transaction runs, so a statement cannot run again on another connection
 }
 
 // CheckNamedValue gives a value the form that the columns have; a bool is a number.
@@ -131,7 +146,26 @@ func (c *pgConn) QueryContext(ctx context.Context, query string, args []driver.N
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
-	return r, nil
+	return &pgRows{Rows: r, conn: c, ctx: ctx}, nil
+}
+
+// pgRows are the rows of a statement.
+type pgRows struct {
+	driver.Rows
+	conn *pgConn
+	ctx  context.Context // of the statement
+}
+
+// Next implements [driver.Rows].
+func (r *pgRows) Next(dest []driver.Value) error {
+	err := r.Rows.Next(dest)
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	if failed := r.conn.failed(r.ctx, err); !errors.Is(failed, driver.ErrBadConn) {
+		return failed
+	}
+	return sandbox.Wrap(sandbox.Unavailable, err, connectionLost) // rows were read, so it cannot run again
 }
 
 // BeginTx begins a transaction; on a lost connection, the pool uses another.
@@ -143,21 +177,27 @@ func (c *pgConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx,
 		}
 		return nil, err
 	}
+	c.inTx = true
 	return pgTx{tx, c}, nil
 }
 
 // IsValid implements [driver.Validator].
 func (c *pgConn) IsValid() bool { return !c.unusual && !c.Conn.Conn().IsClosed() }
 
-// failed makes err an error about a lost connection if it is one. A read may run again on another connection.
+// failed gives err a code, or makes it an error about a lost connection if it is one. A read outside of a transaction may run
+// again on another connection.
 func (c *pgConn) failed(ctx context.Context, err error) error {
 	if !c.reads && hasState(err, "25006") { // of a replica, after the primary has changed
 		c.unusual = true
 		return &lostError{err}
 	}
 	switch {
-	case ctx.Err() != nil || !c.Conn.Conn().IsClosed():
+	case ctx.Err() != nil:
 		return err
+	case !c.Conn.Conn().IsClosed():
+		return coded(err)
+	case c.reads && c.inTx:
+		return sandbox.Wrap(sandbox.Unavailable, err, connectionLost)
 	case c.reads:
 		return driver.ErrBadConn
 	}
@@ -171,9 +211,16 @@ type pgTx struct {
 
 // Commit implements [driver.Tx].
 func (t pgTx) Commit() error {
+	t.conn.inTx = false
 	err := t.Tx.Commit()
 	if err != nil && t.conn.Conn.Conn().IsClosed() {
 		return &lostError{err}
 	}
 	return err
+}
+
+// Rollback implements [driver.Tx].
+func (t pgTx) Rollback() error {
+	t.conn.inTx = false
+	return t.Tx.Rollback()
 }

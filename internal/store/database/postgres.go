@@ -3,14 +3,17 @@ package database
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
@@ -49,12 +52,14 @@ func (p Postgres) config(name string, reads bool) (*pgx.ConnConfig, error) {
 		c.Password = p.Password
 	}
 	c.ConnectTimeout = p.ConnectTimeout
+	c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // the URL may name several hosts
 	for name, value := range map[string]string{
 		"application_name":  name,
 		"statement_timeout": strconv.FormatInt(p.StatementTimeout.Milliseconds(), 10),
 		// PostgreSQL ends the session of a process that it cannot reach, and with it the locks.
 		"idle_in_transaction_session_timeout": "60000",
 		"tcp_keepalives_idle":                 "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3",
+		"tcp_user_timeout": "60000", // while PostgreSQL sends, keepalives find nothing
 	} {
 		c.RuntimeParams[name] = value
 	}
@@ -82,8 +87,7 @@ func OpenExistingPostgres(ctx context.Context, p Postgres) (*DB, error) {
 func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err error) {
 	name := processName()
 	e := &pgEngine{name: name, taken: make(chan struct{})}
-	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: reconnectTime,
-		lastSequence: "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, 'seq')::regclass), 0)"}
+	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: reconnectTime, lastSequence: "SELECT last FROM sequences WHERE name = $1"}
 	defer func() {
 		if err != nil {
 			_ = d.Close()
@@ -112,6 +116,7 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 	readers := max(1, p.MaxConnections-1)
 	d.reader.SetMaxOpenConns(readers)
 	d.reader.SetMaxIdleConns(readers)
+	e.reader = d.reader
 	if err := e.inspect(ctx); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -182,7 +187,8 @@ func PostgresMigrator(db *sql.DB) (*goose.Provider, error) {
 // pgEngine is PostgreSQL.
 type pgEngine struct {
 	writer *sql.DB // one connection; a server's has the lock of the server
-	name   string  // of this process
+	reader *sql.DB
+	name   string // of this process
 	// durable is the value of synchronous_commit for writes.
 	durable  string
 	warnings []string
@@ -265,14 +271,22 @@ func (e *pgEngine) committed(ctx context.Context, id string, failed error) error
 	if !isLost(failed) {
 		return failed
 	}
-	mark, err := e.lastMark(ctx)
+	// The context of the transaction may have ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reconnectTime)
+	defer cancel()
+	var mark string
+	err := e.persist(ctx, func() (err error) {
+		mark, err = e.lastMark(ctx)
+		return err
+	})
 	switch {
 	case err == nil && mark == id:
 		return nil
 	case err == nil || errors.Is(err, sql.ErrNoRows):
 		return &lostError{failed}
 	}
-	return sandbox.Wrap(sandbox.Unavailable, errors.Join(failed, err), "the connection to the database was lost during a commit, and it is not known whether the change is there")
+	// Without its cause, which would be an error that passes: the transaction must not run again.
+	return sandbox.Wrap(sandbox.Unavailable, errors.New(errors.Join(failed, err).Error()), "the connection to the database was lost during a commit, and it is not known whether the change is there")
 }
 
 // lastMark returns the mark of the last transaction of this process that is committed.
@@ -296,15 +310,11 @@ func (e *pgEngine) explain(err error) error {
 	case err == nil || errors.As(err, &known):
 		return err
 	case isLost(err):
-		return sandbox.Wrap(sandbox.Unavailable, err, "the connection to the database was lost; try again")
-	case hasState(err, "57014"):
-		return sandbox.Wrap(sandbox.Unavailable, err, "the database took too long; try again")
+		return sandbox.Wrap(sandbox.Unavailable, err, connectionLost)
 	case hasState(err, "53100"):
 		return sandbox.Wrap(sandbox.Unavailable, errors.Join(sandbox.ErrNoSpace, err), "the disk of the database is full; ask an administrator")
-	case hasState(err, "22021", "22P05"):
-		return sandbox.Wrap(sandbox.Invalid, err, "a text has a NUL character, or is not UTF-8, which the database cannot store")
 	}
-	return err
+	return coded(err)
 }
 
 func (e *pgEngine) isFull(error) bool { return false } // its disk is not ours
@@ -315,9 +325,17 @@ func (e *pgEngine) copyTo(context.Context, string) error {
 	return sandbox.Errorf(sandbox.Unsupported, "the database is PostgreSQL, which pg_dump copies; docs/operate/postgresql.md describes backups")
 }
 
-func (e *pgEngine) vacuum(ctx context.Context) error {
-	if _, err := e.writer.ExecContext(ctx, "VACUUM (FULL)"); err != nil {
+func (e *pgEngine) vacuum(ctx context.Context, tables []string) (err error) {
+	conn, err := e.writer.Conn(ctx)
+	if err != nil {
 		return fmt.Errorf("take clear text out of the database: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // returns it to the pool
+	for _, statement := range []string{"SET statement_timeout = 0", "VACUUM (FULL) " + strings.Join(tables, ", "), "RESET statement_timeout"} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // a new connection has the timeout
+			return fmt.Errorf("take clear text out of the database: %w", err)
+		}
 	}
 	return nil
 }
@@ -325,6 +343,6 @@ func (e *pgEngine) vacuum(ctx context.Context) error {
 func (e *pgEngine) bytes() (n int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = e.writer.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&n) // 0 when it cannot be reached
+	_ = e.reader.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&n) // 0 when it cannot be reached
 	return n
 }

@@ -115,7 +115,7 @@ func (e *sqliteEngine) copyTo(ctx context.Context, path string) error {
 	return errors.Join(copyTo(ctx, db, path), db.Close())
 }
 
-func (e *sqliteEngine) vacuum(ctx context.Context) error {
+func (e *sqliteEngine) vacuum(ctx context.Context, _ []string) error {
 	if _, err := e.writer.ExecContext(ctx, "VACUUM"); err != nil {
 		return fmt.Errorf("take clear text out of the database: %w", err)
 	}

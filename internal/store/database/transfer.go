@@ -177,7 +177,10 @@ func (t transferTable) continueNumbers(ctx context.Context, source, tx *sql.Tx) 
 	if err := source.QueryRowContext(ctx, last).Scan(&n); err != nil || n == 0 {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, "SELECT setval(pg_get_serial_sequence($1, $2), $3)", t.name, column, n)
+	if _, err := tx.ExecContext(ctx, "SELECT setval(pg_get_serial_sequence($1, $2), $3)", t.name, column, n); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE sequences SET last = $2 WHERE name = $1", t.name, n) // of some tables alone
 	return err
 }
 

@@ -269,13 +269,14 @@ CREATE TABLE audit_records (
     seq BIGINT PRIMARY KEY, -- without a gap
     record TEXT COLLATE "C" NOT NULL, -- JSON; the bytes that are hashed
     hash TEXT COLLATE "C" NOT NULL, -- SHA-256 over the hash before and the record, in hexadecimal
-    time TEXT COLLATE "C" GENERATED ALWAYS AS ((record::json ->> 'time')) STORED,
-    workspace_id TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((record::json ->> 'workspace_id'), '')) STORED,
-    user_id TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((record::json ->> 'user_id'), '')) STORED,
-    object_id TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((record::json ->> 'object_id'), '')) STORED,
-    object_name TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((record::json ->> 'object_name'), '')) STORED,
-    action TEXT COLLATE "C" GENERATED ALWAYS AS ((record::json ->> 'action')) STORED,
-    outcome TEXT COLLATE "C" GENERATED ALWAYS AS ((record::json ->> 'outcome')) STORED
+    -- PostgreSQL has no NUL in text; the bytes of the record stay.
+    time TEXT COLLATE "C" GENERATED ALWAYS AS ((replace(record, '\u0000', '\ufffd')::json ->> 'time')) STORED,
+    workspace_id TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((replace(record, '\u0000', '\ufffd')::json ->> 'workspace_id'), '')) STORED,
+    user_id TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((replace(record, '\u0000', '\ufffd')::json ->> 'user_id'), '')) STORED,
+    object_id TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((replace(record, '\u0000', '\ufffd')::json ->> 'object_id'), '')) STORED,
+    object_name TEXT COLLATE "C" GENERATED ALWAYS AS (coalesce((replace(record, '\u0000', '\ufffd')::json ->> 'object_name'), '')) STORED,
+    action TEXT COLLATE "C" GENERATED ALWAYS AS ((replace(record, '\u0000', '\ufffd')::json ->> 'action')) STORED,
+    outcome TEXT COLLATE "C" GENERATED ALWAYS AS ((replace(record, '\u0000', '\ufffd')::json ->> 'outcome')) STORED
 );
 
 CREATE TABLE audit_chain (
@@ -512,6 +513,14 @@ CREATE TABLE writers (
     begun_at BIGINT NOT NULL
 );
 
+-- The greatest number that rows of a table have had, also rows that were deleted. SQLite has sqlite_sequence. A sequence of
+-- PostgreSQL would show numbers whose rows are not committed.
+CREATE TABLE sequences (
+    name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    last BIGINT NOT NULL
+);
+INSERT INTO sequences (name, last) VALUES ('events', 0);
+
 INSERT INTO installation (only_row, id, generation) VALUES (1, replace(gen_random_uuid()::text, '-', ''), 0);
 
 -- +goose StatementBegin
@@ -584,6 +593,7 @@ CREATE TRIGGER delivery_deleted AFTER DELETE ON webhook_deliveries REFERENCING O
 -- +goose StatementBegin
 CREATE FUNCTION event_webhooks() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
+    UPDATE sequences SET last = NEW.seq WHERE name = 'events';
     IF NOT EXISTS (SELECT 1 FROM webhooks WHERE workspace_id = NEW.workspace_id AND enabled = 1) THEN
         RETURN NULL;
     END IF;
