@@ -78,13 +78,7 @@ func (c *Files) UploadArchive(ctx context.Context, ref, path string, r io.Reader
 // [TarGzip]. It is packed while it is read: reading fails if it cannot be completed. The caller
 // closes it.
 func (c *Files) DownloadArchive(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, request{
-		method: http.MethodGet, path: sandboxPath(ref, "files", "archive"), query: archiveQuery(path, format), repeat: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return c.open(ctx, sandboxPath(ref, "files", "archive"), archiveQuery(path, format))
 }
 
 // FileEventType is the type of a change of a file.

@@ -131,11 +131,7 @@ func (c *Streams) Read(ctx context.Context, id string, o StreamOptions) (io.Read
 	if o.Timestamps {
 		q.Set("timestamps", "true")
 	}
-	resp, err := c.send(ctx, request{method: http.MethodGet, path: streamPath(id), query: q, repeat: true})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return c.open(ctx, streamPath(id), q)
 }
 
 // Create makes an input stream for a later command, and returns its id.

@@ -18,13 +18,20 @@ type Files struct{ *transport }
 //
 // Errors: NotFound; FileNotFound; Invalid if path is not a regular file.
 func (c *Files) Read(ctx context.Context, ref, path string) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, request{
-		method: http.MethodGet, path: sandboxPath(ref, "files"), query: url.Values{"path": {path}}, repeat: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return c.open(ctx, sandboxPath(ref, "files"), url.Values{"path": {path}})
+}
+
+// FileChange is a name that differs between a sandbox and its image.
+type FileChange = wire.FileChange
+
+// Diff lists what a sandbox has written at a path and below, all for "". Errors: NotFound; FileNotFound; QuotaExceeded; Timeout.
+func (c *Files) Diff(ref, path string) *List[FileChange] {
+	return newList[FileChange](c.transport, sandboxPath(ref, "diff"), map[string]string{"path": path})
+}
+
+// Original opens a file of the image or snapshot that a sandbox was made from. The caller closes it.
+func (c *Files) Original(ctx context.Context, ref, path string) (io.ReadCloser, error) {
+	return c.open(ctx, sandboxPath(ref, "diff", "original"), url.Values{"path": {path}})
 }
 
 // Write writes a file of any size from r, all or nothing. If the connection breaks and r is an

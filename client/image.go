@@ -19,11 +19,16 @@ type Images struct{ *transport }
 // and then the others, by name.
 func (c *Images) List() *List[Image] { return newList[Image](c.transport, "/v1/images", nil) }
 
+// Get returns an image with its layers, named by its id or a reference. Errors: NotFound.
+func (c *Images) Get(ctx context.Context, image string) (*Image, error) {
+	i := new(Image)
+	return result(i, c.call(ctx, request{method: http.MethodGet, path: "/v1/images/" + url.PathEscape(image), repeat: true}, i))
+}
+
 // ImageProgress reports the progress of a pull.
 type ImageProgress struct {
-	// Phase is "waiting", "pulling", in which Done and Total count bytes, or "writing".
-	Phase string `json:"phase"`
-	// Done and Total count the unit in Message; Total is 0 when unknown.
+	// Done and Total count the unit in Message, bytes while pulling; Total is 0 when unknown.
+	Phase   string `json:"phase"`
 	Done    int64  `json:"done"`
 	Total   int64  `json:"total"`
 	Message string `json:"message"`

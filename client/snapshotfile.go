@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/modbox/modbox/client/wire"
 )
@@ -34,21 +33,11 @@ func (c *Snapshots) Files(ref string, f SnapshotFileFilter) *List[SnapshotFile] 
 // empty format is [TarGzip], [Tar] is the other format. It is packed while it is read: reading
 // fails if it cannot be completed. The caller closes it.
 func (c *Snapshots) Download(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, request{
-		method: http.MethodGet, path: snapshotPath(ref) + "/archive", query: archiveQuery(path, format), repeat: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return c.open(ctx, snapshotPath(ref)+"/archive", archiveQuery(path, format))
 }
 
-// SnapshotDownload is an address of files of a snapshot.
-type SnapshotDownload struct {
-	// URL answers a tar.gz without a token; it is a secret.
-	URL       string    `json:"url"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
+// SnapshotDownload is an address of files of a snapshot, which answers a tar.gz without a token.
+type SnapshotDownload = wire.SnapshotDownload
 
 // Share returns an address under which a directory or file of a snapshot,
 // its root for "", can be downloaded without a token, for an hour.

@@ -170,3 +170,12 @@ func (t *transport) dial(ctx context.Context, path string) (*websocket.Conn, err
 	conn.SetReadLimit(maxMessage)
 	return conn, nil
 }
+
+// open sends a GET request for content, which the caller closes.
+func (t *transport) open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	resp, err := t.send(ctx, request{method: http.MethodGet, path: path, query: query, repeat: true})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}

@@ -206,6 +206,18 @@ type Image struct {
 	TTLSeconds    int64     `json:"ttl_seconds" doc:"Default ttl; 0 means no limit."`
 	CreatedAt     time.Time `json:"created_at" doc:"When it was registered."`
 	UpdatedAt     time.Time `json:"updated_at" doc:"When it last changed."`
+
+	Base   string       `json:"base,omitempty" doc:"The image of the workspace whose layers are the first of its layers; absent in lists, and if there is none."`
+	Layers []ImageLayer `json:"layers,omitempty" nullable:"false" doc:"What it was made of, the lowest first; absent in lists, and until it is built. Its root file system is a single file: its size is not the sum of theirs."`
+}
+
+// ImageLayer is a step in the making of an image.
+type ImageLayer struct {
+	Digest    string     `json:"digest,omitempty" doc:"Of the compressed layer; absent for a step that changed no file."`
+	SizeBytes int64      `json:"size_bytes" doc:"Size of the compressed layer."`
+	CreatedBy string     `json:"created_by,omitempty" doc:"The instruction that made it, at most 1000 characters of it; absent when the image does not say." example:"RUN apt-get update"`
+	CreatedAt *time.Time `json:"created_at,omitempty" doc:"When, as the image says."`
+	Base      bool       `json:"base" doc:"It belongs to base."`
 }
 
 // ImagePull names an image to pull.

@@ -156,7 +156,7 @@ var (
 )
 
 // filePath is of routes that want to know which file.
-var filePath = regexp.MustCompile(`\{sandbox\}/files(/list|/stat|/archive|/watch)?$|^GET /fs/|/fs/upload`)
+var filePath = regexp.MustCompile(`\{sandbox\}/files(/list|/stat|/archive|/watch)?$|/diff/original$|^GET /fs/|/fs/upload`)
 
 var pathParam = regexp.MustCompile(`([^/]*)/\{([^}.]*)(\.\.\.)?\}`)
 

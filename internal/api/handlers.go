@@ -62,6 +62,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&files.Archives{Guest: s.guest},
 		&snapshots.Snapshots{Service: s.snapshots},
 		&snapshots.Files{Service: s.snapshots},
+		&snapshots.Diffs{Service: s.snapshots},
 		&snapshots.Builds{Service: s.assemblies},
 		&images.Images{Catalogue: d.Catalogue, Store: d.Images, Prepare: s.prepare, Ping: cfg.Ping},
 		&images.Dockerfiles{Builder: d.Builder, Ping: cfg.Ping},

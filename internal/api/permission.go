@@ -19,6 +19,7 @@ var needs = map[string]account.Permission{
 	"POST /v1/executions/{execution}/cancel":                           account.SandboxesWrite,
 	"GET /v1/host":                                                     account.Administer,
 	"GET /v1/images":                                                   account.ImagesRead,
+	"GET /v1/images/{image}":                                           account.ImagesRead,
 	"POST /v1/images/pull":                                             account.SandboxesWrite, // as creating a sandbox does
 	"POST /v1/images/build":                                            account.ImagesWrite,
 	"POST /v1/images/push":                                             account.ImagesWrite,
@@ -98,6 +99,8 @@ var needs = map[string]account.Permission{
 	"GET /v1/sandboxes/{sandbox}/usage":                                account.SandboxesRead,
 	"PATCH /v1/sandboxes/{sandbox}/network":                            account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/snapshots":                           account.SandboxesWrite,
+	"GET /v1/sandboxes/{sandbox}/diff":                                 account.SandboxesWrite, // it makes the sandbox stand still
+	"GET /v1/sandboxes/{sandbox}/diff/original":                        account.SandboxesWrite, // as reading files
 	"GET /v1/snapshots":                                                account.SandboxesRead,
 	"GET /v1/snapshots/{snapshot}":                                     account.SandboxesRead,
 	"GET /v1/snapshots/{snapshot}/files":                               account.SandboxesRead,

@@ -190,7 +190,7 @@ var mayImport = map[string][]string{
 	"internal/driver/gvisor/gvisortest": {},
 	"internal/driver/gvisor/launch":     {"internal/driver", "internal/sandbox", "internal/image/stack", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/layer", "internal/driver/gvisor/process"},
 	"internal/driver/gvisor/layer":      {"internal/driver", "internal/sandbox"},
-	"internal/driver/gvisor/ocilayer":   {},
+	"internal/driver/gvisor/ocilayer":   {"internal/driver"},
 	"internal/driver/gvisor/process":    {},
 	"internal/driver/gvisor/saved":      {"internal/sandbox", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/chunksum", "internal/driver/gvisor/layer"},
 	"internal/driver/fake":              {"internal/driver", "internal/sandbox", "internal/agent"},
@@ -199,7 +199,7 @@ var mayImport = map[string][]string{
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {"internal/prepare", "internal/store/imagerows", "internal/webhook",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
-		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
+		"internal/driver/fake", "internal/api", "internal/registry", "internal/snapshot", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},
 
 	"internal/dialect/e2b/template": {"internal/sandbox", "internal/background", "internal/build", "internal/image", "internal/image/reference", "internal/image/spec", "internal/spool"},

@@ -113,7 +113,16 @@ type Snapshotter interface {
 	// become zeros. Errors: NotFound; Conflict when the box is not started; Unavailable when it
 	// ended meanwhile; TooLarge when the files, including holes, exceed the box's disk; w's errors.
 	WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error
+
+	// WriteNames is WriteLayer without the contents of files: each regular file is empty, and the record
+	// [LayerSize] of its header has its size. Nothing is stored on the host, and the box is frozen until w
+	// has everything, so w must not wait. The contents are read through nevertheless, which takes about a
+	// second per gigabyte.
+	WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error
 }
+
+// LayerSize is the PAX record with the size of a regular file, see [Snapshotter].
+const LayerSize = "MODBOX.size"
 
 // Networker is a driver that can give a running box a network interface.
 // [Capabilities].Network announces it.

@@ -85,7 +85,7 @@ func TestLayersKeepTheirBase(t *testing.T) {
 	l.old("updated_at")
 	l.prune()
 	l.wantFiles(base.Digest, first.Digest, built.Digest)
-	if page, err := l.Files(t.Context(), built.Digest, sandbox.SnapshotFileQuery{Path: "/"}); err != nil || len(page.Files) != 2 || page.Files[0].Path != "/b" {
+	if page, err := readFiles(t, l.Store, built.Digest, sandbox.SnapshotFileQuery{Path: "/"}); err != nil || len(page.Files) != 2 || page.Files[0].Path != "/b" {
 		t.Errorf("files of the built image: %+v, %v, want /b and /c", page, err)
 	}
 

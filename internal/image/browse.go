@@ -3,15 +3,16 @@ package image
 import (
 	"context"
 	"fmt"
-	"io"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// openRootfs opens the root filesystem with a digest. Errors: NotFound; Unavailable for a damaged
-// file.
-func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfs.Reader, error) {
+// OpenRootfs opens the root filesystem with a digest, which the caller closes. Errors: NotFound;
+// Unavailable for a damaged file.
+func (s *Store) OpenRootfs(ctx context.Context, digest string) (*rootfs.Reader, error) {
 	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
@@ -30,31 +31,28 @@ func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfs.Reader, 
 	return r, nil
 }
 
-// Files returns a part of the names in the root filesystem with a digest. Errors:
-// Invalid, naming path or after; NotFound.
-func (s *Store) Files(ctx context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
-	r, err := s.openRootfs(ctx, digest)
-	if err != nil {
-		return sandbox.SnapshotFilePage{}, err
+// Layers returns the layers of an image, the lowest first, and the image among others whose layers are the
+// most of its first layers; nil for none. An image that is not built has no layers. Errors: NotFound.
+func (s *Store) Layers(img spec.Image, others []spec.Image) ([]spec.Layer, *spec.Image, error) {
+	ix, err := s.index.Load()
+	if err != nil || img.Digest == "" {
+		return nil, nil, err
 	}
-	defer r.Close()
-	return r.Files(ctx, q)
-}
-
-// Archive packs a directory or file of the root filesystem with a digest, as tar or, with
-// compress, tar.gz, while it is read: see [Reader.Archive]. The caller closes the archive.
-// Errors: Invalid, naming path; NotFound.
-func (s *Store) Archive(ctx context.Context, digest, name string, compress bool) (io.ReadCloser, error) {
-	r, err := s.openRootfs(ctx, digest)
-	if err != nil {
-		return nil, err
+	rec := ix.ByDigest(img.Digest)
+	if rec == nil {
+		return nil, nil, sandbox.Errorf(sandbox.NotFound, "the image %s was removed", img.Ref())
 	}
-	archive, err := r.Archive(ctx, name, compress)
-	if err != nil {
-		r.Close()
-		return nil, err
+	manifests := make([]v1.Hash, len(others))
+	for i := range others {
+		if other := ix.ByDigest(others[i].Digest); other != nil {
+			manifests[i] = other.Manifest.Digest
+		}
 	}
-	return archive, nil
+	layers, base, err := s.layout.History(rec.Manifest.Digest, manifests)
+	if err != nil || base < 0 {
+		return layers, nil, err
+	}
+	return layers, &others[base], nil
 }
 
 // OpenFiles returns the files of the root filesystem with a digest; "" is an empty root filesystem.

@@ -115,6 +115,10 @@ func (c *images) Collect(ctx context.Context, inUse func(context.Context) ([]str
 	return freed, nil
 }
 
+func (d *faultyDriver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	return d.faults.do("driver.WriteNames", func() error { return d.Driver.(driver.Snapshotter).WriteNames(ctx, id, w) })
+}
+
 func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
 	return d.faults.do("driver.WriteLayer", func() error { return d.Driver.(driver.Snapshotter).WriteLayer(ctx, id, w) })
 }

@@ -17,6 +17,11 @@ func (c *images) Files(_ context.Context, digest string, q sandbox.SnapshotFileQ
 	return sandbox.SnapshotFilePage{Files: []sandbox.SnapshotFile{{Path: digest + " " + q.Path}}}, nil
 }
 
+// Open returns no root filesystem: the tests of diffs are on gVisor.
+func (c *images) Open(context.Context, string) (snapshot.Rootfs, error) {
+	return nil, sandbox.Errorf(sandbox.NotFound, "there are no root filesystems")
+}
+
 // Archive is, packed or not, what was asked for.
 func (c *images) Archive(_ context.Context, digest, path string, compress bool) (io.ReadCloser, error) {
 	if compress {

@@ -10,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // layers adapts an image store to the interfaces of lifecycle and prepare.
@@ -63,12 +64,31 @@ func (l layers) commit(ctx context.Context, req image.CommitRequest, check image
 	return prepare.Layered{Digest: done.Digest, SizeBytes: done.SizeBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount, Alone: done.Alone}, nil
 }
 
-// Files implements [lifecycle.Layers].
-func (l layers) Files(ctx context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
-	return l.images.Files(ctx, digest, q)
+// Open implements [lifecycle.Layers].
+func (l layers) Open(ctx context.Context, digest string) (snapshot.Rootfs, error) {
+	return l.images.OpenRootfs(ctx, digest)
 }
 
-// Archive implements [lifecycle.Layers].
+// Files implements [lifecycle.Layers].
+func (l layers) Files(ctx context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
+	r, err := l.images.OpenRootfs(ctx, digest)
+	if err != nil {
+		return sandbox.SnapshotFilePage{}, err
+	}
+	defer r.Close()
+	return r.Files(ctx, q)
+}
+
+// Archive implements [lifecycle.Layers]: see [rootfs.Reader.Archive].
 func (l layers) Archive(ctx context.Context, digest, path string, compress bool) (io.ReadCloser, error) {
-	return l.images.Archive(ctx, digest, path, compress)
+	r, err := l.images.OpenRootfs(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := r.Archive(ctx, path, compress)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return archive, nil
 }

@@ -18,15 +18,18 @@ const (
 	archiveTimeout = time.Hour
 )
 
-// readers counts the requests that read snapshots.
+// readers counts the requests that read.
 type readers struct {
+	what string // the objects that they read, in the plural
+	each int    // bounds the requests of one workspace
+
 	mu          sync.Mutex
 	ofWorkspace map[sandbox.WorkspaceID]int // guarded by mu
 	all         int                         // guarded by mu
 }
 
-func newReaders() *readers {
-	return &readers{ofWorkspace: map[sandbox.WorkspaceID]int{}}
+func newReaders(what string, each int) *readers {
+	return &readers{what: what, each: each, ofWorkspace: map[sandbox.WorkspaceID]int{}}
 }
 
 // begin counts a request until end is called. Errors: QuotaExceeded, Unavailable.
@@ -34,10 +37,10 @@ func (x *readers) begin(ws sandbox.WorkspaceID) (end func(), err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
-	case x.ofWorkspace[ws] >= readersOfWorkspace:
-		return nil, sandbox.Errorf(sandbox.QuotaExceeded, "a workspace reads at most %d snapshots at a time; wait until a download ends", readersOfWorkspace)
+	case x.ofWorkspace[ws] >= x.each:
+		return nil, sandbox.Errorf(sandbox.QuotaExceeded, "a workspace reads at most %d %s at a time; wait until a request ends", x.each, x.what)
 	case x.all >= readersMax:
-		return nil, sandbox.Errorf(sandbox.Unavailable, "too many snapshots are being read; try again soon")
+		return nil, sandbox.Errorf(sandbox.Unavailable, "too many %s are being read; try again soon", x.what)
 	}
 	x.ofWorkspace[ws]++
 	x.all++

@@ -78,6 +78,8 @@ type Layers interface {
 	// Collect removes the root filesystems that have no name and are not among the digests of
 	// inUse, except those just made, and returns the bytes freed.
 	Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error)
+	// Open opens a root filesystem, which the caller closes. Errors: NotFound.
+	Open(ctx context.Context, digest string) (Rootfs, error)
 	// Files returns a part of the names in a root filesystem. Errors: NotFound; FileNotFound;
 	// Invalid, naming path or after.
 	Files(ctx context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error)
@@ -86,6 +88,19 @@ type Layers interface {
 	// in the archive; devices, pipes and sockets are not. Closing it, and the end of ctx, end the
 	// work. Errors: NotFound; FileNotFound; Invalid, naming path.
 	Archive(ctx context.Context, digest, path string, compress bool) (io.ReadCloser, error)
+}
+
+// Rootfs is an open root filesystem.
+type Rootfs interface {
+	// Stat describes the file with an absolute path, without following symbolic links. Errors: Invalid,
+	// naming path; FileNotFound.
+	Stat(name string) (sandbox.SnapshotFile, error)
+	// Content describes a file as Stat does, and returns the content of a regular file, nil for others.
+	Content(name string) (sandbox.SnapshotFile, io.Reader, error)
+	// Files returns a part of the names, as [Layers.Files].
+	Files(ctx context.Context, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error)
+	// Close closes it.
+	Close()
 }
 
 // Images finds root filesystems.
@@ -150,6 +165,8 @@ type Service struct {
 
 	assemblies *Assemblies
 	readers    *readers
+	diffs      *readers
+	diffPlaces *fairsem.Semaphore
 	signer     signer
 	places     *fairsem.Semaphore
 	making     underWay
@@ -162,12 +179,19 @@ type Service struct {
 // processor time.
 const workers = 2
 
+// diffWorkers is how many sandboxes are read for diffs at the same time: fewer than the driver reads, so that
+// snapshots and checkpoints can be made meanwhile.
+const diffWorkers = 1
+
+// diffsOfWorkspace is how many requests of a workspace read, or wait for it, at a time.
+const diffsOfWorkspace = 2
+
 // New returns a service.
 func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, records: deps.Records, drafts: deps.Drafts, sandboxes: deps.Sandboxes, images: deps.Images, layers: deps.Layers,
 		saved: deps.Saved, boxes: deps.Boxes, quotas: deps.Quotas, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
-		readers: newReaders(), signer: newSigner(), places: fairsem.New(workers),
+		readers: newReaders("snapshots", readersOfWorkspace), diffs: newReaders("sandboxes and their images for diffs", diffsOfWorkspace), diffPlaces: fairsem.New(diffWorkers), signer: newSigner(), places: fairsem.New(workers),
 	}
 	s.assemblies = &Assemblies{snapshots: s, prepare: deps.Prepare, known: newKnown(), checks: fairsem.New(workers)}
 	return s

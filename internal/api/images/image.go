@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -46,6 +47,10 @@ func (h *Images) Register(m *route.Mux) {
 		OperationID: "list-images", Method: http.MethodGet, Path: "/v1/images", Tags: []string{"images"},
 		Summary: "List images", Description: "The images that sandboxes can be made from: the built-in images, the default one first, and then the others, by name.",
 	}, h.list)
+	route.JSON(m, huma.Operation{
+		OperationID: "get-image", Method: http.MethodGet, Path: "/v1/images/{image}", Tags: []string{"images"},
+		Summary: "Look at an image", Description: "One of list-images, with its layers.",
+	}, h.get)
 	route.JSON(m, huma.Operation{
 		OperationID: "delete-image", Method: http.MethodDelete, Path: "/v1/images/{image}", Tags: []string{"images"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove an image", Description: removeDescription,
@@ -178,6 +183,33 @@ func (h *Images) list(ctx context.Context, in *route.PageInput) (*route.Body[wir
 	return route.PagedOf(*in, images, err, page.Order[spec.Image]{Name: "images", Key: func(i spec.Image) string {
 		return rank(!i.Builtin) + rank(!i.IsDefault) + i.Ref() + " " + string(i.ID)
 	}}, shownImage)
+}
+
+// get is GET /v1/images/{image}.
+func (h *Images) get(ctx context.Context, in *imageInput) (*route.Body[wire.Image], error) {
+	images, err := h.Store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images = slices.DeleteFunc(images, func(i spec.Image) bool { return !i.VisibleTo(route.Caller(ctx).Workspace) })
+	for _, i := range images {
+		if name := i.Ref(); string(i.ID) != in.Image && name != in.Image && name != in.Image+":latest" && name != "modbox/"+in.Image && name != "modbox/"+in.Image+":latest" {
+			continue
+		}
+		layers, base, err := h.Store.Layers(i, images)
+		if err != nil {
+			return nil, err
+		}
+		out := shownImage(i)
+		if base != nil {
+			out.Base = base.Ref()
+		}
+		for _, l := range layers {
+			out.Layers = append(out.Layers, wire.ImageLayer{Digest: l.Digest, SizeBytes: l.SizeBytes, CreatedBy: l.CreatedBy, CreatedAt: route.Optional(l.CreatedAt), Base: l.Base})
+		}
+		return route.Reply(out), nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "the workspace has no image %.100q; GET /v1/images lists its images", in.Image)
 }
 
 // rank is the beginning of a sort key: items for which later holds come last.

@@ -84,12 +84,7 @@ func (h *Files) snapshotFiles(ctx context.Context, in *snapshotFilesInput) (*rou
 	if part.More {
 		p.Next = page.Cursor(pathOrder, []byte(part.Files[len(part.Files)-1].Path))
 	}
-	return route.Paged(p, err, func(f sandbox.SnapshotFile) wire.SnapshotFile {
-		return wire.SnapshotFile{
-			Path: f.Path, Type: string(typeOf(f.Mode)), SizeBytes: f.Size, Mode: route.Octal(sandbox.ModeBits(f.Mode)), UID: f.UID, GID: f.GID,
-			ModTime: f.ModTime, Target: f.Target, SHA256: f.SHA256,
-		}
-	})
+	return route.Paged(p, err, shownFile)
 }
 
 // pathOrder is the order of lists of files.

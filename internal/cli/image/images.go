@@ -25,7 +25,7 @@ func NewImagesCommand(env *base.Env) *cobra.Command {
 	}
 	list := newImagesListCommand(env)
 	cmd.RunE = list.RunE // "modbox images" lists
-	cmd.AddCommand(list, newImagesPullCommand(env), newImagesBuildCommand(env), newImagesRemoveCommand(env), newImagesPruneCommand(env), newImagesPushCommand(env), newImagesExportCommand(env), newImagesImportCommand(env))
+	cmd.AddCommand(list, newImagesHistoryCommand(env), newImagesPullCommand(env), newImagesBuildCommand(env), newImagesRemoveCommand(env), newImagesPruneCommand(env), newImagesPushCommand(env), newImagesExportCommand(env), newImagesImportCommand(env))
 	return cmd
 }
 

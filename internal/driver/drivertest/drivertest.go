@@ -112,6 +112,7 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 		{"RestoreContextsEnd", testRestoreContextsEnd},
 
 		{"WriteLayer", testWriteLayer},
+		{"WriteNames", testWriteNames},
 		{"Plug", testPlug},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.host(t)) })

@@ -62,6 +62,44 @@ func testWriteLayer(t *testing.T, h *host) {
 	b.wantOn(t, port, before)
 }
 
+func testWriteNames(t *testing.T, h *host) {
+	s := h.snapshotter(t)
+	wantCode(t, "WriteNames() of an unknown box", s.WriteNames(within(t), sandbox.NewID(), io.Discard), sandbox.NotFound)
+	wantCode(t, "WriteNames() of a box that is not started", s.WriteNames(within(t), h.create(t).id, io.Discard), sandbox.Conflict)
+	b, port, before := h.withState(t)
+	var out bytes.Buffer
+	if err := s.WriteNames(within(t), b.id, &out); err != nil {
+		t.Fatalf("WriteNames() = %v", err)
+	}
+	found := false
+	for in := tar.NewReader(&out); ; {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the names are no tar: %v", err)
+		}
+		if header.Typeflag == tar.TypeReg && header.Size != 0 {
+			t.Errorf("%q has %d bytes", header.Name, header.Size)
+		}
+		if header.Name == strings.TrimPrefix(guestDir, "/")+"/kept" {
+			found = true
+			if size := header.PAXRecords[driver.LayerSize]; size != "4" {
+				t.Errorf("the size of the file is %q, want 4", size)
+			}
+		}
+	}
+	if !found {
+		t.Error("the file is not among the names")
+	}
+	broken := errors.New("no more")
+	if err := s.WriteNames(within(t), b.id, failingWriter{broken}); !errors.Is(err, broken) {
+		t.Errorf("WriteNames() = %v, want the writer's error", err)
+	}
+	b.wantOn(t, port, before)
+}
+
 // findInLayer returns the content of a file in a layer. All names in the layer must be valid in an
 // image.
 func findInLayer(t *testing.T, r io.Reader, name string) string {

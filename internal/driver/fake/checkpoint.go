@@ -117,7 +117,7 @@ func writeTar(name, root string, skip []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeTree(f, root, skip), f.Close())
+	return errors.Join(writeTree(f, root, skip, true), f.Close())
 }
 
 // OpenLayer returns the files that were saved with Layer.

@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,6 +20,15 @@ var layerSkips = []string{"proc", "sys", "dev", "tmp"}
 
 // WriteLayer writes everything in the box's root, which was empty at the beginning.
 func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	return d.writeTree(ctx, id, w, true)
+}
+
+// WriteNames is WriteLayer without the contents of files.
+func (d *Driver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	return d.writeTree(ctx, id, w, false)
+}
+
+func (d *Driver) writeTree(ctx context.Context, id sandbox.ID, w io.Writer, contents bool) error {
 	ctx, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.WriteLayer })
 	if err != nil {
 		return err
@@ -30,7 +41,7 @@ func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) err
 	if err := b.mustRun(); err != nil {
 		return err
 	}
-	if err := writeTree(w, b.dir, layerSkips); err != nil {
+	if err := writeTree(w, b.dir, layerSkips, contents); err != nil {
 		return err
 	}
 	return context.Cause(ctx)
@@ -38,7 +49,7 @@ func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) err
 
 // writeTree writes the files below root to w as a tar, except the top-level directories of skip and
 // sockets.
-func writeTree(w io.Writer, root string, skip []string) error {
+func writeTree(w io.Writer, root string, skip []string, contents bool) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		name, rerr := filepath.Rel(root, path)
@@ -50,7 +61,7 @@ func writeTree(w io.Writer, root string, skip []string) error {
 		case slices.Contains(skip, name) && e.IsDir():
 			return filepath.SkipDir
 		}
-		return writeEntry(out, path, name, e)
+		return writeEntry(out, path, name, e, contents)
 	})
 	if err != nil {
 		return err
@@ -58,7 +69,7 @@ func writeTree(w io.Writer, root string, skip []string) error {
 	return out.Close()
 }
 
-func writeEntry(out *tar.Writer, path, name string, e fs.DirEntry) error {
+func writeEntry(out *tar.Writer, path, name string, e fs.DirEntry, contents bool) error {
 	info, err := e.Info()
 	if err != nil {
 		return err
@@ -76,7 +87,10 @@ func writeEntry(out *tar.Writer, path, name string, e fs.DirEntry) error {
 	if header.Name = name; e.IsDir() {
 		header.Name += "/"
 	}
-	if err := out.WriteHeader(header); err != nil || !e.Type().IsRegular() {
+	if !contents && e.Type().IsRegular() {
+		header.Format, header.PAXRecords, header.Size = tar.FormatPAX, map[string]string{driver.LayerSize: strconv.FormatInt(header.Size, 10)}, 0
+	}
+	if err := out.WriteHeader(header); err != nil || !e.Type().IsRegular() || !contents {
 		return err
 	}
 	f, err := os.Open(path)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -163,7 +164,7 @@ func (b *box) saveLayer(ctx context.Context, name string) error {
 		return err
 	}
 	if err = b.raiseMemory(); err == nil {
-		err = b.readTree(ctx, f)
+		err = b.readTree(ctx, f, ocilayer.FromOverlay)
 		b.lowerMemory()
 	}
 	return errors.Join(err, f.Close())

@@ -28,20 +28,40 @@ func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) err
 	}
 	tree, err := b.copyTree(ctx)
 	b.unlock()
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case b.hasEnded(), control.HungUp(err):
-		return b.endedError()
-	default:
-		return publicError(err, "read the files of box %s", id)
+	if err != nil {
+		return b.readError(ctx, err)
 	}
 	defer tree.Close()
 	if _, err := io.Copy(w, contextReader{ctx, tree}); err != nil {
 		return ended(ctx, err)
 	}
 	return nil
+}
+
+// WriteNames implements [driver.Snapshotter].
+func (d *Driver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	ctx, leave := d.calls.enter(ctx)
+	defer leave()
+	b, err := d.boxes.lockStarted(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer b.unlock()
+	if err := b.readFrozen(ctx, w, ocilayer.NamesFromOverlay); err != nil {
+		return b.readError(ctx, err)
+	}
+	return nil
+}
+
+// readError returns the error for a caller whose box could not be read.
+func (b *box) readError(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case b.hasEnded(), control.HungUp(err):
+		return b.endedError()
+	}
+	return publicError(err, "read the files of box %s", b.id)
 }
 
 // contextReader reads until ctx ends.
@@ -71,21 +91,7 @@ func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
 	if err := os.Remove(tree.Name()); err != nil {
 		return nil, err
 	}
-	leave, err := b.host.readSlot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	if err := b.freeze(ctx); err != nil {
-		return nil, err
-	}
-	err = b.raiseMemory()
-	if err == nil {
-		err = b.readTree(ctx, tree)
-	}
-	err = errors.Join(err, b.thaw(ctx))
-	b.lowerMemory()
-	if err != nil {
+	if err := b.readFrozen(ctx, tree, ocilayer.FromOverlay); err != nil {
 		return nil, err
 	}
 	if _, err := tree.Seek(0, io.SeekStart); err != nil {
@@ -94,9 +100,31 @@ func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
 	return tree, nil
 }
 
+// conversion converts the tar of an overlay's upper layer: see package ocilayer.
+type conversion func(w io.Writer, r io.Reader, skip []string) error
+
+// readFrozen is readTree while b is frozen.
+func (b *box) readFrozen(ctx context.Context, out io.Writer, convert conversion) error {
+	leave, err := b.host.readSlot(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := b.freeze(ctx); err != nil {
+		return err
+	}
+	err = b.raiseMemory()
+	if err == nil {
+		err = b.readTree(ctx, out, convert)
+	}
+	err = errors.Join(err, b.thaw(ctx))
+	b.lowerMemory()
+	return err
+}
+
 // readTree makes gVisor write the tree into a pipe, and converts it to a layer in out. Holes in
 // files arrive as zeros, so there must be a limit.
-func (b *box) readTree(ctx context.Context, out io.Writer) error {
+func (b *box) readTree(ctx context.Context, out io.Writer, convert conversion) error {
 	from, to, err := os.Pipe()
 	if err != nil {
 		return err
@@ -111,7 +139,8 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	stop := context.AfterFunc(ctx, func() { from.Close() })
 	defer stop()
 	limit := &io.LimitedReader{R: from, N: b.resources.DiskBytes + treeSlack}
-	err = ocilayer.FromOverlay(out, limit, skippedDirs(b.layout))
+	written := &failedWriter{w: out}
+	err = convert(written, limit, skippedDirs(b.layout))
 	if err == nil {
 		_, err = io.Copy(io.Discard, limit) // the padding at the end of a tar
 	}
@@ -120,12 +149,28 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	switch {
 	case limit.N <= 0:
 		return sandbox.Errorf(sandbox.TooLarge, "the files of the sandbox, including holes in them, are larger than its disk")
+	case written.err != nil:
+		return written.err // gVisor says only that nobody reads
 	case aerr != nil:
 		return aerr
 	case err != nil:
 		return fmt.Errorf("read tree: %w", err)
 	}
 	return nil
+}
+
+// failedWriter keeps the error of a writer.
+type failedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (f *failedWriter) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err != nil {
+		f.err = err
+	}
+	return n, err
 }
 
 // skippedDirs returns the directories that do not belong to the layer of the root.

@@ -111,6 +111,29 @@ func (r *Reader) describe(name string, in inode) (sandbox.SnapshotFile, error) {
 	return f, err
 }
 
+// Stat describes the file with an absolute path, without following symbolic links. Errors: Invalid,
+// naming path; FileNotFound.
+func (r *Reader) Stat(name string) (sandbox.SnapshotFile, error) {
+	clean, in, err := r.at(name)
+	if err != nil {
+		return sandbox.SnapshotFile{}, err
+	}
+	return r.describe(clean, in)
+}
+
+// Content is Stat with the content of a regular file; nil for other files.
+func (r *Reader) Content(name string) (sandbox.SnapshotFile, io.Reader, error) {
+	clean, in, err := r.at(name)
+	if err != nil {
+		return sandbox.SnapshotFile{}, nil, err
+	}
+	f, err := r.describe(clean, in)
+	if err != nil || !in.mode.IsRegular() {
+		return f, nil, err
+	}
+	return f, in.content(), nil
+}
+
 // Files returns a part of the names in the root filesystem. Errors: Invalid, naming path or
 // after; FileNotFound.
 func (r *Reader) Files(ctx context.Context, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {

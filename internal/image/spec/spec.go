@@ -98,3 +98,15 @@ type Runtime struct {
 	SizeBytes int64
 	CreatedAt time.Time // of the first build; zero until then
 }
+
+// Layer is a step in the making of an image.
+type Layer struct {
+	// Digest is of the compressed layer, and SizeBytes its size; "" and 0 for a step that changed no file.
+	Digest    string
+	SizeBytes int64
+	// CreatedBy is the instruction, and CreatedAt the time, as the image says; empty if it does not.
+	CreatedBy string
+	CreatedAt time.Time
+	// Base: it belongs to the image below, see [Image].
+	Base bool
+}

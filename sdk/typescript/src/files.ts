@@ -2,18 +2,19 @@ import { toBase64 } from "./base64.js";
 import * as schemas from "./schemas.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import type { HTTP } from "./http.js";
-import { callMembers, checkMembers, type Members } from "./known.js";
+import { callMembers, checkMembers, pageMembers, type Members } from "./known.js";
 import { readLines } from "./lines.js";
 import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
-import type { ArchiveFormat, CallOptions, FileContent, FileEvent, PageOptions, MkdirOptions, NewFile, UploadArchiveOptions, WatchFilesOptions, WriteFileOptions } from "./types.js";
+import type { ArchiveFormat, CallOptions, DiffOptions, FileContent, FileEvent, PageOptions, MkdirOptions, NewFile, UploadArchiveOptions, WatchFilesOptions, WriteFileOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { FileInfo } from "./schemas.js";
+import type { FileChange, FileInfo } from "./schemas.js";
 
 const writeMembers: Members<WriteFileOptions> = { ...callMembers, mode: true, parents: true, user: true };
 const mkdirMembers: Members<MkdirOptions> = writeMembers;
 const newFileMembers: Members<NewFile> = { path: true, content: true, mode: true };
 const uploadMembers: Members<UploadArchiveOptions> = { ...callMembers, format: true, keepLinks: true };
+const diffMembers: Members<DiffOptions> = { ...pageMembers, path: true };
 const watchMembers: Members<WatchFilesOptions> = { ...callMembers, recursive: true };
 
 /**
@@ -81,6 +82,23 @@ export class Files {
       repeatable: true,
     });
     return schemas.fileInfo(w);
+  }
+
+  /**
+   * Lists what a running or paused sandbox has written at a path and below, by default everything, since it was made from
+   * its image or snapshot. A running sandbox stands still while a page of it is made.
+   */
+  diff(ref: string, options: DiffOptions = {}): PagePromise<FileChange> {
+    const { path } = options;
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/diff"), query: { path } }), schemas.fileChange, diffMembers);
+  }
+
+  /** Reads a file of up to 16 MiB of the image or snapshot that the sandbox was made from. */
+  async original(ref: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
+    checkMembers("CallOptions", options, callMembers);
+    const query = { path };
+    const response = await this.http.raw({ method: "GET", path: sandboxPath(ref, "/diff/original"), query, signal: options.signal, repeatable: true });
+    return new Uint8Array(await response.arrayBuffer());
   }
 
   /** Makes a directory. */

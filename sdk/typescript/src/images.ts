@@ -17,6 +17,13 @@ export class Images {
     return pages(this.http, options, () => ({ path: "/v1/images" }), schemas.image);
   }
 
+  /** Returns an image with its layers, by its id or a reference. */
+  async get(image: string, options: CallOptions = {}): Promise<Image> {
+    checkMembers("CallOptions", options, callMembers);
+    const w = await this.http.json<wire.Image>({ method: "GET", path: `/v1/images/${segment(image)}`, signal: options.signal, repeatable: true });
+    return schemas.image(w);
+  }
+
   /** Lists the built-in images by their short names, with their contents. The first use of an image that is not built builds it. */
   runtimes(options: PageOptions = {}): PagePromise<Runtime> {
     return pages(this.http, options, () => ({ path: "/v1/runtimes" }), schemas.runtime);

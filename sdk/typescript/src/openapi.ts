@@ -495,7 +495,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Look at an image
+         * @description One of list-images, with its layers.
+         */
+        get: operations["get-image"];
         put?: never;
         post?: never;
         /**
@@ -1086,6 +1090,46 @@ export interface paths {
         put?: never;
         /** Raise a window and give it the keyboard */
         post: operations["focus-window"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what differs from the image
+         * @description The writes of a running or paused sandbox since it was made from its image or snapshot: a directory before what is in it, else sorted by name. A file that was written anew counts as changed also when it has the same content; a directory counts as changed when its mode or owner is another. /tmp, /proc, /sys and /dev are not compared. A running sandbox stands still while what it has written is read through, for about a second per gigabyte, once for each page; after 30 seconds the request is refused with code timeout. A workspace has at most two of these requests at a time.
+         */
+        get: operations["diff-sandbox"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/diff/original": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a file as it is in the image
+         * @description A regular file of the image or snapshot that the sandbox was made from, of up to 16 MiB. Symlinks are not followed.
+         */
+        get: operations["read-original-file"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -3613,6 +3657,56 @@ export interface components {
              */
             message: string;
         };
+        /** @description A name that differs between a sandbox and the image or snapshot that it was made from. */
+        FileChange: {
+            /** @description Absolute path. */
+            path: string;
+            /**
+             * @description What happened to it. Of a removed directory there is only the directory itself.
+             * @enum {string}
+             */
+            change: "added" | "changed" | "removed";
+            /**
+             * @description What it is; of a removed name, what it was.
+             * @enum {string}
+             */
+            type: "file" | "directory" | "symlink" | "other";
+            /**
+             * Format: int64
+             * @description Bytes of a file.
+             */
+            size_bytes: number;
+            /**
+             * @description Permission bits in octal, as for chmod.
+             * @example 0644
+             */
+            mode: string;
+            /**
+             * Format: int32
+             * @description Owner's user id.
+             */
+            uid: number;
+            /**
+             * Format: int32
+             * @description Owner's group id.
+             */
+            gid: number;
+            /**
+             * Format: date-time
+             * @description When its content last changed.
+             */
+            mod_time: string;
+            /** @description Where a symlink points, as written. */
+            target?: string;
+            /** @description What a changed name was in the image. */
+            before?: components["schemas"]["OriginalFile"];
+        };
+        FileChangePage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["FileChange"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
+        };
         /** @description One line of a watch. */
         FileEvent: {
             /**
@@ -3990,6 +4084,10 @@ export interface components {
              * @description When it last changed.
              */
             updated_at: string;
+            /** @description The image of the workspace whose layers are the first of its layers; absent in lists, and if there is none. */
+            base?: string;
+            /** @description What it was made of, the lowest first; absent in lists, and until it is built. Its root file system is a single file: its size is not the sum of theirs. */
+            layers?: components["schemas"]["ImageLayer"][];
         };
         /** @description Says what image to build; it is the part "options" of POST /v1/images/build. */
         ImageBuild: {
@@ -4078,6 +4176,28 @@ export interface components {
             exit_code?: number;
             /** @description Of done: the image. */
             image?: components["schemas"]["Image"];
+        };
+        /** @description A step in the making of an image. */
+        ImageLayer: {
+            /** @description Of the compressed layer; absent for a step that changed no file. */
+            digest?: string;
+            /**
+             * Format: int64
+             * @description Size of the compressed layer.
+             */
+            size_bytes: number;
+            /**
+             * @description The instruction that made it, at most 1000 characters of it; absent when the image does not say.
+             * @example RUN apt-get update
+             */
+            created_by?: string;
+            /**
+             * Format: date-time
+             * @description When, as the image says.
+             */
+            created_at?: string;
+            /** @description It belongs to base. */
+            base: boolean;
         };
         ImagePage: {
             /** @description The items of the page. */
@@ -4399,6 +4519,41 @@ export interface components {
             target?: string;
             /** @description A program and its arguments, in place of target. It goes on after the request. */
             command?: string[];
+        };
+        /** @description A name in the image of a sandbox. */
+        OriginalFile: {
+            /**
+             * @description What it was.
+             * @enum {string}
+             */
+            type: "file" | "directory" | "symlink" | "other";
+            /**
+             * Format: int64
+             * @description Bytes of a file.
+             */
+            size_bytes: number;
+            /**
+             * @description Permission bits in octal.
+             * @example 0644
+             */
+            mode: string;
+            /**
+             * Format: int32
+             * @description Owner's user id.
+             */
+            uid: number;
+            /**
+             * Format: int32
+             * @description Owner's group id.
+             */
+            gid: number;
+            /**
+             * Format: date-time
+             * @description When its content last changed.
+             */
+            mod_time: string;
+            /** @description Where a symlink pointed, as written. */
+            target?: string;
         };
         /** @description The stream of an execution's output. */
         OutputStream: {
@@ -7121,6 +7276,41 @@ export interface operations {
             };
         };
     };
+    "get-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The image's id, or a reference with its slashes escaped: ghcr.io%2Forg%2Fapp:v1. */
+                image: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Image"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "delete-image": {
         parameters: {
             query?: never;
@@ -8688,6 +8878,86 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "diff-sandbox": {
+        parameters: {
+            query?: {
+                /** @description Changes of this absolute path and below it; all when omitted. Symlinks on the way are not followed. */
+                path?: string;
+                /** @description Changes on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileChangePage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "read-original-file": {
+        parameters: {
+            query: {
+                /** @description The absolute path. */
+                path: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The content */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
             };
             /** @description An error */
             default: {

@@ -5,6 +5,7 @@ import type { PagePromise } from "./page.js";
 import type {
   ArchiveFormat,
   CallOptions,
+  DiffOptions,
   FileContent,
   FileEvent,
   MkdirOptions,
@@ -14,7 +15,7 @@ import type {
   WatchFilesOptions,
   WriteFileOptions,
 } from "./types.js";
-import type { FileInfo } from "./schemas.js";
+import type { FileChange, FileInfo } from "./schemas.js";
 
 /**
  * The files of one sandbox. Paths that are not absolute begin at the image's working directory. A missing file throws a
@@ -58,6 +59,19 @@ export class SandboxFiles {
   /** Lists a directory, sorted by name: `for await` walks over all entries, `.all()` returns them as an array. */
   list(path: string, options: PageOptions = {}): PagePromise<FileInfo> {
     return this.files.list(this.id, path, options);
+  }
+
+  /**
+   * Lists what the sandbox has written at a path and below, by default everything, since it was made from its image or
+   * snapshot. A running sandbox stands still while a page of it is made.
+   */
+  diff(options: DiffOptions = {}): PagePromise<FileChange> {
+    return this.files.diff(this.id, options);
+  }
+
+  /** Reads a file of up to 16 MiB of the image or snapshot that the sandbox was made from. */
+  original(path: string, options: CallOptions = {}): Promise<Uint8Array> {
+    return this.files.original(this.id, path, options);
   }
 
   /** Describes a path, not following a last symlink. */

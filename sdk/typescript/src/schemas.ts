@@ -424,6 +424,75 @@ export function fileInfo(w: Wire["FileInfo"]): FileInfo {
   };
 }
 
+/** A name in the image of a sandbox. */
+export interface OriginalFile {
+  /** What it was. */
+  type: "file" | "directory" | "symlink" | "other";
+  /** Bytes of a file. */
+  sizeBytes: number;
+  /** Permission bits in octal. */
+  mode: string;
+  /** Owner's user id. */
+  uid: number;
+  /** Owner's group id. */
+  gid: number;
+  /** When its content last changed. */
+  modTime: string;
+  /** Where a symlink pointed, as written. */
+  target: string | undefined;
+}
+
+export function originalFile(w: Wire["OriginalFile"]): OriginalFile {
+  return {
+    type: w.type,
+    sizeBytes: w.size_bytes,
+    mode: w.mode,
+    uid: w.uid,
+    gid: w.gid,
+    modTime: w.mod_time,
+    target: w.target,
+  };
+}
+
+/** A name that differs between a sandbox and the image or snapshot that it was made from. */
+export interface FileChange {
+  /** Absolute path. */
+  path: string;
+  /** What happened to it. Of a removed directory there is only the directory itself. */
+  change: "added" | "changed" | "removed";
+  /** What it is; of a removed name, what it was. */
+  type: "file" | "directory" | "symlink" | "other";
+  /** Bytes of a file. */
+  sizeBytes: number;
+  /** Permission bits in octal, as for chmod. */
+  mode: string;
+  /** Owner's user id. */
+  uid: number;
+  /** Owner's group id. */
+  gid: number;
+  /** When its content last changed. */
+  modTime: string;
+  /** Where a symlink points, as written. */
+  target: string | undefined;
+  /** What a changed name was in the image. */
+  before: OriginalFile | undefined;
+}
+
+export function fileChange(w: Wire["FileChange"]): FileChange {
+  return {
+    path: w.path,
+    change: w.change,
+    type: w.type,
+    sizeBytes: w.size_bytes,
+    mode: w.mode,
+    uid: w.uid,
+    gid: w.gid,
+    modTime: w.mod_time,
+    target: w.target,
+    before: w.before && originalFile(w.before),
+  };
+}
+
 /** A name in a snapshot. */
 export interface SnapshotFile extends FileInfo {
   /** Of what a file holds, when asked for; absent for a file of more than 64 MiB. */
@@ -643,6 +712,30 @@ export function recording(w: Wire["Recording"]): Recording {
   };
 }
 
+/** A step in the making of an image. */
+export interface ImageLayer {
+  /** Of the compressed layer; absent for a step that changed no file. */
+  digest: string | undefined;
+  /** Size of the compressed layer. */
+  sizeBytes: number;
+  /** The instruction that made it, at most 1000 characters of it; absent when the image does not say. */
+  createdBy: string | undefined;
+  /** When, as the image says. */
+  createdAt: string | undefined;
+  /** It belongs to base. */
+  base: boolean;
+}
+
+export function imageLayer(w: Wire["ImageLayer"]): ImageLayer {
+  return {
+    digest: w.digest,
+    sizeBytes: w.size_bytes,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    base: w.base,
+  };
+}
+
 /** An image that sandboxes can be made from. */
 export interface Image {
   /** Its identifier. */
@@ -673,6 +766,10 @@ export interface Image {
   createdAt: string;
   /** When it last changed. */
   updatedAt: string;
+  /** The image of the workspace whose layers are the first of its layers; absent in lists, and if there is none. */
+  base: string | undefined;
+  /** What it was made of, the lowest first; absent in lists, and until it is built. Its root file system is a single file: its size is not the sum of theirs. */
+  layers: ImageLayer[];
 }
 
 export function image(w: Wire["Image"]): Image {
@@ -691,6 +788,8 @@ export function image(w: Wire["Image"]): Image {
     ttlSeconds: w.ttl_seconds,
     createdAt: w.created_at,
     updatedAt: w.updated_at,
+    base: w.base,
+    layers: w.layers?.map(imageLayer) ?? [],
   };
 }
 

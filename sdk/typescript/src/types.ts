@@ -114,6 +114,12 @@ export interface NewFile {
   mode?: string | undefined;
 }
 
+/** Which changes of a sandbox are listed. */
+export interface DiffOptions extends PageOptions {
+  /** Changes of this absolute path and below it; all when it is undefined. */
+  path?: string | undefined;
+}
+
 /** How an archive is packed. */
 export type ArchiveFormat = "tar.gz" | "zip" | "tar";
 

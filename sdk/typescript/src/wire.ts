@@ -66,6 +66,7 @@ export type CreatePortLink = Schemas["CreatePortLink"];
 export type PortLink = Schemas["PortLink"];
 export type UpdateSandbox = Schemas["UpdateSandbox"];
 export type ChangeNetwork = Schemas["ChangeNetwork"];
+export type Image = Schemas["Image"];
 export type ImagePull = Schemas["ImagePull"];
 export type ImagePush = Schemas["ImagePush"];
 export type PruneImages = Schemas["PruneImages"];

@@ -18,8 +18,8 @@ const schemas = document.components.schemas;
 
 /** The schemas of answers, with their names where these differ from the schemas' names. */
 const answers = {
-  Cause: "", PublishedPort: "", PortLink: "", SandboxNetwork: "", Sandbox: "SandboxInfo", FileInfo: "", SnapshotFile: "", SnapshotDownload: "", Event: "SandboxEvent",
-  Stats: "", Usage: "", Point: "", Desktop: "DesktopScreen", DesktopWindow: "", Recording: "", Image: "", SandboxImage: "", PrunedImage: "", PrunedImages: "", Requirements: "", Runtime: "", InvalidAptPackage: "",
+  Cause: "", PublishedPort: "", PortLink: "", SandboxNetwork: "", Sandbox: "SandboxInfo", FileInfo: "", OriginalFile: "", FileChange: "", SnapshotFile: "", SnapshotDownload: "", Event: "SandboxEvent",
+  Stats: "", Usage: "", Point: "", Desktop: "DesktopScreen", DesktopWindow: "", Recording: "", ImageLayer: "", Image: "", SandboxImage: "", PrunedImage: "", PrunedImages: "", Requirements: "", Runtime: "", InvalidAptPackage: "",
   ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Finding: "", CodeScan: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "", SSHKey: "",
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",

@@ -9,7 +9,10 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/modbox/modbox/internal/driver"
 )
 
 // Names with a meaning in a layer.
@@ -38,7 +41,15 @@ const maxWhiteouts = 1024
 // r may be hostile: names are passed on unchanged except for "./", and memory use does not grow
 // with r. FromOverlay reads to the end of the archive.
 func FromOverlay(w io.Writer, r io.Reader, skip []string) error {
-	c := converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}}
+	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}})
+}
+
+// NamesFromOverlay is FromOverlay without the contents of files, see [driver.LayerSize].
+func NamesFromOverlay(w io.Writer, r io.Reader, skip []string) error {
+	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, names: true})
+}
+
+func convert(c *converter) error {
 	for {
 		h, err := c.in.Next()
 		if errors.Is(err, io.EOF) {
@@ -58,6 +69,7 @@ type converter struct {
 	out       *tar.Writer
 	skip      []string
 	whiteouts map[string]bool
+	names     bool // without contents
 }
 
 func (c *converter) entry(h *tar.Header) error {
@@ -99,13 +111,19 @@ func (c *converter) entry(h *tar.Header) error {
 			out.PAXRecords[key] = value
 		}
 	}
+	if c.names && h.Typeflag == tar.TypeReg {
+		if out.PAXRecords == nil {
+			out.PAXRecords = map[string]string{}
+		}
+		out.PAXRecords[driver.LayerSize], out.Size = strconv.FormatInt(h.Size, 10), 0
+	}
 	if err := c.out.WriteHeader(out); err != nil {
 		return err
 	}
 	if h.PAXRecords[opaqueXattr] == "y" {
 		return c.empty(name + "/" + opaque)
 	}
-	if h.Typeflag != tar.TypeReg {
+	if h.Typeflag != tar.TypeReg || c.names {
 		return nil
 	}
 	_, err := io.Copy(c.out, c.in)

@@ -15,7 +15,7 @@ from ._codesandbox import ExecutionResult, SandboxConfig
 from ._output import OutputChunk
 from ._pages import AsyncPage, AsyncPages, Page
 from ._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress
-from ._schemas import BuildImageOptions, CodeScan, Finding, SnapshotDownload, SnapshotFile
+from ._schemas import BuildImageOptions, CodeScan, FileChange, Finding, ImageLayer, OriginalFile, SnapshotDownload, SnapshotFile
 from .aio import AsyncCodeSandbox, AsyncCommand, AsyncModbox, AsyncModboxClient, AsyncSandbox, AsyncSandboxPool
 from .audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
 from .builds import BuildError, BuildEvent, PullEvent
@@ -169,6 +169,7 @@ __all__ = [
     "ExecutionCommand",
     "ExecutionResult",
     "FieldError",
+    "FileChange",
     "FileEvent",
     "FileInfo",
     "FileNotFoundError",
@@ -177,6 +178,7 @@ __all__ = [
     "HttpxTransport",
     "Identity",
     "Image",
+    "ImageLayer",
     "InvalidAptPackage",
     "Invitation",
     "LimitName",
@@ -190,6 +192,7 @@ __all__ = [
     "NewUser",
     "NewWebhook",
     "NotFoundError",
+    "OriginalFile",
     "OutputChunk",
     "OutputStream",
     "Page",

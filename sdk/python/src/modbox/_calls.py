@@ -19,6 +19,7 @@ from ._schemas import (
     Event,
     ExecLimits,
     ExecutionCommand,
+    FileChange,
     FileInfo,
     Identity,
     NetworkOptions,
@@ -404,6 +405,14 @@ def list_files(ref: str, path: str) -> Listing[FileInfo]:
 
 def stat_file(ref: str, path: str) -> Call[FileInfo]:
     return Call("GET", _query(sandbox_path(ref, "/files/stat"), path=path), _into(FileInfo), repeatable=True)
+
+
+def diff(ref: str, path: Optional[str]) -> Listing[FileChange]:
+    return listing(FileChange, sandbox_path(ref, "/diff"), path=path)
+
+
+def original_file(ref: str, path: str) -> Call[bytes]:
+    return Call("GET", _query(sandbox_path(ref, "/diff/original"), path=path), _raw, repeatable=True)
 
 
 # A second try of the following could find its own work and fail.

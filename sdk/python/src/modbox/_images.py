@@ -12,6 +12,10 @@ def list_all() -> Listing[Image]:
     return listing(Image, "/v1/images")
 
 
+def get(image: str) -> Call[Image]:
+    return Call("GET", f"/v1/images/{_segment(image)}", _into(Image), repeatable=True)
+
+
 def runtimes() -> Listing[Runtime]:
     return listing(Runtime, "/v1/runtimes")
 

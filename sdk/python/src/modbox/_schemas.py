@@ -246,6 +246,52 @@ class FileInfo:
 
 
 @dataclass(frozen=True)
+class OriginalFile:
+    """A name in the image of a sandbox."""
+
+    #: What it was.
+    type: Literal["file", "directory", "symlink", "other"] = _required()
+    #: Bytes of a file.
+    size_bytes: int = 0
+    #: Permission bits in octal.
+    mode: str = ""
+    #: Owner's user id.
+    uid: int = 0
+    #: Owner's group id.
+    gid: int = 0
+    #: When its content last changed.
+    mod_time: datetime = _required(parse_time)
+    #: Where a symlink pointed, as written.
+    target: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A name that differs between a sandbox and the image or snapshot that it was made from."""
+
+    #: Absolute path.
+    path: str = ""
+    #: What happened to it. Of a removed directory there is only the directory itself.
+    change: Literal["added", "changed", "removed"] = _required()
+    #: What it is; of a removed name, what it was.
+    type: Literal["file", "directory", "symlink", "other"] = _required()
+    #: Bytes of a file.
+    size_bytes: int = 0
+    #: Permission bits in octal, as for chmod.
+    mode: str = ""
+    #: Owner's user id.
+    uid: int = 0
+    #: Owner's group id.
+    gid: int = 0
+    #: When its content last changed.
+    mod_time: datetime = _required(parse_time)
+    #: Where a symlink points, as written.
+    target: Optional[str] = None
+    #: What a changed name was in the image.
+    before: Optional[OriginalFile] = _by(_object(OriginalFile), default=None)
+
+
+@dataclass(frozen=True)
 class SnapshotFile(FileInfo):
     """A name in a snapshot."""
 
@@ -399,6 +445,22 @@ class Recording:
 
 
 @dataclass(frozen=True)
+class ImageLayer:
+    """A step in the making of an image."""
+
+    #: Of the compressed layer; None for a step that changed no file.
+    digest: Optional[str] = None
+    #: Size of the compressed layer.
+    size_bytes: int = 0
+    #: The instruction that made it, at most 1000 characters of it; None when the image does not say.
+    created_by: Optional[str] = None
+    #: When, as the image says.
+    created_at: Optional[datetime] = _optional_time()
+    #: It belongs to base.
+    base: bool = False
+
+
+@dataclass(frozen=True)
 class Image:
     """An image that sandboxes can be made from."""
 
@@ -430,6 +492,11 @@ class Image:
     created_at: datetime = _required(parse_time)
     #: When it last changed.
     updated_at: datetime = _required(parse_time)
+    #: The image of the workspace whose layers are the first of its layers; None in lists, and if there is none.
+    base: Optional[str] = None
+    #: What it was made of, the lowest first; None in lists, and until it is built. Its root file system is a single
+    #: file: its size is not the sum of theirs.
+    layers: List[ImageLayer] = _by(_list(ImageLayer), default_factory=list)
 
 
 @dataclass(frozen=True)

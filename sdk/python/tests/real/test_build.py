@@ -64,6 +64,9 @@ class BuildTest(unittest.TestCase):
         self.assertEqual(image.ref, tag)
         self.assertEqual(self.printed(client, tag), LOUD)
         self.assertIn(image.id, [i.id for i in client.images.list()])
+        shown = client.images.get(tag)
+        self.assertEqual((shown.id, shown.base, shown.layers[0].base, shown.layers[-1].base), (image.id, "modbox/base:latest", True, False))
+        self.assertIn("tr a-z A-Z", shown.layers[-1].created_by)
 
         # Nothing is sent without the password.
         with self.assertRaisesRegex(modbox.ModboxError, "other credentials"):

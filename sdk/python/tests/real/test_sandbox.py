@@ -113,6 +113,20 @@ class SandboxTest(unittest.TestCase):
         files.remove("/tmp/d", recursive=True)
         self.assertFalse(files.exists("/tmp/d"))
 
+    def test_diff(self):
+        with Sandbox.create(image="modbox/base", ttl_seconds=1800) as sbx:
+            files = sbx.files
+            sbx.run("echo more >> /etc/profile; rm /etc/issue; mkdir /srv/d; ln -s /etc /srv/d/to", check=True)
+            changes = {c.path: c for c in files.diff(limit=2)}
+            self.assertEqual((changes["/etc/issue"].change, changes["/etc/issue"].before), ("removed", None))
+            self.assertEqual((changes["/srv/d"].type, changes["/srv/d/to"].target), ("directory", "/etc"))
+            profile = changes["/etc/profile"]
+            self.assertEqual((profile.change, profile.before.type, profile.size_bytes - profile.before.size_bytes), ("changed", "file", 5))
+            self.assertEqual(files.original("/etc/profile") + b"more\n", files.read_bytes("/etc/profile"))
+            self.assertEqual([c.path for c in files.diff(path="/srv/d")], ["/srv/d", "/srv/d/to"])
+            with self.assertRaises(modbox.FileNotFoundError):
+                files.original("/srv/d/to")
+
     def test_code_keeps_its_state(self):
         self.sbx.run_code("let x = 20", language="javascript")
         told = []

@@ -66,6 +66,9 @@ test("an image is built, run, pushed with a password, discarded and pulled again
   assert.equal(image.ref, tag);
   assert.equal(await printed(tag, "cat /srv/loud.txt"), loud);
   assert((await client.images.list().all()).some((i) => i.id === image.id));
+  const { id, base, layers } = await client.images.get(tag);
+  assert.deepEqual([id, base, layers[0].base, layers.at(-1).base], [image.id, "modbox/base:latest", true, false]);
+  assert.match(layers.at(-1).createdBy, /tr a-z A-Z/);
 
   // Nothing is sent without the password.
   await assert.rejects(all(client.images.push(tag)), /other credentials/);

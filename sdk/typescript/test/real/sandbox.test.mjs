@@ -98,6 +98,21 @@ test("files", async () => {
   assert.equal(await files.exists("/tmp/d"), false);
 });
 
+test("files that differ from the image", async (t) => {
+  const box = await Sandbox.create({ image: "modbox/base" });
+  t.after(() => box.delete());
+  const { files } = box;
+  await box.run("echo more >> /etc/profile; rm /etc/issue; mkdir /srv/d; ln -s /etc /srv/d/to", { check: true });
+  const changes = Object.fromEntries((await files.diff({ limit: 2 }).all()).map((c) => [c.path, c]));
+  assert.deepEqual([changes["/etc/issue"].change, changes["/etc/issue"].before], ["removed", undefined]);
+  assert.deepEqual([changes["/srv/d"].type, changes["/srv/d/to"].target], ["directory", "/etc"]);
+  const profile = changes["/etc/profile"];
+  assert.deepEqual([profile.change, profile.before.type, profile.sizeBytes - profile.before.sizeBytes], ["changed", "file", 5]);
+  assert.equal(Buffer.from(await files.original("/etc/profile")).toString() + "more\n", await files.read("/etc/profile"));
+  assert.deepEqual((await files.diff({ path: "/srv/d" }).all()).map((c) => c.path), ["/srv/d", "/srv/d/to"]);
+  await assert.rejects(files.original("/srv/d/to"), FileNotFoundError);
+});
+
 test("runCode keeps its state, in contexts of its own", async () => {
   const js = { language: "javascript" };
   await sbx.runCode("let x = 20; const f = () => x + 1", js);

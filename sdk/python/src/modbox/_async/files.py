@@ -6,7 +6,7 @@ from typing import AsyncGenerator, Optional
 
 from .. import _calls as calls
 from .._pages import AsyncPages
-from .._schemas import FileInfo
+from .._schemas import FileChange, FileInfo
 from ..transport import AsyncContent
 from .requester import AsyncRequester
 from .trees import AsyncFileTrees
@@ -60,6 +60,18 @@ class AsyncFiles(AsyncFileTrees):
     async def stat(self, ref: str, path: str) -> FileInfo:
         """Describes a path, not following a last symlink."""
         return await self._requester.perform(calls.stat_file(ref, path))
+
+    def diff(self, ref: str, *, path: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[FileChange]:
+        """Lists what a running or paused sandbox has written at ``path`` and below, by default everything.
+
+        That is, since it was made from its image or snapshot. A running sandbox stands still
+        while a page of it is made.
+        """
+        return AsyncPages(self._requester, calls.diff(ref, path), limit, cursor)
+
+    async def original(self, ref: str, path: str) -> bytes:
+        """Reads a file of up to 16 MiB of the image or snapshot that the sandbox was made from."""
+        return await self._requester.perform(calls.original_file(ref, path))
 
     async def mkdir(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, AsyncGenerator, Mapping, Optional, Union
 
 from .._pages import AsyncPages
-from .._schemas import FileInfo
+from .._schemas import FileChange, FileInfo
 from ..errors import FileNotFoundError
 from ..models import FileEvent
 from ..transport import AsyncContent
@@ -55,6 +55,18 @@ class AsyncSandboxFiles:
     def list(self, path: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[FileInfo]:
         """Lists a directory, sorted by name."""
         return self._files.list(self._sandbox_id, path, limit=limit, cursor=cursor)
+
+    def diff(self, *, path: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[FileChange]:
+        """Lists what the sandbox has written at ``path`` and below, by default everything.
+
+        That is, since it was made from its image or snapshot. A running sandbox stands still
+        while a page of it is made.
+        """
+        return self._files.diff(self._sandbox_id, path=path, limit=limit, cursor=cursor)
+
+    async def original(self, path: str) -> bytes:
+        """Reads a file of up to 16 MiB of the image or snapshot that the sandbox was made from."""
+        return await self._files.original(self._sandbox_id, path)
 
     async def stat(self, path: str) -> FileInfo:
         """Describes a path, not following a last symlink."""

@@ -7,7 +7,7 @@ from typing import Generator, Optional
 
 from .. import _calls as calls
 from .._pages import Page
-from .._schemas import FileInfo
+from .._schemas import FileChange, FileInfo
 from ..transport import Content
 from .requester import Requester
 from .trees import FileTrees
@@ -61,6 +61,18 @@ class Files(FileTrees):
     def stat(self, ref: str, path: str) -> FileInfo:
         """Describes a path, not following a last symlink."""
         return self._requester.perform(calls.stat_file(ref, path))
+
+    def diff(self, ref: str, *, path: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[FileChange]:
+        """Lists what a running or paused sandbox has written at ``path`` and below, by default everything.
+
+        That is, since it was made from its image or snapshot. A running sandbox stands still
+        while a page of it is made.
+        """
+        return Page(self._requester, calls.diff(ref, path), limit, cursor)
+
+    def original(self, ref: str, path: str) -> bytes:
+        """Reads a file of up to 16 MiB of the image or snapshot that the sandbox was made from."""
+        return self._requester.perform(calls.original_file(ref, path))
 
     def mkdir(
         self,

@@ -25,6 +25,10 @@ class Images:
         """Lists them: the built-in ones, the default one first, and then the others, by name."""
         return Page(self._requester, calls.list_all(), limit, cursor)
 
+    def get(self, image: str) -> Image:
+        """Returns an image with its layers, by its id or a reference."""
+        return self._requester.perform(calls.get(image))
+
     def runtimes(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Runtime]:
         """Lists the built-in images by their short names. One that is not built is built by its first use."""
         return Page(self._requester, calls.runtimes(), limit, cursor)

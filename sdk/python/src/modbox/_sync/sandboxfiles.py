@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Generator, Mapping, Optional, Union
 
 from .._pages import Page
-from .._schemas import FileInfo
+from .._schemas import FileChange, FileInfo
 from ..errors import FileNotFoundError
 from ..models import FileEvent
 from ..transport import Content
@@ -56,6 +56,18 @@ class SandboxFiles:
     def list(self, path: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[FileInfo]:
         """Lists a directory, sorted by name."""
         return self._files.list(self._sandbox_id, path, limit=limit, cursor=cursor)
+
+    def diff(self, *, path: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[FileChange]:
+        """Lists what the sandbox has written at ``path`` and below, by default everything.
+
+        That is, since it was made from its image or snapshot. A running sandbox stands still
+        while a page of it is made.
+        """
+        return self._files.diff(self._sandbox_id, path=path, limit=limit, cursor=cursor)
+
+    def original(self, path: str) -> bytes:
+        """Reads a file of up to 16 MiB of the image or snapshot that the sandbox was made from."""
+        return self._files.original(self._sandbox_id, path)
 
     def stat(self, path: str) -> FileInfo:
         """Describes a path, not following a last symlink."""
