@@ -12,7 +12,7 @@ import { SandboxPage } from "./pages/sandbox.tsx";
 import { SignInPage } from "./pages/signin.tsx";
 import { places } from "./places.ts";
 import { Empty, Skeleton } from "./parts.tsx";
-import { afterSignOut, forget, SessionContext, type Session, signedIn, type Source } from "./session.ts";
+import { afterOthers, forget, SessionContext, type Session, signedIn, type Source } from "./session.ts";
 import { SandboxStore } from "./store.ts";
 
 const workspaceKey = "modbox.workspace";
@@ -48,7 +48,7 @@ export function App() {
 	useEffect(() => {
 		whenSignedOut(() => setPhase((was) => (was.name === "out" ? was : { name: "out", ended: true })));
 		void load();
-		return afterSignOut(() => setPhase({ name: "out", ended: false }));
+		return afterOthers(() => setPhase({ name: "out", ended: false }), () => void load());
 	}, [load]);
 	switch (phase.name) {
 		case "loading":
@@ -68,7 +68,7 @@ export function App() {
 		case "in":
 			return (
 				<Inside
-					key={phase.me.workspace_id} me={phase.me} workspaces={phase.workspaces}
+					key={`${phase.me.user_id} ${phase.me.workspace_id}`} me={phase.me} workspaces={phase.workspaces}
 					choose={(id) => {
 						localStorage.setItem(workspaceKey, id);
 						return load();

@@ -48,25 +48,34 @@ function forgetHere() {
 	sessionStorage.clear();
 }
 
+/** Word is what a tab tells the others: that the user has signed out, or who is signed in. */
+type Word = { out: true } | { user: string };
+
 /** forget drops all that the pages keep for the user in this browser tab, and in all others. */
 export function forget() {
 	forgetHere();
-	tabs.postMessage(null);
+	tabs.postMessage({ out: true } satisfies Word);
 }
 
 let user = "";
 
-/** signedIn drops what the pages keep for another user, whose session ended. */
+/** signedIn drops what the pages keep for another user, whose session ended, here and in the other tabs: they all have the session of the last sign-in. */
 export function signedIn(id: string) {
 	if (user && user !== id) forgetHere();
 	user = id;
+	tabs.postMessage({ user: id } satisfies Word);
 }
 
-/** afterSignOut calls a function when the user has signed out in another tab, until the returned function is called. */
-export function afterSignOut(call: () => void): () => void {
-	const listen = () => {
-		forgetHere();
-		call();
+/** afterOthers calls functions when the user has signed out in another tab, and when another user has signed in there, until the returned function is called. */
+export function afterOthers(out: () => void, other: () => void): () => void {
+	const listen = ({ data }: MessageEvent<Word>) => {
+		if ("out" in data) {
+			forgetHere();
+			out();
+		} else if (user && data.user !== user) {
+			forgetHere();
+			other();
+		}
 	};
 	tabs.addEventListener("message", listen);
 	return () => tabs.removeEventListener("message", listen);

@@ -81,6 +81,34 @@ test("files are edited, uploaded by a drop, downloaded and removed", async () =>
 	clean(page);
 });
 
+test("files that differ from the image are marked, and a changed text is shown with its lines", async () => {
+	const sb = await shared();
+	const was = await read(sb, "/etc/bash.bashrc");
+	await file(sb, "/etc/bash.bashrc", { method: "PUT", body: was.replace("# ", "# changed: ") });
+	await file(sb, "/srv/new.txt", { method: "PUT", body: "new\n" });
+	await file(sb, "/etc/profile", { method: "DELETE" });
+	const page = await open(sb, "files");
+	await page.getByRole("button", { name: "Changes", exact: true }).click();
+	const changes = page.getByRole("list", { name: "Changes", exact: true });
+	await changes.getByRole("button", { name: "added /srv/new.txt" }).waitFor();
+	await changes.getByRole("button", { name: "removed /etc/profile" }).click();
+	const file_ = page.getByRole("region", { name: "File" });
+	await file_.getByText("system-wide .profile file").first().waitFor(); // a line of the image
+	await changes.getByRole("button", { name: "changed /etc/bash.bashrc" }).click();
+	await file_.locator(".cm-changedLine").first().waitFor();
+	await file_.locator(".cm-deletedChunk").first().waitFor();
+	await shown(page, "files-changes");
+	await file_.getByRole("button", { name: "Edit" }).click();
+	await page.getByRole("textbox", { name: "Content of bash.bashrc" }).waitFor();
+	await file_.getByRole("button", { name: "Compare" }).click();
+	await file_.locator(".cm-changedLine").first().waitFor();
+	await page.getByRole("button", { name: "All files" }).click();
+	await page.getByRole("button", { name: "/", exact: true }).click();
+	await page.getByRole("treeitem", { name: /^srv has changes/ }).click();
+	await page.getByRole("treeitem", { name: /^new\.txt added/ }).waitFor();
+	clean(page);
+});
+
 test("a command runs on, its output comes as it is written, and it is ended", async () => {
 	const sb = await shared();
 	const page = await open(sb, "executions");

@@ -84,6 +84,11 @@ test("an image is built with its log as it comes, and says what uses it", async 
 	const row = page.getByRole("list", { name: "Images" }).getByRole("listitem").filter({ hasText: name }).first();
 	await row.getByRole("button", { name: "used by 1 sandbox" }).click();
 	await row.getByRole("link", { name: sb.name }).waitFor();
+	await row.getByRole("button", { name: "layers" }).click();
+	const layers = page.getByRole("list", { name: `Layers of ${name}` });
+	await layers.getByText("RUN cat /greeting.txt").first().waitFor();
+	await page.getByText("over modbox/code-exec:latest").waitFor();
+	await layers.scrollIntoViewIfNeeded();
 	await shown(page, "images");
 	await page.getByRole("button", { name: `Remove ${name}` }).click();
 	await page.getByRole("alertdialog").getByText("1 sandbox made from it").waitFor();

@@ -1,5 +1,5 @@
 // One file in the editor. Large and binary files are not edited but downloaded.
-import { Download, FileWarning, Save } from "lucide-react";
+import { Download, FileDiff, FileWarning, Save } from "lucide-react";
 import { Suspense, useCallback, useEffect, useState } from "react";
 import { box, type FileInfo } from "../calls/box.ts";
 import { bytes } from "../format.ts";
@@ -7,33 +7,27 @@ import { useAct, useLoad } from "../hooks.ts";
 import { late } from "../late.ts";
 import { Confirm, Empty, Failure, Skeleton } from "../parts.tsx";
 import { download } from "./download.ts";
+import { asText, textMost } from "./text.ts";
 
 const CodeMirror = late(() => import("./codemirror.tsx"));
-
-/** editable is the size of the largest file that the editor shows. */
-const editable = 2 << 20;
 
 interface Props {
 	id: string;
 	info: FileInfo;
 	onUnsaved: (unsaved: boolean) => void;
 	onSaved: (info: FileInfo) => void;
+	/** Shows what differs from the image; undefined when nothing is known to differ. */
+	onCompare?: (() => void) | undefined;
 }
 
 /** open reads a file as text; null is a binary file. */
 async function open(id: string, path: string, signal: AbortSignal) {
 	const info = await box.stat(id, path, signal);
-	if (info.size_bytes > editable) return { info, text: null };
-	const content = new Uint8Array(await (await box.read(id, path, signal)).arrayBuffer());
-	try {
-		const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content);
-		return { info, text: text.includes("\0") ? null : text };
-	} catch {
-		return { info, text: null };
-	}
+	if (info.size_bytes > textMost) return { info, text: null };
+	return { info, text: asText(new Uint8Array(await (await box.read(id, path, signal)).arrayBuffer())) };
 }
 
-export function Editor({ id, info, onUnsaved, onSaved }: Props) {
+export function Editor({ id, info, onUnsaved, onSaved, onCompare }: Props) {
 	const file = useLoad(useCallback((signal: AbortSignal) => open(id, info.path, signal), [id, info.path]));
 	const [text, setText] = useState<string | null>(null);
 	const [conflict, setConflict] = useState(false);
@@ -54,7 +48,7 @@ export function Editor({ id, info, onUnsaved, onSaved }: Props) {
 	const loaded = file.data;
 	if (original === null) {
 		return (
-			<Empty icon={<FileWarning size={22} />} title={`${info.name} is not text`} text={`${bytes(loaded.info.size_bytes)}. The editor opens text of up to ${bytes(editable)}.`}>
+			<Empty icon={<FileWarning size={22} />} title={`${info.name} is not text`} text={`${bytes(loaded.info.size_bytes)}. The editor opens text of up to ${bytes(textMost)}.`}>
 				<button type="button" className="button" disabled={busy} onClick={() => void act(async () => download(await box.read(id, info.path), info.name))}><Download size={15} aria-hidden="true" />Download</button>
 			</Empty>
 		);
@@ -78,6 +72,7 @@ export function Editor({ id, info, onUnsaved, onSaved }: Props) {
 				<small className="muted mono">{loaded.info.mode} · {bytes(loaded.info.size_bytes)}</small>
 				<span className="grow" />
 				<small className="muted" role="status">{unsaved ? "Not saved" : text === null ? "" : "Saved"}</small>
+				{onCompare && <button type="button" className="button small" disabled={unsaved} title={unsaved ? "Save first" : "What differs from the image"} onClick={onCompare}><FileDiff size={14} aria-hidden="true" />Compare</button>}
 				<button type="button" className="button small primary" disabled={!unsaved || busy} onClick={save}><Save size={14} aria-hidden="true" />Save</button>
 			</header>
 			<Suspense fallback={<Skeleton label="Loading the editor" />}>

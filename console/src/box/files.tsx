@@ -4,10 +4,13 @@ import { Download, FilePlus, FolderOpen, FolderPlus, FolderUp, Link2, RefreshCw,
 import { type DragEvent, useCallback, useRef, useState } from "react";
 import { type Sandbox } from "../api.ts";
 import { box, type FileInfo } from "../calls/box.ts";
+import { changes, type FileChange } from "../calls/diff.ts";
 import { useAct, useLoad } from "../hooks.ts";
+import { Segments } from "../pages/shell.tsx";
 import { Confirm, Empty, Failure, Skeleton } from "../parts.tsx";
 import { inTurn } from "../work.ts";
 import { Ask } from "./ask.tsx";
+import { ChangeList, ChangeView } from "./changes.tsx";
 import { download } from "./download.ts";
 import { Editor } from "./editor.tsx";
 import { Tree, useTree } from "./tree.tsx";
@@ -34,9 +37,23 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 	const [over, setOver] = useState(false);
 	const { act, busy } = useAct();
 	const picker = useRef<HTMLInputElement>(null);
+	// The diff is read on request: the sandbox stands still meanwhile.
+	const [view, setView] = useState<"all" | "changed">("all");
+	const [wanted, setWanted] = useState(false);
+	const [change, setChange] = useState<FileChange | null>(null);
+	const diff = useLoad(useCallback((signal: AbortSignal) => (wanted ? changes(sb.id, signal) : Promise.resolve(undefined)), [sb.id, wanted]));
+	const see = (c: FileChange) => {
+		if (!unsaved) setChange(c);
+	};
+	const edit = (c: FileChange) => act(async () => {
+		const info = await box.stat(sb.id, c.path);
+		setChange(null);
+		setChosen(info);
+	});
 	// New files go to the directory that is chosen, or of the file that is.
 	const place = !chosen ? root : chosen.type === "directory" ? chosen.path : parent(chosen.path);
 	const choose = (info: FileInfo) => {
+		setChange(null);
 		if (unsaved && chosen && chosen.path !== info.path && info.type !== "directory") setLeaving(info);
 		else if (!(unsaved && info.type === "directory")) setChosen(info);
 	};
@@ -68,10 +85,14 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 		await tree.read(parent(chosen.path));
 	};
 	const top = tree.top;
+	const known = chosen ? diff.data?.byPath.get(chosen.path) : undefined;
 	return (
 		<div className="files" data-over={over} onDragOver={(e) => { e.preventDefault(); setOver(true); }} onDragLeave={(e) => { if (e.currentTarget === e.target) setOver(false); }} onDrop={(e) => drop(root, e)}>
 			<section className="files-side" aria-label="Directory">
 				<Crumbs root={root} setRoot={(dir) => { setRoot(dir); if (!unsaved) setChosen(null); }} />
+				<div className="files-view">
+					<Segments label="Files shown" options={[{ id: "all", name: "All files" }, { id: "changed", name: diff.data ? `Changes ${diff.data.list.length.toLocaleString()}${diff.data.more ? "+" : ""}` : "Changes" }]} value={view} onChange={(to) => { setView(to); setWanted(wanted || to === "changed"); }} />
+				</div>
 				<div className="files-tools" role="toolbar" aria-label="Files">
 					<button type="button" className="icon-button small" aria-label="New file" title={`New file in ${place}`} onClick={() => setAsking("file")}><FilePlus size={15} /></button>
 					<button type="button" className="icon-button small" aria-label="New directory" title={`New directory in ${place}`} onClick={() => setAsking("directory")}><FolderPlus size={15} /></button>
@@ -82,16 +103,19 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 					})}><Download size={15} /></button>
 					<button type="button" className="icon-button small" aria-label="Remove" title="Remove what is chosen" disabled={!chosen} onClick={() => setAsking("remove")}><Trash2 size={15} /></button>
 					<span className="grow" />
-					<button type="button" className="icon-button small" aria-label="Read again" title="Read again" onClick={() => { void tree.read(root); for (const dir of tree.open) void tree.read(dir); }}><RefreshCw size={14} /></button>
+					<button type="button" className="icon-button small" aria-label="Read again" title="Read again" onClick={() => { void tree.read(root); for (const dir of tree.open) void tree.read(dir); if (wanted) diff.reload(); }}><RefreshCw size={14} /></button>
 					<input ref={picker} type="file" multiple hidden aria-label="Files to upload" onChange={(e) => { void upload(place, [...(e.target.files ?? [])]); e.target.value = ""; }} />
 				</div>
-				{!top ? <Skeleton label="Loading the directory" /> : !Array.isArray(top) ? <Failure text={top.error} retry={() => void tree.read(root)} />
+				{view === "changed" ? (
+					diff.error ? <Failure text={diff.error} retry={diff.reload} /> : !diff.data ? <Skeleton label="Comparing with the image" /> : <ChangeList changes={diff.data} chosen={change?.path ?? ""} choose={see} />
+				) : !top ? <Skeleton label="Loading the directory" /> : !Array.isArray(top) ? <Failure text={top.error} retry={() => void tree.read(root)} />
 					: top.length === 0 ? <p className="muted pad">This directory is empty. Drop files here to upload them.</p>
-						: <Tree tree={tree} chosen={chosen?.path ?? ""} choose={choose} drop={drop} />}
+						: <Tree tree={tree} chosen={chosen?.path ?? ""} choose={choose} drop={drop} changes={diff.data} />}
 			</section>
 			<section className="files-main" aria-label="File">
-				{chosen?.type === "symlink" || chosen?.type === "other" ? <Empty icon={<Link2 size={22} />} title={chosen.type === "symlink" ? `${chosen.name} is a symbolic link` : `${chosen.name} is no file`} text={chosen.type === "symlink" ? `It leads to ${chosen.target ?? "nowhere"}.` : "It is a device, a pipe or a socket."} />
-					: chosen && chosen.type !== "directory" ? <Editor key={chosen.path} id={sb.id} info={chosen} onUnsaved={setUnsaved} onSaved={(now) => void tree.read(parent(now.path))} />
+				{change ? <ChangeView key={change.path} id={sb.id} change={change} onEdit={change.change !== "removed" && change.type === "file" ? () => void edit(change) : undefined} />
+					: chosen?.type === "symlink" || chosen?.type === "other" ? <Empty icon={<Link2 size={22} />} title={chosen.type === "symlink" ? `${chosen.name} is a symbolic link` : `${chosen.name} is no file`} text={chosen.type === "symlink" ? `It leads to ${chosen.target ?? "nowhere"}.` : "It is a device, a pipe or a socket."} />
+					: chosen && chosen.type !== "directory" ? <Editor key={chosen.path} id={sb.id} info={chosen} onUnsaved={setUnsaved} onSaved={(now) => void tree.read(parent(now.path))} onCompare={known ? () => setChange(known) : undefined} />
 					: <Empty icon={<FolderOpen size={22} />} title="No file is open" text="Choose a file in the tree to read or edit it. Drop files on a directory to upload them." />}
 			</section>
 			<Ask open={asking === "file" || asking === "directory"} onClose={() => setAsking(null)} title={asking === "directory" ? "New directory" : "New file"} label="Name" hint={`In ${place}; a path from / also works.`} action="Create" run={make} />

@@ -3,7 +3,9 @@ import { ChevronRight, File, Folder, Link2 } from "lucide-react";
 import { type DragEvent, type KeyboardEvent, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { message } from "../api.ts";
 import { box, type FileInfo } from "../calls/box.ts";
+import type { Changes } from "../calls/diff.ts";
 import { bytes } from "../format.ts";
+import { Mark } from "./changes.tsx";
 
 type Content = FileInfo[] | { error: string };
 
@@ -62,9 +64,11 @@ interface Props {
 	chosen: string;
 	choose: (info: FileInfo) => void;
 	drop: (dir: string, e: DragEvent) => void;
+	/** What differs from the image, once that was read. */
+	changes: Changes | undefined;
 }
 
-export function Tree({ tree, chosen, choose, drop }: Props) {
+export function Tree({ tree, chosen, choose, drop, changes }: Props) {
 	const { nodes, open, toggle, errorOf } = tree;
 	const list = useRef<HTMLUListElement>(null);
 	const [at, setAt] = useState("");
@@ -107,6 +111,7 @@ export function Tree({ tree, chosen, choose, drop }: Props) {
 			{nodes.map((node, i) => {
 				const { info, level } = node;
 				const isDir = info.type === "directory";
+				const change = changes?.byPath.get(info.path);
 				return (
 					<li
 						key={info.path} role="treeitem" aria-level={level} aria-selected={info.path === chosen} aria-expanded={isDir ? open.has(info.path) : undefined}
@@ -118,6 +123,7 @@ export function Tree({ tree, chosen, choose, drop }: Props) {
 						<ChevronRight size={13} aria-hidden="true" className="chevron" data-shown={isDir} />
 						{icon(info.type)}
 						<span className="clip grow">{info.name}</span>
+						{change ? <Mark change={change.change} /> : isDir && changes?.around.has(info.path) && <span className="change-mark" title="Something in it has changed"><span aria-hidden="true">•</span><span className="visually-hidden">has changes</span></span>}
 						{isDir ? errorOf(info.path) && <small className="note bad clip">{errorOf(info.path)}</small> : info.type === "file" && <small>{bytes(info.size_bytes)}</small>}
 					</li>
 				);

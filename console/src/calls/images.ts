@@ -17,6 +17,8 @@ const snapshot = (id: string) => `/snapshots/${encodeURIComponent(id)}`;
 
 export const images = {
 	list: (signal?: AbortSignal) => all<Image>("/images", most, undefined, signal),
+	/** get returns an image with its layers. */
+	get: (id: string, signal?: AbortSignal) => call<Image>("GET", `/images/${encodeURIComponent(id)}`, undefined, signal),
 	remove: (id: string) => call<void>("DELETE", `/images/${encodeURIComponent(id)}`),
 	/** unused says what prune would remove; both count only what the workspace has built. */
 	unused: () => call<Schemas["PrunedImages"]>("POST", "/images/prune", { dry_run: true }),

@@ -1,13 +1,13 @@
 // The images of which sandboxes are made: what is here, what uses it, and pulls.
 import { ChevronRight, Download, Eraser, Hammer, Layers, Plus, Trash2 } from "lucide-react";
-import { type FormEvent, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { type FormEvent, Suspense, useCallback, useMemo, useState } from "react";
 import { Link } from "wouter";
 import { message, type Sandbox } from "../api.ts";
 import { images, type Image, type ImageProgress, snapshots, type Snapshot } from "../calls/images.ts";
 import { bytes, moment, since } from "../format.ts";
 import { useLoad, useNow, useSandboxes } from "../hooks.ts";
 import { late } from "../late.ts";
-import { Confirm, Empty, Failure, Field, Modal, Skeleton } from "../parts.tsx";
+import { Confirm, Empty, Failure, Field, FormFoot, Modal, Skeleton, useHold } from "../parts.tsx";
 import type { PageProps } from "../places.ts";
 import { useMay, useSession } from "../session.ts";
 import { AdminPage, SearchField, Segments } from "./shell.tsx";
@@ -57,7 +57,7 @@ function List() {
 				</Empty>
 			) : (
 				<section className="card">
-					<h2>{shown.length} {shown.length === 1 ? "image" : "images"}<span className="grow" /><small className="muted">{bytes(size)} on the disk; images that share layers count each</small></h2>
+					<h2>{shown.length} {shown.length === 1 ? "image" : "images"}<span className="grow" /><small className="muted">{bytes(size)} on the disk; each is a file system of its own</small></h2>
 					<ul className="rows" aria-label="Images">{shown.map((i) => <Row key={i.id} image={i} sandboxes={items} snapshots={saved ?? []} reload={reload} />)}</ul>
 				</section>
 			)}
@@ -74,6 +74,7 @@ function Row({ image, sandboxes, snapshots, reload }: { image: Image; sandboxes:
 	const { createFrom, say } = useSession();
 	const [asking, setAsking] = useState(false);
 	const [open, setOpen] = useState(false);
+	const [layered, setLayered] = useState(false);
 	const now = useNow(30_000);
 	const users = useMemo(() => sandboxes.filter((s) => (s.image_digest ? s.image_digest === image.digest : s.image === image.ref)), [sandboxes, image]);
 	const kept = useMemo(() => snapshots.filter((s) => (s.base_digest ? s.base_digest === image.digest : s.image === image.ref)), [snapshots, image]);
@@ -88,6 +89,7 @@ function Row({ image, sandboxes, snapshots, reload }: { image: Image; sandboxes:
 					{image.memory && image.memory !== "0" && <span>{image.memory} of memory</span>}
 					{image.digest && <span className="mono" title={image.digest}>{image.digest.slice(0, 19)}</span>}
 					{image.digest && <span title={moment(image.created_at)}>{since(image.created_at, now)} old</span>}
+					{image.digest && <button type="button" className="disclose" aria-expanded={layered} onClick={() => setLayered(!layered)}><ChevronRight size={13} aria-hidden="true" />layers</button>}
 					{uses && <button type="button" className="disclose" aria-expanded={open} onClick={() => setOpen(!open)}><ChevronRight size={13} aria-hidden="true" />used by {uses}</button>}
 				</p>
 			</div>
@@ -95,6 +97,7 @@ function Row({ image, sandboxes, snapshots, reload }: { image: Image; sandboxes:
 				{may("sandboxes:write") && <button type="button" className="button small" aria-label={`Create a sandbox from ${image.ref}`} onClick={() => createFrom({ image: image.ref })}><Plus size={14} aria-hidden="true" />Create</button>}
 				{may(image.builtin ? "admin" : "images:write") && image.digest && <button type="button" className="icon-button small" aria-label={`Remove ${image.ref}`} title="Remove" onClick={() => setAsking(true)}><Trash2 size={14} /></button>}
 			</div>
+			{layered && <LayerList image={image} />}
 			{open && uses && (
 				<ul className="uses" aria-label={`Users of ${image.ref}`}>
 					{users.slice(0, 50).map((s) => <li key={s.id}><Link href={`/sandboxes/${s.id}`}>{s.name}</Link></li>)}
@@ -111,6 +114,29 @@ function Row({ image, sandboxes, snapshots, reload }: { image: Image; sandboxes:
 	);
 }
 
+/** LayerList shows the steps in which an image was made, the newest first. */
+function LayerList({ image }: { image: Image }) {
+	const { data, error, reload } = useLoad(useCallback((signal: AbortSignal) => images.get(image.id, signal), [image.id]));
+	if (!data) return error ? <Failure text={error} retry={reload} /> : <Skeleton label="Loading the layers" rows={2} />;
+	const layers = [...(data.layers ?? [])].reverse();
+	const own = layers.reduce((n, l) => n + (l.base ? 0 : l.size_bytes), 0);
+	const all = layers.reduce((n, l) => n + l.size_bytes, 0);
+	return (
+		<div className="layers">
+			<p className="muted">{bytes(all)} in compressed layers{data.base && <>, {bytes(own)} of them over <span className="mono">{data.base}</span></>}. The newest is first.</p>
+			<ol aria-label={`Layers of ${image.ref}`}>
+				{layers.map((l, i) => (
+					<li key={i} data-base={l.base}>
+						<span className="layer-size">{l.digest ? bytes(l.size_bytes) : "no files"}</span>
+						<span className="mono" title={l.created_by}>{l.created_by || "not known"}</span>
+						<small className="muted">{l.digest && <span className="mono" title={l.digest}>{l.digest.replace("sha256:", "").slice(0, 12)}</span>}{l.base && <span className="chip">base</span>}</small>
+					</li>
+				))}
+			</ol>
+		</div>
+	);
+}
+
 const phases: Record<string, string> = { waiting: "Waits for its turn", pulling: "Pulls layers", writing: "Writes the file system" };
 
 function Pull({ onClose, done }: { onClose: () => void; done: () => void }) {
@@ -118,23 +144,23 @@ function Pull({ onClose, done }: { onClose: () => void; done: () => void }) {
 	const [ref, setRef] = useState("");
 	const [error, setError] = useState("");
 	const [progress, setProgress] = useState<ImageProgress | null>(null);
-	const [busy, setBusy] = useState(false);
-	const reading = useRef<AbortController>(null);
-	useEffect(() => () => reading.current?.abort(), []);
+	const hold = useHold();
+	const { busy } = hold;
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
-		const now = (reading.current = new AbortController());
-		setBusy(true);
 		setError("");
+		let stopped: AbortSignal | undefined;
 		try {
-			const image = await images.pull(ref.trim(), setProgress, now.signal);
-			done();
-			say(`${image.ref} is here`);
+			await hold.during(async (signal) => {
+				stopped = signal;
+				const image = await images.pull(ref.trim(), (p) => { if (!signal.aborted) setProgress(p); }, signal);
+				done();
+				say(`${image.ref} is here`);
+			});
 			onClose();
 		} catch (err) {
-			if (!now.signal.aborted) setError(message(err));
+			setError(stopped?.aborted ? "You stopped the pull. Layers that have arrived are not pulled again." : message(err));
 		}
-		setBusy(false);
 		setProgress(null);
 	};
 	const counts = progress?.phase === "pulling" ? bytes : (n: number) => n.toLocaleString();
@@ -149,10 +175,7 @@ function Pull({ onClose, done }: { onClose: () => void; done: () => void }) {
 					{progress?.total ? <progress aria-label="Progress" max={progress.total} value={progress.done ?? 0} /> : <progress aria-label="Progress" />}
 				</div>
 			)}
-			<footer className="dialog-foot">
-				<button type="button" className="button" onClick={onClose}>Cancel</button>
-				<button type="submit" className="button primary" disabled={busy || !ref.trim()}>{busy ? "Pulling…" : "Pull"}</button>
-			</footer>
+			<FormFoot hold={hold} action="Pull" working="Pulling…" ready={Boolean(ref.trim())} onClose={onClose} />
 		</form>
 	);
 }

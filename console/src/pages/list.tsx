@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { Boxes, CircleAlert, Pause, Plus, Search, Trash2, X } from "lucide-react";
+import { Boxes, CircleAlert, Pause, Play, Plus, Search, Trash2, X } from "lucide-react";
 import { memo, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { Link, useLocation } from "wouter";
 import { api, message, type Sandbox, type SandboxState } from "../api.ts";
@@ -8,7 +8,7 @@ import { useKeys, useNow, useSandboxes, useTitle } from "../hooks.ts";
 import { Confirm, Empty, State } from "../parts.tsx";
 import { useSession } from "../session.ts";
 import { Spark } from "../spark.tsx";
-import { pausable, SandboxMenu } from "../actions.tsx";
+import { pausable, resumable, SandboxMenu } from "../actions.tsx";
 import { inTurn } from "../work.ts";
 
 type Filter = "live" | "running" | "paused" | "starting" | "ended";
@@ -259,10 +259,12 @@ function Sparks({ sb: { id, resources } }: { sb: Sandbox }) {
 /** Bulk acts on all chosen sandboxes. */
 function Bulk({ selected, clear }: { selected: Sandbox[]; clear: () => void }) {
 	const { store, say } = useSession();
-	const [asking, setAsking] = useState<"pause" | "destroy" | null>(null);
+	const [asking, setAsking] = useState<"pause" | "resume" | "destroy" | null>(null);
 	const running = selected.filter(pausable);
-	const act = async (list: Sandbox[], call: (id: string) => Promise<Sandbox>, done: string) => {
-		const errors = await inTurn(list, async (sb) => store.put(await call(sb.id)));
+	const paused = selected.filter(resumable);
+	const act = async (list: Sandbox[], call: (id: string) => Promise<Sandbox>, done: string, signal: AbortSignal) => {
+		const errors = await inTurn(list, async (sb) => store.put(await call(sb.id)), signal);
+		if (signal.aborted) say(`You stopped: ${list.length - errors.length} of ${list.length} ${done}`, true);
 		if (errors.length > 0) throw new Error(`${list.length - errors.length} of ${list.length} ${done}. ${message(errors[0])}`);
 		say(`${list.length} ${list.length === 1 ? "sandbox" : "sandboxes"} ${done}`);
 		clear();
@@ -272,10 +274,12 @@ function Bulk({ selected, clear }: { selected: Sandbox[]; clear: () => void }) {
 		<div className="bulk" role="toolbar" aria-label="Chosen sandboxes">
 			<b>{selected.length} chosen</b>
 			<button type="button" className="button small" disabled={running.length === 0} onClick={() => setAsking("pause")}><Pause size={14} aria-hidden="true" />Pause</button>
+			<button type="button" className="button small" disabled={paused.length === 0} onClick={() => setAsking("resume")}><Play size={14} aria-hidden="true" />Resume</button>
 			<button type="button" className="button small danger" onClick={() => setAsking("destroy")}><Trash2 size={14} aria-hidden="true" />Destroy</button>
 			<button type="button" className="icon-button small" aria-label="Choose none" onClick={clear}><X size={14} /></button>
-			<Confirm open={asking === "pause"} onClose={() => setAsking(null)} title={`Pause ${running.length} running ${running.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their memory and files are saved, and their connections break. The next call resumes them.{names(running)}</>} action="Pause" run={() => act(running, api.pause, "paused")} />
-			<Confirm open={asking === "destroy"} onClose={() => setAsking(null)} title={`Destroy ${selected.length} ${selected.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their processes, memory and files are gone for good.{names(selected)}</>} action="Destroy" run={() => act(selected, api.destroy, "destroyed")} />
+			<Confirm open={asking === "pause"} onClose={() => setAsking(null)} title={`Pause ${running.length} running ${running.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their memory and files are saved, and their connections break. The next call resumes them.{names(running)}</>} action="Pause" run={(signal) => act(running, api.pause, "paused", signal)} />
+			<Confirm open={asking === "resume"} onClose={() => setAsking(null)} title={`Resume ${paused.length} paused ${paused.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>They go on where they were.{names(paused)}</>} action="Resume" run={(signal) => act(paused, api.resume, "resumed", signal)} />
+			<Confirm open={asking === "destroy"} onClose={() => setAsking(null)} title={`Destroy ${selected.length} ${selected.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their processes, memory and files are gone for good.{names(selected)}</>} action="Destroy" run={(signal) => act(selected, api.destroy, "destroyed", signal)} />
 		</div>
 	);
 }

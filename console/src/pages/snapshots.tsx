@@ -1,14 +1,14 @@
 // The snapshots of a workspace: the list, and one with its lineage and what differs from another.
-import { ArrowLeft, Camera, Plus, Tag, Trash2 } from "lucide-react";
+import { ArrowLeft, Camera, Layers, Plus, Tag, Trash2 } from "lucide-react";
 import { useCallback, useMemo, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { Ask } from "../box/ask.tsx";
-import { named, type Snapshot, snapshots } from "../calls/images.ts";
+import { images, named, type Snapshot, snapshots } from "../calls/images.ts";
 import { bytes, moment, since } from "../format.ts";
 import { useLoad, useNow } from "../hooks.ts";
 import { Confirm, CopyButton, Empty, Failure, Skeleton } from "../parts.tsx";
 import type { PageProps } from "../places.ts";
-import { useSession } from "../session.ts";
+import { useMay, useSession } from "../session.ts";
 import { Compare } from "./compare.tsx";
 import { AdminPage, Fact, SearchField } from "./shell.tsx";
 
@@ -69,7 +69,7 @@ function Actions({ snapshot: s, changed, gone = changed }: { snapshot: Snapshot;
 			<button type="button" className="button small" aria-label={`Tag ${named(s)}`} onClick={() => setAsking("tag")}><Tag size={14} aria-hidden="true" />Tag…</button>
 			<button type="button" className="icon-button small" aria-label={`Remove ${named(s)}`} title="Remove" onClick={() => setAsking("remove")}><Trash2 size={14} /></button>
 			<Ask open={asking === "tag"} onClose={close} title={`Tag ${named(s)}`} label="Tag" hint={`Another snapshot called ${s.name} with this tag loses it. Empty: no tag.`} action="Tag" optional run={async (tag) => { const now = await snapshots.tag(s.id, tag || null); changed(); say(now.tag ? `It is ${named(now)}` : `${now.name} has no tag now`); }} />
-			<Confirm open={asking === "remove"} onClose={close} title={`Remove ${named(s)}?`} text="Sandboxes that were made from it go on, and snapshots of these stay. Nothing new can be made from it." action="Remove" run={async () => { await snapshots.remove(s.id); gone(); say(`${named(s)} is removed`); }} />
+			<Confirm open={asking === "remove"} onClose={close} title={`Remove ${named(s)}?`} text="Sandboxes that were made from it go on, and snapshots of these stay. Nothing new can be made from it." action="Remove" run={async (signal) => { await snapshots.remove(s.id); if (!signal.aborted) gone(); say(`${named(s)} is removed`); }} />
 		</div>
 	);
 }
@@ -104,9 +104,54 @@ function One({ id }: { id: string }) {
 					{entries.map(([k, v]) => <Fact key={k} name={k}><span className="mono">{v}</span></Fact>)}
 				</dl>
 			</section>
+			<Chain snapshot={data} />
 			<Lineage snapshot={data} />
 			<Compare snapshot={data} />
 		</AdminPage>
+	);
+}
+
+/** Chain shows the root filesystems below a snapshot, down to its image. */
+function Chain({ snapshot }: { snapshot: Snapshot }) {
+	const may = useMay();
+	const mayImages = may("images:read");
+	const { data } = useLoad(useCallback((signal: AbortSignal) => Promise.all([snapshots.list(signal), snapshots.lineage(snapshot.id, signal), mayImages ? images.list(signal) : []]), [snapshot.id, mayImages]));
+	if (!data) return null;
+	const [list, line, known] = data;
+	const all = [...list, ...line];
+	const chain: Snapshot[] = [snapshot];
+	for (let at = snapshot; at.base_digest && chain.length < 100;) {
+		const below = all.find((s) => s.digest === at.base_digest && !chain.some((c) => c.id === s.id));
+		if (!below) break;
+		chain.push((at = below));
+	}
+	const bottom = chain.at(-1)?.base_digest;
+	const image = known.find((i) => i.digest === bottom);
+	return (
+		<section className="card">
+			<h2>Layers</h2>
+			<p className="muted lead">Its files lie over those of its base, which stay on the disk as long as it is there.</p>
+			<ol className="branches" aria-label="Layers">
+				{chain.map((s) => (
+					<li key={s.id} className="branch">
+						<div className="point" data-current={s.id === snapshot.id}>
+							<span className="point-icon" aria-hidden="true"><Camera size={14} /></span>
+							<b className="clip">{s.id === snapshot.id || s.deleted_at ? named(s) : <Link href={`/snapshots/${s.id}`}>{named(s)}</Link>}</b>
+							{s.deleted_at && <span className="chip">removed</span>}
+							<small className="muted">{bytes(s.layer_bytes)} over its base{s.digest && <> · <span className="mono" title={s.digest}>{s.digest.slice(7, 19)}</span></>}</small>
+						</div>
+					</li>
+				))}
+				<li className="branch">
+					<div className="point">
+						<span className="point-icon" aria-hidden="true"><Layers size={14} /></span>
+						<b className="clip mono">{image?.ref ?? snapshot.image}</b>
+						<span className="chip">image</span>
+						<small className="muted">{image ? bytes(image.size_bytes) : bottom ? "another version than the present one" : ""}{bottom && <> · <span className="mono" title={bottom}>{bottom.slice(7, 19)}</span></>}</small>
+					</div>
+				</li>
+			</ol>
+		</section>
 	);
 }
 
