@@ -32,19 +32,20 @@ func (s *Store) OpenRootfs(ctx context.Context, digest string) (*rootfs.Reader, 
 }
 
 // Layers returns the layers of an image, the lowest first, and the image among others whose layers are the
-// most of its first layers; nil for none. An image that is not built has no layers. Errors: NotFound.
+// most of its first layers; nil for none. They are images as [Store.List] returns them. An image that is not
+// built has no layers. Errors: NotFound.
 func (s *Store) Layers(img spec.Image, others []spec.Image) ([]spec.Layer, *spec.Image, error) {
 	ix, err := s.index.Load()
 	if err != nil || img.Digest == "" {
 		return nil, nil, err
 	}
-	rec := ix.ByDigest(img.Digest)
+	rec := ix.Entry(img) // an image of another workspace may have the same digest, and another history
 	if rec == nil {
 		return nil, nil, sandbox.Errorf(sandbox.NotFound, "the image %s was removed", img.Ref())
 	}
 	manifests := make([]v1.Hash, len(others))
 	for i := range others {
-		if other := ix.ByDigest(others[i].Digest); other != nil {
+		if other := ix.Entry(others[i]); other != nil {
 			manifests[i] = other.Manifest.Digest
 		}
 	}

@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,4 +61,36 @@ func TestLayersOfAnImage(t *testing.T) {
 	}
 	_, _, err := s.Layers(spec.Image{Name: "gone", Digest: "sha256:00"}, all)
 	wantCode(t, "Layers of an image that was removed", err, sandbox.NotFound)
+}
+
+// TestLayersOfImagesWithTheSameFiles: the instructions of an image are its own, also if there is an image with the
+// same files, which may belong to another workspace.
+func TestLayersOfImagesWithTheSameFiles(t *testing.T) {
+	s := open(t, t.TempDir(), nil)
+	layer := tarball(t, file("a", "a", 0o644))
+	var images []spec.Image
+	instruction := func(owner sandbox.WorkspaceID) string { return "COPY of " + string(owner) }
+	owners := []sandbox.WorkspaceID{"me", "they", ""}
+	for _, owner := range owners {
+		done, err := s.Commit(t.Context(), image.CommitRequest{Owner: owner, Name: "app", CreatedBy: instruction(owner), Layer: bytes.NewReader(layer)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		images = append(images, done.Image)
+	}
+	for i, owner := range owners {
+		if images[i].Digest != images[0].Digest {
+			t.Fatalf("the images of %q and %q have the digests %s and %s", owners[0], owner, images[0].Digest, images[i].Digest)
+		}
+		layers, base, err := s.Layers(images[i], images)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(layers) != 1 || layers[0].CreatedBy != strings.TrimSpace(instruction(owner)) || base != nil {
+			t.Errorf("layers of the image of %q over %+v: %+v", owner, base, layers)
+		}
+	}
+	if _, _, err := s.Layers(spec.Image{ID: "other", Name: "app", Digest: images[0].Digest}, nil); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("layers of an image that is not in the store: %v", err)
+	}
 }
