@@ -120,7 +120,8 @@ func (n *layerNames) describe(name string, h *tar.Header) (sandbox.SnapshotFile,
 	}
 	switch h.Typeflag {
 	case tar.TypeSymlink:
-		f.Target, f.Size = h.Linkname[:min(len(h.Linkname), layerNameMax)], 0
+		// The name is a part of the whole extended header, which must not stay in memory.
+		f.Target, f.Size = strings.Clone(h.Linkname[:min(len(h.Linkname), layerNameMax)]), 0
 	case tar.TypeLink:
 		if of, ok := n.linked[maphash.String(n.seed, path.Clean("/"+h.Linkname))]; ok {
 			f.Mode, f.Size, f.Target = of.mode, of.size, of.target

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -381,4 +382,43 @@ func TestDiffOfLongNames(t *testing.T) {
 	if got := readDiff(t, layer.Bytes(), memory{}, "/", diffMax); len(got) != files {
 		t.Errorf("the parts have %d changes", len(got))
 	}
+}
+
+// TestDiffKeepsNoHeaders: of a symbolic link only its target is remembered, not the header with its long name.
+func TestDiffKeepsNoHeaders(t *testing.T) {
+	const links, long = 5000, 4000
+	n := newLayerNames(DiffQuery{Path: "/none", Limit: 1})
+	from, to := io.Pipe()
+	defer from.Close()
+	go func() {
+		tw := tar.NewWriter(to)
+		for i := range links {
+			put(tw, &tar.Header{Typeflag: tar.TypeSymlink, Name: fmt.Sprintf("%04d%s", i, strings.Repeat("/x", long/2)), Linkname: "é", Format: tar.FormatPAX})
+		}
+		to.CloseWithError(tw.Close())
+	}()
+	before := heap()
+	in := tar.NewReader(from)
+	for h, err := in.Next(); err != io.EOF; h, err = in.Next() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.entry(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if grown := int64(heap()) - int64(before); grown > links*long/4 {
+		t.Errorf("%d bytes are kept of %d links", grown, links)
+	}
+	if len(n.linked) != links {
+		t.Errorf("%d links are remembered, want %d", len(n.linked), links)
+	}
+}
+
+// heap returns the memory in use.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
