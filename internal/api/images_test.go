@@ -80,6 +80,36 @@ func home(t *testing.T, s *apitest.Server) sandbox.WorkspaceID {
 	return ws
 }
 
+// TestImageNames: a name of an image means the same as for a new sandbox.
+func TestImageNames(t *testing.T) {
+	s := apitest.New(t)
+	own := builtImage(t, s.Images, home(t, s), "code-exec")
+	named, err := s.Images.Finish(t.Context(), image.FinishRequest{Base: own.Digest, Owner: home(t, s), Name: "code-exec", Tag: "latest"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := bytes.NewReader(make([]byte, 1024)) // an empty tar
+	public, err := s.Images.Commit(t.Context(), image.CommitRequest{Name: "code-exec", Layer: layer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := builtImage(t, s.Images, "another", "other")
+	for ref, want := range map[string]string{
+		"code-exec": string(named.ID), "code-exec:latest": string(named.ID), string(named.ID): string(named.ID), "code-exec:v1": string(own.ID),
+		string(public.ID): string(public.ID),
+	} {
+		var got wire.Image
+		s.Want(200, "GET", "/v1/images/"+url.PathEscape(ref), nil).Into(t, &got)
+		if got.ID != want {
+			t.Errorf("the image %s is %s, want %s", ref, got.ID, want)
+		}
+	}
+	for _, gone := range []string{string(other.ID), other.Digest, "other:v1", "other", "nothing", "registry.test/team/app"} {
+		s.Want(404, "GET", "/v1/images/"+url.PathEscape(gone), nil)
+	}
+	s.Want(422, "GET", "/v1/images/NO%20NAME", nil)
+}
+
 func TestRemoveAndPruneImages(t *testing.T) {
 	s := apitest.New(t)
 	ws := home(t, s)

@@ -187,29 +187,51 @@ func (h *Images) list(ctx context.Context, in *route.PageInput) (*route.Body[wir
 
 // get is GET /v1/images/{image}.
 func (h *Images) get(ctx context.Context, in *imageInput) (*route.Body[wire.Image], error) {
+	ws := route.Caller(ctx).Workspace
 	images, err := h.Store.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	images = slices.DeleteFunc(images, func(i spec.Image) bool { return !i.VisibleTo(route.Caller(ctx).Workspace) })
-	for _, i := range images {
-		if name := i.Ref(); string(i.ID) != in.Image && name != in.Image && name != in.Image+":latest" && name != "modbox/"+in.Image && name != "modbox/"+in.Image+":latest" {
-			continue
-		}
-		layers, base, err := h.Store.Layers(i, images)
-		if err != nil {
-			return nil, err
-		}
-		out := shownImage(i)
-		if base != nil {
-			out.Base = base.Ref()
-		}
-		for _, l := range layers {
-			out.Layers = append(out.Layers, wire.ImageLayer{Digest: l.Digest, SizeBytes: l.SizeBytes, CreatedBy: l.CreatedBy, CreatedAt: route.Optional(l.CreatedAt), Base: l.Base})
-		}
-		return route.Reply(out), nil
+	images = slices.DeleteFunc(images, func(i spec.Image) bool { return !i.VisibleTo(ws) })
+	img, err := h.named(ctx, ws, in.Image, images)
+	if err != nil {
+		return nil, err
 	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "the workspace has no image %.100q; GET /v1/images lists its images", in.Image)
+	layers, base, err := h.Store.Layers(img, images)
+	if err != nil {
+		return nil, err
+	}
+	out := shownImage(img)
+	if base != nil {
+		out.Base = base.Ref()
+	}
+	for _, l := range layers {
+		out.Layers = append(out.Layers, wire.ImageLayer{Digest: l.Digest, SizeBytes: l.SizeBytes, CreatedBy: l.CreatedBy, CreatedAt: route.Optional(l.CreatedAt), Base: l.Base})
+	}
+	return route.Reply(out), nil
+}
+
+// named returns the image of a list that an id or a reference means to a workspace, as for a new sandbox: an image that
+// the workspace has built comes first.
+func (h *Images) named(ctx context.Context, ws sandbox.WorkspaceID, ref string, images []spec.Image) (spec.Image, error) {
+	for _, i := range images {
+		if string(i.ID) == ref {
+			return i, nil
+		}
+	}
+	means, err := h.Store.Built(ctx, ws, ref)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		means, err = h.Store.Lookup(ctx, ref)
+	}
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		return spec.Image{}, err
+	}
+	for _, i := range images {
+		if err == nil && i.ID == means.ID || i.Ref() == ref {
+			return i, nil
+		}
+	}
+	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "the workspace has no image %.100q; GET /v1/images lists its images", ref)
 }
 
 // rank is the beginning of a sort key: items for which later holds come last.
