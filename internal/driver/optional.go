@@ -117,9 +117,13 @@ type Snapshotter interface {
 	// WriteNames is WriteLayer without the contents of files: each regular file is empty, and the record
 	// [LayerSize] of its header has its size. Nothing is stored on the host, and the box is frozen until w
 	// has everything, so w must not wait. The contents are read through nevertheless, which takes about a
-	// second per gigabyte.
+	// second per gigabyte. Errors: also Timeout when the box would be frozen for more than [NamesTimeout].
 	WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error
 }
+
+// NamesTimeout bounds the time for which a box is frozen for [Snapshotter].WriteNames; the wait for its turn does
+// not count.
+const NamesTimeout = 30 * time.Second
 
 // LayerSize is the PAX record with the size of a regular file, see [Snapshotter].
 const LayerSize = "MODBOX.size"

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
-	// diffWait bounds the wait for the diffs of others, diffTimeout the time for which a sandbox is read: it
-	// stands still meanwhile.
-	diffWait, diffTimeout = time.Minute, 30 * time.Second
+	// diffWait bounds the wait for the diffs of others, and then for snapshots of others that are being read;
+	// diffTurn bounds the wait for other work on the same sandbox, with the only place for diffs.
+	diffWait, diffTurn = time.Minute, 10 * time.Second
 	// diffMax bounds the changes of one answer.
 	diffMax = 1000
 	// OriginalMax bounds the size of a file of [Service.Original].
@@ -107,6 +108,11 @@ func (s *Service) Diff(ctx context.Context, c sandbox.Caller, ref string, q Diff
 		return DiffPage{}, err
 	}
 	defer end()
+	leave, err := s.diffPlace(ctx, sb.Workspace)
+	if err != nil {
+		return DiffPage{}, err
+	}
+	defer leave() // at the end: the names take memory
 	names := newLayerNames(q)
 	if err := s.readNames(ctx, b, names); err != nil {
 		return DiffPage{}, err
@@ -137,48 +143,65 @@ func (s *Service) readNames(ctx context.Context, b *box.Box, into *layerNames) e
 	return err
 }
 
+// diffPlace waits for a place for a diff, which the caller gives back by leave.
+func (s *Service) diffPlace(ctx context.Context, ws sandbox.WorkspaceID) (leave func(), err error) {
+	wait, stop := context.WithTimeout(ctx, diffWait)
+	defer stop()
+	leave, err = s.diffPlaces.Acquire(wait, ws, nil)
+	switch {
+	case err == nil:
+		return leave, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case wait.Err() != nil:
+		return nil, busyError(err)
+	}
+	return nil, err
+}
+
+func busyError(err error) error {
+	return sandbox.Wrap(sandbox.Unavailable, err, "other sandboxes are being read; try again soon")
+}
+
+// readAlone waits for other work on the sandbox as long as the caller, and at most diffTurn; then it reads, and
+// returns when nothing more is read.
 func (s *Service) readAlone(ctx context.Context, b *box.Box, into *layerNames) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return b.Exclusively(ctx, box.Snapshot, func() error {
-		defer context.AfterFunc(b.Context(), cancel)()
-		sb := b.Sandbox()
-		wait, stop := context.WithTimeout(ctx, diffWait)
-		defer stop()
-		done, err := s.diffPlaces.Acquire(wait, sb.Workspace, nil)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case wait.Err() != nil:
-			return sandbox.Wrap(sandbox.Unavailable, err, "other sandboxes are being read for diffs; try again soon")
-		case err != nil:
-			return err
+	wait, stop := context.WithTimeout(ctx, diffTurn)
+	defer stop()
+	turn, end := context.WithCancelCause(s.ctx)
+	defer end(nil)
+	late := sandbox.Errorf(sandbox.Unavailable, "other work on the sandbox did not end within %s; try again soon", diffTurn)
+	begin := context.AfterFunc(wait, func() { end(late) })
+	err := b.Exclusively(turn, box.Snapshot, func() error {
+		if !begin() {
+			return late
 		}
-		defer done()
-		ctx, cancel := context.WithTimeout(ctx, diffTimeout)
-		defer cancel()
-		switch sb.State {
+		defer context.AfterFunc(b.Context(), cancel)()
+		switch sb := b.Sandbox(); sb.State {
 		case sandbox.Running:
 			defer b.BeginSave()() // the sandbox stands still, and connections may time out
-			err := diffError(ctx, s.readRunning(ctx, b.ID, into))
+			err := s.readRunning(ctx, b.ID, into)
 			if ctx.Err() == nil && err != nil && box.LooksEnded(err) {
 				return b.Explain(ctx, err) // the end of its box may be noticed later
 			}
 			return err
 		case sandbox.Paused:
-			return diffError(ctx, s.readPaused(ctx, &sb, into))
+			return s.readPaused(ctx, &sb, into)
 		default:
 			return box.StateError(&sb)
 		}
 	})
-}
-
-// diffError explains the end of the time for a diff.
-func diffError(ctx context.Context, err error) error {
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbox.Wrap(sandbox.Timeout, err, "the files that the sandbox has written could not be read within %s; make a snapshot of it, and compare that with another snapshot", diffTimeout)
+	if ctx.Err() == nil && errors.Is(context.Cause(turn), late) {
+		return late
 	}
 	return err
+}
+
+// timeoutError explains the end of the time for reading.
+func timeoutError(err error) error {
+	return sandbox.Wrap(sandbox.Timeout, err, "the files that the sandbox has written could not be read within %s; make a snapshot of it, and compare that with another snapshot", driver.NamesTimeout)
 }
 
 func (s *Service) readRunning(ctx context.Context, id sandbox.ID, into *layerNames) error {
@@ -186,6 +209,8 @@ func (s *Service) readRunning(ctx context.Context, id sandbox.ID, into *layerNam
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, diffWait+driver.NamesTimeout)
+	defer cancel()
 	from, to := io.Pipe()
 	wrote := make(chan error, 1)
 	go func() {
@@ -195,10 +220,16 @@ func (s *Service) readRunning(ctx context.Context, id sandbox.ID, into *layerNam
 	}()
 	err = into.read(from)
 	_ = from.CloseWithError(err) // which ends the writer, too
-	if werr := <-wrote; werr != nil && !errors.Is(werr, err) {
-		return errors.Join(err, werr)
+	werr := <-wrote
+	switch {
+	case werr == nil || errors.Is(werr, err):
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return busyError(werr)
+	case sandbox.CodeOf(werr) == sandbox.Timeout:
+		return timeoutError(werr)
 	}
-	return err
+	return errors.Join(err, werr)
 }
 
 // readPaused reads the files that were saved with the memory of a paused sandbox.
@@ -215,8 +246,13 @@ func (s *Service) readPaused(ctx context.Context, sb *sandbox.Sandbox, into *lay
 		return fmt.Errorf("files of paused sandbox %s: %w", sb.ID, err)
 	}
 	defer layer.Close()
+	ctx, cancel := context.WithTimeout(ctx, driver.NamesTimeout)
+	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = layer.Close() })() // ends the reading
-	return into.read(layer)
+	if err = into.read(layer); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return timeoutError(err)
+	}
+	return err
 }
 
 // Original returns the content of a regular file of the root filesystem that a sandbox was made from,
@@ -238,7 +274,7 @@ func (s *Service) Original(ctx context.Context, c sandbox.Caller, ref, name stri
 	if sb.ImageDigest == "" {
 		return nil, none, box.StateError(&sb)
 	}
-	end, err := s.diffs.begin(c.Workspace)
+	end, err := s.originals.begin(c.Workspace)
 	if err != nil {
 		return nil, none, err
 	}

@@ -166,6 +166,7 @@ type Service struct {
 	assemblies *Assemblies
 	readers    *readers
 	diffs      *readers
+	originals  *readers // downloads, whose clients may be slow
 	diffPlaces *fairsem.Semaphore
 	signer     signer
 	places     *fairsem.Semaphore
@@ -179,8 +180,8 @@ type Service struct {
 // processor time.
 const workers = 2
 
-// diffWorkers is how many sandboxes are read for diffs at the same time: fewer than the driver reads, so that
-// snapshots and checkpoints can be made meanwhile.
+// diffWorkers is how many diffs are made at the same time, each with up to 64 MiB of names: fewer sandboxes than
+// the driver reads, so that snapshots and checkpoints can be made meanwhile.
 const diffWorkers = 1
 
 // diffsOfWorkspace is how many requests of a workspace read, or wait for it, at a time.
@@ -191,7 +192,8 @@ func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, records: deps.Records, drafts: deps.Drafts, sandboxes: deps.Sandboxes, images: deps.Images, layers: deps.Layers,
 		saved: deps.Saved, boxes: deps.Boxes, quotas: deps.Quotas, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
-		readers: newReaders("snapshots", readersOfWorkspace), diffs: newReaders("sandboxes and their images for diffs", diffsOfWorkspace), diffPlaces: fairsem.New(diffWorkers), signer: newSigner(), places: fairsem.New(workers),
+		readers: newReaders("snapshots", readersOfWorkspace), diffs: newReaders("sandboxes for diffs", diffsOfWorkspace),
+		originals: newReaders("files of images", readersOfWorkspace), diffPlaces: fairsem.New(diffWorkers), signer: newSigner(), places: fairsem.New(workers),
 	}
 	s.assemblies = &Assemblies{snapshots: s, prepare: deps.Prepare, known: newKnown(), checks: fairsem.New(workers)}
 	return s

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
@@ -47,7 +49,7 @@ func (d *Driver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) err
 		return err
 	}
 	defer b.unlock()
-	if err := b.readFrozen(ctx, w, ocilayer.NamesFromOverlay); err != nil {
+	if err := b.readFrozen(ctx, w, ocilayer.NamesFromOverlay, driver.NamesTimeout); err != nil {
 		return b.readError(ctx, err)
 	}
 	return nil
@@ -91,7 +93,7 @@ func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
 	if err := os.Remove(tree.Name()); err != nil {
 		return nil, err
 	}
-	if err := b.readFrozen(ctx, tree, ocilayer.FromOverlay); err != nil {
+	if err := b.readFrozen(ctx, tree, ocilayer.FromOverlay, 0); err != nil {
 		return nil, err
 	}
 	if _, err := tree.Seek(0, io.SeekStart); err != nil {
@@ -103,8 +105,8 @@ func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
 // conversion converts the tar of an overlay's upper layer: see package ocilayer.
 type conversion func(w io.Writer, r io.Reader, skip []string) error
 
-// readFrozen is readTree while b is frozen.
-func (b *box) readFrozen(ctx context.Context, out io.Writer, convert conversion) error {
+// readFrozen is readTree while b is frozen, for at most the timeout; 0 is any time.
+func (b *box) readFrozen(ctx context.Context, out io.Writer, convert conversion, timeout time.Duration) error {
 	leave, err := b.host.readSlot(ctx)
 	if err != nil {
 		return err
@@ -115,10 +117,24 @@ func (b *box) readFrozen(ctx context.Context, out io.Writer, convert conversion)
 	}
 	err = b.raiseMemory()
 	if err == nil {
-		err = b.readTree(ctx, out, convert)
+		err = within(ctx, timeout, func(ctx context.Context) error { return b.readTree(ctx, out, convert) })
 	}
 	err = errors.Join(err, b.thaw(ctx))
 	b.lowerMemory()
+	return err
+}
+
+// within calls read, for at most the timeout; 0 is any time.
+func within(ctx context.Context, timeout time.Duration, read func(context.Context) error) error {
+	if timeout == 0 {
+		return read(ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := read(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return sandbox.Errorf(sandbox.Timeout, "the files of the sandbox could not be read within %s", timeout) // not err: it looks like the end of the box
+	}
 	return err
 }
 
