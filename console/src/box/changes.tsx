@@ -2,7 +2,7 @@
 import { FileDiff, FileWarning, Pencil } from "lucide-react";
 import { Suspense, useCallback } from "react";
 import { box } from "../calls/box.ts";
-import { type Changes, type FileChange, letters, most, original } from "../calls/diff.ts";
+import { type Changes, type FileChange, letters, original } from "../calls/diff.ts";
 import { bytes } from "../format.ts";
 import { useLoad } from "../hooks.ts";
 import { late } from "../late.ts";
@@ -19,7 +19,7 @@ export function Mark({ change }: { change: FileChange["change"] }) {
 }
 
 export function ChangeList({ changes, chosen, choose }: { changes: Changes; chosen: string; choose: (c: FileChange) => void }) {
-	if (changes.list.length === 0) return <Empty icon={<FileDiff size={22} />} title="Nothing has changed" text="The files are those of the image. /tmp is not compared." />;
+	if (changes.list.length === 0 && !changes.more) return <Empty icon={<FileDiff size={22} />} title="Nothing has changed" text="The files are those of the image. /tmp is not compared." />;
 	return (
 		<div className="changes scroll" role="region" aria-label="Changed files" tabIndex={0}>
 			<ul aria-label="Changes">
@@ -33,7 +33,7 @@ export function ChangeList({ changes, chosen, choose }: { changes: Changes; chos
 					</li>
 				))}
 			</ul>
-			{changes.more && <p className="note pad">These are the first {most.toLocaleString()} by name. The command line lists all: modbox diff.</p>}
+			{changes.more && <p className="note pad">These are the first {changes.list.length.toLocaleString()} by name. The command line lists all: modbox diff.</p>}
 		</div>
 	);
 }

@@ -3,8 +3,8 @@ import { ApiError, at, call, type Page, request, type Schemas } from "../api.ts"
 
 export type FileChange = Schemas["FileChange"];
 
-/** most is how many changes are read: the sandbox stands still for each thousand. */
-export const most = 5000;
+/** pagesMost bounds the pages that are read, because the sandbox stands still for each; a page may have few changes. */
+const pagesMost = 5;
 
 /** letters are those of docker diff. */
 export const letters = { added: "A", changed: "C", removed: "D" } as const;
@@ -22,12 +22,13 @@ export interface Changes {
 export async function changes(ref: string, signal: AbortSignal): Promise<Changes> {
 	const list: FileChange[] = [];
 	let cursor: string | undefined;
+	let pages = 0;
 	do {
 		const q = new URLSearchParams({ limit: "1000", ...(cursor ? { cursor } : {}) });
 		const page = await call<Page<FileChange>>("GET", `${at(ref)}/diff?${q}`, undefined, signal);
 		list.push(...(page.items ?? []));
 		cursor = page.next_cursor;
-	} while (cursor && list.length < most);
+	} while (cursor && ++pages < pagesMost);
 	const around = new Set<string>();
 	for (const { path } of list) {
 		for (let dir = parent(path); !around.has(dir); dir = parent(dir)) {
