@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -19,6 +20,8 @@ const (
 	maxHello = 32 << 10
 	// maxMethod bounds the method of a request; longer text without a space is not HTTP.
 	maxMethod = 64
+	// blanks separate the words of a request for some server of HTTP.
+	blanks = " \t\v\f\r\x1c\x1d\x1e\x1f"
 )
 
 var (
@@ -98,7 +101,7 @@ func (c *checkedConn) check() error {
 // line, to which a server of HTTP does not answer yet, and for which a server of another protocol may
 // wait.
 func mayPass(begin []byte, port uint16) bool {
-	return port != 443 && port != 80 && begin[0] != recordHandshake && !bytes.Contains(bytes.TrimLeft(begin, "\r\n"), []byte("\n"))
+	return port != 443 && port != 80 && !isRecord(begin) && !bytes.Contains(bytes.TrimLeft(begin, blanks+"\n"), []byte("\n"))
 }
 
 // askedNames returns the names of hosts that the beginning of a connection asks for, none for a
@@ -109,13 +112,18 @@ func askedNames(begin []byte, port uint16) ([]string, error) {
 		return nil, errShort
 	}
 	switch {
-	case begin[0] == recordHandshake && (len(begin) == 1 || begin[1] == 3):
+	case isRecord(begin):
 		name, err := serverName(begin)
 		return []string{name}, err
 	case port == 443:
 		return nil, errors.New("it does not begin with TLS")
+	case isOldHello(begin):
+		if len(begin) < oldHello {
+			return nil, errShort
+		}
+		return nil, errNameless
 	}
-	begin = bytes.TrimLeft(begin, "\r\n") // servers ignore them before a request
+	begin = bytes.TrimLeft(begin, blanks+"\n") // servers ignore them before a request
 	names, isHTTP, err := hosts(begin)
 	if err == nil && !isHTTP && port == 80 {
 		return nil, errors.New("it does not begin with HTTP/1")
@@ -124,29 +132,47 @@ func askedNames(begin []byte, port uint16) ([]string, error) {
 }
 
 const (
+	recordAlert     = 21
 	recordHandshake = 22
 	clientHello     = 1
 	extServerName   = 0
 	typeHostName    = 0
 	typeNumberBytes = 4 // of a handshake message, with its length
+	oldHello        = 4 // the bytes that tell a hello of SSL 2
 )
+
+// isRecord reports whether a server of TLS may read a beginning as a record. Some ignore a warning
+// before the hello, and some accept versions that do not exist.
+func isRecord(begin []byte) bool {
+	return (begin[0] == recordHandshake || begin[0] == recordAlert) && (len(begin) == 1 || begin[1] < 0x10)
+}
+
+// isOldHello reports whether a beginning, as far as it is known, is a hello in the form of SSL 2, which some
+// servers of TLS accept. It cannot name a host.
+func isOldHello(begin []byte) bool {
+	return begin[0]&0x80 != 0 && (len(begin) < 3 || begin[2] == clientHello) && (len(begin) < oldHello || begin[3] == 3)
+}
 
 // serverName returns the name in the first message of TLS (SNI).
 func serverName(b []byte) (string, error) {
 	var message []byte
 	for {
+		if len(b) >= 2 && (b[0] != recordHandshake || b[1] != 3) {
+			return "", errors.New("malformed TLS")
+		}
 		if len(b) < 5 {
 			return "", errShort
-		}
-		if b[0] != recordHandshake || b[1] != 3 {
-			return "", errors.New("malformed TLS")
 		}
 		n := int(b[3])<<8 | int(b[4])
 		if n == 0 {
 			return "", errors.New("malformed TLS")
 		}
 		whole := len(b) >= 5+n
-		message = append(message, b[5:min(5+n, len(b))]...)
+		if part := b[5:min(5+n, len(b))]; message == nil {
+			message = slices.Clip(part)
+		} else {
+			message = append(message, part...)
+		}
 		if len(message) >= typeNumberBytes {
 			if message[0] != clientHello {
 				return "", errors.New("malformed TLS")
@@ -200,10 +226,11 @@ func helloName(body []byte) (string, error) {
 }
 
 // hosts returns the hosts that the first request of HTTP/1 names, and reports whether there is one.
+// Requests without a version and with versions that only some servers accept count as well.
 func hosts(b []byte) (names []string, isHTTP bool, err error) {
-	line, _, ended := bytes.Cut(b, []byte("\n"))
+	line, rest, ended := bytes.Cut(b, []byte("\n"))
 	method := line
-	if i := bytes.IndexAny(line, " \t"); i >= 0 {
+	if i := bytes.IndexAny(line, blanks); i >= 0 {
 		method = line[:i]
 	}
 	switch {
@@ -212,15 +239,19 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 	case !ended:
 		return nil, false, errShort
 	}
-	parts := strings.Fields(string(line))
-	if len(parts) < 3 || !strings.HasPrefix(parts[len(parts)-1], "HTTP/1.") {
+	parts := strings.FieldsFunc(string(line), func(r rune) bool { return strings.ContainsRune(blanks, r) })
+	switch {
+	case slices.Equal(parts, []string{"PRI", "*", "HTTP/2.0"}):
+		return nil, false, nil
+	case len(parts) == 2 && (strings.HasPrefix(parts[1], "/") || strings.Contains(parts[1], "://")):
+		return nil, true, errNameless
+	case len(parts) < 2 || !slices.ContainsFunc(parts[1:], isVersion):
 		return nil, false, nil
 	}
-	r := textproto.NewReader(bufio.NewReader(bytes.NewReader(b[len(line)+1:])))
-	header, err := r.ReadMIMEHeader()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if !endsHeader(rest) {
 		return nil, true, errShort
 	}
+	header, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(rest))).ReadMIMEHeader()
 	if err != nil {
 		return nil, true, errors.New("malformed HTTP")
 	}
@@ -245,4 +276,16 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 		names = append(names, host)
 	}
 	return names, true, nil
+}
+
+// isVersion reports whether a word of a request is the version of a protocol that servers of HTTP read.
+func isVersion(word string) bool {
+	protocol, _, found := strings.Cut(strings.ToUpper(word), "/")
+	return found && (protocol == "HTTP" || protocol == "RTSP" || protocol == "ICE")
+}
+
+// endsHeader reports whether the text after the first line of a request contains the end of its header.
+func endsHeader(b []byte) bool {
+	return bytes.HasPrefix(b, []byte("\n")) || bytes.HasPrefix(b, []byte("\r\n")) ||
+		bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n"))
 }

@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,9 +46,10 @@ type permission struct {
 	flow Flow
 	// cut ends the flow; it does not wait.
 	cut func()
-	// name is the allowed name that led to the destination, or that the flow itself names; "" if the
-	// ranges allow the destination. It is guarded by the restriction's mu.
-	name string
+	// names are the allowed name that led to the destination and the names that the flow itself asks
+	// for, which must all stay allowed; nil if the ranges allow the destination. It is guarded by the
+	// restriction's mu.
+	names []string
 }
 
 // check returns nil for an allowed flow, and an error that wraps [errRefused] for another.
@@ -87,7 +89,10 @@ func (r *restriction) enter(flow Flow, cut func()) (*permission, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &permission{flow: flow, name: name, cut: cut}
+	p := &permission{flow: flow, cut: cut}
+	if name != "" {
+		p.names = []string{name}
+	}
 	if r.open == nil {
 		r.open = map[*permission]struct{}{}
 	}
@@ -112,7 +117,7 @@ func (r *restriction) names() bool {
 func (r *restriction) named(p *permission) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return p.name != ""
+	return len(p.names) > 0
 }
 
 // narrow refuses an open flow unless the name that it asks the destination for is allowed as well;
@@ -121,12 +126,13 @@ func (r *restriction) narrow(p *permission, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rules.Address(p.flow.Dest.Addr()) {
-		return nil // since the rules were changed
+		p.names = nil // since the rules were changed; without these ranges the flow must end
+		return nil
 	}
 	if !r.rules.Name(name) {
 		return fmt.Errorf("%w: the rules of the sandbox do not allow the name %.300q, which a connection to %s asks for", errRefused, name, p.flow.Dest)
 	}
-	p.name = strings.ToLower(name)
+	p.names = append(p.names, strings.ToLower(name))
 	return nil
 }
 
@@ -143,7 +149,8 @@ func (r *restriction) replace(rules *netrule.Rules) []func() {
 	}
 	var cuts []func()
 	for p := range r.open {
-		if !rules.Address(p.flow.Dest.Addr()) && (p.name == "" || !rules.Name(p.name)) {
+		denied := func(name string) bool { return !rules.Name(name) }
+		if !rules.Address(p.flow.Dest.Addr()) && (len(p.names) == 0 || slices.ContainsFunc(p.names, denied)) {
 			cuts = append(cuts, p.cut)
 		}
 	}

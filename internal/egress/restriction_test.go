@@ -1,19 +1,13 @@
 package egress_test
 
 import (
-	"bufio"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
 	"github.com/modbox/modbox/internal/egress"
@@ -177,9 +171,7 @@ func TestRulesChanged(t *testing.T) {
 	server, datagrams := echoServer(t), echoUDP(t)
 	cut := func(when string, c net.Conn) {
 		t.Helper()
-		if err := exchange(c, "hello\n"); err == nil {
-			t.Errorf("%s: the connection goes on", when)
-		}
+		eventually(t, when+": the end of the connection", func() bool { return exchange(c, "hello\n") != nil })
 	}
 	open := func(when string, c net.Conn) {
 		t.Helper()
@@ -212,6 +204,54 @@ func TestRulesChanged(t *testing.T) {
 	if n := gw.Answers(); n != 0 {
 		t.Errorf("%d answers are kept of names that are not allowed any more", n)
 	}
+
+	// The name that led to the server and the names that a connection asks it for must all stay allowed.
+	request := func(names string) net.Conn {
+		t.Helper()
+		c := g.mustDial(server)
+		if err := exchange(c, names); err != nil {
+			t.Errorf("%q: %v", names, err)
+		}
+		return c
+	}
+	led := only(t, "allowed.example", "asked.example", "target.example")
+	twoNames := "GET http://asked.example/ HTTP/1.1\r\nHost: target.example\r\n\r\n"
+	for _, tt := range []struct {
+		begin string
+		allow []string
+		open  bool
+	}{
+		{string(hello(t, "asked.example")), []string{"allowed.example", "asked.example"}, true},
+		{string(hello(t, "asked.example")), []string{"asked.example"}, false},
+		{string(hello(t, "asked.example")), []string{"allowed.example"}, false},
+		{twoNames, []string{"allowed.example", "asked.example", "target.example"}, true},
+		{twoNames, []string{"allowed.example", "target.example"}, false},
+		{twoNames, []string{"allowed.example", "asked.example"}, false},
+	} {
+		gw.Restrict(led)
+		g.resolve("allowed.example.")
+		c := request(tt.begin)
+		gw.Restrict(only(t, tt.allow...))
+		when := fmt.Sprintf("%.20q with only %v allowed", tt.begin, tt.allow)
+		if tt.open {
+			open(when, c)
+		} else {
+			cut(when, c)
+		}
+		_ = c.Close()
+	}
+	// A connection that began while its range was allowed ends with the range.
+	gw.Restrict(led)
+	g.resolve("allowed.example.")
+	c = g.mustDial(server)
+	gw.Restrict(only(t, "allowed.example", "203.0.113.1"))
+	if err := exchange(c, string(hello(t, "evil.example"))); err != nil {
+		t.Errorf("any name at an allowed address: %v", err)
+	}
+	gw.Restrict(led)
+	cut("its range is not allowed any more", c)
+
+	eventually(t, "end of the flows", func() bool { return gw.OpenFlows() == 0 })
 	gw.Restrict(nil)
 	open("without rules again", g.mustDial(server))
 	eventually(t, "end of the flows", func() bool { return gw.OpenFlows() == 1 })
@@ -237,210 +277,4 @@ func TestAnswersBounded(t *testing.T) {
 	if _, err := g.dial(echoServer(t)); err == nil {
 		t.Error("connected to an address that an answer had for another name")
 	}
-}
-
-// TestNamesAsked connects over TLS and HTTP to an address that an allowed name leads to.
-func TestNamesAsked(t *testing.T) {
-	gw, g := restricted(t)
-	gw.Restrict(only(t, "allowed.example", "*.allowed.example"))
-	server := echoServer(t)
-	g.resolve("allowed.example.")
-	for _, tt := range []struct {
-		begin string
-		open  bool
-	}{
-		{string(hello(t, "allowed.example")), true},
-		{string(hello(t, "www.allowed.example")), true},
-		{string(hello(t, "evil.example")), false},
-		{string(hello(t, "")), false},
-		{"GET / HTTP/1.1\r\nHost: allowed.example:8080\r\n\r\n", true},
-		{"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", false},
-		{"\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", false},
-		{"GET http://evil.example/ HTTP/1.1\r\nHost: allowed.example\r\n\r\n", false},
-		{"SSH-2.0-test\r\n", true},
-		{"\x00\x00\x00\x08", true},
-	} {
-		before := gw.Usage().Denied
-		c := g.mustDial(server)
-		for part := range slices.Chunk([]byte(tt.begin), 100) {
-			if _, err := c.Write(part); err != nil {
-				break
-			}
-		}
-		n, err := io.ReadFull(c, make([]byte, len(tt.begin)))
-		if (err == nil) != tt.open {
-			t.Errorf("%.80q: %d bytes, %v, want open: %t", tt.begin, n, err, tt.open)
-		}
-		if d := gw.Usage().Denied - before; (d == 1) == tt.open {
-			t.Errorf("%.80q: %d flows denied, want open: %t", tt.begin, d, tt.open)
-		}
-		_ = c.Close()
-	}
-	first := serve(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
-	if line, err := bufio.NewReader(g.mustDial(first)).ReadString('\n'); err != nil || line != "220 ready\r\n" {
-		t.Errorf("a server that speaks first: %q, %v", line, err)
-	}
-	c := g.mustDial(server)
-	for _, part := range []string{"hello", " you", "there\n"} { // waits for each
-		if err := exchange(c, part); err != nil {
-			t.Errorf("text in parts, %q: %v", part, err)
-		}
-	}
-	c = g.mustDial(server)
-	if err := exchange(c, "GET / HTTP/1.1\r"); err != nil {
-		t.Errorf("the beginning of a line: %v", err)
-	}
-	if err := exchange(c, "\nHost: evil.example\r\n\r\n"); err == nil {
-		t.Error("a request for a name that is not allowed passes in parts")
-	}
-	gw.Restrict(only(t, "203.0.113.1"))
-	if err := exchange(g.mustDial(server), string(hello(t, "evil.example"))); err != nil {
-		t.Errorf("TLS for any name to an allowed address: %v", err)
-	}
-}
-
-// hello returns the first message of a TLS client that asks for a name.
-func hello(tb testing.TB, name string) []byte {
-	tb.Helper()
-	ours, theirs := net.Pipe()
-	defer ours.Close()
-	go func() {
-		defer theirs.Close()
-		_ = tls.Client(theirs, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake() // it only sends its hello
-	}()
-	header := make([]byte, 5)
-	if _, err := io.ReadFull(ours, header); err != nil {
-		tb.Fatal(err)
-	}
-	body := make([]byte, int(header[3])<<8|int(header[4]))
-	if _, err := io.ReadFull(ours, body); err != nil {
-		tb.Fatal(err)
-	}
-	return append(header, body...)
-}
-
-// inRecords splits the message of a record into records of n bytes.
-func inRecords(record []byte, n int) []byte {
-	var out []byte
-	for part := range slices.Chunk(record[5:], n) {
-		out = append(out, 22, 3, 1, byte(len(part)>>8), byte(len(part)))
-		out = append(out, part...)
-	}
-	return out
-}
-
-func TestAskedNames(t *testing.T) {
-	h := hello(t, "www.example.com")
-	const short, wrong = "short", "wrong"
-	for _, tt := range []struct {
-		begin string
-		port  uint16
-		want  []string
-		err   string
-	}{
-		{string(h), 443, []string{"www.example.com"}, ""},
-		{string(h), 8443, []string{"www.example.com"}, ""},
-		{string(h) + "more", 443, []string{"www.example.com"}, ""},
-		{string(inRecords(h, 7)), 443, []string{"www.example.com"}, ""},
-		{string(h[:len(h)-1]), 443, nil, short},
-		{string(inRecords(h, 7)[:300]), 443, nil, short},
-		{"\x16", 443, nil, short},
-		{"", 443, nil, short},
-		{string(hello(t, "")), 443, nil, wrong},
-		{string(hello(t, "")), 9999, nil, wrong},
-		{"\x16\x03\x01\x00\x00", 443, nil, wrong},
-		{"\x16\x03\x01\x00\x04\x02\x00\x00\x00", 443, nil, wrong},
-		{"\x16\x02\x01", 443, nil, wrong},
-		{"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", 443, nil, wrong},
-		{"SSH-2.0-x\r\n", 443, nil, wrong},
-		{"SSH-2.0-x\r\n", 80, nil, wrong},
-		{"SSH-2.0-x\r\n", 22, nil, ""},
-		{"SSH-2.0-x y\r\n", 22, nil, ""},
-		{"EHLO a.example\r\n", 25, nil, ""},
-		{"\x00\x01", 25, nil, ""},
-		{"\x00\x01", 80, nil, wrong},
-		{strings.Repeat("a", 65), 25, nil, ""},
-		{strings.Repeat("a", 64), 25, nil, short},
-		{"GET / HTTP/1.1\r\nHost: a.example:80\r\n\r\n", 80, []string{"a.example"}, ""},
-		{"GET / HTTP/1.1\nhOsT:a.example\n\n", 8080, []string{"a.example"}, ""},
-		{"GET\t/\tHTTP/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
-		{"get / HTTP/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
-		{"\r\n\nGET / HTTP/1.0\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
-		{"GET /\xe9 HTTP/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
-		{"GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 80, []string{"::1"}, ""},
-		{"GET / HTTP/1.1\r\nHost: a.example\r\n", 80, nil, short},
-		{"GET / HTTP/1.1\r\nHost: a.exam", 80, nil, short},
-		{"GET / HTTP/1.1\r\n", 80, nil, short},
-		{"GET / HTT", 8080, nil, short},
-		{"GET ", 8080, nil, short},
-		{"GET / HTTP/1.1\r\n\r\n", 80, nil, wrong},
-		{"GET / HTTP/1.1\r\n\r\n", 8080, nil, wrong},
-		{"GET /\r\n", 80, nil, wrong},
-		{"GET / HTTP/1.1\r\nHost : a.example\r\n\r\n", 80, nil, wrong},
-		{"GET / HTTP/1.1\r\nHost: a.example\r\nhost: b.example\r\n\r\n", 80, nil, wrong},
-		{"GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 80, []string{"a.example", "b.example"}, ""},
-		{"GET b.example HTTP/1.1\r\nHost: a.example\r\n\r\n", 80, nil, wrong},
-		{"OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n", 80, []string{"a.example"}, ""},
-		{"CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example", "b.example"}, ""},
-		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 80, nil, wrong},
-		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 50051, nil, ""},
-	} {
-		got, err := egress.AskedNames([]byte(tt.begin), tt.port)
-		kind := ""
-		if errors.Is(err, egress.ErrShort) {
-			kind = short
-		} else if err != nil {
-			kind = wrong
-		}
-		if kind != tt.err {
-			t.Errorf("port %d, %.80q: error %v, want %q", tt.port, tt.begin, err, tt.err)
-		}
-		if diff := cmp.Diff(tt.want, got); err == nil && diff != "" {
-			t.Errorf("port %d, %.80q (-want +got):\n%s", tt.port, tt.begin, diff)
-		}
-	}
-}
-
-// FuzzAskedNames compares the names with the names that crypto/tls and net/http read.
-func FuzzAskedNames(f *testing.F) {
-	h := hello(f, "www.example.com")
-	f.Add(h)
-	f.Add(inRecords(h, 40))
-	f.Add([]byte("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"))
-	f.Add([]byte("GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"))
-	f.Fuzz(func(t *testing.T, begin []byte) {
-		for _, port := range []uint16{443, 80, 8080} {
-			names, err := egress.AskedNames(begin, port)
-			if err != nil {
-				continue
-			}
-			if got, ok := serverNameOf(begin); ok && !slices.Contains(names, got) {
-				t.Fatalf("port %d: names %q; a TLS server reads %q in %q", port, names, got, begin)
-			}
-			if r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.TrimLeft(string(begin), "\r\n")))); err == nil && r.ProtoMajor == 1 && r.Host != "" {
-				host := r.Host
-				if name, _, err := net.SplitHostPort(host); err == nil {
-					host = name
-				}
-				if !slices.Contains(names, host) {
-					t.Fatalf("port %d: names %q; an HTTP server reads %q in %q", port, names, r.Host, begin)
-				}
-			}
-		}
-	})
-}
-
-// serverNameOf returns the name that crypto/tls reads in a hello.
-func serverNameOf(begin []byte) (name string, ok bool) {
-	ours, theirs := net.Pipe()
-	defer ours.Close()
-	go func() {
-		_, _ = ours.Write(begin)
-		_ = ours.Close()
-	}()
-	_ = tls.Server(theirs, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
-		name, ok = info.ServerName, true
-		return nil, errors.New("seen")
-	}}).Handshake()
-	return name, ok
 }
