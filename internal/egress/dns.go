@@ -159,6 +159,10 @@ func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
 		g.log.Debug("question not answered", "name", flow.Name, "error", err)
 		return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 	}
+	if err := g.restriction.check(flow); err != nil { // the rules may have changed
+		g.refused(flow, err)
+		return new(dns.Msg).SetRcode(q, dns.RcodeRefused)
+	}
 	g.restriction.learn(flow.Name, found.Answer)
 	a := new(dns.Msg).SetRcode(q, found.Rcode)
 	a.Answer = g.open(flow, found.Answer)

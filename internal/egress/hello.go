@@ -50,7 +50,7 @@ type checkedConn struct {
 // Read implements net.Conn.
 func (c *checkedConn) Read(b []byte) (int, error) {
 	for !c.done && c.passed == len(c.begin) {
-		if err := c.check(); err != nil {
+		if err := c.check(b); err != nil {
 			if errors.Is(err, errRefused) {
 				c.refused(err)
 			}
@@ -67,10 +67,10 @@ func (c *checkedConn) Read(b []byte) (int, error) {
 	return c.guestConn.Read(b)
 }
 
-// check reads until some of the beginning can be passed on. Errors: of the connection; errRefused in
-// the chain.
-func (c *checkedConn) check() error {
-	buf := make([]byte, 4<<10)
+// check reads by way of buf until some of the beginning can be passed on. Errors: of the connection;
+// errRefused in the chain.
+func (c *checkedConn) check(buf []byte) error {
+	buf = buf[:min(len(buf), 4<<10)] // so that the beginning does not get much longer than maxHello
 	for {
 		n, err := c.guestConn.Read(buf)
 		c.begin = append(c.begin, buf[:n]...)

@@ -66,7 +66,8 @@ type Config struct {
 	MaxFlows, MaxTotalFlows int
 	// BufferBytes and MaxTotalBufferBytes bound the memory for data in transit beyond 64 KiB for
 	// each flow, of each sandbox and of all together; 0 means 96 MiB and 512 MiB. When it gets
-	// scarce, new connections get smaller buffers.
+	// scarce, new connections get smaller buffers. A connection that only a name allows uses up to
+	// 36 KiB more until its beginning is read.
 	BufferBytes, MaxTotalBufferBytes int64
 }
 

@@ -196,7 +196,7 @@ func namesOf(name string, answer []dns.RR) map[string]bool {
 	return names
 }
 
-// note notes an address in place of the answer that would end first, if there are too many.
+// note notes an address. If there are too many, it replaces the one of a few that would end first.
 //
 // Preconditions: r.mu is held.
 func (r *restriction) note(addr netip.Addr, found answeredName) {
@@ -209,9 +209,14 @@ func (r *restriction) note(addr netip.Addr, found answeredName) {
 	}
 	if !known && len(r.answers) >= maxAnswers {
 		var first netip.Addr
+		var until time.Time
+		looked := 0
 		for a, f := range r.answers {
-			if !first.IsValid() || f.until.Before(r.answers[first].until) {
-				first = a
+			if looked == 0 || f.until.Before(until) {
+				first, until = a, f.until
+			}
+			if looked++; looked == 8 {
+				break
 			}
 		}
 		delete(r.answers, first)

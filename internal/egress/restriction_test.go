@@ -257,6 +257,25 @@ func TestRulesChanged(t *testing.T) {
 	eventually(t, "end of the flows", func() bool { return gw.OpenFlows() == 1 })
 }
 
+// The answer to a question from before a change of the rules is refused if they do not allow it any more.
+func TestRulesChangedDuringQuestion(t *testing.T) {
+	p, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gw, g := attachWith(t, egress.Config{Resolvers: []netip.AddrPort{netip.MustParseAddrPort(p.LocalAddr().String())}, AllowCIDRs: loopback})
+	gw.Restrict(rules(t, nil, []string{"198.51.100.0/24"}))
+	serveDNS(t, &dns.Server{PacketConn: p, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		gw.Restrict(only(t, "other.example", "93.184.215.14"))
+		a := new(dns.Msg).SetReply(q)
+		a.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(93, 184, 215, 14)}}
+		_ = w.WriteMsg(a)
+	})})
+	if rcode, got := g.resolve("allowed.example."); rcode != dns.RcodeRefused || len(got) != 0 {
+		t.Errorf("the answer has %v, %s, want refused", got, dns.RcodeToString[rcode])
+	}
+}
+
 // The addresses that a hostile sandbox resolves take bounded memory, and an address that an answer has
 // for another name is not allowed.
 func TestAnswersBounded(t *testing.T) {

@@ -37,7 +37,8 @@ type Rules struct {
 	allow, deny []netip.Prefix
 	exact       map[string]struct{} // names, in lower case
 	beneath     map[string]struct{} // the endings of names, in lower case, with their first dot
-	denyAll     bool
+	denyAll     bool                // a denied range has all addresses
+	allowAll    bool                // an allowed range has all addresses
 	// allowText and denyText are the entries in one form.
 	allowText, denyText []string
 }
@@ -62,6 +63,7 @@ func Parse(allow, deny List) (*Rules, error) {
 	for i, entry := range allow.Entries {
 		if p, ok := parsePrefix(entry); ok {
 			r.allow = append(r.allow, p)
+			r.allowAll = r.allowAll || p.Bits() == 0
 			r.allowText = appendOnce(r.allowText, format(p, entry))
 			continue
 		}
@@ -212,5 +214,5 @@ func (r *Rules) Name(name string) bool {
 // Resolves reports whether the sandbox may resolve a name: any name, unless everything but the
 // exceptions is denied. Then questions about other names could carry data to their servers.
 func (r *Rules) Resolves(name string) bool {
-	return r == nil || !r.denyAll || r.Name(name)
+	return r == nil || !r.denyAll || r.allowAll || r.Name(name)
 }

@@ -75,6 +75,9 @@ func TestName(t *testing.T) {
 	if open := mustParse(t, nil, []string{"1.1.1.1"}); open.Name("example.com") || !open.Resolves("example.com") {
 		t.Error("rules without names: a name is allowed by name, or not resolved")
 	}
+	if open := mustParse(t, everything, everything); !open.Resolves("example.com") {
+		t.Error("everything denied and everything allowed: a name is not resolved")
+	}
 	var none *netrule.Rules
 	if none.Name("example.com") || !none.Resolves("example.com") || !none.Address(netip.MustParseAddr("1.1.1.1")) {
 		t.Error("no rules: not everything is allowed by address, or names are not resolved")
