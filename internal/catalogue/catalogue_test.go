@@ -35,6 +35,9 @@ func (images) Lookup(_ context.Context, ref string) (spec.Image, error) {
 	if !tagged {
 		tag = "v1"
 	}
+	if name == "afar" {
+		return spec.Image{ID: "afar", Name: name, Tag: tag, Builtin: true}, nil
+	}
 	return spec.Image{ID: "of all", Name: name, Tag: tag, MemoryBytes: 1 << 30}, nil
 }
 
@@ -47,6 +50,10 @@ func (images) Built(_ context.Context, _ sandbox.WorkspaceID, ref string) (spec.
 
 func (images) ByID(_ context.Context, id sandbox.ImageID) (spec.Image, error) {
 	switch id {
+	case "afar", "near":
+		return spec.Image{ID: id, Name: string(id), Tag: "v1", Builtin: true}, nil
+	case "here":
+		return spec.Image{ID: "afar", Name: "afar", Tag: "v1", Digest: "sha256:2", Builtin: true}, nil
 	case "seen":
 		return spec.Image{ID: id, Name: "seen", Tag: "v1"}, nil
 	case "private":
@@ -55,7 +62,9 @@ func (images) ByID(_ context.Context, id sandbox.ImageID) (spec.Image, error) {
 	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", id)
 }
 
-func (images) Runtimes(context.Context) ([]spec.Runtime, error) { return nil, nil }
+func (images) Runtimes(context.Context) ([]spec.Runtime, error) {
+	return []spec.Runtime{{ID: "near"}, {ID: "afar", Source: "team/afar:v1", Missing: "no registry is set"}}, nil
+}
 
 func newCatalogue(t *testing.T) (*catalogue.Catalogue, catalogue.Caller) {
 	t.Helper()

@@ -41,7 +41,8 @@ func (c *Choice) Reference() string {
 }
 
 // Choose returns the image that a request of a workspace names. Errors: Invalid, naming the field,
-// for an unknown or disabled image, and for more memory than the entry allows.
+// for an unknown or disabled image, for a built-in image that has to be pulled when there is no registry for
+// it, and for more memory than the entry allows.
 func (c *Catalogue) Choose(ctx context.Context, ws sandbox.WorkspaceID, want Wanted) (Choice, error) {
 	var choice Choice
 	var err error
@@ -62,11 +63,31 @@ func (c *Catalogue) Choose(ctx context.Context, ws sandbox.WorkspaceID, want Wan
 	if err != nil {
 		return Choice{}, err
 	}
+	if err := c.checkSource(ctx, field, &choice.Image); err != nil {
+		return Choice{}, err
+	}
 	choice.Field = field
 	if choice.ImageID == "" {
 		choice.ImageID = choice.ID
 	}
 	return choice, nil
+}
+
+// checkSource returns an error for a built-in image that is known to be out of reach. Errors: Invalid, naming field.
+func (c *Catalogue) checkSource(ctx context.Context, field string, img *spec.Image) error {
+	if !img.Builtin || img.Digest != "" {
+		return nil
+	}
+	list, err := c.images.Runtimes(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if list[i].ID == img.ID && list[i].Missing != "" {
+			return sandbox.InvalidField(field, "%s cannot be had: %s", img.Ref(), list[i].Missing)
+		}
+	}
+	return nil
 }
 
 func (c *Catalogue) chooseID(ctx context.Context, ws sandbox.WorkspaceID, want Wanted) (Choice, error) {

@@ -33,6 +33,10 @@ func TestChoose(t *testing.T) {
 		{"unknown_reference", catalogue.Wanted{Ref: "unknown"}, "", "", 0, "image"},
 		{"unknown_id", catalogue.Wanted{ID: "none"}, "", "", 0, "image_id"},
 		{"private", catalogue.Wanted{ID: "private"}, "", "", 0, "image_id"},
+		{"built_in", catalogue.Wanted{ID: "near"}, "near", "near:v1", 0, ""},
+		{"without_registry", catalogue.Wanted{Ref: "afar"}, "", "", 0, "image"},
+		{"without_registry_id", catalogue.Wanted{ID: "afar"}, "", "", 0, "image_id"},
+		{"without_registry_but_here", catalogue.Wanted{ID: "here"}, "afar", "afar:v1", 0, ""},
 		{"memory_of_entry", catalogue.Wanted{ID: e.ID, MemoryBytes: memory + 1}, "", "", 0, "resources.memory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

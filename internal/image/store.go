@@ -272,7 +272,8 @@ func (s *Store) Runtimes(ctx context.Context) ([]spec.Runtime, error) {
 			rt.Digest, rt.SizeBytes, rt.CreatedAt = rec.Digest, rec.SizeBytes, rec.CreatedAt
 		}
 		rt.Source = s.names.source(r)
-		if rt.Source != "" && rec == nil && s.names.defaultRegistry == "" {
+		// An image that was imported under its name in the registry is taken, see adopt.
+		if src := ix.Current(rt.Source); rt.Source != "" && rec == nil && s.names.defaultRegistry == "" && (src == nil || src.Readers() != nil) {
 			rt.Missing = "the setting images.default_registry is empty, so the server has no registry to pull " + rt.Source + " from"
 		}
 		list = append(list, rt)

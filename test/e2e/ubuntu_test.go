@@ -80,5 +80,10 @@ func TestUbuntuImageWithoutRegistry(t *testing.T) {
 		if _, errOut, code := run(t, s, "", "run", "modbox/ubuntu", "--", "true"); code != 125 || !strings.Contains(errOut, want) {
 			t.Errorf("run with the default registry %q = %q, %d, want it to say %q", registry, errOut, code, want)
 		}
+		// Without a registry a create fails at once; else it does not wait for the pull.
+		out, errOut, code := run(t, s, "", "create", "python:3.14")
+		if refused := code != 0 && out == "" && strings.Contains(errOut, want); refused != (registry == "") {
+			t.Errorf("create with the default registry %q = %q, %q, %d", registry, out, errOut, code)
+		}
 	}
 }
