@@ -43,7 +43,7 @@ func main() {
 		}
 	}
 	listen := flag.String("listen", "127.0.0.1:49983", "TCP address, or unix:PATH, to answer on")
-	layers := flag.Int("layers", 0, "number of layers to make the root of; the arguments are the mounts to keep")
+	layers := flag.Int("layers", 0, "number of layers to make the root of, 0 for later; the arguments are the mounts to keep")
 	flag.Parse()
 	if err := run(*listen, *layers, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "modbox-agent:", err)
@@ -74,7 +74,7 @@ func run(address string, layers int, mounts []string) error {
 	if err != nil {
 		return err
 	}
-	return serve(agent.New(agent.Options{Version: version, Init: isInit, Log: log}), l)
+	return serve(agent.New(agent.Options{Version: version, Init: isInit, Mounts: mounts, Log: log}), l)
 }
 
 func serve(a *agent.Agent, l net.Listener) error {

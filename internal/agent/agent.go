@@ -40,6 +40,9 @@ type Options struct {
 	// Root is a directory that replaces / in paths of files, working directories, and the user
 	// database. Processes themselves are NOT confined to it: it exists for tests.
 	Root string
+	// Mounts are the mounts to move into the root that the first configuration with layers makes, see
+	// [ComposeRoot].
+	Mounts []string
 	// DetachGrace replaces [agentapi.DetachGrace] when it is not 0.
 	DetachGrace time.Duration
 	// WatchedDirs replaces [agentapi.MaxWatchedDirs], and QueuedEvents the number of unsent events
@@ -66,6 +69,9 @@ type Agent struct {
 	conns   *conns
 	calls   sync.RWMutex // held shared by every handler; Close takes it for good
 	close   func() error // ends the agent, once
+
+	furnishing sync.Mutex
+	furnished  bool // guarded by furnishing
 
 	mu         sync.Mutex
 	config     agentapi.Config // guarded by mu

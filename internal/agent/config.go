@@ -17,6 +17,11 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	if err := answer.Decode(r, &cfg); err != nil {
 		return err
 	}
+	if cfg.Layers > 0 && a.opts.Init {
+		if err := a.furnish(cfg.Layers); err != nil {
+			return err
+		}
+	}
 	if cfg.Restored {
 		a.conns.closeBefore(r.Context())
 	}

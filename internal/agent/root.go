@@ -18,7 +18,29 @@ const (
 	frameRoot   = "/root"   // where the root is made
 	// oldRoot begins the name of the directory where the frame is in the new root, for a moment.
 	oldRoot = ".modbox-frame-"
+	// lateImage is the type of file system that gives a layer that was mounted after the start what it
+	// needs to be restored. The sandbox's gVisor has it.
+	lateImage = "modbox-image"
 )
+
+// furnish makes the root of a sandbox that has none yet, and had layers mounted after its start.
+func (a *Agent) furnish(layers int) error {
+	a.furnishing.Lock()
+	defer a.furnishing.Unlock()
+	if a.furnished {
+		return nil
+	}
+	for i := range layers {
+		if err := unix.Mount("none", frameLayers+"/"+strconv.Itoa(i), lateImage, 0, ""); err != nil {
+			return fmt.Errorf("mount layer %d: %w", i, err)
+		}
+	}
+	if err := ComposeRoot(layers, a.opts.Mounts); err != nil {
+		return err
+	}
+	a.furnished = true
+	return nil
+}
 
 // ComposeRoot makes an overlay of layers the root of all processes, moves the mounts with the paths
 // there, and removes the frame.

@@ -61,6 +61,9 @@ type Config struct {
 	// Restored is whether the sandbox was just restored: connections made before this one have no
 	// peer any more, and are closed.
 	Restored bool `json:"restored,omitempty"`
+	// Layers is how many layers of a root filesystem were mounted in a sandbox whose root was empty
+	// until now, see driver.Furnisher: the agent makes the root from them first. 0 for others.
+	Layers int `json:"layers,omitempty"`
 }
 
 // Files that the agent writes for a [Network], in addition to the bundles of certificates.

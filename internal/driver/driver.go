@@ -96,7 +96,8 @@ type Spec struct {
 	ID sandbox.ID
 	// Hostname is the guest's host name: 1 to 63 characters of [a-z0-9-].
 	Hostname string
-	// RootFS is the absolute host path of the read-only root image (EROFS).
+	// RootFS is the absolute host path of the read-only root image (EROFS). Drivers that are a
+	// [Furnisher] accept "": a blank box, whose root is empty.
 	RootFS string
 	// Resources are enforced as [Capabilities] says.
 	Resources sandbox.Resources
@@ -136,7 +137,7 @@ type Capabilities struct {
 	// The limits that are enforced on this host.
 	Memory, CPU, Processes, Disk bool
 	// The optional interfaces that this driver implements, see optional.go.
-	Checkpoint, Snapshot, Network bool
+	Checkpoint, Snapshot, Network, Furnish bool
 	// Missing has a sentence for each limit or feature that this host lacks, with what to do about
 	// it. Empty when there is none.
 	Missing []string

@@ -128,6 +128,27 @@ const NamesTimeout = 30 * time.Second
 // LayerSize is the PAX record with the size of a regular file, see [Snapshotter].
 const LayerSize = "MODBOX.size"
 
+// Furnisher is a driver that can start a box before its root filesystem is known.
+// [Capabilities].Furnish announces it.
+//
+//	h, err := d.Create(ctx, spec)         // spec.RootFS is ""
+//	err = d.Start(ctx, id)
+//	...
+//	n, err := d.Furnish(ctx, id, rootfs)
+//	err = agent.Configure(ctx, agentapi.Config{Layers: n, ...})
+//
+// Until then Checkpoint, WriteLayer and WriteNames of the box return Conflict. Afterwards all methods treat it as a box
+// that was created with that root filesystem.
+type Furnisher interface {
+	// Furnish gives a blank box its root filesystem, and returns the number of layers that the
+	// first configuration of the agent must have.
+	//
+	// Errors: NotFound; Invalid for a rootfs that is no image; Conflict when the box is not started
+	// or not blank; Unavailable when it has ended. After an error other than NotFound and
+	// Conflict, Destroy is the only useful call. Not idempotent.
+	Furnish(ctx context.Context, id sandbox.ID, rootfs string) (layers int, err error)
+}
+
 // Networker is a driver that can give a running box a network interface.
 // [Capabilities].Network announces it.
 type Networker interface {

@@ -34,6 +34,8 @@ type Env struct {
 	// ForksFilesOnly is whether a checkpoint restores memory only once, and only under the ID of
 	// the box that was saved and stopped.
 	ForksFilesOnly bool
+	// Blank is whether started boxes begin blank and are furnished, see [driver.Furnisher].
+	Blank bool
 }
 
 const (
@@ -110,6 +112,10 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 		{"CheckpointWhileDestroying", testCheckpointWhileDestroying},
 		{"RestoreRefused", testRestoreRefused},
 		{"RestoreContextsEnd", testRestoreContextsEnd},
+
+		{"Furnish", testFurnish},
+		{"FurnishAfterRestart", testFurnishAfterRestart},
+		{"FurnishContextsEnd", testFurnishContextsEnd},
 
 		{"WriteLayer", testWriteLayer},
 		{"WriteNames", testWriteNames},
@@ -193,8 +199,12 @@ type box struct {
 // create makes a box.
 func (h *host) create(t *testing.T) *box {
 	t.Helper()
-	b := &box{h: h, spec: h.Spec()}
-	b.id = b.spec.ID
+	return h.createOf(t, h.Spec())
+}
+
+func (h *host) createOf(t *testing.T, spec driver.Spec) *box {
+	t.Helper()
+	b := &box{h: h, spec: spec, id: spec.ID}
 	handle, err := h.Driver.Create(within(t), b.spec)
 	if err != nil {
 		t.Fatalf("Create() = %v", err)
@@ -209,12 +219,24 @@ func (h *host) create(t *testing.T) *box {
 // start makes a box, starts it, and waits for its agent.
 func (h *host) start(t *testing.T) *box {
 	t.Helper()
+	if h.Blank {
+		spec := h.Spec()
+		b := h.startBlank(t)
+		b.furnish(t, spec.RootFS)
+		return b
+	}
 	b := h.create(t)
-	if err := h.Driver.Start(within(t), b.id); err != nil {
+	b.start(t)
+	return b
+}
+
+// start starts a box and waits for its agent.
+func (b *box) start(t *testing.T) {
+	t.Helper()
+	if err := b.h.Driver.Start(within(t), b.id); err != nil {
 		t.Fatalf("Start() = %v", err)
 	}
 	b.connect(t)
-	return b
 }
 
 // connect waits until the box's agent answers.

@@ -25,7 +25,7 @@ func testCapabilities(t *testing.T, h *host) {
 func testLife(t *testing.T, h *host) {
 	b := h.start(t)
 	info, err := b.client.Health(within(t))
-	if err != nil || info.Configured {
+	if err != nil || info.Configured != h.Blank {
 		t.Errorf("Health() = %+v, %v, want a fresh agent", info, err)
 	}
 	out, exit, err := output(b.run(t, "eat", "1000"))
@@ -67,7 +67,6 @@ func testCreateInvalid(t *testing.T, h *host) {
 	for name, spoil := range map[string]func(*driver.Spec){
 		"NoHostname":      func(s *driver.Spec) { s.Hostname = "" },
 		"BadHostname":     func(s *driver.Spec) { s.Hostname = "a b" },
-		"NoRootFS":        func(s *driver.Spec) { s.RootFS = "" },
 		"RelativeRootFS":  func(s *driver.Spec) { s.RootFS = "image" },
 		"NoMemory":        func(s *driver.Spec) { s.Resources.MemoryBytes = 0 },
 		"NoDisk":          func(s *driver.Spec) { s.Resources.DiskBytes = 0 },

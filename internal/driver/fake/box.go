@@ -27,6 +27,7 @@ type box struct {
 	destroying sync.Mutex // held by destroy and Checkpoint
 
 	mu      sync.Mutex
+	rootfs  string                // guarded by mu; of the spec, or given by Furnish
 	agent   *agent.Agent          // guarded by mu; nil until started
 	accept  *acceptor             // guarded by mu; the agent's listener
 	ended   bool                  // guarded by mu
@@ -40,7 +41,7 @@ type box struct {
 
 func newBox(spec driver.Spec, dir string) *box {
 	return &box{
-		spec: spec, dir: dir, handle: handlePrefix + rand.Text(),
+		spec: spec, rootfs: spec.RootFS, dir: dir, handle: handlePrefix + rand.Text(),
 		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]string), endedCh: make(chan struct{}),
 	}
 }
@@ -48,13 +49,38 @@ func newBox(spec driver.Spec, dir string) *box {
 // fill extracts the files of the box's root image if that is a tar. Any other image counts as
 // empty.
 func (b *box) fill() error {
-	if filepath.Ext(b.spec.RootFS) != ".tar" {
+	b.mu.Lock()
+	rootfs := b.rootfs
+	b.mu.Unlock()
+	if filepath.Ext(rootfs) != ".tar" {
 		return nil
 	}
 	if err := os.RemoveAll(b.dir); err != nil {
 		return err
 	}
-	return readTree(b.spec.RootFS, b.dir)
+	return readTree(rootfs, b.dir)
+}
+
+// furnish gives a blank box a root filesystem.
+func (b *box) furnish(rootfs string) error {
+	b.mu.Lock()
+	if b.rootfs != "" {
+		b.mu.Unlock()
+		return sandbox.Errorf(sandbox.Conflict, "box %s has a root filesystem", b.spec.ID)
+	}
+	b.rootfs = rootfs
+	b.mu.Unlock()
+	return b.fill()
+}
+
+// image returns the box's root filesystem; Conflict when it is blank.
+func (b *box) image() (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rootfs == "" {
+		return "", sandbox.Errorf(sandbox.Conflict, "box %s has no root filesystem yet", b.spec.ID)
+	}
+	return b.rootfs, nil
 }
 
 // start runs the agent.

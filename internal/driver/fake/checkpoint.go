@@ -65,6 +65,10 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	if err := b.mustRun(); err != nil {
 		return err
 	}
+	rootfs, err := b.image()
+	if err != nil {
+		return err
+	}
 	if _, err := os.Lstat(dir); err == nil {
 		return sandbox.Errorf(sandbox.Exists, "the checkpoint exists already")
 	}
@@ -77,7 +81,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	if err := signalIn(b.dir, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	m := manifest{RootFS: b.spec.RootFS}
+	m := manifest{RootFS: rootfs}
 	if opts.Stop {
 		m.Token = rand.Text()
 	}

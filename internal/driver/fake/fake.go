@@ -46,7 +46,7 @@ func New(h *Host) *Driver {
 // Capabilities reports that nothing is isolated or limited.
 func (d *Driver) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
-		Name: "fake", Survives: true, Checkpoint: true, Snapshot: true, Network: true,
+		Name: "fake", Survives: true, Checkpoint: true, Snapshot: true, Network: true, Furnish: true,
 		Missing: []string{
 			"The fake driver isolates and limits nothing: use it for tests only.",
 			"Its checkpoints restore memory only once and under the same id; forks have only the files.",
@@ -121,7 +121,7 @@ func checkSpec(s driver.Spec) error {
 	if !hostname.MatchString(s.Hostname) {
 		return sandbox.InvalidField("hostname", "%q is not 1 to 63 characters of a-z 0-9 -", s.Hostname)
 	}
-	if !filepath.IsAbs(s.RootFS) {
+	if s.RootFS != "" && !filepath.IsAbs(s.RootFS) {
 		return sandbox.InvalidField("rootfs", "%q is not an absolute path", s.RootFS)
 	}
 	switch r := s.Resources; {
@@ -135,6 +135,26 @@ func checkSpec(s driver.Spec) error {
 		return sandbox.InvalidField("max_processes", "must not be negative")
 	}
 	return nil
+}
+
+// Furnish fills the root of a blank box.
+func (d *Driver) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int, error) {
+	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Furnish })
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	if !filepath.IsAbs(rootfs) {
+		return 0, sandbox.InvalidField("rootfs", "%q is not an absolute path", rootfs)
+	}
+	b, err := d.box(id)
+	if err != nil {
+		return 0, err
+	}
+	if err := b.mustRun(); err != nil {
+		return 0, err
+	}
+	return 0, b.furnish(rootfs)
 }
 
 // Start runs the agent in a box.

@@ -34,12 +34,17 @@ func newHost(t *testing.T) *fake.Host {
 	return h
 }
 
-func TestContract(t *testing.T) {
+func TestContract(t *testing.T) { contract(t, false) }
+
+// TestContractBlank runs the contract on boxes that begin blank.
+func TestContractBlank(t *testing.T) { contract(t, true) }
+
+func contract(t *testing.T, blank bool) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
 		h := newHost(t)
 		return drivertest.Env{
 			Driver: fake.New(h),
-			Spec:   spec, ForksFilesOnly: true,
+			Spec:   spec, ForksFilesOnly: true, Blank: blank,
 			Reopen: func(t *testing.T, old driver.Driver) driver.Driver {
 				if err := old.Close(); err != nil {
 					t.Errorf("Close() = %v", err)

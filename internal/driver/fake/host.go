@@ -32,7 +32,7 @@ type Host struct {
 type Faults struct {
 	Create, Start, Recover, Wait, Destroy, Dial, Stats, List Fault
 	Checkpoint, CanRestore, Restore, Verify, WriteLayer      Fault
-	Plug, Unplug, Usage                                      Fault
+	Plug, Unplug, Usage, Furnish                             Fault
 }
 
 // Fault makes a call fail. For List, CanRestore and Verify the ID is empty. Verify fails for the

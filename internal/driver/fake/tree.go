@@ -41,6 +41,9 @@ func (d *Driver) writeTree(ctx context.Context, id sandbox.ID, w io.Writer, cont
 	if err := b.mustRun(); err != nil {
 		return err
 	}
+	if _, err := b.image(); err != nil {
+		return err
+	}
 	if err := writeTree(w, b.dir, layerSkips, contents); err != nil {
 		return err
 	}

@@ -55,6 +55,9 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if b.blank() {
+		return errBlank
+	}
 	b.mu.Lock()
 	s := b.state
 	b.mu.Unlock()

@@ -13,7 +13,12 @@ import (
 )
 
 // TestContract runs the contract of drivers on real boxes.
-func TestContract(t *testing.T) {
+func TestContract(t *testing.T) { contract(t, false) }
+
+// TestContractBlank runs the contract on boxes that begin blank.
+func TestContractBlank(t *testing.T) { contract(t, true) }
+
+func contract(t *testing.T, blank bool) {
 	gvisortest.Need(t)
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
 		dir := t.TempDir()
@@ -39,7 +44,7 @@ func TestContract(t *testing.T) {
 			}
 		})
 		return drivertest.Env{
-			Driver: current,
+			Driver: current, Blank: blank,
 			Spec: func() driver.Spec {
 				return driver.Spec{
 					ID: sandbox.NewID(), Hostname: "box", RootFS: built.rootfs, MaxProcesses: 256,

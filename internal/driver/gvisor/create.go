@@ -38,7 +38,15 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (_ driver.Handle,
 	if spec.MaxProcesses == 0 {
 		spec.MaxProcesses = driver.DefaultMaxProcesses
 	}
-	return d.make(ctx, plan{spec: spec, layout: layer.Of(spec), agent: d.agent, frame: d.frame})
+	p := plan{spec: spec, layout: layer.Of(spec), agent: d.agent}
+	if blank := spec.RootFS == ""; blank {
+		p.frame = d.frame
+	} else if below, err := stack.ReadFile(spec.RootFS); err != nil {
+		return nil, publicError(err, "create box %s", spec.ID)
+	} else if len(below) > 0 {
+		p.frame = d.frame
+	}
+	return d.make(ctx, p)
 }
 
 // plan has everything that a box is made from.
@@ -46,7 +54,7 @@ type plan struct {
 	spec   driver.Spec
 	layout layer.Layout
 	agent  string // path of the agent's image
-	frame  string // path of the frame's image, for a root filesystem of several layers
+	frame  string // path of the frame's image; "" unless the root is made by the agent
 	// begin starts the guest of a box that should run immediately; nil for a box to be started
 	// later.
 	begin func(ctx context.Context, b *box) error
@@ -77,13 +85,12 @@ func (d *Driver) make(ctx context.Context, p plan) (driver.Handle, error) {
 }
 
 func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, error) {
-	rootfs, err := saved.MarkImage(plan.spec.RootFS)
-	if err != nil {
-		return nil, err
-	}
-	below, err := stack.ReadFile(plan.spec.RootFS)
-	if err != nil {
-		return nil, err
+	var rootfs saved.ImageMark
+	if plan.spec.RootFS != "" {
+		var err error
+		if rootfs, err = saved.MarkImage(plan.spec.RootFS); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.Mkdir(b.dir, 0o700); errors.Is(err, fs.ErrExist) {
 		return nil, sandbox.Errorf(sandbox.Exists, "there are remains of box %s", b.id)
@@ -124,7 +131,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
 		GVisor: d.saves.GVisor, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
 	}
-	if len(below) > 0 {
+	if plan.frame != "" {
 		s.Frame = filepath.Base(plan.frame)
 	}
 	if err := s.write(b.dir); err != nil {

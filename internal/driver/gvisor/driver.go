@@ -62,6 +62,7 @@ var (
 	_ driver.Checkpointer = (*Driver)(nil)
 	_ driver.Snapshotter  = (*Driver)(nil)
 	_ driver.Networker    = (*Driver)(nil)
+	_ driver.Furnisher    = (*Driver)(nil)
 	_ driver.Meter        = (*Driver)(nil)
 	_ driver.Tidier       = (*Driver)(nil)
 )
@@ -123,7 +124,7 @@ func New(cfg Config) (*Driver, error) {
 
 // detect finds out which limits this host can enforce.
 func (d *Driver) detect() driver.Capabilities {
-	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Snapshot: true, Network: true}
+	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Snapshot: true, Network: true, Furnish: true}
 	if caps.Checkpoint = d.saves.GVisor != ""; !caps.Checkpoint {
 		caps.Missing = append(caps.Missing, "Sandboxes cannot be paused or forked: modbox-sandbox does not say which version of gVisor it contains; "+
 			"install the modbox-sandbox that came with this server.")

@@ -81,6 +81,9 @@ func (c contextReader) Read(p []byte) (int, error) {
 
 // copyTree returns a file with the layer of b.
 func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
+	if b.blank() {
+		return nil, errBlank
+	}
 	tree, err := os.CreateTemp(string(b.host.paths.layers()), "export-*")
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/driver/gvisor/launch"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -34,7 +35,7 @@ func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) { return saved.Ope
 func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
 	ctx, leave := d.calls.enter(ctx)
 	defer leave()
-	if err := launch.Check(spec); err != nil {
+	if err := cmp.Or(launch.Check(spec), launch.CheckImage(spec.RootFS)); err != nil {
 		return nil, err
 	}
 	m, files, err := saved.Open(dir)
@@ -51,9 +52,9 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 	spec.MaxProcesses = m.MaxProcesses
 	verified, stop := m.Verifying(ctx, files)
 	defer stop()
-	frame := d.frame
-	if m.Frame != "" {
-		frame = d.host.paths.agents().Image(m.Frame)
+	frame, err := d.frameOf(spec, m)
+	if err != nil {
+		return nil, err
 	}
 	return d.make(ctx, plan{
 		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent), frame: frame,
@@ -70,6 +71,21 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 			return cmp.Or(verified(), err)
 		},
 	})
+}
+
+// frameOf returns the path of the frame that a saved box began with; "" for none.
+func (d *Driver) frameOf(spec driver.Spec, m saved.Manifest) (string, error) {
+	if m.Frame != "" {
+		return d.host.paths.agents().Image(m.Frame), nil
+	}
+	below, err := stack.ReadFile(spec.RootFS)
+	if err != nil {
+		return "", publicError(err, "root image %s", spec.RootFS)
+	}
+	if len(below) > 0 {
+		return d.frame, nil // the first checkpoints of layers do not name it
+	}
+	return "", nil
 }
 
 // fits checks whether a box of the spec can be made from the checkpoint.

@@ -57,6 +57,13 @@ type state struct {
 	Raised bool `json:"raised,omitempty"`
 }
 
+// blank reports whether the box has no root filesystem yet.
+func (b *box) blank() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.RootFS == saved.ImageMark{}
+}
+
 // limits of the box's group.
 func (s state) limits() cgroup.Limits { return limits(s.Resources, s.MaxProcesses) }
 

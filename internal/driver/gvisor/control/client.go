@@ -100,6 +100,15 @@ func (c Client) Forward(ctx context.Context, port uint16, fd int) error {
 	return c.call(ctx, c.answer, boot.ContMgrPortForward, &args, nil, fd)
 }
 
+// MountImage mounts an EROFS image at a path in the box. The mount does not survive a restore until the
+// guest has mounted the type of file system of package lateimage there.
+func (c Client) MountImage(ctx context.Context, image *os.File, at string) error {
+	args := boot.MountArgs{ContainerID: c.id, Source: "none", Destination: at, FsType: "erofs"}
+	return useFD(image, func(fd int) error {
+		return c.call(ctx, c.answer, boot.ContMgrMount, &args, nil, fd)
+	})
+}
+
 // Save writes the state of the box into files: its kernel, the index of its memory pages, and the
 // pages. The box does not run meanwhile. It fails while a forwarded connection exists, see
 // [IsConnected].

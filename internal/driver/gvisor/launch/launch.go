@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,7 +60,7 @@ type Box struct {
 	Dir    string // the box's directory
 	Root   string // of the installation; on the command line, so that strays can be found
 	Agent  string // path of the agent's image
-	Frame  string // path of the frame's image
+	Frame  string // path of the frame's image if the agent makes the root; "" if gVisor makes it
 	Layout layer.Layout
 	Layers layer.Dir
 }
@@ -70,9 +71,11 @@ type Box struct {
 func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p *process.Process, err error) {
 	var given donations
 	defer given.close()
-	layers, err := stack.Open(b.Spec.RootFS)
-	if err != nil {
-		return nil, err
+	var layers []*os.File
+	if b.Spec.RootFS != "" {
+		if layers, err = stack.Open(b.Spec.RootFS); err != nil {
+			return nil, err
+		}
 	}
 	for _, f := range layers {
 		given.own(f)
@@ -83,15 +86,15 @@ func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p
 	}
 	given.own(agent)
 	oci := ociSpec(b.Spec, b.Agent, b.Layout)
-	images, upper := []*os.File{layers[0], agent}, ""
-	if len(layers) > 1 {
+	images, upper := append(slices.Clone(layers), agent), ""
+	if b.Frame != "" {
 		frame, err := os.Open(b.Frame)
 		if err != nil {
 			return nil, err
 		}
 		given.own(frame)
 		images, upper = append([]*os.File{frame, agent}, layers...), agentimage.FrameUpper
-		stacked(oci, b.Frame, names(layers), b.Layout.PlainTmp)
+		framed(oci, b.Frame, names(layers), b.Layout.PlainTmp)
 	}
 	l := launch{
 		id: b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: images,

@@ -41,11 +41,10 @@ func Check(s driver.Spec) error {
 	if !hostnamePattern().MatchString(s.Hostname) {
 		return sandbox.InvalidField("hostname", "%q is not 1 to 63 characters of a-z, 0-9 and -", s.Hostname)
 	}
-	if !filepath.IsAbs(s.RootFS) {
-		return sandbox.InvalidField("rootfs", "%q is not an absolute path", s.RootFS)
-	}
-	if info, err := os.Stat(s.RootFS); err != nil || !info.Mode().IsRegular() {
-		return sandbox.InvalidField("rootfs", "%q is not a file", s.RootFS)
+	if s.RootFS != "" {
+		if err := CheckImage(s.RootFS); err != nil {
+			return err
+		}
 	}
 	r := s.Resources
 	switch {
@@ -57,6 +56,17 @@ func Check(s driver.Spec) error {
 		return sandbox.InvalidField("resources.cpu", "%d thousandths of a core are not between %d and %d", r.CPUMilli, sandbox.CPUMilliMin, sandbox.CPUMilliMax)
 	case s.MaxProcesses < 0:
 		return sandbox.InvalidField("max_processes", "%d is negative", s.MaxProcesses)
+	}
+	return nil
+}
+
+// CheckImage returns an Invalid error unless a path may be a root image's.
+func CheckImage(path string) error {
+	if !filepath.IsAbs(path) {
+		return sandbox.InvalidField("rootfs", "%q is not an absolute path", path)
+	}
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return sandbox.InvalidField("rootfs", "%q is not a file", path)
 	}
 	return nil
 }
@@ -97,9 +107,9 @@ func ociSpec(s driver.Spec, agentImage string, l layer.Layout) *specs.Spec {
 	return spec
 }
 
-// stacked changes spec for a root filesystem of several layers. gVisor knows only one below a writable
-// layer, so it begins with a frame, in which the agent makes the root of the layers.
-func stacked(spec *specs.Spec, frame string, layers []string, plainTmp bool) {
+// framed changes spec for a root that the agent makes of layers: gVisor knows only one below a writable
+// layer. The guest begins with a frame. Without layers, the agent makes the root when it is configured.
+func framed(spec *specs.Spec, frame string, layers []string, plainTmp bool) {
 	spec.Annotations["dev.gvisor.spec.rootfs.source"] = frame
 	moved := []string{"/proc", "/sys", "/dev", agentimage.Mount}
 	if !plainTmp {
