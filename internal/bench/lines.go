@@ -15,6 +15,7 @@ const (
 	targetBurst  = 0.4
 	targetResume = 0.35
 	targetWarm   = 0.05
+	targetBlank  = 0.10
 	targetCopy   = 1.0
 	targetPSS    = 12 << 20
 	targetIdle   = 0.02 // of a core
@@ -77,6 +78,7 @@ func Lines(burst int, m *Server, f Fixtures) []Line {
 		{What: "cold create → first output (`true`), API", Target: targetCreate, Ours: m.run("true")},
 		{What: "the same, like with like", Ours: m.run("true")},
 		{What: "create from the pool → first output (`true`), API", Target: targetWarm, Ours: m.runWarm("true")},
+		{What: "create from a new snapshot with a box that fits any image → first output (`true`), API", Target: targetBlank, Ours: fromNewSnapshot(m, f.Box)},
 		{What: "`true` in a running sandbox, API", Target: targetExec, Ours: m.ExecAPI(f.Box, "true")},
 		{What: "the same, like with like", Ours: m.ExecAPI(f.Box, "true")},
 		{What: "`python3 -c 'print(1)'` in a running sandbox, API", Ours: m.ExecAPI(f.Box, "python3", "-c", "print(1)")},

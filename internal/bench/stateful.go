@@ -13,28 +13,56 @@ import (
 // answered a command. The snapshot stays until [Server.removeSnapshots].
 func (m *Server) fromSnapshot(id string) Op {
 	var snapshot string
-	return func(ctx context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (_ time.Duration, err error) {
 		if snapshot == "" {
-			sn, err := m.c.Snapshots.Create(ctx, id, client.SnapshotOptions{})
-			if err != nil {
+			if snapshot, err = newSnapshot(ctx, m, id); err != nil {
 				return 0, err
 			}
-			snapshot = sn.ID
-			m.snapshots = append(m.snapshots, snapshot)
 		}
-		var made *client.Sandbox
-		took, err := Timed(func() (err error) {
-			made, err = m.c.Sandboxes.Create(ctx, client.CreateOptions{Snapshot: snapshot, Resources: m.limits, TTL: ttl, WaitUpTo: time.Minute})
-			if err != nil {
-				return err
-			}
-			return m.exec(ctx, made.ID, "true")
-		})
-		if made != nil {
-			err = errors.Join(err, m.Remove(ctx, made.ID))
-		}
-		return took, err
+		return createFrom(ctx, m, snapshot)
 	}
+}
+
+// fromNewSnapshot is fromSnapshot with a new snapshot each time. The server can have no box of that
+// ready, and takes a blank box.
+func fromNewSnapshot(m *Server, id string) Op {
+	var snapshot string
+	create := m.Pooled(func(ctx context.Context) (time.Duration, error) { return createFrom(ctx, m, snapshot) })
+	return func(ctx context.Context) (_ time.Duration, err error) {
+		if err := m.exec(ctx, id, "bash", "-c", "date +%s%N > ~/.bench"); err != nil { // else it has the same files
+			return 0, err
+		}
+		if snapshot, err = newSnapshot(ctx, m, id); err != nil {
+			return 0, err
+		}
+		return create(ctx)
+	}
+}
+
+// newSnapshot makes a snapshot that stays until [Server.removeSnapshots].
+func newSnapshot(ctx context.Context, m *Server, id string) (string, error) {
+	sn, err := m.c.Snapshots.Create(ctx, id, client.SnapshotOptions{})
+	if err != nil {
+		return "", err
+	}
+	m.snapshots = append(m.snapshots, sn.ID)
+	return sn.ID, nil
+}
+
+// createFrom measures a sandbox made from a snapshot until it has answered a command.
+func createFrom(ctx context.Context, m *Server, snapshot string) (time.Duration, error) {
+	var made *client.Sandbox
+	took, err := Timed(func() (err error) {
+		made, err = m.c.Sandboxes.Create(ctx, client.CreateOptions{Snapshot: snapshot, Resources: m.limits, TTL: ttl, WaitUpTo: time.Minute})
+		if err != nil {
+			return err
+		}
+		return m.exec(ctx, made.ID, "true")
+	})
+	if made != nil {
+		err = errors.Join(err, m.Remove(ctx, made.ID))
+	}
+	return took, err
 }
 
 // removeSnapshots removes the snapshots of fromSnapshot, also when ctx has ended.
