@@ -43,9 +43,10 @@ type HostImages struct {
 
 // HostPool says how the pool of started boxes does.
 type HostPool struct {
-	Boxes  int64 `json:"boxes" doc:"Started boxes that wait for a sandbox."`
-	Hits   int64 `json:"hits" doc:"New sandboxes that got one of them."`
-	Misses int64 `json:"misses" doc:"New sandboxes for which none was there."`
+	Boxes      int64 `json:"boxes" doc:"Started boxes that wait for a sandbox."`
+	BlankBoxes int64 `json:"blank_boxes" doc:"How many of them fit any image; the others are each of one image."`
+	Hits       int64 `json:"hits" doc:"New sandboxes that got one of them."`
+	Misses     int64 `json:"misses" doc:"New sandboxes for which none was there."`
 }
 
 // HostWaiting counts what is under way or waits.

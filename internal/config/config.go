@@ -174,7 +174,7 @@ type Snapshot struct {
 
 // Pool configures the pool of warm boxes.
 type Pool struct {
-	Size int `yaml:"size" doc:"Number of boxes to start in advance, for new sandboxes: with the images and resources of recent creates, else with the default image. Each uses about 10 MiB of memory, whatever its limits, in addition to sandbox.max_count. 0 turns the pool off."`
+	Size int `yaml:"size" doc:"Number of boxes to start in advance, for new sandboxes: with the images and resources of recent creates and the default image, the others for any image. Each uses about 10 MiB of memory, whatever its limits, in addition to sandbox.max_count. 0 turns the pool off."`
 }
 
 // Images configures registries, pulls and the disk and memory of images.

@@ -58,7 +58,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		cfg: cfg, log: deps.Logger, work: background.New(), boxes: box.NewIndex[*entry](), pool: pool.New[warmbox.Box](cfg.PoolSize),
+		cfg: cfg, log: deps.Logger, work: background.New(), boxes: box.NewIndex[*entry](), pool: pool.New[warmbox.Box](cfg.PoolSize, deps.Driver.Capabilities().Furnish),
 		calls: agentapi.NewMemory(cfg.callMemory),
 	}
 	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)

@@ -11,18 +11,20 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/tracing"
+	"github.com/modbox/modbox/internal/warmbox"
 )
 
 // entry is a box in the index, with the state that only this package uses.
 type entry struct {
 	*box.Box
 
-	// warm says that the box comes from the pool: it was made and started before the row was
+	// warm is the box of the pool that it is, nil if it is none: made and started before the row was
 	// written. Set before that; used afterwards for provisioning alone.
-	warm bool
+	warm *warmbox.Box
 	// made is the span of the create, for the spans of its phases. Set with warm.
 	made    tracing.Span
 	evicted atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk; nil unless it is
@@ -81,13 +83,14 @@ func (u unlisted) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 // Starting implements [warmbox.Host].
 func (u unlisted) Starting() int { return len(u.slots) }
 
-// DefaultKind implements [warmbox.Host].
-func (u unlisted) DefaultKind(ctx context.Context) (pool.Kind, bool) {
-	img, err := u.catalogue.DefaultImage(ctx)
-	if err != nil || img.Digest == "" {
-		return pool.Kind{}, false
+// StandingKinds implements [warmbox.Host].
+func (u unlisted) StandingKinds(ctx context.Context) []pool.Kind {
+	planning := u.cfg.planning()
+	kinds := []pool.Kind{{Resources: planning.Resources(sandbox.Resources{}, &spec.Image{})}}
+	if img, err := u.catalogue.DefaultImage(ctx); err == nil && img.Digest != "" {
+		kinds = append(kinds, pool.Kind{Digest: img.Digest, Resources: planning.Resources(sandbox.Resources{}, &img)})
 	}
-	return pool.Kind{Digest: img.Digest, Resources: u.cfg.planning().Resources(sandbox.Resources{}, &img)}, true
+	return kinds
 }
 
 // CheckFree implements [warmbox.Host].

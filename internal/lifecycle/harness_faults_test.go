@@ -166,6 +166,8 @@ type faultyDriver struct {
 	driver.Driver
 	faults *faults
 	specs  sync.Map // of what was created, by id
+	// furnished are the root filesystems that blank boxes were given, by id.
+	furnished sync.Map
 	// isolated is claimed, see Capabilities.
 	isolated bool
 	// listed, when set, is called behind the next list of boxes.
@@ -193,6 +195,15 @@ func (d *faultyDriver) List(ctx context.Context) ([]sandbox.ID, error) {
 
 func (d *faultyDriver) Start(ctx context.Context, id sandbox.ID) error {
 	return d.faults.do("driver.Start", func() error { return d.Driver.Start(ctx, id) })
+}
+
+func (d *faultyDriver) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (layers int, err error) {
+	d.furnished.Store(id, rootfs)
+	err = d.faults.do("driver.Furnish", func() error {
+		layers, err = d.Driver.(driver.Furnisher).Furnish(ctx, id, rootfs)
+		return err
+	})
+	return layers, err
 }
 
 func (d *faultyDriver) Destroy(ctx context.Context, id sandbox.ID) error {

@@ -62,6 +62,7 @@ func newImages(dir string) *images {
 			ID: "00000000-0000-0000-0000-000000000003", Name: "modbox/big", Tag: "latest", Digest: "sha256:3",
 			MemoryBytes: 1 << 40, TTL: time.Hour,
 		},
+		{ID: "00000000-0000-0000-0000-000000000004", Name: "modbox/other", Tag: "latest", Digest: "sha256:4"},
 	}}
 }
 

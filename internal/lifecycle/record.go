@@ -111,7 +111,8 @@ func (r *registrar) record(ctx context.Context, creation sandbox.Creation, a quo
 	// It is another one when a second attempt to write found that there is one by now.
 	if err == nil && rec.By == sandbox.MatchNone && rec.Sandbox.ID == b.ID {
 		defer b.Unlock()
-		if b.warm = warm != nil; b.warm {
+		if warm != nil {
+			b.warm = &warm.Box().Value
 			warm.Commit()
 			warm.Box().Value.Unwatch()
 		}

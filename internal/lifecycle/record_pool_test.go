@@ -109,6 +109,45 @@ func TestPoolBoxesAreNobodysSandbox(t *testing.T) {
 	}
 }
 
+// TestBlankBoxFitsAnyImage: a sandbox of an image without boxes in the pool gets a blank box, which gets the
+// image's root filesystem, and is another sandbox's root never.
+func TestBlankBoxFitsAnyImage(t *testing.T) {
+	e := newEnv(t)
+	s := e.startFilled(3)
+	sb := s.run(lifecycle.CreateRequest{Name: "job", Image: "modbox/other"})
+	spec, _ := s.driver.specs.Load(sb.ID)
+	if spec.(driver.Spec).RootFS != "" || !s.fromPool("job") {
+		t.Errorf("the box of sandbox %s was made with %+v, want a blank one of the pool", sb.ID, spec)
+	}
+	if given, _ := s.driver.furnished.Load(sb.ID); given != "/nowhere/sha256:4" {
+		t.Errorf("it was given %v, want the image's root filesystem", given)
+	}
+	usable(t, s, "job")
+	// A box of the image comes first.
+	s.filled(3)
+	sb = s.run(lifecycle.CreateRequest{Name: "default"})
+	if spec, _ := s.driver.specs.Load(sb.ID); spec.(driver.Spec).RootFS == "" || !s.fromPool("default") {
+		t.Errorf("the box of sandbox %s was made with %+v, want one of the image of the pool", sb.ID, spec)
+	}
+}
+
+// TestBlankBoxThatCannotBeFurnished: the sandbox gets a box of its own.
+func TestBlankBoxThatCannotBeFurnished(t *testing.T) {
+	e := newEnv(t)
+	s := e.startFilled(2)
+	s.driver.faults.on(func(_ int, call string) error {
+		if call == "driver.Furnish" {
+			return errors.New("no")
+		}
+		return nil
+	}, nil)
+	s.run(lifecycle.CreateRequest{Name: "job", Image: "modbox/other"})
+	if s.fromPool("job") {
+		t.Error("the sandbox has a box of the pool")
+	}
+	usable(t, s, "job")
+}
+
 func TestPoolLearnsWhatIsAskedFor(t *testing.T) {
 	e := newEnv(t)
 	s := e.startFilled(2)
@@ -259,13 +298,15 @@ func TestCreatesAtOnceShareThePool(t *testing.T) {
 
 // poolLife is the calls of a life with a box of the pool.
 var poolLife = []string{
-	"store.CreateSandbox", "store.Transition running",
+	"store.CreateSandbox", "driver.Furnish", "store.Transition running",
 	"store.Transition destroying", "driver.Destroy", "store.Transition destroyed",
 }
 
 // TestCrashWithAFilledPool kills the server around each step. The next one has
 // no pool: all that was in it must go.
 func TestCrashWithAFilledPool(t *testing.T) {
+	// An image of which the pool has no box, so that the sandbox gets a blank one.
+	const image = "modbox/other"
 	running := map[string]bool{"after store.Transition running": true, "before store.Transition destroying": true}
 	for _, call := range poolLife {
 		for _, when := range []string{"before", "after"} {
@@ -291,7 +332,7 @@ func TestCrashWithAFilledPool(t *testing.T) {
 				var wg sync.WaitGroup
 				ctx, cancel := context.WithCancel(t.Context())
 				wg.Go(func() {
-					_, _, err := s.Create(ctx, e.caller, lifecycle.CreateRequest{Name: "job"})
+					_, _, err := s.Create(ctx, e.caller, lifecycle.CreateRequest{Name: "job", Image: image})
 					if err != nil {
 						return // it died there
 					}

@@ -56,7 +56,7 @@ func (c *Config) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 // startBox makes and starts a box, or takes a box from the pool, and configures its agent.
 func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
 	sb := b.Sandbox()
-	if done, err := s.useWarmBox(b, &sb, img); done || err != nil {
+	if done, err := s.useWarmBox(b, &sb, img, rootfs); done || err != nil {
 		return err
 	}
 	return s.bootBox(b, &sb, img, rootfs)
@@ -109,8 +109,8 @@ func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 
 // useWarmBox assigns the box that a sandbox took from the pool to the sandbox. It reports false if
 // the sandbox took none, or if the box turns out to be useless; then it destroys the box.
-func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bool, error) {
-	if !b.warm {
+func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) (bool, error) {
+	if b.warm == nil {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(b.making(), attemptTimeout)
@@ -119,7 +119,7 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bo
 	// The reference may mean another image since the row was written.
 	if sb.ImageDigest != img.Digest {
 		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
-	} else if err = s.metrics.Do(ctx, telemetry.Pooled, func(ctx context.Context) error { return s.configureWarmBox(ctx, b, sb, img) }); err == nil {
+	} else if err = s.metrics.Do(ctx, telemetry.Pooled, func(ctx context.Context) error { return s.configureWarmBox(ctx, b, sb, img, rootfs) }); err == nil {
 		b.Meter.Begin(time.Now().UTC())
 		b.Lock()
 		s.watcher.watchLater(b)
@@ -130,7 +130,7 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bo
 		return false, b.Context().Err()
 	}
 	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.ID, "error", err)
-	b.warm = false
+	b.warm = nil
 	b.Link.Disconnect(false)
 	b.Agent.Reset()
 	if err := s.driver.Destroy(b.Context(), b.ID); err != nil {
@@ -140,15 +140,18 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image) (bo
 }
 
 // configureWarmBox connects a box that was in the pool to its network and configures its agent.
-func (s *starter) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image) error {
+func (s *starter) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) (err error) {
 	if err := s.networks.Connect(ctx, b.Box); err != nil {
 		return err
 	}
 	cfg := s.environments.Agent(sb, img)
+	if cfg.Layers, err = b.warm.Furnish(ctx, s.driver, rootfs); err != nil {
+		return err
+	}
 	if err := b.Agent.Configure(ctx, cfg); err != nil {
 		return err
 	}
-	if environment.Prestarts(img) {
+	if environment.Prestarts(img) && !b.warm.Blank {
 		if err := environment.Announce(ctx, b.Box); err != nil {
 			return err
 		}

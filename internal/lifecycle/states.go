@@ -117,7 +117,7 @@ func (s *states) recordRunning(b *entry, digest string) error {
 	now := time.Now().UTC()
 	took := now.Sub(b.Sandbox().CreatedAt)
 	data := map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": digest}
-	if b.warm {
+	if b.warm != nil {
 		data["from_pool"] = "true"
 	}
 	sb, err := s.transition(b.Sandbox(), sandbox.Running, sandbox.Change{StartedAt: &now, LastActivityAt: &now},

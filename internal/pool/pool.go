@@ -7,6 +7,7 @@ package pool
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -28,11 +29,19 @@ const (
 	maxAge = time.Hour
 )
 
-// Kind tells warm boxes apart: a sandbox can use a box of its own kind.
+// Kind tells warm boxes apart: a sandbox can use a box of its own kind, or a blank box with its
+// resources.
 type Kind struct {
-	Digest    string // of the root filesystem; "" for an image that is still to be made
+	Digest    string // of the root filesystem; "" for a create whose image is still to be made, and for blank boxes
 	Resources sandbox.Resources
 }
+
+// Blank returns the kind of the blank boxes that a sandbox of kind k can use: they get their root
+// filesystem when they are taken.
+func (k Kind) Blank() Kind { return Kind{Resources: k.Resources} }
+
+// IsBlank reports whether k is the kind of blank boxes.
+func (k Kind) IsBlank() bool { return k.Digest == "" }
 
 // before is an arbitrary order, which makes plans reproducible.
 func (k Kind) before(o Kind) bool {
@@ -52,10 +61,13 @@ type Box[T any] struct {
 	ended    bool // the box ended while it was reserved; guarded by Pool.mu
 }
 
-// Pool holds warm boxes. They are shared out among the kinds in proportion to recent creates;
-// without any, all are of the standing kind of [Pool.Plan]. Safe for concurrent use.
+// Pool holds warm boxes. Each image has as many as there were recent creates of it, the images in
+// demand sharing what there is in proportion.
+// The other boxes, at least one of several, are blank and shared out in the same way among resources. A
+// pool without blank boxes shares all boxes out among the images. Safe for concurrent use.
 type Pool[T any] struct {
 	size    int
+	blank   bool // whether there are blank boxes
 	wake    chan struct{}
 	decided broadcast.Broadcast // a reservation was committed or cancelled
 
@@ -78,10 +90,10 @@ func (d popularity) now(now time.Time) float64 {
 	return d.weight * math.Exp2(-float64(now.Sub(d.at))/float64(demandHalfLife))
 }
 
-// New returns a pool that shall hold size boxes; with 0 it stays empty.
-func New[T any](size int) *Pool[T] {
+// New returns a pool that shall hold size boxes; with 0 it stays empty. With blank, some may be blank.
+func New[T any](size int, blank bool) *Pool[T] {
 	return &Pool[T]{
-		size: size, wake: make(chan struct{}, 1),
+		size: size, blank: blank, wake: make(chan struct{}, 1),
 		ready: map[Kind][]*Box[T]{}, reserved: map[Kind]int{}, wanted: map[Kind]int{}, demand: map[Kind]popularity{},
 	}
 }
@@ -152,38 +164,66 @@ func (p *Pool[T]) forgetLeast(now time.Time) {
 	delete(p.demand, least)
 }
 
-// Plan decides how many boxes of each kind there shall be: each next box goes to the kind
-// with the most creates for each of its boxes. The standing kind, unless nil, counts as one
-// create that is always recent.
-func (p *Pool[T]) Plan(now time.Time, standing *Kind) {
+// Plan decides how many boxes of each kind there shall be. Each standing kind counts as one create that is
+// always recent.
+func (p *Pool[T]) Plan(now time.Time, standing ...Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	weights := map[Kind]float64{}
+	images, blanks := weights{}, weights{}
 	for k, d := range p.demand {
-		if w := d.now(now); w >= demandMin {
-			weights[k] = w
-		} else if w < demandMin/8 {
+		w := d.now(now)
+		if images[k] = w; w < demandMin/8 {
 			delete(p.demand, k)
 		}
+		blanks[k.Blank()] += w // of all images, however rare each is
 	}
-	if standing != nil {
-		weights[*standing]++
+	for _, of := range []weights{images, blanks} {
+		maps.DeleteFunc(of, func(_ Kind, w float64) bool { return w < demandMin })
+	}
+	for _, k := range standing {
+		if k.IsBlank() {
+			blanks[k]++
+		} else {
+			images[k]++
+		}
 	}
 	p.wanted = map[Kind]int{}
-	for range p.size {
+	if !p.blank {
+		images.share(p.size, p.wanted, false)
+		return
+	}
+	left := p.size
+	if left > 1 {
+		left--
+	}
+	left = p.size - images.share(left, p.wanted, true)
+	blanks.share(left, p.wanted, false)
+}
+
+// weights are numbers of recent creates.
+type weights map[Kind]float64
+
+// share adds up to n boxes to wanted, and returns how many: each next box goes to the kind with the most
+// creates for each of its boxes. With bounded, no kind gets more boxes than creates.
+func (w weights) share(n int, wanted map[Kind]int, bounded bool) int {
+	for i := range n {
 		var best Kind
 		most := 0.0
-		for k, w := range weights {
-			w /= float64(p.wanted[k] + 1)
-			if w > most || w == most && k.before(best) {
-				best, most = k, w
+		for k, creates := range w {
+			if bounded && float64(wanted[k]) >= creates {
+				continue
+			}
+			each := creates / float64(wanted[k]+1)
+			if each > most || each == most && k.before(best) {
+				best, most = k, each
 			}
 		}
 		if most == 0 {
-			return
+			return i
 		}
-		p.wanted[best]++
+		wanted[best]++
 	}
+	return n
 }
 
 // Drop stops keeping boxes of a kind until there are creates of it again.
@@ -269,11 +309,13 @@ func (p *Pool[T]) Ready() map[Kind]int {
 	return counts
 }
 
-// Len returns the number of ready boxes.
-func (p *Pool[T]) Len() int {
-	n := 0
-	for _, of := range p.Ready() {
-		n += of
+// Len returns the number of ready boxes, and how many of them are blank.
+func (p *Pool[T]) Len() (all, blank int) {
+	for k, n := range p.Ready() {
+		all += n
+		if k.IsBlank() {
+			blank += n
+		}
 	}
-	return n
+	return all, blank
 }

@@ -19,8 +19,8 @@ var (
 // filled returns a pool with boxes 0 to n-1 of kind small, the oldest first, as planned.
 func filled(t *testing.T, n int) (*pool.Pool[int], []*pool.Box[int]) {
 	t.Helper()
-	p := pool.New[int](n)
-	p.Plan(time.Now(), &small)
+	p := pool.New[int](n, false)
+	p.Plan(time.Now(), small)
 	boxes := make([]*pool.Box[int], n)
 	for i := range n {
 		boxes[i] = &pool.Box[int]{Kind: small, Started: time.Unix(int64(i), 0), Value: i}
@@ -57,7 +57,7 @@ func TestCancelPutsTheBoxBackInItsPlace(t *testing.T) {
 	}
 	mustReserve(t, p, 0).Commit()
 	mustReserve(t, p, 1).Commit()
-	if n := p.Len(); n != 1 {
+	if n, _ := p.Len(); n != 1 {
 		t.Errorf("%d boxes are ready, want 1", n)
 	}
 	if k, missing := p.Missing(); !missing || k != small {
@@ -136,9 +136,9 @@ func TestNoDeadBoxComesBack(t *testing.T) {
 }
 
 func TestPlanFollowsDemand(t *testing.T) {
-	p := pool.New[int](4)
+	p := pool.New[int](4, false)
 	now := time.Now()
-	p.Plan(now, &small)
+	p.Plan(now, small)
 	if d := cmp.Diff([]pool.Kind{small}, p.Planned()); d != "" {
 		t.Errorf("without creates, planned (-want +got):\n%s", d)
 	}
@@ -150,7 +150,7 @@ func TestPlanFollowsDemand(t *testing.T) {
 	default:
 		t.Error("creates do not wake")
 	}
-	p.Plan(now, nil)
+	p.Plan(now)
 	if d := cmp.Diff([]pool.Kind{large}, p.Planned()); d != "" {
 		t.Errorf("after creates, planned (-want +got):\n%s", d)
 	}
@@ -159,9 +159,77 @@ func TestPlanFollowsDemand(t *testing.T) {
 		t.Errorf("%v is missing after it was dropped", k)
 	}
 	old := &pool.Box[int]{Kind: small, Started: now.Add(-2 * time.Hour)}
-	p.Plan(now, &small)
+	p.Plan(now, small)
 	p.Add(old)
 	if got := p.Surplus(now); len(got) != 1 || got[0] != old {
 		t.Errorf("Surplus = %v, want the old box", got)
 	}
+}
+
+// TestPlanWithBlankBoxes: images get a box for each create, and blank boxes are the rest.
+func TestPlanWithBlankBoxes(t *testing.T) {
+	other := pool.Kind{Digest: "b", Resources: small.Resources}
+	standing := []pool.Kind{small, small.Blank()}
+	for _, test := range []struct {
+		name     string
+		size     int
+		standing []pool.Kind
+		creates  map[pool.Kind]int
+		want     map[pool.Kind]int
+	}{
+		{"Nothing", 4, nil, nil, map[pool.Kind]int{}},
+		{"Standing", 4, standing, nil, map[pool.Kind]int{small: 1, small.Blank(): 3}},
+		{"One", 1, standing, nil, map[pool.Kind]int{small: 1}},
+		{"OneWithoutStanding", 1, nil, map[pool.Kind]int{large: 2}, map[pool.Kind]int{large: 1}},
+		{"Demand", 6, standing, map[pool.Kind]int{other: 3}, map[pool.Kind]int{small: 1, other: 3, small.Blank(): 2}},
+		{"TooMuchDemand", 4, standing, map[pool.Kind]int{other: 30}, map[pool.Kind]int{other: 3, small.Blank(): 1}},
+		{"RareImages", 3, nil, map[pool.Kind]int{small: 1, other: 1}, map[pool.Kind]int{small.Blank(): 3}},
+		{"Resources", 7, standing, map[pool.Kind]int{large: 2}, map[pool.Kind]int{small: 1, large: 2, large.Blank(): 3, small.Blank(): 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := pool.New[int](test.size, true)
+			for k, n := range test.creates {
+				for range n {
+					p.Created(k)
+				}
+			}
+			p.Plan(time.Now(), test.standing...)
+			got := map[pool.Kind]int{}
+			for k, ok := p.Missing(); ok; k, ok = p.Missing() {
+				got[k]++
+				p.Add(&pool.Box[int]{Kind: k})
+			}
+			if d := cmp.Diff(test.want, got); d != "" {
+				t.Errorf("boxes (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestReserveTakesBlankBoxes: a create takes a box of its image first, then a blank one, and waits for
+// either.
+func TestReserveTakesBlankBoxes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pool.New[int](2, true)
+		p.Add(&pool.Box[int]{Kind: small.Blank(), Value: 1})
+		p.Add(&pool.Box[int]{Kind: small, Value: 2})
+		if all, blank := p.Len(); all != 2 || blank != 1 {
+			t.Errorf("Len() = %d, %d, want 2, 1", all, blank)
+		}
+		if r := p.Reserve(t.Context(), small.Blank()); r != nil {
+			t.Errorf("box %d reserved for an image that is still to be made", r.Box().Value)
+		}
+		if r := p.Reserve(t.Context(), large); r != nil {
+			t.Errorf("box %d reserved for other resources", r.Box().Value)
+		}
+		own, blank := mustReserve(t, p, 2), mustReserve(t, p, 1)
+		got := make(chan *pool.Reservation[int], 1)
+		go func() { got <- p.Reserve(t.Context(), pool.Kind{Digest: "b", Resources: small.Resources}) }()
+		synctest.Wait()
+		own.Commit()
+		blank.Cancel()
+		if r := <-got; r == nil || r.Box().Value != 1 {
+			t.Errorf("reserved %v, want the blank box that came back", r)
+		}
+	})
 }

@@ -12,8 +12,8 @@ type Reservation[T any] struct {
 	box  *Box[T]
 }
 
-// Reserve takes the oldest box of a kind out of the pool for a create; nil when there is none,
-// and when ctx ends. While there are only boxes that others have reserved, it waits for the
+// Reserve takes the oldest box of a kind out of the pool for a create, or else a blank box; nil when there
+// is none, when the image of the kind is still to be made, and when ctx ends. While there are only boxes that others have reserved, it waits for the
 // outcome: a create that is refused must not cost an accepted one its box. Holders of
 // reservations must therefore not wait for anything that waits in Reserve.
 func (p *Pool[T]) Reserve(ctx context.Context, k Kind) *Reservation[T] {
@@ -35,9 +35,16 @@ func (p *Pool[T]) Reserve(ctx context.Context, k Kind) *Reservation[T] {
 func (p *Pool[T]) tryReserve(k Kind) (r *Reservation[T], wait bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if k.Digest == "" {
+		return nil, false
+	}
+	own := k
+	if len(p.ready[k]) == 0 {
+		k = k.Blank()
+	}
 	list := p.ready[k]
 	if len(list) == 0 {
-		return nil, p.reserved[k] > 0
+		return nil, p.reserved[own]+p.reserved[k] > 0
 	}
 	b := list[0]
 	p.ready[k] = list[1:]

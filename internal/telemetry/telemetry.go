@@ -17,8 +17,8 @@ import (
 type Pool interface {
 	// Size returns the number of boxes that the pool is to have; 0 turns it off.
 	Size() int
-	// Len returns the number of boxes that wait for a sandbox.
-	Len() int
+	// Len returns the number of boxes that wait for a sandbox, and how many of them can have any image.
+	Len() (all, blank int)
 }
 
 // Metrics are the numbers. They are safe for concurrent use.
@@ -102,7 +102,10 @@ func (m *Metrics) pool(p Pool) []prometheus.Collector {
 	return []prometheus.Collector{m.taken, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "modbox_pool_boxes",
 		Help: "Started boxes that wait for a sandbox.",
-	}, func() float64 { return float64(p.Len()) })}
+	}, func() float64 { all, _ := p.Len(); return float64(all) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "modbox_pool_blank_boxes",
+		Help: "Boxes of modbox_pool_boxes that can have any image.",
+	}, func() float64 { _, blank := p.Len(); return float64(blank) })}
 }
 
 // FromPool counts n sandboxes that got a box of the pool, or, if hit is false, did not.

@@ -32,17 +32,30 @@ const (
 	createPauseMax = time.Second
 	// attemptTimeout bounds one call to an agent that may not have started yet.
 	attemptTimeout = 5 * time.Second
+	// blankRehearsals is how often a program is run in a blank box: with each run the next takes less time.
+	blankRehearsals = 5
 	// destroyTimeout bounds one attempt to destroy a box.
 	destroyTimeout = 60 * time.Second
 )
 
 // Box is a box in the pool. Its agent answers, and nothing was ever run in it but its image's
-// "true" and, for some built-in images, interpreters that have executed nothing. It is in the index of boxes without a view, so that no caller can find it and the sweep
+// "true" and, for some built-in images, interpreters that have executed nothing. In a blank box the agent
+// alone was run. It is in the index of boxes without a view, so that no caller can find it and the sweep
 // ignores it; it has no row, so that the next server's sweep destroys it.
 type Box struct {
 	*box.Box
 	Handle driver.Handle
+	Blank  bool   // it has no root filesystem yet
 	stop   func() // ends its watcher
+}
+
+// Furnish gives a blank box its root filesystem, and returns the number of layers for the first
+// configuration of its agent. In other boxes it does nothing.
+func (b *Box) Furnish(ctx context.Context, d driver.Driver, rootfs string) (layers int, err error) {
+	if !b.Blank {
+		return 0, nil
+	}
+	return d.(driver.Furnisher).Furnish(ctx, b.ID, rootfs)
 }
 
 // Unwatch ends the watch for the end of the box: it belongs to a sandbox now.
@@ -58,9 +71,9 @@ type Host interface {
 	Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec
 	// Starting returns the number of sandboxes that are being started.
 	Starting() int
-	// DefaultKind returns the kind of box for a create that names nothing; false if the server has no
-	// default image.
-	DefaultKind(ctx context.Context) (pool.Kind, bool)
+	// StandingKinds returns the kinds of boxes to have without any demand: of a create that names nothing,
+	// if the server has a default image, and of a create that names an image without wishes.
+	StandingKinds(ctx context.Context) []pool.Kind
 	// CheckFree returns an error unless so many bytes are free on the disk.
 	CheckFree(least int64) error
 }
@@ -129,13 +142,11 @@ func (k *Keeper) Run() {
 
 // Plan plans the boxes of the pool anew, and destroys the boxes beyond the plan.
 func (k *Keeper) Plan() {
-	var standing *pool.Kind
-	// Without a default image only recent creates count.
-	if kind, ok := k.Host.DefaultKind(k.ctx); ok {
-		standing = &kind
-	}
-	k.Pool.Plan(time.Now(), standing)
+	k.Pool.Plan(time.Now(), k.Host.StandingKinds(k.ctx)...)
 	for _, kind := range k.Pool.Planned() {
+		if kind.IsBlank() {
+			continue
+		}
 		if _, _, err := k.Images.Resolve(k.ctx, kind.Digest); err != nil {
 			k.Pool.Drop(kind) // the image was removed
 		}
@@ -206,15 +217,21 @@ func (k *Keeper) awaitCalm() bool {
 func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
 	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
 	defer cancel()
-	img, rootfs, err := k.Images.Resolve(ctx, kind.Digest)
-	if err != nil {
-		return nil, err
+	var img *spec.Image
+	var rootfs string
+	if !kind.IsBlank() {
+		found, path, err := k.Images.Resolve(ctx, kind.Digest)
+		if err != nil {
+			return nil, err
+		}
+		img, rootfs = &found, path
 	}
 	b := k.Host.NewBox(sandbox.NewID())
 	watching, stop := context.WithCancel(b.Context())
-	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, stop: stop}}
+	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, Blank: kind.IsBlank(), stop: stop}}
+	var err error
 	if warm.Value.Handle, err = k.Driver.Create(ctx, k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)); err == nil {
-		err = k.start(ctx, b, &img)
+		err = k.start(ctx, b, img)
 	}
 	if err != nil {
 		k.Destroy(warm)
@@ -227,7 +244,7 @@ func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
 
 // start starts a box and returns when its agent answers and has run a command: the first command in
 // a box takes half as long again as the commands after it. The interpreters
-// that the image starts with a sandbox have started by then.
+// that the image starts with a sandbox have started by then. A blank box has no image.
 func (k *Keeper) start(ctx context.Context, b *box.Box, img *spec.Image) error {
 	if err := k.Driver.Start(ctx, b.ID); err != nil {
 		return err
@@ -241,12 +258,25 @@ func (k *Keeper) start(ctx context.Context, b *box.Box, img *spec.Image) error {
 	if err != nil {
 		return err
 	}
+	if img == nil {
+		for range blankRehearsals {
+			if err := rehearse(ctx, b, "/.modbox/agent", "-h"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if environment.Prestarts(img) {
 		if err := environment.Prestart(ctx, b, img); err != nil {
 			return err
 		}
 	}
-	rehearsal, err := b.Agent.Exec(ctx, agentapi.Command{Argv: []string{"true"}})
+	return rehearse(ctx, b, "true")
+}
+
+// rehearse runs a program to its end, whatever that is. It fails only when ctx ends.
+func rehearse(ctx context.Context, b *box.Box, argv ...string) error {
+	rehearsal, err := b.Agent.Exec(ctx, agentapi.Command{Argv: argv})
 	if err != nil {
 		return ctx.Err() // an image without that program is as good
 	}

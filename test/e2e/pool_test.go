@@ -1,6 +1,10 @@
 package e2e_test
 
 import (
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,4 +73,113 @@ func TestSandboxFromThePool(t *testing.T) {
 	if left := s.Left(""); len(left) > 0 {
 		t.Errorf("left of the pool:\n%s", strings.Join(left, "\n"))
 	}
+}
+
+// blankBoxes counts the boxes of the pool that fit any image.
+func blankBoxes(t *testing.T, s *testserver.Server) int {
+	t.Helper()
+	res, err := http.Get(s.URL + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^modbox_pool_blank_boxes ([0-9]+)$`).FindSubmatch(body)
+	if m == nil {
+		t.Fatalf("no number of blank boxes in the metrics:\n%s", body)
+	}
+	n, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// fromBlank creates a sandbox of an image that nobody has asked for before, so that it can have no box of
+// the pool but a blank one.
+func fromBlank(t *testing.T, s *testserver.Server, o client.CreateOptions) *client.Sandbox {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Minute)
+	for blankBoxes(t, s) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("no blank box in five minutes")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	sb := s.MustCreate(o)
+	events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range events {
+		if ev.Data["from_pool"] == "true" {
+			return sb
+		}
+	}
+	t.Fatalf("sandbox %s was given no box of the pool: %+v", sb.ID, events)
+	return nil
+}
+
+// TestSandboxFromABlankBox: a sandbox whose box was started before its image was known is like any other.
+func TestSandboxFromABlankBox(t *testing.T) {
+	s := testserver.Start(t, "--pool-size", "3")
+	sb := fromBlank(t, s, client.CreateOptions{
+		Name: "any", Image: "modbox/base", Env: map[string]string{"WHO": "me"}, TTL: 20 * time.Minute, Network: client.Network{Enabled: true},
+	})
+	must := func(ref, line, want string) {
+		t.Helper()
+		if res := s.Bash(ref, line, 5*time.Minute); res.ExitCode != 0 || strings.TrimSpace(string(res.Stdout)) != want {
+			t.Errorf("%s\nended with %d and printed %q, want %q\n%s", line, res.ExitCode, res.Stdout, want, lastOf(res.Stderr))
+		}
+	}
+	must(sb.ID, `echo "$WHO $(hostname) $MODBOX_SANDBOX_NAME"; cat /etc/resolv.conf`, "me any any\nnameserver 10.0.0.1")
+	// Files, mounts and limits are as in another sandbox, which has no box of the pool.
+	other := s.MustCreate(client.CreateOptions{
+		Name: "other", Image: "modbox/base", Resources: client.Resources{Memory: "777Mi"}, TTL: 20 * time.Minute, Network: client.Network{Enabled: true},
+	})
+	const look = `ls -A /; cut -d' ' -f2 /proc/mounts | sort; stat -c '%n %a %U %G' / /tmp /dev/shm /etc /root; ls /.modbox
+		grep -h Cap /proc/1/status /proc/self/status; ulimit -a; find /usr /etc -xdev -type f ! -path /etc/hosts ! -path /etc/hostname -newermt 2000-01-01 | sort | xargs -d '\n' md5sum | md5sum`
+	want := s.Bash(other.ID, look, 5*time.Minute)
+	must(sb.ID, look, strings.TrimSpace(string(want.Stdout)))
+	// The disk limit holds.
+	must(sb.ID, `df --output=size / | tail -1`, strings.TrimSpace(string(s.Bash(other.ID, `df --output=size / | tail -1`, time.Minute).Stdout)))
+	must(sb.ID, `set -e; echo kept > /root/kept; rm /etc/issue; mv /etc/profile /etc/moved; echo x >> /etc/bash.bashrc
+		(setsid sh -c 'i=0; while :; do i=$((i+1)); echo $i > /root/count.new; mv /root/count.new /root/count; sleep 0.05; done' >/dev/null 2>&1 </dev/null &)
+		until test -e /root/count; do sleep 0.05; done`, "")
+	const state = `cat /root/kept; test ! -e /etc/issue && test -e /etc/moved && test ! -e /etc/profile && tail -1 /etc/bash.bashrc
+		a=$(cat /root/count); until test "$(cat /root/count)" -gt "$a"; do sleep 0.05; done; pgrep -c -f 'count[.]new'`
+	must(sb.ID, state, "kept\nx\n1")
+
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	s.Launch()
+	must(sb.ID, state, "kept\nx\n1") // resumes it
+	must(sb.ID, `cat /etc/resolv.conf`, "nameserver 10.0.0.1")
+	s.Kill() // while it runs
+	s.Launch()
+	must(sb.ID, state, "kept\nx\n1")
+	forks, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{})
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	must(forks[0].Sandbox.ID, state, "kept\nx\n1")
+	sn, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{Name: "saved"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The snapshot is a layer over the image: a blank box gets both.
+	copied := fromBlank(t, s, client.CreateOptions{Snapshot: sn.ID, TTL: 20 * time.Minute})
+	const files = `cat /root/kept; test ! -e /etc/issue && test -e /etc/moved && test ! -e /etc/profile && tail -1 /etc/bash.bashrc; pgrep -c -f 'count[.]new'`
+	must(copied.ID, files+`; echo more > /root/more`, "kept\nx\n0")
+	if _, err := s.Sandboxes.Pause(t.Context(), copied.ID); err != nil {
+		t.Fatal(err)
+	}
+	must(copied.ID, files+`; cat /root/more`, "kept\nx\n0\nmore")
+	// Nothing of one is in another.
+	must(other.ID, `test ! -e /root/kept && test -e /etc/issue && echo clean`, "clean")
 }

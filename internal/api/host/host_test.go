@@ -68,11 +68,12 @@ func TestHost(t *testing.T) {
 func TestHostWithPool(t *testing.T) {
 	r := prometheus.NewRegistry()
 	gauges(r, "modbox_pool_boxes", "", map[string]float64{"": 3})
+	gauges(r, "modbox_pool_blank_boxes", "", map[string]float64{"": 2})
 	creates := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "modbox_pool_creates_total", Help: "creates"}, []string{"outcome"})
 	r.MustRegister(creates)
 	creates.WithLabelValues("hit").Add(9)
 	creates.WithLabelValues("miss").Add(1)
-	if d := cmp.Diff(&wire.HostPool{Boxes: 3, Hits: 9, Misses: 1}, get(t, r).Pool); d != "" {
+	if d := cmp.Diff(&wire.HostPool{Boxes: 3, BlankBoxes: 2, Hits: 9, Misses: 1}, get(t, r).Pool); d != "" {
 		t.Errorf("the pool (-want +got):\n%s", d)
 	}
 }

@@ -81,7 +81,7 @@ func describe(m measured) wire.Host {
 	})
 	if m["modbox_pool_boxes"] != nil {
 		creates := func(outcome string) int64 { return m.number("modbox_pool_creates_total", "outcome", outcome) }
-		out.Pool = &wire.HostPool{Boxes: plain("modbox_pool_boxes"), Hits: creates("hit"), Misses: creates("miss")}
+		out.Pool = &wire.HostPool{Boxes: plain("modbox_pool_boxes"), BlankBoxes: plain("modbox_pool_blank_boxes"), Hits: creates("hit"), Misses: creates("miss")}
 	}
 	return out
 }

@@ -3957,6 +3957,11 @@ export interface components {
             boxes: number;
             /**
              * Format: int64
+             * @description How many of them fit any image; the others are each of one image.
+             */
+            blank_boxes: number;
+            /**
+             * Format: int64
              * @description New sandboxes that got one of them.
              */
             hits: number;
