@@ -74,7 +74,8 @@ func run(address string, layers int, mounts []string) error {
 	if err != nil {
 		return err
 	}
-	return serve(agent.New(agent.Options{Version: version, Init: isInit, Mounts: mounts, Log: log}), l)
+	blank := isInit && layers == 0 && len(mounts) > 0
+	return serve(agent.New(agent.Options{Version: version, Init: isInit, Blank: blank, Mounts: mounts, Log: log}), l)
 }
 
 func serve(a *agent.Agent, l net.Listener) error {

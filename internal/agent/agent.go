@@ -40,8 +40,9 @@ type Options struct {
 	// Root is a directory that replaces / in paths of files, working directories, and the user
 	// database. Processes themselves are NOT confined to it: it exists for tests.
 	Root string
-	// Mounts are the mounts to move into the root that the first configuration with layers makes, see
-	// [ComposeRoot].
+	// Blank is whether PID 1 has no root filesystem before a configuration with layers.
+	Blank bool
+	// Mounts are the mounts to move into the root that this configuration makes, see [ComposeRoot].
 	Mounts []string
 	// DetachGrace replaces [agentapi.DetachGrace] when it is not 0.
 	DetachGrace time.Duration

@@ -17,7 +17,7 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	if err := answer.Decode(r, &cfg); err != nil {
 		return err
 	}
-	if cfg.Layers > 0 && a.opts.Init {
+	if a.opts.Blank {
 		if err := a.furnish(cfg.Layers); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/agent"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -79,5 +80,17 @@ func TestRestored(t *testing.T) {
 	}
 	if _, err := host.Health(t.Context()); err != nil {
 		t.Errorf("the connection that said so: %v", err)
+	}
+}
+
+// TestBlankAgentNeedsLayers: the first settings of an agent without a root filesystem must come with layers.
+func TestBlankAgentNeedsLayers(t *testing.T) {
+	e := start(t, func(o *agent.Options) { o.Blank = true })
+	err := e.Configure(t.Context(), agentapi.Config{})
+	if err == nil || !strings.Contains(err.Error(), "the sandbox has no root filesystem yet") {
+		t.Errorf("Configure() = %v, want an error", err)
+	}
+	if h, err := e.Health(t.Context()); err != nil || h.Configured {
+		t.Errorf("Health() = %+v, %v, want it not configured", h, err)
 	}
 }

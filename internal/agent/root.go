@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agent/answer"
+	"github.com/modbox/modbox/internal/agentapi"
 )
 
 // The directories of a frame: the root of a box whose root filesystem has several layers, until its
@@ -29,6 +32,9 @@ func (a *Agent) furnish(layers int) error {
 	defer a.furnishing.Unlock()
 	if a.furnished {
 		return nil
+	}
+	if layers < 1 {
+		return answer.Errorf(agentapi.CodeInvalid, "the sandbox has no root filesystem yet")
 	}
 	for i := range layers {
 		if err := unix.Mount("none", frameLayers+"/"+strconv.Itoa(i), lateImage, 0, ""); err != nil {

@@ -3,9 +3,11 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,6 +148,34 @@ func TestBlankBoxThatCannotBeFurnished(t *testing.T) {
 		t.Error("the sandbox has a box of the pool")
 	}
 	usable(t, s, "job")
+}
+
+// TestBlankBoxesThatCannotBeMade: they are not tried again at once, and boxes of images are made all the same.
+func TestBlankBoxesThatCannotBeMade(t *testing.T) {
+	e := newEnv(t)
+	s := e.startFilled(3)
+	var tried atomic.Int32
+	e.host.SetFaults(fake.Faults{Start: func(_ context.Context, id sandbox.ID) error {
+		if spec, _ := s.driver.specs.Load(id); spec.(driver.Spec).RootFS != "" {
+			return nil
+		}
+		tried.Add(1)
+		return errors.New("no")
+	}})
+	for _, id := range e.host.ids() {
+		e.host.End(id, driver.Exit{Cause: sandbox.CauseExited})
+	}
+	eventually(t, "the box of the image is made again", func() bool {
+		s.PlanPool()
+		return tried.Load() > 0 && len(s.Ready()) == 1 && len(e.host.ids()) == 1
+	})
+	n := tried.Load()
+	for range 5 {
+		s.PlanPool()
+	}
+	if now := tried.Load(); now != n {
+		t.Errorf("blank boxes were tried %d more times", now-n)
+	}
 }
 
 func TestPoolLearnsWhatIsAskedFor(t *testing.T) {
@@ -305,56 +335,61 @@ var poolLife = []string{
 // TestCrashWithAFilledPool kills the server around each step. The next one has
 // no pool: all that was in it must go.
 func TestCrashWithAFilledPool(t *testing.T) {
-	// An image of which the pool has no box, so that the sandbox gets a blank one.
-	const image = "modbox/other"
 	running := map[string]bool{"after store.Transition running": true, "before store.Transition destroying": true}
+	crash := func(image, call, when string) {
+		t.Run(path.Join(image, when+"-"+strings.ReplaceAll(call, " ", "-")), func(t *testing.T) {
+			e := newEnv(t)
+			s := e.startFilled(2)
+			died := make(chan struct{})
+			var once sync.Once
+			die := func(_ int, c string) error {
+				if c == call {
+					once.Do(func() {
+						s.driver.faults.die()
+						close(died)
+					})
+				}
+				return nil
+			}
+			if when == "before" {
+				s.driver.faults.on(die, nil)
+			} else {
+				s.driver.faults.on(nil, die)
+			}
+			var wg sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			wg.Go(func() {
+				_, _, err := s.Create(ctx, e.caller, lifecycle.CreateRequest{Name: "job", Image: image})
+				if err != nil {
+					return // it died there
+				}
+				if sb, err := s.Wait(ctx, e.caller, "job", sandbox.Running, time.Minute); err == nil && sb.State == sandbox.Running {
+					_, _ = s.Destroy(ctx, e.caller, "job", "")
+				}
+			})
+			<-died
+			cancel()
+			wg.Wait()
+			s.kill()
+
+			e.cfg.PoolSize = 0
+			s = e.start()
+			s.Sweep()
+			var want []sandbox.ID
+			if running[when+" "+call] {
+				want = append(want, s.reach("job", sandbox.Running).ID)
+				usable(t, s, "job")
+			}
+			eventually(t, "nothing else is left", func() bool { return cmp.Equal(want, e.host.ids(), cmpopts.EquateEmpty()) })
+		})
+	}
 	for _, call := range poolLife {
 		for _, when := range []string{"before", "after"} {
-			t.Run(when+"-"+strings.ReplaceAll(call, " ", "-"), func(t *testing.T) {
-				e := newEnv(t)
-				s := e.startFilled(2)
-				died := make(chan struct{})
-				var once sync.Once
-				die := func(_ int, c string) error {
-					if c == call {
-						once.Do(func() {
-							s.driver.faults.die()
-							close(died)
-						})
-					}
-					return nil
-				}
-				if when == "before" {
-					s.driver.faults.on(die, nil)
-				} else {
-					s.driver.faults.on(nil, die)
-				}
-				var wg sync.WaitGroup
-				ctx, cancel := context.WithCancel(t.Context())
-				wg.Go(func() {
-					_, _, err := s.Create(ctx, e.caller, lifecycle.CreateRequest{Name: "job", Image: image})
-					if err != nil {
-						return // it died there
-					}
-					if sb, err := s.Wait(ctx, e.caller, "job", sandbox.Running, time.Minute); err == nil && sb.State == sandbox.Running {
-						_, _ = s.Destroy(ctx, e.caller, "job", "")
-					}
-				})
-				<-died
-				cancel()
-				wg.Wait()
-				s.kill()
-
-				e.cfg.PoolSize = 0
-				s = e.start()
-				s.Sweep()
-				var want []sandbox.ID
-				if running[when+" "+call] {
-					want = append(want, s.reach("job", sandbox.Running).ID)
-					usable(t, s, "job")
-				}
-				eventually(t, "nothing else is left", func() bool { return cmp.Equal(want, e.host.ids(), cmpopts.EquateEmpty()) })
-			})
+			// The pool has no box of this image, so that the sandbox gets a blank one.
+			crash("modbox/other", call, when)
+			if call != "driver.Furnish" { // a box of the default image has a root filesystem
+				crash("", call, when)
+			}
 		}
 	}
 }

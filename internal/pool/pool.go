@@ -61,7 +61,7 @@ type Box[T any] struct {
 	ended    bool // the box ended while it was reserved; guarded by Pool.mu
 }
 
-// Pool holds warm boxes. Each image has as many as there were recent creates of it, the images in
+// Pool holds warm boxes. Each image has about as many as there were recent creates of it, the images in
 // demand sharing what there is in proportion.
 // The other boxes, at least one of several, are blank and shared out in the same way among resources. A
 // pool without blank boxes shares all boxes out among the images. Safe for concurrent use.
@@ -187,30 +187,37 @@ func (p *Pool[T]) Plan(now time.Time, standing ...Kind) {
 			images[k]++
 		}
 	}
+	old := p.wanted
 	p.wanted = map[Kind]int{}
 	if !p.blank {
-		images.share(p.size, p.wanted, false)
+		images.share(p.size, p.wanted, nil)
 		return
 	}
 	left := p.size
 	if left > 1 {
 		left--
 	}
-	left = p.size - images.share(left, p.wanted, true)
-	blanks.share(left, p.wanted, false)
+	left = p.size - images.share(left, p.wanted, func(k Kind, n int, creates float64) bool {
+		if n < old[k] { // a weight that varies around a number must not replace boxes
+			creates++
+		}
+		return float64(n) < creates
+	})
+	blanks.share(left, p.wanted, nil)
 }
 
 // weights are numbers of recent creates.
 type weights map[Kind]float64
 
 // share adds up to n boxes to wanted, and returns how many: each next box goes to the kind with the most
-// creates for each of its boxes. With bounded, no kind gets more boxes than creates.
-func (w weights) share(n int, wanted map[Kind]int, bounded bool) int {
+// creates for each of its boxes. With more, a kind gets another box only if more says so of its boxes and
+// creates.
+func (w weights) share(n int, wanted map[Kind]int, more func(k Kind, boxes int, creates float64) bool) int {
 	for i := range n {
 		var best Kind
 		most := 0.0
 		for k, creates := range w {
-			if bounded && float64(wanted[k]) >= creates {
+			if more != nil && !more(k, wanted[k], creates) {
 				continue
 			}
 			each := creates / float64(wanted[k]+1)
@@ -224,6 +231,13 @@ func (w weights) share(n int, wanted map[Kind]int, bounded bool) int {
 		wanted[best]++
 	}
 	return n
+}
+
+// Skip plans no more boxes of a kind than there are, until the next plan.
+func (p *Pool[T]) Skip(k Kind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted[k] = len(p.ready[k]) + p.reserved[k]
 }
 
 // Drop stops keeping boxes of a kind until there are creates of it again.

@@ -233,3 +233,62 @@ func TestReserveTakesBlankBoxes(t *testing.T) {
 		}
 	})
 }
+
+// TestPlanKeepsBoxesAroundANumber: a demand that varies around a number of creates replaces no boxes.
+func TestPlanKeepsBoxesAroundANumber(t *testing.T) {
+	p := pool.New[int](6, true)
+	for range 6 {
+		p.Created(small)
+	}
+	planned := func(after time.Duration) (own int) {
+		p.Plan(time.Now().Add(after), small.Blank())
+		var made []*pool.Box[int]
+		for k, ok := p.Missing(); ok; k, ok = p.Missing() {
+			b := &pool.Box[int]{Kind: k}
+			p.Add(b)
+			if made = append(made, b); k == small {
+				own++
+			}
+		}
+		for _, b := range made {
+			p.Remove(b)
+		}
+		return own
+	}
+	// A create counts half after ten minutes. As many boxes as creates, rounded up, and one more that is there.
+	for _, test := range []struct {
+		after time.Duration
+		want  int
+	}{
+		{time.Second, 5},      // 6 creates, and a blank box
+		{4 * time.Minute, 5},  // 4.5
+		{6 * time.Minute, 5},  // 3.96
+		{11 * time.Minute, 4}, // 2.80
+		{12 * time.Minute, 4}, // 2.61
+		{11 * time.Minute, 4},
+		{30 * time.Minute, 0}, // 0.75, too few
+		{11 * time.Minute, 3},
+	} {
+		if n := planned(test.after); n != test.want {
+			t.Errorf("%d boxes after %s, want %d", n, test.after, test.want)
+		}
+	}
+}
+
+// TestSkip: of a kind that is skipped no more boxes are made, until the next plan.
+func TestSkip(t *testing.T) {
+	p := pool.New[int](3, true)
+	p.Plan(time.Now(), small.Blank())
+	p.Add(&pool.Box[int]{Kind: small.Blank(), Started: time.Now()})
+	p.Skip(small.Blank())
+	if k, ok := p.Missing(); ok {
+		t.Errorf("%v is missing", k)
+	}
+	if out := p.Surplus(time.Now()); len(out) > 0 {
+		t.Errorf("%d boxes are too many, want the ready one to stay", len(out))
+	}
+	p.Plan(time.Now(), small.Blank())
+	if _, ok := p.Missing(); !ok {
+		t.Error("nothing is missing after the next plan")
+	}
+}

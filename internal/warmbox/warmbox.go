@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -34,6 +35,8 @@ const (
 	attemptTimeout = 5 * time.Second
 	// blankRehearsals is how often a program is run in a blank box: with each run the next takes less time.
 	blankRehearsals = 5
+	// failurePause is the time after which a blank box is tried again that could not be made.
+	failurePause = time.Minute
 	// destroyTimeout bounds one attempt to destroy a box.
 	destroyTimeout = 60 * time.Second
 )
@@ -116,6 +119,8 @@ type Keeper struct {
 	Deps
 	cfg Config
 	ctx context.Context // of Work
+	// failed has the time at which no blank box of a kind could be made, by kind.
+	failed sync.Map
 }
 
 // New returns a keeper, which works until the context of the work ends.
@@ -160,21 +165,39 @@ func (k *Keeper) Plan() {
 func (k *Keeper) Fill() {
 	for {
 		kind, ok := k.Pool.Missing()
-		if !ok || !k.awaitCalm() || !k.fits(kind) {
+		if !ok || !k.awaitCalm() {
 			return
+		}
+		if k.failedLately(kind) || !k.fits(kind) {
+			k.Pool.Skip(kind) // others may be smaller
+			continue
 		}
 		b, err := k.make(kind)
 		if err != nil {
-			if k.ctx.Err() == nil {
-				k.Logger.Warn("no box could be made for the pool", "image", kind.Digest, "error", err)
-				k.Pool.Drop(kind) // until the next plan
+			if k.ctx.Err() != nil {
+				return
 			}
-			return
+			k.Logger.Warn("no box could be made for the pool", "image", kind.Digest, "error", err)
+			k.Pool.Drop(kind) // until the next plan
+			if kind.IsBlank() {
+				k.failed.Store(kind, time.Now())
+			}
+			continue
 		}
 		if !k.Pool.Add(b) {
 			k.Destroy(b)
 		}
 	}
+}
+
+// failedLately reports whether a blank box could not be made a moment ago.
+func (k *Keeper) failedLately(kind pool.Kind) bool {
+	at, ok := k.failed.Load(kind)
+	if ok && time.Since(at.(time.Time)) < failurePause {
+		return true
+	}
+	k.failed.Delete(kind)
+	return false
 }
 
 // fits reports whether the pool may have another box: the pool may only use free disk, and capacity

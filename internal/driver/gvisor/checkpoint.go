@@ -62,7 +62,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	s := b.state
 	b.mu.Unlock()
 	m := saved.Manifest{
-		Format: saved.Format, GVisor: s.GVisor, CPU: d.saves.CPU, Agent: s.Agent, Frame: s.Frame, RootFS: s.RootFS,
+		Format: s.format(), GVisor: s.GVisor, CPU: d.saves.CPU, Agent: s.Agent, Frame: s.Frame, RootFS: s.RootFS,
 		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
 	}
 	if err := d.saves.CanRestore(m); err != nil {

@@ -55,6 +55,7 @@ type plan struct {
 	layout layer.Layout
 	agent  string // path of the agent's image
 	frame  string // path of the frame's image; "" unless the root is made by the agent
+	framed bool   // see [state]
 	// begin starts the guest of a box that should run immediately; nil for a box to be started
 	// later.
 	begin func(ctx context.Context, b *box) error
@@ -129,7 +130,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 	s := state{
 		Handle:  handle{Version: handleVersion, PID: p.PID, Start: p.Start, Boot: process.BootID()},
 		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
-		GVisor: d.saves.GVisor, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
+		GVisor: d.saves.GVisor, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent), Framed: plan.framed,
 	}
 	if plan.frame != "" {
 		s.Frame = filepath.Base(plan.frame)

@@ -58,7 +58,7 @@ func (b *box) furnish(ctx context.Context, rootfs string) (int, error) {
 	defer stack.Close(layers)
 	// Recorded before it is done: after a crash in between, a later driver does not mistake the box for a
 	// blank one.
-	if err := b.update(func(s *state) { s.RootFS = mark }); err != nil {
+	if err := b.update(func(s *state) { s.RootFS, s.Framed = mark, len(layers) == 1 }); err != nil {
 		return 0, err
 	}
 	for i, f := range layers {

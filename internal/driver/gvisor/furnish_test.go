@@ -7,6 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -54,14 +55,16 @@ func TestFurnishedBoxes(t *testing.T) {
 				t.Fatalf("Configure: %v", err)
 			}
 			same := r.start(t, newSpec(res))
-			const limits = "df -k / /tmp /dev/shm /dev | awk '{print $2, $NF}'; cut -d' ' -f2 /proc/mounts | sort; awk '/^MemTotal/ {print $2}' /proc/meminfo; ls -A / | sort"
+			const limits = "df -k / /tmp /dev/shm /dev | awk '{print $2, $NF}'; awk '{print $2, $3, $4}' /proc/mounts | sed 's/ifd=[0-9]*/ifd=N/' | sort; awk '/^MemTotal/ {print $2}' /proc/meminfo; ls -A / | sort"
 			if got, want := g.must(limits), same.must(limits); got != want {
 				t.Errorf("in the box:\n%s\nwant, as in another:\n%s", got, want)
 			}
 			g.must(fill)
 			spec.RootFS = rootfs
+			wantFormat(t, r.checkpoint(t, same, driver.CheckpointOptions{}), saved.Format)
 			for range 2 {
 				dir := r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
+				wantFormat(t, dir, saved.FormatFramed)
 				if err := r.Destroy(t.Context(), g.id); err != nil {
 					t.Fatal(err)
 				}
@@ -73,5 +76,13 @@ func TestFurnishedBoxes(t *testing.T) {
 				t.Errorf("hostname = %q, want claimed", out)
 			}
 		})
+	}
+}
+
+// wantFormat checks the format of a checkpoint. Versions without blank boxes know formats 1 and 2 only.
+func wantFormat(t *testing.T, dir string, want int) {
+	t.Helper()
+	if m, err := saved.ReadManifest(dir); err != nil || m.Format != want {
+		t.Errorf("the checkpoint has format %d, %v, want %d", m.Format, err, want)
 	}
 }

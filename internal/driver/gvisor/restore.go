@@ -57,7 +57,7 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 		return nil, err
 	}
 	return d.make(ctx, plan{
-		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent), frame: frame,
+		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent), frame: frame, framed: m.Format == saved.FormatFramed,
 		begin: func(ctx context.Context, b *box) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

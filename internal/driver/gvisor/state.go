@@ -44,6 +44,8 @@ type state struct {
 	RootFS       saved.ImageMark `json:"rootfs"`
 	Agent        string          `json:"agent"`           // name of the agent's image
 	Frame        string          `json:"frame,omitempty"` // of the frame's image, see [saved.Manifest]
+	// Framed is whether the agent made the root of one image, for which gVisor needs no frame.
+	Framed bool `json:"framed,omitempty"`
 
 	// Helper is the process from which processes that run guest code are forked, see
 	// [box.watchHelper]. Nil when it is not known.
@@ -62,6 +64,14 @@ func (b *box) blank() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.state.RootFS == saved.ImageMark{}
+}
+
+// format returns the format of the box's checkpoints.
+func (s state) format() int {
+	if s.Framed {
+		return saved.FormatFramed
+	}
+	return saved.Format
 }
 
 // limits of the box's group.

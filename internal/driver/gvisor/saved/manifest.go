@@ -22,7 +22,10 @@ const (
 	// ManifestCopy has the same content as the manifest: damage to one of the two does no harm.
 	ManifestCopy = "manifest.copy.json"
 
-	// Format is the format of new checkpoints.
+	// FormatFramed is the format of a box whose root the agent made of an image without layers below. Earlier
+	// versions would restore it without its frame.
+	FormatFramed = 3
+	// Format is the format of all other new checkpoints.
 	Format = 2
 	// FormatPlain is the format without digests.
 	FormatPlain = 1
@@ -113,7 +116,7 @@ func readOneManifest(dir, name string) (m Manifest, err error) {
 		return m, fmt.Errorf("%s: %w", name, err)
 	}
 	if outer.Manifest == nil { // the format without digests
-		if outer.Format >= Format {
+		if outer.Format >= Format { // every format but FormatPlain has digests
 			return m, fmt.Errorf("%s of format %d is empty", name, outer.Format)
 		}
 		err := json.Unmarshal(data, &m)
