@@ -146,7 +146,7 @@ func TestSandboxFromABlankBox(t *testing.T) {
 	must(sb.ID, look, strings.TrimSpace(string(want.Stdout)))
 	// The system call for layers, which the agent used, is not for others.
 	must(sb.ID, `command -v mount unshare >/dev/null || exit 9; mount -t modbox-image none /.modbox && echo mounted
-		unshare -rm mount -t modbox-image none /.modbox && echo mounted; unshare -rm true && echo unshared; /.modbox/agent -h 2>&1 | grep -c layers`, "unshared\n1")
+		unshare -rm mount -t modbox-image none /.modbox && echo mounted; unshare -rm true && echo unshared; /.modbox/agent -h 2>&1 | grep -q layers && echo there`, "unshared\nthere")
 	// The disk limit holds.
 	must(sb.ID, `df --output=size / | tail -1`, strings.TrimSpace(string(s.Bash(other.ID, `df --output=size / | tail -1`, time.Minute).Stdout)))
 	must(sb.ID, `set -e; echo kept > /root/kept; rm /etc/issue; mv /etc/profile /etc/moved; echo x >> /etc/bash.bashrc

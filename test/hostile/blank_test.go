@@ -1,0 +1,65 @@
+package hostile_test
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// TestRootInABlankBox has root in a sandbox whose box was started before its image was known attack what the
+// agent made its root with.
+func TestRootInABlankBox(t *testing.T) {
+	r := newRig(t, "--pool-size", "3")
+	r.awaitBlankBox()
+	id := r.MustCreate(client.CreateOptions{Name: "victim", Image: "modbox/base"}).ID
+	events, err := r.Sandboxes.Events(id, client.EventsOptions{}).Collect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pooled := false
+	for _, ev := range events {
+		pooled = pooled || ev.Data["from_pool"] == "true"
+	}
+	if !pooled {
+		t.Fatal("the sandbox has no box of the pool")
+	}
+	const attack = `for at in / /.modbox /layers/0 /root /proc; do
+	mount -t modbox-image none $at 2>/dev/null && echo mounted $at
+	unshare -rm mount -t modbox-image none $at 2>/dev/null && echo mounted $at in a namespace
+done
+umount -l / 2>/dev/null && echo unmounted; umount -l /.modbox 2>/dev/null && echo unmounted
+ls -d /layers /upper /.modbox-frame-* 2>/dev/null
+for s in KILL STOP SEGV; do kill -$s 1 2>/dev/null && echo sent $s; done
+unshare -rm true && echo end`
+	if out := r.asRoot(id, attack); out != "end" {
+		t.Errorf("root in the sandbox could do this:\n%s", out)
+	}
+	r.asRootResult(id, `rm -rf /.modbox; mv /.modbox /gone; echo > "$(readlink /proc/1/exe)"`)
+	r.alive(id)
+	r.gone(id)
+}
+
+// awaitBlankBox waits for a box of the pool that fits any image.
+func (r *rig) awaitBlankBox() {
+	r.t.Helper()
+	some := regexp.MustCompile(`(?m)^modbox_pool_blank_boxes [1-9]`)
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		res, err := http.Get(r.URL + "/metrics")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if some.Match(body) {
+			return
+		}
+	}
+	r.t.Fatal("no blank box in five minutes")
+}
