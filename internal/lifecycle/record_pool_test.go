@@ -184,7 +184,7 @@ func TestPoolLearnsWhatIsAskedFor(t *testing.T) {
 	big := sandbox.Resources{MemoryBytes: 1 << 30}
 	for i := range 8 {
 		sb := s.run(lifecycle.CreateRequest{Resources: big})
-		if i == 0 && s.fromPool(string(sb.ID)) { // a plan between the later ones may have made boxes for them
+		if i == 0 && s.fromPool(string(sb.ID)) { // later sandboxes can get boxes that a plan has made for them
 			t.Fatal("a sandbox was given a box with other limits")
 		}
 		s.destroy(string(sb.ID))

@@ -167,7 +167,7 @@ func (b *box) saveLayer(ctx context.Context, name string) error {
 		return err
 	}
 	if err = b.raiseMemory(); err == nil {
-		err = b.readTree(ctx, f, ocilayer.FromOverlay)
+		err = upper{b}.read(ctx, f, ocilayer.FromOverlay)
 		b.lowerMemory()
 	}
 	return errors.Join(err, f.Close())

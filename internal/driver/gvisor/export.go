@@ -28,10 +28,10 @@ func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) err
 	if err != nil {
 		return err
 	}
-	tree, err := b.copyTree(ctx)
+	tree, err := upper{b}.copy(ctx)
 	b.unlock()
 	if err != nil {
-		return b.readError(ctx, err)
+		return upper{b}.readError(ctx, err)
 	}
 	defer tree.Close()
 	if _, err := io.Copy(w, contextReader{ctx, tree}); err != nil {
@@ -49,21 +49,24 @@ func (d *Driver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) err
 		return err
 	}
 	defer b.unlock()
-	if err := b.readFrozen(ctx, w, ocilayer.NamesFromOverlay, driver.NamesTimeout); err != nil {
-		return b.readError(ctx, err)
+	if err := (upper{b}).readFrozen(ctx, w, ocilayer.NamesFromOverlay, driver.NamesTimeout); err != nil {
+		return upper{b}.readError(ctx, err)
 	}
 	return nil
 }
 
+// upper is the upper layer of a box: what the box has written over its root filesystem.
+type upper struct{ box *box }
+
 // readError returns the error for a caller whose box could not be read.
-func (b *box) readError(ctx context.Context, err error) error {
+func (u upper) readError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.hasEnded(), control.HungUp(err):
-		return b.endedError()
+	case u.box.hasEnded(), control.HungUp(err):
+		return u.box.endedError()
 	}
-	return publicError(err, "read the files of box %s", b.id)
+	return publicError(err, "read the files of box %s", u.box.id)
 }
 
 // contextReader reads until ctx ends.
@@ -79,12 +82,9 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// copyTree returns a file with the layer of b.
-func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
-	if b.blank() {
-		return nil, errBlank
-	}
-	tree, err := os.CreateTemp(string(b.host.paths.layers()), "export-*")
+// copy returns an unlinked file of the host with the layer.
+func (u upper) copy(ctx context.Context) (_ *os.File, err error) {
+	tree, err := os.CreateTemp(string(u.box.host.paths.layers()), "export-*")
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
 	if err := os.Remove(tree.Name()); err != nil {
 		return nil, err
 	}
-	if err := b.readFrozen(ctx, tree, ocilayer.FromOverlay, 0); err != nil {
+	if err := u.readFrozen(ctx, tree, ocilayer.FromOverlay, 0); err != nil {
 		return nil, err
 	}
 	if _, err := tree.Seek(0, io.SeekStart); err != nil {
@@ -108,8 +108,12 @@ func (b *box) copyTree(ctx context.Context) (_ *os.File, err error) {
 // conversion converts the tar of an overlay's upper layer: see package ocilayer.
 type conversion func(w io.Writer, r io.Reader, skip []string) error
 
-// readFrozen is readTree while b is frozen, for at most the timeout; 0 is any time.
-func (b *box) readFrozen(ctx context.Context, out io.Writer, convert conversion, timeout time.Duration) error {
+// readFrozen is read while the box is frozen, for at most the timeout; 0 is any time.
+func (u upper) readFrozen(ctx context.Context, out io.Writer, convert conversion, timeout time.Duration) error {
+	b := u.box
+	if b.blank() {
+		return errBlank
+	}
 	leave, err := b.host.readSlot(ctx)
 	if err != nil {
 		return err
@@ -120,7 +124,7 @@ func (b *box) readFrozen(ctx context.Context, out io.Writer, convert conversion,
 	}
 	err = b.raiseMemory()
 	if err == nil {
-		err = within(ctx, timeout, func(ctx context.Context) error { return b.readTree(ctx, out, convert) })
+		err = within(ctx, timeout, func(ctx context.Context) error { return u.read(ctx, out, convert) })
 	}
 	err = errors.Join(err, b.thaw(ctx))
 	b.lowerMemory()
@@ -141,9 +145,9 @@ func within(ctx context.Context, timeout time.Duration, read func(context.Contex
 	return err
 }
 
-// readTree makes gVisor write the tree into a pipe, and converts it to a layer in out. Holes in
+// read makes gVisor write the tree into a pipe, and converts it to a layer in out. Holes in
 // files arrive as zeros, so there must be a limit.
-func (b *box) readTree(ctx context.Context, out io.Writer, convert conversion) error {
+func (u upper) read(ctx context.Context, out io.Writer, convert conversion) error {
 	from, to, err := os.Pipe()
 	if err != nil {
 		return err
@@ -151,15 +155,15 @@ func (b *box) readTree(ctx context.Context, out io.Writer, convert conversion) e
 	defer from.Close()
 	asked := make(chan error, 1)
 	go func() {
-		err := b.gvisor.WriteTree(ctx, to)
+		err := u.box.gvisor.WriteTree(ctx, to)
 		to.Close() // gVisor has closed its copy by then, or the box has ended
 		asked <- err
 	}()
 	stop := context.AfterFunc(ctx, func() { from.Close() })
 	defer stop()
-	limit := &io.LimitedReader{R: from, N: b.resources.DiskBytes + treeSlack}
+	limit := &io.LimitedReader{R: from, N: u.box.resources.DiskBytes + treeSlack}
 	written := &failedWriter{w: out}
-	err = convert(written, limit, skippedDirs(b.layout))
+	err = convert(written, limit, skippedDirs(u.box.layout))
 	if err == nil {
 		_, err = io.Copy(io.Discard, limit) // the padding at the end of a tar
 	}
