@@ -1557,7 +1557,8 @@ class AuditFilter(TypedDict, total=False):
     #: How it ended: ok, started, cancelled, interrupted, failed, or the code of an error.
     outcome: Optional[str]
     #: Records that have all of these words, at most 8, in their action, outcome, address, object, command, details
-    #: or outputs. Words of three and more letters or digits also find longer words.
+    #: or outputs, among the first 100 different words of a record. Words of three and more letters or digits also
+    #: find longer words.
     search: Optional[str]
     #: The newest first, or the oldest.
     order: Optional[Literal["asc", "desc"]]
