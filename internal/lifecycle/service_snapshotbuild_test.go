@@ -215,3 +215,25 @@ func packed(t *testing.T, content string) string {
 	}
 	return b.String()
 }
+
+// TestBuildWhoseCallerHasLeft finishes a build with a request that is over already.
+func TestBuildWhoseCallerHasLeft(t *testing.T) {
+	s := newEnv(t).start()
+	builds := s.Snapshots().Assemblies()
+	begun, err := builds.Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := builds.Finish(ctx, s.caller, begun.ID, snapshot.Contents{Env: map[string]string{"A": "b"}}); !errors.Is(err, context.Canceled) && err != nil {
+		t.Errorf("finish: %v", err)
+	}
+	eventually(t, "the build is done", func() bool {
+		at, err := builds.Progress(t.Context(), s.caller, begun.ID)
+		if err != nil || at.Phase == snapshot.PhaseFailed {
+			t.Fatalf("the build's end: %+v, %v", at, err)
+		}
+		return at.Phase == snapshot.PhaseDone
+	})
+}

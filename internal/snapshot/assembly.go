@@ -244,7 +244,8 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 	if contents.Metadata != nil {
 		sn.Metadata = maps.Clone(contents.Metadata)
 	}
-	switch before, err := x.snapshots.records.SnapshotByTag(ctx, c.Workspace, "", sn.Name, sn.Tag); {
+	// A caller who leaves now does not end the assembly, which is running.
+	switch before, err := x.snapshots.records.SnapshotByTag(context.WithoutCancel(ctx), c.Workspace, "", sn.Name, sn.Tag); {
 	case err == nil:
 		sn.Parent = before.ID
 	case sandbox.CodeOf(err) != sandbox.NotFound:
