@@ -224,17 +224,18 @@ func TestParameters(t *testing.T) {
 		Metadata                     map[string]string
 		CPUCount, MemoryMB           *int64
 	}
+	token := s.Want(http.StatusOK, "GET", "/e2b/v2/sandboxes?limit=1", nil).Header.Get("X-Next-Token")
 	for query, want := range map[string][]string{
-		"":                                        {private.SandboxID, sb.SandboxID},
-		"?order=asc":                              {sb.SandboxID, private.SandboxID},
-		"?metadata=a%2520b%3Dc%2526d":             {sb.SandboxID},
-		"?metadata=a%2520b%3Dx":                   {},
-		"?state=running,paused&template=base":     {private.SandboxID, sb.SandboxID},
-		"?state=running&state=paused&limit=100":   {private.SandboxID, sb.SandboxID},
-		"?state=paused":                           {},
-		"?startedAfter=2999-01-01T00:00:00Z":      {},
-		"?limit=1":                                {private.SandboxID},
-		"?limit=1&nextToken=" + private.SandboxID: {sb.SandboxID},
+		"":                                      {private.SandboxID, sb.SandboxID},
+		"?order=asc":                            {sb.SandboxID, private.SandboxID},
+		"?metadata=a%2520b%3Dc%2526d":           {sb.SandboxID},
+		"?metadata=a%2520b%3Dx":                 {},
+		"?state=running,paused&template=base":   {private.SandboxID, sb.SandboxID},
+		"?state=running&state=paused&limit=100": {private.SandboxID, sb.SandboxID},
+		"?state=paused":                         {},
+		"?startedAfter=2999-01-01T00:00:00Z":    {},
+		"?limit=1":                              {private.SandboxID},
+		"?limit=1&nextToken=" + token:           {sb.SandboxID},
 	} {
 		for _, path := range []string{"/e2b/v2/sandboxes", "/e2b/sandboxes"} {
 			a := s.Want(http.StatusOK, "GET", path+query, nil)

@@ -31,7 +31,7 @@ type selection struct {
 	after     time.Time // only sandboxes that started later
 	ascending bool
 	limit     int
-	next      string // the id of the last sandbox of the page before
+	next      place // of the last sandbox of the page before; zero for the first page
 }
 
 // selectionOf reads the query of a list.
@@ -65,11 +65,10 @@ func selectionOf(r *http.Request) (sel selection, err error) {
 		}
 	}
 	if s := q.Get("nextToken"); s != "" {
-		id, ok := ParseSandboxID(s)
-		if !ok {
+		var ok bool
+		if sel.next, ok = parsePlace(s); !ok {
 			return sel, sandbox.InvalidField("nextToken", "must be the token of an answer")
 		}
-		sel.next = string(id)
 	}
 	sel.template = q.Get("template")
 	return sel, nil
@@ -110,12 +109,31 @@ func (sel *selection) has(sb *sandbox.Sandbox) bool {
 // untagged returns the name of a template without the tag that every template has.
 func untagged(template string) string { return strings.TrimSuffix(template, ":"+defaultTag) }
 
-// compare orders sandboxes as the selection does. Their ids sort by the time they were made.
-func (sel *selection) compare(a, b string) int {
-	if sel.ascending {
-		return cmp.Compare(a, b)
+// place is the place of a sandbox in a list. A sandbox from the pool can have an older id than a sandbox created before it.
+type place struct {
+	created int64 // in nanoseconds since 1970
+	id      sandbox.ID
+}
+
+func placeOf(sb *sandbox.Sandbox) place { return place{sb.CreatedAt.UnixNano(), sb.ID} }
+
+// token returns the place as a client sees it.
+func (p place) token() string { return strconv.FormatInt(p.created, 10) + "." + SandboxID(p.id) }
+
+// parsePlace is the inverse of token.
+func parsePlace(token string) (place, bool) {
+	created, rest, _ := strings.Cut(token, ".")
+	at, err := strconv.ParseInt(created, 10, 64)
+	id, ok := ParseSandboxID(rest)
+	return place{at, id}, ok && err == nil
+}
+
+// compare orders sandboxes as the selection does, by the time they were created.
+func (sel *selection) compare(a, b place) int {
+	if !sel.ascending {
+		a, b = b, a
 	}
-	return cmp.Compare(b, a)
+	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.id, b.id))
 }
 
 func (s *sandboxes) list(w http.ResponseWriter, r *http.Request) error {
@@ -136,7 +154,7 @@ func (s *sandboxes) list(w http.ResponseWriter, r *http.Request) error {
 			if stateOf(sb) == stateRunning {
 				running++
 			}
-			if sel.has(sb) && (sel.next == "" || sel.compare(string(sb.ID), sel.next) > 0) {
+			if sel.has(sb) && (sel.next == place{} || sel.compare(placeOf(sb), sel.next) > 0) {
 				all = append(all, *sb)
 			}
 		}
@@ -144,14 +162,14 @@ func (s *sandboxes) list(w http.ResponseWriter, r *http.Request) error {
 			break
 		}
 	}
-	slices.SortFunc(all, func(a, b sandbox.Sandbox) int { return sel.compare(string(a.ID), string(b.ID)) })
+	slices.SortFunc(all, func(a, b sandbox.Sandbox) int { return sel.compare(placeOf(&a), placeOf(&b)) })
 	out := make([]listed, min(len(all), sel.limit))
 	for i := range out {
 		out[i] = listedOf(&all[i])
 	}
 	w.Header().Set(totalHeader, strconv.Itoa(running))
 	if len(all) > sel.limit {
-		w.Header().Set(nextHeader, out[sel.limit-1].SandboxID)
+		w.Header().Set(nextHeader, placeOf(&all[sel.limit-1]).token())
 	}
 	return answer(w, http.StatusOK, out)
 }

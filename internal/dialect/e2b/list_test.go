@@ -1,0 +1,30 @@
+package e2b
+
+import (
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestPlaceInList has a sandbox from the pool, whose id is older than the id of a sandbox created before it.
+func TestPlaceInList(t *testing.T) {
+	warm := sandbox.NewID()
+	now := time.Now()
+	first := placeOf(&sandbox.Sandbox{ID: sandbox.NewID(), CreatedAt: now})
+	second := placeOf(&sandbox.Sandbox{ID: warm, CreatedAt: now.Add(time.Nanosecond)})
+	for _, ascending := range []bool{false, true} {
+		sel := &selection{ascending: ascending}
+		if got := sel.compare(first, second) < 0; got != ascending {
+			t.Errorf("ascending %v: the first is before the second: %v", ascending, got)
+		}
+	}
+	if got, ok := parsePlace(first.token()); !ok || got != first {
+		t.Errorf("the token %q is parsed as %+v, %v; want %+v", first.token(), got, ok, first)
+	}
+	for _, token := range []string{"", ".", "1.", "x" + first.token(), SandboxID(warm), "1.i"} {
+		if got, ok := parsePlace(token); ok {
+			t.Errorf("the token %q is parsed as %+v", token, got)
+		}
+	}
+}
