@@ -61,8 +61,8 @@ type Config struct {
 	// Restored is whether the sandbox was just restored: connections made before this one have no
 	// peer any more, and are closed.
 	Restored bool `json:"restored,omitempty"`
-	// Layers is how many layers of a root filesystem were mounted in a sandbox whose root was empty
-	// until now, see driver.Furnisher: the agent makes the root from them first. 0 for others.
+	// Layers is the number of mounted layers from which the agent must first compose the root of a sandbox that
+	// was started without an image, see driver.Furnisher. 0 for all other sandboxes.
 	Layers int `json:"layers,omitempty"`
 }
 

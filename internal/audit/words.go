@@ -68,7 +68,7 @@ type Wanted struct {
 	Prefix bool
 }
 
-// WantedWords returns the words of a search, all of which a record must have. Errors: Invalid, naming search.
+// WantedWords returns the words of a search. A record matches if it has all of them. Errors: Invalid, naming search.
 func WantedWords(search string) ([]Wanted, error) {
 	var list []Wanted
 	for word := range wordsOf(search) {

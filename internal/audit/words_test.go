@@ -102,7 +102,7 @@ func TestWordsAreBoundedAndRemoved(t *testing.T) {
 	}
 	records, most := number("SELECT count(*) FROM audit_records"), number("SELECT max(n) FROM (SELECT count(*) n FROM audit_words GROUP BY seq) numbers")
 	if records >= 95 || records == 0 {
-		t.Errorf("%d records are left of 100, want some cut", records)
+		t.Errorf("the log still has %d of 100 records, want fewer: the cut removes the oldest", records)
 	}
 	chain, err := f.store.Audit.AuditChain(t.Context())
 	want := number("SELECT sum(length(record)) FROM audit_records") + 80*number("SELECT count(*) FROM audit_words")

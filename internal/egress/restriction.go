@@ -18,8 +18,7 @@ const (
 	maxAnswers = 1024
 	// maxAnswered bounds the addresses of one answer; a sandbox does not see the others.
 	maxAnswered = 64
-	// answerGrace is how long an address stays reachable after the TTL of its answer, for programs
-	// that connect late.
+	// answerGrace is added to the TTL of an answer, for programs that connect late.
 	answerGrace = time.Minute
 	// maxAliases bounds the aliases that lead from a name to its addresses.
 	maxAliases = 16

@@ -202,7 +202,7 @@ func TestRulesChanged(t *testing.T) {
 	cut("its name is not allowed any more", c)
 	cut("its name is not allowed any more", d)
 	if n := gw.Answers(); n != 0 {
-		t.Errorf("%d answers are kept of names that are not allowed any more", n)
+		t.Errorf("the table still has %d answers of names that the new rules do not allow", n)
 	}
 
 	// The name that led to the server and the names that a connection asks it for must all stay allowed.

@@ -20,8 +20,8 @@ const (
 	leastInterval, greatestInterval = 1, 60
 	// measureTimeout bounds a measurement of a sandbox, for which its events wait.
 	measureTimeout = 2 * time.Second
-	// sharedFor is how long streams share a measurement of a sandbox: less than the least interval, so that no stream
-	// repeats a measurement.
+	// sharedFor is the age up to which streams share a measurement of a sandbox. It is shorter than the least interval,
+	// so that no stream sends the same measurement twice.
 	sharedFor = leastInterval * 900 * time.Millisecond
 )
 

@@ -84,7 +84,7 @@ func shownFile(f sandbox.SnapshotFile) wire.SnapshotFile {
 	}
 }
 
-// originalTime is how long a client may take for a file: few are read at a time.
+// originalTime bounds the download of one file, because the server serves only a few of them at a time.
 const originalTime = 5 * time.Minute
 
 // original is GET …/diff/original.
