@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -111,8 +112,8 @@ func TestPoolBoxesAreNobodysSandbox(t *testing.T) {
 	}
 }
 
-// TestBlankBoxFitsAnyImage: a sandbox of an image without boxes in the pool gets a blank box, which gets the
-// image's root filesystem, and is another sandbox's root never.
+// TestBlankBoxFitsAnyImage: a create from an image without boxes in the pool gets a blank box, with the root filesystem
+// of the image.
 func TestBlankBoxFitsAnyImage(t *testing.T) {
 	e := newEnv(t)
 	s := e.startFilled(3)
@@ -175,6 +176,61 @@ func TestBlankBoxesThatCannotBeMade(t *testing.T) {
 	}
 	if now := tried.Load(); now != n {
 		t.Errorf("blank boxes were tried %d more times", now-n)
+	}
+}
+
+// TestBlankBoxOfAMovedReference: a reference means another image by the time at which the image is provided.
+// The sandbox must run with the image that its row names.
+func TestBlankBoxOfAMovedReference(t *testing.T) {
+	e := newEnv(t)
+	s := e.startFilled(2)
+	e.images.missing(func(context.Context, string, func(phase.Event)) error {
+		e.images.mu.Lock()
+		defer e.images.mu.Unlock()
+		for i := range e.images.list {
+			if img := &e.images.list[i]; img.Name == "modbox/other" {
+				img.Digest = "sha256:moved"
+			}
+		}
+		return nil
+	})
+	e.images.mu.Lock()
+	e.images.unmade, e.images.stale = nil, "modbox/other:latest"
+	e.images.mu.Unlock()
+	sb := s.run(lifecycle.CreateRequest{Image: "modbox/other"})
+	got, err := s.Get(t.Context(), s.caller, string(sb.ID))
+	spec, _ := s.driver.specs.Load(sb.ID)
+	if err != nil || got.ImageDigest != "sha256:moved" || spec.(driver.Spec).RootFS != "/nowhere/sha256:moved" {
+		t.Errorf("the row names the image %s, the box has %s, %v; want sha256:moved", got.ImageDigest, spec.(driver.Spec).RootFS, err)
+	}
+}
+
+// TestFailingBoxesCostNoOthers: a host that can start no box for a moment does not lose the boxes that it has.
+func TestFailingBoxesCostNoOthers(t *testing.T) {
+	e := newEnv(t)
+	s := e.startFilled(4)
+	for range 2 {
+		for _, image := range []string{"modbox/base", "modbox/other"} {
+			s.destroy(string(s.run(lifecycle.CreateRequest{Image: image}).ID))
+		}
+	}
+	eventually(t, "only the boxes of the plan are there", func() bool {
+		s.PlanPool()
+		return len(s.Ready()) == 4 && len(e.host.ids()) == 4
+	})
+	before := e.host.ids()
+	var tried atomic.Int32
+	e.host.SetFaults(fake.Faults{Start: func(context.Context, sandbox.ID) error {
+		tried.Add(1)
+		return errors.New("no")
+	}})
+	e.host.End(before[0], driver.Exit{Cause: sandbox.CauseExited})
+	eventually(t, "another box is tried", func() bool { s.PlanPool(); return tried.Load() > 0 })
+	for range 3 {
+		s.PlanPool()
+	}
+	if now := e.host.ids(); len(now) != 3 {
+		t.Errorf("%d boxes are left of the 3 that did not end", len(now))
 	}
 }
 

@@ -116,8 +116,8 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, roo
 	ctx, cancel := context.WithTimeout(b.making(), attemptTimeout)
 	defer cancel()
 	var err error
-	// The reference may mean another image since the row was written.
-	if !b.warm.Blank && sb.ImageDigest != img.Digest {
+	// The reference may mean another image since the row was written, and only the start of a new box records that.
+	if sb.ImageDigest != img.Digest {
 		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
 	} else if err = s.metrics.Do(ctx, telemetry.Pooled, func(ctx context.Context) error { return s.configureWarmBox(ctx, b, sb, img, rootfs) }); err == nil {
 		b.Meter.Begin(time.Now().UTC())

@@ -35,7 +35,7 @@ const (
 	attemptTimeout = 5 * time.Second
 	// blankRehearsals is how often a program is run in a blank box: with each run the next takes less time.
 	blankRehearsals = 5
-	// failurePause is the time after which a blank box is tried again that could not be made.
+	// failurePause is the time for which no box of a kind is made after a failure.
 	failurePause = time.Minute
 	// destroyTimeout bounds one attempt to destroy a box.
 	destroyTimeout = 60 * time.Second
@@ -119,7 +119,7 @@ type Keeper struct {
 	Deps
 	cfg Config
 	ctx context.Context // of Work
-	// failed has the time at which no blank box of a kind could be made, by kind.
+	// failed has the time at which no box of a kind could be made, by kind.
 	failed sync.Map
 }
 
@@ -178,10 +178,8 @@ func (k *Keeper) Fill() {
 				return
 			}
 			k.Logger.Warn("no box could be made for the pool", "image", kind.Digest, "error", err)
-			k.Pool.Drop(kind) // until the next plan
-			if kind.IsBlank() {
-				k.failed.Store(kind, time.Now())
-			}
+			k.failed.Store(kind, time.Now())
+			k.Pool.Skip(kind) // its demand and its other boxes stay
 			continue
 		}
 		if !k.Pool.Add(b) {
@@ -190,7 +188,7 @@ func (k *Keeper) Fill() {
 	}
 }
 
-// failedLately reports whether a blank box could not be made a moment ago.
+// failedLately reports whether a box of a kind could not be made a moment ago.
 func (k *Keeper) failedLately(kind pool.Kind) bool {
 	at, ok := k.failed.Load(kind)
 	if ok && time.Since(at.(time.Time)) < failurePause {
