@@ -198,7 +198,8 @@ func (p *Pool[T]) Plan(now time.Time, standing ...Kind) {
 		left--
 	}
 	left = p.size - images.share(left, p.wanted, func(k Kind, n int, creates float64) bool {
-		if n < old[k] { // a weight that varies around a number must not replace boxes
+		// A weight that varies around a number must not replace boxes.
+		if _, recent := p.demand[k]; recent && n < old[k] {
 			creates++
 		}
 		return float64(n) < creates
@@ -209,9 +210,8 @@ func (p *Pool[T]) Plan(now time.Time, standing ...Kind) {
 // weights are numbers of recent creates.
 type weights map[Kind]float64
 
-// share adds up to n boxes to wanted, and returns how many: each next box goes to the kind with the most
-// creates for each of its boxes. With more, a kind gets another box only if more says so of its boxes and
-// creates.
+// share adds up to n boxes to wanted, one at a time to the kind with the most creates per box, and returns how many it
+// added. If more is set, a kind gets another box only while more returns true.
 func (w weights) share(n int, wanted map[Kind]int, more func(k Kind, boxes int, creates float64) bool) int {
 	for i := range n {
 		var best Kind
@@ -233,7 +233,7 @@ func (w weights) share(n int, wanted map[Kind]int, more func(k Kind, boxes int, 
 	return n
 }
 
-// Skip plans no more boxes of a kind than there are, until the next plan.
+// Skip lowers the plan for a kind to the boxes that it has, until the next Plan.
 func (p *Pool[T]) Skip(k Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

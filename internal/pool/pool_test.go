@@ -275,6 +275,26 @@ func TestPlanKeepsBoxesAroundANumber(t *testing.T) {
 	}
 }
 
+// TestStandingImageReturnsToItsShare: without creates the default image has one box, however many it had.
+func TestStandingImageReturnsToItsShare(t *testing.T) {
+	p := pool.New[int](4, true)
+	for range 3 {
+		p.Created(small)
+	}
+	for _, after := range []time.Duration{time.Second, 2 * time.Hour, 2*time.Hour + time.Minute} {
+		p.Plan(time.Now().Add(after), small, small.Blank())
+	}
+	own := 0
+	for k, ok := p.Missing(); ok; k, ok = p.Missing() {
+		if p.Add(&pool.Box[int]{Kind: k}); k == small {
+			own++
+		}
+	}
+	if own != 1 {
+		t.Errorf("the default image has %d boxes long after its last create, want 1", own)
+	}
+}
+
 // TestSkip: of a kind that is skipped no more boxes are made, until the next plan.
 func TestSkip(t *testing.T) {
 	p := pool.New[int](3, true)
