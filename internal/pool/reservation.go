@@ -12,10 +12,10 @@ type Reservation[T any] struct {
 	box  *Box[T]
 }
 
-// Reserve takes the oldest box of a kind out of the pool for a create, or else a blank box; nil when there
-// is none, when the image of the kind is still to be made, and when ctx ends. While there are only boxes that others have reserved, it waits for the
-// outcome: a create that is refused must not cost an accepted one its box. Holders of
-// reservations must therefore not wait for anything that waits in Reserve.
+// Reserve takes the oldest box of a kind out of the pool for a create, or else a blank box. It returns nil if there is
+// none, if the image of the kind is still to be made, or if ctx ends. If all boxes are reserved, it waits for the outcome,
+// because a create that is refused must not cost an accepted create its box. Holders of reservations must therefore not
+// wait for anything that waits in Reserve.
 func (p *Pool[T]) Reserve(ctx context.Context, k Kind) *Reservation[T] {
 	for {
 		decided := p.decided.Wait()

@@ -27,7 +27,8 @@ func TestRootInABlankBox(t *testing.T) {
 	if !pooled {
 		t.Fatal("the sandbox has no box of the pool")
 	}
-	const attack = `for at in / /.modbox /layers/0 /root /proc; do
+	const attack = `command -v mount umount kill readlink >/dev/null || echo a tool is missing
+for at in / /.modbox /layers/0 /root /proc; do
 	mount -t modbox-image none $at 2>/dev/null && echo mounted $at
 	unshare -rm mount -t modbox-image none $at 2>/dev/null && echo mounted $at in a namespace
 done

@@ -72,6 +72,7 @@ func testFurnish(t *testing.T, h *host) {
 	}
 	if s, ok := h.Driver.(driver.Snapshotter); ok && h.Driver.Capabilities().Snapshot {
 		wantCode(t, "WriteLayer() of a blank box", s.WriteLayer(within(t), b.id, io.Discard), sandbox.Conflict)
+		wantCode(t, "WriteNames() of a blank box", s.WriteNames(within(t), b.id, io.Discard), sandbox.Conflict)
 	}
 	b.furnish(t, rootfs)
 	port, _ := b.serve(t, "state")
