@@ -7,8 +7,6 @@ package pool
 
 import (
 	"cmp"
-	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -17,17 +15,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-const (
-	// demandHalfLife is the time after which a create counts half as much.
-	demandHalfLife = 10 * time.Minute
-	// demandMin is the demand from which on a kind gets boxes: the only create of its kind
-	// must not cost another kind its box.
-	demandMin = 1.5
-	// demandKinds bounds the number of kinds whose demand is remembered.
-	demandKinds = 256
-	// maxAge is the age at which an unused box is replaced.
-	maxAge = time.Hour
-)
+// maxAge is the age at which an unused box is replaced.
+const maxAge = time.Hour
 
 // Kind tells warm boxes apart: a sandbox can use a box of its own kind, or a blank box with its
 // resources.
@@ -64,7 +53,8 @@ type Box[T any] struct {
 // Pool holds warm boxes. Each image has about as many as there were recent creates of it, the images in
 // demand sharing what there is in proportion.
 // The other boxes, at least one of several, are blank and shared out in the same way among resources. A
-// pool without blank boxes shares all boxes out among the images. Safe for concurrent use.
+// pool without blank boxes shares all boxes out among the images. Workspaces with recent creates have equal parts in the plan, and a
+// workspace that has taken its part leaves the last boxes to the others. Safe for concurrent use.
 type Pool[T any] struct {
 	size    int
 	blank   bool // whether there are blank boxes
@@ -72,29 +62,19 @@ type Pool[T any] struct {
 	decided broadcast.Broadcast // a reservation was committed or cancelled
 
 	mu       sync.Mutex
-	closed   bool                // guarded by mu
-	ready    map[Kind][]*Box[T]  // guarded by mu; the oldest first
-	reserved map[Kind]int        // guarded by mu; reservations neither committed nor cancelled
-	wanted   map[Kind]int        // guarded by mu; boxes that there shall be of each kind
-	demand   map[Kind]popularity // guarded by mu
-	created  time.Time           // guarded by mu; time of the last Created
-}
-
-// popularity is a number of creates, each counting less the longer ago it was.
-type popularity struct {
-	weight float64
-	at     time.Time // the time at which the number was weight
-}
-
-func (d popularity) now(now time.Time) float64 {
-	return d.weight * math.Exp2(-float64(now.Sub(d.at))/float64(demandHalfLife))
+	closed   bool               // guarded by mu
+	ready    map[Kind][]*Box[T] // guarded by mu; the oldest first
+	reserved map[Kind]int       // guarded by mu; reservations neither committed nor cancelled
+	wanted   map[Kind]int       // guarded by mu; boxes that there shall be of each kind
+	demand   demand             // guarded by mu
+	created  time.Time          // guarded by mu; time of the last Created
 }
 
 // New returns a pool that shall hold size boxes; with 0 it stays empty. With blank, some may be blank.
 func New[T any](size int, blank bool) *Pool[T] {
 	return &Pool[T]{
 		size: size, blank: blank, wake: make(chan struct{}, 1),
-		ready: map[Kind][]*Box[T]{}, reserved: map[Kind]int{}, wanted: map[Kind]int{}, demand: map[Kind]popularity{},
+		ready: map[Kind][]*Box[T]{}, reserved: map[Kind]int{}, wanted: map[Kind]int{}, demand: newDemand(),
 	}
 }
 
@@ -131,17 +111,14 @@ func (p *Pool[T]) Remove(b *Box[T]) bool {
 	return i >= 0
 }
 
-// Created counts a create of a kind.
-func (p *Pool[T]) Created(k Kind) {
+// Created counts a create of a kind in a workspace.
+func (p *Pool[T]) Created(w sandbox.WorkspaceID, k Kind) {
 	if p.size == 0 || k.Digest == "" {
 		return
 	}
 	now := time.Now()
 	p.mu.Lock()
-	if _, known := p.demand[k]; !known && len(p.demand) >= demandKinds {
-		p.forgetLeast(now)
-	}
-	p.demand[k] = popularity{weight: p.demand[k].now(now) + 1, at: now}
+	p.demand.add(w, k, now)
 	p.created = now
 	p.mu.Unlock()
 	select {
@@ -150,36 +127,12 @@ func (p *Pool[T]) Created(k Kind) {
 	}
 }
 
-// forgetLeast forgets the kind with the least demand.
-//
-// Preconditions: p.mu is held.
-func (p *Pool[T]) forgetLeast(now time.Time) {
-	var least Kind
-	weight := math.Inf(1)
-	for k, d := range p.demand {
-		if w := d.now(now); w < weight {
-			least, weight = k, w
-		}
-	}
-	delete(p.demand, least)
-}
-
 // Plan decides how many boxes of each kind there shall be. Each standing kind counts as one create that is
 // always recent.
 func (p *Pool[T]) Plan(now time.Time, standing ...Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	images, blanks := weights{}, weights{}
-	for k, d := range p.demand {
-		w := d.now(now)
-		if images[k] = w; w < demandMin/8 {
-			delete(p.demand, k)
-		}
-		blanks[k.Blank()] += w // of all images, however rare each is
-	}
-	for _, of := range []weights{images, blanks} {
-		maps.DeleteFunc(of, func(_ Kind, w float64) bool { return w < demandMin })
-	}
+	images, blanks := p.demand.shares(p.size, now)
 	for _, k := range standing {
 		if k.IsBlank() {
 			blanks[k]++
@@ -199,38 +152,12 @@ func (p *Pool[T]) Plan(now time.Time, standing ...Kind) {
 	}
 	left = p.size - images.share(left, p.wanted, func(k Kind, n int, creates float64) bool {
 		// A weight that varies around a number must not replace boxes.
-		if _, recent := p.demand[k]; recent && n < old[k] {
+		if n < old[k] && p.demand.has(k) {
 			creates++
 		}
 		return float64(n) < creates
 	})
 	blanks.share(left, p.wanted, nil)
-}
-
-// weights are numbers of recent creates.
-type weights map[Kind]float64
-
-// share adds up to n boxes to wanted, one at a time to the kind with the most creates per box, and returns how many it
-// added. If more is set, a kind gets another box only while more returns true.
-func (w weights) share(n int, wanted map[Kind]int, more func(k Kind, boxes int, creates float64) bool) int {
-	for i := range n {
-		var best Kind
-		most := 0.0
-		for k, creates := range w {
-			if more != nil && !more(k, wanted[k], creates) {
-				continue
-			}
-			each := creates / float64(wanted[k]+1)
-			if each > most || each == most && k.before(best) {
-				best, most = k, each
-			}
-		}
-		if most == 0 {
-			return i
-		}
-		wanted[best]++
-	}
-	return n
 }
 
 // Skip lowers the plan for a kind to the boxes that it has, until the next Plan.
@@ -244,7 +171,7 @@ func (p *Pool[T]) Skip(k Kind) {
 func (p *Pool[T]) Drop(k Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.demand, k)
+	p.demand.drop(k)
 	delete(p.wanted, k)
 }
 

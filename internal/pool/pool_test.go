@@ -34,7 +34,7 @@ func filled(t *testing.T, n int) (*pool.Pool[int], []*pool.Box[int]) {
 // mustReserve reserves a box of kind small, which must be number want.
 func mustReserve(t *testing.T, p *pool.Pool[int], want int) *pool.Reservation[int] {
 	t.Helper()
-	r := p.Reserve(t.Context(), small)
+	r := p.Reserve(t.Context(), "w", small)
 	if r == nil {
 		t.Fatalf("no box reserved, want %d", want)
 	}
@@ -72,7 +72,7 @@ func TestRefusedCreatesCostNoBox(t *testing.T) {
 		p, _ := filled(t, 1)
 		reserve := func() <-chan *pool.Reservation[int] {
 			got := make(chan *pool.Reservation[int], 1)
-			go func() { got <- p.Reserve(t.Context(), small) }()
+			go func() { got <- p.Reserve(t.Context(), "w", small) }()
 			synctest.Wait()
 			return got
 		}
@@ -93,7 +93,7 @@ func TestRefusedCreatesCostNoBox(t *testing.T) {
 		if r := <-third; r != nil {
 			t.Errorf("box %d reserved twice", r.Box().Value)
 		}
-		if r := p.Reserve(t.Context(), large); r != nil {
+		if r := p.Reserve(t.Context(), "w", large); r != nil {
 			t.Errorf("reserved a box of kind %v, want none", r.Box().Kind)
 		}
 	})
@@ -104,7 +104,7 @@ func TestReserveEndsWithItsContext(t *testing.T) {
 	mustReserve(t, p, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r := p.Reserve(ctx, small); r != nil {
+	if r := p.Reserve(ctx, "w", small); r != nil {
 		t.Errorf("reserved box %d, want none", r.Box().Value)
 	}
 }
@@ -143,7 +143,7 @@ func TestPlanFollowsDemand(t *testing.T) {
 		t.Errorf("without creates, planned (-want +got):\n%s", d)
 	}
 	for range 6 {
-		p.Created(large)
+		p.Created("w", large)
 	}
 	select {
 	case <-p.Wake():
@@ -190,7 +190,7 @@ func TestPlanWithBlankBoxes(t *testing.T) {
 			p := pool.New[int](test.size, true)
 			for k, n := range test.creates {
 				for range n {
-					p.Created(k)
+					p.Created("w", k)
 				}
 			}
 			p.Plan(time.Now(), test.standing...)
@@ -216,15 +216,15 @@ func TestReserveTakesBlankBoxes(t *testing.T) {
 		if all, blank := p.Len(); all != 2 || blank != 1 {
 			t.Errorf("Len() = %d, %d, want 2, 1", all, blank)
 		}
-		if r := p.Reserve(t.Context(), small.Blank()); r != nil {
+		if r := p.Reserve(t.Context(), "w", small.Blank()); r != nil {
 			t.Errorf("box %d reserved for an image that is still to be made", r.Box().Value)
 		}
-		if r := p.Reserve(t.Context(), large); r != nil {
+		if r := p.Reserve(t.Context(), "w", large); r != nil {
 			t.Errorf("box %d reserved for other resources", r.Box().Value)
 		}
 		own, blank := mustReserve(t, p, 2), mustReserve(t, p, 1)
 		got := make(chan *pool.Reservation[int], 1)
-		go func() { got <- p.Reserve(t.Context(), pool.Kind{Digest: "b", Resources: small.Resources}) }()
+		go func() { got <- p.Reserve(t.Context(), "w", pool.Kind{Digest: "b", Resources: small.Resources}) }()
 		synctest.Wait()
 		own.Commit()
 		blank.Cancel()
@@ -238,7 +238,7 @@ func TestReserveTakesBlankBoxes(t *testing.T) {
 func TestPlanKeepsBoxesAroundANumber(t *testing.T) {
 	p := pool.New[int](6, true)
 	for range 6 {
-		p.Created(small)
+		p.Created("w", small)
 	}
 	planned := func(after time.Duration) (own int) {
 		p.Plan(time.Now().Add(after), small.Blank())
@@ -279,7 +279,7 @@ func TestPlanKeepsBoxesAroundANumber(t *testing.T) {
 func TestStandingImageReturnsToItsShare(t *testing.T) {
 	p := pool.New[int](4, true)
 	for range 3 {
-		p.Created(small)
+		p.Created("w", small)
 	}
 	for _, after := range []time.Duration{time.Second, 2 * time.Hour, 2*time.Hour + time.Minute} {
 		p.Plan(time.Now().Add(after), small, small.Blank())

@@ -3,23 +3,27 @@ package pool
 import (
 	"context"
 	"slices"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Reservation is a warm box that a create will use if it is recorded. Exactly one of Commit
 // and Cancel must be called.
 type Reservation[T any] struct {
-	pool *Pool[T]
-	box  *Box[T]
+	pool      *Pool[T]
+	box       *Box[T]
+	workspace sandbox.WorkspaceID
 }
 
-// Reserve takes the oldest box of a kind out of the pool for a create, or else a blank box. It returns nil if there is
-// none, if the image of the kind is still to be made, or if ctx ends. If all boxes are reserved, it waits for the outcome,
+// Reserve takes the oldest box of a kind out of the pool for a create in a workspace, or else a blank box. It returns nil if there is
+// none, if the image of the kind is still to be made, if the last boxes are for other workspaces, or if ctx ends. If all boxes are reserved, it waits for the outcome,
 // because a create that is refused must not cost an accepted create its box. Holders of reservations must therefore not
 // wait for anything that waits in Reserve.
-func (p *Pool[T]) Reserve(ctx context.Context, k Kind) *Reservation[T] {
+func (p *Pool[T]) Reserve(ctx context.Context, w sandbox.WorkspaceID, k Kind) *Reservation[T] {
 	for {
 		decided := p.decided.Wait()
-		r, wait := p.tryReserve(k)
+		r, wait := p.tryReserve(w, k)
 		if !wait {
 			return r
 		}
@@ -32,13 +36,14 @@ func (p *Pool[T]) Reserve(ctx context.Context, k Kind) *Reservation[T] {
 }
 
 // tryReserve is Reserve without waiting; wait reports whether a box may come back.
-func (p *Pool[T]) tryReserve(k Kind) (r *Reservation[T], wait bool) {
+func (p *Pool[T]) tryReserve(w sandbox.WorkspaceID, k Kind) (r *Reservation[T], wait bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k.Digest == "" {
 		return nil, false
 	}
-	own := k
+	own, now := k, time.Now()
+	left := len(p.ready[k]) + len(p.ready[k.Blank()])
 	if len(p.ready[k]) == 0 {
 		k = k.Blank()
 	}
@@ -46,11 +51,15 @@ func (p *Pool[T]) tryReserve(k Kind) (r *Reservation[T], wait bool) {
 	if len(list) == 0 {
 		return nil, p.reserved[own]+p.reserved[k] > 0
 	}
+	if p.demand.leaves(w, left, p.size, now) {
+		return nil, false
+	}
+	p.demand.took(w, 1, now)
 	b := list[0]
 	p.ready[k] = list[1:]
 	p.reserved[k]++
 	b.reserved = true
-	return &Reservation[T]{pool: p, box: b}, false
+	return &Reservation[T]{pool: p, box: b, workspace: w}, false
 }
 
 // Box returns the reserved box.
@@ -70,6 +79,7 @@ func (r *Reservation[T]) Cancel() bool {
 	p, b := r.pool, r.box
 	p.mu.Lock()
 	r.decide()
+	p.demand.took(r.workspace, -1, time.Now())
 	back := !p.closed && !b.ended
 	if back {
 		list := p.ready[b.Kind]
