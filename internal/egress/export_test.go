@@ -104,3 +104,12 @@ func (g *Gateway) OpenFlows() int {
 
 // Network returns the network of a gateway.
 func (g *Gateway) Network() *Network { return g.network }
+
+// Beginning is the beginning of a connection that only a name allows.
+type Beginning struct{ conn checkedConn }
+
+// NewBeginning returns the empty beginning of a connection to a port.
+func NewBeginning(port uint16) *Beginning { return &Beginning{checkedConn{port: port}} }
+
+// Add adds a part, and returns what AskedNames does.
+func (b *Beginning) Add(part []byte) ([]string, error) { return b.conn.add(part) }

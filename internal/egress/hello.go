@@ -18,6 +18,10 @@ import (
 const (
 	// maxHello bounds the beginning of a connection that is read to find the name that it asks for.
 	maxHello = 32 << 10
+	// maxBlanks bounds the blanks before a request, and maxRecords the records of a hello. Both are read
+	// again with each part that arrives.
+	maxBlanks  = 1 << 10
+	maxRecords = 512
 	// maxMethod bounds the method of a request; longer text without a space is not HTTP.
 	maxMethod = 64
 	// blanks separate the words of a request for some server of HTTP.
@@ -27,6 +31,8 @@ const (
 var (
 	// errShort means that the beginning of a connection is incomplete.
 	errShort = errors.New("incomplete")
+	// errHeader means that the header of a request is incomplete. Its first line is complete.
+	errHeader = fmt.Errorf("the header is %w", errShort)
 	// errNameless means that a connection speaks a protocol in which it must name its host, and does not.
 	errNameless = errors.New("it does not name a host")
 )
@@ -44,6 +50,7 @@ type checkedConn struct {
 	refused func(error)
 	begin   []byte // the beginning so far
 	passed  int    // bytes of begin that were passed on
+	header  bool   // the beginning has the first line of a request, and not yet the end of its header
 	done    bool   // the beginning is allowed
 }
 
@@ -73,13 +80,12 @@ func (c *checkedConn) check(buf []byte) error {
 	buf = buf[:min(len(buf), 4<<10)] // so that the beginning does not get much longer than maxHello
 	for {
 		n, err := c.guestConn.Read(buf)
-		c.begin = append(c.begin, buf[:n]...)
-		if err != nil && (!errors.Is(err, io.EOF) || c.passed == len(c.begin)) {
+		if err != nil && (!errors.Is(err, io.EOF) || c.passed == len(c.begin)+n) {
 			return err
 		}
-		names, nameErr := askedNames(c.begin, c.port)
+		names, nameErr := c.add(buf[:n])
 		if errors.Is(nameErr, errShort) && err == nil && len(c.begin) < maxHello {
-			if mayPass(c.begin, c.port) {
+			if !c.header && mayPass(c.begin, c.port) {
 				return nil
 			}
 			continue
@@ -95,6 +101,19 @@ func (c *checkedConn) check(buf []byte) error {
 		c.done = true
 		return nil
 	}
+}
+
+// add adds a part to the beginning, and returns what askedNames does. It reads the first line of a request
+// only once, however small the parts of its header are.
+func (c *checkedConn) add(part []byte) ([]string, error) {
+	before := len(c.begin)
+	c.begin = append(c.begin, part...)
+	if c.header && !endsHeader(c.begin[max(0, before-2):]) {
+		return nil, errHeader
+	}
+	names, err := askedNames(c.begin, c.port)
+	c.header = errors.Is(err, errHeader)
+	return names, err
 }
 
 // mayPass reports whether an incomplete beginning can be passed on: text without the end of its first
@@ -123,8 +142,11 @@ func askedNames(begin []byte, port uint16) ([]string, error) {
 		}
 		return nil, errNameless
 	}
-	begin = bytes.TrimLeft(begin, blanks+"\n") // servers ignore them before a request
-	names, isHTTP, err := hosts(begin)
+	request := bytes.TrimLeft(begin, blanks+"\n") // servers ignore them before a request
+	if len(begin)-len(request) > maxBlanks {
+		return nil, errors.New("it begins with too many blanks")
+	}
+	names, isHTTP, err := hosts(request)
 	if err == nil && !isHTTP && port == 80 {
 		return nil, errors.New("it does not begin with HTTP/1")
 	}
@@ -156,7 +178,7 @@ func isOldHello(begin []byte) bool {
 // serverName returns the name in the first message of TLS (SNI).
 func serverName(b []byte) (string, error) {
 	var message []byte
-	for {
+	for range maxRecords {
 		if len(b) >= 2 && (b[0] != recordHandshake || b[1] != 3) {
 			return "", errors.New("malformed TLS")
 		}
@@ -186,6 +208,7 @@ func serverName(b []byte) (string, error) {
 		}
 		b = b[5+n:]
 	}
+	return "", errors.New("malformed TLS")
 }
 
 // helloName returns the name in the body of a ClientHello.
@@ -248,8 +271,8 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 	case len(parts) < 2 || !slices.ContainsFunc(parts[1:], isVersion):
 		return nil, false, nil
 	}
-	if !endsHeader(rest) {
-		return nil, true, errShort
+	if !endsHeader(b[len(line):]) {
+		return nil, true, errHeader
 	}
 	header, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(rest))).ReadMIMEHeader()
 	if err != nil {
@@ -284,8 +307,7 @@ func isVersion(word string) bool {
 	return found && (protocol == "HTTP" || protocol == "RTSP" || protocol == "ICE")
 }
 
-// endsHeader reports whether the text after the first line of a request contains the end of its header.
+// endsHeader reports whether text contains the end of a header: an empty line, with the end of the line before it.
 func endsHeader(b []byte) bool {
-	return bytes.HasPrefix(b, []byte("\n")) || bytes.HasPrefix(b, []byte("\r\n")) ||
-		bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n"))
+	return bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n"))
 }

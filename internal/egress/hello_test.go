@@ -127,6 +127,8 @@ func TestAskedNames(t *testing.T) {
 		{string(inRecords(h, 7)), 443, []string{"www.example.com"}, ""},
 		{string(h[:len(h)-1]), 443, nil, short},
 		{string(inRecords(h, 7)[:300]), 443, nil, short},
+		{string(inRecords(h, 1)[:6*511]), 443, nil, short},
+		{string(inRecords(h, 1)[:6*513]), 443, nil, wrong},
 		{"\x16", 443, nil, short},
 		{"", 443, nil, short},
 		{string(hello(t, "")), 443, nil, wrong},
@@ -178,6 +180,10 @@ func TestAskedNames(t *testing.T) {
 		{"GET / HTTP/1.1 x\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
 		{"GET\x1c/\x1cHTTP/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
 		{"\x0cGET / HTT", 8080, nil, short},
+		{strings.Repeat("\r\n", 512) + "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", 80, []string{"a.example"}, ""},
+		{strings.Repeat(" ", 1024), 8080, nil, short},
+		{strings.Repeat(" ", 1025), 8080, nil, wrong},
+		{strings.Repeat("\r\n", 513) + "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", 80, nil, wrong},
 		{"GET / HTTP/1.1\r\nHost : a.example\r\n\r\n", 80, nil, wrong},
 		{"GET / HTTP/1.1\r\nHost: a.example\r\nhost: b.example\r\n\r\n", 80, nil, wrong},
 		{"GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 80, []string{"a.example", "b.example"}, ""},
@@ -225,6 +231,30 @@ func TestAskedNamesInParts(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The header of a request arrives in parts of a byte.
+func TestHeaderInParts(t *testing.T) {
+	for _, request := range []string{
+		"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+		"GET / HTTP/1.1\nHost: a.example\n\n",
+		"\n\r\nGET / HTTP/1.1\r\nHost: a.example\n\r\n",
+	} {
+		b := egress.NewBeginning(80)
+		for i := range len(request) {
+			names, err := b.Add([]byte{request[i]})
+			if last := i == len(request)-1; last && (err != nil || !slices.Equal(names, []string{"a.example"})) || !last && !errors.Is(err, egress.ErrShort) {
+				t.Fatalf("%q: names %q, error %v", request[:i+1], names, err)
+			}
+		}
+	}
+	b := egress.NewBeginning(80)
+	if _, err := b.Add([]byte("GET /" + strings.Repeat("a ", 15<<10) + " HTTP/1.1\n")); !errors.Is(err, egress.ErrShort) {
+		t.Fatalf("the first line: %v", err)
+	}
+	if n := testing.AllocsPerRun(1000, func() { _, _ = b.Add([]byte("a")) }); n != 0 {
+		t.Errorf("%v allocations for a byte of the header; is the first line read again?", n)
 	}
 }
 
