@@ -266,7 +266,8 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 	switch {
 	case slices.Equal(parts, []string{"PRI", "*", "HTTP/2.0"}):
 		return nil, false, nil
-	case len(parts) == 2 && (strings.HasPrefix(parts[1], "/") || strings.Contains(parts[1], "://")):
+	// Without a zero byte: requests of the protocol of Git have one.
+	case len(parts) == 2 && bytes.IndexByte(line, 0) < 0 && (strings.HasPrefix(parts[1], "/") || strings.Contains(parts[1], "://")):
 		return nil, true, errNameless
 	case len(parts) < 2 || !slices.ContainsFunc(parts[1:], isVersion):
 		return nil, false, nil

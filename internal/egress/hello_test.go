@@ -73,6 +73,12 @@ func TestNamesAsked(t *testing.T) {
 	if err := exchange(c, "\nHost: evil.example\r\n\r\n"); err == nil {
 		t.Error("a request for a name that is not allowed passes in parts")
 	}
+	c = g.mustDial(server)
+	for _, part := range []string{gitRequest, "0014command=ls-refs\n"} {
+		if err := exchange(c, part); err != nil {
+			t.Errorf("a client of Git, %q: %v", part, err)
+		}
+	}
 	gw.Restrict(only(t, "203.0.113.1"))
 	if err := exchange(g.mustDial(server), string(hello(t, "evil.example"))); err != nil {
 		t.Errorf("TLS for any name to an allowed address: %v", err)
@@ -98,6 +104,9 @@ func hello(tb testing.TB, name string) []byte {
 	}
 	return append(header, body...)
 }
+
+// gitRequest is the first packet of a client in the protocol of Git.
+const gitRequest = "003bgit-upload-pack /p.git\x00host=allowed.example\x00\x00version=2\x00"
 
 // warning is a record of TLS with a warning, which some servers ignore before the hello.
 const warning = "\x15\x03\x01\x00\x02\x01\x00"
@@ -173,6 +182,9 @@ func TestAskedNames(t *testing.T) {
 		{"GET /\r\n", 80, nil, wrong},
 		{"GET /\r\nHost: a.example\r\n\r\n", 8080, nil, wrong},
 		{"GET http://a.example/\r\n\r\n", 8080, nil, wrong},
+		{gitRequest, 9418, nil, short},
+		{gitRequest + "0014command=ls-refs\n", 9418, nil, ""},
+		{gitRequest + "0014command=ls-refs\n", 80, nil, wrong},
 		{"GET / HTTP/2.0\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
 		{"GET / http/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
 		{"GET / RTSP/1.0\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
