@@ -131,6 +131,8 @@ func askedNames(begin []byte, port uint16) ([]string, error) {
 		return nil, errShort
 	}
 	switch {
+	case port != 443 && isRecord(begin) && len(begin) < knownRecord:
+		return nil, errShort
 	case isRecord(begin):
 		name, err := serverName(begin)
 		return []string{name}, err
@@ -160,13 +162,28 @@ const (
 	extServerName   = 0
 	typeHostName    = 0
 	typeNumberBytes = 4 // of a handshake message, with its length
+	alertWarning    = 1
+	alertFatal      = 2
+	knownRecord     = 6 // the bytes that tell a record of TLS
 	oldHello        = 4 // the bytes that tell a hello of SSL 2
 )
 
-// isRecord reports whether a server of TLS may read a beginning as a record. Some ignore a warning
-// before the hello, and some accept versions that do not exist.
-func isRecord(begin []byte) bool {
-	return (begin[0] == recordHandshake || begin[0] == recordAlert) && (len(begin) == 1 || begin[1] < 0x10)
+// isRecord reports whether a server of TLS may read a beginning, as far as it is known, as a record. Some
+// servers ignore warnings and empty records before the hello, and some accept versions that do not exist.
+// A message of another protocol can begin with its length like a record of TLS, but differs in a later byte.
+func isRecord(b []byte) bool {
+	kind := b[0]
+	switch {
+	case kind != recordAlert && kind != recordHandshake, len(b) > 1 && b[1] >= 0x10:
+		return false
+	case len(b) < knownRecord:
+		return true
+	case b[3]|b[4] == 0: // the next record follows
+		return b[5] == recordAlert || b[5] == recordHandshake
+	case kind == recordAlert:
+		return b[5] == alertWarning || b[5] == alertFatal
+	}
+	return b[5] == clientHello
 }
 
 // isOldHello reports whether a beginning, as far as it is known, is a hello in the form of SSL 2, which some

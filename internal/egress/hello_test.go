@@ -39,6 +39,8 @@ func TestNamesAsked(t *testing.T) {
 		{"GET http://evil.example/ HTTP/1.1\r\nHost: allowed.example\r\n\r\n", false},
 		{"SSH-2.0-test\r\n", true},
 		{"\x00\x00\x00\x08", true},
+		{"\x15\x01\x00\x01\x85\xa6\xff\x01", true},
+		{"\x16\x01\x00\x01\x85\xa6\xff\x01", true},
 	} {
 		before := gw.Usage().Denied
 		c := g.mustDial(server)
@@ -145,7 +147,21 @@ func TestAskedNames(t *testing.T) {
 		{"\x16\x03\x01\x00\x00", 443, nil, wrong},
 		{"\x16\x03\x01\x00\x04\x02\x00\x00\x00", 443, nil, wrong},
 		{"\x16\x02\x01", 443, nil, wrong},
-		{"\x16\x02\x01", 8443, nil, wrong},
+		{"\x16\x02\x01", 8443, nil, short},
+		{"\x16\x03\x01\x00\x00\x16", 8443, nil, wrong},
+		{"\x15\x01\x00\x01\x85\xa6", 443, nil, wrong},
+		{"\x16\x01\x00\x01\x85\xa6", 443, nil, wrong},
+		{"\x15\x01\x00\x01\x85\xa6", 3306, nil, ""}, // responses of MySQL
+		{"\x16\x01\x00\x01\x85\xa6", 3306, nil, ""},
+		{"\x16\x01\x00\x01\x85", 3306, nil, short},
+		{"\x15\x01\x00\x00\x07\x00\x00\x00", 27017, nil, ""}, // hellos of MongoDB
+		{"\x15\x01\x00\x00\x02\x00\x00\x00", 27017, nil, ""},
+		{"\x16\x01\x00\x00\x00\x00\x00\x00", 27017, nil, ""},
+		{"\x16\x00\xf3\x05\x0fallowed.example", 25565, nil, ""}, // Minecraft
+		{"\x15\x03\x01\x00\x04\x01\x00\x01\x00" + string(h), 8443, nil, wrong},
+		{"\x15\x03\x01\x00\x01\x01\x15\x03\x01\x00\x01\x00" + string(h), 8443, nil, wrong},
+		{"\x15\x03\x01\x00\x00" + string(h), 8443, nil, wrong},
+		{"\x16\x03\x01\x00\x00" + string(h), 8443, nil, wrong},
 		{"\x16\x01\x01" + string(h[3:]), 8443, nil, wrong},
 		{warning + string(h), 8443, nil, wrong},
 		{"\x15", 8443, nil, short},
