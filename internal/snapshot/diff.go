@@ -117,12 +117,23 @@ func (s *Service) Diff(ctx context.Context, c sandbox.Caller, ref string, q Diff
 	if err := s.readNames(ctx, b, names); err != nil {
 		return DiffPage{}, err
 	}
-	root, err := s.layers.Open(ctx, sb.ImageDigest)
+	return s.compareNames(ctx, sb.ImageDigest, names)
+}
+
+// compareNames compares names with a root filesystem for at most [driver.NamesTimeout]: others wait for the place.
+func (s *Service) compareNames(ctx context.Context, digest string, names *layerNames) (DiffPage, error) {
+	limited, cancel := context.WithTimeout(ctx, driver.NamesTimeout)
+	defer cancel()
+	root, err := s.layers.Open(limited, digest)
 	if err != nil {
 		return DiffPage{}, err
 	}
 	defer root.Close()
-	return names.compare(ctx, root)
+	page, err := names.compare(limited, root)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return page, sandbox.Wrap(sandbox.Timeout, err, "the files of the sandbox could not be compared with its image within %s; ask for the changes below a path, or for fewer on a page", driver.NamesTimeout)
+	}
+	return page, err
 }
 
 // sandboxOf finds a sandbox if the driver can read what sandboxes have written.

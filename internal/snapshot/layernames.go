@@ -330,6 +330,9 @@ func (c *comparison) addHidden() error {
 // missing returns the entries of a directory of the root filesystem that are in the part and not in
 // the layer.
 func (c *comparison) missing(dir string, have map[string]bool) (names []layerName, err error) {
+	if c.q.Path != dir && isWithin(c.q.Path, dir) {
+		return nil, nil // only the path itself could be in the part, and the layer has it: see whole
+	}
 	below, err := c.before(dir)
 	if err != nil || below == nil || !below.Mode.IsDir() {
 		return nil, err

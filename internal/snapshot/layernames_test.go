@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -352,6 +354,91 @@ func TestDiffReadsFewHiddenNames(t *testing.T) {
 	if part, err := n.compare(t.Context(), counted{lower, &lists}); err != nil || len(part.Changes) != 10 || lists > 80 {
 		t.Errorf("the first part has %d changes after %d lists of 2 names, %v", len(part.Changes), lists, err)
 	}
+}
+
+// TestDiffBelowAnOpaqueDirectory: for a path below a directory that was made anew, the many names of the directory are
+// not listed, whether the sandbox has the path or not.
+func TestDiffBelowAnOpaqueDirectory(t *testing.T) {
+	lower, lists := memory{"/big": {Path: "/big", Mode: fs.ModeDir | 0o755}, "/big/zzz": {Path: "/big/zzz", Mode: fs.ModeDir | 0o755}}, 0
+	for i := range 2_000 {
+		name := fmt.Sprintf("/big/%06d", i)
+		lower[name] = sandbox.SnapshotFile{Path: name}
+	}
+	hidden := sandbox.SnapshotFile{Path: "/big/zzz/hidden"}
+	lower[hidden.Path] = hidden
+	for _, name := range []string{"", "big/zzz/", "big/zzz/new"} {
+		var layer bytes.Buffer
+		tw := tar.NewWriter(&layer)
+		put(tw, &tar.Header{Typeflag: tar.TypeDir, Name: "big/", Mode: 0o755})
+		put(tw, &tar.Header{Typeflag: tar.TypeReg, Name: "big/" + opaque})
+		want := []string{line(Removed, lower["/big/zzz"], nil)}
+		if name != "" {
+			put(tw, &tar.Header{Typeflag: tar.TypeDir, Name: "big/zzz/", Mode: 0o755})
+			want = []string{line(Removed, hidden, nil)}
+		}
+		if name == "big/zzz/new" {
+			put(tw, &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600})
+			want = append(want, "added /big/zzz/new -rw------- 0 ")
+		}
+		if err := tw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n := newLayerNames(DiffQuery{Path: "/big/zzz", Limit: 10})
+		if err := n.read(&layer); err != nil {
+			t.Fatal(err)
+		}
+		lists = 0
+		part, err := n.compare(t.Context(), counted{lower, &lists})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range part.Changes {
+			got = append(got, shown(c))
+		}
+		if d := cmp.Diff(want, got); d != "" || lists > 2 {
+			t.Errorf("with %q, after %d lists (-want +got):\n%s", name, lists, d)
+		}
+	}
+}
+
+// slow is a root filesystem whose lists do not end.
+type slow struct{ memory }
+
+func (slow) Files(ctx context.Context, _ sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
+	<-ctx.Done()
+	return sandbox.SnapshotFilePage{}, ctx.Err()
+}
+
+// opens opens a root filesystem.
+type opens struct {
+	Layers
+	root Rootfs
+}
+
+func (o opens) Open(context.Context, string) (Rootfs, error) { return o.root, nil }
+
+// TestDiffEndsWithItsTime: a comparison ends with code timeout, and with the request.
+func TestDiffEndsWithItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := sandbox.SnapshotFile{Path: "/d", Mode: fs.ModeDir | 0o755}
+		s := &Service{layers: opens{root: slow{memory{"/d": root}}}}
+		diff := func(ctx context.Context) error {
+			n := newLayerNames(DiffQuery{Path: "/", Limit: 1})
+			n.add(layerName{file: root, opaque: true})
+			_, err := s.compareNames(ctx, "", n)
+			return err
+		}
+		begin := time.Now()
+		if err := diff(t.Context()); sandbox.CodeOf(err) != sandbox.Timeout || time.Since(begin) != driver.NamesTimeout {
+			t.Errorf("after %s: %v", time.Since(begin), err)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if err := diff(ctx); !errors.Is(err, context.DeadlineExceeded) || sandbox.CodeOf(err) == sandbox.Timeout {
+			t.Errorf("after the request: %v", err)
+		}
+	})
 }
 
 // TestDiffOfLongNames: a part has a bounded number of bytes, and of targets few are remembered.
