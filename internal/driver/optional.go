@@ -117,7 +117,8 @@ type Snapshotter interface {
 	// WriteNames is WriteLayer without the contents of files: each regular file is empty, and the record
 	// [LayerSize] of its header has its size. Nothing is stored on the host, and the box is frozen until w
 	// has everything, so w must not wait. The contents are read through nevertheless, which takes about a
-	// second per gigabyte. Errors: also Timeout when the box would be frozen for more than [NamesTimeout].
+	// second per gigabyte. Errors: also Timeout when the box would be frozen for more than [NamesTimeout],
+	// and Unavailable when so many boxes are being read that its turn does not come soon.
 	WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// diffWait bounds the wait for the diffs of others, and then for snapshots of others that are being read;
-	// diffTurn bounds the wait for other work on the same sandbox, with the only place for diffs.
+	// diffWait bounds the wait for the diffs of others; diffTurn bounds the wait for other work on the same sandbox,
+	// with the only place for diffs.
 	diffWait, diffTurn = time.Minute, 10 * time.Second
 	// diffMax bounds the changes of one answer.
 	diffMax = 1000
@@ -165,13 +165,9 @@ func (s *Service) diffPlace(ctx context.Context, ws sandbox.WorkspaceID) (leave 
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case wait.Err() != nil:
-		return nil, busyError(err)
+		return nil, sandbox.Wrap(sandbox.Unavailable, err, "other sandboxes are being read; try again soon")
 	}
 	return nil, err
-}
-
-func busyError(err error) error {
-	return sandbox.Wrap(sandbox.Unavailable, err, "other sandboxes are being read; try again soon")
 }
 
 // readAlone waits for other work on the sandbox as long as the caller, and at most diffTurn; then it reads, and
@@ -220,8 +216,6 @@ func (s *Service) readRunning(ctx context.Context, id sandbox.ID, into *layerNam
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, diffWait+driver.NamesTimeout)
-	defer cancel()
 	from, to := io.Pipe()
 	wrote := make(chan error, 1)
 	go func() {
@@ -235,8 +229,6 @@ func (s *Service) readRunning(ctx context.Context, id sandbox.ID, into *layerNam
 	switch {
 	case werr == nil || errors.Is(werr, err):
 		return err
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return busyError(werr)
 	case sandbox.CodeOf(werr) == sandbox.Timeout:
 		return timeoutError(werr)
 	}

@@ -108,13 +108,17 @@ func (u upper) copy(ctx context.Context) (_ *os.File, err error) {
 // conversion converts the tar of an overlay's upper layer: see package ocilayer.
 type conversion func(w io.Writer, r io.Reader, skip []string) error
 
-// readFrozen is read while the box is frozen, for at most the timeout; 0 is any time.
+// readFrozen is read while the box is frozen, for at most the timeout, when there is a slot soon; 0 is any time for both.
 func (u upper) readFrozen(ctx context.Context, out io.Writer, convert conversion, timeout time.Duration) error {
 	b := u.box
 	if b.blank() {
 		return errBlank
 	}
-	leave, err := b.host.readSlot(ctx)
+	slot := b.host.readSlot
+	if timeout != 0 {
+		slot = b.host.readSlotSoon
+	}
+	leave, err := slot(ctx)
 	if err != nil {
 		return err
 	}

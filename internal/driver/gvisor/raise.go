@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/hostmem"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
@@ -15,6 +16,8 @@ const (
 	// lowerTimeout is how long a box may take to release unused memory.
 	lowerTimeout = time.Minute
 	lowerEvery   = 200 * time.Millisecond
+	// slotWait bounds the wait of readSlotSoon.
+	slotWait = 10 * time.Second
 )
 
 // raiseMemory raises the memory limit of a box: gVisor reads every file whole into its own memory
@@ -91,4 +94,15 @@ func (h *host) readSlot(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// readSlotSoon is readSlot for at most slotWait. Errors: Unavailable after that.
+func (h *host) readSlotSoon(ctx context.Context) (leave func(), err error) {
+	wait, stop := context.WithTimeout(ctx, slotWait)
+	defer stop()
+	leave, err = h.readSlot(wait)
+	if err != nil && ctx.Err() == nil {
+		return nil, sandbox.Wrap(sandbox.Unavailable, err, "other sandboxes are being read; try again soon")
+	}
+	return leave, err
 }
