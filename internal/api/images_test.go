@@ -93,8 +93,14 @@ func TestImageNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, err := s.Images.Commit(t.Context(), image.CommitRequest{Name: "app", Tag: "v1", Layer: bytes.NewReader(make([]byte, 1024))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := builtImage(t, s.Images, home(t, s), "app")
 	other := builtImage(t, s.Images, "another", "other")
 	for ref, want := range map[string]string{
+		"app:v1": string(app.ID), string(app.ID): string(app.ID), string(before.ID): string(before.ID),
 		"code-exec": string(named.ID), "code-exec:latest": string(named.ID), string(named.ID): string(named.ID), "code-exec:v1": string(own.ID),
 		string(public.ID): string(public.ID),
 	} {

@@ -226,9 +226,12 @@ func (h *Images) named(ctx context.Context, ws sandbox.WorkspaceID, ref string, 
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return spec.Image{}, err
 	}
-	for _, i := range images {
-		if err == nil && i.ID == means.ID || i.Ref() == ref {
-			return i, nil
+	for _, same := range []func(spec.Image) bool{
+		func(i spec.Image) bool { return err == nil && i.ID == means.ID },
+		func(i spec.Image) bool { return i.Ref() == ref },
+	} {
+		if i := slices.IndexFunc(images, same); i >= 0 {
+			return images[i], nil
 		}
 	}
 	return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "the workspace has no image %.100q; GET /v1/images lists its images", ref)
