@@ -45,6 +45,9 @@ func (s *Store) Layers(img spec.Image, others []spec.Image) ([]spec.Layer, *spec
 	}
 	manifests := make([]v1.Hash, len(others))
 	for i := range others {
+		if others[i].Digest == "" {
+			continue // it is not built
+		}
 		if other := ix.Entry(others[i]); other != nil {
 			manifests[i] = other.Manifest.Digest
 		}

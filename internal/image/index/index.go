@@ -374,7 +374,7 @@ func (ix *Index) ByDigest(digest string, names ...string) *Record {
 func (ix *Index) Entry(of spec.Image) *Record {
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		if img := r.Image(); img.ID == of.ID && img.Digest == of.Digest && img.UpdatedAt.Equal(of.UpdatedAt) {
+		if r.Digest == of.Digest && r.UpdatedAt.Equal(of.UpdatedAt) && r.Image().ID == of.ID { // an ID takes longest
 			return r
 		}
 	}
