@@ -86,8 +86,8 @@ func layersOf(layers []v1.Descriptor, history []v1.History) []spec.Layer {
 	empty := 0
 	for _, h := range history {
 		step := spec.Layer{CreatedBy: instruction(h.CreatedBy)}
-		if h.Created.Unix() > 0 {
-			step.CreatedAt = h.Created.UTC()
+		if t := h.Created.UTC(); t.Unix() > 0 && t.Year() <= 9999 { // JSON has no later years
+			step.CreatedAt = t
 		}
 		if !h.EmptyLayer {
 			step.Digest, step.SizeBytes = layers[0].Digest.String(), layers[0].Size

@@ -32,6 +32,10 @@ func TestHistoryOfAnImage(t *testing.T) {
 			t.Errorf("layers with the history %v = %v", history, got)
 		}
 	}
+	late := v1.Time{Time: time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -3600))} // in UTC, a year that JSON has not
+	if got := layersOf(layers[:1], []v1.History{{Created: late}}); len(got) != 1 || !got[0].CreatedAt.IsZero() {
+		t.Errorf("a layer with the time %s: %v", late, got)
+	}
 	many := make([]v1.History, 5*stepsMax)
 	for i := range many {
 		many[i].EmptyLayer = i > 1
