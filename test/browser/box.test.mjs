@@ -99,7 +99,25 @@ test("files that differ from the image are marked, and a changed text is shown w
 	await file_.locator(".cm-deletedChunk").first().waitFor();
 	await shown(page, "files-changes");
 	await file_.getByRole("button", { name: "Edit" }).click();
-	await page.getByRole("textbox", { name: "Content of bash.bashrc" }).waitFor();
+	const editor = page.getByRole("textbox", { name: "Content of bash.bashrc" });
+	await editor.click();
+
+	// An edited file is left after a question, and then the buttons are for it no more.
+	await page.keyboard.type("# mine\n");
+	await page.getByText("Not saved").waitFor();
+	await changes.getByRole("button", { name: "added /srv/new.txt" }).click();
+	await confirmed(page, "Leave");
+	await file_.locator(".cm-changedLine").getByText("new", { exact: true }).waitFor();
+	assert.equal(await page.getByRole("button", { name: "Remove", exact: true }).isDisabled(), true);
+	await page.getByRole("button", { name: "Read again" }).click();
+	await file_.getByText("No file is open").waitFor();
+
+	await changes.getByRole("button", { name: "changed /etc/bash.bashrc" }).click();
+	await file_.getByRole("button", { name: "Edit" }).click();
+	await editor.waitFor();
+	await page.getByRole("button", { name: "Remove", exact: true }).click();
+	await page.getByRole("alertdialog", { name: "Remove /etc/bash.bashrc?" }).waitFor();
+	await confirmed(page, "Cancel");
 	await file_.getByRole("button", { name: "Compare" }).click();
 	await file_.locator(".cm-changedLine").first().waitFor();
 	await page.getByRole("button", { name: "All files" }).click();

@@ -33,7 +33,7 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 	const [chosen, setChosen] = useState<FileInfo | null>(null);
 	const [asking, setAsking] = useState<"file" | "directory" | "remove" | null>(null);
 	const [unsaved, setUnsaved] = useState(false);
-	const [leaving, setLeaving] = useState<FileInfo | null>(null);
+	const [leaving, setLeaving] = useState<{ file: FileInfo | null; change: FileChange | null } | null>(null);
 	const [over, setOver] = useState(false);
 	const { act, busy } = useAct();
 	const picker = useRef<HTMLInputElement>(null);
@@ -42,19 +42,24 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 	const [wanted, setWanted] = useState(false);
 	const [change, setChange] = useState<FileChange | null>(null);
 	const diff = useLoad(useCallback((signal: AbortSignal) => (wanted ? changes(sb.id, signal) : Promise.resolve(undefined)), [sb.id, wanted]));
+	// The buttons are for what is shown.
+	const show = (file: FileInfo | null, c: FileChange | null) => {
+		setChosen(file);
+		setChange(c);
+	};
 	const see = (c: FileChange) => {
-		if (!unsaved) setChange(c);
+		if (unsaved) setLeaving({ file: null, change: c });
+		else show(null, c);
 	};
 	const edit = (c: FileChange) => act(async () => {
 		const info = await box.stat(sb.id, c.path);
-		setChange(null);
-		setChosen(info);
+		show(info, null);
 	});
 	// New files go to the directory that is chosen, or of the file that is.
 	const place = !chosen ? root : chosen.type === "directory" ? chosen.path : parent(chosen.path);
 	const choose = (info: FileInfo) => {
 		setChange(null);
-		if (unsaved && chosen && chosen.path !== info.path && info.type !== "directory") setLeaving(info);
+		if (unsaved && chosen && chosen.path !== info.path && info.type !== "directory") setLeaving({ file: info, change: null });
 		else if (!(unsaved && info.type === "directory")) setChosen(info);
 	};
 	const upload = (dir: string, files: File[]) => act(async () => {
@@ -80,7 +85,7 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 	const remove = async () => {
 		if (!chosen) return;
 		await box.remove(sb.id, chosen.path);
-		setChosen(null);
+		show(null, null);
 		setUnsaved(false);
 		await tree.read(parent(chosen.path));
 	};
@@ -103,7 +108,7 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 					})}><Download size={15} /></button>
 					<button type="button" className="icon-button small" aria-label="Remove" title="Remove what is chosen" disabled={!chosen} onClick={() => setAsking("remove")}><Trash2 size={15} /></button>
 					<span className="grow" />
-					<button type="button" className="icon-button small" aria-label="Read again" title="Read again" onClick={() => { void tree.read(root); for (const dir of tree.open) void tree.read(dir); if (wanted) diff.reload(); }}><RefreshCw size={14} /></button>
+					<button type="button" className="icon-button small" aria-label="Read again" title="Read again" onClick={() => { void tree.read(root); for (const dir of tree.open) void tree.read(dir); if (wanted) diff.reload(); setChange(null); }}><RefreshCw size={14} /></button>
 					<input ref={picker} type="file" multiple hidden aria-label="Files to upload" onChange={(e) => { void upload(place, [...(e.target.files ?? [])]); e.target.value = ""; }} />
 				</div>
 				{view === "changed" ? (
@@ -119,8 +124,8 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 					: <Empty icon={<FolderOpen size={22} />} title="No file is open" text="Choose a file in the tree to read or edit it. Drop files on a directory to upload them." />}
 			</section>
 			<Ask open={asking === "file" || asking === "directory"} onClose={() => setAsking(null)} title={asking === "directory" ? "New directory" : "New file"} label="Name" hint={`In ${place}; a path from / also works.`} action="Create" run={make} />
-			<Confirm open={asking === "remove"} onClose={() => setAsking(null)} title={`Remove ${chosen?.name ?? ""}?`} text={chosen?.type === "directory" ? "The directory and everything in it is removed." : "The file is removed from the sandbox."} action="Remove" run={remove} />
-			<Confirm open={leaving !== null} onClose={() => setLeaving(null)} title={`Leave ${chosen?.name ?? ""} without saving?`} text="The changes in the editor are lost." action="Leave" run={() => { setUnsaved(false); setChosen(leaving); return Promise.resolve(); }} />
+			<Confirm open={asking === "remove"} onClose={() => setAsking(null)} title={`Remove ${chosen?.path ?? ""}?`} text={chosen?.type === "directory" ? "The directory and everything in it is removed." : "The file is removed from the sandbox."} action="Remove" run={remove} />
+			<Confirm open={leaving !== null} onClose={() => setLeaving(null)} title={`Leave ${chosen?.name ?? ""} without saving?`} text="The changes in the editor are lost." action="Leave" run={() => { setUnsaved(false); show(leaving?.file ?? null, leaving?.change ?? null); return Promise.resolve(); }} />
 		</div>
 	);
 }
