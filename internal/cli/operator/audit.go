@@ -42,7 +42,7 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Object, "object", "", "records of the object with this id or name")
 	cmd.Flags().StringVar(&f.Action, "action", "", "records of this action, e.g. exec, create-sandbox, login")
 	cmd.Flags().StringVar(&f.Outcome, "outcome", "", "records with this outcome: ok, started, cancelled, interrupted, failed, or the code of an error")
-	cmd.Flags().StringVar(&f.Search, "search", "", "records with all of these words in their object, command, details or outputs")
+	cmd.Flags().StringVar(&f.Search, "search", "", "records with all of these words in their action, outcome, address, object, command, details or outputs")
 	cmd.Flags().BoolVar(&f.all, "all", false, "in all workspaces and in none; for administrators")
 }
 

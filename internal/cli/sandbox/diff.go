@@ -22,8 +22,8 @@ func NewDiffCommand(env *base.Env) *cobra.Command {
 		Long: `List the files that a sandbox has added (A), changed (C) and removed (D) since it
 was made from its image or snapshot: all, or those at PATH and below. A directory
 is only listed when it is new, or has another mode or owner. /tmp is not compared.
-For each 1000 changes, a running sandbox stands still for some milliseconds, and about
-a second per gigabyte that it has written.`,
+For each part of the list, of at most 1000 changes, a running sandbox stands still for
+some milliseconds, and about a second per gigabyte that it has written.`,
 		Example: `  modbox diff my-sandbox
   modbox diff my-sandbox /etc/hosts --original | diff - <(modbox exec my-sandbox cat /etc/hosts)`,
 		Args:              cobra.RangeArgs(1, 2),
