@@ -22,14 +22,15 @@ const (
 type readers struct {
 	what string // the objects that they read, in the plural
 	each int    // bounds the requests of one workspace
+	most int    // bounds all requests; 0 is any number
 
 	mu          sync.Mutex
 	ofWorkspace map[sandbox.WorkspaceID]int // guarded by mu
 	all         int                         // guarded by mu
 }
 
-func newReaders(what string, each int) *readers {
-	return &readers{what: what, each: each, ofWorkspace: map[sandbox.WorkspaceID]int{}}
+func newReaders(what string, each, most int) *readers {
+	return &readers{what: what, each: each, most: most, ofWorkspace: map[sandbox.WorkspaceID]int{}}
 }
 
 // begin counts a request until end is called. Errors: QuotaExceeded, Unavailable.
@@ -39,7 +40,7 @@ func (x *readers) begin(ws sandbox.WorkspaceID) (end func(), err error) {
 	switch {
 	case x.ofWorkspace[ws] >= x.each:
 		return nil, sandbox.Errorf(sandbox.QuotaExceeded, "a workspace reads at most %d %s at a time; wait until a request ends", x.each, x.what)
-	case x.all >= readersMax:
+	case x.most != 0 && x.all >= x.most:
 		return nil, sandbox.Errorf(sandbox.Unavailable, "too many %s are being read; try again soon", x.what)
 	}
 	x.ofWorkspace[ws]++

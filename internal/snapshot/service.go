@@ -184,7 +184,8 @@ const workers = 2
 // the driver reads, so that snapshots and checkpoints can be made meanwhile.
 const diffWorkers = 1
 
-// diffsOfWorkspace is how many requests of a workspace read, or wait for it, at a time.
+// diffsOfWorkspace is how many requests of a workspace read, or wait for it, at a time. Nothing bounds the requests
+// of all workspaces together: the requests that wait take turns by workspace, and a bound would refuse other workspaces.
 const diffsOfWorkspace = 2
 
 // New returns a service.
@@ -192,8 +193,8 @@ func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, records: deps.Records, drafts: deps.Drafts, sandboxes: deps.Sandboxes, images: deps.Images, layers: deps.Layers,
 		saved: deps.Saved, boxes: deps.Boxes, quotas: deps.Quotas, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
-		readers: newReaders("snapshots", readersOfWorkspace), diffs: newReaders("sandboxes for diffs", diffsOfWorkspace),
-		originals: newReaders("files of images", readersOfWorkspace), diffPlaces: fairsem.New(diffWorkers), signer: newSigner(), places: fairsem.New(workers),
+		readers: newReaders("snapshots", readersOfWorkspace, readersMax), diffs: newReaders("sandboxes for diffs", diffsOfWorkspace, 0),
+		originals: newReaders("files of images", readersOfWorkspace, readersMax), diffPlaces: fairsem.New(diffWorkers), signer: newSigner(), places: fairsem.New(workers),
 	}
 	s.assemblies = &Assemblies{snapshots: s, prepare: deps.Prepare, known: newKnown(), checks: fairsem.New(workers)}
 	return s
