@@ -283,7 +283,7 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 	switch {
 	case slices.Equal(parts, []string{"PRI", "*", "HTTP/2.0"}):
 		return nil, false, nil
-	// Without a zero byte: requests of the protocol of Git have one.
+	// A request of the protocol of Git can have two such words, and always has a zero byte.
 	case len(parts) == 2 && bytes.IndexByte(line, 0) < 0 && (strings.HasPrefix(parts[1], "/") || strings.Contains(parts[1], "://")):
 		return nil, true, errNameless
 	case len(parts) < 2 || !slices.ContainsFunc(parts[1:], isVersion):
@@ -297,10 +297,12 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 		return nil, true, errors.New("malformed HTTP")
 	}
 	named := header.Values("Host")
-	if len(named) != 1 {
+	// Requests of RTSP, and CONNECT of some clients, name the host only in the target.
+	inTarget := parts[0] == "CONNECT" || strings.HasPrefix(strings.ToLower(parts[1]), "rtsp://")
+	if len(named) > 1 || len(named) == 0 && !inTarget {
 		return nil, true, errNameless
 	}
-	// A target with a host of its own counts for servers, and so must be allowed as well.
+	// A server may use the host of the target instead, so that host must be allowed as well.
 	if target := parts[1]; parts[0] == "CONNECT" {
 		named = append(named, target)
 	} else if !strings.HasPrefix(target, "/") && target != "*" {
