@@ -119,8 +119,8 @@ func (r *restriction) named(p *permission) bool {
 	return len(p.names) > 0
 }
 
-// narrow refuses an open flow unless the name that it asks the destination for is allowed as well;
-// from then on that name must stay allowed.
+// narrow returns an error unless the rules allow the name that an open flow asks its destination for. When the
+// rules later stop allowing that name, the flow ends.
 func (r *restriction) narrow(p *permission, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
