@@ -13,16 +13,18 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/net/http/httpguts"
 )
 
 const (
 	// maxHello bounds the beginning of a connection that is read to find the name that it asks for.
 	maxHello = 32 << 10
-	// maxBlanks bounds the blanks before a request, and maxRecords the records of a hello. Both are read
-	// again with each part that arrives.
+	// maxBlanks bounds the blanks before a request, maxWord the part of its first word that counts until the
+	// line ends, and maxRecords the records of a hello. They are read again with each part that arrives.
 	maxBlanks  = 1 << 10
+	maxWord    = 1 << 10
 	maxRecords = 512
-	// maxMethod bounds the method of a request; longer text without a space is not HTTP.
+	// maxMethod bounds the methods with characters that HTTP does not allow in a method. Some servers accept these.
 	maxMethod = 64
 	// blanks separate the words of a request for some server of HTTP.
 	blanks = " \t\v\f\r\x1c\x1d\x1e\x1f"
@@ -269,12 +271,8 @@ func helloName(body []byte) (string, error) {
 // Requests without a version and with versions that only some servers accept count as well.
 func hosts(b []byte) (names []string, isHTTP bool, err error) {
 	line, rest, ended := bytes.Cut(b, []byte("\n"))
-	method := line
-	if i := bytes.IndexAny(line, blanks); i >= 0 {
-		method = line[:i]
-	}
 	switch {
-	case !ended && (len(method) > maxMethod || bytes.IndexFunc(method, func(r rune) bool { return r < ' ' || r > '~' }) >= 0):
+	case !ended && !maybeRequest(line):
 		return nil, false, nil
 	case !ended:
 		return nil, false, errShort
@@ -319,6 +317,18 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 		names = append(names, host)
 	}
 	return names, true, nil
+}
+
+// maybeRequest reports whether a first line that has not ended can become the first line of a request.
+func maybeRequest(line []byte) bool {
+	method := line[:min(len(line), maxWord)]
+	if i := bytes.IndexAny(method, blanks); i >= 0 {
+		method = method[:i]
+	}
+	if bytes.ContainsFunc(method, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return false
+	}
+	return len(method) <= maxMethod || !bytes.ContainsFunc(method, func(r rune) bool { return !httpguts.IsTokenRune(r) })
 }
 
 // isVersion reports whether a word of a request is the version of a protocol that servers of HTTP read.

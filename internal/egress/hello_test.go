@@ -72,12 +72,17 @@ func TestNamesAsked(t *testing.T) {
 			t.Errorf("text in parts, %q: %v", part, err)
 		}
 	}
-	c = g.mustDial(server)
-	if err := exchange(c, "GET / HTTP/1.1\r"); err != nil {
-		t.Errorf("the beginning of a line: %v", err)
-	}
-	if err := exchange(c, "\nHost: evil.example\r\n\r\n"); err == nil {
-		t.Error("a request for a name that is not allowed passes in parts")
+	for _, parts := range [][2]string{
+		{"GET / HTTP/1.1\r", "\nHost: evil.example\r\n\r\n"},
+		{strings.Repeat("A", 65), " / HTTP/1.1\r\nHost: evil.example\r\n\r\n"},
+	} {
+		c := g.mustDial(server)
+		if err := exchange(c, parts[0]); err != nil {
+			t.Errorf("%q, the beginning of a line: %v", parts[0], err)
+		}
+		if err := exchange(c, parts[1]); err == nil {
+			t.Errorf("%q: a request for a name that is not allowed passes in parts", parts)
+		}
 	}
 	c = g.mustDial(server)
 	for _, part := range []string{gitRequest, "0014command=ls-refs\n"} {
@@ -183,8 +188,11 @@ func TestAskedNames(t *testing.T) {
 		{"EHLO a.example\r\n", 25, nil, ""},
 		{"\x00\x01", 25, nil, ""},
 		{"\x00\x01", 80, nil, wrong},
-		{strings.Repeat("a", 65), 25, nil, ""},
-		{strings.Repeat("a", 64), 25, nil, short},
+		{strings.Repeat("a", 65), 25, nil, short},
+		{strings.Repeat("a", 64) + "/", 25, nil, ""},
+		{strings.Repeat("a", 63) + "/", 25, nil, short},
+		{strings.Repeat("a", 30<<10) + "/", 25, nil, short},
+		{strings.Repeat("A", 65) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
 		{"GET / HTTP/1.1\r\nHost: a.example:80\r\n\r\n", 80, []string{"a.example"}, ""},
 		{"GET / HTTP/1.1\nhOsT:a.example\n\n", 8080, []string{"a.example"}, ""},
 		{"GET\t/\tHTTP/1.1\r\nHost: a.example\r\n\r\n", 8080, []string{"a.example"}, ""},
@@ -256,6 +264,7 @@ func TestAskedNamesInParts(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: a.example\r\nX-Long: b\r\n c\r\nAccept: */*\r\n\r\n",
 		"GET / HTTP/1.1\nAccept: */*\nHost: a.example\n\n",
 		"POST / RTSP/1.0\r\nHost: a.example\r\n\r\n",
+		strings.Repeat("A", 65) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n",
 	} {
 		for _, port := range []uint16{80, 443, 8080} {
 			if _, err := egress.AskedNames([]byte(begin), port); err != nil {
@@ -308,26 +317,48 @@ func FuzzAskedNames(f *testing.F) {
 	f.Add([]byte("GET /\r\nHost: a.example\r\n\r\n"))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"))
 	f.Add([]byte("GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"))
+	f.Add([]byte(strings.Repeat("A", 65) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n"))
+	f.Add([]byte("OPTIONS rtsp://a.example/ RTSP/1.0\r\n\r\n"))
+	f.Add([]byte(gitRequest + "0014command=ls-refs\n"))
 	f.Fuzz(func(t *testing.T, begin []byte) {
 		for _, port := range []uint16{443, 80, 8080} {
-			names, err := egress.AskedNames(begin, port)
-			if err != nil {
-				continue
-			}
-			if got, ok := serverNameOf(begin); ok && !slices.Contains(names, got) {
-				t.Fatalf("port %d: names %q; a TLS server reads %q in %q", port, names, got, begin)
-			}
-			if r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.TrimLeft(string(begin), "\r\n")))); err == nil && r.ProtoMajor == 1 && r.Host != "" {
-				host := r.Host
-				if name, _, err := net.SplitHostPort(host); err == nil {
-					host = name
+			for _, n := range []int{1, max(1, len(begin))} {
+				names, err := namesInParts(begin, port, n)
+				if err != nil {
+					continue
 				}
-				if !slices.Contains(names, host) {
-					t.Fatalf("port %d: names %q; an HTTP server reads %q in %q", port, names, r.Host, begin)
+				if got, ok := serverNameOf(begin); ok && !slices.Contains(names, got) {
+					t.Fatalf("port %d: names %q; a TLS server reads %q in %q", port, names, got, begin)
+				}
+				if got, ok := hostOf(begin); ok && !slices.Contains(names, got) {
+					t.Fatalf("port %d: names %q; an HTTP server reads %q in %q", port, names, got, begin)
 				}
 			}
 		}
 	})
+}
+
+// namesInParts returns the names of a beginning that arrives in parts of n bytes.
+func namesInParts(begin []byte, port uint16, n int) (names []string, err error) {
+	b := egress.NewBeginning(port)
+	for part := range slices.Chunk(begin, n) {
+		if names, err = b.Add(part); !errors.Is(err, egress.ErrShort) {
+			break
+		}
+	}
+	return names, err
+}
+
+// hostOf returns the host that net/http reads in a request of HTTP/1.
+func hostOf(begin []byte) (host string, ok bool) {
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.TrimLeft(string(begin), "\r\n"))))
+	if err != nil || r.ProtoMajor != 1 || r.Host == "" {
+		return "", false
+	}
+	if name, _, err := net.SplitHostPort(r.Host); err == nil {
+		return name, true
+	}
+	return r.Host, true
 }
 
 // serverNameOf returns the name that crypto/tls reads in a hello.
