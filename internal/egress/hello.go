@@ -33,11 +33,22 @@ const (
 var (
 	// errShort means that the beginning of a connection is incomplete.
 	errShort = errors.New("incomplete")
+	// errLine means that the first line of a request is incomplete, and that only its end decides.
+	errLine = fmt.Errorf("the first line is %w", errShort)
 	// errHeader means that the header of a request is incomplete. Its first line is complete.
 	errHeader = fmt.Errorf("the header is %w", errShort)
 	// errNameless means that a connection speaks a protocol in which it must name its host, and does not.
 	errNameless = errors.New("it does not name a host")
 )
+
+// shortBy means that a beginning is incomplete by at least a number of bytes.
+type shortBy int
+
+// Error implements error.
+func (shortBy) Error() string { return errShort.Error() }
+
+// Is makes it an errShort.
+func (shortBy) Is(target error) bool { return target == errShort }
 
 // checkedConn is the sandbox's side of a connection that only a name allows. It reads the beginning of
 // what the sandbox sends: a connection that begins with TLS or HTTP must ask for allowed names, and
@@ -52,7 +63,8 @@ type checkedConn struct {
 	refused func(error)
 	begin   []byte // the beginning so far
 	passed  int    // bytes of begin that were passed on
-	header  bool   // the beginning has the first line of a request, and not yet the end of its header
+	least   int    // the least length of a whole beginning, as far as it is known
+	last    error  // the last reason to read more
 	done    bool   // the beginning is allowed
 }
 
@@ -87,7 +99,7 @@ func (c *checkedConn) check(buf []byte) error {
 		}
 		names, nameErr := c.add(buf[:n])
 		if errors.Is(nameErr, errShort) && err == nil && len(c.begin) < maxHello {
-			if !c.header && mayPass(c.begin, c.port) {
+			if !errors.Is(nameErr, errHeader) && mayPass(c.begin, c.port) {
 				return nil
 			}
 			continue
@@ -105,16 +117,22 @@ func (c *checkedConn) check(buf []byte) error {
 	}
 }
 
-// add adds a part to the beginning, and returns what askedNames does. It reads the first line of a request
-// only once, however small the parts of its header are.
+// add adds a part to the beginning, and returns what askedNames does. It reads the beginning again only if the
+// part can decide, so that many small parts cost about as much as a large part.
 func (c *checkedConn) add(part []byte) ([]string, error) {
 	before := len(c.begin)
 	c.begin = append(c.begin, part...)
-	if c.header && !endsHeader(c.begin[max(0, before-2):]) {
-		return nil, errHeader
+	switch {
+	case len(c.begin) < c.least,
+		errors.Is(c.last, errLine) && !bytes.Contains(part, []byte("\n")),
+		errors.Is(c.last, errHeader) && !endsHeader(c.begin[max(0, before-2):]):
+		return nil, c.last
 	}
 	names, err := askedNames(c.begin, c.port)
-	c.header = errors.Is(err, errHeader)
+	c.last = err
+	if by, ok := err.(shortBy); ok {
+		c.least = len(c.begin) + int(by)
+	}
 	return names, err
 }
 
@@ -202,7 +220,7 @@ func serverName(b []byte) (string, error) {
 			return "", errors.New("malformed TLS")
 		}
 		if len(b) < 5 {
-			return "", errShort
+			return "", shortBy(5 - len(b))
 		}
 		n := int(b[3])<<8 | int(b[4])
 		if n == 0 {
@@ -214,16 +232,18 @@ func serverName(b []byte) (string, error) {
 		} else {
 			message = append(message, part...)
 		}
+		want := typeNumberBytes
 		if len(message) >= typeNumberBytes {
 			if message[0] != clientHello {
 				return "", errors.New("malformed TLS")
 			}
-			if want := typeNumberBytes + (int(message[1])<<16 | int(message[2])<<8 | int(message[3])); len(message) >= want {
+			want += int(message[1])<<16 | int(message[2])<<8 | int(message[3])
+			if len(message) >= want {
 				return helloName(message[typeNumberBytes:want])
 			}
 		}
 		if !whole {
-			return "", errShort
+			return "", shortBy(min(5+n-len(b), want-len(message)))
 		}
 		b = b[5+n:]
 	}
@@ -271,11 +291,8 @@ func helloName(body []byte) (string, error) {
 // Requests without a version and with versions that only some servers accept count as well.
 func hosts(b []byte) (names []string, isHTTP bool, err error) {
 	line, rest, ended := bytes.Cut(b, []byte("\n"))
-	switch {
-	case !ended && !maybeRequest(line):
-		return nil, false, nil
-	case !ended:
-		return nil, false, errShort
+	if !ended {
+		return nil, false, unended(line)
 	}
 	parts := strings.FieldsFunc(string(line), func(r rune) bool { return strings.ContainsRune(blanks, r) })
 	switch {
@@ -319,16 +336,21 @@ func hosts(b []byte) (names []string, isHTTP bool, err error) {
 	return names, true, nil
 }
 
-// maybeRequest reports whether a first line that has not ended can become the first line of a request.
-func maybeRequest(line []byte) bool {
-	method := line[:min(len(line), maxWord)]
-	if i := bytes.IndexAny(method, blanks); i >= 0 {
-		method = method[:i]
+// unended returns the reason to read more of a first line that has not ended, nil if no request begins with it.
+func unended(line []byte) error {
+	word := line[:min(len(line), maxWord)]
+	space := bytes.IndexAny(word, blanks)
+	if space >= 0 {
+		word = word[:space]
 	}
-	if bytes.ContainsFunc(method, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return false
+	switch {
+	case bytes.ContainsFunc(word, func(r rune) bool { return r < ' ' || r > '~' }),
+		len(word) > maxMethod && bytes.ContainsFunc(word, func(r rune) bool { return !httpguts.IsTokenRune(r) }):
+		return nil
+	case space < 0 && len(word) < maxWord:
+		return errShort
 	}
-	return len(method) <= maxMethod || !bytes.ContainsFunc(method, func(r rune) bool { return !httpguts.IsTokenRune(r) })
+	return errLine
 }
 
 // isVersion reports whether a word of a request is the version of a protocol that servers of HTTP read.

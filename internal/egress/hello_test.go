@@ -265,6 +265,8 @@ func TestAskedNamesInParts(t *testing.T) {
 		"GET / HTTP/1.1\nAccept: */*\nHost: a.example\n\n",
 		"POST / RTSP/1.0\r\nHost: a.example\r\n\r\n",
 		strings.Repeat("A", 65) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+		" \n" + strings.Repeat("A", 1025) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+		string(inRecords(hello(t, "www.example.com"), 300)),
 	} {
 		for _, port := range []uint16{80, 443, 8080} {
 			if _, err := egress.AskedNames([]byte(begin), port); err != nil {
@@ -272,6 +274,12 @@ func TestAskedNamesInParts(t *testing.T) {
 					t.Errorf("port %d, %.80q: %v", port, begin, err)
 				}
 				continue
+			}
+			want, _ := egress.AskedNames([]byte(begin), port)
+			for _, n := range []int{1, 2, 7, 1000} {
+				if names, err := namesInParts([]byte(begin), port, n); err != nil || !slices.Equal(names, want) {
+					t.Errorf("port %d, %.80q in parts of %d bytes: names %q, error %v, want %q", port, begin, n, names, err, want)
+				}
 			}
 			for n := range len(begin) {
 				if names, err := egress.AskedNames([]byte(begin[:n]), port); !errors.Is(err, egress.ErrShort) {
@@ -297,12 +305,23 @@ func TestHeaderInParts(t *testing.T) {
 			}
 		}
 	}
-	b := egress.NewBeginning(80)
-	if _, err := b.Add([]byte("GET /" + strings.Repeat("a ", 15<<10) + " HTTP/1.1\n")); !errors.Is(err, egress.ErrShort) {
-		t.Fatalf("the first line: %v", err)
-	}
-	if n := testing.AllocsPerRun(1000, func() { _, _ = b.Add([]byte("a")) }); n != 0 {
-		t.Errorf("%v allocations for a byte of the header; is the first line read again?", n)
+}
+
+// A byte does not cost a reading of all that came before it.
+func TestCostOfSmallParts(t *testing.T) {
+	h := hello(t, "www.example.com")
+	for _, begin := range []string{
+		"GET /" + strings.Repeat("a ", 15<<10) + " HTTP/1.1\n",
+		string(inRecords(h, 1)[:6*400]) + "\x16\x03\x01\x7f\xff",
+	} {
+		b := egress.NewBeginning(8080)
+		if _, err := b.Add([]byte(begin)); !errors.Is(err, egress.ErrShort) {
+			t.Fatalf("%.80q: error %v, want that more must be read", begin, err)
+		}
+		part := []byte("a")
+		if n := testing.AllocsPerRun(100, func() { _, _ = b.Add(part) }); n != 0 {
+			t.Errorf("%.80q: %v allocations for another byte", begin, n)
+		}
 	}
 }
 
