@@ -23,7 +23,9 @@ type images struct {
 	mu   sync.Mutex
 	list []spec.Image
 	fail error // of Resolve from inside provisioning; guarded by mu
-	seen int   // calls of Resolve; guarded by mu
+	// opening, when set, is called before a root filesystem is opened; guarded by mu.
+	opening func()
+	seen    int // calls of Resolve; guarded by mu
 	// ensure makes an image that is not there; guarded by mu.
 	ensure func(ctx context.Context, ref string, progress func(phase.Event)) error
 	// unmade are the digests of missing images; guarded by mu.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +98,59 @@ func TestDiffOfABusySandbox(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := s.Snapshots().Diff(t.Context(), s.caller, "a", snapshot.DiffQuery{}); err != nil {
+		t.Errorf("the diff afterwards: %v", err)
+	}
+}
+
+// TestDiffKeepsItsPlaceWhileItCompares: no sandbox of another workspace is read for a diff before the names of the diff
+// before are compared.
+func TestDiffKeepsItsPlaceWhileItCompares(t *testing.T) {
+	e := newEnv(t)
+	other := e.workspace("other")
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	b, _, err := s.Create(t.Context(), other, lifecycle.CreateRequest{Name: "b"})
+	if err == nil {
+		b, err = s.Wait(t.Context(), other, "b", sandbox.Running, testTimeout)
+	}
+	if err != nil || b.State != sandbox.Running {
+		t.Fatalf("%s: %v", b.State, err)
+	}
+	begun, end := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(end) })
+	defer release()
+	var opened atomic.Bool
+	e.images.mu.Lock()
+	e.images.opening = func() {
+		if !opened.Swap(true) { // the first alone waits
+			close(begun)
+			<-end
+		}
+	}
+	e.images.mu.Unlock()
+	results := make(chan error, 1)
+	go func() {
+		_, err := s.Snapshots().Diff(t.Context(), s.caller, "a", snapshot.DiffQuery{})
+		results <- err
+	}()
+	<-begun
+	read, stop := s.hold("driver.WriteNames")
+	stop()
+	ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer leave()
+	if _, err := s.Snapshots().Diff(ctx, other, "b", snapshot.DiffQuery{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the diff of the other workspace: %v", err)
+	}
+	select {
+	case <-read:
+		t.Error("the other sandbox was read meanwhile")
+	default:
+	}
+	release()
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Snapshots().Diff(t.Context(), other, "b", snapshot.DiffQuery{}); err != nil {
 		t.Errorf("the diff afterwards: %v", err)
 	}
 }

@@ -18,7 +18,15 @@ func (c *images) Files(_ context.Context, digest string, q sandbox.SnapshotFileQ
 }
 
 // Open returns a root filesystem in which each name is a file; the other tests of diffs are on gVisor.
-func (c *images) Open(context.Context, string) (snapshot.Rootfs, error) { return anyFile{}, nil }
+func (c *images) Open(context.Context, string) (snapshot.Rootfs, error) {
+	c.mu.Lock()
+	opening := c.opening
+	c.mu.Unlock()
+	if opening != nil {
+		opening()
+	}
+	return anyFile{}, nil
+}
 
 type anyFile struct{ snapshot.Rootfs }
 

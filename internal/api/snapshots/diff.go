@@ -94,17 +94,23 @@ func (h *Diffs) original(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer body.Close()
+	if err := sendOriginal(w, body, f.Size); err != nil {
+		edge.LogBroken(r.Context(), err)
+		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+	}
+	return nil
+}
+
+// sendOriginal sends a file within originalTime.
+func sendOriginal(w http.ResponseWriter, body io.Reader, size int64) error {
 	c := http.NewResponseController(w)
 	_ = c.SetWriteDeadline(time.Now().Add(originalTime)) // a transport without deadlines, as in tests
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", "attachment")
-	w.Header().Set("Content-Length", strconv.FormatInt(f.Size, 10))
-	if _, err := io.Copy(w, body); err != nil {
-		edge.LogBroken(r.Context(), err)
-		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
-	}
-	return nil
+	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	_, err := io.Copy(w, body)
+	return err
 }
 
 const diffDescription = "The writes of a running or paused sandbox since it was made from its image or snapshot: a directory before what is in it, else sorted by name. " +
