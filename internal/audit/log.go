@@ -39,6 +39,8 @@ const (
 	// cutRows bounds the records of a cut; if more are too old, the next cut follows after cutPause.
 	cutRows  = 1000
 	cutPause = 100 * time.Millisecond
+	// cutWords bounds the words of a cut, each of which changes another place of the index: all other writers wait for a cut.
+	cutWords = 5000
 	// cutPart: a cut frees this part of MaxBytes, so that not every batch needs a cut.
 	cutPart            = 64
 	retryMin, retryMax = 50 * time.Millisecond, 5 * time.Second
@@ -51,8 +53,8 @@ type Store interface {
 	// another head; Unavailable, wrapping sandbox.ErrNoSpace, when the disk is full.
 	ChangeAudit(ctx context.Context, change *Change) (Chain, error)
 	// CutAudit removes the oldest rows, stores the hash of the last row removed, and returns the
-	// number removed.
-	CutAudit(ctx context.Context, cut Cut) (int, error)
+	// number removed, and whether there may be more to remove.
+	CutAudit(ctx context.Context, cut Cut) (n int, more bool, err error)
 	// AuditChain returns the state of the log.
 	AuditChain(ctx context.Context) (Chain, error)
 	// AuditRows returns a page of rows, newest first unless the filter says otherwise. Errors:

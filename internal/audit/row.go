@@ -78,4 +78,6 @@ type Cut struct {
 	Before   time.Time
 	MaxBytes int64 // 0: no limit
 	Limit    int   // rows to remove at most
+	// Words ends the cut at the row with which it has removed so many words from the index.
+	Words int
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -115,4 +118,81 @@ func TestWordsAreBoundedAndRemoved(t *testing.T) {
 	if n := number("SELECT count(*) FROM audit_words WHERE seq NOT IN (SELECT seq FROM audit_records)"); n != 0 {
 		t.Errorf("%d words of records that are gone", n)
 	}
+}
+
+// fill adds records with the most words that the index has of each.
+func (f *fixture) fill(records int) {
+	f.Helper()
+	var long strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&long, "w%d ", i)
+	}
+	var wg sync.WaitGroup
+	for range records / 10 {
+		wg.Go(func() {
+			for range 10 {
+				if err := f.log.Do(f.Context(), audit.Record{Action: "exec", Command: []string{long.String()}}, func(context.Context) error { return nil }); err != nil {
+					f.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	f.records(audit.Filter{Action: "none"}) // waits for the writer
+}
+
+// waitCut waits until the log takes at most so many bytes, without further operations.
+func (f *fixture) waitCut(most int64) {
+	f.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		chain, err := f.store.Audit.AuditChain(f.Context())
+		if err != nil {
+			f.Fatal(err)
+		}
+		if chain.Bytes <= most {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.Fatalf("the log takes %d bytes, want at most %d", chain.Bytes, most)
+		}
+	}
+}
+
+// A log that is much too large is cut in small transactions.
+func TestCutsAreSmall(t *testing.T) {
+	const records, maxBytes = 400, 200 << 10
+	f := newFixture(t, audit.Config{})
+	f.fill(records)
+	f.log.Close()
+	f.log = audit.Open(f.store.Audit, audit.Config{MaxBytes: maxBytes}, slog.New(slog.DiscardHandler))
+	f.waitCut(maxBytes)
+	f.log.Close() // also ends a cut
+	f.log = audit.Open(f.store.Audit, audit.Config{}, slog.New(slog.DiscardHandler))
+	defer f.log.Close()
+	cuts := f.records(audit.Filter{Action: audit.ActionCut})
+	if len(cuts) < 7 {
+		t.Errorf("%d cuts, want at least 7", len(cuts))
+	}
+	for _, r := range cuts {
+		if n, err := strconv.Atoi(r.Details["records"]); err != nil || n > 50 {
+			t.Errorf("a cut of %s records, %v, want at most 50 of 100 words", r.Details["records"], err)
+		}
+	}
+	if r := f.verify(); r.Problem != "" {
+		t.Error(r.Problem)
+	}
+}
+
+// The cut of a full log goes on although no batch follows, down to the size from which on not every batch needs a cut.
+func TestCutOfFullLogGoesOn(t *testing.T) {
+	const records, maxBytes = 200, 4 << 20
+	f := newFixture(t, audit.Config{MaxBytes: maxBytes})
+	f.fill(records)
+	chain, err := f.store.Audit.AuditChain(t.Context())
+	if err != nil || chain.Anchor.Seq != 0 {
+		t.Fatalf("%+v, %v, want no cut", chain, err)
+	}
+	f.sql(fmt.Sprintf("UPDATE audit_chain SET bytes = %d", maxBytes+100*chain.Bytes/records)) // 100 records too many
+	f.add("last", 1)
+	f.waitCut(maxBytes - maxBytes/64 + 4000) // and the records of the cuts
 }

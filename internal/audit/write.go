@@ -20,17 +20,23 @@ const recoverPage = 500
 // run writes until the log is closed, and then the rest of the queue.
 func (l *Log) run() {
 	defer close(l.finished)
-	perMinute, nextCut := time.NewTicker(minute), time.NewTimer(l.cutOld())
+	perMinute, nextCut := time.NewTicker(minute), time.NewTimer(untilCut(l.cut(false)))
 	defer perMinute.Stop()
 	defer nextCut.Stop()
+	full := false // the next cut goes on with one of a full log
 	for {
 		select {
 		case <-l.urgent:
-			l.drain()
+			if l.drain() {
+				full = true
+				nextCut.Reset(cutPause)
+			}
 		case <-perMinute.C:
 			l.writeRefused()
 		case <-nextCut.C:
-			nextCut.Reset(l.cutOld())
+			more := l.cut(full)
+			full = full && more
+			nextCut.Reset(untilCut(more))
 		case <-l.ctx.Done():
 			l.writeRefused()
 			l.drain()
@@ -39,8 +45,8 @@ func (l *Log) run() {
 	}
 }
 
-// drain writes the queue, a batch at a time.
-func (l *Log) drain() {
+// drain writes the queue, a batch at a time. It reports whether the log is full and its cut must go on.
+func (l *Log) drain() (more bool) {
 	for {
 		l.mu.Lock()
 		n := min(len(l.queue), batchMax)
@@ -50,14 +56,15 @@ func (l *Log) drain() {
 		}
 		l.mu.Unlock()
 		if n == 0 {
-			return
+			return more
 		}
-		l.write(items)
+		more = l.write(items)
 	}
 }
 
-// write writes a batch and notifies the waiters. It syncs at most once for the whole batch.
-func (l *Log) write(items []item) {
+// write writes a batch and notifies the waiters. It syncs at most once for the whole batch. If the log is full, write
+// cuts at least as many words as the batch has, and reports whether there is more to cut.
+func (l *Log) write(items []item) (more bool) {
 	l.writing.Store(time.Now().UnixNano())
 	defer l.writing.Store(0)
 	var change Change
@@ -77,16 +84,21 @@ func (l *Log) write(items []item) {
 	}
 	chain, ok := l.change(&change, records, durable)
 	if !ok {
-		return
+		return false
 	}
 	for _, it := range items {
 		if it.written != nil {
 			close(it.written)
 		}
 	}
-	if l.cfg.MaxBytes > 0 && chain.Bytes > l.cfg.MaxBytes {
-		l.cut(true)
+	if l.cfg.MaxBytes == 0 || chain.Bytes <= l.cfg.MaxBytes {
+		return false
 	}
+	more = true
+	for cuts := 1 + len(records)*wordsMax/cutWords; more && cuts > 0; cuts-- {
+		more = l.cut(true)
+	}
+	return more
 }
 
 // change changes the log and appends records. It retries until the log is closed, and once after
@@ -177,29 +189,29 @@ func (l *Log) Recover(ctx context.Context) error {
 	}
 }
 
-// cutOld removes records that are too old, and returns the time of the next cut.
-func (l *Log) cutOld() time.Duration {
-	if l.cut(false) {
+// untilCut returns the time until the next cut; more says that the cut before may have left more to remove.
+func untilCut(more bool) time.Duration {
+	if more {
 		return cutPause
 	}
 	return hour
 }
 
-// cut removes records that are too old, or, with full, too many, at most cutRows. It reports
+// cut removes records that are too old, or, with full, too many, within the bounds of a cut. It reports
 // whether there may be more to remove. It does nothing while the log is being verified.
 func (l *Log) cut(full bool) (more bool) {
 	if !l.whole.TryLock() {
 		return true
 	}
 	defer l.whole.Unlock()
-	what := Cut{MaxBytes: l.cfg.MaxBytes, Limit: cutRows}
+	what := Cut{MaxBytes: l.cfg.MaxBytes, Limit: cutRows, Words: cutWords}
 	if full {
 		what.MaxBytes -= what.MaxBytes / cutPart
 	}
 	if l.cfg.Retention > 0 {
 		what.Before = time.Now().Add(-l.cfg.Retention)
 	}
-	n, err := l.store.CutAudit(context.WithoutCancel(l.ctx), what)
+	n, more, err := l.store.CutAudit(context.WithoutCancel(l.ctx), what)
 	if err != nil {
 		l.logger.Error("audit log not cut", "error", err)
 		return false
@@ -208,5 +220,5 @@ func (l *Log) cut(full bool) (more bool) {
 		return false
 	}
 	l.add(&Record{Action: ActionCut, Outcome: OK, Details: map[string]string{"records": strconv.Itoa(n)}})
-	return n == cutRows
+	return more
 }

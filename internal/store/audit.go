@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,10 @@ func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Ch
 	if change.Durable {
 		write = s.db.Write
 	}
+	words := make([][]string, len(change.Rows)) // before the transaction, for which all other writers wait
+	for i, r := range change.Rows {
+		words[i] = audit.Words(r.Record)
+	}
 	var chain audit.Chain
 	err := write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, i := range change.Begun {
@@ -41,7 +46,7 @@ func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Ch
 			}
 		}
 		var err error
-		chain, err = appendAudit(ctx, tx, change)
+		chain, err = appendAudit(ctx, tx, change, words)
 		return err
 	})
 	if err != nil {
@@ -50,8 +55,8 @@ func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Ch
 	return chain, nil
 }
 
-// appendAudit adds the rows of a change and returns the state of the log with them.
-func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change) (audit.Chain, error) {
+// appendAudit adds the rows of a change, with the words of each, and returns the state of the log with them.
+func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change, words [][]string) (audit.Chain, error) {
 	chain, err := auditChain(ctx, tx)
 	if err != nil || len(change.Rows) == 0 {
 		return chain, err
@@ -59,16 +64,15 @@ func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change) (audit.C
 	if chain.Head != change.Head {
 		return chain, sandbox.Errorf(sandbox.Conflict, "the audit log has a record after %d, where the new records should be", change.Head.Seq)
 	}
-	for _, r := range change.Rows {
+	for i, r := range change.Rows {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)", r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
 			return chain, err
 		}
-		words := audit.Words(r.Record)
-		if err := addAuditWords(ctx, tx, r.Seq, words); err != nil {
+		if _, err := changeAuditWords(ctx, tx, insertAuditWords, r.Seq, words[i]); err != nil {
 			return chain, err
 		}
 		chain.Head = audit.Point{Seq: r.Seq, Hash: r.Hash}
-		chain.Bytes += auditBytes(r.Record, len(words))
+		chain.Bytes += auditBytes(r.Record, len(words[i]))
 	}
 	return chain, putAuditChain(ctx, tx, &chain)
 }
@@ -79,19 +83,44 @@ const wordBytes = 80
 // auditBytes returns the space that a record takes with so many words in the index.
 func auditBytes(record []byte, words int) int64 { return int64(len(record) + words*wordBytes) }
 
-// addAuditWords adds the words of a record, in one statement: the database has one writer, for which all others wait.
-func addAuditWords(ctx context.Context, tx *sql.Tx, seq int64, words []string) error {
-	if len(words) == 0 {
-		return nil
+// auditWordsAtOnce is the number of words in a statement that adds or removes them. It is the same for all, so that
+// there are two texts of statements: a connection keeps a bounded number of prepared statements.
+const auditWordsAtOnce = 20
+
+var insertAuditWords, deleteAuditWords = auditWordStatements()
+
+// auditWordStatements returns the statements that add and remove words of a record, which may be repeated: the first argument is
+// the number of the record.
+func auditWordStatements() (add, remove string) {
+	rows, words := make([]string, auditWordsAtOnce), make([]string, auditWordsAtOnce)
+	for i := range auditWordsAtOnce {
+		words[i] = "$" + strconv.Itoa(i+2)
+		rows[i] = "(" + words[i] + ", $1)"
 	}
-	var q database.Query
-	number := q.Arg(seq)
-	rows := make([]string, len(words))
-	for i, word := range words {
-		rows[i] = "(" + q.Arg(word) + ", " + number + ")"
+	return "INSERT INTO audit_words (word, seq) VALUES " + strings.Join(rows, ", ") + " ON CONFLICT DO NOTHING",
+		"DELETE FROM audit_words WHERE seq = $1 AND word IN (" + strings.Join(words, ", ") + ")"
+}
+
+// changeAuditWords runs a statement for the words of a record, and returns the number of words that it changed. The index has
+// the order of the words, not of the records.
+func changeAuditWords(ctx context.Context, tx *sql.Tx, statement string, seq int64, words []string) (changed int64, err error) {
+	for some := range slices.Chunk(words, auditWordsAtOnce) {
+		args := make([]any, 1+auditWordsAtOnce)
+		args[0] = seq
+		for i := range auditWordsAtOnce {
+			args[i+1] = some[min(i, len(some)-1)]
+		}
+		result, err := tx.ExecContext(ctx, statement, args...)
+		if err != nil {
+			return changed, err
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return changed, err
+		}
+		changed += n
 	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO audit_words (word, seq) VALUES "+strings.Join(rows, ", "), q.Args...)
-	return err
+	return changed, nil
 }
 
 // AuditIntents returns at most limit of the recorded intents.
@@ -115,90 +144,72 @@ func (s *Audit) AuditIntents(ctx context.Context, limit int) ([]audit.Intent, er
 	return list, nil
 }
 
-// CutAudit removes the oldest rows of the audit log and returns their number. It keeps the
-// hash of the last removed row, from which the rest of the chain is verified.
-func (s *Audit) CutAudit(ctx context.Context, cut audit.Cut) (int, error) {
-	n := 0
-	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+// CutAudit removes the oldest rows of the audit log and returns their number, and whether there may be more to
+// remove. It keeps the hash of the last removed row, from which the rest of the chain is verified.
+func (s *Audit) CutAudit(ctx context.Context, cut audit.Cut) (n int, more bool, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		chain, err := auditChain(ctx, tx)
 		if err != nil {
 			return err
 		}
-		removed, words, err := moveAnchor(ctx, tx, cut, &chain)
+		var removed []cutRow
+		removed, more, err = moveAnchor(ctx, tx, cut, &chain)
 		if n = len(removed); err != nil || n == 0 {
 			return err
 		}
-		indexed, err := removeAuditWords(ctx, tx, removed)
-		if err != nil {
-			return err
+		for _, r := range removed {
+			indexed, err := changeAuditWords(ctx, tx, deleteAuditWords, r.seq, r.words)
+			if err != nil {
+				return err
+			}
+			chain.Bytes += (int64(len(r.words)) - indexed) * wordBytes // a record from before the index has no words in it
 		}
-		chain.Bytes += (words - indexed) * wordBytes // records from before the index have no words in it
 		if _, err := tx.ExecContext(ctx, "DELETE FROM audit_records WHERE seq <= $1", chain.Anchor.Seq); err != nil {
 			return err
 		}
 		return putAuditChain(ctx, tx, &chain)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("cut audit log: %w", err)
+		return 0, false, fmt.Errorf("cut audit log: %w", err)
 	}
-	return n, nil
+	return n, more, nil
 }
 
-// removeAuditWords removes the words of rows and returns their number. The index has the order of the words, not of the rows.
-func removeAuditWords(ctx context.Context, tx *sql.Tx, rows []audit.Row) (int64, error) {
-	var removed int64
-	for _, r := range rows {
-		words := audit.Words(r.Record)
-		if len(words) == 0 {
-			continue
-		}
-		var q database.Query
-		number := q.Arg(r.Seq)
-		list := make([]string, len(words))
-		for i, word := range words {
-			list[i] = q.Arg(word)
-		}
-		result, err := tx.ExecContext(ctx, "DELETE FROM audit_words WHERE seq = "+number+" AND word IN ("+strings.Join(list, ", ")+")", q.Args...)
-		if err != nil {
-			return removed, err
-		}
-		n, err := result.RowsAffected()
-		if err != nil {
-			return removed, err
-		}
-		removed += n
-	}
-	return removed, nil
+// cutRow is a row that is removed, with its words.
+type cutRow struct {
+	seq   int64
+	words []string
 }
 
-// moveAnchor moves the anchor of chain past the rows that exceed the limits of the log and
-// returns these rows, without their hashes, and the number of words that it counted as removed with them.
-func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Chain) ([]audit.Row, int64, error) {
+// moveAnchor moves the anchor of chain past the rows that exceed the limits of the log and returns these rows. It reports
+// whether a bound of the cut ended it.
+func moveAnchor(ctx context.Context, tx *sql.Tx, cut audit.Cut, chain *audit.Chain) (removed []cutRow, more bool, err error) {
 	rows, err := tx.QueryContext(ctx, "SELECT seq, record, hash, time FROM audit_records ORDER BY seq LIMIT "+strconv.Itoa(cut.Limit))
 	if err != nil {
-		return nil, 0, err
+		return nil, false, err
 	}
 	defer func() { _ = rows.Close() }()
-	var removed []audit.Row
-	var words int64
+	words := 0
 	for rows.Next() {
-		var seq int64
+		var r cutRow
 		var record []byte
 		var hash, at string
-		if err := rows.Scan(&seq, &record, &hash, &at); err != nil {
-			return nil, 0, err
+		if err := rows.Scan(&r.seq, &record, &hash, &at); err != nil {
+			return nil, false, err
 		}
 		if at >= auditTime(cut.Before) && (cut.MaxBytes == 0 || chain.Bytes <= cut.MaxBytes) {
-			break
+			return removed, false, nil
 		}
-		chain.Anchor.Seq = seq
+		chain.Anchor.Seq = r.seq
 		chain.Anchor.Hash, _ = auditHash(hash) // a damaged hash must not prevent every later removal
-		n := len(audit.Words(record))
-		chain.Bytes -= auditBytes(record, n)
-		words += int64(n)
-		removed = append(removed, audit.Row{Seq: seq, Record: record})
+		r.words = audit.Words(record)
+		chain.Bytes -= auditBytes(record, len(r.words))
+		removed = append(removed, r)
+		if words += len(r.words); words >= cut.Words {
+			return removed, true, nil
+		}
 	}
-	return removed, words, rows.Err()
+	return removed, len(removed) == cut.Limit, rows.Err()
 }
 
 // AuditChain returns the state of the audit log.
