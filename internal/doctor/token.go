@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // firstTokenAge is the age from which a first token without an end is a warning.
@@ -26,6 +28,8 @@ func firstToken(ctx context.Context, o Options) Result {
 	const name = "first token"
 	t, err := o.FirstToken(ctx)
 	switch {
+	case sandbox.CodeOf(err) == sandbox.Conflict: // the error says how to reach the server's database
+		return warn(name, "it cannot be read: "+err.Error(), "run doctor with the settings of the server")
 	case err != nil:
 		return warn(name, "it cannot be read: "+err.Error(), "run doctor as the user of the server, or as root")
 	case t == nil:

@@ -80,26 +80,28 @@ func OpenStore(ctx context.Context, cfg config.Config, options ...store.Option) 
 	return store.OpenAt(ctx, l, options...)
 }
 
-// OpenExistingStore opens the database of a server that may be running. Errors: NotFound if there is none;
-// Unsupported if its version is not the version of this program; others if it is SQLite's and the server of the state
-// directory uses another.
-func OpenExistingStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
+// openOtherStore opens the database of a server that may be running, whichever installation it is of. Errors: NotFound if
+// there is none; Unsupported if its version is not the version of this program.
+func openOtherStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
 	l, err := storeLocation(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Database.URL != "" {
-		return store.OpenExistingAt(ctx, l, options...)
-	}
+	return store.OpenExistingAt(ctx, l, options...)
+}
+
+// OpenExistingStore opens the database of a server that may be running. Errors: NotFound if there is none;
+// Unsupported if its version is not the version of this program; Conflict if the server of the state directory uses another.
+func OpenExistingStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
 	mark, found, err := installation.Read(cfg.StateDir) // before the database: a server that runs writes the database first
 	if err != nil {
 		return nil, err
 	}
-	st, err := store.OpenExistingAt(ctx, l, options...)
+	st, err := openOtherStore(ctx, cfg, options...)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound && found:
-		return nil, otherDatabase(l.Path, mark)
-	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return nil, otherDatabase(cfg, mark)
+	case sandbox.CodeOf(err) == sandbox.NotFound && cfg.Database.URL == "":
 		dirs := installationDirs(cfg)
 		dirs.Boxes = dirs.Saved // the run directory may be another server's
 		if missing := dirs.CheckMissing(); missing != nil {
@@ -111,7 +113,7 @@ func OpenExistingStore(ctx context.Context, cfg config.Config, options ...store.
 	}
 	db, err := st.Installation(ctx)
 	if err == nil && (db.ID != mark.ID || db.Generation < mark.Generation) {
-		err = otherDatabase(l.Path, mark)
+		err = otherDatabase(cfg, mark)
 	}
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -119,10 +121,27 @@ func OpenExistingStore(ctx context.Context, cfg config.Config, options ...store.
 	return st, nil
 }
 
-// otherDatabase returns the error of commands that would use an SQLite database that the server does not use.
-func otherDatabase(path string, mark installation.Mark) error {
-	return fmt.Errorf("%s is not the database that the server of this state directory uses: that has installation %s and at least generation %d; if it is PostgreSQL, give the command the setting database.url, by --config or the variable MODBOX_DATABASE_URL",
-		path, mark.ID, mark.Generation)
+// DatabaseWarnings connects to the database, whichever installation it is of, and returns warnings about its settings. There
+// may be no server's tables yet.
+func DatabaseWarnings(ctx context.Context, cfg config.Config) ([]string, error) {
+	st, err := openOtherStore(ctx, cfg)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st.Warnings(), st.Close()
+}
+
+// otherDatabase returns the error of commands that would use a database that the server does not use.
+func otherDatabase(cfg config.Config, mark installation.Mark) error {
+	advice := "if it is PostgreSQL, give the command the setting database.url, by --config or the variable MODBOX_DATABASE_URL"
+	if cfg.Database.URL != "" {
+		advice = "give the command the server's setting database.url"
+	}
+	return sandbox.Errorf(sandbox.Conflict, "the server of this state directory does not use the database %s: it uses one of installation %s and at least generation %d; %s; if an older database was put back, start the server with --accept-database first",
+		installationDirs(cfg).Database, mark.ID, mark.Generation, advice)
 }
 
 // NoFileBackup returns the error of commands for backups, which are files with SQLite's; nil with SQLite.

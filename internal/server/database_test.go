@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 func TestDatabasePassword(t *testing.T) {
@@ -58,13 +59,7 @@ func TestCommandsUseTheDatabaseOfTheServer(t *testing.T) {
 	}
 	mark := func(id installation.Identity) {
 		t.Helper()
-		marks, err := installation.Write(installation.Mark{Identity: id, StateDir: cfg.StateDir}, cfg.StateDir)
-		if err == nil {
-			err = marks.Close()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		markDirectory(t, cfg.StateDir, id)
 	}
 	mark(own)
 	if err := inUse(); err != nil {
@@ -86,5 +81,74 @@ func TestCommandsUseTheDatabaseOfTheServer(t *testing.T) {
 	}
 	if err := inUse(); err == nil || sandbox.CodeOf(err) == sandbox.NotFound || !strings.Contains(err.Error(), "database.url") {
 		t.Errorf("without the SQLite database: %v, want advice about database.url", err)
+	}
+}
+
+// markDirectory makes dir a state directory of an installation.
+func markDirectory(t *testing.T, dir string, id installation.Identity) {
+	t.Helper()
+	marks, err := installation.Write(installation.Mark{Identity: id, StateDir: dir}, dir)
+	if err == nil {
+		err = marks.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A command with the URL of a database that the server does not use neither reads nor writes it: images of the server
+// would look unused.
+func TestCommandsRefuseAnotherPostgres(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
+	}
+	p := storetest.Empty(t).Postgres
+	cfg := config.Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Database: config.Database{
+		URL: p.URL, MaxConnections: p.MaxConnections, ConnectTimeout: config.Duration(p.ConnectTimeout), StatementTimeout: config.Duration(p.StatementTimeout),
+	}}
+	refused := func(when string) {
+		t.Helper()
+		uses := map[string]error{}
+		_, uses["images in use"] = DigestsInUse(cfg)(t.Context())
+		_, uses["images released"] = digestsReleased(cfg)(t.Context())
+		_, uses["images"] = localRows{cfg}.Images(t.Context())
+		_, uses["any use"] = OpenExistingStore(t.Context(), cfg)
+		for use, err := range uses {
+			if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "database.url") || !strings.Contains(err.Error(), "--accept-database") || strings.Contains(err.Error(), p.URL) {
+				t.Errorf("%s: %s: %v, want code conflict and advice", when, use, err)
+			}
+		}
+		if w, err := DatabaseWarnings(t.Context(), cfg); err != nil {
+			t.Errorf("%s: doctor: %q, %v, want that it reaches the database", when, w, err)
+		}
+	}
+	if digests, err := DigestsInUse(cfg)(t.Context()); err != nil || len(digests) > 0 {
+		t.Errorf("before the first start: %v, %v, want no images", digests, err)
+	}
+	own := installation.Identity{ID: strings.Repeat("0", 32), Generation: 1}
+	markDirectory(t, cfg.StateDir, own)
+	refused("empty")
+	if err := fitsInstallation(t.Context(), cfg); err != nil {
+		t.Errorf("an empty database before the start: %v", err)
+	}
+	st, err := OpenStore(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	refused("another installation")
+	if err := fitsInstallation(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is of installation") {
+		t.Errorf("another installation before the start: %v, want it refused", err)
+	}
+	if own, err = st.Advance(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	newer := own
+	newer.Generation++
+	markDirectory(t, cfg.StateDir, newer)
+	refused("an older database")
+	markDirectory(t, cfg.StateDir, own)
+	if digests, err := DigestsInUse(cfg)(t.Context()); err != nil || len(digests) > 0 {
+		t.Errorf("the server's own: %v, %v, want no images", digests, err)
 	}
 }

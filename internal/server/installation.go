@@ -43,7 +43,7 @@ func peekInstallation(ctx context.Context, cfg config.Config, dirs installation.
 	if cfg.Database.URL == "" {
 		return database.PeekInstallation(ctx, dirs.Database)
 	}
-	st, err := OpenExistingStore(ctx, cfg)
+	st, err := openOtherStore(ctx, cfg)
 	if err != nil {
 		return i, err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
 	"github.com/modbox/modbox/internal/quota"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
 )
@@ -58,7 +57,7 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return backup.Last(cfg.Backup.Directory) }
 			}
 			if cfg.Database.URL != "" {
-				o.Database = func(ctx context.Context) ([]string, error) { return tryDatabase(ctx, cfg) }
+				o.Database = func(ctx context.Context) ([]string, error) { return server.DatabaseWarnings(ctx, cfg) }
 			}
 			results := doctor.Run(cmd.Context(), o, show)
 			if proves {
@@ -76,18 +75,6 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 	cmd.Flags().BoolVar(&proves, "prove", false, "also try what the documentation promises, with a server and sandboxes of its own")
 	local.Add(cmd)
 	return cmd
-}
-
-// tryDatabase connects to the PostgreSQL database, in which no server may have made tables yet.
-func tryDatabase(ctx context.Context, cfg config.Config) (warnings []string, err error) {
-	st, err := server.OpenExistingStore(ctx, cfg)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return st.Warnings(), st.Close()
 }
 
 func printCheck(env *base.Env, r doctor.Result) {

@@ -150,6 +150,24 @@ func At(t testing.TB, path string) store.Location {
 	return store.Location{Path: path, Postgres: postgresAt(name)}
 }
 
+// Empty returns the location of a new database without tables on the PostgreSQL server, which is dropped when the test ends.
+func Empty(t testing.TB) store.Location {
+	t.Helper()
+	databases.mu.Lock()
+	databases.made++
+	name := fmt.Sprintf("mbt_%d_%d", os.Getpid(), databases.made)
+	databases.mu.Unlock()
+	if err := administrate("CREATE DATABASE " + name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := administrate("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return store.Location{Postgres: postgresAt(name)}
+}
+
 // opened adds n to the number of stores that Open has opened at a location, and returns it.
 func opened(at store.Location, n int) int {
 	databases.mu.Lock()
