@@ -42,7 +42,8 @@ if [ "${1:-}" = --test ]; then
 	need ip iproute2 # a machine without network
 	need nsupdate bind9-dnsutils # sets DNS records for certificates
 	need readelf binutils
-	need /usr/lib/postgresql postgresql # the store on PostgreSQL
+	initdb=(/usr/lib/postgresql/*/bin/initdb) # the directory may be of a client alone
+	need "${initdb[0]}" postgresql # the store on PostgreSQL
 	need prometheus prometheus # scrapes a server, and checks the alert rules
 	need chromium chromium # opens pages of development servers in sandboxes
 	need systemd-analyze systemd # verifies the unit of the Debian package
@@ -63,19 +64,33 @@ if [ ${#missing[@]} = 0 ]; then
 fi
 
 echo "Missing packages: ${missing[*]}" >&2
+as=()
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
 if [ "$(id -u)" != 0 ]; then
 	if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
 		echo "Install them as root: apt-get install ${missing[*]}" >&2
 		exit 1
 	fi
-	apt=(sudo "${apt[@]}")
+	as=(sudo)
 fi
 echo "Installing them with apt-get" >&2
+apt=("${as[@]}" "${apt[@]}")
 "${apt[@]}" update >&2
 packages=()
 for package in "${missing[@]}"; do
 	if [ "$package" != docker-cli ] || [ -n "$(apt-cache show docker-cli 2>/dev/null)" ]; then packages+=("$package"); fi
 done
-"${apt[@]}" install -y --no-install-recommends "${packages[@]}" >&2
+install=("${apt[@]}" install -y --no-install-recommends)
+if [[ " ${packages[*]} " == *" postgresql "* ]] && ! command -v pg_createcluster >/dev/null; then
+	# Debian's package would make a database server and start it on port 5432. The tests start servers of their own.
+	"${install[@]}" postgresql-common >&2
+	settings=/etc/postgresql-common/createcluster.conf
+	"${as[@]}" sed -i -E 's/^#?[[:space:]]*create_main_cluster[[:space:]]*=.*/create_main_cluster = false/' "$settings"
+	if ! grep -qx 'create_main_cluster = false' "$settings"; then
+		echo "$settings has no line create_main_cluster" >&2
+		exit 1
+	fi
+	echo "create_main_cluster is false in $settings, so that no database server is made and started" >&2
+fi
+"${install[@]}" "${packages[@]}" >&2
 if [ "${1:-}" = --test ]; then install_node >&2; fi

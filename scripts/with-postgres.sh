@@ -3,8 +3,9 @@
 # postgresql, listens on a socket in a directory of its own, and ends with the command. It does not wait for the
 # disk: tests of durability start their own.
 set -euo pipefail
-bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
-if [ ! -x "$bin/initdb" ]; then
+initdb=$(printf '%s\n' /usr/lib/postgresql/*/bin/initdb | sort -V | tail -n 1) # a newer version may have programs of the client alone
+bin=${initdb%/*}
+if [ ! -x "$initdb" ]; then
 	echo "PostgreSQL is not installed; scripts/install-deps.sh --test installs it" >&2
 	exit 1
 fi
@@ -21,7 +22,7 @@ cleanup() {
 trap cleanup EXIT
 (
 	cd "$dir"
-	"${as[@]}" "$bin/initdb" -D data -U modbox -A trust -E UTF8 --locale=C.UTF-8 >initdb.log
+	"${as[@]}" "$initdb" -D data -U modbox -A trust -E UTF8 --locale=C.UTF-8 >initdb.log
 	"${as[@]}" "$bin/pg_ctl" -D data -w -l server.log -o "-k $dir -c listen_addresses='' -c fsync=off -c max_connections=300" start >start.log
 )
 MODBOX_TEST_POSTGRES="postgres://modbox@/postgres?host=$dir" "$@"

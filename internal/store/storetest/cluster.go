@@ -25,12 +25,12 @@ type Cluster struct {
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{TB: t}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // a directory may have programs of the client alone
 	if len(found) == 0 {
 		t.Fatal("PostgreSQL is not installed; scripts/install-deps.sh --test installs it")
 	}
 	slices.Sort(found)
-	c.bin = found[len(found)-1]
+	c.bin = filepath.Dir(found[len(found)-1])
 	dir, err := os.MkdirTemp("", "pg") // a short name, for the socket
 	if err != nil {
 		t.Fatal(err)
