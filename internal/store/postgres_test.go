@@ -244,6 +244,9 @@ func TestCommitsOfLostConnections(t *testing.T) {
 		}); err != nil {
 			t.Errorf("write %d: %v", i, err)
 		}
+		if n := c.lookups.Load(); cut != 0 && n != -1 {
+			t.Errorf("write %d: %d connections to cut remain, want that the server asked once more", i, n+1)
+		}
 	}
 	var all, different int
 	if err := s.Reader().QueryRowContext(t.Context(), "SELECT count(*), count(DISTINCT word) FROM words").Scan(&all, &different); err != nil || all != 5 || different != 5 || c.cuts.Load() != 4 {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -88,7 +89,15 @@ func TestTransferToPostgres(t *testing.T) {
 	if after, err := to.LastSequence(t.Context(), "events"); err != nil || after != before+1 {
 		t.Errorf("the next event has number %d, %v, want %d", after, err, before+1)
 	}
-	if _, err := to.Transfer(t.Context(), from.DB); sandbox.CodeOf(err) != sandbox.Conflict {
-		t.Errorf("a second transfer: %v, want code conflict", err)
+	if _, err := to.Transfer(t.Context(), from.DB); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "start the server") {
+		t.Errorf("a second transfer: %v, want code conflict and advice", err)
+	}
+	other, err := store.Open(t.Context(), filepath.Join(dir, "other.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := to.Transfer(t.Context(), other.DB); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("a transfer of another installation: %v, want code conflict", err)
 	}
 }

@@ -26,7 +26,7 @@ const (
 	// reconnectTime bounds the time that reads and writes wait for a database that cannot be reached, such as
 	// during its restart.
 	reconnectTime = 30 * time.Second
-	// oldestPostgres is the oldest version that the tests cover, as server_version_num.
+	// oldestPostgres is the oldest version that a server accepts, as server_version_num.
 	oldestPostgres = 14_00_00
 	// markAge is the age after which the mark of a process cannot be asked for any more.
 	markAge = 24 * time.Hour
@@ -154,7 +154,7 @@ func preparePostgres(ctx context.Context, c *pgx.ConnConfig, migrate bool) (err 
 			return sandbox.Errorf(sandbox.NotFound, "the database has no tables of Modbox: no server has used it")
 		}
 	}
-	m, err := PostgresMigrator(db)
+	m, err := postgresMigrator(db)
 	if err != nil {
 		return err
 	}
@@ -175,8 +175,8 @@ func preparePostgres(ctx context.Context, c *pgx.ConnConfig, migrate bool) (err 
 	return nil
 }
 
-// PostgresMigrator returns the migrations for a PostgreSQL database; closing it would close db.
-func PostgresMigrator(db *sql.DB) (*goose.Provider, error) {
+// postgresMigrator returns the migrations for a PostgreSQL database; closing it would close db.
+func postgresMigrator(db *sql.DB) (*goose.Provider, error) {
 	files, err := migrations.Postgres()
 	if err != nil {
 		return nil, err

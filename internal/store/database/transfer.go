@@ -21,7 +21,7 @@ type Transferred struct {
 
 // Transfer copies all rows of an SQLite database into this PostgreSQL database, in one transaction, with the installation. It
 // changes nothing in the SQLite database, which no server may use meanwhile. Errors, with nothing copied: Conflict if
-// this database has rows; Unsupported if the databases are of different versions.
+// this database has rows, also of a transfer before; Unsupported if the databases are of different versions.
 func (d *DB) Transfer(ctx context.Context, from *DB) (_ []Transferred, err error) {
 	e, ok := d.engine.(*pgEngine)
 	if !ok {
@@ -46,7 +46,10 @@ func (d *DB) Transfer(ctx context.Context, from *DB) (_ []Transferred, err error
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1), set_config('statement_timeout', '0', true)", int64(writeKey)); err != nil {
+	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1), set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)", int64(writeKey)); err != nil {
+		return nil, err
+	}
+	if err := transferred(ctx, source, tx); err != nil {
 		return nil, err
 	}
 	for _, t := range tables {
@@ -66,6 +69,19 @@ func (d *DB) Transfer(ctx context.Context, from *DB) (_ []Transferred, err error
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	return done, nil
+}
+
+// transferred returns an error if the databases are of one installation, after a transfer whose answer may have been lost.
+func transferred(ctx context.Context, source, tx *sql.Tx) error {
+	const query = "SELECT id FROM installation"
+	var from, to string
+	if err := errors.Join(source.QueryRowContext(ctx, query).Scan(&from), tx.QueryRowContext(ctx, query).Scan(&to)); err != nil {
+		return err
+	}
+	if from == to {
+		return sandbox.Errorf(sandbox.Conflict, "the PostgreSQL database already has the records of this installation: they were copied before; start the server")
+	}
+	return nil
 }
 
 // transferTable is a table with the columns that are copied.
