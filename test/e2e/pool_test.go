@@ -1,10 +1,6 @@
 package e2e_test
 
 import (
-	"io"
-	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +15,8 @@ func fromPool(t *testing.T, s *testserver.Server, o client.CreateOptions) *clien
 	deadline := time.Now().Add(5 * time.Minute)
 	for time.Now().Before(deadline) {
 		sb := s.MustCreate(o)
-		events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, ev := range events {
-			if ev.Data["from_pool"] == "true" {
-				return sb
-			}
+		if s.FromPool(sb.ID) {
+			return sb
 		}
 		if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 			t.Fatal(err)
@@ -75,52 +65,16 @@ func TestSandboxFromThePool(t *testing.T) {
 	}
 }
 
-// blankBoxes counts the boxes of the pool that fit any image.
-func blankBoxes(t *testing.T, s *testserver.Server) int {
-	t.Helper()
-	res, err := http.Get(s.URL + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^modbox_pool_blank_boxes ([0-9]+)$`).FindSubmatch(body)
-	if m == nil {
-		t.Fatalf("no number of blank boxes in the metrics:\n%s", body)
-	}
-	n, err := strconv.Atoi(string(m[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // fromBlank creates a sandbox of an image that nobody has asked for before, so that it can have no box of
 // the pool but a blank one.
 func fromBlank(t *testing.T, s *testserver.Server, o client.CreateOptions) *client.Sandbox {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Minute)
-	for blankBoxes(t, s) == 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("no blank box in five minutes")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	s.AwaitBlankBox()
 	sb := s.MustCreate(o)
-	events, err := s.Sandboxes.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	if !s.FromPool(sb.ID) {
+		t.Fatalf("sandbox %s was given no box of the pool", sb.ID)
 	}
-	for _, ev := range events {
-		if ev.Data["from_pool"] == "true" {
-			return sb
-		}
-	}
-	t.Fatalf("sandbox %s was given no box of the pool: %+v", sb.ID, events)
-	return nil
+	return sb
 }
 
 // TestSandboxFromABlankBox: a sandbox whose box was started before its image was known is like any other.

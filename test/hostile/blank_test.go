@@ -1,11 +1,7 @@
 package hostile_test
 
 import (
-	"io"
-	"net/http"
-	"regexp"
 	"testing"
-	"time"
 
 	"github.com/modbox/modbox/client"
 )
@@ -14,17 +10,9 @@ import (
 // agent made its root with.
 func TestRootInABlankBox(t *testing.T) {
 	r := newRig(t, "--pool-size", "3")
-	r.awaitBlankBox()
+	r.AwaitBlankBox()
 	id := r.MustCreate(client.CreateOptions{Name: "victim", Image: "modbox/base"}).ID
-	events, err := r.Sandboxes.Events(id, client.EventsOptions{}).Collect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pooled := false
-	for _, ev := range events {
-		pooled = pooled || ev.Data["from_pool"] == "true"
-	}
-	if !pooled {
+	if !r.FromPool(id) {
 		t.Fatal("the sandbox has no box of the pool")
 	}
 	const attack = `command -v mount umount kill readlink >/dev/null || echo a tool is missing
@@ -42,25 +30,4 @@ unshare -rm true && echo end`
 	r.asRootResult(id, `rm -rf /.modbox; mv /.modbox /gone; echo > "$(readlink /proc/1/exe)"`)
 	r.alive(id)
 	r.gone(id)
-}
-
-// awaitBlankBox waits for a box of the pool that fits any image.
-func (r *rig) awaitBlankBox() {
-	r.t.Helper()
-	some := regexp.MustCompile(`(?m)^modbox_pool_blank_boxes [1-9]`)
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		res, err := http.Get(r.URL + "/metrics")
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if some.Match(body) {
-			return
-		}
-	}
-	r.t.Fatal("no blank box in five minutes")
 }
