@@ -45,8 +45,7 @@ func Words(record []byte) []string {
 	return words
 }
 
-// wordsOf yields the words of a text: its letters and digits in lower case, without what is between them. The end of a
-// long word is missing.
+// wordsOf yields the runs of letters and digits in a text, in lower case, each cut to wordMax bytes.
 func wordsOf(text string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {

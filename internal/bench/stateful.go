@@ -23,8 +23,8 @@ func (m *Server) fromSnapshot(id string) Op {
 	}
 }
 
-// fromNewSnapshot is fromSnapshot with a new snapshot each time. The server can have no box of that
-// ready, and takes a blank box.
+// fromNewSnapshot is fromSnapshot with a new snapshot each time. The pool cannot have a box of a snapshot this new, so
+// the server takes a blank box.
 func fromNewSnapshot(m *Server, id string) Op {
 	var snapshot string
 	create := m.Pooled(func(ctx context.Context) (time.Duration, error) { return createFrom(ctx, m, snapshot) })

@@ -222,9 +222,10 @@ func (t *translation) text(s string) *commonpb.AnyValue {
 	return textOf(t.cut(s))
 }
 
-// cut returns as much of s as the entry may still have, as UTF-8: a receiver refuses a batch with other text.
+// cut returns the first bytes of s, as many as the entry has left, as valid UTF-8: a receiver refuses a whole batch for
+// one invalid text.
 func (t *translation) cut(s string) string {
-	// A copy, or else all of a long text waits with the part that the entry has.
+	// The entry waits to be sent: without a copy, its part of a long text would keep all of the text in memory.
 	s = strings.Clone(first(strings.ToValidUTF8(first(s, t.left), "\uFFFD"), t.left))
 	t.left -= len(s)
 	return s

@@ -90,7 +90,7 @@ type uploader struct {
 	underway context.CancelFunc // ends the last batch that began, nil before the first; guarded by mu
 }
 
-// end has the batch under way end with the first context, and all further batches with the second.
+// end cancels the batch under way when the context underway ends, and each later batch when the context further ends.
 func (u *uploader) end(underway, further context.Context) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

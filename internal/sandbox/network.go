@@ -13,7 +13,7 @@ type Network struct {
 	// where the sandbox's URL leads.
 	Ports []uint16
 	// AllowOut and DenyOut are the destinations that it may and may not reach, as package netrule
-	// reads them. They count while it is enabled.
+	// reads them. They apply only while Enabled is set.
 	AllowOut, DenyOut []string `json:",omitempty"`
 }
 

@@ -399,7 +399,7 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
-	case <-s.store.Taken(): // its work would be undone by nobody, and the other server does it, too
+	case <-s.store.Taken(): // The other server now does this work; go without cleaning up.
 		return s.store.TakenBy()
 	case <-ctx.Done():
 	}

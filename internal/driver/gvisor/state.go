@@ -44,7 +44,7 @@ type state struct {
 	RootFS       saved.ImageMark `json:"rootfs"`
 	Agent        string          `json:"agent"`           // name of the agent's image
 	Frame        string          `json:"frame,omitempty"` // of the frame's image, see [saved.Manifest]
-	// Framed is whether the agent made the root of one image, for which gVisor needs no frame.
+	// Framed is set for a box with a single-layer root that the agent assembled, as in a box that began blank.
 	Framed bool `json:"framed,omitempty"`
 
 	// Helper is the process from which processes that run guest code are forked, see

@@ -19,9 +19,9 @@ const (
 	createdByMax = 1000
 )
 
-// History returns the layers of the image with a manifest, the lowest first, with the instructions that the
-// image claims to be made by, and the index of the image among others whose steps are the most of its
-// first steps; -1 for none. It ignores others that it cannot read.
+// History returns the steps of an image, lowest first, and the index in others of the image it was built on, which
+// shares the most leading steps, or -1. It ignores others that it cannot read. A step has the instruction that the
+// image claims it was made by.
 func (l Layout) History(manifest v1.Hash, others []v1.Hash) (steps []spec.Layer, base int, err error) {
 	m, err := l.Manifest(manifest)
 	if err == nil {

@@ -34,7 +34,8 @@ type engine interface {
 // transaction is a transaction that writes.
 type transaction struct {
 	tx *sql.Tx
-	// id finds the transaction after its connection is lost; "" where that cannot happen.
+	// id names the transaction for engine.committed, when the connection is lost during the commit; "" in SQLite, where
+	// that cannot happen.
 	id string
 	// end releases the connection, after a commit or to roll the transaction back.
 	end func()

@@ -26,9 +26,9 @@ var capabilities = []string{
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// agentCapabilities are additional capabilities of the agent: it sets the host name of a box that
-// was made before its sandbox was known. The agent prevents that other processes inherit them, see
-// agent.Confine.
+// agentCapabilities are additional capabilities of the agent: it sets the host name of a box that was
+// made before its sandbox was known, makes the root of a framed one, and installs its seccomp filter. The
+// agent prevents that other processes inherit them, see agent.Confine.
 var agentCapabilities = []string{"CAP_SYS_ADMIN"}
 
 var hostnamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
@@ -107,8 +107,9 @@ func ociSpec(s driver.Spec, agentImage string, l layer.Layout) *specs.Spec {
 	return spec
 }
 
-// framed changes spec for a root that the agent makes of layers: gVisor knows only one below a writable
-// layer. The guest begins with a frame. Without layers, the agent makes the root when it is configured.
+// framed changes spec for a root that the agent assembles from layers, because gVisor supports only one layer below
+// the writable one. The guest starts with the frame as its root. If layers is empty, the agent assembles the root when
+// it is configured.
 func framed(spec *specs.Spec, frame string, layers []string, plainTmp bool) {
 	spec.Annotations["dev.gvisor.spec.rootfs.source"] = frame
 	moved := []string{"/proc", "/sys", "/dev", agentimage.Mount}

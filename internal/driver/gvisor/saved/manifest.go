@@ -38,8 +38,8 @@ type Manifest struct {
 	GVisor string `json:"gvisor"` // gVisor's version; another version may misread its state
 	CPU    CPU    `json:"cpu"`
 	Agent  string `json:"agent"` // name of the agent's image, which is a hash of its content
-	// Frame is the name of the frame's image if the agent made the root. The first checkpoints of root
-	// filesystems of several layers have none.
+	// Frame is the name of the frame's image if the agent assembled the root, else "". It is also "" in checkpoints of
+	// several layers that were made before frames had names.
 	Frame  string    `json:"frame,omitempty"`
 	RootFS ImageMark `json:"rootfs"`
 	// State of the guest's kernel, which is restored unchanged.
