@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,6 +19,9 @@ const (
 	listPages, listPage = 10, 1000
 	// limitMax is the most sandboxes of one answer, and the default.
 	limitMax = 100
+
+	// listOrder names the order in a token, see [page.Cursor].
+	listOrder = "created"
 
 	nextHeader  = "X-Next-Token"
 	totalHeader = "X-Total-Running"
@@ -64,11 +68,8 @@ func selectionOf(r *http.Request) (sel selection, err error) {
 			return sel, sandbox.InvalidField("startedAfter", "must be a time such as 2026-01-02T15:04:05Z")
 		}
 	}
-	if s := q.Get("nextToken"); s != "" {
-		var ok bool
-		if sel.next, ok = parsePlace(s); !ok {
-			return sel, sandbox.InvalidField("nextToken", "must be the token of an answer")
-		}
+	if _, err := page.Parse(q.Get("nextToken"), listOrder, &sel.next.created, &sel.next.id); err != nil {
+		return sel, sandbox.InvalidField("nextToken", "must be the token of an answer")
 	}
 	sel.template = q.Get("template")
 	return sel, nil
@@ -118,15 +119,7 @@ type place struct {
 func placeOf(sb *sandbox.Sandbox) place { return place{sb.CreatedAt.UnixNano(), sb.ID} }
 
 // token returns the place as a client sees it.
-func (p place) token() string { return strconv.FormatInt(p.created, 10) + "." + SandboxID(p.id) }
-
-// parsePlace is the inverse of token.
-func parsePlace(token string) (place, bool) {
-	created, rest, _ := strings.Cut(token, ".")
-	at, err := strconv.ParseInt(created, 10, 64)
-	id, ok := ParseSandboxID(rest)
-	return place{at, id}, ok && err == nil
-}
+func (p place) token() string { return page.Cursor(listOrder, p.created, p.id) }
 
 // compare orders sandboxes as the selection does, by the time they were created.
 func (sel *selection) compare(a, b place) int {

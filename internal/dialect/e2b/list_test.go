@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -19,12 +20,8 @@ func TestPlaceInList(t *testing.T) {
 			t.Errorf("ascending %v: the first is before the second: %v", ascending, got)
 		}
 	}
-	if got, ok := parsePlace(first.token()); !ok || got != first {
-		t.Errorf("the token %q is parsed as %+v, %v; want %+v", first.token(), got, ok, first)
-	}
-	for _, token := range []string{"", ".", "1.", "x" + first.token(), SandboxID(warm), "1.i"} {
-		if got, ok := parsePlace(token); ok {
-			t.Errorf("the token %q is parsed as %+v", token, got)
-		}
+	r := httptest.NewRequest("GET", "/v2/sandboxes?nextToken="+first.token(), nil)
+	if sel, err := selectionOf(r); err != nil || sel.next != first {
+		t.Errorf("the token %q is read as %+v, %v; want %+v", first.token(), sel.next, err, first)
 	}
 }
