@@ -84,7 +84,7 @@ suite_browser() {
 suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }
 
 # The lanes, and what they take when they have ended their own: the longest suites first, so that the lanes end
-# together. The TypeScript SDK is built in the working copy by the suite typescript, before others use it.
+# together. Suites that build the TypeScript SDK in the working copy wait for each other: the first one builds it.
 computing=(race lint go)
 sandboxed=(system gvisor)
 building=(typescript sdks browser)

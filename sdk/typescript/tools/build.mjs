@@ -9,6 +9,13 @@ import { fileURLToPath } from "node:url";
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 const tsc = createRequire(join(root, "package.json")).resolve("typescript/bin/tsc");
 
+// A second build at the same time would remove dist under the first one, or under the tests after it. It waits where there is flock.
+if (!process.env.MODBOX_SDK_LOCKED) {
+  const command = [process.execPath, fileURLToPath(import.meta.url)];
+  const { error, status } = spawnSync("flock", [join(root, "src"), ...command], { stdio: "inherit", env: { ...process.env, MODBOX_SDK_LOCKED: "1" } });
+  if (error?.code !== "ENOENT") process.exit(status ?? 1);
+}
+
 // What they are made of. The mark is not in dist, which is published.
 const mark = join(root, "node_modules/.built");
 const sources = readdirSync(join(root, "src"), { recursive: true, withFileTypes: true }).filter((file) => file.isFile());
