@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -121,12 +122,12 @@ func TestTypingOverPausesAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer term.Close()
-	shown := heldAt(len("ready"))
+	shown := newSignalled()
 	go func() { _, _ = term.Copy(shown, io.Discard) }() // until it is closed
-	select {
-	case <-shown.full:
-	case <-time.After(5 * time.Minute):
-		t.Fatal("the terminal is not ready")
+	ready, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := shown.await(ready, len("ready")); err != nil {
+		t.Fatalf("the terminal is not ready: %v", err)
 	}
 	typed := func(text string) {
 		t.Helper()
