@@ -54,7 +54,7 @@ suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 
 # The store, and the packages whose promises depend on it, on PostgreSQL: one server, and a database for each test.
 suite_postgres() {
 	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows} ./internal/{audit,eventstream,registry,catalogue} &&
-		tidily scripts/with-postgres.sh go test -v -count=1 -run 'Postgres' ./internal/server
+		tidily scripts/with-postgres.sh go test -v -count=1 -run Postgres ./internal/{server,cli}
 }
 suite_typescript() { scripts/npm-ci.sh sdk/typescript && npm test --prefix sdk/typescript; }
 # A release of the working copy, and each of its files installed and tried.

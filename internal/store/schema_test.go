@@ -35,7 +35,7 @@ func TestMigrationsAreTwins(t *testing.T) {
 	}
 }
 
-// Both engines have the same tables, columns and indexes.
+// Both engines have the same tables, columns, indexes, keys, unique columns, foreign keys and triggers.
 func TestSchemasAreTheSame(t *testing.T) {
 	needPostgres(t)
 	lite, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "lite.db"))
@@ -66,6 +66,21 @@ func TestSchemasAreTheSame(t *testing.T) {
 				(SELECT string_agg(' ' || a.attname, '' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid)
 				FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 				WHERE n.nspname = current_schema() AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = c.oid)`},
+		{"keys and unique columns",
+			`SELECT m.name || CASE l.origin WHEN 'pk' THEN '.key' ELSE '.unique' END || (SELECT group_concat(' ' || i.name, '') FROM pragma_index_info(l.name) i)
+				FROM sqlite_master m, pragma_index_list(m.name) l WHERE m.type = 'table' AND l.origin IN ('pk', 'u')
+				UNION ALL SELECT m.name || '.key ' || c.name FROM sqlite_master m, pragma_table_info(m.name) c
+				WHERE m.type = 'table' AND c.pk = 1 AND NOT EXISTS (SELECT 1 FROM pragma_index_list(m.name) WHERE origin = 'pk')`,
+			`SELECT k.conrelid::regclass || CASE k.contype WHEN 'p' THEN '.key' ELSE '.unique' END || (SELECT string_agg(' ' || a.attname, '' ORDER BY n)
+				FROM unnest(k.conkey) WITH ORDINALITY c(number, n) JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = c.number)
+				FROM pg_constraint k WHERE k.connamespace = current_schema()::regnamespace AND k.contype IN ('p', 'u')`},
+		{"foreign keys",
+			`SELECT name || '.' || group_concat("from", ' ') || ' of ' || "table" || ' on delete ' || lower(on_delete)
+				FROM (SELECT m.name, f.* FROM sqlite_master m, pragma_foreign_key_list(m.name) f WHERE m.type = 'table' ORDER BY m.name, f.id, f.seq) GROUP BY name, id`,
+			`SELECT k.conrelid::regclass || '.' || (SELECT string_agg(a.attname, ' ' ORDER BY n)
+				FROM unnest(k.conkey) WITH ORDINALITY c(number, n) JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = c.number) || ' of ' || k.confrelid::regclass ||
+				' on delete ' || CASE k.confdeltype WHEN 'a' THEN 'no action' WHEN 'r' THEN 'restrict' WHEN 'c' THEN 'cascade' WHEN 'n' THEN 'set null' ELSE 'set default' END
+				FROM pg_constraint k WHERE k.connamespace = current_schema()::regnamespace AND k.contype = 'f'`},
 		{"triggers",
 			`SELECT name || ' of ' || tbl_name FROM sqlite_master WHERE type = 'trigger'`,
 			`SELECT t.tgname || ' of ' || c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal`},
