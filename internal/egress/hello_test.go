@@ -338,6 +338,7 @@ func FuzzAskedNames(f *testing.F) {
 	f.Add([]byte("GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"))
 	f.Add([]byte(strings.Repeat("A", 65) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n"))
 	f.Add([]byte("OPTIONS rtsp://a.example/ RTSP/1.0\r\n\r\n"))
+	f.Add([]byte("\x16\x03\x01\x00\x04\x00\x00\x00\x00" + strings.Repeat("more", 1000)))
 	f.Add([]byte(gitRequest + "0014command=ls-refs\n"))
 	f.Fuzz(func(t *testing.T, begin []byte) {
 		for _, port := range []uint16{443, 80, 8080} {
@@ -384,6 +385,8 @@ func hostOf(begin []byte) (host string, ok bool) {
 func serverNameOf(begin []byte) (name string, ok bool) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
+	defer theirs.Close()
+	go func() { _, _ = io.Copy(io.Discard, ours) }() // the server's alert, for which it does not read on
 	go func() {
 		_, _ = ours.Write(begin)
 		_ = ours.Close()
