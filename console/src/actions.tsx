@@ -23,14 +23,14 @@ function useActions(sb: Sandbox, onChange?: (sb: Sandbox) => void) {
 	return {
 		pause: tell(api.pause),
 		resume: tell(api.resume),
-		destroy: async () => {
-			done(await api.destroy(sb.id));
+		destroy: async (signal: AbortSignal) => {
+			done(await api.destroy(sb.id, signal));
 			say(`${sb.name} is destroyed`);
 		},
 	};
 }
 
-function ConfirmDestroy({ sb, open, onClose, run }: { sb: Sandbox; open: boolean; onClose: () => void; run: () => Promise<void> }) {
+function ConfirmDestroy({ sb, open, onClose, run }: { sb: Sandbox; open: boolean; onClose: () => void; run: (signal: AbortSignal) => Promise<void> }) {
 	return <Confirm open={open} onClose={onClose} title={`Destroy ${sb.name}?`} text="Its processes, memory and files are gone for good. Checkpoints of it are removed; snapshots stay." action="Destroy" run={run} />;
 }
 

@@ -34,6 +34,12 @@ export function message(err: unknown): string {
 	return err instanceof Error ? err.message : String(err);
 }
 
+/** fieldFault returns the mistake that an error names in a field, or in a part of it. */
+export function fieldFault(err: unknown, field: string): string | undefined {
+	if (!(err instanceof ApiError)) return undefined;
+	return Object.entries(err.fields).find(([name]) => name === field || name.startsWith(`${field}.`) || name.startsWith(`${field}[`))?.[1];
+}
+
 /** onSignedOut is called when the server no longer knows the session. */
 let onSignedOut = () => {};
 export function whenSignedOut(call: () => void) {
@@ -144,9 +150,9 @@ export const api = {
 		all<Sandbox>(`/sandboxes?${states.map((s) => `state=${s}`).join("&")}`, most, onPage, signal),
 	sandbox: (ref: string, signal?: AbortSignal) => call<Sandbox>("GET", at(ref), undefined, signal),
 	create: (request: CreateSandbox, signal?: AbortSignal) => call<Sandbox>("POST", "/sandboxes", request, signal),
-	pause: (ref: string) => call<Sandbox>("POST", `${at(ref)}/pause`),
-	resume: (ref: string) => call<Sandbox>("POST", `${at(ref)}/resume`),
-	destroy: (ref: string) => call<Sandbox>("DELETE", at(ref)),
+	pause: (ref: string, signal?: AbortSignal) => call<Sandbox>("POST", `${at(ref)}/pause`, undefined, signal),
+	resume: (ref: string, signal?: AbortSignal) => call<Sandbox>("POST", `${at(ref)}/resume`, undefined, signal),
+	destroy: (ref: string, signal?: AbortSignal) => call<Sandbox>("DELETE", at(ref), undefined, signal),
 	stats: (ref: string, signal?: AbortSignal) => call<Stats>("GET", `${at(ref)}/stats`, undefined, signal),
 	events: (ref: string, most: number, signal?: AbortSignal) => all<SandboxEvent>(`${at(ref)}/events?order=desc`, most, undefined, signal),
 	images: () => all<{ name: string; image: string; tag: string; enabled: boolean; is_default: boolean; description?: string }>("/sandbox-images", 1000),

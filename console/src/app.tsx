@@ -155,7 +155,7 @@ function Inside({ me, workspaces, choose, reenter, out }: { me: Whoami; workspac
 }
 
 function NotPermitted({ needs }: { needs: string }) {
-	return <Empty icon={<Lock size={22} />} title="This page is closed to you" text={<>Your role in this workspace, or the token that you signed in with, lacks the permission <code>{needs}</code>. Ask an owner or admin of the workspace for another role.</>} />;
+	return <Empty icon={<Lock size={22} />} title="This page is closed to you" text={needs === "admin" ? <>It is for administrators of the server: you, or the token that you signed in with, lack the permission <code>admin</code>, which no role in a workspace has.</> : <>Your role in this workspace, or the token that you signed in with, lacks the permission <code>{needs}</code>. Ask an owner or admin of the workspace for another role.</>} />;
 }
 
 function NoRights() {

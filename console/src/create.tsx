@@ -1,8 +1,9 @@
 // The dialog that creates a sandbox, beside the same request as a program.
 import { Tabs } from "radix-ui";
 import { type FormEvent, useEffect, useMemo, useState } from "react";
-import { ApiError, api, type CreateSandbox, message, type Sandbox } from "./api.ts";
+import { api, type CreateSandbox, fieldFault, message, type Sandbox } from "./api.ts";
 import { CopyButton, Field, FormFoot, Modal, useHold } from "./parts.tsx";
+import { entries, RuleFields, type Rules } from "./rules.tsx";
 import type { Source } from "./session.ts";
 import { languages, snippet } from "./snippets.ts";
 
@@ -16,11 +17,13 @@ interface Form {
 	idle: string;
 	onIdle: "destroy" | "pause";
 	network: boolean;
+	/** The destinations count with network only. */
+	rules: Rules;
 	ports: string;
 	env: string;
 }
 
-const empty: Form = { name: "", image: "", snapshot: "", memory: "", cpu: "", ttl: "", idle: "", onIdle: "pause", network: false, ports: "", env: "" };
+const empty: Form = { name: "", image: "", snapshot: "", memory: "", cpu: "", ttl: "", idle: "", onIdle: "pause", network: false, rules: { allow: "", deny: "" }, ports: "", env: "" };
 
 const lifetimes = [["", "As the image says"], ["900", "15 minutes"], ["3600", "1 hour"], ["28800", "8 hours"], ["86400", "24 hours"]] as const;
 const idles = [["", "Nothing happens"], ["300", "5 minutes"], ["1800", "30 minutes"], ["7200", "2 hours"]] as const;
@@ -40,7 +43,16 @@ function request(f: Form): { body: CreateSandbox; wrong: Record<string, string> 
 	if (f.idle) body.timeouts = { idle_seconds: Number(f.idle), on_idle: f.onIdle };
 	const ports = f.ports.split(/[\s,]+/).filter(Boolean);
 	if (ports.some((p) => !/^\d+$/.test(p))) wrong["network.ports"] = "Ports are numbers, such as 3000, 8080.";
-	if (f.network || ports.length > 0) body.network = { ...(f.network ? { enabled: true } : {}), ...(ports.length > 0 ? { ports: ports.map(Number) } : {}) };
+	const network: NonNullable<CreateSandbox["network"]> = {};
+	if (f.network) {
+		const allow = entries(f.rules.allow);
+		const deny = entries(f.rules.deny);
+		network.enabled = true;
+		if (allow.length > 0) network.allow_out = allow;
+		if (deny.length > 0) network.deny_out = deny;
+	}
+	if (ports.length > 0) network.ports = ports.map(Number);
+	if (Object.keys(network).length > 0) body.network = network;
 	const env: Record<string, string> = {};
 	for (const line of f.env.split("\n").filter((l) => l.trim())) {
 		const at = line.indexOf("=");
@@ -60,8 +72,7 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 	const [form, setForm] = useState<Form>({ ...empty, ...source });
 	const [images, setImages] = useState<string[]>([]);
 	const hold = useHold();
-	const [error, setError] = useState("");
-	const [fields, setFields] = useState<Record<string, string>>({});
+	const [error, setError] = useState<unknown>();
 	const { body, wrong } = useMemo(() => request(form), [form]);
 	useEffect(() => {
 		api.images().then(
@@ -71,21 +82,18 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 	}, []);
 	const set = (change: Partial<Form>) => {
 		setForm((was) => ({ ...was, ...change }));
-		setFields({}); // they were about the values before this change
-		setError("");
+		setError(undefined); // it was about the values before this change
 	};
-	const fault = (...names: string[]) => names.map((n) => wrong[n] ?? Object.entries(fields).find(([k]) => k === n || k.startsWith(`${n}.`) || k.startsWith(`${n}[`))?.[1]).find(Boolean);
+	const fault = (...names: string[]) => names.map((n) => wrong[n] ?? fieldFault(error, n)).find(Boolean);
 
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
 		if (Object.keys(wrong).length > 0) return;
-		setError("");
-		setFields({});
+		setError(undefined);
 		try {
 			await hold.during(async (signal) => onCreated(await api.create(body, signal)));
 		} catch (err) {
-			setError(message(err));
-			if (err instanceof ApiError) setFields(err.fields);
+			setError(err);
 		}
 	};
 
@@ -111,9 +119,10 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 					<Field label="Then">{(p) => <select {...p} value={form.onIdle} disabled={!form.idle} onChange={(e) => set({ onIdle: e.target.value as Form["onIdle"] })}><option value="pause">pause it</option><option value="destroy">destroy it</option></select>}</Field>
 				</div>
 				<label className="checkbox"><input type="checkbox" checked={form.network} onChange={(e) => set({ network: e.target.checked })} /><span>Access to the internet<small>The host and private networks stay closed.</small></span></label>
-				<Field label="Published ports" hint="Each gets a URL of its own." error={fault("network.ports", "network")}>{(p) => <input {...p} value={form.ports} onChange={(e) => set({ ports: e.target.value })} placeholder="3000, 8080" autoComplete="off" inputMode="numeric" />}</Field>
+				{form.network && <RuleFields rules={form.rules} faults={{ allow: fault("network.allow_out"), deny: fault("network.deny_out") }} onChange={(rules) => set({ rules })} />}
+				<Field label="Published ports" hint="Each gets a URL of its own." error={fault("network.ports")}>{(p) => <input {...p} value={form.ports} onChange={(e) => set({ ports: e.target.value })} placeholder="3000, 8080" autoComplete="off" inputMode="numeric" />}</Field>
 				<Field label="Environment variables" hint="NAME=value, one on a line. They are never shown again." error={fault("env")}>{(p) => <textarea {...p} rows={2} value={form.env} onChange={(e) => set({ env: e.target.value })} spellCheck={false} autoComplete="off" />}</Field>
-				{error && <p role="alert" className="alert">{error}</p>}
+				{error !== undefined && <p role="alert" className="alert">{message(error)}</p>}
 				<FormFoot hold={hold} action="Create" working="Creating…" ready={Object.keys(wrong).length === 0} onClose={onClose} />
 			</form>
 			<Tabs.Root className="code" defaultValue="TypeScript">

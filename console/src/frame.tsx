@@ -1,8 +1,9 @@
 // The frame around all pages: navigation, workspace, theme, the user's menu.
 import { Box, Check, ChevronsUpDown, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
 import { DropdownMenu } from "radix-ui";
-import { type ReactNode, useEffect, useRef, useState } from "react";
+import { type ReactNode, useState } from "react";
 import { Link, useLocation } from "wouter";
+import { useCurrentInView } from "./hooks.ts";
 import { Logo } from "./parts.tsx";
 import { places } from "./places.ts";
 import { useMay, useSession } from "./session.ts";
@@ -17,11 +18,7 @@ const themes: { id: Theme; name: string; icon: ReactNode }[] = [
 export function Frame({ onPalette, children }: { onPalette: () => void; children: ReactNode }) {
 	const [location] = useLocation();
 	const may = useMay();
-	const nav = useRef<HTMLElement>(null);
-	// On a phone the navigation is a row that scrolls.
-	useEffect(() => {
-		nav.current?.querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
-	}, [location]);
+	const nav = useCurrentInView<HTMLElement>(location); // on a phone it is a row
 	const here = location === "/" || location.startsWith("/sandboxes");
 	return (
 		<div className="frame">

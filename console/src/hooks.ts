@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useLayoutEffect, useState, useSyncExternalStore } from "react";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
 import { message } from "./api.ts";
 import { useSession } from "./session.ts";
 
@@ -36,6 +36,18 @@ export function useKeys(handle: (e: KeyboardEvent) => void) {
 		document.addEventListener("keydown", listen);
 		return () => document.removeEventListener("keydown", listen);
 	}, [handle]);
+}
+
+/** useCurrentInView keeps the current item of a row that scrolls in view: when it changes, and when the window does. */
+export function useCurrentInView<T extends HTMLElement>(current: string) {
+	const row = useRef<T>(null);
+	useEffect(() => {
+		const show = () => row.current?.querySelector("[aria-current], [data-state=active]")?.scrollIntoView({ inline: "center", block: "nearest" });
+		show();
+		addEventListener("resize", show);
+		return () => removeEventListener("resize", show);
+	}, [current]);
+	return row;
 }
 
 export interface Loaded<T> {

@@ -135,8 +135,8 @@ export function Modal({ open, onClose, title, wide, children }: { open: boolean;
 	);
 }
 
-/** Confirm asks before something that cannot be undone, and shows the error when it fails. */
-export function Confirm({ open, onClose, title, text, action, run }: { open: boolean; onClose: () => void; title: string; text: ReactNode; action: string; run: (signal: AbortSignal) => Promise<void> }) {
+/** Confirm asks before something that cannot be undone, or, when it is mild, that acts on many, and shows the error when it fails. */
+export function Confirm({ open, onClose, title, text, action, mild, run }: { open: boolean; onClose: () => void; title: string; text: ReactNode; action: string; mild?: boolean; run: (signal: AbortSignal) => Promise<void> }) {
 	const hold = useCalls();
 	const { busy, stop } = hold;
 	const [error, setError] = useState("");
@@ -156,7 +156,7 @@ export function Confirm({ open, onClose, title, text, action, run }: { open: boo
 					<footer className="dialog-foot">
 						<AlertDialog.Cancel className="button" disabled={busy && !stop}>{stop ? "Stop waiting" : "Cancel"}</AlertDialog.Cancel>
 						<button
-							type="button" className="button danger" disabled={busy}
+							type="button" className={mild ? "button primary" : "button danger"} disabled={busy}
 							onClick={async () => {
 								setError("");
 								try {

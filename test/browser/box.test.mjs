@@ -175,6 +175,64 @@ test("ports are published, shared by a link, and closed; the internet is switche
 	await internet.click();
 	await page.getByText("Programs in the sandbox reach the internet.").waitFor();
 	assert.equal((await api("GET", `/sandboxes/${sb.id}`)).network.enabled, true);
+
+	// Destinations: a mistake is said at its field, and allowed ones alone deny all others.
+	const save = page.getByRole("button", { name: "Save the destinations" });
+	await page.getByLabel("Denied destinations").fill("example.com");
+	await save.click();
+	await page.waitForFunction(() => document.querySelectorAll("textarea[aria-invalid=true]").length === 1);
+	assert.equal(await page.getByLabel("Denied destinations").getAttribute("aria-invalid"), "true");
+	await page.getByLabel("Denied destinations").fill("");
+	await page.getByLabel("Allowed destinations").fill("198.51.100.0/24, *.pypi.org");
+	await save.click();
+	await page.getByText("Programs in the sandbox reach only the allowed destinations.").waitFor();
+	await shown(page, "ports-destinations");
+	const { allow_out, deny_out } = (await api("GET", `/sandboxes/${sb.id}`)).network;
+	assert.deepEqual([allow_out, deny_out], [["198.51.100.0/24", "*.pypi.org"], ["0.0.0.0/0"]]);
+	await page.getByLabel("Allowed destinations").fill("");
+	await page.getByLabel("Denied destinations").fill("");
+	await save.click();
+	await page.getByText("Programs in the sandbox reach the internet.").waitFor();
+	clean(page);
+});
+
+test("a dialog whose call hangs leaves nothing behind when the user stops waiting", async () => {
+	const sb = await shared();
+	const page = await visit();
+	await page.clock.install();
+	await signInByToken(page);
+	await page.goto(`${console_}/sandboxes/${sb.id}/checkpoints`);
+	const stop = async (dialog, pattern) => {
+		const aborted = page.waitForEvent("requestfailed", (r) => pattern.test(r.url()));
+		await dialog.getByRole("status").getByText("stays open until the server has answered").waitFor();
+		await page.clock.fastForward(11_000);
+		await dialog.getByRole("button", { name: "Stop waiting", exact: true }).click();
+		await aborted;
+		await dialog.getByText("may have taken effect").waitFor();
+		await dialog.getByRole("button", { name: "Cancel" }).click();
+		await dialog.waitFor({ state: "detached" });
+	};
+	await page.route("**/checkpoints", (route) => (route.request().method() === "POST" ? undefined : route.continue()));
+	await page.getByRole("button", { name: "Save a checkpoint" }).click();
+	await page.getByLabel("Name").fill("hung");
+	await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+	await stop(page.getByRole("dialog"), /\/checkpoints$/);
+	await page.getByRole("button", { name: "Save a checkpoint" }).click();
+	assert.equal(await page.getByLabel("Name").inputValue(), "");
+	assert.equal(await page.getByText("may have taken effect").count(), 0);
+	await page.keyboard.press("Escape");
+
+	// So does a question.
+	await page.route(`**/sandboxes/${sb.id}`, (route) => (route.request().method() === "DELETE" ? undefined : route.continue()));
+	await page.getByRole("button", { name: "Destroy" }).click();
+	await page.getByRole("alertdialog").getByRole("button", { name: "Destroy" }).click();
+	await stop(page.getByRole("alertdialog"), new RegExp(`/sandboxes/${sb.id}$`));
+	await page.getByRole("button", { name: "Destroy" }).click();
+	assert.equal(await page.getByText("may have taken effect").count(), 0);
+	assert.equal(await page.getByText(`${sb.name} is destroyed`).count(), 0);
+	await page.getByRole("alertdialog").getByRole("button", { name: "Cancel" }).click();
+	assert.deepEqual((await api("GET", `/sandboxes/${sb.id}/checkpoints`)).items, []);
+	assert.equal((await api("GET", `/sandboxes/${sb.id}`)).state, "running");
 	clean(page);
 });
 

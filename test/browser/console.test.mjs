@@ -68,6 +68,19 @@ test("people sign in by a code, by a password and by a token, and sign out", asy
 	clean(other);
 });
 
+test("a tab shows the user who signs in in another tab, and keeps nothing of the user before", async () => {
+	const [before, after] = [await user("eve", "member"), await user("fay", "member")];
+	const page = await visit();
+	await signIn(page, before.name);
+	await page.evaluate(() => sessionStorage.setItem("modbox.notebook.x", "kept"));
+	const tab = await page.context().newPage();
+	await page.context().clearCookies(); // as if the session had expired
+	await signIn(tab, after.name);
+	await page.getByRole("button", { name: new RegExp(`${after.name}.*theme and sign-out`) }).waitFor();
+	assert.equal(await page.evaluate(() => sessionStorage.length), 0, "what the tab keeps");
+	clean(page);
+});
+
 test("a session that is ended elsewhere leads to the sign-in", async () => {
 	const { name } = await user("bea", "member");
 	const page = await visit();
@@ -136,6 +149,16 @@ test("the programs of the dialog make the same sandbox", async () => {
 	await dialog.getByLabel("Lifetime").selectOption({ label: "8 hours" });
 	await dialog.getByLabel("When idle for").selectOption({ label: "30 minutes" });
 	await dialog.getByLabel("Environment variables").fill("QUOTE=it's");
+	assert.equal(await dialog.getByLabel("Allowed destinations").count(), 0, "fields for destinations without a network");
+	await dialog.getByLabel("Access to the internet").check();
+	await dialog.getByLabel("Allowed destinations").fill("198.51.100.0/24\nhttps://pypi.org");
+	await dialog.getByLabel("Denied destinations").fill("0.0.0.0/0\n203.0.113.9");
+	await dialog.getByRole("button", { name: "Create", exact: true }).click();
+	await dialog.getByText("without scheme, port and path").first().waitFor(); // the server's reason, at the field
+	assert.equal(await dialog.getByLabel("Allowed destinations").getAttribute("aria-invalid"), "true");
+	assert.equal(await dialog.getByLabel("Denied destinations").getAttribute("aria-invalid"), null);
+	await shown(page, "create-destinations");
+	await dialog.getByLabel("Allowed destinations").fill("198.51.100.0/24\n*.pypi.org");
 	const env = { ...process.env, PATH: `${join(root, "bin")}${delimiter}${process.env.PATH}` };
 	for (const language of ["curl", "CLI", "TypeScript", "Python"]) {
 		await dialog.getByLabel("Name").fill(`${language.toLowerCase()}-${mark}`);
@@ -149,6 +172,7 @@ test("the programs of the dialog make the same sandbox", async () => {
 		const sb = await api("GET", `/sandboxes/${language.toLowerCase()}-${mark}`);
 		made.push(sb.id);
 		assert.deepEqual([sb.image, sb.resources.memory, sb.ttl_seconds, sb.timeouts.idle_seconds, sb.timeouts.on_idle], ["modbox/code-exec:latest", "256Mi", 28800, 1800, "pause"], language);
+		assert.deepEqual([sb.network.enabled, sb.network.allow_out, sb.network.deny_out], [true, ["198.51.100.0/24", "*.pypi.org"], ["0.0.0.0/0", "203.0.113.9"]], language);
 		await api("DELETE", `/sandboxes/${sb.id}`);
 	}
 	clean(page);
@@ -191,6 +215,46 @@ test("the list is live, and is used by the keyboard", async () => {
 	await shown(page, "palette");
 	await page.getByRole("option", { name: "Dark theme" }).click();
 	await page.waitForFunction(() => document.documentElement.dataset.theme === "dark");
+	clean(page);
+});
+
+test("an action on many sandboxes ends when the user stops waiting", async () => {
+	const page = await visit();
+	await page.clock.install();
+	await signInByToken(page);
+	const list = await Promise.all([1, 2, 3, 4, 5, 6].map((n) => sandbox(`many${n}`, { resources: { memory: "256Mi" } })));
+	await page.getByLabel("Search by name").fill(`many ${mark}`);
+	for (const sb of list) await page.locator(".row", { hasText: sb.name }).locator(".state", { hasText: "running" }).waitFor();
+	let sent = 0, aborted = 0;
+	await page.route("**/pause", (route) => { if (sent++ === 0) return route.continue(); }); // the others get no answer
+	page.on("requestfailed", (r) => { if (r.url().endsWith("/pause")) aborted++; });
+	const until = async (done, what) => { for (const end = Date.now() + patience; !done(); await new Promise((r) => setTimeout(r, 50))) assert.ok(Date.now() < end, what()); };
+
+	await page.getByRole("checkbox", { name: "Choose all" }).check();
+	await page.getByRole("toolbar").getByRole("button", { name: "Pause" }).click();
+	const dialog = page.getByRole("alertdialog");
+	await dialog.getByRole("button", { name: "Pause", exact: true }).click();
+	await until(() => sent === 5, () => `${sent} requests of 6`); // four at a time, and one was answered
+	assert.ok(await dialog.getByRole("button", { name: "Cancel" }).isDisabled());
+	await page.clock.fastForward(11_000);
+	await dialog.getByRole("button", { name: "Stop waiting" }).click();
+	await dialog.getByRole("alert").getByText("may have taken effect").waitFor();
+	await page.getByText("You stopped: 1 of 6 paused.").waitFor();
+	await until(() => aborted === 4, () => `${aborted} of 4 requests ended`);
+	await shown(page, "bulk-stopped");
+	await dialog.getByRole("button", { name: "Cancel" }).click();
+	await dialog.waitFor({ state: "detached" });
+	assert.equal(sent, 5, "requests after the stop");
+	const states = await Promise.all(list.map(async (sb) => (await api("GET", `/sandboxes/${sb.id}`)).state));
+	assert.deepEqual(states.sort(), ["paused", "running", "running", "running", "running", "running"]);
+
+	// Nothing is left of it: the same action works.
+	await page.unroute("**/pause");
+	await page.getByRole("toolbar").getByRole("button", { name: "Pause" }).click();
+	await dialog.getByText("Pause 5 running sandboxes?").waitFor();
+	assert.equal(await dialog.getByRole("alert").count(), 0);
+	await confirmed(page, "Pause");
+	await page.getByText("5 sandboxes paused").waitFor();
 	clean(page);
 });
 

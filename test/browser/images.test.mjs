@@ -48,6 +48,34 @@ test("an image is pulled, found and removed", async () => {
 	}
 });
 
+test("a pull that hangs is stopped", async () => {
+	const page = await visit();
+	await page.clock.install();
+	await signInByToken(page);
+	await page.goto(`${console_}/images`);
+	await page.route("**/v1/images/pull", () => {}); // no answer
+	await page.getByRole("button", { name: "Pull…" }).click();
+	const dialog = page.getByRole("dialog", { name: "Pull an image" });
+	await dialog.getByLabel("Reference").fill("example.com/team/app:v1");
+	await page.keyboard.press("Enter");
+	await dialog.getByText("Asks the registry").waitFor();
+	await dialog.getByRole("button", { name: "Pulling…" }).waitFor();
+	assert.ok(await dialog.getByRole("button", { name: "Close" }).isDisabled());
+	assert.equal(await dialog.getByLabel("Reference").getAttribute("readonly"), "");
+	await page.keyboard.press("Escape");
+	await shown(page, "images-pull");
+	await page.clock.fastForward(11_000);
+	const aborted = page.waitForEvent("requestfailed", (r) => r.url().endsWith("/images/pull"));
+	await dialog.getByRole("button", { name: "Stop waiting", exact: true }).click();
+	await aborted;
+	await dialog.getByText("You stopped the pull").waitFor();
+	assert.equal(await dialog.getByText("Asks the registry").count(), 0);
+	assert.equal(await dialog.getByLabel("Reference").getAttribute("readonly"), null);
+	await dialog.getByRole("button", { name: "Cancel" }).click();
+	await dialog.waitFor({ state: "detached" });
+	clean(page);
+});
+
 test("an image is built with its log as it comes, and says what uses it", async () => {
 	const name = `built-${mark}:v1`;
 	const page = await visit();

@@ -53,9 +53,9 @@ export function Editor({ id, info, onUnsaved, onSaved, onCompare }: Props) {
 			</Empty>
 		);
 	}
-	const write = async () => {
+	const write = async (signal?: AbortSignal) => {
 		const content = text ?? original;
-		const now = await box.write(id, info.path, new Blob([content]));
+		const now = await box.write(id, info.path, new Blob([content]), signal);
 		file.set({ info: now, text: content });
 		onSaved(now);
 	};

@@ -37,10 +37,10 @@ export default function History({ sb, events, onChange }: Props) {
 	const forks = useMemo(() => items.filter((s) => s.parent_id === sb.id), [items, sb.id]);
 	const usable = mayWrite && (sb.state === "running" || sb.state === "paused");
 	const close = () => setAsking(null);
-	const fork = async (text: string) => {
+	const fork = async (text: string, signal: AbortSignal) => {
 		const count = Number(text || "1");
 		if (!Number.isInteger(count) || count < 1) throw new Error("Enter how many forks to make, from 1.");
-		const made = (await box.fork(sb.id, count)).forks ?? [];
+		const made = (await box.fork(sb.id, count, signal)).forks ?? [];
 		for (const f of made) if (f.sandbox) store.put(f.sandbox);
 		const failed = made.find((f) => f.error);
 		if (failed) throw new Error(failed.error?.detail ?? "A fork did not start.");
@@ -63,9 +63,9 @@ export default function History({ sb, events, onChange }: Props) {
 				{!data ? !error && <Skeleton label="Loading the checkpoints" rows={3} />
 					: <Branches sb={sb} list={data} at={standing(data, events)} forks={forks} usable={usable} reload={reload} onChange={onChange} />}
 			</section>
-			<Ask open={asking === "save"} onClose={close} title="Save a checkpoint" label="Name" hint="Made up when empty. A running sandbox stands still while it is saved." action="Save" optional run={async (name) => { await box.save(sb.id, name); reload(); }} />
+			<Ask open={asking === "save"} onClose={close} title="Save a checkpoint" label="Name" hint="Made up when empty. A running sandbox stands still while it is saved." action="Save" optional run={async (name, signal) => { await box.save(sb.id, name, signal); reload(); }} />
 			<Ask open={asking === "fork"} onClose={close} title={`Fork ${sb.name}`} label="How many" hint="Each has the memory, processes and files of this sandbox as they are now; 1 when empty." action="Fork" optional run={fork} />
-			<Ask open={asking === "snapshot"} onClose={close} title="Make a snapshot" label="Name" hint="Saves the files alone, for new sandboxes. Made up when empty." action="Make" optional run={async (name) => { const made = await box.snapshot(sb.id, name); say(`Snapshot ${made.full_name} is made`); }} />
+			<Ask open={asking === "snapshot"} onClose={close} title="Make a snapshot" label="Name" hint="Saves the files alone, for new sandboxes. Made up when empty." action="Make" optional run={async (name, signal) => { const made = await box.snapshot(sb.id, name, signal); say(`Snapshot ${made.full_name} is made`); }} />
 		</div>
 	);
 }
@@ -114,8 +114,8 @@ function Saved({ sb, point, usable, reload, onChange }: { sb: Sandbox; point: Ch
 					<button type="button" className="icon-button small" aria-label={`Remove checkpoint ${point.name}`} title="Remove" onClick={() => setAsking("remove")}><Trash2 size={14} /></button>
 				</>
 			)}
-			<Confirm open={asking === "restore"} onClose={() => setAsking(null)} title={`Go back to ${point.name}?`} text="Memory and files become what they were. What has happened since is lost, unless a checkpoint has it; connections break." action="Go back" run={async () => { onChange(await box.restore(sb.id, point.id)); reload(); say(`${sb.name} is as it was at ${point.name}`); }} />
-			<Confirm open={asking === "remove"} onClose={() => setAsking(null)} title={`Remove checkpoint ${point.name}?`} text="The sandbox cannot go back to it any more." action="Remove" run={async () => { await box.forget(sb.id, point.id); reload(); }} />
+			<Confirm open={asking === "restore"} onClose={() => setAsking(null)} title={`Go back to ${point.name}?`} text="Memory and files become what they were. What has happened since is lost, unless a checkpoint has it; connections break." action="Go back" run={async (signal) => { onChange(await box.restore(sb.id, point.id, signal)); reload(); say(`${sb.name} is as it was at ${point.name}`); }} />
+			<Confirm open={asking === "remove"} onClose={() => setAsking(null)} title={`Remove checkpoint ${point.name}?`} text="The sandbox cannot go back to it any more." action="Remove" run={async (signal) => { await box.forget(sb.id, point.id, signal); reload(); }} />
 		</Point>
 	);
 }

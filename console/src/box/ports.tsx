@@ -2,11 +2,12 @@
 import "../styles/box.css";
 import { ExternalLink, Globe, Link2, RefreshCw, Trash2 } from "lucide-react";
 import { type FormEvent, useCallback, useState } from "react";
-import { message, type Sandbox } from "../api.ts";
+import { fieldFault, message, type Sandbox } from "../api.ts";
 import { box, type PortLink, type PublishedPort } from "../calls/box.ts";
 import { moment, until } from "../format.ts";
 import { useAct, useLoad, useNow } from "../hooks.ts";
 import { Confirm, CopyButton, Empty, Failure, Field, Modal, Skeleton } from "../parts.tsx";
+import { entries, everything, reach, RuleFields, type Rules } from "../rules.tsx";
 
 const times = [{ name: "15 minutes", seconds: 900 }, { name: "1 hour", seconds: 3600 }, { name: "1 day", seconds: 86_400 }, { name: "7 days", seconds: 604_800 }];
 
@@ -35,43 +36,40 @@ function Internet({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => vo
 		<section className="card">
 			<h2>Internet</h2>
 			<div className="line">
-				<p className="grow">{on ? `Programs in the sandbox reach ${sb.network.deny_out.length > 0 ? "the destinations below" : "the internet"}. The server's host and private networks are closed to them.` : "Programs in the sandbox reach no network."}</p>
+				<p className="grow">Programs in the sandbox reach {reach(sb.network)}.{on && " The server's host and private networks are closed to them."}</p>
 				<button type="button" role="switch" aria-checked={on} aria-label="Access to the internet" className="switch" disabled={busy} onClick={() => void act(async () => onChange(await box.internet(sb.id, !on)), on ? "The internet is closed to the sandbox" : "The sandbox reaches the internet")}><i /></button>
 			</div>
-			{on && <Rules sb={sb} onChange={onChange} />}
+			{on && <RulesForm sb={sb} onChange={onChange} />}
 		</section>
 	);
 }
 
-const entries = (text: string) => text.split(/[\s,]+/).filter((entry) => entry !== "");
-
-/** Rules are the destinations that the sandbox may reach. The same rules as everywhere: allowed ones alone deny all others. */
-function Rules({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => void }) {
-	const [allow, setAllow] = useState(sb.network.allow_out.join("\n"));
-	const [deny, setDeny] = useState(sb.network.deny_out.join("\n"));
-	const [error, setError] = useState("");
-	const [busy, setBusy] = useState(false);
+/** RulesForm changes the destinations that the sandbox may reach. */
+function RulesForm({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => void }) {
+	const texts = (from: Sandbox): Rules => ({ allow: from.network.allow_out.join("\n"), deny: from.network.deny_out.join("\n") });
+	const [rules, setRules] = useState(() => texts(sb));
+	const [error, setError] = useState<unknown>();
+	const { act, busy } = useAct();
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
-		const allowed = entries(allow);
-		const denied = allowed.length > 0 && entries(deny).length === 0 ? ["0.0.0.0/0"] : entries(deny);
-		setBusy(true);
-		try {
-			const changed = await box.rules(sb.id, allowed, denied);
-			setAllow(changed.network.allow_out.join("\n"));
-			setDeny(changed.network.deny_out.join("\n"));
-			setError("");
-			onChange(changed);
-		} catch (err) {
-			setError(message(err));
-		} finally {
-			setBusy(false);
-		}
+		const allowed = entries(rules.allow);
+		const denied = entries(rules.deny);
+		await act(async () => {
+			try {
+				const changed = await box.rules(sb.id, allowed, allowed.length > 0 && denied.length === 0 ? [everything] : denied);
+				setRules(texts(changed));
+				setError(undefined);
+				onChange(changed);
+			} catch (err) {
+				setError(err);
+				throw err;
+			}
+		}, "The destinations are saved");
 	};
+	const denied = fieldFault(error, "deny_out");
 	return (
-		<form className="stack" onSubmit={(e) => void submit(e)}>
-			<Field label="Allowed destinations" hint="Addresses, ranges and names, such as pypi.org or *.example.com. They win over the denied ones." error={error || undefined}>{(p) => <textarea {...p} className="mono" rows={3} value={allow} spellCheck={false} onChange={(e) => setAllow(e.target.value)} />}</Field>
-			<Field label="Denied destinations" hint="Addresses and ranges. 0.0.0.0/0 denies everything else; empty with allowed ones means that.">{(p) => <textarea {...p} className="mono" rows={2} value={deny} spellCheck={false} onChange={(e) => setDeny(e.target.value)} />}</Field>
+		<form className="rules" onSubmit={(e) => void submit(e)}>
+			<RuleFields rules={rules} faults={{ allow: fieldFault(error, "allow_out") ?? (error && !denied ? message(error) : undefined), deny: denied }} onChange={setRules} />
 			<div className="line"><button type="submit" className="button" disabled={busy}>Save the destinations</button></div>
 		</form>
 	);
@@ -129,8 +127,8 @@ function Port({ sb, port, reload }: { sb: Sandbox; port: PublishedPort; reload: 
 				<button type="button" className="icon-button small" aria-label={`New URL for port ${port.port}`} title="New URL" onClick={() => setAsking("rotate")}><RefreshCw size={14} /></button>
 				<button type="button" className="icon-button small" aria-label={`Unpublish port ${port.port}`} title="Unpublish" onClick={() => setAsking("remove")}><Trash2 size={14} /></button>
 			</div>
-			<Confirm open={asking === "rotate"} onClose={close} title={`A new URL for port ${port.port}?`} text="The URL of now and all links to it stop working at once." action="Change the URL" run={async () => { await box.rotate(sb.id, port.port); reload(); }} />
-			<Confirm open={asking === "remove"} onClose={close} title={`Unpublish port ${port.port}?`} text="Its URL and all links to it stop working at once." action="Unpublish" run={async () => { await box.unpublish(sb.id, port.port); reload(); }} />
+			<Confirm open={asking === "rotate"} onClose={close} title={`A new URL for port ${port.port}?`} text="The URL of now and all links to it stop working at once." action="Change the URL" run={async (signal) => { await box.rotate(sb.id, port.port, signal); reload(); }} />
+			<Confirm open={asking === "remove"} onClose={close} title={`Unpublish port ${port.port}?`} text="Its URL and all links to it stop working at once." action="Unpublish" run={async (signal) => { await box.unpublish(sb.id, port.port, signal); reload(); }} />
 			<Modal open={asking === "share"} onClose={close} title={`Share port ${port.port}`}><Share sb={sb} port={port} /></Modal>
 		</li>
 	);

@@ -27,25 +27,25 @@ export const box = {
 	read: (ref: string, name: string, signal?: AbortSignal) => request("GET", file(ref, name), undefined, signal),
 	write: (ref: string, name: string, content: Blob, signal?: AbortSignal) => call<FileInfo>("PUT", file(ref, name), content, signal),
 	stat: (ref: string, name: string, signal?: AbortSignal) => call<FileInfo>("GET", `${at(ref)}/files/stat?path=${encodeURIComponent(name)}`, undefined, signal),
-	remove: (ref: string, name: string) => call<void>("DELETE", file(ref, name, "&recursive=true")),
-	mkdir: (ref: string, name: string) => call<FileInfo>("POST", `${at(ref)}/files/mkdir`, { path: name }),
+	remove: (ref: string, name: string, signal?: AbortSignal) => call<void>("DELETE", file(ref, name, "&recursive=true"), undefined, signal),
+	mkdir: (ref: string, name: string, signal?: AbortSignal) => call<FileInfo>("POST", `${at(ref)}/files/mkdir`, { path: name }, signal),
 	move: (ref: string, from: string, to: string) => call<FileInfo>("POST", `${at(ref)}/files/move`, { from, to }),
 	archive: (ref: string, dir: string) => request("GET", `${at(ref)}/files/archive?path=${encodeURIComponent(dir)}&format=tar.gz`),
 
 	ports: (ref: string, signal?: AbortSignal) => all<PublishedPort>(`${at(ref)}/ports`, most, undefined, signal),
 	publish: (ref: string, port: number, access: PublishedPort["access"]) => call<PublishedPort>("PUT", `${at(ref)}/ports/${port}`, { access }),
-	unpublish: (ref: string, port: number) => call<void>("DELETE", `${at(ref)}/ports/${port}`),
-	rotate: (ref: string, port: number) => call<PublishedPort>("POST", `${at(ref)}/ports/${port}/rotate`),
+	unpublish: (ref: string, port: number, signal: AbortSignal) => call<void>("DELETE", `${at(ref)}/ports/${port}`, undefined, signal),
+	rotate: (ref: string, port: number, signal: AbortSignal) => call<PublishedPort>("POST", `${at(ref)}/ports/${port}/rotate`, undefined, signal),
 	link: (ref: string, port: number, seconds: number) => call<PortLink>("POST", `${at(ref)}/ports/${port}/links`, { expires_in_seconds: seconds }),
 	internet: (ref: string, enabled: boolean) => call<Sandbox>("PATCH", `${at(ref)}/network`, { enabled }),
 	rules: (ref: string, allow: string[], deny: string[]) => call<Sandbox>("PATCH", `${at(ref)}/network`, { allow_out: allow, deny_out: deny }),
 
 	checkpoints: (ref: string, signal?: AbortSignal) => all<Checkpoint>(`${at(ref)}/checkpoints`, most, undefined, signal),
-	save: (ref: string, name: string) => call<Checkpoint>("POST", `${at(ref)}/checkpoints`, name ? { name } : {}),
-	restore: (ref: string, checkpoint: string) => call<Sandbox>("POST", `${at(ref)}/checkpoints/${encodeURIComponent(checkpoint)}/restore`),
-	forget: (ref: string, checkpoint: string) => call<void>("DELETE", `${at(ref)}/checkpoints/${encodeURIComponent(checkpoint)}`),
-	fork: (ref: string, count: number) => call<Schemas["ForkList"]>("POST", `${at(ref)}/fork`, { count }),
-	snapshot: (ref: string, name: string) => call<Snapshot>("POST", `${at(ref)}/snapshots`, name ? { name } : {}),
+	save: (ref: string, name: string, signal: AbortSignal) => call<Checkpoint>("POST", `${at(ref)}/checkpoints`, name ? { name } : {}, signal),
+	restore: (ref: string, checkpoint: string, signal: AbortSignal) => call<Sandbox>("POST", `${at(ref)}/checkpoints/${encodeURIComponent(checkpoint)}/restore`, undefined, signal),
+	forget: (ref: string, checkpoint: string, signal: AbortSignal) => call<void>("DELETE", `${at(ref)}/checkpoints/${encodeURIComponent(checkpoint)}`, undefined, signal),
+	fork: (ref: string, count: number, signal: AbortSignal) => call<Schemas["ForkList"]>("POST", `${at(ref)}/fork`, { count }, signal),
+	snapshot: (ref: string, name: string, signal: AbortSignal) => call<Snapshot>("POST", `${at(ref)}/snapshots`, name ? { name } : {}, signal),
 
 	/** terminals returns the executions that run on a terminal, the newest first, however many commands were run since. */
 	terminals: async (ref: string, signal?: AbortSignal) => (await all<Execution>(`${at(ref)}/executions?kind=exec`, most, undefined, signal)).filter((e) => e.tty && e.state === "running"),
@@ -85,7 +85,7 @@ export const box = {
 		}
 	},
 	interrupt: (ref: string, context: string) => call<void>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/interrupt`),
-	restart: (ref: string, context: string) => call<Context>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/restart`),
+	restart: (ref: string, context: string, signal: AbortSignal) => call<Context>("POST", `${at(ref)}/contexts/${encodeURIComponent(context)}/restart`, undefined, signal),
 };
 
 /** terminal is the address of the WebSocket of an execution on a terminal, from a byte of its output on. */

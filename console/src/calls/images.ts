@@ -19,10 +19,10 @@ export const images = {
 	list: (signal?: AbortSignal) => all<Image>("/images", most, undefined, signal),
 	/** get returns an image with its layers. */
 	get: (id: string, signal?: AbortSignal) => call<Image>("GET", `/images/${encodeURIComponent(id)}`, undefined, signal),
-	remove: (id: string) => call<void>("DELETE", `/images/${encodeURIComponent(id)}`),
+	remove: (id: string, signal: AbortSignal) => call<void>("DELETE", `/images/${encodeURIComponent(id)}`, undefined, signal),
 	/** unused says what prune would remove; both count only what the workspace has built. */
-	unused: () => call<Schemas["PrunedImages"]>("POST", "/images/prune", { dry_run: true }),
-	prune: () => call<Schemas["PrunedImages"]>("POST", "/images/prune", {}),
+	unused: (signal: AbortSignal) => call<Schemas["PrunedImages"]>("POST", "/images/prune", { dry_run: true }, signal),
+	prune: (signal: AbortSignal) => call<Schemas["PrunedImages"]>("POST", "/images/prune", {}, signal),
 	/** pull returns the image when it is here. */
 	async pull(image: string, onProgress: (p: ImageProgress) => void, signal: AbortSignal): Promise<Image> {
 		let done: Image | undefined;
@@ -48,8 +48,8 @@ export const snapshots = {
 	list: (signal?: AbortSignal) => all<Snapshot>("/snapshots?sort=created&order=desc", most, undefined, signal),
 	get: (id: string, signal?: AbortSignal) => call<Snapshot>("GET", snapshot(id), undefined, signal),
 	lineage: (id: string, signal?: AbortSignal) => all<Snapshot>(`${snapshot(id)}/lineage`, 1000, undefined, signal),
-	tag: (id: string, tag: string | null) => call<Snapshot>("PATCH", snapshot(id), { tag }),
-	remove: (id: string) => call<void>("DELETE", snapshot(id)),
+	tag: (id: string, tag: string | null, signal: AbortSignal) => call<Snapshot>("PATCH", snapshot(id), { tag }, signal),
+	remove: (id: string, signal: AbortSignal) => call<void>("DELETE", snapshot(id), undefined, signal),
 	/** files returns everything in a snapshot below a directory, by path. */
 	async files(id: string, dir: string, onCount: (n: number) => void, signal: AbortSignal): Promise<Map<string, SnapshotFile>> {
 		const found = new Map<string, SnapshotFile>();

@@ -66,7 +66,7 @@ function Counts({ host: h }: { host: Host }) {
 				{h.pool ? (
 					<dl>
 						<Fact name="Ready">{h.pool.boxes} started boxes</Fact>
-						<Fact name="Creates">{h.pool.hits} found one, {h.pool.misses} did not</Fact>
+						<Fact name="Creates">{h.pool.hits} with a started box, {h.pool.misses} without</Fact>
 					</dl>
 				) : <p className="muted">There is no pool. With <code>pool.size</code> the server starts boxes before they are asked for.</p>}
 			</section>

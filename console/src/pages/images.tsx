@@ -108,7 +108,7 @@ function Row({ image, sandboxes, snapshots, reload }: { image: Image; sandboxes:
 			<Confirm
 				open={asking} onClose={() => setAsking(false)} title={`Remove ${image.ref}?`} action="Remove"
 				text={<>The name goes; {uses ? <>{uses} made from it go on, and the files stay as long as one needs them.</> : "nothing in this workspace uses it."} {image.builtin && "Its next use builds it again."}</>}
-				run={async () => { await images.remove(image.id); reload(); say(`${image.ref} is removed`); }}
+				run={async (signal) => { await images.remove(image.id, signal); reload(); say(`${image.ref} is removed`); }}
 			/>
 		</li>
 	);
@@ -183,7 +183,7 @@ function Pull({ onClose, done }: { onClose: () => void; done: () => void }) {
 /** Prune says what would be removed before it removes it. */
 function Prune({ open, onClose, done }: { open: boolean; onClose: () => void; done: () => void }) {
 	const { say } = useSession();
-	const { data, error } = useLoad(useCallback(() => (open ? images.unused() : Promise.resolve(null)), [open]));
+	const { data, error } = useLoad(useCallback((signal: AbortSignal) => (open ? images.unused(signal) : Promise.resolve(null)), [open]));
 	const list = data?.images ?? [];
 	return (
 		<Confirm
@@ -194,7 +194,7 @@ function Prune({ open, onClose, done }: { open: boolean; onClose: () => void; do
 					{list.length > 0 && <ul className="names">{list.slice(0, 6).map((i) => <li key={i.digest} className="clip">{i.ref || i.digest}</li>)}{list.length > 6 && <li>and {list.length - 6} more</li>}</ul>}
 				</>
 			))}
-			run={async () => { const { freed_bytes } = await images.prune(); done(); say(`${bytes(freed_bytes)} are free again`); }}
+			run={async (signal) => { const { freed_bytes } = await images.prune(signal); done(); say(`${bytes(freed_bytes)} are free again`); }}
 		/>
 	);
 }

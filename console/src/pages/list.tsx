@@ -231,8 +231,8 @@ const Row = memo(function Row({ sb, index, top, height, now, selectable, isEnded
 			<span role="cell" className="cell wide-only clip muted" title={sb.image}>{sb.image || sb.snapshot_id || "–"}</span>
 			<span role="cell" className="cell wide-only clip muted mono">{[sb.resources.cpu, sb.resources.memory].filter(Boolean).join(" · ")}</span>
 			<span role="cell" className="cell wide-only use">{sb.state === "running" && <Sparks sb={sb} />}</span>
-			<span role="cell" className="cell number" title={moment(isEnded ? (sb.ended_at ?? sb.updated_at) : sb.created_at)}>{since(isEnded ? (sb.ended_at ?? sb.updated_at) : sb.created_at, now)}{isEnded && " ago"}</span>
-			<span role="cell" className="cell number muted clip" title={isEnded ? sb.cause?.message : deadline && moment(deadline)}>{isEnded ? (sb.cause?.code ?? "–") : deadline ? until(deadline, now) : "never"}</span>
+			<span role="cell" className="cell number" title={moment(isEnded ? (sb.ended_at ?? sb.updated_at) : sb.created_at)}>{!isEnded && <span className="phone-only">age </span>}{since(isEnded ? (sb.ended_at ?? sb.updated_at) : sb.created_at, now)}{isEnded && " ago"}</span>
+			<span role="cell" className="cell number muted clip" title={isEnded ? sb.cause?.message : deadline && moment(deadline)}>{isEnded ? (sb.cause?.code ?? "–") : deadline ? <><span className="phone-only">ends in </span>{until(deadline, now)}</> : <>never<span className="phone-only"> ends</span></>}</span>
 			<span role="cell" className="cell end"><SandboxMenu sb={sb} /></span>
 		</div>
 	);
@@ -262,9 +262,9 @@ function Bulk({ selected, clear }: { selected: Sandbox[]; clear: () => void }) {
 	const [asking, setAsking] = useState<"pause" | "resume" | "destroy" | null>(null);
 	const running = selected.filter(pausable);
 	const paused = selected.filter(resumable);
-	const act = async (list: Sandbox[], call: (id: string) => Promise<Sandbox>, done: string, signal: AbortSignal) => {
-		const errors = await inTurn(list, async (sb) => store.put(await call(sb.id)), signal);
-		if (signal.aborted) say(`You stopped: ${list.length - errors.length} of ${list.length} ${done}`, true);
+	const act = async (list: Sandbox[], call: (id: string, signal: AbortSignal) => Promise<Sandbox>, done: string, signal: AbortSignal) => {
+		const errors = await inTurn(list, async (sb) => store.put(await call(sb.id, signal)), signal);
+		if (signal.aborted) say(`You stopped: ${list.length - errors.length} of ${list.length} ${done}. Requests under way may still take effect.`, true);
 		if (errors.length > 0) throw new Error(`${list.length - errors.length} of ${list.length} ${done}. ${message(errors[0])}`);
 		say(`${list.length} ${list.length === 1 ? "sandbox" : "sandboxes"} ${done}`);
 		clear();
@@ -277,8 +277,8 @@ function Bulk({ selected, clear }: { selected: Sandbox[]; clear: () => void }) {
 			<button type="button" className="button small" disabled={paused.length === 0} onClick={() => setAsking("resume")}><Play size={14} aria-hidden="true" />Resume</button>
 			<button type="button" className="button small danger" onClick={() => setAsking("destroy")}><Trash2 size={14} aria-hidden="true" />Destroy</button>
 			<button type="button" className="icon-button small" aria-label="Choose none" onClick={clear}><X size={14} /></button>
-			<Confirm open={asking === "pause"} onClose={() => setAsking(null)} title={`Pause ${running.length} running ${running.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their memory and files are saved, and their connections break. The next call resumes them.{names(running)}</>} action="Pause" run={(signal) => act(running, api.pause, "paused", signal)} />
-			<Confirm open={asking === "resume"} onClose={() => setAsking(null)} title={`Resume ${paused.length} paused ${paused.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>They go on where they were.{names(paused)}</>} action="Resume" run={(signal) => act(paused, api.resume, "resumed", signal)} />
+			<Confirm open={asking === "pause"} onClose={() => setAsking(null)} title={`Pause ${running.length} running ${running.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their memory and files are saved, and their connections break. The next call resumes them.{names(running)}</>} action="Pause" mild run={(signal) => act(running, api.pause, "paused", signal)} />
+			<Confirm open={asking === "resume"} onClose={() => setAsking(null)} title={`Resume ${paused.length} paused ${paused.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>They go on where they were.{names(paused)}</>} action="Resume" mild run={(signal) => act(paused, api.resume, "resumed", signal)} />
 			<Confirm open={asking === "destroy"} onClose={() => setAsking(null)} title={`Destroy ${selected.length} ${selected.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their processes, memory and files are gone for good.{names(selected)}</>} action="Destroy" run={(signal) => act(selected, api.destroy, "destroyed", signal)} />
 		</div>
 	);

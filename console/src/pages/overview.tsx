@@ -3,6 +3,7 @@ import { RefreshCw } from "lucide-react";
 import { type ReactNode, useEffect, useState } from "react";
 import { Link } from "wouter";
 import { api, message, type Sandbox, type Stats } from "../api.ts";
+import { reach } from "../rules.tsx";
 import { bytes, cores, hasEnded, moment, since, until } from "../format.ts";
 
 function Item({ name, children, title }: { name: string; children: ReactNode; title?: string | undefined }) {
@@ -35,14 +36,14 @@ export function Overview({ sb, now }: { sb: Sandbox; now: number }) {
 					<Item name="Ends" title={sb.deadline && moment(sb.deadline)}>{hasEnded(sb.state) ? "–" : sb.deadline ? <>in {until(sb.deadline, now)}</> : "never by itself"}</Item>
 					<Item name="When idle" title={sb.idle_deadline && moment(sb.idle_deadline)}>{sb.timeouts.idle_seconds ? <>{sb.timeouts.on_idle || "destroy"}{sb.idle_deadline && <> in {until(sb.idle_deadline, now)}</>}</> : "nothing happens"}</Item>
 					{sb.paused_deadline && <Item name="Paused until" title={moment(sb.paused_deadline)}>destroyed in {until(sb.paused_deadline, now)}</Item>}
-					<Item name="Checkpoints">{sb.checkpoint_interval_seconds ? `every ${sb.checkpoint_interval_seconds} s` : "not by themselves"}</Item>
+					<Item name="Checkpoints">{sb.checkpoint_interval_seconds ? `every ${sb.checkpoint_interval_seconds} s` : "only on request"}</Item>
 				</dl>
 			</section>
 			<Use sb={sb} />
 			<section className="card">
 				<h2>Network</h2>
 				<dl>
-					<Item name="Internet">{sb.network.enabled ? "reachable" : "closed"}</Item>
+					<Item name="It reaches">{reach(sb.network)}</Item>
 					{ports.map((p) => (
 						<Item key={p.port} name={`Port ${p.port}`}>
 							{p.url && !hasEnded(sb.state) ? <a href={p.url} target="_blank" rel="noopener noreferrer" className="clip">{p.url}</a> : "published"} <small className="muted">{p.access}</small>
@@ -82,7 +83,7 @@ function Use({ sb }: { sb: Sandbox }) {
 				<dl>
 					<Meter name="Memory" used={stats.memory_bytes} limit={stats.memory_limit_bytes} />
 					<Meter name="Disk" used={stats.disk_bytes} limit={stats.disk_limit_bytes} />
-					<Item name="CPU time">{(stats.cpu_nanoseconds / 1e9).toFixed(1)} s <small className="muted">of {cores(stats.cpu_limit_millicores)}</small></Item>
+					<Item name="CPU time">{(stats.cpu_nanoseconds / 1e9).toFixed(1)} s <small className="muted">· at most {cores(stats.cpu_limit_millicores)} at a time</small></Item>
 					<Item name="Processes">{stats.processes}</Item>
 				</dl>
 			) : (

@@ -66,7 +66,7 @@ function Report({ report: { limits, set, used } }: { report: QuotaReport }) {
 				{parts.every(([, n]) => n === 0) && <p className="muted">Nothing is stored.</p>}
 			</section>
 			<section className="card">
-				<h2>Limits without a sum</h2>
+				<h2>Other limits</h2>
 				<dl className="columns">
 					<Fact name="Creates">{limits.creates_per_minute ? `${count(limits.creates_per_minute)} a minute` : "no limit"}</Fact>
 					<Fact name="One sandbox">{[limits.sandbox_memory && `${limits.sandbox_memory} of memory`, limits.sandbox_cpu && core(amount(limits.sandbox_cpu)), limits.sandbox_disk && `${limits.sandbox_disk} of disk`].filter(Boolean).join(", ") || "the server's limits"}</Fact>

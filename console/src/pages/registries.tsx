@@ -52,7 +52,7 @@ function Row({ registry: r, reload }: { registry: Registry; reload: () => void }
 				</div>
 			)}
 			<Modal open={asking === "edit"} onClose={close} title={`Change ${r.name}`}><Edit registry={r} onClose={close} done={reload} /></Modal>
-			<Confirm open={asking === "remove"} onClose={close} title={`Remove ${r.name}?`} text="Its password is erased. Images that were pulled with it stay." action="Remove" run={async () => { await accounts.deleteRegistry(r.id); reload(); say(`${r.name} is removed`); }} />
+			<Confirm open={asking === "remove"} onClose={close} title={`Remove ${r.name}?`} text="Its password is erased. Images that were pulled with it stay." action="Remove" run={async (signal) => { await accounts.deleteRegistry(r.id, signal); reload(); say(`${r.name} is removed`); }} />
 		</li>
 	);
 }

@@ -6,7 +6,7 @@ import { SandboxButtons } from "../actions.tsx";
 import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "../api.ts";
 import { PageBoundary } from "../boundary.tsx";
 import { hasEnded } from "../format.ts";
-import { useNow, useTitle } from "../hooks.ts";
+import { useCurrentInView, useNow, useTitle } from "../hooks.ts";
 import { late } from "../late.ts";
 import { type Sample, Use } from "../use.ts";
 import { CopyButton, Empty, Skeleton, State } from "../parts.tsx";
@@ -112,6 +112,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 	const [, navigate] = useLocation();
 	const now = useNow();
 	useTitle(sb?.name ?? "Sandbox");
+	const row = useCurrentInView<HTMLDivElement>(sb ? tab : "");
 	if (!sb) {
 		if (!error) return <div className="page"><div className="skeleton" role="status" aria-busy="true"><span className="visually-hidden">Loading the sandbox</span>{Array.from({ length: 6 }, (_, i) => <i key={i} />)}</div></div>;
 		const missing = error instanceof ApiError && error.status === 404;
@@ -137,7 +138,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 			</header>
 			{sb.cause && sb.state === "failed" && <p role="alert" className="alert bar"><CircleAlert size={16} aria-hidden="true" /><span><b>{sb.cause.code}</b> · {sb.cause.message}</span></p>}
 			<Tabs.Root className="tabs" value={tab} onValueChange={(t) => navigate(`/sandboxes/${id}${t === "overview" ? "" : `/${t}`}`)}>
-				<Tabs.List className="tab-list" aria-label="Sandbox">
+				<Tabs.List className="tab-list" aria-label="Sandbox" ref={row}>
 					<Tabs.Trigger value="overview">Overview</Tabs.Trigger>
 					{shown.map((t) => <Tabs.Trigger key={t.id} value={t.id}>{t.name}</Tabs.Trigger>)}
 					<Tabs.Trigger value="events">Events<small>{events.length}</small></Tabs.Trigger>

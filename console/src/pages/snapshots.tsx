@@ -68,8 +68,8 @@ function Actions({ snapshot: s, changed, gone = changed }: { snapshot: Snapshot;
 			<button type="button" className="button small" aria-label={`Create a sandbox from ${named(s)}`} onClick={() => createFrom({ snapshot: reference(s) })}><Plus size={14} aria-hidden="true" />Create</button>
 			<button type="button" className="button small" aria-label={`Tag ${named(s)}`} onClick={() => setAsking("tag")}><Tag size={14} aria-hidden="true" />Tag…</button>
 			<button type="button" className="icon-button small" aria-label={`Remove ${named(s)}`} title="Remove" onClick={() => setAsking("remove")}><Trash2 size={14} /></button>
-			<Ask open={asking === "tag"} onClose={close} title={`Tag ${named(s)}`} label="Tag" hint={`Another snapshot called ${s.name} with this tag loses it. Empty: no tag.`} action="Tag" optional run={async (tag) => { const now = await snapshots.tag(s.id, tag || null); changed(); say(now.tag ? `It is ${named(now)}` : `${now.name} has no tag now`); }} />
-			<Confirm open={asking === "remove"} onClose={close} title={`Remove ${named(s)}?`} text="Sandboxes that were made from it go on, and snapshots of these stay. Nothing new can be made from it." action="Remove" run={async (signal) => { await snapshots.remove(s.id); if (!signal.aborted) gone(); say(`${named(s)} is removed`); }} />
+			<Ask open={asking === "tag"} onClose={close} title={`Tag ${named(s)}`} label="Tag" hint={`Another snapshot called ${s.name} with this tag loses it. Empty: no tag.`} action="Tag" optional run={async (tag, signal) => { const now = await snapshots.tag(s.id, tag || null, signal); changed(); say(now.tag ? `It is ${named(now)}` : `${now.name} has no tag now`); }} />
+			<Confirm open={asking === "remove"} onClose={close} title={`Remove ${named(s)}?`} text="Sandboxes that were made from it go on, and snapshots of these stay. Nothing new can be made from it." action="Remove" run={async (signal) => { await snapshots.remove(s.id, signal); gone(); say(`${named(s)} is removed`); }} />
 		</div>
 	);
 }

@@ -56,7 +56,7 @@ function Row({ token, reload }: { token: Token; reload: () => void }) {
 				<div className="chips">{token.scopes?.length ? token.scopes.map((s) => <span key={s} className="chip mono">{s}</span>) : <span className="chip">all that you may</span>}</div>
 			</div>
 			{may("tokens:write") && <div className="row-actions"><button type="button" className="button small danger" aria-label={`Revoke ${name}`} onClick={() => setAsking(true)}><Trash2 size={14} aria-hidden="true" />Revoke</button></div>}
-			<Confirm open={asking} onClose={() => setAsking(false)} title={`Revoke ${name}?`} text={<>It stops working at once, for everything that uses it.{token.id === me.token_id && " You are signed in with it: you will be signed out."}</>} action="Revoke" run={async () => { await accounts.revoke(token.id); reload(); say(`${name} is revoked`); }} />
+			<Confirm open={asking} onClose={() => setAsking(false)} title={`Revoke ${name}?`} text={<>It stops working at once, for everything that uses it.{token.id === me.token_id && " You are signed in with it: you will be signed out."}</>} action="Revoke" run={async (signal) => { await accounts.revoke(token.id, signal); reload(); say(`${name} is revoked`); }} />
 		</li>
 	);
 }

@@ -62,7 +62,7 @@ function Details({ workspace: w, reload }: { workspace: WorkspaceDetail; reload:
 				<Fact name="Audit log">{w.audit_output ? "with the beginning of outputs" : "without outputs"}</Fact>
 			</dl>
 			<Modal open={asking === "edit"} onClose={close} title={`Change ${w.name}`}><Edit workspace={w} onClose={close} done={reload} /></Modal>
-			<Confirm open={asking === "delete"} onClose={close} title={`Delete ${w.name}?`} text="Nobody can use it any more at once. Its sandboxes and snapshots end, and its images, registries and tokens are gone for good." action="Delete the workspace" run={async () => { await accounts.deleteWorkspace(w.id); say(`${w.name} is deleted`); await reenter(); }} />
+			<Confirm open={asking === "delete"} onClose={close} title={`Delete ${w.name}?`} text="Nobody can use it any more at once. Its sandboxes and snapshots end, and its images, registries and tokens are gone for good." action="Delete the workspace" run={async (signal) => { await accounts.deleteWorkspace(w.id, signal); say(`${w.name} is deleted`); await reenter(); }} />
 		</section>
 	);
 }
@@ -143,7 +143,7 @@ function Row({ workspace, member: m, reload }: { workspace: WorkspaceDetail; mem
 			<Confirm
 				open={asking} onClose={() => setAsking(false)} title={self ? `Leave ${workspace.name}?` : `Remove ${m.name}?`} action={self ? "Leave" : "Remove"}
 				text={self ? "You lose access at once. An owner or admin can add you again." : `${m.name} loses access to ${workspace.name} at once, by sessions and tokens. Sandboxes that ${m.name} has made stay.`}
-				run={async () => { await accounts.removeMember(workspace.id, m.user_id); if (self) await reenter(); else { reload(); say(`${m.name} is removed`); } }}
+				run={async (signal) => { await accounts.removeMember(workspace.id, m.user_id, signal); if (self) await reenter(); else { reload(); say(`${m.name} is removed`); } }}
 			/>
 		</li>
 	);
@@ -205,7 +205,7 @@ function Invited({ workspace, invitation: i, reload }: { workspace: WorkspaceDet
 				<p className="facts"><span title={moment(i.expires_at)}>works for another {until(i.expires_at, now)}</span></p>
 			</div>
 			<div className="row-actions"><button type="button" className="button small" aria-label={`Withdraw the invitation of ${i.email}`} onClick={() => setAsking(true)}>Withdraw</button></div>
-			<Confirm open={asking} onClose={() => setAsking(false)} title={`Withdraw the invitation of ${i.email}?`} text="Its code stops working at once." action="Withdraw" run={async () => { await accounts.withdraw(workspace.id, i.id); reload(); }} />
+			<Confirm open={asking} onClose={() => setAsking(false)} title={`Withdraw the invitation of ${i.email}?`} text="Its code stops working at once." action="Withdraw" run={async (signal) => { await accounts.withdraw(workspace.id, i.id, signal); reload(); }} />
 		</li>
 	);
 }

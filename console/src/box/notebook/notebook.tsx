@@ -92,8 +92,8 @@ function ContextChip({ book, context, changed }: { book: Notebook; context: Cont
 			<button type="button" className="icon-button small" disabled={busy} aria-label={`Restart ${name}`} title="Start it again without its variables" onClick={() => setAsking(true)}><RotateCcw size={14} /></button>
 			<Confirm
 				open={asking} onClose={() => setAsking(false)} title={`Restart ${name}?`} text="Code that runs in it ends, its variables and imports are gone, and cells that wait for it do not run. The cells and the files of the sandbox stay." action="Restart"
-				run={async () => {
-					await book.restart(context.id);
+				run={async (signal) => {
+					await book.restart(context.id, signal);
 					await changed();
 				}}
 			/>

@@ -247,9 +247,9 @@ export class Notebook {
 	}
 
 	/** restart starts a context again. The cells that wait for it do not run. */
-	async restart(context: string) {
+	async restart(context: string, signal: AbortSignal) {
 		turns.dropContext(this.#context(context));
-		await box.restart(this.sandbox, context);
+		await box.restart(this.sandbox, context, signal);
 	}
 
 	/** interruptContext interrupts the code that runs in a context, whoever sent it. */
