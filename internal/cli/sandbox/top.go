@@ -58,7 +58,10 @@ for one interval.`,
 	return cmd
 }
 
-// top prints the use of each interval, or of one interval, until ctx ends.
+// top prints the use of each interval, or of one interval, until ctx ends. It asks for each sandbox, and does not
+// follow the stream of events with stats: the stream has what the server measures of all sandboxes anyway, CPU and memory
+// every 10 seconds. Disk and processes, and measurements at the user's interval, cost a question to each sandbox;
+// the server answers one only when somebody looks.
 func top(ctx context.Context, env *base.Env, c *client.Client, refs []string, interval time.Duration, again bool) error {
 	before, err := collectStats(ctx, c, refs)
 	for err == nil {
