@@ -75,7 +75,21 @@ func run(address string, layers int, mounts []string) error {
 		return err
 	}
 	blank := isInit && layers == 0 && len(mounts) > 0
-	return serve(agent.New(agent.Options{Version: version, Init: isInit, Blank: blank, Mounts: mounts, Log: log}), l)
+	a := agent.New(agent.Options{Version: version, Init: isInit, Blank: blank, Mounts: mounts, Log: log})
+	if isInit {
+		handover, err := agent.Handover(os.Stdin)
+		if err != nil {
+			return err
+		}
+		if handover != nil {
+			go func() {
+				if err := serve(a, handover); err != nil {
+					log.Error("connections cannot be handed over any more", "error", err)
+				}
+			}()
+		}
+	}
+	return serve(a, l)
 }
 
 func serve(a *agent.Agent, l net.Listener) error {

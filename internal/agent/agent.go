@@ -66,7 +66,8 @@ type Agent struct {
 	tunnels chan struct{} // holds a token for each open tunnel
 	root    rootdir.Root
 	files   *fileserver.Server
-	server  *http.Server
+	server  *http.Server // of connections to the agent's port
+	direct  *http.Server // of connections that were handed over
 	conns   *conns
 	calls   sync.RWMutex // held shared by every handler; Close takes it for good
 	close   func() error // ends the agent, once
@@ -102,15 +103,24 @@ func New(opts Options) *Agent {
 		Root: a.root, Config: a.defaults, WatchedDirs: opts.WatchedDirs, QueuedEvents: opts.QueuedEvents, WatchWait: opts.WatchWait, Log: opts.Log,
 	})
 	a.close = sync.OnceValue(a.end)
+	routes := a.routes()
+	a.server, a.direct = a.newServer(routes), a.newServer(routes)
+	// Web pages in the sandbox could make a browser send such requests to the port.
+	a.direct.Protocols.SetHTTP1(true)
+	return a
+}
+
+// newServer returns a server that speaks HTTP/2.
+func (a *Agent) newServer(routes http.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	a.server = &http.Server{
-		Handler:           a.routes(),
+	return &http.Server{
+		Handler:           routes,
 		ConnContext:       withConn,
 		Protocols:         &protocols,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ReadHeaderTimeout: idleHeader,
-		ErrorLog:          slog.NewLogLogger(opts.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(a.opts.Log.Handler(), slog.LevelWarn),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
 			MaxReceiveBufferPerConnection: agentapi.MaxInFlight,
@@ -120,13 +130,17 @@ func New(opts Options) *Agent {
 			PingTimeout:                   silent,
 		},
 	}
-	return a
 }
 
 // Serve answers connections of l until l fails or Close is called; after Close it returns nil. It
 // may be called for several listeners.
 func (a *Agent) Serve(l net.Listener) error {
-	if err := a.server.Serve(nudgingListener{l, a.conns}); !errors.Is(err, http.ErrServerClosed) {
+	server := a.server
+	_, whole := l.(handover)
+	if whole {
+		server = a.direct
+	}
+	if err := server.Serve(nudgingListener{l, a.conns, whole}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -140,7 +154,7 @@ const closeTimeout = time.Minute
 func (a *Agent) Close() error { return a.close() }
 
 func (a *Agent) end() error {
-	err := a.server.Close()
+	err := errors.Join(a.server.Close(), a.direct.Close())
 	a.killAll() // calls may wait for processes
 	over := make(chan struct{})
 	go func() {

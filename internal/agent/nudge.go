@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// gVisor's port forwarding, which carries the host's connection to the agent, can miss the arrival
+// gVisor's port forwarding, which carries connections of hosts that hand none over, can miss the arrival
 // of bytes: it finds none and registers for a notification, and bytes that arrive between the two
 // cause no notification until more arrive. On a loaded machine, about one answer in a thousand is
 // lost that way. Therefore the agent sends a few frames without meaning after the last write of a
@@ -32,6 +32,7 @@ const frameHeader = 9
 type nudgingListener struct {
 	net.Listener
 	conns *conns
+	whole bool // its connections lose no wake-up and need no nudges
 }
 
 func (l nudgingListener) Accept() (net.Conn, error) {
@@ -39,7 +40,7 @@ func (l nudgingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &nudgingConn{Conn: c, conns: l.conns, in: bufio.NewReaderSize(c, readBuffer)}
+	n := &nudgingConn{Conn: c, conns: l.conns, whole: l.whole, in: bufio.NewReaderSize(c, readBuffer)}
 	l.conns.add(n)
 	return n, nil
 }
@@ -58,6 +59,7 @@ type nudgingConn struct {
 	conns *conns // the set that contains it until it is closed; may be nil
 	in    *bufio.Reader
 	full  bool // a read filled the small buffer
+	whole bool // it needs no nudges
 
 	mu     sync.Mutex
 	header [frameHeader]byte // of the frame being written; guarded by mu
@@ -80,6 +82,9 @@ func (c *nudgingConn) Read(p []byte) (int, error) {
 
 // Write writes p and schedules nudges after it.
 func (c *nudgingConn) Write(p []byte) (int, error) {
+	if c.whole {
+		return c.Conn.Write(p)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, err := c.Conn.Write(p)

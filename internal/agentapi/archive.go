@@ -48,7 +48,7 @@ type ArchiveOptions struct {
 func (f Files) PackArchive(ctx context.Context, path string, format Format) (io.ReadCloser, error) {
 	q := f.query(path)
 	q.Set("format", string(format))
-	r := request{method: http.MethodGet, path: "/files/archive", query: q, transfer: true, again: true}
+	r := request{method: http.MethodGet, path: "/files/archive", query: q, transfer: true, large: true, again: true}
 	a, err := f.client.open(ctx, r)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (f Files) UnpackArchive(ctx context.Context, path string, r io.Reader, opts
 	source := &source{r: r}
 	req := request{
 		method: http.MethodPut, path: "/files/archive", query: q, size: -1,
-		body: source.body,
+		body: source.body, large: true,
 	}
 	err := f.client.call(ctx, req, nil)
 	if failed := source.end(); err != nil && failed != nil {

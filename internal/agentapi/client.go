@@ -123,6 +123,8 @@ type request struct {
 	size int64
 	// transfer is whether the answer contains the content of files.
 	transfer bool
+	// large is whether there is much content, or may be, in either direction.
+	large bool
 	// again is whether repeating the call is harmless.
 	again bool
 }
@@ -213,7 +215,7 @@ func (c *Client) open(ctx context.Context, r request) (_ *answer, err error) {
 	}
 	var avoid *conn
 	for {
-		conn, fresh, err := c.pool.acquire(ctx, avoid, r.transfer)
+		conn, fresh, err := c.pool.acquire(ctx, avoid, r)
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +242,19 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	}()
 	var body io.ReadCloser
 	if r.body != nil {
-		body = requestBody{r.body()}
+		body = r.body()
+		if conn.single {
+			// Unlike HTTP/2, the transport waits for a blocked read of the body when the connection has ended.
+			go func() {
+				select {
+				case <-conn.over:
+				case <-reqCtx.Done():
+				}
+				_ = body.Close()
+			}()
+		} else {
+			body = requestBody{body}
+		}
 	}
 	u := url.URL{Scheme: "http", Host: "agent", Path: r.path, RawQuery: r.query.Encode()}
 	// The transport may still be writing after RoundTrip has given up.
@@ -258,9 +272,15 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	}
 	satisfied := c.expect(reqCtx, conn)
 	resp, err := conn.cc.RoundTrip(req)
-	satisfied()
+	if err != nil || !conn.single { // HTTP/1.1 has no pings, which tell later that the agent is alive
+		satisfied()
+	}
 	if err != nil {
 		return nil, wrote.Load(), c.explain(ctx, r, conn, err)
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		return nil, true, fmt.Errorf("%w: %s %s: it changes the protocol", ErrBadAnswer, r.method, r.path)
 	}
 	a = &answer{Response: resp, conn: conn, stop: stop}
 	a.unwatch = context.AfterFunc(ctx, func() { resp.Body.Close() })

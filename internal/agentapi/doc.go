@@ -14,6 +14,10 @@
 // When a connection breaks, the client dials again; running processes do not notice, and
 // their output is read on from the byte where it stopped ([Client.Attach]).
 //
+// A connection that is [Direct] loses nothing, and may also speak HTTP/1.1, which needs fewer system calls
+// of the agent for each byte. Content of at least [LargeTransfer], archives, and content of unknown size have
+// such a connection of their own.
+//
 // # Routes
 //
 //	GET    /health                      Health
@@ -24,7 +28,8 @@
 //	POST   /processes/{id}/signal       SignalRequest, to the whole process group
 //	POST   /processes/{id}/resize       Size of the process's terminal
 //	POST   /tunnel?port=N               up: raw bytes to 127.0.0.1:N or [::1]:N; down: FrameStdout, then FrameEOF
-//	GET    /files?path=P&offset=N&length=N   content, its FileInfo in the header [InfoHeader]
+//	GET    /files?path=P&offset=N&length=N   content, its FileInfo in the header [InfoHeader]; with
+//	                                    most=N none of more than N bytes, but the header [LargeHeader]
 //	PUT    /files?path=P&...            WriteOptions as query; body is the content; atomic; FileInfo
 //	DELETE /files?path=P&recursive=B
 //	GET    /files/stat?path=P           FileInfo

@@ -8,15 +8,22 @@ import (
 
 // expect watches the agent while a call waits for its answer on a connection, until the returned
 // function is called. The kernel accepts calls even for an agent whose process is stuck. Therefore,
-// while a call waits for long, expect repeatedly makes a health call on the same connection, which
-// a working agent answers at once.
+// while a call waits for long, expect repeatedly makes a health call, on the same connection if that can
+// carry two calls, which a working agent answers at once.
 func (c *Client) expect(ctx context.Context, conn *conn) (satisfied func()) {
 	answerTimeout := c.pool.shared.answerTimeout
 	if answerTimeout <= 0 {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	timer := time.AfterFunc(answerTimeout/2, func() { conn.checkHealth(ctx, answerTimeout/2) })
+	healthy := conn.healthy
+	if conn.single {
+		healthy = func(ctx context.Context) bool {
+			_, err := c.Health(ctx)
+			return err == nil
+		}
+	}
+	timer := time.AfterFunc(answerTimeout/2, func() { conn.checkHealth(ctx, answerTimeout/2, healthy) })
 	return func() {
 		timer.Stop()
 		cancel()
@@ -25,10 +32,10 @@ func (c *Client) expect(ctx context.Context, conn *conn) (satisfied func()) {
 
 // checkHealth makes health calls until ctx ends. It closes the connection when the agent takes
 // longer than timeout to answer.
-func (c *conn) checkHealth(ctx context.Context, timeout time.Duration) {
+func (c *conn) checkHealth(ctx context.Context, timeout time.Duration, healthy func(context.Context) bool) {
 	for {
 		question, cancel := context.WithTimeout(ctx, timeout)
-		answered := c.healthy(question)
+		answered := healthy(question)
 		late := question.Err() != nil && ctx.Err() == nil
 		cancel()
 		if !answered {

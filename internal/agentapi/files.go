@@ -42,8 +42,15 @@ func (f Files) ReadFile(ctx context.Context, path string, offset, length int64) 
 	q := f.query(path)
 	q.Set("offset", number(offset))
 	q.Set("length", number(length))
+	q.Set("most", number(LargeTransfer))
 	r := request{method: http.MethodGet, path: "/files", query: q, transfer: true, again: true}
 	a, err := f.client.open(ctx, r)
+	if err == nil && a.Header.Get(LargeHeader) != "" {
+		a.close()
+		q.Del("most")
+		r.large = true
+		a, err = f.client.open(ctx, r)
+	}
 	if err != nil {
 		return nil, FileInfo{}, err
 	}
@@ -54,6 +61,10 @@ func (f Files) ReadFile(ctx context.Context, path string, offset, length int64) 
 	}
 	return &fileBody{ctx: ctx, client: f.client, request: r, answer: a}, info, nil
 }
+
+// LargeHeader is the header of an answer without the content, which is larger than the call wants to have
+// on this connection.
+const LargeHeader = "Modbox-Large"
 
 // InfoHeader is the header with the FileInfo of the file whose content is the body.
 const InfoHeader = "Modbox-File"
@@ -92,7 +103,7 @@ func (f Files) WriteFile(ctx context.Context, path string, r io.Reader, opts Wri
 	content := &source{r: r}
 	req := request{
 		method: http.MethodPut, path: "/files", query: opts.query(path), size: -1,
-		body: content.body,
+		body: content.body, large: opts.Size < 0 || opts.Size >= LargeTransfer,
 	}
 	var info FileInfo
 	err := f.client.call(ctx, req, &info)

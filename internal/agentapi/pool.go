@@ -55,7 +55,10 @@ type pool struct {
 type conn struct {
 	pool   *pool
 	window int           // receive window of each stream
-	ready  chan struct{} // closed when cc or err is set
+	single bool          // set before ready is closed; it speaks HTTP/1.1
+	large  bool          // it is for one call
+	over   chan struct{} // set before ready is closed, if single; closed when the agent can send no more
+	ready  chan struct{} // closed when cc, single or err is set
 	cc     *http.ClientConn
 	err    error
 	cancel context.CancelFunc // ends the dial
@@ -70,9 +73,9 @@ type conn struct {
 
 // acquire takes a stream slot on a connection, and dials a new connection when all slots are taken.
 // fresh is whether no request has been answered on it before. Transfers get a full window up to a
-// higher number of streams than other calls.
-func (p *pool) acquire(ctx context.Context, avoid *conn, transfer bool) (c *conn, fresh bool, err error) {
-	c, fresh, err = p.slot(ctx, avoid, transfer)
+// higher number of streams than other calls. A large transfer has a connection of its own.
+func (p *pool) acquire(ctx context.Context, avoid *conn, r request) (c *conn, fresh bool, err error) {
+	c, fresh, err = p.slot(ctx, avoid, r)
 	if err != nil {
 		return nil, false, err
 	}
@@ -90,17 +93,17 @@ func (p *pool) acquire(ctx context.Context, avoid *conn, transfer bool) (c *conn
 }
 
 // slot takes a slot without waiting, on any connection except avoid.
-func (p *pool) slot(ctx context.Context, avoid *conn, transfer bool) (*conn, bool, error) {
+func (p *pool) slot(ctx context.Context, avoid *conn, r request) (*conn, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, false, fmt.Errorf("%w: %w", ErrUnreachable, net.ErrClosed)
 	}
 	for _, window := range []int{StreamWindow, narrowWindow} {
-		if !p.reserve(cost(window), window > narrowWindow && !transfer) {
+		if !p.reserve(cost(window), window > narrowWindow && !r.transfer) {
 			continue
 		}
-		if c, fresh := p.slotOf(ctx, avoid, window, transfer); c != nil {
+		if c, fresh := p.slotOf(ctx, avoid, window, r); c != nil {
 			return c, fresh, nil
 		}
 		p.free(cost(window))
@@ -118,9 +121,9 @@ func cost(window int) int64 { return int64(window) + streamOverhead }
 // are too many connections.
 //
 // Preconditions: p.mu is held.
-func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, transfer bool) (c *conn, fresh bool) {
+func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, r request) (c *conn, fresh bool) {
 	wide := wideStreams
-	if transfer {
+	if r.transfer {
 		wide = wideTransfers
 	}
 	open := 0
@@ -129,7 +132,7 @@ func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, transfer boo
 			continue
 		}
 		open += o.streams
-		if c == nil && o != avoid && o.streams < streamsPerConn && !o.dead() {
+		if c == nil && o != avoid && !o.large && !r.large && o.streams < streamsPerConn && !o.dead() {
 			c = o
 		}
 	}
@@ -144,7 +147,7 @@ func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, transfer boo
 		return nil, false
 	}
 	dialCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c = &conn{pool: p, window: window, ready: make(chan struct{}), cancel: cancel, streams: 1, uses: 1}
+	c = &conn{pool: p, window: window, large: r.large, ready: make(chan struct{}), cancel: cancel, streams: 1, uses: 1}
 	p.conns = append(p.conns, c)
 	go c.connect(dialCtx)
 	return c, true
@@ -165,7 +168,7 @@ func (p *pool) release(c *conn) {
 			idle++
 		}
 	}
-	if idle > maxIdleConns || !c.dialed() || c.dead() {
+	if idle > maxIdleConns || c.large || !c.dialed() || c.dead() {
 		p.drop(c)
 		return
 	}
@@ -259,7 +262,7 @@ func (c *conn) adopt(cc *http.ClientConn) error {
 	return nil
 }
 
-// connect dials and starts HTTP/2.
+// connect dials and starts HTTP.
 func (c *conn) connect(ctx context.Context) {
 	defer close(c.ready)
 	nc, err := c.pool.dial(ctx)
@@ -268,13 +271,21 @@ func (c *conn) connect(ctx context.Context) {
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	direct, ok := nc.(Direct)
+	c.single = c.large && ok && direct.Direct()
 	watched := &watchedConn{Conn: nc, broken: &c.broken}
-	watched.greeting = time.AfterFunc(silence, func() {
-		c.silent.Store(true)
-		c.broken.Store(true)
-		nc.Close()
-	})
 	t := newTransport(watched, c.window)
+	if c.single {
+		c.over = make(chan struct{})
+		watched.over = c.over
+		t = newSingleTransport(watched)
+	} else {
+		watched.greeting = time.AfterFunc(silence, func() {
+			c.silent.Store(true)
+			c.broken.Store(true)
+			nc.Close()
+		})
+	}
 	cc, err := t.NewClientConn(ctx, "http", "agent:0")
 	if err == nil {
 		err = c.adopt(cc)
@@ -300,18 +311,52 @@ func newTransport(nc net.Conn, window int) *http.Transport {
 	}
 }
 
+// Direct is a connection of which nothing is lost however much is in transit, and on which the agent
+// also understands HTTP/1.1, if Direct returns true.
+type Direct interface {
+	// Direct reports whether the connection has these properties. It does not fail.
+	Direct() bool
+}
+
+// LargeTransfer is from how many bytes on content gets a connection of its own, if that is [Direct].
+const LargeTransfer = 256 << 10
+
+// newSingleTransport returns a transport that speaks HTTP/1.1 on nc, for one call.
+func newSingleTransport(nc net.Conn) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return nc, nil },
+		Protocols:              &protocols,
+		DisableCompression:     true,
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		WriteBufferSize:        singleBuffer,
+	}
+}
+
+// singleBuffer is how much is written to such a connection at a time.
+const singleBuffer = 256 << 10
+
 // watchedConn records when the transport fails, to distinguish a dead transport from an agent that
 // sends invalid data over a working transport.
 type watchedConn struct {
 	net.Conn
 	broken   *atomic.Bool
-	greeting *time.Timer // stopped by the agent's first byte
+	closed   atomic.Bool // by this package; the driver closes connections also
+	greeting *time.Timer // stopped by the agent's first byte; nil for HTTP/1.1, where the agent only answers
+	// over, for HTTP/1.1, is closed when nothing more can be read.
+	over chan struct{}
+	once sync.Once
 }
 
 func (w *watchedConn) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
-	w.greeting.Stop()
-	if err != nil && !errors.Is(err, net.ErrClosed) {
+	w.greeted()
+	if err != nil {
+		w.ended()
+	}
+	if err != nil && !(errors.Is(err, net.ErrClosed) && w.closed.Load()) {
 		w.broken.Store(true)
 	}
 	return n, err
@@ -319,14 +364,38 @@ func (w *watchedConn) Read(p []byte) (int, error) {
 
 func (w *watchedConn) Write(p []byte) (int, error) {
 	n, err := w.Conn.Write(p)
-	if err != nil && !errors.Is(err, net.ErrClosed) {
+	if err != nil && w.over != nil {
+		// The agent may have answered before it closed the connection. The error of a write would hide it.
+		select {
+		case <-w.over:
+		case <-time.After(answerAfterEnd):
+		}
+	}
+	if err != nil && !(errors.Is(err, net.ErrClosed) && w.closed.Load()) {
 		w.broken.Store(true)
 	}
 	return n, err
 }
 
+// answerAfterEnd is how long it may take to read the answer of an agent that has closed the connection.
+const answerAfterEnd = 2 * time.Second
+
 // Close ends the connection.
 func (w *watchedConn) Close() error {
-	w.greeting.Stop()
+	w.closed.Store(true)
+	w.greeted()
+	w.ended()
 	return w.Conn.Close()
+}
+
+func (w *watchedConn) greeted() {
+	if w.greeting != nil {
+		w.greeting.Stop()
+	}
+}
+
+func (w *watchedConn) ended() {
+	if w.over != nil {
+		w.once.Do(func() { close(w.over) })
+	}
 }

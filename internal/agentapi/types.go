@@ -254,6 +254,9 @@ type WriteOptions struct {
 	Beneath string
 	// Exclusive makes the call fail with CodeExists when the path exists.
 	Exclusive bool
+	// Size is about how many bytes the content has, negative if that is not known. It only helps to choose
+	// the way.
+	Size int64
 }
 
 // MkdirRequest describes a directory to create.

@@ -28,7 +28,8 @@ type Driver interface {
 	Create(ctx context.Context, spec Spec) (Handle, error)
 
 	// Start runs the agent in a created box. It returns when the guest runs, which may be shortly
-	// before the agent listens: Dial to [AgentPort] returns PortClosed until then.
+	// before the agent listens: until then, Dial to [AgentPort] returns PortClosed, or a connection that
+	// the agent will accept.
 	//
 	// Errors: NotFound; Conflict when it was started before; Unavailable when the box died. After
 	// an error other than Conflict, Destroy is the only useful call. Not idempotent.

@@ -102,6 +102,10 @@ func (s *Server) Read(w http.ResponseWriter, r *http.Request) error {
 	if rest := info.Size() - offset; length < 0 || length > rest {
 		length = rest
 	}
+	if most, err := strconv.ParseInt(q.Get("most"), 10, 64); err == nil && length > most {
+		w.Header().Set(agentapi.LargeHeader, "true")
+		return nil
+	}
 	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	return sendFile(w, f, p.path, length, true)
 }

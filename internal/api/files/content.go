@@ -72,7 +72,7 @@ func (h *Files) writeFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	opts := agentapi.WriteOptions{Mode: mode, User: q.Get("user"), Parents: parents}
+	opts := agentapi.WriteOptions{Mode: mode, User: q.Get("user"), Parents: parents, Size: r.ContentLength}
 	info, err := h.Guest.WriteFile(r.Context(), route.Caller(r.Context()), r.PathValue("sandbox"), q.Get("path"), r.Body, opts)
 	if err != nil {
 		return err

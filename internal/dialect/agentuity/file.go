@@ -61,7 +61,7 @@ func (h *files) write(w http.ResponseWriter, r *http.Request) error {
 			_, err = h.guest.WriteFiles(ctx, caller(ctx), string(sb.ID), []guest.FileContent{{Path: path, Content: start}})
 			return err
 		}
-		_, err = h.guest.WriteFile(ctx, caller(ctx), string(sb.ID), path, io.MultiReader(bytes.NewReader(start), content), agentapi.WriteOptions{Parents: true})
+		_, err = h.guest.WriteFile(ctx, caller(ctx), string(sb.ID), path, io.MultiReader(bytes.NewReader(start), content), agentapi.WriteOptions{Parents: true, Size: -1})
 		return err
 	}
 	n, err := body.run()

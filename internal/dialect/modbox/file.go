@@ -82,7 +82,7 @@ func (d *DataPlane) upload(w http.ResponseWriter, r *http.Request, v *visit) err
 			return err
 		}
 		body := &bounded{r: part, left: sandbox.UploadMax, over: tooLarge}
-		info, err := d.files().WriteFile(r.Context(), v.caller, v.ref, name, body, agentapi.WriteOptions{Parents: true})
+		info, err := d.files().WriteFile(r.Context(), v.caller, v.ref, name, body, agentapi.WriteOptions{Parents: true, Size: r.ContentLength})
 		if err != nil {
 			return formError(err, tooLarge)
 		}

@@ -36,6 +36,7 @@ type box struct {
 	proc      *process.Process
 	resources sandbox.Resources
 	layout    layer.Layout
+	handover  bool // see [state]
 
 	// ended is closed when the process has ended; exit is set before.
 	ended chan struct{}
@@ -68,7 +69,7 @@ func (h *host) newBox(id sandbox.ID) *box {
 
 // adopt completes b with its process p.
 func (b *box) adopt(p *process.Process, s state) {
-	b.proc, b.resources, b.layout, b.state = p, s.Resources, s.Layout, s
+	b.proc, b.resources, b.layout, b.handover, b.state = p, s.Resources, s.Layout, s.Handover, s
 	b.host.watchers.Go(b.watch)
 	close(b.ready)
 }

@@ -63,7 +63,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	b.mu.Unlock()
 	m := saved.Manifest{
 		Format: s.format(), GVisor: s.GVisor, CPU: d.saves.CPU, Agent: s.Agent, Frame: s.Frame, RootFS: s.RootFS,
-		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
+		Framed: s.Framed, Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
 	}
 	if err := d.saves.CanRestore(m); err != nil {
 		return err // checked before the work
@@ -126,6 +126,7 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 			return context.Cause(ctx)
 		}
 		defer b.conns.dialing.Release(allDialing)
+		b.conns.hangUp(ctx)
 		return b.save(ctx, dir)
 	}
 	if opts.Layer {
@@ -138,7 +139,7 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 	// With Stop gVisor could end the box by itself, but it would do so even if saving failed. The
 	// box must not run between its saving and its end: what it did then would happen again after
 	// the restore. A layer must show the same moment as the memory.
-	if err := b.freeze(ctx); err != nil {
+	if err := b.freeze(ctx, true); err != nil {
 		return err
 	}
 	defer func() {
@@ -196,13 +197,10 @@ func (b *box) stop(ctx context.Context) error {
 // save makes gVisor write the box's state into files in dir. The box is frozen meanwhile, and has
 // no connections.
 //
-// Preconditions: the whole weight of dialing is acquired.
+// Preconditions: the whole weight of dialing is acquired, and connections were hung up.
 func (b *box) save(ctx context.Context, dir string) error {
-	wait, cancel := context.WithTimeout(ctx, hangUpTime)
-	defer cancel()
-	b.conns.hangUp(wait)
-	// gVisor cannot save a forwarded connection. It closes its ends of connections that were just
-	// closed here asynchronously; until then saving fails and is tried again.
+	// gVisor cannot save a connection to the host. It closes its ends of forwarded connections that were
+	// just closed here asynchronously; until then saving fails and is tried again.
 	again := backoff.NewExponentialBackOff()
 	again.InitialInterval = 5 * time.Millisecond
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {

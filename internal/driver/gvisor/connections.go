@@ -31,9 +31,9 @@ func newConnections() connections {
 }
 
 // track adds the connection, a Unix socket, until it is closed. When no more may be opened, it
-// closes the connection and returns nil.
-func (c *connections) track(conn net.Conn) net.Conn {
-	a := &agentConn{Conn: conn, socket: conn.(*net.UnixConn), of: c}
+// closes the connection and returns nil. direct is whether the agent itself has the other end.
+func (c *connections) track(conn net.Conn, direct bool) net.Conn {
+	a := &agentConn{Conn: conn, socket: conn.(*net.UnixConn), direct: direct, of: c}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
@@ -55,17 +55,19 @@ func (c *connections) end() {
 	}
 }
 
-// hangUpTime is how long gVisor may take to close connections.
+// hangUpTime is how long the other ends of connections may take to close.
 const hangUpTime = 10 * time.Second
 
-// hangUp closes every connection; new connections can be made. It returns when gVisor
-// has closed its ends of them, or when ctx ends.
+// hangUp closes every connection; new connections can be made. It returns when the agent or gVisor
+// has closed the other ends of them, after [hangUpTime], or when ctx ends.
 func (c *connections) hangUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, hangUpTime)
+	defer cancel()
 	c.mu.Lock()
 	conns := slices.Collect(maps.Keys(c.open))
 	c.mu.Unlock()
 	for _, conn := range conns {
-		_ = conn.socket.CloseWrite() // gVisor then closes its end
+		_ = conn.socket.CloseWrite() // the other end is then closed also
 	}
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
@@ -85,9 +87,13 @@ func (c *connections) hangUp(ctx context.Context) {
 type agentConn struct {
 	net.Conn
 	socket *net.UnixConn // the same as Conn
+	direct bool
 	of     *connections
 	once   sync.Once
 }
+
+// Direct implements [agentapi.Direct].
+func (c *agentConn) Direct() bool { return c.direct }
 
 // Close implements [net.Conn].
 func (c *agentConn) Close() error {
@@ -99,7 +105,7 @@ func (c *agentConn) Close() error {
 	return c.Conn.Close()
 }
 
-// hungUp reports whether gVisor has closed its end, or ours is closed. It reads nothing, because
+// hungUp reports whether the other end is closed, or ours is closed. It reads nothing, because
 // data belongs to the user of the connection.
 func (c *agentConn) hungUp() bool {
 	raw, err := c.socket.SyscallConn()

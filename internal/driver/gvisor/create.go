@@ -38,7 +38,7 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (_ driver.Handle,
 	if spec.MaxProcesses == 0 {
 		spec.MaxProcesses = driver.DefaultMaxProcesses
 	}
-	p := plan{spec: spec, layout: layer.Of(spec), agent: d.agent}
+	p := plan{spec: spec, layout: layer.Of(spec), agent: d.agent, handover: !d.forwards}
 	if blank := spec.RootFS == ""; blank {
 		p.frame = d.frame
 	} else if below, err := stack.ReadFile(spec.RootFS); err != nil {
@@ -56,6 +56,8 @@ type plan struct {
 	agent  string // path of the agent's image
 	frame  string // path of the frame's image; "" unless the root is made by the agent
 	framed bool   // see [state]
+	// handover is whether the agent takes connections that are handed over.
+	handover bool
 	// begin starts the guest of a box that should run immediately; nil for a box to be started
 	// later.
 	begin func(ctx context.Context, b *box) error
@@ -113,7 +115,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		})
 	}
 	p, err := launch.Box{
-		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Frame: plan.frame, Layout: plan.layout, Layers: d.host.paths.layers(),
+		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Frame: plan.frame, Layout: plan.layout, Layers: d.host.paths.layers(), Handover: plan.handover,
 	}.Start(ctx, d.binary, b.group)
 	if err != nil {
 		return nil, err
@@ -131,6 +133,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		Handle:  handle{Version: handleVersion, PID: p.PID, Start: p.Start, Boot: process.BootID()},
 		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
 		GVisor: d.saves.GVisor, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent), Framed: plan.framed,
+		Handover: plan.handover,
 	}
 	if plan.frame != "" {
 		s.Frame = filepath.Base(plan.frame)

@@ -132,6 +132,7 @@ func readLayer(r *rig, dir string) error {
 // Checkpoints of versions without digests are restored as before.
 func TestCheckpointWithoutDigestsIsRestored(t *testing.T) {
 	r := newRig(t)
+	r.UseForwarding() // as that version did
 	spec := newSpec(inMemory)
 	g := r.start(t, spec)
 	g.must(fill)

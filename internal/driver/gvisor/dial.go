@@ -54,9 +54,13 @@ func (b *box) tunnelError(ctx context.Context, port uint16, err error) error {
 	}
 }
 
-// dialAgent connects to the agent by gVisor's port forwarding. That is safe only for the agent's
-// own protocol: it loses bytes when a megabyte of them is in transit, and an end of file in one
-// direction ends the other. It waits while the box is being saved.
+// socketBuffer is how many bytes may be in transit on a connection.
+const socketBuffer = 512 << 10
+
+// dialAgent connects to the agent. It waits while the box is being saved. The agent of a box of an earlier
+// version of Modbox is reached by gVisor's port forwarding only. That is safe only for the agent's own
+// protocol: it loses bytes when a megabyte of them is in transit, and an end of file in one direction ends
+// the other.
 func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 	if err := b.conns.dialing.Acquire(ctx, 1); err != nil {
 		return nil, context.Cause(ctx)
@@ -68,7 +72,15 @@ func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 	}
 	ours := os.NewFile(uintptr(fds[0]), "agent")
 	defer ours.Close()
-	err = b.gvisor.Forward(ctx, driver.AgentPort, fds[1])
+	for _, fd := range fds {
+		// More in transit saves system calls. The kernel may allow less.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
+	}
+	if b.handover {
+		err = b.gvisor.HandOver(ctx, fds[1])
+	} else {
+		err = b.gvisor.Forward(ctx, driver.AgentPort, fds[1])
+	}
 	unix.Close(fds[1])
 	if err != nil {
 		return nil, b.forwardError(ctx, err)
@@ -77,7 +89,7 @@ func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, publicError(err, "dial the agent of box %s", b.id)
 	}
-	if conn = b.conns.track(conn); conn == nil {
+	if conn = b.conns.track(conn, b.handover); conn == nil {
 		return nil, b.endedError()
 	}
 	return conn, nil
@@ -95,6 +107,8 @@ func (b *box) forwardError(ctx context.Context, err error) error {
 		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent does not accept a connection")
 	case control.IsRemote(err, ""):
 		return fmt.Errorf("dial the agent of box %s: %w", b.id, err)
+	case b.handover && !errors.Is(err, control.ErrNotAsked):
+		return publicError(err, "dial the agent of box %s", b.id)
 	default: // the control socket is gone, so gVisor is ending
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox is ending")
 	}

@@ -10,6 +10,7 @@
 //
 //	RunDir/boxes/<id>/state.json   what a later driver needs to know
 //	RunDir/boxes/<id>/ctl.sock     gVisor's control socket
+//	RunDir/boxes/<id>/agent.sock   the agent receives its connections here
 //	RunDir/boxes/<id>/boot.log     why gVisor itself failed, if it did
 //	StateDir/layers/<id>.*         the writable layer of a box whose disk is large
 //	the control group <id>         see package cgroup

@@ -52,6 +52,8 @@ type Driver struct {
 	agent  string     // path of the agent's image
 	frame  string     // path of the frame's image, see package agentimage
 	saves  saved.Host // this host, for checkpoints
+	// forwards is whether agents are not handed connections, as in earlier versions; only in tests.
+	forwards bool
 
 	boxes table
 	calls calls

@@ -21,6 +21,9 @@ func Installation(runDir string) string {
 	return paths{run: runDir}.installation()
 }
 
+// UseForwarding makes the driver create boxes as versions did that had only port forwarding.
+func (d *Driver) UseForwarding() { d.forwards = true }
+
 // MarkFrozen leaves a box like a server that died before (frozen: after) freezing it.
 func (d *Driver) MarkFrozen(ctx context.Context, id sandbox.ID, frozen bool) error {
 	b, err := d.boxes.lookup(id)
@@ -28,7 +31,7 @@ func (d *Driver) MarkFrozen(ctx context.Context, id sandbox.ID, frozen bool) err
 		return err
 	}
 	if frozen {
-		return b.freeze(ctx)
+		return b.freeze(ctx, true)
 	}
 	return b.setFrozen(true)
 }

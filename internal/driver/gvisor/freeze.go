@@ -15,16 +15,20 @@ const probeTime = 2 * time.Second
 
 // freeze stops the execution of the box, and makes connecting to it wait, because the agent could
 // not answer. It always ends with thaw, after which the box goes on where it was, or with stop.
+// With hangUp, the connections to the agent are closed before, which the agent has to take part in.
 //
 // That the box may be frozen is recorded first: a box whose server died stays frozen, so a later
 // driver must thaw it.
-func (b *box) freeze(ctx context.Context) error {
+func (b *box) freeze(ctx context.Context, hangUp bool) error {
 	if err := b.conns.dialing.Acquire(ctx, allDialing); err != nil {
 		return context.Cause(ctx)
 	}
 	if err := b.alive(ctx); err != nil {
 		b.conns.dialing.Release(allDialing)
 		return err
+	}
+	if hangUp {
+		b.conns.hangUp(ctx)
 	}
 	if err := b.setFrozen(true); err != nil {
 		b.conns.dialing.Release(allDialing)

@@ -61,10 +61,10 @@ func TestFurnishedBoxes(t *testing.T) {
 			}
 			g.must(fill)
 			spec.RootFS = rootfs
-			wantFormat(t, r.checkpoint(t, same, driver.CheckpointOptions{}), saved.Format)
+			wantFormat(t, r.checkpoint(t, same, driver.CheckpointOptions{}), saved.FormatHandover, false)
 			for range 2 {
 				dir := r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
-				wantFormat(t, dir, saved.FormatFramed)
+				wantFormat(t, dir, saved.FormatHandover, true)
 				if err := r.Destroy(t.Context(), g.id); err != nil {
 					t.Fatal(err)
 				}
@@ -79,10 +79,11 @@ func TestFurnishedBoxes(t *testing.T) {
 	}
 }
 
-// wantFormat checks the format of a checkpoint. Versions without blank boxes know formats 1 and 2 only.
-func wantFormat(t *testing.T, dir string, want int) {
+// wantFormat checks the format of a checkpoint. Versions without blank boxes know formats 1 and 2 only,
+// versions that hand no connections over 1 to 3.
+func wantFormat(t *testing.T, dir string, want int, framed bool) {
 	t.Helper()
-	if m, err := saved.ReadManifest(dir); err != nil || m.Format != want {
-		t.Errorf("the checkpoint has format %d, %v, want %d", m.Format, err, want)
+	if m, err := saved.ReadManifest(dir); err != nil || m.Format != want || m.Framed != framed {
+		t.Errorf("the checkpoint has format %d, framed %v, %v, want %d, %v", m.Format, m.Framed, err, want, framed)
 	}
 }

@@ -57,7 +57,8 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 		return nil, err
 	}
 	return d.make(ctx, plan{
-		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent), frame: frame, framed: m.Format == saved.FormatFramed,
+		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent), frame: frame, framed: m.Framed || m.Format == saved.FormatFramed,
+		handover: m.Format == saved.FormatHandover,
 		begin: func(ctx context.Context, b *box) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

@@ -46,6 +46,9 @@ type state struct {
 	Frame        string          `json:"frame,omitempty"` // of the frame's image, see [saved.Manifest]
 	// Framed is set for a box with a single-layer root that the agent assembled, as in a box that began blank.
 	Framed bool `json:"framed,omitempty"`
+	// Handover is whether the agent takes connections by [control.Client.HandOver]. Boxes of earlier
+	// versions of Modbox do not.
+	Handover bool `json:"handover,omitempty"`
 
 	// Helper is the process from which processes that run guest code are forked, see
 	// [box.watchHelper]. Nil when it is not known.
@@ -68,7 +71,10 @@ func (b *box) blank() bool {
 
 // format returns the format of the box's checkpoints.
 func (s state) format() int {
-	if s.Framed {
+	switch {
+	case s.Handover:
+		return saved.FormatHandover
+	case s.Framed:
 		return saved.FormatFramed
 	}
 	return saved.Format

@@ -46,7 +46,7 @@ func (t *transfers) compose(w http.ResponseWriter, r *http.Request) error {
 	}
 	reading, cancel := context.WithCancel(ctx)
 	all := &joined{transfers: t, ctx: reading, visit: v, left: sources}
-	_, err = t.calls.WriteFile(ctx, v.caller, v.ref, to, all, agentapi.WriteOptions{User: acc.name, Parents: true})
+	_, err = t.calls.WriteFile(ctx, v.caller, v.ref, to, all, agentapi.WriteOptions{User: acc.name, Parents: true, Size: -1})
 	cancel() // the writer of a request that was refused early may still read
 	all.close()
 	switch {

@@ -215,7 +215,7 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	up := &uploading{transfers: t, ctx: ctx, visit: v, acc: acc, seen: map[string]bool{}, done: []written{}}
+	up := &uploading{transfers: t, ctx: ctx, visit: v, acc: acc, size: r.ContentLength, seen: map[string]bool{}, done: []written{}}
 	switch kind {
 	case "application/octet-stream":
 		if q.Get("path") == "" {
@@ -277,6 +277,7 @@ type uploading struct {
 	ctx   context.Context
 	visit *visit
 	acc   account
+	size  int64 // of the whole request, negative if that is not known
 	seen  map[string]bool
 	done  []written
 }
@@ -318,7 +319,7 @@ func (u *uploading) file(name string, r io.Reader) error {
 		return sandbox.InvalidField("files", "must be at most %d", filesMax)
 	}
 	u.seen[p] = true
-	_, err := u.calls.WriteFile(u.ctx, u.visit.caller, u.visit.ref, p, r, agentapi.WriteOptions{User: u.acc.name, Parents: true})
+	_, err := u.calls.WriteFile(u.ctx, u.visit.caller, u.visit.ref, p, r, agentapi.WriteOptions{User: u.acc.name, Parents: true, Size: u.size})
 	if code := sandbox.CodeOf(err); code == sandbox.Conflict {
 		return sandbox.InvalidField("", "path is a directory, or leads through a file: %s", sandbox.OneLine(p))
 	}

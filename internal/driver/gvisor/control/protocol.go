@@ -108,7 +108,7 @@ func exchange(ctx context.Context, dir, method string, arg, result any, fds []in
 // passed a moment before ctx has ended, and then returns an error that looks as if gVisor did not
 // listen.
 func connect(ctx context.Context, dir string) (*net.UnixConn, error) {
-	d, name, err := shortName(dir)
+	d, name, err := shortName(dir, socketName)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func connect(ctx context.Context, dir string) (*net.UnixConn, error) {
 
 // Bind makes the socket in a box's directory that its gVisor will listen on.
 func Bind(dir string) (*os.File, error) {
-	d, name, err := shortName(dir)
+	d, name, err := shortName(dir, socketName)
 	if err != nil {
 		return nil, err
 	}
@@ -152,10 +152,10 @@ func Bind(dir string) (*os.File, error) {
 
 // shortName returns a short name of the control socket, through a descriptor of its directory and
 // valid while that is open: the kernel limits socket addresses to 107 bytes.
-func shortName(dir string) (*os.File, string, error) {
+func shortName(dir, socket string) (*os.File, string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, "", err
 	}
-	return d, fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socketName), nil
+	return d, fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socket), nil
 }

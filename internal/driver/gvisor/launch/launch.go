@@ -63,6 +63,8 @@ type Box struct {
 	Frame  string // path of the frame's image if the agent makes the root; "" if gVisor makes it
 	Layout layer.Layout
 	Layers layer.Dir
+	// Handover is whether the agent takes connections from [control.Client.HandOver].
+	Handover bool
 }
 
 // Start starts the box's process, which executes binary, in group, and returns when gVisor listens
@@ -97,7 +99,8 @@ func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p
 		framed(oci, b.Frame, names(layers), b.Layout.PlainTmp)
 	}
 	l := launch{
-		id: b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: images,
+		handover: b.Handover,
+		id:       b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: images,
 		mounts: b.Layout.Mounts(oci, b.Spec.Resources, b.Layers, len(images)-1, upper), resources: b.Spec.Resources,
 	}
 	if b.Layout.OnDisk {
@@ -146,6 +149,7 @@ type launch struct {
 	images    []*os.File // EROFS images, in the order of the mounts
 	layers    []*os.File // files behind the writable layers, in the order of the mounts
 	resources sandbox.Resources
+	handover  bool
 }
 
 // start starts the box's process with attr and returns when gVisor listens and waits for the order
@@ -224,7 +228,14 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 		return err
 	}
 	given.own(null)
-	given.to(cmd, "stdio-fds", null, null, null)
+	stdin := null
+	if l.handover {
+		if stdin, err = control.BindHandover(l.dir); err != nil {
+			return err
+		}
+		given.own(stdin)
+	}
+	given.to(cmd, "stdio-fds", stdin, null, null)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = null, null, null
 	control, err := control.Bind(l.dir)
 	if err != nil {

@@ -29,8 +29,8 @@ func (h Host) CanRestore(m Manifest) error {
 	unsupported := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, "the checkpoint cannot be restored here: "+format, args...)
 	}
-	if m.Format < FormatPlain || m.Format > FormatFramed {
-		return unsupported("its format is %d, this server knows %d to %d", m.Format, FormatPlain, FormatFramed)
+	if m.Format < FormatPlain || m.Format > FormatHandover {
+		return unsupported("its format is %d, this server knows %d to %d", m.Format, FormatPlain, FormatHandover)
 	}
 	if m.GVisor == "" || m.GVisor != h.GVisor {
 		return unsupported("it was made by gVisor %s, this server has %s", cmp.Or(m.GVisor, "of an unknown version"), h.GVisor)

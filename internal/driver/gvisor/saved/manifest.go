@@ -22,10 +22,13 @@ const (
 	// ManifestCopy has the same content as the manifest: damage to one of the two does no harm.
 	ManifestCopy = "manifest.copy.json"
 
+	// FormatHandover is the format of a box whose agent takes connections on a socket. Earlier versions
+	// would restore it without the socket.
+	FormatHandover = 4
 	// FormatFramed is the format of a box whose root the agent made of an image without layers below. Earlier
 	// versions would restore it without its frame.
 	FormatFramed = 3
-	// Format is the format of all other new checkpoints.
+	// Format is the format of all other checkpoints with digests.
 	Format = 2
 	// FormatPlain is the format without digests.
 	FormatPlain = 1
@@ -40,7 +43,9 @@ type Manifest struct {
 	Agent  string `json:"agent"` // name of the agent's image, which is a hash of its content
 	// Frame is the name of the frame's image if the agent assembled the root, else "". It is also "" in checkpoints of
 	// several layers that were made before frames had names.
-	Frame  string    `json:"frame,omitempty"`
+	Frame string `json:"frame,omitempty"`
+	// Framed is, with FormatHandover, what FormatFramed is for earlier checkpoints.
+	Framed bool      `json:"framed,omitempty"`
 	RootFS ImageMark `json:"rootfs"`
 	// State of the guest's kernel, which is restored unchanged.
 	Layout       layer.Layout      `json:"layout"`

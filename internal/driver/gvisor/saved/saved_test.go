@@ -72,7 +72,7 @@ func TestCanRestore(t *testing.T) {
 	host := saved.Host{GVisor: "v1", CPU: saved.CPU{Arch: "amd64", Flags: []string{"a", "b"}, CacheLine: 64}, Agents: agents}
 	for want, change := range map[string]func(*saved.Manifest){
 		"":                      func(*saved.Manifest) {},
-		"its format is 4":       func(m *saved.Manifest) { m.Format = 4 },
+		"its format is 5":       func(m *saved.Manifest) { m.Format = 5 },
 		"it was made by gVisor": func(m *saved.Manifest) { m.GVisor = "v0" },
 		"an unknown version":    func(m *saved.Manifest) { m.GVisor = "" },
 		"it was made on arm64":  func(m *saved.Manifest) { m.CPU.Arch = "arm64" },

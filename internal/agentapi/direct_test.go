@@ -1,0 +1,139 @@
+package agentapi_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+type direct struct{ net.Conn }
+
+func (direct) Direct() bool { return true }
+
+// serveDirect returns a client whose connections are direct. HTTP/2 is answered by h, and the first bytes of
+// other connections by answer.
+func serveDirect(t *testing.T, timeout time.Duration, h http.HandlerFunc, answer func(net.Conn)) *agentapi.Client {
+	t.Helper()
+	h2 := serveConns(t, h)
+	dial := dialed(t, func(c net.Conn) {
+		first := make([]byte, 3)
+		if _, err := io.ReadFull(c, first); err != nil {
+			return
+		}
+		if string(first) == "PRI" {
+			h2(&prefixed{Conn: c, r: io.MultiReader(strings.NewReader("PRI"), c)})
+			return
+		}
+		answer(c)
+	})
+	memory := agentapi.NewMemory(64 << 20)
+	memory.SetAnswerTimeout(timeout)
+	client := memory.NewClient(func(ctx context.Context) (net.Conn, error) {
+		c, err := dial(ctx)
+		return direct{c}, err
+	})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+type prefixed struct {
+	net.Conn
+	r io.Reader
+}
+
+func (p *prefixed) Read(b []byte) (int, error) { return p.r.Read(b) }
+
+// TestHostileDirect: what an agent does on a connection of one transfer ends that transfer, with an error, in
+// bounded time and memory.
+func TestHostileDirect(t *testing.T) {
+	const large = 30 << 20
+	content := func() io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{}), large) }
+	mute := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	healthy := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"version":"x"}`) }
+	forever := func(c net.Conn, s string) {
+		for {
+			if _, err := io.WriteString(c, s); err != nil {
+				return
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		h      http.HandlerFunc
+		answer func(net.Conn)
+		want   error
+	}{
+		"reads nothing, answers no health call": {mute, func(c net.Conn) { time.Sleep(2 * time.Second) }, agentapi.ErrUnreachable},
+		"closes at once":                        {healthy, func(net.Conn) {}, agentapi.ErrUnreachable},
+		"closes in the middle":                  {healthy, func(c net.Conn) { io.CopyN(io.Discard, c, 1<<20) }, agentapi.ErrUnreachable},
+		"answers garbage":                       {healthy, func(c net.Conn) { io.WriteString(c, "garbage\r\n\r\n"); io.Copy(io.Discard, c) }, agentapi.ErrBadAnswer},
+		"headers without end":                   {healthy, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n"); forever(c, "A: b\r\n") }, agentapi.ErrBadAnswer},
+		"provisional answers without end":       {healthy, func(c net.Conn) { forever(c, "HTTP/1.1 102 Processing\r\n\r\n") }, agentapi.ErrBadAnswer},
+		"JSON without end":                      {healthy, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n\""); forever(c, "aaaaaaaaaaaaaaaa") }, agentapi.ErrBadAnswer},
+		"another protocol": {healthy, func(c net.Conn) {
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+			io.Copy(io.Discard, c)
+		}, agentapi.ErrBadAnswer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := serveDirect(t, 200*time.Millisecond, c.h, c.answer)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := client.WriteFile(ctx, "/file", content(), agentapi.WriteOptions{Size: large})
+			if ctx.Err() != nil || !errors.Is(err, agentapi.ErrBadAnswer) && !errors.Is(err, agentapi.ErrUnreachable) {
+				t.Errorf("WriteFile = %v, want an error like %v", err, c.want)
+			}
+		})
+	}
+}
+
+// TestSilentSource: a transfer whose connection ends does not wait for the rest of its content.
+func TestSilentSource(t *testing.T) {
+	client := serveDirect(t, 0, func(http.ResponseWriter, *http.Request) {}, func(c net.Conn) { io.ReadFull(c, make([]byte, 1<<10)) })
+	content, more := io.Pipe()
+	defer more.Close()
+	go more.Write(make([]byte, agentapi.LargeTransfer*2))
+	if _, err := client.WriteFile(t.Context(), "/file", content, agentapi.WriteOptions{Size: -1}); !errors.Is(err, agentapi.ErrUnreachable) {
+		t.Errorf("WriteFile = %v, want ErrUnreachable", err)
+	}
+}
+
+// TestStalledDirect: a transfer that its agent interrupts goes on if the agent answers health calls, and ends
+// if it does not.
+func TestStalledDirect(t *testing.T) {
+	for name, alive := range map[string]bool{"alive": true, "dead": false} {
+		t.Run(name, func(t *testing.T) {
+			const timeout = 200 * time.Millisecond
+			client := serveDirect(t, timeout, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/files" {
+					w.Header().Set(agentapi.LargeHeader, "true")
+					return
+				}
+				if !alive {
+					<-r.Context().Done()
+				}
+				io.WriteString(w, `{"version":"x"}`)
+			}, func(c net.Conn) {
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nModbox-File: {}\r\nContent-Length: 2\r\n\r\na")
+				time.Sleep(5 * timeout)
+				io.WriteString(c, "b")
+			})
+			r, _, err := client.ReadFile(t.Context(), "/file", 0, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			got, err := io.ReadAll(r)
+			if alive && (err != nil || string(got) != "ab") || !alive && !errors.Is(err, agentapi.ErrUnreachable) {
+				t.Errorf("read %q, %v", got, err)
+			}
+		})
+	}
+}

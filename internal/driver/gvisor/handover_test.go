@@ -1,0 +1,191 @@
+package gvisor_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestForwardedBoxes: a box of a version of Modbox that had only port forwarding, and its checkpoints, work
+// with this version.
+func TestForwardedBoxes(t *testing.T) {
+	for name, opts := range map[string]driver.CheckpointOptions{"save": {}, "stop": {Stop: true}, "layer": {Stop: true, Layer: true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.UseForwarding()
+			spec := newSpec(onDisk)
+			g := r.start(t, spec)
+			g.must(fill)
+			g.exchange()
+			r.reopen(t)
+			if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
+				t.Fatalf("Recover: %v", err)
+			}
+			g = r.connect(t, g.id, g.handle)
+			dir := r.checkpoint(t, g, opts)
+			wantFormat(t, dir, saved.Format, false)
+			if err := r.Destroy(t.Context(), g.id); err != nil {
+				t.Fatal(err)
+			}
+			g = r.restore(t, spec, dir)
+			g.wantFilled()
+			g.exchange()
+			wantFormat(t, r.checkpoint(t, g, driver.CheckpointOptions{}), saved.Format, false)
+		})
+	}
+}
+
+// exchange writes a file into the box, and reads it again.
+func (g *guest) exchange() {
+	g.t.Helper()
+	const size = 20 * mib
+	want, got := sha256.New(), sha256.New()
+	content := io.TeeReader(io.LimitReader(patterns{}, size), want)
+	if _, err := g.agent.WriteFile(g.t.Context(), "/tmp/exchange", content, agentapi.WriteOptions{Size: size}); err != nil {
+		g.t.Fatalf("WriteFile: %v", err)
+	}
+	r, _, err := g.agent.ReadFile(g.t.Context(), "/tmp/exchange", 0, -1)
+	if err != nil {
+		g.t.Fatalf("ReadFile: %v", err)
+	}
+	defer r.Close()
+	if n, err := io.Copy(got, r); err != nil || n != size || fmt.Sprint(want.Sum(nil)) != fmt.Sprint(got.Sum(nil)) {
+		g.t.Errorf("read %d bytes, %v, want those that were written", n, err)
+	}
+	g.must("rm /tmp/exchange")
+}
+
+// patterns is a reader of pages that differ.
+type patterns struct{}
+
+var pages byte
+
+func (patterns) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = pages
+		if i%4096 == 0 {
+			pages++
+		}
+	}
+	return len(p), nil
+}
+
+// buildStubborn builds the agent of testdata/stubborn.
+func buildStubborn(t *testing.T, deaf bool) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent")
+	flags := "-s -w"
+	if deaf {
+		flags += " -X main.deaf=yes"
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", flags, "-o", path, "./testdata/stubborn")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// TestStubbornAgents: a box cannot be saved while its agent keeps connections open, and cannot be called while
+// its agent takes no connection. The calls end in time, and the box can be destroyed.
+func TestStubbornAgents(t *testing.T) {
+	for name, deaf := range map[string]bool{"keeps": false, "deaf": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.cfg.AgentBinary, r.cfg.AnswerTimeout = buildStubborn(t, deaf), 300*time.Millisecond
+			r.reopen(t)
+			spec := newSpec(inMemory)
+			if _, err := r.Create(t.Context(), spec); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Start(t.Context(), spec.ID); err != nil {
+				t.Fatal(err)
+			}
+			const dials = 30 // more than a socket queues
+			var last error
+			for range dials {
+				c, err := r.Dial(t.Context(), spec.ID, driver.AgentPort)
+				if last = err; err != nil {
+					break
+				}
+				defer c.Close()
+			}
+			if deaf && sandbox.CodeOf(last) != sandbox.AgentUnreachable || !deaf && last != nil {
+				t.Errorf("Dial = %v, deaf agent: %v", last, deaf)
+			}
+			if !deaf {
+				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+				defer cancel()
+				if err := r.Checkpoint(ctx, spec.ID, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{Stop: true}); err == nil || ctx.Err() != nil {
+					t.Errorf("Checkpoint = %v, want an error within time", err)
+				}
+				if _, err := r.Stats(t.Context(), spec.ID); err != nil {
+					t.Errorf("Stats of the box that goes on = %v", err)
+				}
+			}
+			if err := r.Destroy(t.Context(), spec.ID); err != nil {
+				t.Errorf("Destroy: %v", err)
+			}
+			if _, err := r.Dial(t.Context(), spec.ID, driver.AgentPort); sandbox.CodeOf(err) != sandbox.NotFound {
+				t.Errorf("Dial after the end = %v", err)
+			}
+		})
+	}
+}
+
+// TestTransferCutBySave: a file that is being written while its box is saved is not there afterwards, neither in the
+// box nor in a copy of it.
+func TestTransferCutBySave(t *testing.T) {
+	for name, size := range map[string]int64{"shared": 0, "own": -1} { // connection
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			spec := newSpec(onDisk)
+			g := r.start(t, spec)
+			content, more := io.Pipe()
+			written := make(chan error, 1)
+			go func() {
+				_, err := g.agent.WriteFile(t.Context(), "/cut", content, agentapi.WriteOptions{Size: size})
+				written <- err
+			}()
+			if _, err := more.Write(make([]byte, 4*mib)); err != nil {
+				t.Fatal(err)
+			}
+			dir := r.checkpoint(t, g, driver.CheckpointOptions{})
+			if err := <-written; !errors.Is(err, agentapi.ErrUnreachable) {
+				t.Errorf("WriteFile = %v, want that the connection broke", err)
+			}
+			_ = more.Close()
+			g.exchange()
+			g.wantUncut()
+			if err := r.Destroy(t.Context(), g.id); err != nil {
+				t.Fatal(err)
+			}
+			g = r.restore(t, spec, dir)
+			g.wantUncut()
+			g.exchange()
+		})
+	}
+}
+
+// wantUncut checks that nothing of the file that was being written is in the box.
+func (g *guest) wantUncut() {
+	g.t.Helper()
+	eventually(g.t, "nothing of the file is left", func() error {
+		if out := g.must("ls -A / | grep -e cut -e modbox- || true"); out != "" {
+			return errors.New(out)
+		}
+		return nil
+	})
+}
