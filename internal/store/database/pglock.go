@@ -19,6 +19,11 @@ const lockGrace = 5 * time.Second
 // lives, no other server writes. Without the session there is neither the lock nor a transaction.
 // Errors: Conflict if another server has the lock.
 func (e *pgEngine) lock(ctx context.Context, conn *pgx.Conn) error {
+	select {
+	case <-e.taken: // for good: what the server still wants to write as it ends must not wait
+		return e.takenErr
+	default:
+	}
 	deadline := time.Now().Add(lockGrace)
 	for {
 		var got bool
