@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,71 @@ func TestServerOnPostgres(t *testing.T) {
 	if sb, err := s.Sandboxes.Get(t.Context(), "meanwhile"); err != nil || sb.State != "running" {
 		t.Errorf("the sandbox made meanwhile: %+v, %v, want it running", sb, err)
 	}
+
+	// Another server takes the database: this one ends itself, and its sandboxes run on.
+	giveBack := takeDatabase(t, url)
+	for deadline := time.Now().Add(3 * time.Minute); !s.HasExited(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server goes on although another has its database")
+		}
+	}
+	if !strings.Contains(s.Log(), "another server uses the database") {
+		t.Error("the log does not say why the server ended")
+	}
+	s.Stop()
+	giveBack()
+	s.Launch()
+	if r := s.Bash(running.ID, "cat /tmp/file", time.Minute); string(r.Stdout) != "one\n" {
+		t.Errorf("after another server had the database: %+v, want the file of before", r)
+	}
 	if strings.Contains(s.Log(), url) {
 		t.Error("the log has the URL of the database")
+	}
+}
+
+// takeDatabase takes the lock of the server on its database, as another server does while the session with the lock is lost, and
+// returns a function that gives it back.
+func takeDatabase(t *testing.T, url string) (giveBack func()) {
+	t.Helper()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	other, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	conn, err := other.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ofServer = " FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND (classid::bigint << 32 | objid::bigint) = $1"
+	const serverKey = 0x6d6f64626f780001 // of the package database
+	locked := make(chan error, 1)
+	go func() {
+		_, err := conn.ExecContext(t.Context(), "SELECT pg_advisory_lock($1)", int64(serverKey))
+		locked <- err
+	}()
+	for waits := 0; waits == 0; { // for the lock
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*)"+ofServer+" AND NOT granted", int64(serverKey)).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ended int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(pg_terminate_backend(pid))"+ofServer+" AND granted", int64(serverKey)).Scan(&ended); err != nil || ended != 1 {
+		t.Fatalf("ended %d sessions, %v, want the server's", ended, err)
+	}
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := other.Close(); err != nil { // and with it the session
+			t.Error(err)
+		}
 	}
 }

@@ -288,6 +288,9 @@ func hasExited(pid int) bool {
 	return err == nil && info.Signo == int32(unix.SIGCHLD)
 }
 
+// HasExited reports whether the server process has ended by itself. Stop is still needed before the next.
+func (s *Server) HasExited() bool { return hasExited(s.PID()) }
+
 // Stop ends the server process with SIGTERM and waits for it.
 func (s *Server) Stop() {
 	if s.cmd == nil {
