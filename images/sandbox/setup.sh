@@ -10,4 +10,5 @@ update-alternatives --install /usr/bin/x-www-browser x-www-browser /usr/bin/chro
 python3 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/python3
 
 # A font with more than Latin, in a size that can be read on a picture.
-printf '%s\n' 'XTerm*faceName: DejaVu Sans Mono' 'XTerm*faceSize: 11' >>/etc/X11/app-defaults/XTerm
+printf '%s\n' 'XTerm*faceName: DejaVu Sans Mono' 'XTerm*faceSize: 11' 'XTerm*background: #1b1e24' 'XTerm*foreground: #e6e9ef' \
+	'XTerm*cursorColor: #e6e9ef' 'XTerm*internalBorder: 8' 'XTerm*scrollBar: false' >>/etc/X11/app-defaults/XTerm
