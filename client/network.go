@@ -11,9 +11,11 @@ import (
 type Network struct {
 	Enabled bool     `json:"enabled,omitempty"` // access to the internet
 	Ports   []uint16 `json:"ports,omitempty"`   // the ports that it publishes, at most 32; its URL leads to the first
-	// AllowOut and DenyOut are the destinations that it may and may not reach, see [wire.Network].
-	AllowOut []string `json:"allow_out,omitempty"`
-	DenyOut  []string `json:"deny_out,omitempty"`
+	// AllowOut and DenyOut are the destinations that it may and may not reach; for all see [wire.Network].
+	AllowOut    []string `json:"allow_out,omitempty"`
+	DenyOut     []string `json:"deny_out,omitempty"`
+	RequestHost string   `json:"request_host,omitempty"` // the host that its servers see
+	HTTPSPorts  []uint16 `json:"https_ports,omitempty"`  // ports whose servers speak HTTPS
 }
 
 // SandboxNetwork is the network of a sandbox.
@@ -21,10 +23,12 @@ type SandboxNetwork = wire.SandboxNetwork
 
 // NetworkChange changes a sandbox's network; nil fields stay.
 type NetworkChange struct {
-	Enabled  *bool     `json:"enabled,omitempty"`
-	Ports    *[]uint16 `json:"ports,omitempty"`
-	AllowOut *[]string `json:"allow_out,omitempty"`
-	DenyOut  *[]string `json:"deny_out,omitempty"`
+	Enabled     *bool     `json:"enabled,omitempty"`
+	Ports       *[]uint16 `json:"ports,omitempty"`
+	AllowOut    *[]string `json:"allow_out,omitempty"`
+	DenyOut     *[]string `json:"deny_out,omitempty"`
+	RequestHost *string   `json:"request_host,omitempty"`
+	HTTPSPorts  *[]uint16 `json:"https_ports,omitempty"`
 }
 
 // Usage is the use of a sandbox since it was made, over pauses and restarts of the server.

@@ -13,9 +13,8 @@ type AptPackageChecks = wire.ValidatedAptPackages
 // InvalidAptPackage is a Debian package that cannot be installed.
 type InvalidAptPackage = wire.InvalidAptPackage
 
-// ValidateAptPackages checks whether Debian packages, written as in
-// CreateOptions.AptPackages, can be installed in an image, "" for modbox/base. It
-// may take some seconds. Errors: Invalid; Unsupported; Unavailable.
+// ValidateAptPackages checks whether Debian packages, written as in CreateOptions.AptPackages, can be
+// installed in an image, "" for modbox/base. It may take some seconds. Errors: Invalid; Unsupported; Unavailable.
 func (c *Images) ValidateAptPackages(ctx context.Context, image string, packages []string) (*AptPackageChecks, error) {
 	body := wire.ValidateAptPackages{Image: image, AptPackages: packages}
 	checks := new(AptPackageChecks)

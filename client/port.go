@@ -10,8 +10,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// URLAccess names the credential that callers of the management routes on a sandbox's
-// own URL, such as /modbox/api/exec, must present.
+// URLAccess names the credential for the management routes on a sandbox's own URL, such as /modbox/api/exec.
 type URLAccess = wire.URLAccess
 
 // The kinds of access to management routes.
@@ -32,8 +31,7 @@ const (
 // Ports has the calls for the ports of a sandbox.
 type Ports struct{ *transport }
 
-// PublishedPort is a port of a sandbox with a URL of its own. The URL leads to this
-// port and to nothing else of the sandbox; it is "" for a caller who may only read.
+// PublishedPort is a port of a sandbox with a URL of its own, which is "" for a caller who may only read.
 type PublishedPort = wire.PublishedPort
 
 // PortLink is a signed link to a private port. Both URL and token are secrets.
@@ -44,10 +42,8 @@ func (c *Ports) List(ref string) *List[PublishedPort] {
 	return newList[PublishedPort](c.transport, sandboxPath(ref, "ports"), nil)
 }
 
-// Publish gives a port a URL of its own, or changes the access of a port that has
-// one, which cuts off all visitors. "" is [PortPublic].
-//
-// Errors: Invalid, naming port; NotFound; Ended; QuotaExceeded beyond 32 ports.
+// Publish gives a port a URL of its own, or changes the access of a port that has one, which cuts
+// off all visitors. "" is [PortPublic]. Errors: Invalid, naming port; NotFound; Ended; QuotaExceeded beyond 32 ports.
 func (c *Ports) Publish(ctx context.Context, ref string, port uint16, access PortAccess) (*PublishedPort, error) {
 	body := wire.PublishPort{Access: access}
 	p := new(PublishedPort)

@@ -40,10 +40,13 @@ func (c *Sandboxes) Create(ctx context.Context, o CreateOptions) (*Sandbox, erro
 	if o.Timeouts != (Timeouts{}) {
 		body.Timeouts = &o.Timeouts
 	}
-	if n := o.Network; n.Enabled || len(n.Ports)+len(n.AllowOut)+len(n.DenyOut) > 0 {
-		body.Network = &wire.Network{Enabled: n.Enabled, AllowOut: n.AllowOut, DenyOut: n.DenyOut}
+	if n := o.Network; n.Enabled || len(n.Ports)+len(n.AllowOut)+len(n.DenyOut)+len(n.RequestHost)+len(n.HTTPSPorts) > 0 {
+		body.Network = &wire.Network{Enabled: n.Enabled, AllowOut: n.AllowOut, DenyOut: n.DenyOut, RequestHost: n.RequestHost}
 		for _, port := range n.Ports {
 			body.Network.Ports = append(body.Network.Ports, int(port))
+		}
+		for _, port := range n.HTTPSPorts {
+			body.Network.HTTPSPorts = append(body.Network.HTTPSPorts, int(port))
 		}
 	}
 	if o.Command != nil {
@@ -101,12 +104,10 @@ type UpdateOptions struct {
 func (c *Sandboxes) Update(ctx context.Context, ref string, o UpdateOptions) (*Sandbox, error) {
 	var body wire.UpdateSandbox
 	if o.TTL != nil {
-		n := seconds(*o.TTL)
-		body.TTLSeconds = &n
+		body.TTLSeconds = new(seconds(*o.TTL))
 	}
 	if o.CheckpointInterval != nil {
-		n := seconds(*o.CheckpointInterval)
-		body.CheckpointIntervalSeconds = &n
+		body.CheckpointIntervalSeconds = new(seconds(*o.CheckpointInterval))
 	}
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref), body: body, repeat: true}, sb))

@@ -9,6 +9,9 @@ type Network struct {
 
 	AllowOut []string `json:"allow_out,omitempty" nullable:"false" maxItems:"100" doc:"Destinations it may reach: IPv4 addresses, ranges, and names such as example.com or *.example.com (all names beneath it). They win over deny_out. Without deny_out, everything else is denied." example:"[\"pypi.org\",\"*.pythonhosted.org\"]"`
 	DenyOut  []string `json:"deny_out,omitempty" nullable:"false" maxItems:"100" doc:"IPv4 addresses and ranges it may not reach. Names in allow_out need 0.0.0.0/0 here." example:"[\"0.0.0.0/0\"]"`
+
+	RequestHost string `json:"request_host,omitempty" doc:"The host that its servers see in requests to its ports (the header Host), with a port or without; ${PORT} in it stands for the port of the request. The host of the URL when omitted." example:"localhost:${PORT}"`
+	HTTPSPorts  []int  `json:"https_ports,omitempty" nullable:"false" maxItems:"32" doc:"Ports whose servers speak HTTPS, each 1 to 65535: requests to them are sent by TLS, and any certificate is accepted. The URLs stay the same."`
 }
 
 // SandboxNetwork is the network of a sandbox.
@@ -18,6 +21,9 @@ type SandboxNetwork struct {
 
 	AllowOut []string `json:"allow_out" nullable:"false" doc:"Destinations it may reach even if deny_out contains them."`
 	DenyOut  []string `json:"deny_out" nullable:"false" doc:"Addresses and ranges it may not reach."`
+
+	RequestHost string   `json:"request_host" doc:"The host that its servers see in requests; empty for the host of the URL."`
+	HTTPSPorts  []uint16 `json:"https_ports" nullable:"false" doc:"Ports whose servers speak HTTPS."`
 }
 
 // PublishedPort is a port of a sandbox and where it is reached.
@@ -52,6 +58,9 @@ type ChangeNetwork struct {
 
 	AllowOut *[]string `json:"allow_out,omitempty" doc:"The destinations it may reach from now on, as in a create; open connections to others are cut. Unchanged when omitted."`
 	DenyOut  *[]string `json:"deny_out,omitempty" doc:"The addresses and ranges it may not reach from now on; open connections to them are cut. When omitted it is unchanged, or 0.0.0.0/0 if it is empty and allow_out gets entries."`
+
+	RequestHost *string `json:"request_host,omitempty" doc:"The host that its servers see in requests from now on, as in a create; empty for the host of the URL. Unchanged when omitted."`
+	HTTPSPorts  *[]int  `json:"https_ports,omitempty" doc:"The ports whose servers speak HTTPS from now on. Unchanged when omitted."`
 }
 
 // Usage is the use of a sandbox since it was made.

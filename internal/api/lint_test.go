@@ -102,7 +102,7 @@ var (
 	units    = regexp.MustCompile(`_(seconds|ms|nanoseconds|bytes|mb|byte_seconds|millicores|per_minute)$`)
 	unitless = []string{
 		"after_seq", "anchor_seq", "attempts", "blank_boxes", "boxes", "builds", "cols", "column", "cores", "count", "dropped", "errors_omitted", "event_seq", "execution_count", "executions", "exit_code", "failed",
-		"file_count", "gid", "head_seq", "hits", "image_tasks", "limit", "line", "misses", "pending", "pid", "port", "ports", "processes", "readiness_port", "records", "requests", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
+		"file_count", "gid", "head_seq", "hits", "https_ports", "image_tasks", "limit", "line", "misses", "pending", "pid", "port", "ports", "processes", "readiness_port", "records", "requests", "restarts", "rows", "sandboxes", "seq", "signal", "status", "step", "steps", "uid",
 	}
 	// otherNumbers are numbers whose names do not say their unit, with the reason.
 	otherNumbers = map[string]string{

@@ -18,7 +18,7 @@ func TestNetworkRules(t *testing.T) {
 	s := apitest.New(t)
 	var sb wire.Sandbox
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "rules", "wait_seconds": 60, "network": map[string]any{"allow_out": []string{"PyPI.org", "198.51.100.7/24"}}}).Into(t, &sb)
-	want := wire.SandboxNetwork{Ports: []wire.PublishedPort{}, AllowOut: []string{"pypi.org", "198.51.100.0/24"}, DenyOut: []string{"0.0.0.0/0"}}
+	want := wire.SandboxNetwork{Ports: []wire.PublishedPort{}, AllowOut: []string{"pypi.org", "198.51.100.0/24"}, DenyOut: []string{"0.0.0.0/0"}, HTTPSPorts: []uint16{}}
 	if diff := cmp.Diff(want, sb.Network); diff != "" {
 		t.Errorf("network (-want +got):\n%s", diff)
 	}
@@ -41,6 +41,41 @@ func TestNetworkRules(t *testing.T) {
 	}
 }
 
+// How requests reach the servers of a sandbox is answered as it was asked for, and errors name the field.
+func TestNetworkRequests(t *testing.T) {
+	s := apitest.New(t)
+	var sb wire.Sandbox
+	want := func(when, host string, ports ...uint16) {
+		t.Helper()
+		if sb.Network.RequestHost != host || !slices.Equal(sb.Network.HTTPSPorts, ports) {
+			t.Errorf("%s: %+v, want the host %q and HTTPS on %d", when, sb.Network, host, ports)
+		}
+	}
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "r", "wait_seconds": 60, "network": map[string]any{"request_host": "localhost:${PORT}", "https_ports": []int{8443, 443}}}).Into(t, &sb)
+	want("create", "localhost:${PORT}", 8443, 443)
+	s.Want(200, "PATCH", "/v1/sandboxes/r/network", map[string]any{"ports": []int{80}}).Into(t, &sb)
+	want("another change", "localhost:${PORT}", 8443, 443)
+	s.Want(200, "PATCH", "/v1/sandboxes/r/network", map[string]any{"request_host": ""}).Into(t, &sb)
+	want("no host", "", 8443, 443)
+	s.Want(200, "PATCH", "/v1/sandboxes/r/network", map[string]any{"request_host": "a.test", "https_ports": []int{}}).Into(t, &sb)
+	want("no ports", "a.test")
+	for field, values := range map[string][]any{
+		"request_host": {"a b", "a\r\nX: y", "a/b", "http://a", "$PORT"},
+		"https_ports":  {[]int{0}, []int{65536}, []int{-1}, []int{80, 80}, []int{49983}},
+	} {
+		for _, value := range values {
+			if p := problem(t, s.Want(422, "PATCH", "/v1/sandboxes/r/network", map[string]any{field: value})); len(p.Errors) == 0 || p.Errors[0].Location != field {
+				t.Errorf("%s %v: %+v, want the field named", field, value, p)
+			}
+			if p := problem(t, s.Want(422, "POST", "/v1/sandboxes", map[string]any{"network": map[string]any{field: value}})); len(p.Errors) == 0 || p.Errors[0].Location != "network."+field {
+				t.Errorf("create with %s %v: %+v, want the field named", field, value, p)
+			}
+		}
+	}
+	s.Want(200, "GET", "/v1/sandboxes/r", nil).Into(t, &sb)
+	want("after refusals", "a.test")
+}
+
 func TestPublishedPorts(t *testing.T) {
 	s := apitest.New(t)
 	var sb wire.Sandbox
@@ -53,7 +88,7 @@ func TestPublishedPorts(t *testing.T) {
 		}
 	}
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "none"}).Into(t, &sb)
-	if diff := cmp.Diff(wire.SandboxNetwork{Ports: []wire.PublishedPort{}, AllowOut: []string{}, DenyOut: []string{}}, sb.Network); diff != "" {
+	if diff := cmp.Diff(wire.SandboxNetwork{Ports: []wire.PublishedPort{}, AllowOut: []string{}, DenyOut: []string{}, HTTPSPorts: []uint16{}}, sb.Network); diff != "" {
 		t.Errorf("network of a sandbox that asked for none (-want +got):\n%s", diff)
 	}
 	for _, bad := range []any{[]int{0}, []int{65536}, []int{-1}, []int{80, 80}, []int{49983}, make([]int, 33)} {

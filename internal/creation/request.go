@@ -118,6 +118,9 @@ func (c *Config) Check(req *Request) error {
 	if err := network.CheckRules("network.", &req.Network); err != nil {
 		return err
 	}
+	if err := network.CheckRequests("network.", &req.Network); err != nil {
+		return err
+	}
 	if req.URLAccess != "" && !req.URLAccess.Valid() {
 		return sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
 	}

@@ -53,6 +53,47 @@ func TestRulesFollowTheSandbox(t *testing.T) {
 	n.wantRules(t, sb.ID, allowed, denied)
 }
 
+// How requests reach the servers of a sandbox stays with it, also without a network.
+func TestRequestsFollowTheSandbox(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "s", Network: sandbox.Network{RequestHost: "localhost", HTTPSPorts: []uint16{8443}}})
+	want := func(when, ref, host string, ports ...uint16) {
+		t.Helper()
+		got, err := s.Get(t.Context(), e.caller, ref)
+		if diff := cmp.Diff(sandbox.Network{RequestHost: host, HTTPSPorts: ports}, got.Network); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", when, err, diff)
+		}
+	}
+	want("new", "s", "localhost", 8443)
+	s.pause("s")
+	want("paused", "s", "localhost", 8443)
+	if _, err := s.Networks().Set(t.Context(), e.caller, "s", network.Change{RequestHost: new("a.test")}); err != nil {
+		t.Fatal(err)
+	}
+	s.resume("s")
+	want("changed while paused", "s", "a.test", 8443)
+	forks, err := s.Fork(t.Context(), e.caller, "s", lifecycle.ForkRequest{})
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	want("fork", string(forks[0].Sandbox.ID), "a.test", 8443)
+	s.kill()
+	s = e.start()
+	want("after a crash", "s", "a.test", 8443)
+	if found, ok := s.ByLabel(sb.HostLabel); !ok || found.Network.HostFor(8443) != "a.test" || !found.Network.SpeaksHTTPS(8443) {
+		t.Errorf("the proxy finds %+v, %v", found.Network, ok)
+	}
+	page, err := s.Events(t.Context(), e.caller, "s", sandbox.EventFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := slices.DeleteFunc(page.Items, func(ev sandbox.Event) bool { return ev.Type != sandbox.EventNetwork })
+	if len(events) != 1 || events[0].Data["request_host"] != "a.test" || !strings.Contains(events[0].Message, "a.test") {
+		t.Errorf("events of the network: %+v, want one with the host", events)
+	}
+}
+
 func TestSetRules(t *testing.T) {
 	e, n := withNetwork(t)
 	s := e.start()

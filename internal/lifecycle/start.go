@@ -162,19 +162,19 @@ func (s *starter) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sa
 
 // probe waits until the sandbox's readiness port, if it has one, answers GET / with a status 2xx.
 func (s *starter) probe(b *entry) error {
-	port := b.Sandbox().ReadinessPort
-	if port == 0 {
+	sb := b.Sandbox()
+	if sb.ReadinessPort == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(b.making(), s.cfg.ReadinessTimeout)
 	defer cancel()
 	err := s.metrics.Do(ctx, telemetry.Ready, func(ctx context.Context) error {
-		return readiness.Wait(ctx, port, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
+		return readiness.Wait(ctx, sb.ReadinessPort, sb.Network.SpeaksHTTPS(sb.ReadinessPort), func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, sb.ReadinessPort) })
 	})
 	if err != nil {
 		return &failure{
 			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(
-				"GET / on its readiness port %d did not answer with a 2xx within %s", port, s.cfg.ReadinessTimeout)},
+				"GET / on its readiness port %d did not answer with a 2xx within %s", sb.ReadinessPort, s.cfg.ReadinessTimeout)},
 			err: err,
 		}
 	}

@@ -86,6 +86,9 @@ type Change struct {
 	// [CheckRules] reads them. Allowed destinations deny all others, unless DenyOut is there or the
 	// sandbox has denied destinations.
 	AllowOut, DenyOut *[]string
+	// RequestHost and HTTPSPorts are how requests reach its servers from now on, see [sandbox.Network].
+	RequestHost *string
+	HTTPSPorts  *[]uint16
 }
 
 // Offered returns an error if this server cannot give sandboxes a network.
@@ -132,6 +135,18 @@ func (s *Service) Set(ctx context.Context, c sandbox.Caller, ref string, change 
 	if change.DenyOut != nil {
 		audit.FromContext(ctx).Detail("deny_out", listText(*change.DenyOut))
 	}
+	if change.RequestHost != nil {
+		if err := CheckHost("request_host", *change.RequestHost); err != nil {
+			return sandbox.Sandbox{}, err
+		}
+		audit.FromContext(ctx).Detail("request_host", *change.RequestHost)
+	}
+	if change.HTTPSPorts != nil {
+		if err := CheckPorts("https_ports", *change.HTTPSPorts); err != nil {
+			return sandbox.Sandbox{}, err
+		}
+		audit.FromContext(ctx).Detail("https_ports", fmt.Sprint(*change.HTTPSPorts))
+	}
 	b, sb, err := s.deps.Sandboxes.Find(ctx, c, ref)
 	switch {
 	case err != nil:
@@ -156,6 +171,7 @@ func (s *Service) set(b *box.Box, change Change) error {
 		if change.Ports != nil {
 			sb.Publish(*change.Ports, time.Now().UTC())
 		}
+		change.applyRequests(&sb.Network)
 		return change.applyRules(&sb.Network)
 	})
 	if err != nil {
@@ -191,20 +207,20 @@ func (s *Service) record(b *box.Box, change func(*sandbox.Sandbox) error) (sandb
 	if err := change(&sb); err != nil {
 		return before, err
 	}
-	same := slices.Equal(sb.Network.AllowOut, before.Network.AllowOut) && slices.Equal(sb.Network.DenyOut, before.Network.DenyOut)
-	if same && sb.Network.Enabled == before.Network.Enabled && slices.Equal(sb.Published, before.Published) {
+	rules, rulesBefore := sb.Network.Rules(), before.Network.Rules()
+	if rules.Equal(&rulesBefore) && sb.Network.Enabled == before.Network.Enabled && slices.Equal(sb.Published, before.Published) {
 		return before, nil
 	}
 	message := "it has no access to the internet"
 	if sb.Network.Enabled {
 		message = "it has access to the internet" + rulesMessage(&sb.Network)
 	}
-	rules := sb.Network.Rules()
 	ev := sandbox.Event{
-		Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message + portsMessage(sb.Published),
+		Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message + portsMessage(sb.Published) + requestsMessage(&sb.Network),
 		Data: map[string]string{
 			"enabled": strconv.FormatBool(sb.Network.Enabled), "ports": fmt.Sprint(sb.Network.Ports),
 			"allow_out": listText(rules.Allow), "deny_out": listText(rules.Deny),
+			"request_host": rules.RequestHost, "https_ports": fmt.Sprint(rules.HTTPSPorts),
 		},
 	}
 	sb, err := s.deps.Store.ChangeSandbox(s.deps.Work.Context(), b.ID,

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"html/template"
@@ -71,6 +72,8 @@ func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &coded):
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		err = sandbox.Wrap(sandbox.Timeout, err, "the server %s did not answer in time", q.place())
+	case errors.As(err, new(tls.RecordHeaderError)):
+		err = sandbox.Wrap(sandbox.PortClosed, err, "the server %s does not speak HTTPS, although https_ports has its port", q.place())
 	default:
 		err = sandbox.Wrap(sandbox.PortClosed, err, "the server %s gave no proper HTTP answer", q.place())
 	}

@@ -30,9 +30,9 @@ const requestID = "X-Request-Id"
 // hop-by-hop headers and the forwarding headers of the caller out already.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	q := requestOf(r.In.Context())
-	r.Out.URL.Scheme = "http"
-	r.Out.URL.Host = net.JoinHostPort("sandbox", strconv.Itoa(int(q.target.Port)))
-	r.Out.Host = r.In.Host
+	// Only the sandbox sees this host: the visitor's has chosen the sandbox already.
+	r.Out.Host = cmp.Or(q.sb.Network.HostFor(q.target.Port), r.In.Host)
+	r.Out.URL.Scheme, r.Out.URL.Host = q.server()
 	r.Out.URL.RawQuery, _ = cutToken(r.In.URL.RawQuery) // otherwise as it is, however odd: nothing here reads it
 	for _, name := range untold {
 		r.Out.Header.Del(name)
@@ -46,6 +46,20 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	if q.target.Prefix != "" {
 		r.Out.Header.Set("X-Forwarded-Prefix", q.target.Prefix)
 	}
+}
+
+// server returns the scheme and the host by which the transport finds a connection to the port's server. Of
+// the host, only the port is dialed. With TLS, the handshake asks for its name, unless it is an address: the
+// settings of the sandbox give the name.
+func (q *request) server() (scheme, host string) {
+	name := "sandbox"
+	if scheme = "http"; q.sb.Network.SpeaksHTTPS(q.target.Port) {
+		scheme, name = "https", "127.0.0.1"
+		if u := (url.URL{Host: q.sb.Network.HostFor(q.target.Port)}); u.Host != "" {
+			name = u.Hostname()
+		}
+	}
+	return scheme, net.JoinHostPort(name, strconv.Itoa(int(q.target.Port)))
 }
 
 // ownToken reports whether an Authorization header carries a token of ours,
@@ -70,15 +84,34 @@ func (p *Proxy) modifyResponse(r *http.Response) error {
 	if r.Header.Get("Referrer-Policy") == "" {
 		r.Header.Set("Referrer-Policy", "same-origin") // the URL is a secret, in host form its origin is
 	}
-	if q.target.Prefix == "" {
-		return nil
-	}
+	// Its server takes itself for another host, or for one of another scheme, than the visitor knows.
+	elsewhere := q.sb.Network.RequestHost != "" || q.sb.Network.SpeaksHTTPS(q.target.Port)
 	for _, name := range []string{"Location", "Content-Location"} {
-		if v := r.Header.Get(name); v != "" {
-			r.Header.Set(name, withPrefix(v, q.target.Prefix, r.Request.Host))
+		v := r.Header.Get(name)
+		if v != "" && elsewhere {
+			v = withoutHost(v, r.Request.Host)
+		}
+		if v != "" && q.target.Prefix != "" {
+			v = withPrefix(v, q.target.Prefix, r.Request.Host)
+		}
+		if v != "" {
+			r.Header.Set(name, v)
 		}
 	}
 	return nil
+}
+
+// withoutHost makes a redirect to a host relative to it.
+func withoutHost(location, host string) string {
+	u, err := url.Parse(location)
+	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, host) {
+		return location
+	}
+	_, rest, _ := strings.Cut(location, "//")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		return "/" + strings.TrimLeft(rest[i:], "/")
+	}
+	return "/"
 }
 
 // narrowCookies takes the Domain out of cookies: a sandbox sets them for itself,

@@ -3,6 +3,7 @@ package readiness
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -22,19 +23,24 @@ const (
 	headerMax = 64 << 10
 )
 
-// Wait calls GET / on a port, over connections that dial makes, until it is answered with a status
+// Wait calls GET / on a port, by HTTPS if https says so, over connections that dial makes, until it is answered with a status
 // 2xx. When ctx ends first, it returns the error of the last complete attempt. The server in the
 // sandbox is hostile: Wait bounds the headers, follows no redirects and does not read the body.
-func Wait(ctx context.Context, port uint16, dial func(context.Context) (net.Conn, error)) error {
+func Wait(ctx context.Context, port uint16, https bool, dial func(context.Context) (net.Conn, error)) error {
 	client := &http.Client{
 		Transport: &http.Transport{
 			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, // dial leads to the sandbox, whatever its server says
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: headerMax,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	url := "http://" + net.JoinHostPort("localhost", strconv.Itoa(int(port))) + "/"
+	scheme := "http"
+	if https {
+		scheme = "https"
+	}
+	url := scheme + "://" + net.JoinHostPort("localhost", strconv.Itoa(int(port))) + "/"
 	last := errors.New("it did not answer")
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := attempt(ctx, client, url)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // server answers with handler; the result dials it.
@@ -34,7 +35,7 @@ func TestWait(t *testing.T) {
 			}
 		}
 	})
-	if err := Wait(t.Context(), 80, dial); err != nil || calls.Load() != 3 {
+	if err := Wait(t.Context(), 80, false, dial); err != nil || calls.Load() != 3 {
 		t.Errorf("Wait() = %v after %d requests, want the third to be the first with 2xx", err, calls.Load())
 	}
 }
@@ -49,7 +50,20 @@ func TestWaitReturnsTheLastError(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusTeapot)
 	})
-	if err := Wait(ctx, 80, dial); err == nil || !strings.Contains(err.Error(), "418") {
+	if err := Wait(ctx, 80, false, dial); err == nil || !strings.Contains(err.Error(), "418") {
 		t.Errorf("Wait() = %v, want the status of the first request", err)
+	}
+}
+
+func TestWaitByHTTPS(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(srv.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", srv.Listener.Addr().String())
+	}
+	if err := Wait(ctx, 443, true, dial); err != nil {
+		t.Errorf("Wait() = %v for a server of HTTPS", err)
 	}
 }

@@ -1,9 +1,17 @@
 package sandbox
 
-import "time"
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // PortsMax is how many ports a sandbox may publish.
 const PortsMax = 32
+
+// PortPlaceholder stands for the port of a request in [Network.RequestHost].
+const PortPlaceholder = "${PORT}"
 
 // Network is a sandbox's way out, and what it publishes.
 type Network struct {
@@ -15,15 +23,39 @@ type Network struct {
 	// AllowOut and DenyOut are the destinations that it may and may not reach, as package netrule
 	// reads them. They apply only while Enabled is set.
 	AllowOut, DenyOut []string `json:",omitempty"`
+	// RequestHost is the host that its servers see in requests to its ports, in which [PortPlaceholder]
+	// stands for the port. Without it they see the host of the URL.
+	RequestHost string `json:",omitempty"`
+	// HTTPSPorts are the ports whose servers speak HTTPS, in place of HTTP.
+	HTTPSPorts []uint16 `json:",omitempty"`
 }
 
-// Rules returns the lists of destinations.
-func (n *Network) Rules() NetworkRules { return NetworkRules{Allow: n.AllowOut, Deny: n.DenyOut} }
+// Rules returns the settings that are recorded together.
+func (n *Network) Rules() NetworkRules {
+	return NetworkRules{Allow: n.AllowOut, Deny: n.DenyOut, RequestHost: n.RequestHost, HTTPSPorts: n.HTTPSPorts}
+}
 
-// NetworkRules are the lists of destinations of a network, as they are recorded.
+// HostFor returns the host that a server on a port sees in requests; "" if it sees the host of the URL.
+func (n *Network) HostFor(port uint16) string {
+	return strings.ReplaceAll(n.RequestHost, PortPlaceholder, strconv.Itoa(int(port)))
+}
+
+// SpeaksHTTPS reports whether the server on a port speaks HTTPS.
+func (n *Network) SpeaksHTTPS(port uint16) bool { return slices.Contains(n.HTTPSPorts, port) }
+
+// NetworkRules are settings of a network, as they are recorded: the lists of destinations, and how
+// requests reach its servers.
 type NetworkRules struct {
-	Allow []string `json:"allow,omitempty"`
-	Deny  []string `json:"deny,omitempty"`
+	Allow       []string `json:"allow,omitempty"`
+	Deny        []string `json:"deny,omitempty"`
+	RequestHost string   `json:"request_host,omitempty"`
+	HTTPSPorts  []uint16 `json:"https_ports,omitempty"`
+}
+
+// Equal reports whether two settings are the same.
+func (r *NetworkRules) Equal(other *NetworkRules) bool {
+	return slices.Equal(r.Allow, other.Allow) && slices.Equal(r.Deny, other.Deny) &&
+		r.RequestHost == other.RequestHost && slices.Equal(r.HTTPSPorts, other.HTTPSPorts)
 }
 
 // Usage is the use of a sandbox since it was made: over pauses, restarts of the server, and after

@@ -29,14 +29,14 @@ func unmarshalPorts(s string, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// marshalRules encodes the rules of a network; none as "".
+// marshalRules encodes settings of a network; none as "".
 func marshalRules(r sandbox.NetworkRules) string {
-	if len(r.Allow)+len(r.Deny) == 0 {
+	if r.Equal(&sandbox.NetworkRules{}) {
 		return ""
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
-		panic(err) // lists of strings: cannot fail
+		panic(err) // texts and numbers: cannot fail
 	}
 	return string(b)
 }
@@ -50,7 +50,7 @@ func unmarshalRules(s string, n *sandbox.Network) error {
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
 		return err
 	}
-	n.AllowOut, n.DenyOut = r.Allow, r.Deny
+	n.AllowOut, n.DenyOut, n.RequestHost, n.HTTPSPorts = r.Allow, r.Deny, r.RequestHost, r.HTTPSPorts
 	return nil
 }
 

@@ -169,7 +169,7 @@ test("errors have a code, and name what is not there", async (t) => {
 	for (const [method, path, status, body] of [
 		["GET", "/sandboxes/nothing", 404], ["GET", "/sandboxes/iaaaaaaaaaaaaaaaaaaaaaaaaaa", 404], ["DELETE", "/templates/none", 404],
 		["POST", "/v2/sandboxes", 400, "{"], ["POST", "/v2/sandboxes", 400, '{"timeout":0}'], ["POST", "/v2/sandboxes", 400, '{"volumeMounts":[{"name":"a","path":"/v"}]}'],
-		["POST", "/v2/sandboxes", 400, '{"network":{"allowOut":["example.com"]}}'], ["POST", "/v2/sandboxes", 400, '{"network":{"denyOut":["example.com"]}}'], ["POST", "/v2/sandboxes", 400, '{"network":{"maskRequestHost":"localhost"}}'], ["POST", "/v3/templates", 400, "{}"],
+		["POST", "/v2/sandboxes", 400, '{"network":{"allowOut":["example.com"]}}'], ["POST", "/v2/sandboxes", 400, '{"network":{"denyOut":["example.com"]}}'], ["POST", "/v2/sandboxes", 400, '{"network":{"maskRequestHost":"localhost/"}}'], ["POST", "/v3/templates", 400, "{}"],
 		["POST", "/v2/sandboxes", 400, '{"autoPauseMemory":false}'], ["GET", "/volumes", 400], ["GET", "/secrets", 400], ["GET", "/v2/sandboxes?state=odd", 400],
 		["GET", "/v2/sandboxes?limit=0", 400], ["GET", "/templates/aliases/no-such-template-at-all", 404],
 	]) {

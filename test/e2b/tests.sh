@@ -7,7 +7,7 @@ cd "$(dirname "$0")" || exit
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
 files=(!(hosts).test.mjs)
 # What does not depend on how a client addresses a server is run once.
-if [ -n "${E2B_DOMAIN:-}" ]; then files=({absent,code,files,hosts,process,sandbox}.test.mjs); fi
+if [ -n "${E2B_DOMAIN:-}" ]; then files=({absent,code,files,hosts,process,requests,sandbox}.test.mjs); fi
 # shellcheck disable=SC2206 # a list
 if [ -n "${E2B_TESTS:-}" ]; then files=($E2B_TESTS); fi
 log=$(mktemp)

@@ -160,6 +160,8 @@ type arguments struct {
 	Ports                     *[]uint16
 	AllowOut                  *[]string `json:"allow_out"`
 	DenyOut                   *[]string `json:"deny_out"`
+	RequestHost               *string   `json:"request_host"`
+	HTTPSPorts                *[]uint16 `json:"https_ports"`
 	Port                      uint16
 	Access                    client.PortAccess
 	URLAccess                 client.URLAccess `json:"url_access"`
@@ -471,5 +473,5 @@ func matchBy(got any, matcher string, arg any) (bool, error) {
 }
 
 func setNetwork(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	return c.Sandboxes.SetNetwork(ctx, a.Ref, client.NetworkChange{Enabled: a.Enabled, Ports: a.Ports, AllowOut: a.AllowOut, DenyOut: a.DenyOut})
+	return c.Sandboxes.SetNetwork(ctx, a.Ref, client.NetworkChange{Enabled: a.Enabled, Ports: a.Ports, AllowOut: a.AllowOut, DenyOut: a.DenyOut, RequestHost: a.RequestHost, HTTPSPorts: a.HTTPSPorts})
 }

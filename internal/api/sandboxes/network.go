@@ -29,18 +29,25 @@ func (h *Networks) Register(m *route.Mux) {
 	route.JSON(m, huma.Operation{
 		OperationID: "change-network", Method: http.MethodPatch, Path: "/v1/sandboxes/{sandbox}/network", Tags: tags,
 		Summary:     "Change a sandbox's network",
-		Description: "Switches access to the internet of a running or paused sandbox, or changes the destinations that it may reach or the ports that it publishes. A paused one has what was changed when it is resumed.",
+		Description: "Switches access to the internet of a running or paused sandbox, or changes the destinations that it may reach, the ports that it publishes, or how requests reach its servers. A paused one has what was changed when it is resumed.",
 	}, h.change)
 }
 
 func (h *Networks) change(ctx context.Context, in *changeNetworkInput) (*route.Body[wire.Sandbox], error) {
-	change := network.Change{Enabled: in.Body.Enabled, AllowOut: in.Body.AllowOut, DenyOut: in.Body.DenyOut}
+	change := network.Change{Enabled: in.Body.Enabled, AllowOut: in.Body.AllowOut, DenyOut: in.Body.DenyOut, RequestHost: in.Body.RequestHost}
 	if in.Body.Ports != nil {
 		list, err := ports("ports", *in.Body.Ports)
 		if err != nil {
 			return nil, err
 		}
 		change.Ports = &list
+	}
+	if in.Body.HTTPSPorts != nil {
+		list, err := ports("https_ports", *in.Body.HTTPSPorts)
+		if err != nil {
+			return nil, err
+		}
+		change.HTTPSPorts = &list
 	}
 	return h.View.changed(h.Service.Set(ctx, route.Caller(ctx), in.Ref, change))
 }
@@ -51,7 +58,11 @@ func requestedNetwork(n *wire.Network) (sandbox.Network, error) {
 		return sandbox.Network{}, nil
 	}
 	list, err := ports("network.ports", n.Ports)
-	net := sandbox.Network{Enabled: n.Enabled, Ports: list, AllowOut: n.AllowOut}
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	secure, err := ports("network.https_ports", n.HTTPSPorts)
+	net := sandbox.Network{Enabled: n.Enabled, Ports: list, AllowOut: n.AllowOut, RequestHost: n.RequestHost, HTTPSPorts: secure}
 	if len(n.DenyOut) > 0 { // an empty list is the same as none: clients send both
 		net.DenyOut = n.DenyOut
 	}

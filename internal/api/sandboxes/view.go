@@ -67,6 +67,7 @@ func (v View) network(sb *sandbox.Sandbox) wire.SandboxNetwork {
 	n := wire.SandboxNetwork{
 		Enabled: sb.Network.Enabled, Ports: make([]wire.PublishedPort, 0, len(sb.Published)),
 		AllowOut: append([]string{}, sb.Network.AllowOut...), DenyOut: append([]string{}, sb.Network.DenyOut...),
+		RequestHost: sb.Network.RequestHost, HTTPSPorts: append([]uint16{}, sb.Network.HTTPSPorts...),
 	}
 	for _, port := range sb.Published {
 		n.Ports = append(n.Ports, v.port(port))

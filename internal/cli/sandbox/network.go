@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
@@ -18,13 +19,15 @@ func NewNetworkCommand(env *base.Env) *cobra.Command {
 		Use:   "network",
 		Short: "Switch sandboxes' access to the internet, limit it, or publish ports",
 		Long: `Switch the access to the internet of sandboxes that run or are paused, change the
-destinations that they may reach, or change the ports that one publishes.
+destinations that they may reach, how requests reach their servers, or the ports
+that one publishes.
 Connections that are not allowed any more are cut.`,
 	}
 	cmd.AddCommand(
 		newChangeCommand(env, "on SANDBOX...", "Give sandboxes access to the internet", "Give sandboxes access to the internet, a paused one when it is resumed.", switchNetwork(true)),
 		newChangeCommand(env, "off SANDBOX...", "Take sandboxes off the internet", "Take sandboxes off the internet; their connections are cut.", switchNetwork(false)),
 		newRulesCommand(env),
+		newRequestsCommand(env),
 		newPublishCommand(env),
 	)
 	return cmd
@@ -61,6 +64,52 @@ denied. --all removes all rules.`,
 	cmd.Flags().StringArrayVar(&allow, "allow-out", nil, "address, range or name that they may reach (repeatable)")
 	cmd.Flags().StringArrayVar(&deny, "deny-out", nil, "address or range that they may not reach (repeatable)")
 	cmd.Flags().BoolVar(&all, "all", false, "let them reach all destinations")
+	return cmd
+}
+
+// requestFlags adds the flags that say how requests reach the servers of a sandbox.
+func requestFlags(fs *pflag.FlagSet, host *string, ports *[]uint) {
+	fs.StringVar(host, "request-host", "", "host that its servers see in requests, e.g. localhost:${PORT} with the port (default: the URL's)")
+	fs.UintSliceVar(ports, "https-port", nil, "port whose server speaks HTTPS; its certificate is not checked (repeatable)")
+	fs.Lookup("https-port").DefValue = "" // otherwise help says "default []"
+}
+
+// portsOf checks the ports of a flag.
+func portsOf(flag string, numbers []uint) ([]uint16, error) {
+	ports := []uint16{}
+	for _, port := range numbers {
+		if port < 1 || port > 65535 {
+			return nil, base.UsageError("%s: %d is no port, 1 to 65535", flag, port)
+		}
+		ports = append(ports, uint16(port))
+	}
+	return ports, nil
+}
+
+func newRequestsCommand(env *base.Env) *cobra.Command {
+	var host string
+	var numbers []uint
+	var reset bool
+	cmd := newChangeCommand(env, "requests SANDBOX...", "Replace how requests reach the servers in sandboxes",
+		`Replace how requests reach the servers in sandboxes: the host that they see, and
+the ports whose servers speak HTTPS. --reset has them see the host of the URL, and
+speak HTTP on all ports.`,
+		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
+			ports, err := portsOf("--https-port", numbers)
+			if err != nil {
+				return nil, err
+			}
+			return c.Sandboxes.SetNetwork(ctx, ref, client.NetworkChange{RequestHost: &host, HTTPSPorts: &ports})
+		})
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if reset == (host != "" || len(numbers) > 0) {
+			return base.UsageError("give --request-host or --https-port, or else --reset")
+		}
+		return nil
+	}
+	cmd.Example = "  modbox network requests my-agent --request-host 'localhost:${PORT}'\n  modbox network requests my-agent --https-port 8443\n  modbox network requests my-agent --reset"
+	requestFlags(cmd.Flags(), &host, &numbers)
+	cmd.Flags().BoolVar(&reset, "reset", false, "the host of the URL, and HTTP on all ports")
 	return cmd
 }
 

@@ -28,6 +28,8 @@ type createFlags struct {
 	replace, network        bool
 	ports                   []uint
 	allowOut, denyOut       []string
+	requestHost             string
+	httpsPorts              []uint
 }
 
 func (f *createFlags) add(cmd *cobra.Command) {
@@ -54,6 +56,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
 	fs.StringVar(&f.urlAccess, "url-access", "", "credential for the management routes on its URL: key (its SANDBOX_API_KEY or an API token) or open (default: key)")
 	fs.Lookup("port").DefValue = "" // otherwise help says "default []"
+	requestFlags(fs, &f.requestHost, &f.httpsPorts)
 	base.WaitForQuotaFlag(fs, &f.waitForQuota)
 	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
 }
@@ -68,12 +71,12 @@ func (f *createFlags) options(getenv func(string) string, image string) (client.
 	if err != nil {
 		return client.CreateOptions{}, base.UsageError("--label: %w", err)
 	}
-	network := client.Network{Enabled: f.network || len(f.allowOut)+len(f.denyOut) > 0, AllowOut: f.allowOut, DenyOut: f.denyOut}
-	for _, port := range f.ports {
-		if port < 1 || port > 65535 {
-			return client.CreateOptions{}, base.UsageError("--port: %d is no port, 1 to 65535", port)
-		}
-		network.Ports = append(network.Ports, uint16(port))
+	network := client.Network{Enabled: f.network || len(f.allowOut)+len(f.denyOut) > 0, AllowOut: f.allowOut, DenyOut: f.denyOut, RequestHost: f.requestHost}
+	if network.Ports, err = portsOf("--port", f.ports); err != nil {
+		return client.CreateOptions{}, err
+	}
+	if network.HTTPSPorts, err = portsOf("--https-port", f.httpsPorts); err != nil {
+		return client.CreateOptions{}, err
 	}
 	return client.CreateOptions{
 		Network: network,
@@ -245,6 +248,12 @@ func printSandbox(env *base.Env, sb *client.Sandbox) error {
 	}
 	if sb.Network.Enabled && len(sb.Network.DenyOut) > 0 {
 		fields = append(fields, [2]string{"ALLOWED OUT", strings.Join(sb.Network.AllowOut, " ")}, [2]string{"DENIED OUT", strings.Join(sb.Network.DenyOut, " ")})
+	}
+	if sb.Network.RequestHost != "" {
+		fields = append(fields, [2]string{"REQUEST HOST", sb.Network.RequestHost})
+	}
+	if len(sb.Network.HTTPSPorts) > 0 {
+		fields = append(fields, [2]string{"HTTPS PORTS", strings.Trim(fmt.Sprint(sb.Network.HTTPSPorts), "[]")})
 	}
 	if sb.Deadline != nil {
 		fields = append(fields, [2]string{"DEADLINE", sb.Deadline.Format(time.RFC3339)})

@@ -57,6 +57,9 @@ func (s *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 	if s.svc.Networks().Offered() != nil {
 		req.Network = sandbox.Network{}
 	}
+	if err := in.Network.requests("network.", &req.Network); err != nil {
+		return req, err
+	}
 	if p := in.Network.AllowPublicTraffic; p != nil && !*p {
 		req.Labels[labelPrivate] = "true"
 	}

@@ -13,10 +13,6 @@ import (
 // Invalid, naming a field that begins with prefix.
 func (in *networkInput) egress(prefix string, allowInternet *bool) (sandbox.Network, error) {
 	switch {
-	case in.MaskRequestHost != "":
-		return sandbox.Network{}, absentField(prefix + "maskRequestHost")
-	case len(in.HTTPSPorts) > 0:
-		return sandbox.Network{}, absentField(prefix + "httpsPorts")
 	case given(in.EgressProxy):
 		return sandbox.Network{}, absentField(prefix + "egressProxy")
 	case given(in.Rules):
@@ -36,9 +32,27 @@ func (in *networkInput) egress(prefix string, allowInternet *bool) (sandbox.Netw
 	}, nil
 }
 
+// requests adds to a network how requests reach its servers. Errors: Invalid, naming a field that begins with prefix.
+func (in *networkInput) requests(prefix string, n *sandbox.Network) error {
+	for _, port := range in.HTTPSPorts {
+		if port < 1 || port > 65535 {
+			return sandbox.InvalidField(prefix+"httpsPorts", "must be 1 to 65535")
+		}
+		n.HTTPSPorts = append(n.HTTPSPorts, uint16(port))
+	}
+	if err := network.CheckPorts(prefix+"httpsPorts", n.HTTPSPorts); err != nil {
+		return err
+	}
+	n.RequestHost = in.MaskRequestHost
+	return network.CheckHost(prefix+"maskRequestHost", n.RequestHost)
+}
+
 // networkOf returns the settings of a sandbox's network.
 func networkOf(sb *sandbox.Sandbox) networkOutput {
-	out := networkOutput{AllowPublicTraffic: Public(sb), AllowOut: sb.Network.AllowOut, DenyOut: sb.Network.DenyOut}
+	out := networkOutput{
+		AllowPublicTraffic: Public(sb), AllowOut: sb.Network.AllowOut, DenyOut: sb.Network.DenyOut,
+		MaskRequestHost: sb.Network.RequestHost, HTTPSPorts: sb.Network.HTTPSPorts,
+	}
 	if !sb.Network.Enabled {
 		out.AllowOut, out.DenyOut = nil, []string{netrule.Everything}
 	}

@@ -121,6 +121,8 @@ type networkOutput struct {
 	AllowOut           []string `json:"allowOut,omitempty"`
 	DenyOut            []string `json:"denyOut,omitempty"`
 	AllowPublicTraffic bool     `json:"allowPublicTraffic"`
+	MaskRequestHost    string   `json:"maskRequestHost,omitempty"`
+	HTTPSPorts         []uint16 `json:"httpsPorts,omitempty"`
 }
 
 type lifecycleInfo struct {

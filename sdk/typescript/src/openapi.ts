@@ -1491,7 +1491,7 @@ export interface paths {
         head?: never;
         /**
          * Change a sandbox's network
-         * @description Switches access to the internet of a running or paused sandbox, or changes the destinations that it may reach or the ports that it publishes. A paused one has what was changed when it is resumed.
+         * @description Switches access to the internet of a running or paused sandbox, or changes the destinations that it may reach, the ports that it publishes, or how requests reach its servers. A paused one has what was changed when it is resumed.
          */
         patch: operations["change-network"];
         trace?: never;
@@ -2735,6 +2735,10 @@ export interface components {
             allow_out?: string[];
             /** @description The addresses and ranges it may not reach from now on; open connections to them are cut. When omitted it is unchanged, or 0.0.0.0/0 if it is empty and allow_out gets entries. */
             deny_out?: string[];
+            /** @description The host that its servers see in requests from now on, as in a create; empty for the host of the URL. Unchanged when omitted. */
+            request_host?: string;
+            /** @description The ports whose servers speak HTTPS from now on. Unchanged when omitted. */
+            https_ports?: number[];
         };
         /** @description A saved state of a sandbox. */
         Checkpoint: {
@@ -4374,6 +4378,13 @@ export interface components {
              *     ]
              */
             deny_out?: string[];
+            /**
+             * @description The host that its servers see in requests to its ports (the header Host), with a port or without; ${PORT} in it stands for the port of the request. The host of the URL when omitted.
+             * @example localhost:${PORT}
+             */
+            request_host?: string;
+            /** @description Ports whose servers speak HTTPS, each 1 to 65535: requests to them are sent by TLS, and any certificate is accepted. The URLs stay the same. */
+            https_ports?: number[];
         };
         /** @description A file to write. */
         NewFile: {
@@ -5311,6 +5322,10 @@ export interface components {
             allow_out: string[];
             /** @description Addresses and ranges it may not reach. */
             deny_out: string[];
+            /** @description The host that its servers see in requests; empty for the host of the URL. */
+            request_host: string;
+            /** @description Ports whose servers speak HTTPS. */
+            https_ports: number[];
         };
         SandboxPage: {
             /** @description The items of the page. */

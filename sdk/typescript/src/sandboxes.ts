@@ -340,7 +340,9 @@ export class Sandboxes {
    * stays. Connections that are not allowed any more are cut. `ports` replaces the list of published
    * ports, and a port that stays in it keeps its URL. `allowOut` replaces the destinations that the
    * sandbox may reach: IPv4 addresses, ranges, and names such as `example.com` and `*.example.com`;
-   * `denyOut` the addresses and ranges that it may not reach.
+   * `denyOut` the addresses and ranges that it may not reach. `requestHost` is the host that its
+   * servers see in requests, with `${PORT}` for the port and "" for the host of the URL; `httpsPorts`
+   * replaces the ports whose servers speak HTTPS.
    */
   async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<SandboxInfo> {
     const { signal, ...network } = options;

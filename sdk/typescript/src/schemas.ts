@@ -133,9 +133,13 @@ export interface NetworkOptions {
   allowOut?: readonly string[] | undefined;
   /** IPv4 addresses and ranges it may not reach. Names in allow_out need 0.0.0.0/0 here. */
   denyOut?: readonly string[] | undefined;
+  /** The host that its servers see in requests to its ports (the header Host), with a port or without; ${PORT} in it stands for the port of the request. The host of the URL when omitted. */
+  requestHost?: string | undefined;
+  /** Ports whose servers speak HTTPS, each 1 to 65535: requests to them are sent by TLS, and any certificate is accepted. The URLs stay the same. */
+  httpsPorts?: readonly number[] | undefined;
 }
 
-export const networkOptionsMembers: Members<NetworkOptions> = { enabled: true, ports: true, allowOut: true, denyOut: true };
+export const networkOptionsMembers: Members<NetworkOptions> = { enabled: true, ports: true, allowOut: true, denyOut: true, requestHost: true, httpsPorts: true };
 
 export function encodeNetworkOptions(o: NetworkOptions): Wire["Network"] {
   checkMembers("NetworkOptions", o, networkOptionsMembers);
@@ -144,6 +148,8 @@ export function encodeNetworkOptions(o: NetworkOptions): Wire["Network"] {
     ports: o.ports && [...o.ports],
     allow_out: o.allowOut && [...o.allowOut],
     deny_out: o.denyOut && [...o.denyOut],
+    request_host: o.requestHost,
+    https_ports: o.httpsPorts && [...o.httpsPorts],
   };
 }
 
@@ -260,6 +266,10 @@ export interface SandboxNetwork {
   allowOut: string[];
   /** Addresses and ranges it may not reach. */
   denyOut: string[];
+  /** The host that its servers see in requests; empty for the host of the URL. */
+  requestHost: string;
+  /** Ports whose servers speak HTTPS. */
+  httpsPorts: number[];
 }
 
 export function sandboxNetwork(w: Wire["SandboxNetwork"]): SandboxNetwork {
@@ -268,6 +278,8 @@ export function sandboxNetwork(w: Wire["SandboxNetwork"]): SandboxNetwork {
     ports: w.ports.map(publishedPort),
     allowOut: w.allow_out,
     denyOut: w.deny_out,
+    requestHost: w.request_host,
+    httpsPorts: w.https_ports,
   };
 }
 

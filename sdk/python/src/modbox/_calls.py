@@ -370,10 +370,16 @@ def update(ref: str, ttl_seconds: Optional[int], checkpoint_interval_seconds: Op
 
 
 def set_network(
-    ref: str, enabled: Optional[bool], ports: Optional[Sequence[int]], allow_out: Optional[Sequence[str]] = None, deny_out: Optional[Sequence[str]] = None
+    ref: str,
+    enabled: Optional[bool],
+    ports: Optional[Sequence[int]],
+    allow_out: Optional[Sequence[str]] = None,
+    deny_out: Optional[Sequence[str]] = None,
+    request_host: Optional[str] = None,
+    https_ports: Optional[Sequence[int]] = None,
 ) -> Call[SandboxInfo]:
-    lists = {"ports": ports, "allow_out": allow_out, "deny_out": deny_out}
-    body = _body(enabled=enabled, **{name: None if values is None else list(values) for name, values in lists.items()})
+    lists = {"ports": ports, "allow_out": allow_out, "deny_out": deny_out, "https_ports": https_ports}
+    body = _body(enabled=enabled, request_host=request_host, **{name: None if values is None else list(values) for name, values in lists.items()})
     return Call("PATCH", sandbox_path(ref, "/network"), _into(SandboxInfo), repeatable=True, json=body)
 
 

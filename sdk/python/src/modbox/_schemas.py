@@ -124,6 +124,12 @@ class NetworkOptions:
     allow_out: Sequence[str] = ()
     #: IPv4 addresses and ranges it may not reach. Names in allow_out need 0.0.0.0/0 here.
     deny_out: Sequence[str] = ()
+    #: The host that its servers see in requests to its ports (the header Host), with a port or without; ${PORT} in
+    #: it stands for the port of the request. The host of the URL when omitted.
+    request_host: Optional[str] = None
+    #: Ports whose servers speak HTTPS, each 1 to 65535: requests to them are sent by TLS, and any certificate is
+    #: accepted. The URLs stay the same.
+    https_ports: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,10 @@ class SandboxNetwork:
     allow_out: List[str] = field(default_factory=list)
     #: Addresses and ranges it may not reach.
     deny_out: List[str] = field(default_factory=list)
+    #: The host that its servers see in requests; empty for the host of the URL.
+    request_host: str = ""
+    #: Ports whose servers speak HTTPS.
+    https_ports: List[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Ports(unittest.TestCase):
         server = Server(self, lambda seen, handler, n: send_json(handler, wire, 201))
         with ModboxClient(token="mbx_test", base_url=server.url) as client:
             sandbox = client.sandboxes.create(url_access="open", network=modbox.NetworkOptions(ports=[3000]))
-        self.assertEqual(server.requests[0].json(), {"url_access": "open", "network": {"enabled": False, "ports": [3000], "allow_out": [], "deny_out": []}})
+        self.assertEqual(server.requests[0].json(), {"url_access": "open", "network": {"enabled": False, "ports": [3000], "allow_out": [], "deny_out": [], "https_ports": []}})
         self.assertEqual((sandbox.url_access, sandbox.network.ports), ("open", [PORT]))
 
     def test_a_workspace_can_ask_for_a_key_on_all_urls(self):

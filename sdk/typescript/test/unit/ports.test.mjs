@@ -52,11 +52,11 @@ test("ports: a link to a public port is a conflict", async (t) => {
 });
 
 test("a sandbox says what it publishes and what its URL asks for", async (t) => {
-  const answer = wireSandbox({ url_access: "open", network: { enabled: false, ports: [wire], allow_out: ["example.com"], deny_out: ["0.0.0.0/0"] } });
+  const answer = wireSandbox({ url_access: "open", network: { enabled: false, ports: [wire], allow_out: ["example.com"], deny_out: ["0.0.0.0/0"], request_host: "localhost", https_ports: [8443] } });
   const s = await serve(t, (_, res) => json(res, answer, 201));
-  const sandbox = await s.client().sandboxes.create({ urlAccess: "open", network: { ports: [3000] } });
-  assert.deepEqual(s.requests[0].json(), { url_access: "open", network: { ports: [3000] } });
-  assert.deepEqual([sandbox.urlAccess, sandbox.network], ["open", { enabled: false, ports: [port], allowOut: ["example.com"], denyOut: ["0.0.0.0/0"] }]);
+  const sandbox = await s.client().sandboxes.create({ urlAccess: "open", network: { ports: [3000], requestHost: "localhost", httpsPorts: [8443] } });
+  assert.deepEqual(s.requests[0].json(), { url_access: "open", network: { ports: [3000], request_host: "localhost", https_ports: [8443] } });
+  assert.deepEqual([sandbox.urlAccess, sandbox.network], ["open", { enabled: false, ports: [port], allowOut: ["example.com"], denyOut: ["0.0.0.0/0"], requestHost: "localhost", httpsPorts: [8443] }]);
 });
 
 test("a workspace can ask for a key on all URLs", async (t) => {

@@ -263,12 +263,16 @@ class AsyncSandboxes(AsyncStates, AsyncCode):
         ports: Optional[Sequence[int]] = None,
         allow_out: Optional[Sequence[str]] = None,
         deny_out: Optional[Sequence[str]] = None,
+        request_host: Optional[str] = None,
+        https_ports: Optional[Sequence[int]] = None,
     ) -> SandboxInfo:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
 
         Connections that are not allowed any more are cut. ``ports`` replaces the list of published ports,
         and a port that stays in it keeps its URL. ``allow_out`` replaces the destinations that the sandbox
         may reach: IPv4 addresses, ranges, and names such as ``example.com`` and ``*.example.com``;
-        ``deny_out`` the addresses and ranges that it may not reach.
+        ``deny_out`` the addresses and ranges that it may not reach. ``request_host`` is the host that its
+        servers see in requests, with ``${PORT}`` for the port and "" for the host of the URL;
+        ``https_ports`` replaces the ports whose servers speak HTTPS.
         """
-        return await self._requester.perform(calls.set_network(ref, enabled, ports, allow_out, deny_out))
+        return await self._requester.perform(calls.set_network(ref, enabled, ports, allow_out, deny_out, request_host, https_ports))
