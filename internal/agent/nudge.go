@@ -51,6 +51,7 @@ func (l nudgingListener) Accept() (net.Conn, error) {
 const (
 	readBuffer      = 4 << 10
 	largeReadBuffer = agentapi.MaxFrame + frameHeader
+	wholeReadBuffer = 256 << 10 // of a connection that was handed over, where more may be in transit
 )
 
 // nudgingConn is the server's side of an HTTP/2 connection.
@@ -72,8 +73,12 @@ type nudgingConn struct {
 
 // Read reads from the connection through the buffer.
 func (c *nudgingConn) Read(p []byte) (int, error) {
-	if c.full && c.in.Buffered() == 0 && c.in.Size() < largeReadBuffer {
-		c.in = bufio.NewReaderSize(c.Conn, largeReadBuffer)
+	large := largeReadBuffer
+	if c.whole {
+		large = wholeReadBuffer
+	}
+	if c.full && c.in.Buffered() == 0 && c.in.Size() < large {
+		c.in = bufio.NewReaderSize(c.Conn, large)
 	}
 	n, err := c.in.Read(p)
 	c.full = c.full || n+c.in.Buffered() >= readBuffer

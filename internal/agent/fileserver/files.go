@@ -22,15 +22,20 @@ import (
 const (
 	// copyBytes is the buffer size for transferring files.
 	copyBytes = 64 << 10
+	// sendBytes is the same for files of more than copyBytes.
+	sendBytes = 256 << 10
 	// writeBytes is the buffer size for writing files.
-	writeBytes = 128 << 10
+	writeBytes = 256 << 10
 	// maxUnsized bounds reading a file that reports size 0, as files of /proc do.
 	maxUnsized = 16 << 20
 	// maxListBytes keeps the JSON of a listing below agentapi.MaxJSON.
 	maxListBytes = 3 << 20
 )
 
-var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+var (
+	copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+	sendBuffers = sync.Pool{New: func() any { return new([sendBytes]byte) }}
+)
 
 // copyAll is io.Copy with a large buffer.
 func copyAll(dst io.Writer, src io.Reader) (int64, error) {
@@ -113,9 +118,17 @@ func (s *Server) Read(w http.ResponseWriter, r *http.Request) error {
 // sendFile sends length bytes, or with all false possibly fewer. A file that cannot be read at all,
 // such as the memory of a process, is refused before the answer begins.
 func sendFile(w http.ResponseWriter, f *os.File, path string, length int64, all bool) error {
-	b := copyBuffers.Get().(*[copyBytes]byte)
-	defer copyBuffers.Put(b)
-	first, err := f.Read(b[:min(length, copyBytes)])
+	var b []byte
+	if length > copyBytes {
+		buffer := sendBuffers.Get().(*[sendBytes]byte)
+		defer sendBuffers.Put(buffer)
+		b = buffer[:]
+	} else {
+		buffer := copyBuffers.Get().(*[copyBytes]byte)
+		defer copyBuffers.Put(buffer)
+		b = buffer[:]
+	}
+	first, err := f.Read(b[:min(length, int64(len(b)))])
 	if err != nil && err != io.EOF {
 		w.Header().Del(agentapi.InfoHeader)
 		w.Header().Del("Content-Length")
@@ -124,7 +137,7 @@ func sendFile(w http.ResponseWriter, f *os.File, path string, length int64, all 
 	if _, err := w.Write(b[:first]); err != nil {
 		return answer.ErrAborted
 	}
-	n, err := copyAll(w, io.LimitReader(f, length-int64(first)))
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{io.LimitReader(f, length-int64(first))}, b)
 	if err != nil || all && int64(first)+n != length {
 		return answer.ErrAborted
 	}
