@@ -10,8 +10,8 @@ let made;
 const shared = () => (made ??= sandbox("box", { network: { enabled: false } }));
 
 /** open shows a tab of a sandbox to the owner of the token. */
-async function open(sb, tab) {
-	const page = await visit();
+async function open(sb, tab, options) {
+	const page = await visit(options);
 	await signInByToken(page);
 	await page.goto(`${console_}/sandboxes/${sb.id}/${tab}`);
 	return page;
@@ -151,7 +151,7 @@ test("a command runs on, its output comes as it is written, and it is ended", as
 
 test("ports are published, shared by a link, and closed; the internet is switched", async () => {
 	const sb = await shared();
-	const page = await open(sb, "ports");
+	const page = await open(sb, "ports", { permissions: ["local-network-access"] });
 	await page.getByText("No port is published").waitFor();
 	await page.getByLabel("Port", { exact: true }).fill("70000");
 	await page.getByRole("button", { name: "Publish", exact: true }).click();
@@ -168,6 +168,34 @@ test("ports are published, shared by a link, and closed; the internet is switche
 	assert.ok(link.startsWith(port.url) && port.access === "private", `${link} of ${port.url}`);
 	await shown(page, "ports-share");
 	await page.keyboard.press("Escape");
+
+	// A public port has a preview, which cannot lead the console away.
+	const preview = page.getByRole("button", { name: "Preview of port 3000" });
+	assert.equal(await preview.count(), 0, "the preview of a private port");
+	await page.getByRole("button", { name: "Make public" }).click();
+	await api("POST", `/sandboxes/${sb.id}/exec`, { shell: "mkdir -p /srv/page && echo '<h1>From the sandbox</h1>' >/srv/page/index.html" });
+	await api("POST", `/sandboxes/${sb.id}/executions`, { kind: "job", command: ["python3", "-m", "http.server", "3000", "--directory", "/srv/page"] });
+	await preview.click();
+	const heading = page.frameLocator("iframe[title='Page of port 3000']").getByRole("heading", { name: "From the sandbox" });
+	// The server in the sandbox takes a moment to listen.
+	for (const end = Date.now() + patience; !(await heading.waitFor({ timeout: 2000 }).then(() => true, () => false)); ) {
+		assert.ok(Date.now() < end, "the page of the port");
+		await page.getByRole("button", { name: "Load again" }).click();
+	}
+	const frame = page.frames().find((f) => f !== page.mainFrame());
+	assert.notEqual(new URL(frame.url()).origin, console_);
+	assert.deepEqual(await frame.evaluate(async (at) => {
+		const attempt = async (f) => { try { return String(await f()); } catch { return "refused"; } };
+		return [
+			await attempt(() => parent.document.title),
+			await attempt(async () => (await fetch(`${at}/v1/whoami`, { credentials: "include" })).status),
+			await attempt(() => { top.location.href = "about:blank"; return "gone"; }),
+			await attempt(() => (window.open(`${at}/`) ? "open" : "refused")),
+		];
+	}, console_), ["refused", "refused", "refused", "refused"]);
+	await shown(page, "ports-preview");
+	await preview.click();
+	assert.equal(await page.locator("iframe").count(), 0);
 	await page.getByRole("button", { name: "Unpublish port 3000" }).click();
 	await confirmed(page, "Unpublish");
 	await page.getByText("No port is published").waitFor();

@@ -68,6 +68,17 @@ test("people sign in by a code, by a password and by a token, and sign out", asy
 	clean(other);
 });
 
+test("other services are offered for the sign-in, and one that refused says so", async () => {
+	const page = await visit();
+	await page.route("**/v1/auth/providers?*", (route) => route.fulfill({ json: { items: ["github", "Acme SSO"] } }));
+	await page.goto(`${console_}/?sign_in=forbidden`);
+	await page.getByRole("alert").getByText("may not sign in here").waitFor();
+	const [github, acme] = [page.getByRole("link", { name: "Continue with github" }), page.getByRole("link", { name: "Continue with Acme SSO" })];
+	assert.deepEqual([await github.getAttribute("href"), await acme.getAttribute("href")], ["/session/providers/github", "/session/providers/Acme%20SSO"]);
+	await shown(page, "sign-in-services");
+	clean(page);
+});
+
 test("a tab shows the user who signs in in another tab, and keeps nothing of the user before", async () => {
 	const [before, after] = [await user("eve", "member"), await user("fay", "member")];
 	const page = await visit();

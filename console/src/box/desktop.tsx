@@ -7,18 +7,7 @@ import { api } from "../api.ts";
 import { useAct } from "../hooks.ts";
 import type { TabProps } from "../pages/sandbox.tsx";
 import { Empty } from "../parts.tsx";
-
-/** hosted returns the URL of a sandbox in the form with a host of its own, or null if it has none. A server at a
- * loopback address has both forms. */
-function hosted(url: string): URL | null {
-	const u = new URL(url);
-	const [, label] = /^\/s\/([a-z0-9-]+)\/?$/.exec(u.pathname) ?? [];
-	if (!label) return u;
-	if (u.protocol !== "http:" || !/^(localhost|127\.[\d.]+|\[::1\])$/.test(u.hostname)) return null;
-	u.hostname = `${label}.localhost`;
-	u.pathname = "/";
-	return u;
-}
+import { hosted } from "./hosted.ts";
 
 export default function Desktop({ sb, onChange }: TabProps) {
 	const [control, setControl] = useState(false);

@@ -75,16 +75,16 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 		const files = [...e.dataTransfer.files];
 		if (files.length > 0) void upload(dir, files);
 	};
-	const make = async (name: string) => {
+	const make = async (name: string, signal: AbortSignal) => {
 		const path = name.startsWith("/") ? name : join(place, name);
-		const made = asking === "directory" ? await box.mkdir(sb.id, path) : await box.write(sb.id, path, new Blob([]));
+		const made = asking === "directory" ? await box.mkdir(sb.id, path, signal) : await box.write(sb.id, path, new Blob([]), signal);
 		if (place !== root) tree.toggle(place, true);
 		await tree.read(parent(made.path));
 		choose(made);
 	};
-	const remove = async () => {
+	const remove = async (signal: AbortSignal) => {
 		if (!chosen) return;
-		await box.remove(sb.id, chosen.path);
+		await box.remove(sb.id, chosen.path, signal);
 		show(null, null);
 		setUnsaved(false);
 		await tree.read(parent(chosen.path));

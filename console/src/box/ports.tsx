@@ -1,6 +1,6 @@
 // The ports and the network of a sandbox: addresses, previews, links to share.
 import "../styles/box.css";
-import { ExternalLink, Globe, Link2, RefreshCw, Trash2 } from "lucide-react";
+import { ExternalLink, Eye, Globe, Link2, RefreshCw, RotateCw, Trash2 } from "lucide-react";
 import { type FormEvent, useCallback, useState } from "react";
 import { fieldFault, message, type Sandbox } from "../api.ts";
 import { box, type PortLink, type PublishedPort } from "../calls/box.ts";
@@ -8,6 +8,7 @@ import { moment, until } from "../format.ts";
 import { useAct, useLoad, useNow } from "../hooks.ts";
 import { Confirm, CopyButton, Empty, Failure, Field, Modal, Skeleton } from "../parts.tsx";
 import { entries, everything, reach, RuleFields, type Rules } from "../rules.tsx";
+import { hosted } from "./hosted.ts";
 
 const times = [{ name: "15 minutes", seconds: 900 }, { name: "1 hour", seconds: 3600 }, { name: "1 day", seconds: 86_400 }, { name: "7 days", seconds: 604_800 }];
 
@@ -114,6 +115,9 @@ function Port({ sb, port, reload }: { sb: Sandbox; port: PublishedPort; reload: 
 	const { act, busy } = useAct();
 	const other = port.access === "public" ? "private" : "public";
 	const close = () => setAsking(null);
+	const [seen, setSeen] = useState(false);
+	// A private port asks its visitors for a cookie, which browsers do not keep for a frame.
+	const page = port.url && port.access === "public" && sb.state === "running" ? hosted(port.url) : null;
 	return (
 		<li>
 			<div className="row-main">
@@ -121,16 +125,29 @@ function Port({ sb, port, reload }: { sb: Sandbox; port: PublishedPort; reload: 
 				{port.url && <p className="address"><a href={port.url} target="_blank" rel="noopener noreferrer" className="clip mono">{port.url}</a><CopyButton text={port.url} label={`Copy the URL of port ${port.port}`} /></p>}
 			</div>
 			<div className="row-actions">
+				{page && <button type="button" className="button small" aria-expanded={seen} aria-label={`Preview of port ${port.port}`} onClick={() => setSeen(!seen)}><Eye size={14} aria-hidden="true" />Preview</button>}
 				{port.url && <a className="button small" href={port.url} target="_blank" rel="noopener noreferrer"><ExternalLink size={14} aria-hidden="true" />Open</a>}
 				<button type="button" className="button small" onClick={() => setAsking("share")}><Link2 size={14} aria-hidden="true" />Share…</button>
 				<button type="button" className="button small" disabled={busy} onClick={() => void act(async () => { await box.publish(sb.id, port.port, other); reload(); }, `Port ${port.port} is ${other}`)}>Make {other}</button>
 				<button type="button" className="icon-button small" aria-label={`New URL for port ${port.port}`} title="New URL" onClick={() => setAsking("rotate")}><RefreshCw size={14} /></button>
 				<button type="button" className="icon-button small" aria-label={`Unpublish port ${port.port}`} title="Unpublish" onClick={() => setAsking("remove")}><Trash2 size={14} /></button>
 			</div>
+			{page && seen && <Preview url={page.href} port={port.port} />}
 			<Confirm open={asking === "rotate"} onClose={close} title={`A new URL for port ${port.port}?`} text="The URL of now and all links to it stop working at once." action="Change the URL" run={async (signal) => { await box.rotate(sb.id, port.port, signal); reload(); }} />
 			<Confirm open={asking === "remove"} onClose={close} title={`Unpublish port ${port.port}?`} text="Its URL and all links to it stop working at once." action="Unpublish" run={async (signal) => { await box.unpublish(sb.id, port.port, signal); reload(); }} />
 			<Modal open={asking === "share"} onClose={close} title={`Share port ${port.port}`}><Share sb={sb} port={port} /></Modal>
 		</li>
+	);
+}
+
+/** Preview shows the page of a port, in a frame of that origin, which can lead neither the console nor another window anywhere. */
+function Preview({ url, port }: { url: string; port: number }) {
+	const [turn, setTurn] = useState(0);
+	return (
+		<div className="preview">
+			<p className="muted"><span className="grow">The page as visitors see it. Some pages refuse to be shown in a frame: open them in a window.</span><button type="button" className="button small" onClick={() => setTurn(turn + 1)}><RotateCw size={14} aria-hidden="true" />Load again</button></p>
+			<iframe key={turn} src={url} title={`Page of port ${port}`} sandbox="allow-scripts allow-same-origin allow-forms" referrerPolicy="no-referrer" />
+		</div>
 	);
 }
 

@@ -27,8 +27,8 @@ export const box = {
 	read: (ref: string, name: string, signal?: AbortSignal) => request("GET", file(ref, name), undefined, signal),
 	write: (ref: string, name: string, content: Blob, signal?: AbortSignal) => call<FileInfo>("PUT", file(ref, name), content, signal),
 	stat: (ref: string, name: string, signal?: AbortSignal) => call<FileInfo>("GET", `${at(ref)}/files/stat?path=${encodeURIComponent(name)}`, undefined, signal),
-	remove: (ref: string, name: string, signal?: AbortSignal) => call<void>("DELETE", file(ref, name, "&recursive=true"), undefined, signal),
-	mkdir: (ref: string, name: string, signal?: AbortSignal) => call<FileInfo>("POST", `${at(ref)}/files/mkdir`, { path: name }, signal),
+	remove: (ref: string, name: string, signal: AbortSignal) => call<void>("DELETE", file(ref, name, "&recursive=true"), undefined, signal),
+	mkdir: (ref: string, name: string, signal: AbortSignal) => call<FileInfo>("POST", `${at(ref)}/files/mkdir`, { path: name }, signal),
 	move: (ref: string, from: string, to: string) => call<FileInfo>("POST", `${at(ref)}/files/move`, { from, to }),
 	archive: (ref: string, dir: string) => request("GET", `${at(ref)}/files/archive?path=${encodeURIComponent(dir)}&format=tar.gz`),
 
