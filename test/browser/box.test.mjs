@@ -173,8 +173,8 @@ test("ports are published, shared by a link, and closed; the internet is switche
 	const preview = page.getByRole("button", { name: "Preview of port 3000" });
 	assert.equal(await preview.count(), 0, "the preview of a private port");
 	await page.getByRole("button", { name: "Make public" }).click();
-	await api("POST", `/sandboxes/${sb.id}/exec`, { shell: "mkdir -p /srv/page && echo '<h1>From the sandbox</h1>' >/srv/page/index.html" });
-	await api("POST", `/sandboxes/${sb.id}/executions`, { kind: "job", command: ["python3", "-m", "http.server", "3000", "--directory", "/srv/page"] });
+	await api("POST", `/sandboxes/${sb.id}/exec`, { shell: "mkdir /tmp/page && echo '<h1>From the sandbox</h1>' >/tmp/page/index.html" });
+	await api("POST", `/sandboxes/${sb.id}/executions`, { kind: "job", command: ["python3", "-m", "http.server", "3000", "--directory", "/tmp/page"] });
 	await preview.click();
 	const heading = page.frameLocator("iframe[title='Page of port 3000']").getByRole("heading", { name: "From the sandbox" });
 	// The server in the sandbox takes a moment to listen.

@@ -212,6 +212,15 @@ test("the list is live, and is used by the keyboard", async () => {
 	await page.locator(".row", { hasText: list[1].name }).locator(".state", { hasText: "paused" }).waitFor();
 
 	await page.getByLabel("Search by name").fill(mark);
+	const filter = (name) => page.getByRole("group", { name: "State" }).getByRole("button", { name }).click();
+	await filter(/^Paused/);
+	await link(list[0]).waitFor({ state: "detached" });
+	await link(list[1]).waitFor();
+	await filter(/^Running/);
+	await link(list[1]).waitFor({ state: "detached" });
+	await link(list[0]).waitFor();
+	await filter(/^All/);
+	await link(list[1]).waitFor();
 	await page.getByRole("checkbox", { name: "Choose all" }).check();
 	await page.getByRole("toolbar").getByRole("button", { name: "Destroy" }).click();
 	await page.getByRole("alertdialog").getByText(list[1].name).waitFor();
@@ -220,6 +229,11 @@ test("the list is live, and is used by the keyboard", async () => {
 	await page.getByText("No sandbox fits").waitFor();
 	await shown(page, "list-none");
 	for (const sb of list) assert.match((await api("GET", `/sandboxes/${sb.id}`)).state, /destroy/);
+	await filter("Ended");
+	for (const sb of list) await page.locator(".row", { hasText: sb.name }).locator(".state", { hasText: "destroyed" }).waitFor();
+	assert.equal(await page.getByRole("checkbox").count(), 0, "rows to choose");
+	await shown(page, "list-ended");
+	await filter(/^All/);
 
 	await page.keyboard.press("Control+k");
 	await page.getByPlaceholder("A command, or the name of a sandbox").fill("dark");
