@@ -20,7 +20,7 @@ type Deps struct {
 	API http.Handler
 	// Server is the URL of the server, where sign-ins through other services begin.
 	Server string
-	// Desktops is where the pages may frame desktops of sandboxes: a source expression of a content security
+	// Desktops is where the pages may frame desktops of sandboxes, and previews of their ports: a source expression of a content security
 	// policy, or "" for nowhere.
 	Desktops string
 	Auth     *auth.Authenticator

@@ -42,7 +42,7 @@ type files struct {
 	packed map[string][]byte
 }
 
-// builtFiles returns the files in this program, whose pages may frame desktops.
+// builtFiles returns the files in this program, whose pages may frame desktops and previews of ports.
 func builtFiles(desktops string) (*files, error) {
 	built, err := fs.Sub(dist, "dist")
 	if err != nil {
