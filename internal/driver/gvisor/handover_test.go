@@ -179,6 +179,37 @@ func TestTransferCutBySave(t *testing.T) {
 	}
 }
 
+// TestTransferCutByServer: a file that is being written when its server ends is not in the box, and the next
+// server transfers others.
+func TestTransferCutByServer(t *testing.T) {
+	for name, size := range map[string]int64{"shared": 0, "own": -1} { // connection
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			g := r.start(t, newSpec(onDisk))
+			content, more := io.Pipe()
+			defer more.Close()
+			written := make(chan error, 1)
+			go func() {
+				_, err := g.agent.WriteFile(t.Context(), "/cut", content, agentapi.WriteOptions{Size: size})
+				written <- err
+			}()
+			if _, err := more.Write(make([]byte, 4*mib)); err != nil {
+				t.Fatal(err)
+			}
+			r.reopen(t)
+			if err := <-written; err == nil {
+				t.Error("WriteFile = nil, want that the connection broke")
+			}
+			if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
+				t.Fatal(err)
+			}
+			g = r.connect(t, g.id, g.handle)
+			g.wantUncut()
+			g.exchange()
+		})
+	}
+}
+
 // wantUncut checks that nothing of the file that was being written is in the box.
 func (g *guest) wantUncut() {
 	g.t.Helper()
