@@ -205,6 +205,7 @@ func (a *Agent) routes() http.Handler {
 	handle("POST /files/move", a.files.Move)
 	handle("GET /files/archive", a.files.Pack)
 	handle("PUT /files/archive", a.files.Unpack)
+	handle("PUT /files/layer", a.restoreLayer)
 	handle("GET /files/watch", a.files.Watch)
 	return mux
 }

@@ -64,6 +64,18 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// restoreLayer gives a sandbox that has just started the files of a layer. The first configuration ends
+// that time, because from then on processes use the files.
+func (a *Agent) restoreLayer(w http.ResponseWriter, r *http.Request) error {
+	a.mu.Lock()
+	configured := a.configured
+	a.mu.Unlock()
+	if configured {
+		return answer.Errorf(agentapi.CodeInvalid, "the sandbox is configured: its files are in use")
+	}
+	return a.files.RestoreLayer(w, r)
+}
+
 // startMain starts the image's own command. If the command cannot be started, it counts as ended,
 // with the reason as its output, because the sandbox is usable without it.
 func (a *Agent) startMain(argv []string) (*process, error) {

@@ -27,6 +27,21 @@ const (
 	ArchiveRatioFrom = 64 << 20
 )
 
+// RestoreLayer applies a layer to the root of a sandbox that has not been configured: a tar in the form of
+// the driver's WriteLayer, which removes files by whiteouts. Owners, modes, times and extended attributes
+// are restored, and zeros become holes. After an error part of it is applied. When reading r fails, that
+// error is returned.
+//
+// Errors of the agent: CodeInvalid for a configured sandbox and for a damaged layer; CodeDiskFull.
+func (f Files) RestoreLayer(ctx context.Context, r io.Reader) error {
+	source := &source{r: r}
+	err := f.client.call(ctx, request{method: http.MethodPut, path: "/files/layer", size: -1, body: source.body, large: true}, nil)
+	if failed := source.end(); err != nil && failed != nil {
+		return fmt.Errorf("restore files: read layer: %w", failed)
+	}
+	return err
+}
+
 // ArchiveOptions are options of unpacking.
 type ArchiveOptions struct {
 	Format Format

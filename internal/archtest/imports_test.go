@@ -192,7 +192,7 @@ var mayImport = map[string][]string{
 	"internal/driver/gvisor/layer":      {"internal/driver", "internal/sandbox"},
 	"internal/driver/gvisor/ocilayer":   {"internal/driver"},
 	"internal/driver/gvisor/process":    {},
-	"internal/driver/gvisor/saved":      {"internal/sandbox", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/chunksum", "internal/driver/gvisor/layer"},
+	"internal/driver/gvisor/saved":      {"internal/sandbox", "internal/driver", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/chunksum", "internal/driver/gvisor/layer"},
 	"internal/driver/fake":              {"internal/driver", "internal/sandbox", "internal/agent"},
 	"internal/driver/drivertest":        {"internal/driver", "internal/sandbox", "internal/agentapi"},
 

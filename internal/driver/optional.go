@@ -28,6 +28,9 @@ import (
 //	err = d.CanRestore(dir)
 //	h, err := d.Restore(ctx, spec, dir)     // resume: spec.ID == id; fork: a new id
 //
+// A checkpoint of the files alone has a layer and no memory. It depends neither on the runtime nor on the
+// processor. Restore does not accept it: the caller makes a new box and gives its agent the layer.
+//
 // Connections from Dial do not survive a checkpoint of their box, whether it stops or not; the
 // caller dials again. Processes, open files, listening sockets and connections within the box do.
 // Connections over an interface are broken after a restore. The wall clock of a restored box is
@@ -53,8 +56,9 @@ type Checkpointer interface {
 	Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts CheckpointOptions) error
 
 	// CanRestore reports whether Restore would accept dir on this host with this driver: nil, or
-	// Unsupported with the reason (another runtime build, missing CPU features), or NotFound when
-	// dir is not a complete checkpoint. It is cheap and does not read the memory image.
+	// Unsupported with the reason (another runtime build, missing CPU features; [ErrNoMemory] for a
+	// checkpoint of the files alone), or NotFound when dir is not a complete checkpoint. It is cheap
+	// and does not read the memory image.
 	CanRestore(dir string) error
 
 	// Restore makes a running box of spec.ID from a checkpoint, like Create and Start together.
@@ -88,10 +92,16 @@ type CheckpointOptions struct {
 	// cannot be restored some day. If the files are larger than the box's disk, or the host's disk
 	// is full, the checkpoint is made without them.
 	Layer bool
+	// FilesOnly saves the layer and no memory, which takes no memory on the disk. A layer that cannot be
+	// saved is an error then: TooLarge when the files, including holes, exceed the box's disk.
+	FilesOnly bool
 	// Volatile is whether the checkpoint may be lost in a failure of the host, which saves waiting
 	// for its disk.
 	Volatile bool
 }
+
+// ErrNoMemory is the error for restoring a checkpoint of the files alone.
+var ErrNoMemory = sandbox.Errorf(sandbox.Unsupported, "only the files of the sandbox were saved, not its memory")
 
 // Tidier is a driver that stores files for boxes and checkpoints of earlier servers.
 type Tidier interface {

@@ -106,6 +106,8 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 		{"CheckpointGoesOn", testCheckpointGoesOn},
 		{"CheckpointStops", testCheckpointStops},
 		{"CheckpointLayer", testCheckpointLayer},
+		{"CheckpointFilesOnly", testCheckpointFilesOnly},
+		{"CheckpointFilesOnlyRefused", testCheckpointFilesOnlyRefused},
 		{"Fork", testFork},
 		{"CheckpointRefused", testCheckpointRefused},
 		{"CheckpointContextsEnd", testCheckpointContextsEnd},

@@ -26,8 +26,9 @@ const (
 
 // manifest describes a checkpoint.
 type manifest struct {
-	Token  string // names the parked memory on the host; empty when the box went on
-	RootFS string
+	Token     string // names the parked memory on the host; empty when the box went on
+	RootFS    string
+	FilesOnly bool // there is a layer and nothing else
 }
 
 // parked is the memory of a box that was saved and stopped: its agent, and its processes, which
@@ -81,15 +82,15 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	if err := signalIn(b.dir, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	m := manifest{RootFS: rootfs}
-	if opts.Stop {
+	m := manifest{RootFS: rootfs, FilesOnly: opts.FilesOnly}
+	if opts.Stop && !opts.FilesOnly {
 		m.Token = rand.Text()
 	}
 	err = writeCheckpoint(temp, b.dir, m)
-	if err == nil && opts.Layer {
+	if err == nil && (opts.Layer || opts.FilesOnly) {
 		err = writeTar(filepath.Join(temp, layerName), b.dir, layerSkips)
 	}
-	if err == nil {
+	if err == nil && !opts.FilesOnly {
 		err = d.CanRestore(temp)
 	}
 	if err == nil {
@@ -101,6 +102,10 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	if err != nil || !opts.Stop {
 		return errors.Join(err, signalIn(b.dir, syscall.SIGCONT))
 	}
+	if opts.FilesOnly {
+		b.end(driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the box was saved and stopped"})
+		return killIn(b.dir)
+	}
 	return d.host.park(b, m.Token)
 }
 
@@ -111,6 +116,9 @@ func writeCheckpoint(dir, root string, m manifest) error {
 	}
 	if err := os.WriteFile(filepath.Join(dir, manifestName), data, 0o600); err != nil {
 		return err
+	}
+	if m.FilesOnly {
+		return nil
 	}
 	return writeTar(filepath.Join(dir, filesName), root, nil)
 }
@@ -154,10 +162,17 @@ func readManifest(dir string) (manifest, error) {
 		err = json.Unmarshal(data, &m)
 	}
 	if err == nil {
-		_, err = os.Stat(filepath.Join(dir, filesName))
+		name := filesName
+		if m.FilesOnly {
+			name = layerName
+		}
+		_, err = os.Stat(filepath.Join(dir, name))
 	}
 	if err != nil {
 		return manifest{}, sandbox.Wrap(sandbox.NotFound, err, "there is no complete checkpoint")
+	}
+	if m.FilesOnly {
+		return manifest{}, driver.ErrNoMemory
 	}
 	return m, nil
 }

@@ -24,7 +24,7 @@ import (
 // Checkpoint implements [driver.Checkpointer]. While it runs, the parent of dir contains a
 // directory whose name begins with ".new-".
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
-	if d.saves.GVisor == "" {
+	if d.saves.GVisor == "" && !opts.FilesOnly {
 		return sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: its gVisor version is unknown")
 	}
 	ctx, leave := d.calls.enter(ctx)
@@ -61,12 +61,15 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	b.mu.Lock()
 	s := b.state
 	b.mu.Unlock()
-	m := saved.Manifest{
-		Format: s.format(), GVisor: s.GVisor, CPU: d.saves.CPU, Agent: s.Agent, Frame: s.Frame, RootFS: s.RootFS,
-		Framed: s.Framed, Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
-	}
-	if err := d.saves.CanRestore(m); err != nil {
-		return err // checked before the work
+	m := saved.Manifest{Format: saved.Format, RootFS: s.RootFS, Layout: s.Layout, Resources: s.Resources, FilesOnly: true}
+	if !opts.FilesOnly {
+		m = saved.Manifest{
+			Format: s.format(), GVisor: s.GVisor, CPU: d.saves.CPU, Agent: s.Agent, Frame: s.Frame, RootFS: s.RootFS,
+			Framed: s.Framed, Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
+		}
+		if err := d.saves.CanRestore(m); err != nil {
+			return err // checked before the work
+		}
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
 	if err != nil {
@@ -92,7 +95,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	if err := saved.WriteManifest(temp, m); err != nil {
 		return err
 	}
-	if err := d.CanRestore(temp); err != nil {
+	if err := d.CanRestore(temp); err != nil && !(opts.FilesOnly && errors.Is(err, driver.ErrNoMemory)) {
 		return err
 	}
 	if !opts.Volatile {
@@ -121,7 +124,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 // capture writes the state of b into dir. With Stop, b is frozen when it returns nil; otherwise b
 // goes on.
 func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOptions) (err error) {
-	if !opts.Stop && !opts.Layer { // then gVisor freezes the box by itself
+	if !opts.Stop && !opts.Layer && !opts.FilesOnly { // then gVisor freezes the box by itself
 		if err := b.conns.dialing.Acquire(ctx, allDialing); err != nil {
 			return context.Cause(ctx)
 		}
@@ -129,7 +132,7 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 		b.conns.hangUp(ctx)
 		return b.save(ctx, dir)
 	}
-	if opts.Layer {
+	if opts.Layer || opts.FilesOnly {
 		leave, err := b.host.readSlot(ctx)
 		if err != nil {
 			return err
@@ -147,6 +150,9 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 			err = errors.Join(err, b.thaw(ctx))
 		}
 	}()
+	if opts.FilesOnly {
+		return b.saveLayer(ctx, filepath.Join(dir, saved.LayerName))
+	}
 	if err := b.save(ctx, dir); err != nil {
 		return err
 	}

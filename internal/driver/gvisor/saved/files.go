@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/chunksum"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -54,14 +54,11 @@ func Create(dir string) (Files, error) {
 	return files, nil
 }
 
-// sumFiles returns the digests of a checkpoint's files in dir.
-func sumFiles(ctx context.Context, dir string) (map[string]chunksum.Sums, error) {
+// sumFiles returns the digests of files of a checkpoint in dir.
+func sumFiles(ctx context.Context, dir string, files []string) (map[string]chunksum.Sums, error) {
 	sums := map[string]chunksum.Sums{}
-	for _, name := range append([]string{LayerName}, names...) {
+	for _, name := range files {
 		s, err := sumFile(ctx, filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) && name == LayerName {
-			continue
-		}
 		if err != nil {
 			return nil, fmt.Errorf("digest of %s: %w", name, err)
 		}
@@ -97,14 +94,14 @@ func openSaved(dir, name string) (*os.File, error) {
 }
 
 // Open reads a checkpoint's manifest and opens its files, whose sizes must match it; the caller
-// closes them. Errors: NotFound for anything else, which is not a complete checkpoint; the system's
-// when it says nothing about the checkpoint.
+// closes them. Errors: [driver.ErrNoMemory] for a checkpoint of the files alone; NotFound for anything else,
+// which is not a complete checkpoint; the system's when it says nothing about the checkpoint.
 func Open(dir string) (m Manifest, files Files, err error) {
 	defer func() {
 		if err != nil {
 			files.Close()
 			m, files = Manifest{}, nil
-			if unreadable(err) {
+			if unreadable(err) || errors.Is(err, driver.ErrNoMemory) {
 				return
 			}
 			err = sandbox.Wrap(sandbox.NotFound, err, "there is no complete checkpoint")
@@ -112,6 +109,9 @@ func Open(dir string) (m Manifest, files Files, err error) {
 	}()
 	if m, err = ReadManifest(dir); err != nil {
 		return m, nil, err
+	}
+	if m.FilesOnly {
+		return m, nil, m.checkLayer(dir)
 	}
 	for _, name := range names {
 		f, err := openSaved(dir, name)
@@ -130,6 +130,23 @@ func Open(dir string) (m Manifest, files Files, err error) {
 	return m, files, nil
 }
 
+// checkLayer returns [driver.ErrNoMemory] if the layer of a checkpoint of the files alone is there.
+func (m Manifest) checkLayer(dir string) error {
+	f, err := openSaved(dir, LayerName)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if want, ok := m.Files[LayerName]; ok && info.Size() != want {
+		return fmt.Errorf("%s has %d bytes, want %d", LayerName, info.Size(), want)
+	}
+	return driver.ErrNoMemory
+}
+
 // unreadable reports whether an error tells nothing about the files of a checkpoint: it concerns
 // this process and may be gone the next time.
 func unreadable(err error) bool {
@@ -144,16 +161,18 @@ func unreadable(err error) bool {
 // Sync syncs the files of a checkpoint, but not its manifest, to disk, and returns their digests, which it computes meanwhile
 // from the page cache, so that they take no additional time.
 func Sync(ctx context.Context, dir string) (sums map[string]chunksum.Sums, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		all := names
-		if _, err := os.Lstat(filepath.Join(dir, LayerName)); err == nil {
-			all = append([]string{LayerName}, names...)
-		}
-		return syncFiles(ctx, dir, all...)
-	})
+	g.Go(func() error { return syncFiles(ctx, dir, all...) })
 	g.Go(func() (err error) {
-		sums, err = sumFiles(ctx, dir)
+		sums, err = sumFiles(ctx, dir, all)
 		return err
 	})
 	return sums, g.Wait()

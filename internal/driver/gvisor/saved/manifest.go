@@ -56,6 +56,16 @@ type Manifest struct {
 	// Sums has the digests of each file, by name. Checkpoints of format 1, and checkpoints that
 	// this server made only for itself and restores immediately, have none.
 	Sums map[string]chunksum.Sums `json:"sums,omitempty"`
+	// FilesOnly: the checkpoint has a layer and none of gVisor's files, and what concerns these is empty.
+	FilesOnly bool `json:"files_only,omitempty"`
+}
+
+// names are gVisor's files of the checkpoint.
+func (m Manifest) names() []string {
+	if m.FilesOnly {
+		return nil
+	}
+	return names
 }
 
 // sealed is a manifest as it is written: with a digest of itself. To a program that knows only
@@ -69,7 +79,7 @@ type sealed struct {
 // WriteManifest measures the files in dir and writes m there. It syncs nothing.
 func WriteManifest(dir string, m Manifest) error {
 	m.Files = map[string]int64{}
-	for _, name := range names {
+	for _, name := range m.names() {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
 			return err
