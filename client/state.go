@@ -9,8 +9,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 )
 
-// Timeouts are the time limits of a sandbox other than its TTL, in whole seconds. Zero values mean
-// none.
+// Timeouts are the time limits of a sandbox other than its TTL, in whole seconds. Zero values mean none.
 type Timeouts = wire.Timeouts
 
 // Checkpoints has the calls for the checkpoints of a sandbox.
@@ -31,13 +30,11 @@ type ForkOptions struct {
 	TTL time.Duration
 	// Timeouts replace the parent's unless nil.
 	Timeouts *Timeouts
-	// WaitForQuota bounds the time for which the server waits for the workspace's quota, for all
-	// children, in whole seconds, at most 10 minutes. 0 does not wait.
+	// WaitForQuota is as in ResumeOptions, for all children.
 	WaitForQuota time.Duration
 }
 
-// Forked is the result of a child: Err is nil when Sandbox runs. A child that was recorded and then
-// failed has both.
+// Forked is the result of a child: Err is nil when Sandbox runs. A child that was recorded and failed has both.
 type Forked struct {
 	Sandbox *Sandbox
 	Err     error
@@ -46,7 +43,12 @@ type Forked struct {
 // Pause saves a sandbox, ends its processes and frees its memory, and returns after that. Calls
 // into a paused sandbox resume it. Errors: NotFound, NotRunning, Ended, Unsupported, DiskFull.
 func (c *Sandboxes) Pause(ctx context.Context, ref string) (*Sandbox, error) {
-	return c.change(ctx, sandboxPath(ref, "pause"))
+	return c.change(ctx, sandboxPath(ref, "pause"), nil)
+}
+
+// PauseWithoutMemory is Pause that ends the processes and saves the files alone: a resume starts the sandbox anew.
+func (c *Sandboxes) PauseWithoutMemory(ctx context.Context, ref string) (*Sandbox, error) {
+	return c.change(ctx, sandboxPath(ref, "pause"), wire.PauseSandbox{Memory: new(bool)})
 }
 
 // Memory is a policy for the memory of a sandbox that is resumed.
@@ -68,24 +70,21 @@ type ResumeOptions struct {
 	WaitForQuota time.Duration
 }
 
-// Resume restores a paused sandbox and returns when it can be used. If its memory cannot be
-// restored, the sandbox starts anew with its files, and MemoryLostReason gives the reason. Errors:
-// NotFound, Ended, QuotaExceeded; Unsupported, also when the memory is required and cannot be
-// restored.
+// Resume restores a paused sandbox and returns when it can be used. If its memory cannot be restored, the
+// sandbox starts anew with its files, and MemoryLostReason gives the reason. Errors: NotFound, Ended,
+// QuotaExceeded; Unsupported, also when the memory is required and cannot be restored.
 func (c *Sandboxes) Resume(ctx context.Context, ref string, o ResumeOptions) (*Sandbox, error) {
 	body := wire.ResumeSandbox{Memory: string(o.Memory), WaitForQuotaSeconds: seconds(o.WaitForQuota)}
-	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "resume"), body: body, repeat: true}, sb))
+	return c.change(ctx, sandboxPath(ref, "resume"), body)
 }
 
 // change makes a call that returns the sandbox and may be repeated.
-func (c *Sandboxes) change(ctx context.Context, path string) (*Sandbox, error) {
+func (c *Sandboxes) change(ctx context.Context, path string, body any) (*Sandbox, error) {
 	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodPost, path: path, repeat: true}, sb))
+	return result(sb, c.call(ctx, request{method: http.MethodPost, path: path, body: body, repeat: true}, sb))
 }
 
-// Create saves the state of a running or paused sandbox under a name, which the server
-// makes up when it is empty. Errors: Exists, QuotaExceeded, and the errors of Pause.
+// Create saves the state of a sandbox under a name; the server makes up an empty one. Errors: Exists, QuotaExceeded, the errors of Pause.
 func (c *Checkpoints) Create(ctx context.Context, ref, name string) (*Checkpoint, error) {
 	body := wire.CreateCheckpoint{Name: name}
 	cp := new(Checkpoint)

@@ -42,7 +42,7 @@ type Resources struct {
 // Timeouts are the clocks of a sandbox beside its ttl.
 type Timeouts struct {
 	IdleSeconds      int    `json:"idle_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds at least; 0: no limit."`
-	OnIdle           string `json:"on_idle,omitempty" enum:"destroy,pause" doc:"What happens then; destroy when omitted."`
+	OnIdle           string `json:"on_idle,omitempty" enum:"destroy,pause,pause_without_memory" doc:"What happens then; destroy when omitted. pause_without_memory ends its processes and saves its files alone."`
 	PausedSeconds    int    `json:"paused_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit."`
 	ExecutionSeconds int    `json:"execution_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"The timeout of commands that name none; 0: the server's default."`
 }
@@ -61,6 +61,11 @@ type Checkpoint struct {
 // CreateCheckpoint is the body of POST /v1/sandboxes/{sandbox}/checkpoints.
 type CreateCheckpoint struct {
 	Name string `json:"name,omitempty" maxLength:"128" doc:"A name; made up when omitted." example:"before-upgrade"`
+}
+
+// PauseSandbox is the body of POST /v1/sandboxes/{sandbox}/pause; it may be omitted.
+type PauseSandbox struct {
+	Memory *bool `json:"memory,omitempty" doc:"true, also when omitted: save memory and files. false: end the processes, with SIGTERM and 2 seconds later SIGKILL, and save the files alone; a resume starts the sandbox anew with them."`
 }
 
 // ResumeSandbox is the body of POST /v1/sandboxes/{sandbox}/resume; it may be omitted.
@@ -124,6 +129,7 @@ type Sandbox struct {
 	LastActivity              *time.Time        `json:"last_activity_at,omitempty" doc:"When something last used it."`
 	IdleDeadline              *time.Time        `json:"idle_deadline,omitempty" doc:"When its idle timeout is over if nothing uses it before; absent without one, and unless it runs."`
 	PausedAt                  *time.Time        `json:"paused_at,omitempty" doc:"When it was paused; absent unless it is paused."`
+	PausedWithoutMemory       bool              `json:"paused_without_memory,omitempty" doc:"Its files are saved without its memory, so that a resume starts it anew; absent when its memory is saved, and unless it is paused."`
 	PausedUntil               *time.Time        `json:"paused_deadline,omitempty" doc:"When its paused timeout ends it; absent without one, and unless it is paused."`
 	MemoryLostReason          string            `json:"memory_lost_reason,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`
 	Parent                    string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`

@@ -118,6 +118,8 @@ func (s *Store) Restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 		return "", nil
 	} else if code := sandbox.CodeOf(err); code != sandbox.Unsupported && code != sandbox.NotFound {
 		return "", fmt.Errorf("look at what was saved: %w", err) // a later attempt may succeed
+	} else if errors.Is(err, driver.ErrNoMemory) {
+		lost = "it was saved without its memory"
 	} else {
 		lost = sandbox.Explain("its memory cannot be brought back on this host", err)
 	}

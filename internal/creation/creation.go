@@ -122,7 +122,7 @@ func (p *Planner) offers(req *Request) error {
 			return err
 		}
 	}
-	if req.Timeouts.OnIdle == sandbox.OnIdlePause {
+	if req.Timeouts.OnIdle.Pauses() {
 		if _, err := p.deps.Saved.Checkpointer(); err != nil {
 			return err
 		}

@@ -51,3 +51,41 @@ func (c *Config) CheckFork(req *ForkRequest) error {
 	}
 	return c.Check(&as)
 }
+
+// Child returns the record of the child i of a fork that a user made of a parent. Errors: Invalid, naming the
+// field.
+func (req *ForkRequest) Child(parent *sandbox.Sandbox, user sandbox.UserID, i int) (sandbox.Creation, error) {
+	now := time.Now().UTC()
+	sb := *parent
+	sb.ID, sb.State, sb.Parent = sandbox.NewID(), sandbox.Provisioning, parent.ID
+	sb.Name = NewName()
+	if i < len(req.Names) {
+		sb.Name = req.Names[i]
+	}
+	sb.HostLabel = sandbox.HostLabel(sb.Name)
+	sb.Relabel(now)
+	sb.Env, sb.Labels = Merged(sb.Env, req.Env), Merged(sb.Labels, req.Labels)
+	sb.TTLFrom = time.Time{}
+	if req.TTL != 0 {
+		sb.TTL = req.TTL
+	}
+	if req.Timeouts != nil {
+		sb.Timeouts = *req.Timeouts
+	}
+	if err := sandbox.CheckEnv(sb.Env); err != nil {
+		return sandbox.Creation{}, err
+	}
+	if err := sandbox.CheckLabels(sb.Labels); err != nil {
+		return sandbox.Creation{}, err
+	}
+	sb.Handle, sb.Saved, sb.SavedBytes, sb.FilesOnly = nil, "", 0, false
+	sb.StartedAt, sb.PausedAt, sb.LastCheckpointAt = time.Time{}, time.Time{}, time.Time{}
+	sb.CreatedBy, sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt = user, now, now, now
+	return sandbox.Creation{
+		Sandbox: sb, RequestHash: "fork of " + string(parent.ID),
+		Event: sandbox.Event{
+			Time: now, Type: sandbox.EventCreated, Message: "the sandbox was forked from another",
+			Data: map[string]string{"image": sb.Image, "user": string(user), "parent": string(parent.ID)},
+		},
+	}, nil
+}

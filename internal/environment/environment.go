@@ -123,11 +123,24 @@ func Hostname(sb *sandbox.Sandbox) string {
 // Configure calls the agent of a box until it answers or ctx ends. Configuring is idempotent, so it
 // also serves to find out whether the agent has started.
 func Configure(ctx context.Context, b *box.Box, cfg agentapi.Config) error {
+	return untilAnswered(ctx, func(ctx context.Context) error { return b.Agent.Configure(ctx, cfg) })
+}
+
+// Await waits until the agent of a box that was started answers, or ctx ends.
+func Await(ctx context.Context, b *box.Box) error {
+	return untilAnswered(ctx, func(ctx context.Context) error {
+		_, err := b.Agent.Health(ctx)
+		return err
+	})
+}
+
+// untilAnswered repeats a call of an agent until the agent answers or ctx ends.
+func untilAnswered(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
-		err := b.Agent.Configure(attempt, cfg)
+		err := call(attempt)
 		var refused *agentapi.Error
 		if errors.As(err, &refused) || errors.Is(err, agentapi.ErrBadAnswer) {
 			err = backoff.Permanent(err)

@@ -57,6 +57,10 @@ func (s *Service) execute(x *execution) {
 		return
 	case err != nil:
 		s.finish(x, p, func(e *sandbox.Execution) {
+			if e.Error != "" { // its sandbox ended it
+				e.State = sandbox.ExecutionCancelled
+				return
+			}
 			e.State, e.Error = sandbox.ExecutionFailed, sandbox.OneLine(publicMessage(err))
 			if errors.Is(err, errNotStarted) {
 				e.State, e.Error = sandbox.ExecutionCancelled, ""

@@ -174,14 +174,14 @@ func (s *Service) change(deps *Deps, made *parts) {
 		metrics: s.metrics, work: s.work, ctx: s.ctx, log: s.log,
 	}
 	made.watcher = &watcher{driver: deps.Driver, ender: s.ender, dir: s.saved.Dir(), work: s.work, log: s.log}
-	made.saver = &saver{driver: deps.Driver, saved: s.saved, layers: deps.Layers != nil, transferTimeout: cfg.transferTimeout}
+	made.saver = &saver{driver: deps.Driver, saved: s.saved, interrupter: execution.NewInterrupter(s.executions), transferTimeout: cfg.transferTimeout}
 	made.starter = &starter{
 		cfg: cfg, states: made.states, watcher: made.watcher, driver: deps.Driver, networks: s.networks, environments: s.environments,
 		executions: s.executions, slots: made.slots, metrics: s.metrics, log: s.log,
 	}
 	made.reviver = &reviver{
 		cfg: cfg, starter: made.starter, watcher: made.watcher, ender: s.ender, saved: s.saved, driver: deps.Driver, images: deps.Images,
-		layers: deps.Layers, networks: s.networks, environments: s.environments, executions: s.executions, log: s.log,
+		networks: s.networks, environments: s.environments, executions: s.executions, log: s.log,
 	}
 	s.suspender = &suspender{
 		finder: s.Finder, states: made.states, saver: made.saver, starter: made.starter, reviver: made.reviver, watcher: made.watcher,

@@ -51,7 +51,7 @@ func (x *expirer) expire(b *entry) {
 	case code == "":
 	case code == sandbox.CauseIdle && x.working(b):
 		b.Activity.At(time.Now())
-	case code == sandbox.CauseIdle && sb.Timeouts.OnIdle == sandbox.OnIdlePause:
+	case code == sandbox.CauseIdle && sb.Timeouts.OnIdle.Pauses():
 		due := func(sb *sandbox.Sandbox) bool { return timelimit.Due(sb, time.Now()) == sandbox.CauseIdle }
 		if !x.pauseIdle(b, "nothing used it for its idle timeout", due) {
 			b.Activity.At(time.Now()) // the next attempt is in one idle timeout from now
@@ -70,10 +70,11 @@ func (x *expirer) expire(b *entry) {
 // that failed.
 func (x *expirer) pauseIdle(b *entry, why string, idle func(*sandbox.Sandbox) bool) (ok bool) {
 	err := b.Exclusively(b.Context(), box.Pause, func() error {
-		if sb := b.Sandbox(); !idle(&sb) {
+		sb := b.Sandbox()
+		if !idle(&sb) {
 			return nil
 		}
-		return x.suspender.pause(b, why)
+		return x.suspender.pause(b, why, sb.Timeouts.OnIdle == sandbox.OnIdlePauseFiles)
 	})
 	if err != nil && b.Context().Err() == nil {
 		x.log.Warn("idle sandbox could not be paused", "sandbox", b.ID, "error", err)

@@ -12,7 +12,6 @@ import (
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
-	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/eventlog"
@@ -112,6 +111,7 @@ type fork struct {
 	saved  chan struct{} // closed when the parent is saved, or could not be
 	path   string        // of what they are made from; valid when saved
 	digest string        // of the root filesystem below it; valid when saved
+	anew   bool          // it has no memory; valid when saved
 	err    error         // why the parent could not be saved; valid when saved
 }
 
@@ -129,7 +129,7 @@ func (f *fork) admit(ctx context.Context) error {
 		}
 		creations := make([]sandbox.Creation, f.request.Count)
 		for i := range creations {
-			if creations[i], err = f.creation(&parent, i); err != nil {
+			if creations[i], err = f.request.Child(&parent, f.caller.User, i); err != nil {
 				return 0, err
 			}
 		}
@@ -156,7 +156,11 @@ func (r *forker) forkable(b *entry, sb *sandbox.Sandbox) error {
 	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // the operation in progress ends first
 		return nil
 	case sandbox.Paused:
-		if _, err := r.saved.Restorable(r.saved.Path(b.ID, sb.Saved), sandbox.MemoryRequire); err != nil {
+		memory := sandbox.MemoryRequire
+		if sb.FilesOnly {
+			memory = sandbox.MemoryDiscard
+		}
+		if _, err := r.saved.Restorable(r.saved.Path(b.ID, sb.Saved), memory); err != nil {
 			return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", sandbox.Explain("it cannot be forked", err))
 		}
 		return nil
@@ -210,7 +214,7 @@ func (f *fork) save(count int) error {
 	if err := s.saver.saveTo(b, f.path, driver.CheckpointOptions{Volatile: true}); err != nil {
 		return err
 	}
-	f.digest = sb.ImageDigest
+	f.digest, f.anew = sb.ImageDigest, sb.FilesOnly
 	return s.store.AppendEvent(s.ctx, sandbox.Event{
 		Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventForked, Message: "sandboxes are made from it",
 		Data: map[string]string{"count": strconv.Itoa(count), "saved_ms": milliseconds(time.Since(begin))},
@@ -235,43 +239,6 @@ func (f *fork) await(b *entry) ForkResult {
 	return ForkResult{Sandbox: sb}
 }
 
-// creation returns the record of a child.
-func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error) {
-	now := time.Now().UTC()
-	req := &f.request
-	sb := *parent
-	sb.ID, sb.State, sb.Parent = sandbox.NewID(), sandbox.Provisioning, parent.ID
-	sb.Name = creation.NewName()
-	if i < len(req.Names) {
-		sb.Name = req.Names[i]
-	}
-	sb.HostLabel = sandbox.HostLabel(sb.Name)
-	sb.Relabel(now)
-	sb.Env, sb.Labels = creation.Merged(sb.Env, req.Env), creation.Merged(sb.Labels, req.Labels)
-	sb.TTLFrom = time.Time{}
-	if req.TTL != 0 {
-		sb.TTL = req.TTL
-	}
-	if req.Timeouts != nil {
-		sb.Timeouts = *req.Timeouts
-	}
-	if err := sandbox.CheckEnv(sb.Env); err != nil {
-		return sandbox.Creation{}, err
-	}
-	if err := sandbox.CheckLabels(sb.Labels); err != nil {
-		return sandbox.Creation{}, err
-	}
-	sb.Handle, sb.Saved, sb.SavedBytes, sb.StartedAt, sb.PausedAt, sb.LastCheckpointAt = nil, "", 0, time.Time{}, time.Time{}, time.Time{}
-	sb.CreatedBy, sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt = f.caller.User, now, now, now
-	return sandbox.Creation{
-		Sandbox: sb, RequestHash: "fork of " + string(parent.ID),
-		Event: sandbox.Event{
-			Time: now, Type: sandbox.EventCreated, Message: "the sandbox was forked from another",
-			Data: map[string]string{"image": sb.Image, "user": string(f.caller.User), "parent": string(parent.ID)},
-		},
-	}, nil
-}
-
 // revive takes a child from its row to a running sandbox, after the parent was saved. After a
 // failure the destroyer frees the child's resources.
 func (f *fork) revive(b *entry) error {
@@ -289,14 +256,22 @@ func (f *fork) revive(b *entry) error {
 			return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 		}
 	}
-	handle, err := s.reviver.bringBack(b, f.path)
+	bring := s.reviver.bringBack
+	if f.anew {
+		bring = s.reviver.startAnew
+	}
+	handle, err := bring(b, f.path)
 	if err != nil {
 		return fail(sandbox.CauseStart, err, "the fork could not be started")
 	}
 	if err := s.states.recordBox(b, f.digest, handle); err != nil {
 		return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 	}
-	if err := environment.AnnounceLater(b.Context(), b.Box); err != nil {
+	if f.anew {
+		if _, err := s.reviver.late(b); err != nil {
+			return err
+		}
+	} else if err := environment.AnnounceLater(b.Context(), b.Box); err != nil {
 		s.log.Warn("new contexts of a fork have the environment of its parent", "sandbox", b.ID, "error", err)
 	}
 	b.Lock()

@@ -25,12 +25,14 @@ import (
 //
 // Errors: NotFound; NotRunning; Ended; Unsupported; DiskFull; Unavailable; the context's error.
 func (s *Service) Pause(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
-	b, err := s.suspender.stateful(ctx, c, ref)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	err = b.Exclusively(ctx, box.Pause, func() error { return s.suspender.pause(b, "asked for by "+string(c.User)) })
-	return b.Sandbox(), err
+	return s.suspender.pauseFor(ctx, c, ref, false)
+}
+
+// PauseFiles is [Service.Pause] without the memory: it ends the processes of the sandbox and saves its files.
+// A resume starts the sandbox anew with its files. A sandbox that cannot be saved continues without the
+// processes that it had. Errors: also Unsupported if the sandbox ends with its command.
+func (s *Service) PauseFiles(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
+	return s.suspender.pauseFor(ctx, c, ref, true)
 }
 
 // Resume resumes a paused sandbox; its processes continue. If its memory cannot be restored any
@@ -108,8 +110,26 @@ func (s *suspender) stateful(ctx context.Context, c sandbox.Caller, ref string) 
 	return b, nil
 }
 
+// pauseFor is [Service.Pause] or [Service.PauseFiles].
+func (s *suspender) pauseFor(ctx context.Context, c sandbox.Caller, ref string, filesOnly bool) (sandbox.Sandbox, error) {
+	b, err := s.stateful(ctx, c, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	err = b.Exclusively(ctx, box.Pause, func() error { return s.pause(b, "asked for by "+string(c.User), filesOnly) })
+	return b.Sandbox(), err
+}
+
+// savedParts names what a pause saves.
+func savedParts(filesOnly bool) string {
+	if filesOnly {
+		return "its files, without its memory,"
+	}
+	return "its memory and files"
+}
+
 // pause changes the box of the operation from running to paused.
-func (s *suspender) pause(b *entry, why string) error {
+func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 	sb := b.Sandbox()
 	switch sb.State {
 	case sandbox.Paused:
@@ -118,21 +138,30 @@ func (s *suspender) pause(b *entry, why string) error {
 	default:
 		return box.StateError(&sb)
 	}
+	if filesOnly && s.saver.interrupter.HasOneShot(b.Box) {
+		return sandbox.Errorf(sandbox.Unsupported, "the sandbox ends with its command, which a pause without memory would end; pause it with its memory")
+	}
 	begin := time.Now()
 	id := sandbox.NewCheckpointID()
-	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &id},
-		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventPausing, Message: sandbox.OneLine("its memory and files are being saved: " + why)})
+	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &id, FilesOnly: &filesOnly},
+		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventPausing, Message: sandbox.OneLine(savedParts(filesOnly) + " are being saved: " + why)})
 	if err != nil {
 		return err
 	}
-	id = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
 	s.watcher.unwatch(b)
-	if err := s.saver.save(b, s.saved.Path(b.ID, id), driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
+	return s.savePaused(b, begin)
+}
+
+// savePaused saves the box of a sandbox in state pausing, as its row says, and records that it is paused. A box
+// that cannot be saved goes on.
+func (s *suspender) savePaused(b *entry, begin time.Time) error {
+	sb := b.Sandbox() // the row may be of an earlier attempt, whose record had its effect after all
+	opts := driver.CheckpointOptions{Stop: true, Layer: !sb.FilesOnly, FilesOnly: sb.FilesOnly}
+	if err := s.saver.save(b, s.saved.Path(b.ID, sb.Saved), opts); err != nil {
 		s.metrics.Operation(box.Pause, begin, err)
 		return s.pauseFailed(b, err)
 	}
-	data := map[string]string{"took_ms": milliseconds(time.Since(begin))}
-	if err := s.recordPaused(b, "its memory and files are saved", data); err != nil {
+	if err := s.recordPaused(b, map[string]string{"took_ms": milliseconds(time.Since(begin))}); err != nil {
 		return err // the sweep, or the next server, records it
 	}
 	s.metrics.Operation(box.Pause, begin, nil)
@@ -144,7 +173,7 @@ func (s *suspender) pauseFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server sorts it out
 	}
-	err := s.states.move(b, sandbox.Running, sandbox.Change{Saved: new(sandbox.CheckpointID)}, sandbox.Event{
+	err := s.states.move(b, sandbox.Running, sandbox.Change{Saved: new(sandbox.CheckpointID), FilesOnly: new(bool)}, sandbox.Event{
 		Time: time.Now().UTC(), Type: sandbox.EventPauseFailed, Message: sandbox.Explain("it could not be saved and goes on", reason),
 	})
 	if err != nil {
@@ -159,15 +188,15 @@ func (s *suspender) pauseFailed(b *entry, reason error) error {
 }
 
 // recordPaused records that a box is saved and frees its resources.
-func (s *suspender) recordPaused(b *entry, message string, data map[string]string) error {
-	now := time.Now().UTC()
-	size, err := s.saved.Size(s.saved.Path(b.ID, b.Sandbox().Saved))
+func (s *suspender) recordPaused(b *entry, data map[string]string) error {
+	now, sb := time.Now().UTC(), b.Sandbox()
+	size, err := s.saved.Size(s.saved.Path(b.ID, sb.Saved))
 	if err != nil {
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
-	data["size_bytes"] = strconv.FormatInt(size, 10)
+	data["size_bytes"], data["memory"] = strconv.FormatInt(size, 10), strconv.FormatBool(!sb.FilesOnly)
 	err = s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte), PausedAt: &now, SavedBytes: &size},
-		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: message, Data: data})
+		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: savedParts(sb.FilesOnly) + " are saved", Data: data})
 	if err != nil {
 		return err
 	}
@@ -234,7 +263,7 @@ func (s *suspender) settle(b *entry) error {
 		if err := s.ender.destroyNow(b); err != nil {
 			return err
 		}
-		return s.recordPaused(b, "its memory and files are saved", map[string]string{})
+		return s.recordPaused(b, map[string]string{})
 	}
 	if err := s.starter.takeOver(b.Context(), b); err != nil {
 		if b.Context().Err() == nil {
@@ -242,6 +271,9 @@ func (s *suspender) settle(b *entry) error {
 			s.ender.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server or host was restarted while it was being paused"})
 		}
 		return err
+	}
+	if sb.FilesOnly { // its processes may have ended already
+		return s.savePaused(b, time.Now())
 	}
 	return s.pauseFailed(b, sandbox.Errorf(sandbox.Unavailable, "saving it was cut short"))
 }

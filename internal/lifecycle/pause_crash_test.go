@@ -36,6 +36,18 @@ var stateful = []struct {
 		_, err := s.Resume(s.t.Context(), s.caller, "s", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard})
 		return err
 	}, []string{"old"}},
+	{"pause-without-memory", func(*server) {}, func(s *server) error {
+		_, err := s.PauseFiles(s.t.Context(), s.caller, "s")
+		return err
+	}, []string{"old"}},
+	{"resume-without-memory", func(s *server) { s.pauseFiles("s") }, func(s *server) error {
+		_, err := s.Resume(s.t.Context(), s.caller, "s", lifecycle.ResumeRequest{})
+		return err
+	}, []string{"old"}},
+	{"fork-without-memory", func(s *server) { s.pauseFiles("s") }, func(s *server) error {
+		_, err := s.Fork(s.t.Context(), s.caller, "s", lifecycle.ForkRequest{Count: 2, Names: []string{"f1", "f2"}})
+		return err
+	}, []string{"old"}},
 	{"checkpoint", func(*server) {}, func(s *server) error {
 		_, err := s.Checkpoints().Create(s.t.Context(), s.caller, "s", "c")
 		return err

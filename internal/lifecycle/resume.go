@@ -74,7 +74,7 @@ func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest strin
 	now := time.Now().UTC()
 	err = s.states.move(b, sandbox.Running, sandbox.Change{
 		Handle: (*[]byte)(&back.handle), Saved: new(sandbox.CheckpointID), SavedBytes: new(int64), PausedAt: &time.Time{}, LastActivityAt: &now,
-		ImageDigest: &back.digest, MemoryLost: &back.lost,
+		FilesOnly: new(bool), MemoryLost: &back.lost,
 	}, back.event(now, begin))
 	if err != nil {
 		return err // settled later: as the row says

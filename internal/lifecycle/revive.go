@@ -20,7 +20,6 @@ import (
 // revived is the outcome of starting a saved box again.
 type revived struct {
 	handle driver.Handle
-	digest string // of its root filesystem
 	lost   string // why its memory was not brought back; "" when it was
 	late   bool   // it was started anew and is not ready
 }
@@ -33,7 +32,6 @@ func (r *revived) event(now, begin time.Time) sandbox.Event {
 	}
 	if r.lost != "" {
 		ev.Type, ev.Message = sandbox.EventResumedFromFiles, sandbox.OneLine("it was started anew with its files: "+r.lost)
-		ev.Data["image_digest"] = r.digest
 		if r.late {
 			ev.Data["ready"] = "false"
 		}
@@ -50,7 +48,6 @@ type reviver struct {
 	saved        *checkpoint.Store
 	driver       driver.Driver
 	images       Images
-	layers       Layers // nil for none
 	networks     *network.Service
 	environments *environment.Service
 	executions   *execution.Service
@@ -70,7 +67,7 @@ func (r *reviver) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 			handle, err = r.bringBack(b, path)
 		}
 		if err == nil {
-			return revived{handle: handle, digest: b.Sandbox().ImageDigest}, nil
+			return revived{handle: handle}, nil
 		}
 		if !useless(err) || b.Context().Err() != nil || memory == sandbox.MemoryRequire {
 			return revived{}, err
@@ -81,7 +78,7 @@ func (r *reviver) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 		r.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.ID, "error", err)
 		lost = sandbox.Explain("its memory cannot be brought back", err)
 	}
-	handle, digest, err := r.startAnew(b, path)
+	handle, err := r.startAnew(b, path)
 	if sandbox.CodeOf(err) == sandbox.Unsupported {
 		err = sandbox.Wrap(sandbox.Unsupported, err, "%s; delete the sandbox, or take it back to one of its checkpoints",
 			sandbox.Explain(lost+"; its files cannot be brought back either", err))
@@ -90,7 +87,7 @@ func (r *reviver) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 		return revived{}, err
 	}
 	late, err := r.late(b)
-	return revived{handle: handle, digest: digest, lost: lost, late: late}, err
+	return revived{handle: handle, lost: lost, late: late}, err
 }
 
 // useless reports whether an error of bringBack is caused by the saved state, so that another
@@ -123,62 +120,79 @@ func (r *reviver) late(b *entry) (bool, error) {
 	return true, b.Context().Err()
 }
 
-// startAnew makes a root filesystem from the files in a checkpoint, and starts it as a new sandbox
-// is started.
-func (r *reviver) startAnew(b *entry, path string) (driver.Handle, string, error) {
-	sb := b.Sandbox()
-	img, rootfs, err := r.commitSaved(b, sb.ImageDigest, path)
-	if err != nil {
-		return nil, "", fmt.Errorf("files of sandbox %s: %w", b.ID, err)
-	}
+// startAnew starts a new box on the root filesystem of the sandbox, gives it the files in a checkpoint, and
+// starts it as a new sandbox is started.
+func (r *reviver) startAnew(b *entry, path string) (driver.Handle, error) {
 	release, err := r.starter.slot(b.Context())
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout)
+	ctx, cancel := r.within(b, path)
 	defer cancel()
+	sb := b.Sandbox()
+	img, rootfs, err := r.image(ctx, &sb)
+	if err != nil {
+		return nil, err
+	}
 	handle, err := r.driver.Create(ctx, r.cfg.spec(&sb, rootfs))
 	if err == nil {
 		err = r.driver.Start(ctx, b.ID)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("start sandbox %s from its files: %w", b.ID, err)
+		return nil, fmt.Errorf("start sandbox %s from its files: %w", b.ID, err)
 	}
 	b.Meter.Begin(time.Now().UTC())
 	b.Agent.Reset()
+	if err := r.giveFiles(ctx, b, path); err != nil {
+		return nil, fmt.Errorf("files of sandbox %s: %w", b.ID, box.AgentError(err))
+	}
 	if err := r.networks.Connect(ctx, b.Box); err != nil {
-		return nil, "", fmt.Errorf("network of sandbox %s started from its files: %w", b.ID, err)
+		return nil, fmt.Errorf("network of sandbox %s started from its files: %w", b.ID, err)
 	}
 	cfg := r.environments.Agent(&sb, &img)
 	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
-		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.ID, box.AgentError(err))
+		return nil, fmt.Errorf("agent of sandbox %s started from its files: %w", b.ID, box.AgentError(err))
 	}
 	r.executions.FollowMain(b.Box, cfg.Main)
-	return handle, img.Digest, nil
+	return handle, nil
 }
 
-// commitSaved makes an image from the files of a checkpoint and the root filesystem below them.
-func (r *reviver) commitSaved(b *entry, base, path string) (spec.Image, string, error) {
+// giveFiles gives a box that has just started the files in a checkpoint.
+func (r *reviver) giveFiles(ctx context.Context, b *entry, path string) error {
 	saver, err := r.saved.Checkpointer()
 	if err != nil {
-		return spec.Image{}, "", err
+		return err
 	}
-	if r.layers == nil {
-		return spec.Image{}, "", sandbox.Errorf(sandbox.Unsupported, "this server makes no root filesystems")
-	}
-	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.ImageTimeout)
-	defer cancel()
 	layer, err := saver.OpenLayer(path)
 	if err != nil {
-		return spec.Image{}, "", err
+		return err
 	}
 	defer func() { _ = layer.Close() }() // it was only read
-	made, err := r.layers.Commit(ctx, base, layer)
-	if err != nil {
-		return spec.Image{}, "", err
+	if err := environment.Await(ctx, b.Box); err != nil {
+		return err
 	}
-	return r.images.Resolve(ctx, made.Digest)
+	return b.Agent.RestoreLayer(ctx, layer)
+}
+
+// within returns a context that limits the start of a box from a checkpoint.
+func (r *reviver) within(b *entry, path string) (context.Context, context.CancelFunc) {
+	size, err := r.saved.Size(path)
+	if err != nil {
+		r.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
+	}
+	return context.WithTimeout(b.Context(), r.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
+}
+
+// image returns the image of a sandbox by its digest: its reference may mean another image by now.
+func (r *reviver) image(ctx context.Context, sb *sandbox.Sandbox) (spec.Image, string, error) {
+	img, rootfs, err := r.images.Resolve(ctx, sb.ImageDigest)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		err = sandbox.Wrap(sandbox.Unavailable, err, "%s", sandbox.Explain("the root filesystem of the sandbox is not on this server", err))
+	} else if err != nil {
+		err = fmt.Errorf("image of sandbox %s: %w", sb.ID, err)
+	}
+	return img, rootfs, err
 }
 
 // bringBack restores a box from its saved state, and configures its agent with the sandbox's
@@ -193,20 +207,12 @@ func (r *reviver) bringBack(b *entry, path string) (driver.Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb := b.Sandbox()
-	size, err := r.saved.Size(path)
-	if err != nil {
-		r.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
-	}
-	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
+	ctx, cancel := r.within(b, path)
 	defer cancel()
-	// Its reference may mean another image by now.
-	img, rootfs, err := r.images.Resolve(ctx, sb.ImageDigest)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, sandbox.Wrap(sandbox.Unavailable, err, "%s", sandbox.Explain("the root filesystem of the sandbox is not on this server", err))
-	}
+	sb := b.Sandbox()
+	img, rootfs, err := r.image(ctx, &sb)
 	if err != nil {
-		return nil, fmt.Errorf("image of sandbox %s: %w", b.ID, err)
+		return nil, err
 	}
 	handle, err := saver.Restore(ctx, r.cfg.spec(&sb, rootfs), path)
 	if err != nil {

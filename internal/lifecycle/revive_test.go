@@ -52,7 +52,7 @@ func TestResumeFromFiles(t *testing.T) {
 				t.Errorf("resumed %v, memory lost %v, want both", wakes.Resumed(), wakes.MemoryLost())
 			}
 			sb := s.get("p")
-			if sb.ID != before.ID || sb.HostLabel != before.HostLabel || sb.MemoryLost == "" || sb.ImageDigest == before.ImageDigest || sb.Saved != "" {
+			if sb.ID != before.ID || sb.HostLabel != before.HostLabel || sb.MemoryLost == "" || sb.ImageDigest != before.ImageDigest || sb.Saved != "" {
 				t.Errorf("after the resume: %+v, before: %+v", sb, before)
 			}
 			if types := s.eventTypes("p"); !slices.Contains(types, sandbox.EventResumedFromFiles) || slices.Contains(types, sandbox.EventResumed) {
@@ -86,7 +86,7 @@ func TestResumeFromFilesByWish(t *testing.T) {
 	}
 }
 
-// Going back to a checkpoint that was made on another root filesystem.
+// Going back to a checkpoint from before.
 func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
@@ -100,9 +100,6 @@ func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
 	s.pause("p")
 	if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard}); err != nil {
 		t.Fatal(err)
-	}
-	if s.get("p").ImageDigest == first {
-		t.Fatal("the sandbox is on the same root filesystem")
 	}
 	sb, err := s.Checkpoints().Restore(t.Context(), e.caller, "p", "c")
 	if err != nil || sb.ImageDigest != first || sb.MemoryLost != "" {

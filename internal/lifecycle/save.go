@@ -8,6 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,7 +16,8 @@ import (
 type saver struct {
 	driver driver.Driver
 	saved  *checkpoint.Store
-	layers bool // says whether the files of a sandbox are of use without its memory
+	// interrupter ends the processes of a box whose memory is not saved.
+	interrupter *execution.Interrupter
 	// transferTimeout is how long a save waits for transfers of files, whose connections it breaks.
 	transferTimeout time.Duration
 }
@@ -33,7 +35,10 @@ func (s *saver) save(b *entry, path string, opts driver.CheckpointOptions) error
 	if err != nil {
 		return fmt.Errorf("measure sandbox %s: %w", b.ID, err)
 	}
-	opts.Layer = opts.Layer && s.layers && s.saved.CheckSpace(stats.MemoryBytes+2*stats.DiskBytes) == nil
+	if opts.FilesOnly {
+		stats.MemoryBytes = 0
+	}
+	opts.Layer = opts.Layer && s.saved.CheckSpace(stats.MemoryBytes+2*stats.DiskBytes) == nil
 	if err := s.saved.CheckSpace(stats.MemoryBytes + stats.DiskBytes); err != nil {
 		return err
 	}
@@ -41,6 +46,9 @@ func (s *saver) save(b *entry, path string, opts driver.CheckpointOptions) error
 		return err
 	}
 	b.Transfers.Wait(ctx, s.transferTimeout) // no calls begin while the box is taken
+	if opts.FilesOnly {
+		s.interrupter.EndAll(ctx, b.Box)
+	}
 	end := b.BeginSave()
 	err = saver.Checkpoint(ctx, b.ID, path, opts)
 	b.Agent.Reset() // its connections do not outlive a checkpoint

@@ -14,24 +14,6 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// exit describes the end of a box that was not requested.
-type exit struct {
-	driver.Exit
-	// gone says that the driver does not know the box any more.
-	gone bool
-}
-
-func (e exit) cause() sandbox.Cause {
-	switch {
-	case e.gone:
-		return sandbox.Cause{Code: sandbox.CauseExited, Message: "its processes are gone"}
-	case e.Cause == sandbox.CauseOOM:
-		return sandbox.Cause{Code: sandbox.CauseOOM, Message: detail("it used more memory than its limit", e.Detail)}
-	default:
-		return sandbox.Cause{Code: sandbox.CauseExited, Message: detail("it ended by itself", e.Detail)}
-	}
-}
-
 // watcher waits for boxes that end without a request, and ends their sandboxes.
 type watcher struct {
 	driver driver.Driver
@@ -49,14 +31,7 @@ func (w *watcher) ended(b *entry) (sandbox.Cause, bool) {
 	ctx, cancel := context.WithTimeout(b.Context(), reported)
 	defer cancel()
 	e, err := w.driver.Wait(ctx, b.ID)
-	return exit{Exit: e}.cause(), err == nil
-}
-
-func detail(what, more string) string {
-	if more == "" {
-		return what
-	}
-	return sandbox.OneLine(what + ": " + more)
+	return box.Exit{Exit: e}.SandboxCause(), err == nil
 }
 
 // watchLater starts the watcher of a started box, which runs until the box ends or unwatch is
@@ -96,10 +71,10 @@ func (w *watcher) unwatch(b *entry) {
 
 // watch waits until a box ends without a request, and then ends its sandbox.
 func (w *watcher) watch(ctx context.Context, b *entry) {
-	ended, err := backoff.Retry(ctx, func() (e exit, err error) {
+	ended, err := backoff.Retry(ctx, func() (e box.Exit, err error) {
 		e.Exit, err = w.driver.Wait(ctx, b.ID)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
-			return exit{gone: true}, nil
+			return box.Exit{Gone: true}, nil
 		}
 		return e, err
 	}, retry.Pauses(50*time.Millisecond, 5*time.Second), retry.Forever(), backoff.WithNotify(func(err error, _ time.Duration) {
@@ -114,7 +89,7 @@ func (w *watcher) watch(ctx context.Context, b *entry) {
 	switch pending := b.pendingEnd(); {
 	case pending != nil:
 		w.ender.endOrLog(b, *pending) // the box's end is its consequence
-	case cause.Code == sandbox.CauseExited && (ended.Lost || ended.gone):
+	case cause.Code == sandbox.CauseExited && (ended.Lost || ended.Gone):
 		w.lost(b.Box, cause)
 	default:
 		w.ender.endOrLog(b, cause)
@@ -138,8 +113,8 @@ const noSpaceLeft = 64 << 20
 
 // causeOf returns the cause for a box that ended without a request. gVisor ends with a fault if the
 // guest writes while the disk is full.
-func (w *watcher) causeOf(e exit) sandbox.Cause {
-	c := e.cause()
+func (w *watcher) causeOf(e box.Exit) sandbox.Cause {
+	c := e.SandboxCause()
 	if !e.Fault || c.Code != sandbox.CauseExited || w.dir == "" {
 		return c
 	}

@@ -153,5 +153,5 @@ func (r *Reliever) idle(now time.Time) []*box.Box {
 func (r *Reliever) isIdle(sb *sandbox.Sandbox, now time.Time) bool {
 	t := sb.Timeouts
 	return sb.State == sandbox.Running && now.Sub(sb.LastActivityAt) >= r.opts.Idle &&
-		t.Paused == 0 && (t.Idle == 0 || t.OnIdle == sandbox.OnIdlePause)
+		t.Paused == 0 && (t.Idle == 0 || t.OnIdle.Pauses())
 }

@@ -81,6 +81,7 @@ type Change struct {
 	Handle         *[]byte
 	Saved          *CheckpointID
 	SavedBytes     *int64
+	FilesOnly      *bool
 	StartedAt      *time.Time
 	PausedAt       *time.Time
 	EndedAt        *time.Time

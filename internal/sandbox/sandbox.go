@@ -88,6 +88,8 @@ type Sandbox struct {
 	Saved CheckpointID
 	// SavedBytes is the disk space of the saved state, while it is paused; 0 when unknown.
 	SavedBytes int64
+	// FilesOnly says that Saved has, or will have, its files without its memory.
+	FilesOnly bool
 	// PausedAt is when it was paused; zero unless it is paused or resuming.
 	PausedAt time.Time
 	// MemoryLost is why the last resume started it anew from its files; "" when its

@@ -26,7 +26,7 @@ type Timeouts struct {
 	Paused time.Duration
 	// Execution is the timeout of commands that name none; 0 is the server's default.
 	Execution time.Duration
-	// OnIdle is [OnIdleDestroy], also when empty, or [OnIdlePause].
+	// OnIdle is [OnIdleDestroy], also when empty, [OnIdlePause] or [OnIdlePauseFiles].
 	OnIdle OnIdle
 }
 
@@ -37,7 +37,12 @@ type OnIdle string
 const (
 	OnIdleDestroy OnIdle = "destroy"
 	OnIdlePause   OnIdle = "pause"
+	// OnIdlePauseFiles pauses it without its memory.
+	OnIdlePauseFiles OnIdle = "pause_without_memory"
 )
+
+// Pauses reports whether an idle sandbox is paused.
+func (o OnIdle) Pauses() bool { return o == OnIdlePause || o == OnIdlePauseFiles }
 
 // MemoryPolicy says what the server does about the memory of a paused sandbox when it is
 // resumed. The values appear on the wire.

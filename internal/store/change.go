@@ -156,6 +156,9 @@ func replacing(c sandbox.Change) *sandboxUpdate {
 	replace(u, "saved", c.Saved)
 	replace(u, "saved_bytes", c.SavedBytes)
 	replace(u, "memory_lost", c.MemoryLost)
+	if c.FilesOnly != nil {
+		u.set("files_only", database.Number(*c.FilesOnly))
+	}
 	u.replaceTime("started_at", c.StartedAt)
 	u.replaceTime("paused_at", c.PausedAt)
 	u.replaceTime("ended_at", c.EndedAt)

@@ -82,10 +82,10 @@ func (b Bounds) CheckTimeouts(t sandbox.Timeouts) error {
 		}
 	}
 	switch t.OnIdle {
-	case "", sandbox.OnIdleDestroy, sandbox.OnIdlePause:
+	case "", sandbox.OnIdleDestroy, sandbox.OnIdlePause, sandbox.OnIdlePauseFiles:
 		return nil
 	}
-	return sandbox.InvalidField("timeouts.on_idle", "must be %s or %s", sandbox.OnIdleDestroy, sandbox.OnIdlePause)
+	return sandbox.InvalidField("timeouts.on_idle", "must be %s, %s or %s", sandbox.OnIdleDestroy, sandbox.OnIdlePause, sandbox.OnIdlePauseFiles)
 }
 
 // Store records changes of sandboxes.

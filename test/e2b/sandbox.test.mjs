@@ -61,6 +61,20 @@ for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.en
 		assert.equal(await back.commands.kill(sleeper.pid), true);
 		assert.equal(await back.commands.kill(sleeper.pid), false);
 	});
+
+	test(`${line}: a pause without memory keeps variables and files, and no process`, async (t) => {
+		const sbx = await create(t, Sandbox, { timeoutMs: 120_000, envs: { GREETING: "hello" } });
+		await sbx.files.write("kept.txt", "kept");
+		const sleeper = await sbx.commands.run("sleep 1000", { background: true, timeoutMs: 0 });
+		sleeper.wait().catch(() => {}); // its stream ends with the pause
+		assert.equal(await Sandbox.pause(sbx.sandboxId, { keepMemory: false }), true);
+		assert.equal(await Sandbox.pause(sbx.sandboxId, { keepMemory: false }), false);
+		assert.equal((await Sandbox.getInfo(sbx.sandboxId)).state, "paused");
+		const back = await Sandbox.connect(sbx.sandboxId, { timeoutMs: 120_000 });
+		assert.equal(back.sandboxId, sbx.sandboxId);
+		assert.equal(await back.files.read("kept.txt"), "kept");
+		assert.equal((await back.commands.run('echo "$GREETING"; pgrep -c sleep || true')).stdout, "hello\n0\n");
+	});
 }
 
 for (const [line, { Sandbox, SandboxNotFoundError, NotFoundError }] of Object.entries(lines)) {

@@ -133,6 +133,10 @@ func TestNetworkRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	allRules("after a pause", sb.ID)
+	if _, err := s.Sandboxes.PauseWithoutMemory(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	allRules("after a pause without memory", sb.ID)
 	children, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{})
 	if err != nil || children[0].Err != nil {
 		t.Fatal(err, children)

@@ -90,6 +90,7 @@ var typeDescriptions = map[string]string{
 	"OriginalFile":          "A name in the image of a sandbox.",
 	"OutputStream":          "The stream of an execution's output.",
 	"Page":                  "A part of a list.",
+	"PauseSandbox":          "The body of POST /v1/sandboxes/{sandbox}/pause; it may be omitted.",
 	"Point":                 "A position on a screen.",
 	"PortAccess":            "Names the credential that visitors of a published port must present.",
 	"PortLink":              "A signed link to a private port.",

@@ -47,7 +47,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.npm, "npm", nil, "npm package to have in it, installed globally: NAME or NAME@VERSION (repeatable)")
 	fs.DurationVar(&f.ttl, "ttl", 0, "destroy the sandbox after this time, 1m to 24h (default: the image's)")
 	fs.DurationVar(&f.idle, "idle", 0, "do the action of --on-idle after this time without activity, from 10s (default: never)")
-	fs.StringVar(&f.onIdle, "on-idle", "", "destroy or pause (default: destroy)")
+	fs.StringVar(&f.onIdle, "on-idle", "", "destroy, pause or pause_without_memory (default: destroy)")
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
 	fs.DurationVar(&f.checkpoints, "checkpoint-interval", 0, "save it automatically this often, 1m to 24h, so that it survives the loss of its host processes (default: never)")
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")

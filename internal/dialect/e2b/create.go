@@ -70,7 +70,7 @@ func (s *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 		// It pauses when nothing has used it for so long, and never while a command runs.
 		req.TTL, req.Timeouts.Idle, req.Timeouts.OnIdle = 0, max(timeout, sandbox.IdleMin), sandbox.OnIdlePause
 		if in.AutoPauseMemory != nil && !*in.AutoPauseMemory {
-			req.Labels[labelColdResume] = "true"
+			req.Timeouts.OnIdle = sandbox.OnIdlePauseFiles
 		}
 	}
 	return req, nil

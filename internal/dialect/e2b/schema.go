@@ -19,7 +19,7 @@ const (
 	labelTemplate   = "e2b/template"    // as the client named it
 	labelAutoResume = "e2b/auto-resume" // "true": a request to its ports resumes it
 	labelPrivate    = "e2b/private"     // "true": its ports need the traffic token
-	labelColdResume = "e2b/cold-resume" // "true": a resume does not bring its memory back
+	labelColdResume = "e2b/cold-resume" // "true", of sandboxes of before: a resume does not bring its memory back
 	labelTimeout    = "e2b/timeout"     // seconds that it may run after a resume by a request
 )
 

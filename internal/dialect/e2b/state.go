@@ -25,10 +25,11 @@ func (s *states) routes() map[string]route {
 }
 
 // pausesItself reports whether a sandbox is paused, and not destroyed, at the end of its timeout.
-func pausesItself(sb *sandbox.Sandbox) bool { return sb.Timeouts.OnIdle == sandbox.OnIdlePause }
+func pausesItself(sb *sandbox.Sandbox) bool { return sb.Timeouts.OnIdle.Pauses() }
 
 func (s *states) pause(w http.ResponseWriter, r *http.Request) error {
-	if _, err := Decode[resumeInput](w, r); err != nil { // a pause always keeps the memory
+	in, err := Decode[resumeInput](w, r)
+	if err != nil {
 		return err
 	}
 	sb, err := s.found(r)
@@ -38,14 +39,21 @@ func (s *states) pause(w http.ResponseWriter, r *http.Request) error {
 	if sb.State == sandbox.Paused || sb.State == sandbox.Pausing {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is paused already", SandboxID(sb.ID))
 	}
-	if err := pauseFor(r.Context(), s.svc, &sb); err != nil {
+	pause := s.svc.Pause
+	if in.Memory != nil && !*in.Memory {
+		pause = s.svc.PauseFiles
+	}
+	if err := pauseFor(r.Context(), s.svc, &sb, pause); err != nil {
 		return err
 	}
 	return answerNothing(w)
 }
 
+// pauser is a way to pause a sandbox.
+type pauser func(context.Context, sandbox.Caller, string) (sandbox.Sandbox, error)
+
 // pauseFor pauses a sandbox, which no timeout ends as long as it is paused.
-func pauseFor(ctx context.Context, svc *lifecycle.Service, sb *sandbox.Sandbox) error {
+func pauseFor(ctx context.Context, svc *lifecycle.Service, sb *sandbox.Sandbox, pause pauser) error {
 	ref, c := string(sb.ID), caller(ctx)
 	before, limited := sb.Deadline()
 	if limited { // it must not end between the two changes, nor live for ever if the second does not happen
@@ -54,7 +62,7 @@ func pauseFor(ctx context.Context, svc *lifecycle.Service, sb *sandbox.Sandbox) 
 			return err
 		}
 	}
-	_, err := svc.Pause(ctx, c, ref)
+	_, err := pause(ctx, c, ref)
 	if !limited {
 		return err
 	}
@@ -200,7 +208,11 @@ func (s *sandboxes) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	case stateOf(&sb) == statePaused:
 		return sandbox.Errorf(sandbox.NotFound, "sandbox %s is paused, and has no timeout", SandboxID(sb.ID))
 	case *in.Timeout <= 0 && pausesItself(&sb):
-		err = pauseFor(ctx, s.svc, &sb)
+		pause := s.svc.Pause
+		if sb.Timeouts.OnIdle == sandbox.OnIdlePauseFiles {
+			pause = s.svc.PauseFiles
+		}
+		err = pauseFor(ctx, s.svc, &sb, pause)
 	case *in.Timeout <= 0:
 		// The ttl has not passed, and so is not the cause.
 		_, err = s.svc.Destroy(ctx, caller(ctx), string(sb.ID), sandbox.CauseDestroyed)

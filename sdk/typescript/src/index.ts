@@ -134,6 +134,7 @@ export type {
   Registry,
   Requirements,
   Resources,
+  PauseOptions,
   ResumeOptions,
   Role,
   Runtime,

@@ -1507,7 +1507,7 @@ export interface paths {
         put?: never;
         /**
          * Pause a sandbox
-         * @description Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; the answer to such a call has the header `Modbox-Auto-Resumed: true`, and `Modbox-Memory-Lost: true` when the sandbox had to be started anew from its files.
+         * @description Saves memory and files, ends its processes and frees its memory. With `memory` false it saves the files alone, which is quicker and takes less disk, and a resume starts the sandbox anew with them. Answers when that is done. Calls into a paused sandbox resume it; the answer to such a call has the header `Modbox-Auto-Resumed: true`, and `Modbox-Memory-Lost: true` when the sandbox had to be started anew from its files.
          */
         post: operations["pause-sandbox"];
         delete?: never;
@@ -4583,6 +4583,11 @@ export interface components {
             /** @description Further bytes were dropped. */
             truncated: boolean;
         };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/pause; it may be omitted. */
+        PauseSandbox: {
+            /** @description true, also when omitted: save memory and files. false: end the processes, with SIGTERM and 2 seconds later SIGKILL, and save the files alone; a resume starts the sandbox anew with them. */
+            memory?: boolean;
+        };
         /** @description A position on a screen. */
         Point: {
             /**
@@ -5212,6 +5217,8 @@ export interface components {
              * @description When it was paused; absent unless it is paused.
              */
             paused_at?: string;
+            /** @description Its files are saved without its memory, so that a resume starts it anew; absent when its memory is saved, and unless it is paused. */
+            paused_without_memory?: boolean;
             /**
              * Format: date-time
              * @description When its paused timeout ends it; absent without one, and unless it is paused.
@@ -5866,10 +5873,10 @@ export interface components {
              */
             idle_seconds?: number;
             /**
-             * @description What happens then; destroy when omitted.
+             * @description What happens then; destroy when omitted. pause_without_memory ends its processes and saves its files alone.
              * @enum {string}
              */
-            on_idle?: "destroy" | "pause";
+            on_idle?: "destroy" | "pause" | "pause_without_memory";
             /**
              * Format: int64
              * @description How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit.
@@ -9854,7 +9861,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PauseSandbox"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {

@@ -20,6 +20,7 @@ import type {
   CreateSandboxOptions,
   CreateSnapshotOptions,
   ForkOptions,
+  PauseOptions,
   PublishPortOptions,
   ResumeOptions,
   SandboxEvent,
@@ -239,9 +240,11 @@ export class Sandbox {
     return this.known(await this.client.sandboxes.update(this.id, { ...options, ttlSeconds: seconds }));
   }
 
-  /** Saves the sandbox with memory and processes and frees its memory; returns when that is done. The next call resumes it. */
-  async pause(options: CallOptions = {}): Promise<SandboxInfo> {
-    checkMembers("CallOptions", options, callMembers);
+  /**
+   * Saves the sandbox with memory and processes and frees its memory; returns when that is done. The next call resumes it. With
+   * memory `false` only its files are saved, and a resume starts it anew with them.
+   */
+  async pause(options: PauseOptions = {}): Promise<SandboxInfo> {
     return this.known(await this.client.sandboxes.pause(this.id, options));
   }
 

@@ -19,7 +19,7 @@ import { waitForQuota } from "./quotawait.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
 import type { CallOptions, EventsOptions, ExecEvent, ExecOptions, ExecResult, Forked, ListSandboxesOptions, ProgramOptions, WaitOptions } from "./types.js";
 import type * as wire from "./wire.js";
-import type { Cause, CodeScan, CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
+import type { Cause, CodeScan, CommandOptions, CreateSandboxOptions, ForkOptions, NetworkOptions, PauseOptions, ResumeOptions, SandboxEvent, SandboxInfo, Stats, Usage } from "./schemas.js";
 
 /** The server's own default and its slack for a command's end. */
 const defaultExecSeconds = 60;
@@ -168,12 +168,13 @@ export class Sandboxes {
 
   /**
    * Saves a sandbox, ends its processes and frees its memory; returns when that is
-   * done. Calls into a paused sandbox resume it.
+   * done. Calls into a paused sandbox resume it. With memory `false` only its files are
+   * saved, and a resume starts it anew with them.
    */
-  async pause(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
-    checkMembers("CallOptions", options, callMembers);
+  async pause(ref: string, options: PauseOptions = {}): Promise<SandboxInfo> {
+    const json: wire.PauseSandbox = schemas.encodePauseOptions(options);
     const path = sandboxPath(ref, "/pause");
-    const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: true });
+    const w = await this.http.json<wire.Sandbox>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: true });
     return schemas.sandbox(w);
   }
 

@@ -94,8 +94,8 @@ export function encodeExecLimits(o: ExecLimits): Wire["ExecLimits"] {
 export interface Timeouts {
   /** How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds at least; 0: no limit. */
   idleSeconds?: number | undefined;
-  /** What happens then; destroy when omitted. */
-  onIdle?: "destroy" | "pause" | undefined;
+  /** What happens then; destroy when omitted. pause_without_memory ends its processes and saves its files alone. */
+  onIdle?: "destroy" | "pause" | "pause_without_memory" | undefined;
   /** How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit. */
   pausedSeconds?: number | undefined;
   /** The timeout of commands that name none; 0: the server's default. */
@@ -331,6 +331,8 @@ export interface SandboxInfo {
   idleDeadline: string | undefined;
   /** When it was paused; absent unless it is paused. */
   pausedAt: string | undefined;
+  /** Its files are saved without its memory, so that a resume starts it anew; absent when its memory is saved, and unless it is paused. */
+  pausedWithoutMemory: boolean;
   /** When its paused timeout ends it; absent without one, and unless it is paused. */
   pausedDeadline: string | undefined;
   /** Why its last resume started it anew with its files; absent when its memory was brought back. */
@@ -384,6 +386,7 @@ export function sandbox(w: Wire["Sandbox"]): SandboxInfo {
     lastActivityAt: w.last_activity_at,
     idleDeadline: w.idle_deadline,
     pausedAt: w.paused_at,
+    pausedWithoutMemory: w.paused_without_memory ?? false,
     pausedDeadline: w.paused_deadline,
     memoryLostReason: w.memory_lost_reason,
     parentId: w.parent_id,
@@ -2171,6 +2174,21 @@ export function encodeForkOptions(o: ForkOptions) {
     labels: o.labels,
     ttl_seconds: o.ttlSeconds,
     timeouts: o.timeouts && encodeTimeouts(o.timeouts),
+  };
+}
+
+/** How a sandbox is paused. */
+export interface PauseOptions extends CallOptions {
+  /** true, also when omitted: save memory and files. false: end the processes, with SIGTERM and 2 seconds later SIGKILL, and save the files alone; a resume starts the sandbox anew with them. */
+  memory?: boolean | undefined;
+}
+
+export const pauseOptionsMembers: Members<PauseOptions> = { memory: true, signal: true };
+
+export function encodePauseOptions(o: PauseOptions) {
+  checkMembers("PauseOptions", o, pauseOptionsMembers);
+  return {
+    memory: o.memory,
   };
 }
 

@@ -14,6 +14,7 @@ export type CreateSandbox = Schemas["CreateSandbox"];
 export type Sandbox = Schemas["Sandbox"];
 export type Checkpoint = Schemas["Checkpoint"];
 export type CreateCheckpoint = Schemas["CreateCheckpoint"];
+export type PauseSandbox = Schemas["PauseSandbox"];
 export type ResumeSandbox = Schemas["ResumeSandbox"];
 export type Fork = Schemas["Fork"];
 export type ForkList = Schemas["ForkList"];

@@ -82,6 +82,7 @@ const options = {
     later: ["wait_for_quota_seconds"],
     docs: { wait_for_quota_seconds: waitForQuota },
   },
+  PauseOptions: { doc: "How a sandbox is paused.", of: ["PauseSandbox"], extends: ["CallOptions"] },
   ResumeOptions: {
     doc: "How a paused sandbox is brought back.",
     of: ["ResumeSandbox"],

@@ -74,8 +74,8 @@ class Timeouts:
     #: How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds
     #: at least; 0: no limit.
     idle_seconds: Optional[int] = None
-    #: What happens then; destroy when omitted.
-    on_idle: Optional[Literal["destroy", "pause"]] = None
+    #: What happens then; destroy when omitted. pause_without_memory ends its processes and saves its files alone.
+    on_idle: Optional[Literal["destroy", "pause", "pause_without_memory"]] = None
     #: How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit.
     paused_seconds: Optional[int] = None
     #: The timeout of commands that name none; 0: the server's default.
@@ -203,6 +203,9 @@ class SandboxInfo:
     idle_deadline: Optional[datetime] = _optional_time()
     #: When it was paused; None unless it is paused.
     paused_at: Optional[datetime] = _optional_time()
+    #: Its files are saved without its memory, so that a resume starts it anew; None when its memory is saved, and
+    #: unless it is paused.
+    paused_without_memory: bool = False
     #: When its paused timeout ends it; None without one, and unless it is paused.
     paused_deadline: Optional[datetime] = _optional_time()
     #: Why its last resume started it anew with its files; None when its memory was brought back.

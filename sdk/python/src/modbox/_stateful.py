@@ -14,8 +14,9 @@ Memory = Literal["prefer", "require", "discard"]
 # What saves or restores memory or files takes as long as it takes: no time limit.
 
 
-def pause(ref: str) -> Call[SandboxInfo]:
-    return Call("POST", sandbox_path(ref, "/pause"), _into(SandboxInfo), repeatable=True, timeout=None)
+def pause(ref: str, memory: bool) -> Call[SandboxInfo]:
+    body = _body(memory=None if memory else False)
+    return Call("POST", sandbox_path(ref, "/pause"), _into(SandboxInfo), repeatable=True, json=body, timeout=None)
 
 
 def resume(ref: str, memory: Optional[Memory], wait_for_quota_seconds: Optional[int]) -> Call[SandboxInfo]:

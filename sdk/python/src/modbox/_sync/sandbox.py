@@ -337,9 +337,12 @@ class Sandbox:
         self.info = self.client.sandboxes.update(self.id, ttl_seconds=seconds)
         return self.info
 
-    def pause(self) -> SandboxInfo:
-        """Saves memory and files and frees the memory; returns when that is done. The next call into it resumes it."""
-        self.info = self.client.sandboxes.pause(self.id)
+    def pause(self, *, memory: bool = True) -> SandboxInfo:
+        """Saves memory and files and frees the memory; returns when that is done. The next call into it resumes it.
+
+        Without ``memory`` only its files are saved, and a resume starts it anew with them.
+        """
+        self.info = self.client.sandboxes.pause(self.id, memory=memory)
         return self.info
 
     def resume(self, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:

@@ -18,12 +18,13 @@ class States:
 
     _requester: Requester
 
-    def pause(self, ref: str) -> SandboxInfo:
+    def pause(self, ref: str, *, memory: bool = True) -> SandboxInfo:
         """Saves a sandbox, ends its processes and frees its memory; returns when that is done.
 
-        Calls into a paused sandbox resume it.
+        Calls into a paused sandbox resume it. Without ``memory`` only its files are saved, and a
+        resume starts it anew with them.
         """
-        return self._requester.perform(calls.pause(ref))
+        return self._requester.perform(calls.pause(ref, memory))
 
     def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:
         """Brings a paused sandbox back and returns when it can be used.
