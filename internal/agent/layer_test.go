@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestRestoreLayer(t *testing.T) {
 	sparse := bytes.Repeat([]byte{0}, holes)
 	copy(sparse[512<<10:], "data")
 	copy(sparse[holes-3:], "end")
-	layer := layerOf(t, map[string]string{"replaced": "new", "dir/file": "content", "becomes-file": "file", "hidden/new": "new", "dir/sparse": string(sparse)},
+	layer := layerOf(t, map[string]string{"replaced": "new", "dir/file": "content", "becomes-file": "file", "hidden/new": "new", "dir/sparse": string(sparse), "dir/zeros": strings.Repeat("\x00", 9000)},
 		tar.Header{Typeflag: tar.TypeReg, Name: "replaced", Mode: 0o640},
 		tar.Header{Typeflag: tar.TypeReg, Name: ".wh.removed"},
 		tar.Header{Typeflag: tar.TypeReg, Name: ".wh.gone"},
@@ -67,6 +68,7 @@ func TestRestoreLayer(t *testing.T) {
 		tar.Header{Typeflag: tar.TypeDir, Name: "dir/", Mode: 0o1777},
 		tar.Header{Typeflag: tar.TypeReg, Name: "dir/file", Mode: 0o4755},
 		tar.Header{Typeflag: tar.TypeReg, Name: "dir/sparse", Mode: 0o600},
+		tar.Header{Typeflag: tar.TypeReg, Name: "dir/zeros", Mode: 0o600},
 		tar.Header{Typeflag: tar.TypeLink, Name: "dir/hard", Linkname: "dir/file"},
 		tar.Header{Typeflag: tar.TypeLink, Name: "dir/dangling", Linkname: "dir/.wh.odd"},
 		tar.Header{Typeflag: tar.TypeSymlink, Name: "dir/link", Linkname: "/nowhere"},
@@ -77,7 +79,7 @@ func TestRestoreLayer(t *testing.T) {
 	if err := e.Client.RestoreLayer(t.Context(), bytes.NewReader(layer)); err != nil {
 		t.Fatalf("RestoreLayer() = %v", err)
 	}
-	for name, want := range map[string]string{"replaced": "new", "dir/file": "content", "dir/hard": "content", "becomes-file": "file", "hidden/new": "new", "dir/sparse": string(sparse)} {
+	for name, want := range map[string]string{"replaced": "new", "dir/file": "content", "dir/hard": "content", "becomes-file": "file", "hidden/new": "new", "dir/sparse": string(sparse), "dir/zeros": strings.Repeat("\x00", 9000)} {
 		if got, err := os.ReadFile(at(name)); err != nil || string(got) != want {
 			t.Errorf("%s has %d bytes, %v; want %d, the same", name, len(got), err, len(want))
 		}
