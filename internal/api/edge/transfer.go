@@ -51,6 +51,7 @@ type transfer struct {
 
 	mu       sync.Mutex
 	done     bool      // nothing more of the body is to come; guarded by mu
+	over     bool      // the handler has returned, after which HTTP/2 permits no deadline; guarded by mu
 	left     bool      // the request is answered, and the body's time limited; guarded by mu
 	duplex   bool      // the body is read while the answer is written; guarded by mu
 	ownRead  bool      // the handler has set a deadline for reading; guarded by mu
@@ -104,7 +105,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 func (t *transfer) limitRead(at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ownRead || t.left {
+	if t.ownRead || t.left || t.over {
 		return false
 	}
 	_ = t.control.SetReadDeadline(at)
@@ -227,7 +228,7 @@ func (t *transfer) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 // writing the rest of the answer.
 func (t *transfer) end() {
 	t.mu.Lock()
-	t.duplex, t.ownRead, t.ownWrite, t.armed = false, false, false, time.Time{}
+	t.over, t.duplex, t.ownRead, t.ownWrite, t.armed = true, false, false, false, time.Time{}
 	t.mu.Unlock()
 	t.leaveBody()
 	t.arm()
