@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { create, later, lines } from "./setup.mjs";
 
-for (const [line, { Sandbox, CommandExitError, TimeoutError }] of Object.entries(lines)) {
+for (const [line, { Sandbox, CommandExitError, NotFoundError, TimeoutError }] of Object.entries(lines)) {
 	test(`${line}: commands`, async (t) => {
 		const sbx = await create(t, Sandbox, { timeoutMs: 300_000 });
 		await t.test("output, exit code, environment, directory, user", async () => {
@@ -126,6 +126,60 @@ for (const [line, { Sandbox, CommandExitError, TimeoutError }] of Object.entries
 		assert.equal(await sbx.pty.kill(other.pid), true);
 		await other.wait().catch(() => {});
 		assert.equal(await sbx.pty.kill(other.pid), false);
+	});
+
+	test(`${line}: bytes, errors and time limits of terminals, and 20 at once`, async (t) => {
+		const { pty } = await create(t, Sandbox, { timeoutMs: 300_000 });
+		const encode = (text) => new TextEncoder().encode(text);
+		/** opened makes a terminal, and resolves to it and to what waits until it has shown a text, a length of bytes later. */
+		const opened = async (opts = {}) => {
+			const looks = new Set();
+			let shown = Buffer.alloc(0);
+			const terminal = await pty.create({
+				cols: 80, rows: 24, timeoutMs: 0, ...opts, onData: (d) => {
+					shown = Buffer.concat([shown, d]);
+					for (const look of looks) look();
+				},
+			});
+			const after = (text, length = 0) => new Promise((resolve) => {
+				const look = () => {
+					const at = shown.indexOf(text);
+					if (at < 0 || shown.length < at + text.length + length) return;
+					looks.delete(look);
+					resolve(shown.subarray(at + text.length, at + text.length + length));
+				};
+				looks.add(look);
+				look();
+			});
+			return { terminal, after };
+		};
+		const raw = await opened();
+		await pty.sendInput(raw.terminal.pid, encode("stty raw -echo; echo be''gin; exec cat\n"));
+		await raw.after("begin\n");
+		const bytes = Uint8Array.from({ length: 256 * 256 }, (_, i) => (i * 7 + (i >> 8)) % 256);
+		// A terminal takes some kilobytes at a time from its writer: the pieces are read in between.
+		for (let i = 0; i < bytes.length; i += 1024) {
+			await pty.sendInput(raw.terminal.pid, bytes.subarray(i, i + 1024));
+			await raw.after("begin\n", i + 1024);
+		}
+		assert.deepEqual(new Uint8Array(await raw.after("begin\n", bytes.length)), bytes);
+		const much = await opened();
+		await pty.sendInput(much.terminal.pid, encode("stty -echo; echo be''gin; head -c 2000000 /dev/zero | tr '\\0' x; echo e''nd\n"));
+		assert.equal(String(await much.after("begin\r\n", 2_000_003)).lastIndexOf("x"), 1_999_999);
+
+		await assert.rejects(pty.connect(99_999, { onData: () => {} }), NotFoundError);
+		await assert.rejects(pty.resize(99_999, { cols: 80, rows: 24 }), NotFoundError);
+		await assert.rejects(pty.sendInput(99_999, encode("x")), NotFoundError);
+		assert.equal(await pty.kill(99_999), false);
+		await assert.rejects(pty.create({ cols: 80, rows: 24, cwd: "/none", onData: () => {} }), /does not exist/);
+		await assert.rejects(pty.create({ cols: 80, rows: 24, user: "nobody-here", onData: () => {} }), /invalid username/);
+		await assert.rejects(pty.create({ cols: 80, rows: 24, onData: () => {}, signal: AbortSignal.abort() }));
+		await assert.rejects((await opened({ timeoutMs: 1000 })).terminal.wait(), TimeoutError);
+
+		const all = await Promise.all(Array.from({ length: 20 }, () => opened({ envs: { A: "b" }, cwd: "/tmp" })));
+		assert.equal(new Set(all.map(({ terminal }) => terminal.pid)).size, 20);
+		await Promise.all(all.map(({ terminal }, i) => pty.sendInput(terminal.pid, encode(`echo "n''o ${i} $A $PWD"\n`))));
+		await Promise.all(all.map(({ after }, i) => after(`n''o ${i} b /tmp\r\n`)));
 	});
 }
 
