@@ -169,7 +169,9 @@ func (s *starter) probe(b *entry) error {
 	ctx, cancel := context.WithTimeout(b.making(), s.cfg.ReadinessTimeout)
 	defer cancel()
 	err := s.metrics.Do(ctx, telemetry.Ready, func(ctx context.Context) error {
-		return readiness.Wait(ctx, sb.ReadinessPort, sb.Network.SpeaksHTTPS(sb.ReadinessPort), func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, sb.ReadinessPort) })
+		port := sb.ReadinessPort
+		server := readiness.Server{Port: port, HTTPS: sb.Network.SpeaksHTTPS(port), Host: sb.Network.HostFor(port)}
+		return readiness.Wait(ctx, server, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
 	})
 	if err != nil {
 		return &failure{

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -23,27 +24,44 @@ const (
 	headerMax = 64 << 10
 )
 
-// Wait calls GET / on a port, by HTTPS if https says so, over connections that dial makes, until it is answered with a status
+// Server is the server that Wait calls.
+type Server struct {
+	Port  uint16
+	HTTPS bool
+	// Host is in the header of its requests, and a handshake asks for its name; localhost with the port if empty.
+	Host string
+}
+
+// Wait calls GET / on a server, over connections that dial makes, until it is answered with a status
 // 2xx. When ctx ends first, it returns the error of the last complete attempt. The server in the
-// sandbox is hostile: Wait bounds the headers, follows no redirects and does not read the body.
-func Wait(ctx context.Context, port uint16, https bool, dial func(context.Context) (net.Conn, error)) error {
+// sandbox is hostile: Wait bounds the handshakes and the headers, follows no redirects and does not read the body.
+func Wait(ctx context.Context, server Server, dial func(context.Context) (net.Conn, error)) error {
 	client := &http.Client{
 		Transport: &http.Transport{
-			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+			// The transport ends neither of these two with the attempt.
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+				defer cancel()
+				return dial(ctx)
+			},
+			TLSHandshakeTimeout:    attemptTimeout,
 			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, // dial leads to the sandbox, whatever its server says
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: headerMax,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	scheme := "http"
-	if https {
-		scheme = "https"
+	defer client.CloseIdleConnections() // ends handshakes of attempts that are over
+	to := url.URL{Scheme: "http", Host: server.Host, Path: "/"}
+	if server.HTTPS {
+		to.Scheme = "https"
 	}
-	url := scheme + "://" + net.JoinHostPort("localhost", strconv.Itoa(int(port))) + "/"
+	if to.Host == "" {
+		to.Host = net.JoinHostPort("localhost", strconv.Itoa(int(server.Port)))
+	}
 	last := errors.New("it did not answer")
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := attempt(ctx, client, url)
+		err := attempt(ctx, client, to.String())
 		if err != nil && ctx.Err() == nil {
 			last = err
 		}
