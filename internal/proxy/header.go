@@ -30,6 +30,7 @@ const requestID = "X-Request-Id"
 // hop-by-hop headers and the forwarding headers of the caller out already.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	q := requestOf(r.In.Context())
+	q.host = r.In.Host
 	// Only the sandbox sees this host: the visitor's has chosen the sandbox already.
 	r.Out.Host = cmp.Or(q.sb.Network.HostFor(q.target.Port), r.In.Host)
 	r.Out.URL.Scheme, r.Out.URL.Host = q.server()
@@ -89,10 +90,10 @@ func (p *Proxy) modifyResponse(r *http.Response) error {
 	for _, name := range []string{"Location", "Content-Location"} {
 		v := r.Header.Get(name)
 		if v != "" && elsewhere {
-			v = withoutHost(v, r.Request.Host)
+			v = withoutHost(v, r.Request)
 		}
 		if v != "" && q.target.Prefix != "" {
-			v = withPrefix(v, q.target.Prefix, r.Request.Host)
+			v = withPrefix(v, q.target.Prefix, q.host)
 		}
 		if v != "" {
 			r.Header.Set(name, v)
@@ -101,17 +102,29 @@ func (p *Proxy) modifyResponse(r *http.Response) error {
 	return nil
 }
 
-// withoutHost makes a redirect to a host relative to it.
-func withoutHost(location, host string) string {
+// withoutHost makes a redirect to the host of the request that was answered relative to it.
+func withoutHost(location string, r *http.Request) string {
 	u, err := url.Parse(location)
-	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, host) {
+	if err != nil || !leadsBack(u, r) {
 		return location
 	}
 	_, rest, _ := strings.Cut(location, "//")
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		return "/" + strings.TrimLeft(rest[i:], "/")
+		return "/" + strings.TrimLeft(rest[i:], `/\`) // which browsers read as the beginning of a host
 	}
 	return "/"
+}
+
+// leadsBack reports whether a redirect is to the host of the request that was answered. Its server may write
+// the port of that host, its own port, or none, if the scheme implies the port.
+func leadsBack(to *url.URL, r *http.Request) bool {
+	host := url.URL{Host: r.Host}
+	implied := map[string]string{"http": "80", "https": "443"}[cmp.Or(to.Scheme, r.URL.Scheme)]
+	if implied == "" || to.Host == "" || !strings.EqualFold(to.Hostname(), host.Hostname()) {
+		return false
+	}
+	port := cmp.Or(to.Port(), implied)
+	return port == cmp.Or(host.Port(), implied) || port == r.URL.Port()
 }
 
 // narrowCookies takes the Domain out of cookies: a sandbox sets them for itself,

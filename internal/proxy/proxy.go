@@ -229,6 +229,7 @@ type request struct {
 	changed <-chan struct{}
 	pool    *pool
 	answer  http.Header // of the answer, as far as it is ours
+	host    string      // of the URL
 }
 
 type contextKey struct{}

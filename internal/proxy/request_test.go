@@ -91,12 +91,18 @@ func TestRequestHost(t *testing.T) {
 		}
 	}
 	for to, want := range map[string]string{
-		"http://" + masked + "/login?x=1":    "/login?x=1",
-		"https://" + strings.ToUpper(masked): "/",
-		"http://" + masked + "?x":            "/?x",
-		"http://" + masked + "//elsewhere":   "/elsewhere",
-		"/login":                             "/login",
-		"http://elsewhere/a":                 "http://elsewhere/a",
+		"http://" + masked + "/login?x=1":     "/login?x=1",
+		"https://" + strings.ToUpper(masked):  "/",
+		"http://" + masked + "?x":             "/?x",
+		"http://" + masked + "//elsewhere":    "/elsewhere",
+		"/login":                              "/login",
+		"http://elsewhere/a":                  "http://elsewhere/a",
+		"http://" + masked + `/\elsewhere/`:   "/elsewhere/",
+		"http://" + masked + `/\/\elsewhere/`: "/elsewhere/",
+		"//" + masked + "/login":              "/login",
+		"app://" + masked + "/login":          "app://" + masked + "/login",
+		"http://8080.example.com/login":       "http://8080.example.com/login",
+		"http://8080.example.com:80/login":    "http://8080.example.com:80/login",
 	} {
 		for path, before := range map[string]string{"/": "", prefix + "/": prefix} {
 			want := want
@@ -109,6 +115,11 @@ func TestRequestHost(t *testing.T) {
 			}
 		}
 	}
+	// A server may take the host of the URL out of X-Forwarded-Host.
+	resp, _ := w.do(w.request("GET", prefix+"/?to="+url.QueryEscape(w.server.URL+"/login"), nil))
+	if want := w.server.URL + prefix + "/login"; resp.Header.Get("Location") != want || resp.Header.Get("Content-Location") != want {
+		t.Errorf("a redirect to the host of the URL leads to %s, want %s", resp.Header.Get("Location"), want)
+	}
 	// The host of the server itself leads to no other routes than before.
 	w.set(func(sb *sandbox.Sandbox) { sb.Network.RequestHost = "example.com" })
 	if _, body := w.do(w.request("GET", "/", nil)); !strings.HasPrefix(body, "http example.com forwarded "+w.label) {
@@ -117,6 +128,39 @@ func TestRequestHost(t *testing.T) {
 	w.set(func(sb *sandbox.Sandbox) { sb.Network.RequestHost = "" })
 	if _, body := w.do(w.request("GET", "/", nil)); !strings.HasPrefix(body, "http "+w.label+".box.test ") {
 		t.Errorf("with no host any more: %q", body)
+	}
+}
+
+// The port of a redirect may be left out when the scheme implies it, and be the server's own.
+func TestRedirectPorts(t *testing.T) {
+	w := newWorld(t, seesHost)
+	for _, tc := range []struct {
+		host, to string
+		back     bool
+	}{
+		{"localhost", "http://localhost:80/a", true},
+		{"localhost", "https://localhost:443/a", true},
+		{"localhost", "https://localhost/a", true},
+		{"localhost", "http://localhost:8080/a", true},
+		{"localhost", "http://localhost:8081/a", false},
+		{"localhost", "https://localhost:80/a", false},
+		{"localhost:80", "http://localhost/a", true},
+		{"localhost:80", "//localhost/a", true},
+		{"localhost:80", "https://localhost/a", false},
+		{"localhost:443", "https://LOCALHOST/a", true},
+		{"localhost:443", "http://localhost/a", false},
+		{"localhost:${PORT}", "http://localhost/a", false},
+		{"[::1]", "http://[::1]:80/a", true},
+	} {
+		w.set(func(sb *sandbox.Sandbox) { sb.Network.RequestHost = tc.host })
+		want := tc.to
+		if tc.back {
+			want = "/a"
+		}
+		resp, _ := w.do(w.request("GET", "/?to="+url.QueryEscape(tc.to), nil))
+		if got := resp.Header.Get("Location"); got != want {
+			t.Errorf("with the host %s, a redirect to %s leads to %s, want %s", tc.host, tc.to, got, want)
+		}
 	}
 }
 
