@@ -74,6 +74,8 @@ func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
 		err = sandbox.Wrap(sandbox.Timeout, err, "the server %s did not answer in time", q.place())
 	case errors.As(err, new(tls.RecordHeaderError)):
 		err = sandbox.Wrap(sandbox.PortClosed, err, "the server %s does not speak HTTPS, although https_ports has its port", q.place())
+	case errors.Is(err, errCertificates):
+		err = sandbox.Wrap(sandbox.PortClosed, err, "the server %s has certificates of more than %d KiB", q.place(), maxCertificates>>10)
 	default:
 		err = sandbox.Wrap(sandbox.PortClosed, err, "the server %s gave no proper HTTP answer", q.place())
 	}

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -180,38 +179,6 @@ func (p *Proxy) Close() {
 // is a courtesy: they would end with it or after some seconds.
 func (p *Proxy) Forget(id sandbox.ID) { p.pools.Remove(id) }
 
-// pool is the connections to one sandbox.
-type pool struct {
-	transport *http.Transport
-	slots     chan struct{} // one for each request under way
-}
-
-func (p *Proxy) pool(id sandbox.ID) *pool {
-	return p.pools.GetOrMake(id, func() *pool {
-		return &pool{
-			slots: make(chan struct{}, p.cfg.MaxConnections),
-			transport: &http.Transport{
-				DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-					ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-					defer cancel()
-					return p.dialer.Dial(ctx, id, portOf(addr))
-				},
-				// The bytes go to the sandbox over its own connection, with TLS or without: its server's
-				// certificate would say nothing more about where.
-				TLSClientConfig:        &tls.Config{InsecureSkipVerify: true},
-				TLSHandshakeTimeout:    dialTimeout,
-				DisableCompression:     true,
-				IdleConnTimeout:        idleTimeout,
-				MaxIdleConnsPerHost:    maxIdlePerPort,
-				ResponseHeaderTimeout:  p.cfg.ResponseTimeout,
-				MaxResponseHeaderBytes: maxResponseHeader,
-				ReadBufferSize:         copyBuffer,
-				WriteBufferSize:        copyBuffer,
-			},
-		}
-	})
-}
-
 // request is the context of a proxied request in httputil.ReverseProxy.
 type request struct {
 	target Target
@@ -228,8 +195,9 @@ type request struct {
 	maker   *preview.Maker
 	changed <-chan struct{}
 	pool    *pool
-	answer  http.Header // of the answer, as far as it is ours
-	host    string      // of the URL
+	answer  http.Header     // of the answer, as far as it is ours
+	host    string          // of the URL
+	ended   context.Context // ends with the request
 }
 
 type contextKey struct{}
@@ -398,6 +366,7 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, q *request) {
 		// The sandbox may answer while the body comes; a transport without, as in tests.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
+	q.ended = ctx
 	p.reverse.ServeHTTP(w, r.WithContext(ctx))
 }
 

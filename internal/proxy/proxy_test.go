@@ -42,6 +42,8 @@ type world struct {
 	ports map[uint16]string // guarded by mu
 	reads int               // of what is on the disk; guarded by mu
 	dials atomic.Int64
+	// wrap may replace a new connection to a port.
+	wrap  func(net.Conn) net.Conn
 	links *preview.Links
 	// published ends, with revoke, when ports are not what they were.
 	published context.Context
@@ -132,7 +134,11 @@ func (w *world) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn,
 		return nil, sandbox.Errorf(sandbox.PortClosed, "port %d is closed", port)
 	}
 	w.dials.Add(1)
-	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err == nil && w.wrap != nil {
+		c = w.wrap(c)
+	}
+	return c, err
 }
 
 func (w *world) set(change func(*sandbox.Sandbox)) {

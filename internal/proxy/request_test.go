@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -10,8 +11,10 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -165,7 +168,7 @@ func TestRedirectPorts(t *testing.T) {
 }
 
 // secure serves a port of the sandbox by TLS, and returns the last server name that a handshake asked for.
-func (w *world) secure(port uint16, handler http.Handler) (name func() string) {
+func (w *world) secure(port uint16, handler http.Handler, configure ...func(*tls.Config)) (name func() string) {
 	w.t.Helper()
 	var last atomic.Value
 	srv := httptest.NewUnstartedServer(handler)
@@ -175,6 +178,9 @@ func (w *world) secure(port uint16, handler http.Handler) (name func() string) {
 		return nil, nil
 	}}
 	srv.StartTLS()
+	for _, c := range configure {
+		c(srv.TLS)
+	}
 	w.t.Cleanup(srv.Close)
 	w.mu.Lock()
 	w.ports[port] = srv.Listener.Addr().String()
@@ -227,6 +233,14 @@ func TestHTTPSPorts(t *testing.T) {
 	}
 }
 
+// startsTLS reads the beginning of a connection, which is a handshake, and of nothing else.
+func startsTLS(t *testing.T, c net.Conn) {
+	b := make([]byte, 4096)
+	if n, err := c.Read(b); err != nil || b[0] != 0x16 {
+		t.Errorf("a connection begins with %q, %v, want a handshake", b[:n], err)
+	}
+}
+
 // A hostile server that does not speak TLS gets no further.
 func TestHostileHandshakes(t *testing.T) {
 	w := newWorld(t, nil)
@@ -235,11 +249,96 @@ func TestHostileHandshakes(t *testing.T) {
 		"nothing": "", "an alert": "\x15\x03\x03\x00\x02\x02\x28", "half a record": "\x16\x03\x03\x40", "a record of zeros": "\x16\x03\x03\x00\x04\x02\x00\x00\x00",
 	} {
 		w.listen(8080, func(c net.Conn) {
-			_, _ = c.Read(make([]byte, 4096))
+			startsTLS(t, c)
 			_, _ = io.WriteString(c, answer)
 		})
-		if resp, body := w.do(w.request("GET", "/", nil)); resp.StatusCode != http.StatusBadGateway {
-			t.Errorf("%s: %d %q", name, resp.StatusCode, body)
+		before := w.dials.Load()
+		if resp, body := w.do(w.request("GET", "/", nil)); resp.StatusCode != http.StatusBadGateway || w.dials.Load() == before {
+			t.Errorf("%s: %d %q after %d connections", name, resp.StatusCode, body, w.dials.Load()-before)
 		}
+	}
+}
+
+// A connection keeps the certificates of its server: those are bounded.
+func TestLargeCertificates(t *testing.T) {
+	w := newWorld(t, nil)
+	w.secure(8443, seesHost, func(c *tls.Config) {
+		for len(c.Certificates[0].Certificate) < 100 {
+			c.Certificates[0].Certificate = append(c.Certificates[0].Certificate, c.Certificates[0].Certificate[0])
+		}
+	})
+	w.set(func(sb *sandbox.Sandbox) { sb.Network.HTTPSPorts = []uint16{8443} })
+	resp, body := w.do(w.request("GET", "/s/8443--"+w.label+"/", nil))
+	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "more than 32 KiB") {
+		t.Errorf("a server with large certificates: %d %q", resp.StatusCode, body)
+	}
+}
+
+// counted is a connection that says when it is closed.
+type counted struct {
+	net.Conn
+	close func()
+}
+
+func (c counted) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// A server that is silent in the handshake holds no connections of visitors who went.
+func TestSilentHandshakes(t *testing.T) {
+	const most = 2
+	w := newWorld(t, nil, func(c *proxy.Config) { c.MaxConnections = most })
+	w.set(func(sb *sandbox.Sandbox) { sb.Network.HTTPSPorts = []uint16{8080} })
+	var open atomic.Int64
+	w.wrap = func(c net.Conn) net.Conn {
+		if n := open.Add(1); n > most {
+			t.Errorf("%d connections are open", n)
+		}
+		return counted{c, sync.OnceFunc(func() { open.Add(-1) })}
+	}
+	begun := make(chan struct{})
+	w.listen(8080, func(c net.Conn) {
+		startsTLS(t, c)
+		begun <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+	})
+	for visits := 0; visits < 10; {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if resp, err := w.server.Client().Do(w.request("GET", "/", nil).WithContext(ctx)); err == nil {
+				_ = resp.Body.Close() // the visitors before are not gone yet
+			}
+		}()
+		select {
+		case <-begun:
+			visits++
+		case <-done:
+		}
+		cancel()
+		<-done
+	}
+	for open.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// The idle connections of a sandbox are bounded over all its ports.
+func TestIdleConnectionsOfManyPorts(t *testing.T) {
+	w := newWorld(t, nil, func(c *proxy.Config) { c.MaxConnections = 2 })
+	ports := []uint16{8441, 8442, 8443}
+	for _, port := range ports {
+		w.secure(port, seesHost)
+	}
+	w.set(func(sb *sandbox.Sandbox) { sb.Network.HTTPSPorts = ports })
+	for range 100 {
+		for _, port := range ports {
+			w.do(w.request("GET", fmt.Sprintf("/s/%d--%s/", port, w.label), nil))
+		}
+	}
+	if n := w.dials.Load(); n <= int64(len(ports)) {
+		t.Errorf("each of %d ports keeps its connection", n)
 	}
 }
