@@ -147,6 +147,9 @@ func TestErrors(t *testing.T) {
 		{"PUT", at + "/network", `{"denyOut":["example.com"]}`, 400, "denyOut[0]"},
 		{"PUT", at + "/network", `{"rules":{"h":[{}]}}`, 400, "rules"},
 		{"PUT", at + "/network", `{"egressProxy":{"address":"h:1"}}`, 400, "egressProxy"},
+		{"PUT", at + "/network", `{"maskRequestHost":"localhost"}`, 400, "maskRequestHost"},
+		{"PUT", at + "/network", `{"maskRequestHost":"a\r\nb"}`, 400, "maskRequestHost"},
+		{"PUT", at + "/network", `{"httpsPorts":[8443]}`, 400, "httpsPorts"},
 
 		{"POST", none + "/snapshots", `{}`, 404, "iaaaa"},
 		{"POST", at + "/snapshots", `{"name":"NOT A NAME"}`, 400, "name"},

@@ -67,6 +67,12 @@ func (s *sandboxes) changeNetwork(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
+	if in.MaskRequestHost != "" {
+		return fixedField("maskRequestHost")
+	}
+	if len(in.HTTPSPorts) > 0 {
+		return fixedField("httpsPorts")
+	}
 	n, err := in.egress("", in.AllowInternet)
 	if err != nil {
 		return err
@@ -80,4 +86,8 @@ func (s *sandboxes) changeNetwork(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	return answerNothing(w)
+}
+
+func fixedField(name string) error {
+	return sandbox.InvalidField(name, "stays as the create gave it; leave it out")
 }
