@@ -3,7 +3,9 @@ package agent
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -82,6 +84,10 @@ func (c *nudgingConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.in.Read(p)
 	c.full = c.full || n+c.in.Buffered() >= readBuffer
+	if c.whole && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		// The host has hung up. It waits until this end is closed, and may read nothing until then.
+		_ = c.Conn.SetWriteDeadline(time.Now())
+	}
 	return n, err
 }
 

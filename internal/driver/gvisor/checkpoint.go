@@ -124,16 +124,15 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 // capture writes the state of b into dir. With Stop, b is frozen when it returns nil; otherwise b
 // goes on.
 func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOptions) (err error) {
+	if err := b.quiet(ctx, opts.FilesOnly); err != nil {
+		return err
+	}
 	if !opts.Stop && !opts.Layer && !opts.FilesOnly { // then gVisor freezes the box by itself
-		if err := b.conns.dialing.Acquire(ctx, allDialing); err != nil {
-			return context.Cause(ctx)
-		}
 		defer b.conns.dialing.Release(allDialing)
-		b.conns.hangUp(ctx)
 		return b.save(ctx, dir)
 	}
 	if opts.Layer || opts.FilesOnly {
-		leave, err := b.host.readSlot(ctx)
+		leave, err := quietSlot(ctx, b, opts.FilesOnly)
 		if err != nil {
 			return err
 		}
@@ -142,7 +141,7 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 	// With Stop gVisor could end the box by itself, but it would do so even if saving failed. The
 	// box must not run between its saving and its end: what it did then would happen again after
 	// the restore. A layer must show the same moment as the memory.
-	if err := b.freeze(ctx, true); err != nil {
+	if err := b.freezeQuiet(ctx); err != nil {
 		return err
 	}
 	defer func() {
@@ -165,6 +164,24 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 	}
 	b.host.logger.Warn("the files of a sandbox could not be saved beside its memory", "sandbox", b.id, "error", err)
 	return os.Remove(filepath.Join(dir, saved.LayerName))
+}
+
+// quietSlot takes a slot for reading the tree of b, which is quiet. No box waits for its agent while it has one
+// of the few slots, unless they were all taken: then b can be called until one is free, and is made quiet again.
+// When it fails, b is no longer quiet.
+func quietSlot(ctx context.Context, b *box, lenient bool) (leave func(), err error) {
+	if leave, ok := b.host.freeSlot(); ok {
+		return leave, nil
+	}
+	b.conns.dialing.Release(allDialing)
+	if leave, err = b.host.readSlot(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.quiet(ctx, lenient); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }
 
 // saveLayer writes the layer of b, which is frozen, to a new file.
@@ -205,8 +222,12 @@ func (b *box) stop(ctx context.Context) error {
 //
 // Preconditions: the whole weight of dialing is acquired, and connections were hung up.
 func (b *box) save(ctx context.Context, dir string) error {
-	// gVisor cannot save a connection to the host. It closes its ends of forwarded connections that were
-	// just closed here asynchronously; until then saving fails and is tried again.
+	// gVisor cannot save a connection to the host. Those handed over are closed already. gVisor closes its
+	// ends of forwarded connections that were just closed here asynchronously; until then saving fails and is
+	// tried again.
+	if b.handover {
+		return b.saveOnce(ctx, dir)
+	}
 	again := backoff.NewExponentialBackOff()
 	again.InitialInterval = 5 * time.Millisecond
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {

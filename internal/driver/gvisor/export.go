@@ -123,7 +123,7 @@ func (u upper) readFrozen(ctx context.Context, out io.Writer, convert conversion
 		return err
 	}
 	defer leave()
-	if err := b.freeze(ctx, false); err != nil {
+	if err := b.freeze(ctx); err != nil {
 		return err
 	}
 	err = b.raiseMemory()

@@ -31,7 +31,10 @@ func (d *Driver) MarkFrozen(ctx context.Context, id sandbox.ID, frozen bool) err
 		return err
 	}
 	if frozen {
-		return b.freeze(ctx, true)
+		if err := b.quiet(ctx, false); err != nil {
+			return err
+		}
+		return b.freezeQuiet(ctx)
 	}
 	return b.setFrozen(true)
 }
@@ -51,8 +54,7 @@ func (d *Driver) HangUp(ctx context.Context, id sandbox.ID) error {
 	if err != nil {
 		return err
 	}
-	b.conns.hangUp(ctx)
-	return ctx.Err()
+	return b.conns.hangUp(ctx)
 }
 
 // Stacks returns the stacks of all goroutines of a box's gVisor.

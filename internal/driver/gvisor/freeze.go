@@ -13,13 +13,28 @@ import (
 // probeTime is how long an agent may take to answer a probe.
 const probeTime = 2 * time.Second
 
+// quiet makes connecting to the box wait, and closes the connections to its agent, which the agent has to
+// take part in. It always ends with freezeQuiet, or with releasing the whole weight of dialing. With lenient the
+// agent may keep its ends open, which matters only when memory is saved.
+func (b *box) quiet(ctx context.Context, lenient bool) error {
+	if err := b.conns.dialing.Acquire(ctx, allDialing); err != nil {
+		return context.Cause(ctx)
+	}
+	err := b.alive(ctx)
+	if err == nil {
+		if err = b.conns.hangUp(ctx); lenient && errors.Is(err, errKept) {
+			err = nil
+		}
+	}
+	if err != nil {
+		b.conns.dialing.Release(allDialing)
+	}
+	return err
+}
+
 // freeze stops the execution of the box, and makes connecting to it wait, because the agent could
 // not answer. It always ends with thaw, after which the box goes on where it was, or with stop.
-// With hangUp, the connections to the agent are closed before, which the agent has to take part in.
-//
-// That the box may be frozen is recorded first: a box whose server died stays frozen, so a later
-// driver must thaw it.
-func (b *box) freeze(ctx context.Context, hangUp bool) error {
+func (b *box) freeze(ctx context.Context) error {
 	if err := b.conns.dialing.Acquire(ctx, allDialing); err != nil {
 		return context.Cause(ctx)
 	}
@@ -27,9 +42,14 @@ func (b *box) freeze(ctx context.Context, hangUp bool) error {
 		b.conns.dialing.Release(allDialing)
 		return err
 	}
-	if hangUp {
-		b.conns.hangUp(ctx)
-	}
+	return b.freezeQuiet(ctx)
+}
+
+// freezeQuiet is freeze when the whole weight of dialing is acquired. It releases that if it fails.
+//
+// That the box may be frozen is recorded first: a box whose server died stays frozen, so a later
+// driver must thaw it.
+func (b *box) freezeQuiet(ctx context.Context) error {
 	if err := b.setFrozen(true); err != nil {
 		b.conns.dialing.Release(allDialing)
 		return err

@@ -1,7 +1,6 @@
 package gvisor_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -126,11 +125,17 @@ func TestStubbornAgents(t *testing.T) {
 				t.Errorf("Dial = %v, deaf agent: %v", last, deaf)
 			}
 			if !deaf {
-				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-				defer cancel()
-				if err := r.Checkpoint(ctx, spec.ID, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{Stop: true}); err == nil || ctx.Err() != nil {
-					t.Errorf("Checkpoint = %v, want an error within time", err)
+				for name, opts := range map[string]driver.CheckpointOptions{"save": {}, "stop": {Stop: true}, "layer": {Stop: true, Layer: true}} {
+					err := r.Checkpoint(t.Context(), spec.ID, filepath.Join(t.TempDir(), "saved"), opts)
+					if sandbox.CodeOf(err) != sandbox.AgentUnreachable {
+						t.Errorf("Checkpoint, %s = %v, want AgentUnreachable", name, err)
+					}
 				}
+				files := driver.CheckpointOptions{FilesOnly: true}
+				if err := r.Checkpoint(t.Context(), spec.ID, filepath.Join(t.TempDir(), "saved"), files); err != nil {
+					t.Errorf("Checkpoint of the files = %v", err)
+				}
+				r.wantFewKept(t, spec.ID)
 				if _, err := r.Stats(t.Context(), spec.ID); err != nil {
 					t.Errorf("Stats of the box that goes on = %v", err)
 				}
@@ -141,6 +146,53 @@ func TestStubbornAgents(t *testing.T) {
 			if _, err := r.Dial(t.Context(), spec.ID, driver.AgentPort); sandbox.CodeOf(err) != sandbox.NotFound {
 				t.Errorf("Dial after the end = %v", err)
 			}
+		})
+	}
+}
+
+// wantFewKept checks that an agent that never closes a connection cannot keep many that are closed here.
+func (r *rig) wantFewKept(t *testing.T, id sandbox.ID) {
+	t.Helper()
+	for range 100 {
+		c, err := r.Dial(t.Context(), id, driver.AgentPort)
+		if sandbox.CodeOf(err) == sandbox.AgentUnreachable {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	t.Error("an agent keeps 100 closed connections")
+}
+
+// TestSaveAfterRefusal: the agent closes the connection of an upload that it refused later than the caller has its
+// answer. A box that is saved at once is saved nevertheless.
+func TestSaveAfterRefusal(t *testing.T) {
+	for name, opts := range map[string]driver.CheckpointOptions{"save": {}, "stop": {Stop: true}, "layer": {Stop: true, Layer: true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			spec := newSpec(onDisk)
+			g := r.start(t, spec)
+			g.must("touch /file")
+			const size = 30 * mib
+			content := io.LimitReader(patterns{}, size)
+			_, err := g.agent.WriteFile(t.Context(), "/file/child", content, agentapi.WriteOptions{Size: size})
+			if err == nil || errors.Is(err, agentapi.ErrUnreachable) {
+				t.Errorf("WriteFile = %v, want that the agent refuses", err)
+			}
+			// An answer that nobody reads does not prevent it either.
+			g.must("truncate -s 30M /large")
+			answer, _, err := g.agent.ReadFile(t.Context(), "/large", 0, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Close()
+			dir := r.checkpoint(t, g, opts)
+			if err := r.Destroy(t.Context(), g.id); err != nil {
+				t.Fatal(err)
+			}
+			r.restore(t, spec, dir).exchange()
 		})
 	}
 }

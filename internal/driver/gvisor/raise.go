@@ -96,6 +96,16 @@ func (h *host) readSlot(ctx context.Context) (leave func(), err error) {
 	}
 }
 
+// freeSlot takes a slot if one is free.
+func (h *host) freeSlot() (leave func(), ok bool) {
+	select {
+	case h.readers <- struct{}{}:
+		return func() { <-h.readers }, true
+	default:
+		return nil, false
+	}
+}
+
 // readSlotSoon is readSlot for at most slotWait. Errors: Unavailable after that.
 func (h *host) readSlotSoon(ctx context.Context) (leave func(), err error) {
 	wait, stop := context.WithTimeout(ctx, slotWait)
