@@ -58,8 +58,11 @@ export interface Loaded<T> {
 	set: (data: T) => void;
 }
 
-/** useLoad reads something when it is shown, when the function changes, and on request. */
-export function useLoad<T>(read: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+/** stops tells that the user stopped waiting for a call: it may have changed what is shown. */
+export const stops = new EventTarget();
+
+/** useLoad reads something when it is shown, when the function changes, on request, and, unless it is fixed, when the user stopped waiting for a call. */
+export function useLoad<T>(read: (signal: AbortSignal) => Promise<T>, fixed = false): Loaded<T> {
 	const [state, setState] = useState<{ data: T | undefined; error: string }>({ data: undefined, error: "" });
 	const [turn, setTurn] = useState(0);
 	useEffect(() => {
@@ -71,6 +74,11 @@ export function useLoad<T>(read: (signal: AbortSignal) => Promise<T>): Loaded<T>
 		return () => reading.abort();
 	}, [read, turn]);
 	const reload = useCallback(() => setTurn((n) => n + 1), []);
+	useEffect(() => {
+		if (fixed) return;
+		stops.addEventListener("stop", reload);
+		return () => stops.removeEventListener("stop", reload);
+	}, [fixed, reload]);
 	const set = useCallback((data: T) => setState({ data, error: "" }), []);
 	return { ...state, reload, set };
 }

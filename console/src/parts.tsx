@@ -5,6 +5,7 @@ import { createContext, type ReactNode, useCallback, useContext, useEffect, useI
 import type { SandboxState } from "./api.ts";
 import { message } from "./api.ts";
 import { tones } from "./format.ts";
+import { stops } from "./hooks.ts";
 
 export function Logo() {
 	return (
@@ -72,7 +73,10 @@ function useCalls(): Hold {
 		running.current = true;
 		const given = new AbortController();
 		const up = new Promise<never>((_, reject) => given.signal.addEventListener("abort", () => reject(new Error("You stopped waiting. The call may have taken effect: look before you send it again."))));
-		const timer = setTimeout(() => setStop(() => () => given.abort()), holdMost);
+		const timer = setTimeout(() => setStop(() => () => {
+			given.abort();
+			stops.dispatchEvent(new Event("stop"));
+		}), holdMost);
 		setBusy(true);
 		try {
 			await Promise.race([up, call(given.signal)]);

@@ -313,6 +313,8 @@ test("a dialog whose call hangs is closed after ten seconds", async () => {
 	assert.ok(await dialog.getByRole("button", { name: "Cancel" }).isDisabled());
 	await page.keyboard.press("Escape");
 	await shown(page, "dialog-busy");
+	await api("POST", "/tokens", { description: `hung ${mark}` }); // as the call would
+	assert.equal(await page.getByText(`hung ${mark}`).count(), 0);
 	await page.clock.fastForward(11_000);
 	const aborted = page.waitForEvent("requestfailed", (r) => r.url().endsWith("/v1/tokens"));
 	await dialog.getByRole("button", { name: "Stop waiting", exact: true }).click();
@@ -321,5 +323,6 @@ test("a dialog whose call hangs is closed after ten seconds", async () => {
 	await shown(page, "dialog-stopped");
 	await dialog.getByRole("button", { name: "Cancel" }).click();
 	await dialog.waitFor({ state: "detached" });
+	await page.getByText(`hung ${mark}`).waitFor(); // the list is the one from after the stop
 	clean(page);
 });

@@ -28,7 +28,7 @@ async function open(id: string, path: string, signal: AbortSignal) {
 }
 
 export function Editor({ id, info, onUnsaved, onSaved, onCompare }: Props) {
-	const file = useLoad(useCallback((signal: AbortSignal) => open(id, info.path, signal), [id, info.path]));
+	const file = useLoad(useCallback((signal: AbortSignal) => open(id, info.path, signal), [id, info.path]), true);
 	const [text, setText] = useState<string | null>(null);
 	const [conflict, setConflict] = useState(false);
 	const { act, busy } = useAct();

@@ -20,7 +20,7 @@ const join = (dir: string, name: string) => `${dir === "/" ? "" : dir}/${name}`;
 
 export default function Files({ sb }: { sb: Sandbox }) {
 	// The working directory of commands; a relative path begins there.
-	const start = useLoad(useCallback((signal: AbortSignal) => box.stat(sb.id, ".", signal), [sb.id]));
+	const start = useLoad(useCallback((signal: AbortSignal) => box.stat(sb.id, ".", signal), [sb.id]), true);
 	const [root, setRoot] = useState("");
 	const at = root || start.data?.path;
 	if (start.error) return <Failure text={start.error} retry={start.reload} />;
@@ -41,7 +41,7 @@ function Browser({ sb, root, setRoot }: { sb: Sandbox; root: string; setRoot: (d
 	const [view, setView] = useState<"all" | "changed">("all");
 	const [wanted, setWanted] = useState(false);
 	const [change, setChange] = useState<FileChange | null>(null);
-	const diff = useLoad(useCallback((signal: AbortSignal) => (wanted ? changes(sb.id, signal) : Promise.resolve(undefined)), [sb.id, wanted]));
+	const diff = useLoad(useCallback((signal: AbortSignal) => (wanted ? changes(sb.id, signal) : Promise.resolve(undefined)), [sb.id, wanted]), true);
 	// The buttons are for what is shown.
 	const show = (file: FileInfo | null, c: FileChange | null) => {
 		setChosen(file);
