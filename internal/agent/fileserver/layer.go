@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,13 +52,15 @@ func (s *Server) RestoreLayer(_ http.ResponseWriter, r *http.Request) error {
 type layer struct {
 	root rootdir.Root
 	buf  []byte
-	// dirs are its directories, whose times are set last, when nothing is created in them any more.
-	dirs []layerDir
+	// times are the times of its directories, which are set last, when nothing is created in them any more.
+	times []dirTime
+	dir   *tar.Header // the last directory
 }
 
-type layerDir struct {
-	path   string
-	header *tar.Header
+// dirTime has only what is needed of a directory: a layer may have millions.
+type dirTime struct {
+	path string
+	time time.Time
 }
 
 // apply applies an entry.
@@ -78,7 +81,7 @@ func (l *layer) apply(h *tar.Header, content io.Reader) error {
 		return os.RemoveAll(filepath.Join(dir, removed))
 	}
 	if h.Typeflag == tar.TypeDir {
-		l.dirs = append(l.dirs, layerDir{at, h})
+		l.times, l.dir = append(l.times, dirTime{at, h.ModTime}), h
 		return l.makeDir(at, h)
 	}
 	err := l.create(at, h, content)
@@ -99,18 +102,18 @@ func (l *layer) apply(h *tar.Header, content io.Reader) error {
 	if err := describe(at, h); err != nil {
 		return err
 	}
-	return setModTime(at, h)
+	return setModTime(at, h.ModTime)
 }
 
 // empty removes what is in the directory of the last entry, as a directory that hides all below it.
 func (l *layer) empty(at string) error {
-	if len(l.dirs) == 0 || l.dirs[len(l.dirs)-1].path != at {
+	if l.dir == nil || l.times[len(l.times)-1].path != at {
 		return answer.Invalid("the layer hides the directory %q without having it", at)
 	}
 	if err := os.RemoveAll(at); err != nil {
 		return err
 	}
-	return l.makeDir(at, l.dirs[len(l.dirs)-1].header)
+	return l.makeDir(at, l.dir)
 }
 
 // makeDir makes a directory, or changes a directory that exists.
@@ -223,8 +226,8 @@ func describe(at string, h *tar.Header) error {
 	return nil
 }
 
-func setModTime(at string, h *tar.Header) error {
-	t, err := unix.TimeToTimespec(h.ModTime)
+func setModTime(at string, modified time.Time) error {
+	t, err := unix.TimeToTimespec(modified)
 	if err == nil {
 		err = unix.UtimesNanoAt(unix.AT_FDCWD, at, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
 	}
@@ -236,8 +239,8 @@ func setModTime(at string, h *tar.Header) error {
 
 // setTimes sets the times of directories.
 func (l *layer) setTimes() error {
-	for _, d := range l.dirs {
-		if err := setModTime(d.path, d.header); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, d := range l.times {
+		if err := setModTime(d.path, d.time); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
