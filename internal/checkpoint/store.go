@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -131,6 +132,20 @@ func (s *Store) Restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 		return "", sandbox.Wrap(sandbox.Unsupported, errors.Join(err, layerErr), "%s; %s", lost, sandbox.Explain("its files cannot be brought back either", layerErr))
 	}
 	return lost, layer.Close()
+}
+
+// FilesOnly reports whether a checkpoint has its files without its memory.
+func (s *Store) FilesOnly(path string) bool {
+	return s.driver != nil && errors.Is(s.driver.CanRestore(path), driver.ErrNoMemory)
+}
+
+// OpenLayer returns the files in a checkpoint, which the caller closes. Errors: Unsupported, NotFound.
+func (s *Store) OpenLayer(path string) (io.ReadCloser, error) {
+	saver, err := s.Checkpointer()
+	if err != nil {
+		return nil, err
+	}
+	return saver.OpenLayer(path)
 }
 
 // MakeOwner makes the directory of a checkpoint. The directory's name is on the disk when MakeOwner

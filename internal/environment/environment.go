@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -132,6 +133,32 @@ func Await(ctx context.Context, b *box.Box) error {
 		_, err := b.Agent.Health(ctx)
 		return err
 	})
+}
+
+// RestoreFiles gives an agent the files of a layer. The time that this takes depends on their number, so only
+// the time in which the agent takes nothing of the layer is limited. Errors: also context.DeadlineExceeded
+// after the limit.
+func RestoreFiles(ctx context.Context, agent *agentapi.Client, layer io.Reader, limit time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
+	defer timer.Stop()
+	err := agent.RestoreLayer(ctx, progress{layer, func() { timer.Reset(limit) }})
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// progress calls read before each read.
+type progress struct {
+	io.Reader
+	read func()
+}
+
+func (p progress) Read(b []byte) (int, error) {
+	p.read()
+	return p.Reader.Read(b)
 }
 
 // untilAnswered repeats a call of an agent until the agent answers or ctx ends.

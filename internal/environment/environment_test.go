@@ -1,7 +1,17 @@
 package environment
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -48,5 +58,45 @@ func TestHostname(t *testing.T) {
 		if got := Hostname(&sandbox.Sandbox{HostLabel: label}); got != want {
 			t.Errorf("Hostname(%q) = %q, want %q", label, got, want)
 		}
+	}
+}
+
+// agentOf returns a client of an agent that answers with a handler.
+func agentOf(t *testing.T, h http.HandlerFunc) *agentapi.Client {
+	server := httptest.NewUnstartedServer(h)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Config.HTTP2 = &http.HTTP2Config{MaxReadFrameSize: agentapi.MaxFrame}
+	server.Start()
+	c := agentapi.NewClient(func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
+	})
+	t.Cleanup(func() { c.Close(); server.Close() })
+	return c
+}
+
+// A layer of many files may take longer than the limit, which an agent that takes nothing may not.
+func TestRestoreFiles(t *testing.T) {
+	const limit, pause, size = 500 * time.Millisecond, 20 * time.Millisecond, 60
+	var got atomic.Int64
+	c := agentOf(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		got.Store(n)
+	})
+	slow := progress{iotest.OneByteReader(strings.NewReader(strings.Repeat("x", size))), func() { time.Sleep(pause) }}
+	if err := RestoreFiles(t.Context(), c, slow, limit); err != nil || got.Load() != size {
+		t.Errorf("RestoreFiles() of a slow layer = %v, and the agent has %d bytes, want %d", err, got.Load(), size)
+	}
+	c = agentOf(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})
+	if err := RestoreFiles(t.Context(), c, strings.NewReader("layer"), limit/10); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("RestoreFiles() of a mute agent = %v, want DeadlineExceeded", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := RestoreFiles(ctx, c, strings.NewReader("layer"), limit); !errors.Is(err, context.Canceled) {
+		t.Errorf("RestoreFiles() = %v, want Canceled", err)
 	}
 }

@@ -123,33 +123,19 @@ func (r *reviver) late(b *entry) (bool, error) {
 // startAnew starts a new box on the root filesystem of the sandbox, gives it the files in a checkpoint, and
 // starts it as a new sandbox is started.
 func (r *reviver) startAnew(b *entry, path string) (driver.Handle, error) {
-	release, err := r.starter.slot(b.Context())
+	handle, img, err := r.bootAnew(b)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start sandbox %s from its files: %w", b.ID, box.AgentError(err))
 	}
-	defer release()
-	ctx, cancel := r.within(b, path)
-	defer cancel()
-	sb := b.Sandbox()
-	img, rootfs, err := r.image(ctx, &sb)
-	if err != nil {
-		return nil, err
-	}
-	handle, err := r.driver.Create(ctx, r.cfg.spec(&sb, rootfs))
-	if err == nil {
-		err = r.driver.Start(ctx, b.ID)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("start sandbox %s from its files: %w", b.ID, err)
-	}
-	b.Meter.Begin(time.Now().UTC())
-	b.Agent.Reset()
-	if err := r.giveFiles(ctx, b, path); err != nil {
+	if err := r.giveFiles(b, path); err != nil {
 		return nil, fmt.Errorf("files of sandbox %s: %w", b.ID, box.AgentError(err))
 	}
+	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout)
+	defer cancel()
 	if err := r.networks.Connect(ctx, b.Box); err != nil {
 		return nil, fmt.Errorf("network of sandbox %s started from its files: %w", b.ID, err)
 	}
+	sb := b.Sandbox()
 	cfg := r.environments.Agent(&sb, &img)
 	if err := environment.Configure(ctx, b.Box, cfg); err != nil {
 		return nil, fmt.Errorf("agent of sandbox %s started from its files: %w", b.ID, box.AgentError(err))
@@ -158,30 +144,39 @@ func (r *reviver) startAnew(b *entry, path string) (driver.Handle, error) {
 	return handle, nil
 }
 
-// giveFiles gives a box that has just started the files in a checkpoint.
-func (r *reviver) giveFiles(ctx context.Context, b *entry, path string) error {
-	saver, err := r.saved.Checkpointer()
+// bootAnew starts a new box on the root filesystem of the sandbox.
+func (r *reviver) bootAnew(b *entry) (handle driver.Handle, img spec.Image, err error) {
+	release, err := r.starter.slot(b.Context())
 	if err != nil {
-		return err
+		return nil, img, err
 	}
-	layer, err := saver.OpenLayer(path)
+	defer release() // before the files, which may take minutes of the sandbox's own share of the processor
+	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout)
+	defer cancel()
+	sb := b.Sandbox()
+	img, rootfs, err := r.image(ctx, &sb)
+	if err != nil {
+		return nil, img, err
+	}
+	if handle, err = r.driver.Create(ctx, r.cfg.spec(&sb, rootfs)); err == nil {
+		err = r.driver.Start(ctx, b.ID)
+	}
+	if err != nil {
+		return nil, img, err
+	}
+	b.Meter.Begin(time.Now().UTC())
+	b.Agent.Reset()
+	return handle, img, environment.Await(ctx, b.Box)
+}
+
+// giveFiles gives a box that has just started the files in a checkpoint.
+func (r *reviver) giveFiles(b *entry, path string) error {
+	layer, err := r.saved.OpenLayer(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = layer.Close() }() // it was only read
-	if err := environment.Await(ctx, b.Box); err != nil {
-		return err
-	}
-	return b.Agent.RestoreLayer(ctx, layer)
-}
-
-// within returns a context that limits the start of a box from a checkpoint.
-func (r *reviver) within(b *entry, path string) (context.Context, context.CancelFunc) {
-	size, err := r.saved.Size(path)
-	if err != nil {
-		r.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
-	}
-	return context.WithTimeout(b.Context(), r.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
+	return environment.RestoreFiles(b.Context(), b.Agent, layer, r.cfg.StartTimeout)
 }
 
 // image returns the image of a sandbox by its digest: its reference may mean another image by now.
@@ -207,7 +202,11 @@ func (r *reviver) bringBack(b *entry, path string) (driver.Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := r.within(b, path)
+	size, err := r.saved.Size(path)
+	if err != nil {
+		r.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
 	defer cancel()
 	sb := b.Sandbox()
 	img, rootfs, err := r.image(ctx, &sb)
