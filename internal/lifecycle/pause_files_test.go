@@ -159,3 +159,27 @@ func TestIdlePauseWithoutMemory(t *testing.T) {
 		t.Errorf("an idle sandbox: %+v", sb)
 	}
 }
+
+// A resume from another checkpoint that fails leaves the sandbox paused with that one, which has memory or not.
+func TestGoingBackThatFailsKnowsWhatIsSaved(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	s.checkpoint("p", "memory")
+	s.pauseFiles("p")
+	s.checkpoint("p", "files")
+	for _, c := range []string{"memory", "files", "memory"} {
+		e.host.SetFaults(fake.Faults{Create: fake.Fail(errors.New("broken")), Restore: fake.Fail(errors.New("broken"))})
+		if _, err := s.Checkpoints().Restore(t.Context(), e.caller, "p", c); err == nil {
+			t.Fatalf("%s: Restore succeeded", c)
+		}
+		if sb := s.reach("p", sandbox.Paused); sb.FilesOnly != (c == "files") {
+			t.Errorf("paused with the checkpoint %q: %+v", c, sb)
+		}
+		e.host.SetFaults(fake.Faults{})
+		children, err := s.Fork(t.Context(), e.caller, "p", lifecycle.ForkRequest{Count: 1})
+		if err != nil || children[0].Err != nil {
+			t.Errorf("fork of the checkpoint %q: %+v, %v", c, children, err)
+		}
+	}
+}

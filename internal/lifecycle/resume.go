@@ -56,7 +56,8 @@ func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest strin
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
 	before := b.Sandbox()
-	c := sandbox.Change{Saved: &from, SavedBytes: &size, ImageDigest: &digest}
+	filesOnly := s.saved.FilesOnly(s.saved.Path(b.ID, from)) // not as in the row, after it goes back to a checkpoint
+	c := sandbox.Change{Saved: &from, SavedBytes: &size, ImageDigest: &digest, FilesOnly: &filesOnly}
 	if before.State == sandbox.Pausing { // abandoned
 		c.Handle, c.PausedAt = new([]byte), new(begin.UTC())
 	}
@@ -146,7 +147,8 @@ func (s *suspender) goBack(b *entry, from sandbox.CheckpointID, digest string) e
 // checkpoint, so that no other sandbox can take its share of the quota. After the intent is
 // recorded, a restarted server finds the sandbox paused with the checkpoint.
 func (s *suspender) abandon(b *entry, from sandbox.CheckpointID, digest string) error {
-	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &from, ImageDigest: &digest},
+	filesOnly := s.saved.FilesOnly(s.saved.Path(b.ID, from))
+	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &from, ImageDigest: &digest, FilesOnly: &filesOnly},
 		sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventPausing, Message: "it is being taken back to a checkpoint"})
 	if err != nil {
 		return err
