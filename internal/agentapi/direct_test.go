@@ -65,12 +65,14 @@ func TestHostileDirect(t *testing.T) {
 			}
 		}
 	}
+	var stall chan struct{} // closed when the transfer has ended
 	for name, c := range map[string]struct {
 		h      http.HandlerFunc
 		answer func(net.Conn)
 		want   error
 	}{
-		"reads nothing, answers no health call": {mute, func(c net.Conn) { time.Sleep(2 * time.Second) }, agentapi.ErrUnreachable},
+		"reads nothing, answers no health call": {mute, func(net.Conn) { <-stall }, agentapi.ErrUnreachable},
+		"reads nothing, breaks health calls":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, func(net.Conn) { <-stall }, agentapi.ErrUnreachable},
 		"closes at once":                        {healthy, func(net.Conn) {}, agentapi.ErrUnreachable},
 		"closes in the middle":                  {healthy, func(c net.Conn) { io.CopyN(io.Discard, c, 1<<20) }, agentapi.ErrUnreachable},
 		"answers garbage":                       {healthy, func(c net.Conn) { io.WriteString(c, "garbage\r\n\r\n"); io.Copy(io.Discard, c) }, agentapi.ErrBadAnswer},
@@ -83,11 +85,13 @@ func TestHostileDirect(t *testing.T) {
 		}, agentapi.ErrBadAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
+			stall = make(chan struct{})
 			client := serveDirect(t, 200*time.Millisecond, c.h, c.answer)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
+			defer close(stall)
 			_, err := client.WriteFile(ctx, "/file", content(), agentapi.WriteOptions{Size: large})
-			if ctx.Err() != nil || !errors.Is(err, agentapi.ErrBadAnswer) && !errors.Is(err, agentapi.ErrUnreachable) {
+			if ctx.Err() != nil || !errors.Is(err, c.want) {
 				t.Errorf("WriteFile = %v, want an error like %v", err, c.want)
 			}
 		})

@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 )
@@ -20,26 +21,26 @@ func (c *Client) expect(ctx context.Context, conn *conn) (satisfied func()) {
 	if conn.single {
 		healthy = func(ctx context.Context) bool {
 			_, err := c.Health(ctx)
-			return err == nil
+			var refused *Error // for reasons of this process, such as its memory
+			return err == nil || errors.As(err, &refused)
 		}
 	}
 	timer := time.AfterFunc(answerTimeout/2, func() { conn.checkHealth(ctx, answerTimeout/2, healthy) })
-	return func() {
-		timer.Stop()
-		cancel()
-	}
+	context.AfterFunc(ctx, func() { timer.Stop() })
+	return cancel
 }
 
 // checkHealth makes health calls until ctx ends. It closes the connection when the agent takes
 // longer than timeout to answer.
 func (c *conn) checkHealth(ctx context.Context, timeout time.Duration, healthy func(context.Context) bool) {
-	for {
+	for ctx.Err() == nil {
 		question, cancel := context.WithTimeout(ctx, timeout)
 		answered := healthy(question)
 		late := question.Err() != nil && ctx.Err() == nil
 		cancel()
 		if !answered {
-			if late {
+			// A call with a connection of its own notices nothing of the other connection.
+			if late || c.single && ctx.Err() == nil {
 				c.pool.giveUp(c)
 			}
 			return // or the connection has broken, which the call notices itself

@@ -75,6 +75,15 @@ func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
 	return b.update(func(s *state) { s.GVisor = version })
 }
 
+// ForgetHandover records what an earlier version of Modbox records of a box that takes connections.
+func (d *Driver) ForgetHandover(id sandbox.ID) error {
+	b, err := d.boxes.lookup(id)
+	if err != nil {
+		return err
+	}
+	return b.update(func(s *state) { s.Handover = false })
+}
+
 // KillHelper ends the process from which a box's other processes are forked.
 func (d *Driver) KillHelper(id sandbox.ID) error {
 	b, err := d.boxes.lookup(id)

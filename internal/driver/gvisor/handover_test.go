@@ -46,6 +46,29 @@ func TestForwardedBoxes(t *testing.T) {
 	}
 }
 
+// TestHandoverAfterDowngrade: a box that an earlier version of Modbox had meanwhile, which knows no handover, is
+// saved in the format for it.
+func TestHandoverAfterDowngrade(t *testing.T) {
+	r := newRig(t)
+	spec := newSpec(onDisk)
+	g := r.start(t, spec)
+	if err := r.ForgetHandover(g.id); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen(t)
+	if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
+		t.Fatal(err)
+	}
+	g = r.connect(t, g.id, g.handle)
+	g.exchange()
+	dir := r.checkpoint(t, g, driver.CheckpointOptions{})
+	wantFormat(t, dir, saved.FormatHandover, false)
+	if err := r.Destroy(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	r.restore(t, spec, dir).exchange()
+}
+
 // exchange writes a file into the box, and reads it again.
 func (g *guest) exchange() {
 	g.t.Helper()

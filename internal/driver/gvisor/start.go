@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/tracing"
@@ -102,6 +103,7 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		}
 		return publicError(err, "recover box %s", id)
 	}
+	s.Handover = s.Handover || control.HasHandover(b.dir) // an earlier version of Modbox does not keep the field
 	b.adopt(p, s)
 	if s.Helper != nil {
 		b.watchHelper(*s.Helper)

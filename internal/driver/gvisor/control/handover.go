@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,27 +48,47 @@ func (c Client) HandOver(ctx context.Context, fd int) error {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
 	defer d.Close()
-	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("socket for the agent: %w", err)
-	}
-	defer unix.Close(socket)
 	ctx, cancel := context.WithTimeout(ctx, c.answer)
 	defer cancel()
-	for {
-		err := unix.Sendmsg(socket, []byte{0}, unix.UnixRights(fd), &unix.SockaddrUnix{Name: name}, unix.MSG_NOSIGNAL)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
-			return fmt.Errorf("%w: %w", ErrNotAsked, err)
-		case !errors.Is(err, unix.EAGAIN):
-			return fmt.Errorf("hand a connection over: %w", err)
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	// Only a socket that is connected is notified when the agent's queue has capacity.
+	socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err == nil {
+		defer socket.Close()
+		stop := context.AfterFunc(ctx, func() { _ = socket.SetWriteDeadline(time.Now()) })
+		defer stop()
+		err = sendConnection(socket, fd)
 	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w: %w", ErrNotAsked, err)
+	default:
+		return fmt.Errorf("hand a connection over: %w", err)
+	}
+}
+
+// sendConnection sends the descriptor fd when the other socket has capacity.
+func sendConnection(socket *net.UnixConn, fd int) error {
+	raw, err := socket.SyscallConn() // WriteMsgUnix refuses a connected socket for datagrams
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Write(func(to uintptr) bool {
+		sent = unix.Sendmsg(int(to), []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
+		return !errors.Is(sent, unix.EAGAIN)
+	})
+	if err != nil {
+		return err
+	}
+	return sent
+}
+
+// HasHandover reports whether the box in a directory was started with the socket of [BindHandover].
+func HasHandover(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, handoverName))
+	return err == nil
 }

@@ -37,6 +37,9 @@ func TestHandOver(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("HandOver number %d, which nobody takes = %v, want DeadlineExceeded", n, err)
 	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- control.New(dir, "box", time.Minute).HandOver(t.Context(), theirs) }()
+	time.Sleep(50 * time.Millisecond) // it waits then, at least usually
 	// When the agent takes the first connection, another can be handed over. Bytes arrive on it.
 	rights := make([]byte, unix.CmsgSpace(4))
 	_, m, _, _, err := unix.Recvmsg(int(socket.Fd()), make([]byte, 1), rights, unix.MSG_CMSG_CLOEXEC)
@@ -60,8 +63,8 @@ func TestHandOver(t *testing.T) {
 	if n, err := ours.Read(got); err != nil || string(got[:n]) != "hello" {
 		t.Errorf("read %q, %v", got[:n], err)
 	}
-	if err := c.HandOver(t.Context(), theirs); err != nil {
-		t.Errorf("HandOver with room = %v", err)
+	if err := <-waiting; err != nil {
+		t.Errorf("HandOver when there is room = %v", err)
 	}
 	socket.Close()
 	if err := c.HandOver(t.Context(), theirs); !errors.Is(err, control.ErrNotAsked) {
