@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,6 +96,32 @@ func TestHostileDirect(t *testing.T) {
 				t.Errorf("WriteFile = %v, want an error like %v", err, c.want)
 			}
 		})
+	}
+}
+
+// TestLargeTransfersShare: large transfers beyond the first 32 share connections.
+func TestLargeTransfersShare(t *testing.T) {
+	const transfers, most = 40, 32
+	arrived, stall := make(chan bool, 2*transfers), make(chan struct{})
+	client := serveDirect(t, 0, func(http.ResponseWriter, *http.Request) { arrived <- false; <-stall },
+		func(net.Conn) { arrived <- true; <-stall })
+	var calls sync.WaitGroup
+	for range transfers {
+		calls.Go(func() {
+			content := io.LimitReader(rand.NewChaCha8([32]byte{}), agentapi.LargeTransfer)
+			_, _ = client.WriteFile(t.Context(), "/file", content, agentapi.WriteOptions{Size: agentapi.LargeTransfer})
+		})
+	}
+	own := 0
+	for range transfers {
+		if <-arrived {
+			own++
+		}
+	}
+	close(stall)
+	calls.Wait()
+	if own != most {
+		t.Errorf("%d transfers have connections of their own, want %d", own, most)
 	}
 }
 

@@ -19,6 +19,8 @@ const (
 	streamsPerConn = MaxInFlight / StreamWindow
 	// maxConns bounds the connections of a client to an agent.
 	maxConns = 256
+	// maxLargeConns bounds the connections for one large transfer each. Others share connections.
+	maxLargeConns = 32
 	// maxIdleConns is how many connections stay open for the next burst.
 	maxIdleConns = 2
 	// idleTime is how long idle connections stay open. It is less than quiet, so that pings on an
@@ -45,10 +47,12 @@ type pool struct {
 	shared *Memory
 
 	mu       sync.Mutex
-	owner    string  // guarded by mu; whose the client is, "" for nobody
-	reserved int64   // guarded by mu; bytes that streams may buffer, see reserve
-	closed   bool    // guarded by mu
-	conns    []*conn // guarded by mu; connections being dialed, open, or dead with streams not yet released
+	owner    string // guarded by mu; whose the client is, "" for nobody
+	reserved int64  // guarded by mu; bytes that streams may buffer, see reserve
+	closed   bool   // guarded by mu
+	// forwarded is whether connections are not [Direct], which one call alone gains nothing from. Guarded by mu.
+	forwarded bool
+	conns     []*conn // guarded by mu; connections being dialed, open, or dead with streams not yet released
 }
 
 // conn is a connection, from the moment it is dialed.
@@ -126,13 +130,19 @@ func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, r request) (
 	if r.transfer {
 		wide = wideTransfers
 	}
-	open := 0
+	open, large := 0, 0
+	for _, o := range p.conns {
+		if o.large {
+			large++
+		}
+	}
+	own := r.large && large < maxLargeConns && !p.forwarded
 	for _, o := range p.conns {
 		if o.window != window {
 			continue
 		}
 		open += o.streams
-		if c == nil && o != avoid && !o.large && !r.large && o.streams < streamsPerConn && !o.dead() {
+		if c == nil && o != avoid && !o.large && !own && o.streams < streamsPerConn && !o.dead() {
 			c = o
 		}
 	}
@@ -147,7 +157,7 @@ func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, r request) (
 		return nil, false
 	}
 	dialCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c = &conn{pool: p, window: window, large: r.large, ready: make(chan struct{}), cancel: cancel, streams: 1, uses: 1}
+	c = &conn{pool: p, window: window, large: own, ready: make(chan struct{}), cancel: cancel, streams: 1, uses: 1}
 	p.conns = append(p.conns, c)
 	go c.connect(dialCtx)
 	return c, true
@@ -273,12 +283,17 @@ func (c *conn) connect(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	direct, ok := nc.(Direct)
 	c.single = c.large && ok && direct.Direct()
+	if c.large && !c.single {
+		c.pool.mu.Lock()
+		c.pool.forwarded = true
+		c.pool.mu.Unlock()
+	}
 	watched := &watchedConn{Conn: nc, broken: &c.broken}
 	t := newTransport(watched, c.window)
 	if c.single {
 		c.over = make(chan struct{})
 		watched.over = c.over
-		t = newSingleTransport(watched)
+		t = newSingleTransport(watched, c.window)
 	} else {
 		watched.greeting = time.AfterFunc(silence, func() {
 			c.silent.Store(true)
@@ -318,11 +333,16 @@ type Direct interface {
 	Direct() bool
 }
 
-// LargeTransfer is from how many bytes on content gets a connection of its own, if that is [Direct].
+// LargeTransfer is from how many bytes on content gets a connection of its own, if connections are [Direct] and few
+// transfers have one.
 const LargeTransfer = 256 << 10
 
-// newSingleTransport returns a transport that speaks HTTP/1.1 on nc, for one call.
-func newSingleTransport(nc net.Conn) *http.Transport {
+// newSingleTransport returns a transport that speaks HTTP/1.1 on nc, for one call that costs as much as a stream with that window.
+func newSingleTransport(nc net.Conn, window int) *http.Transport {
+	buffer := singleBuffer
+	if window == narrowWindow {
+		buffer /= 2 // so that it costs no more than is counted
+	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -331,7 +351,7 @@ func newSingleTransport(nc net.Conn) *http.Transport {
 		DisableCompression:     true,
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: maxHeaderBytes,
-		WriteBufferSize:        singleBuffer,
+		WriteBufferSize:        buffer,
 	}
 }
 
