@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/embedded":       {},
 	"internal/statedir":       {"internal/ballast", "internal/durable", "internal/retry"},
 	"internal/durable":        {},
+	"internal/sparse":         {},
 	"internal/certificate":    {},
 	"internal/bench":          {"client"},
 	"internal/share":          {},
@@ -166,7 +167,7 @@ var mayImport = map[string][]string{
 	"internal/image/remote":       {"internal/sandbox", "internal/netguard", "internal/image/lock", "internal/image/oci", "internal/image/reference", "internal/image/rootfs", "internal/registry"},
 	"internal/image/spec":         {"internal/sandbox"},
 	"internal/image/stack":        {},
-	"internal/image/rootfs":       {"internal/sandbox", "internal/share", "internal/image/stack"},
+	"internal/image/rootfs":       {"internal/sandbox", "internal/share", "internal/sparse", "internal/image/stack"},
 
 	// What the agent consists of.
 	"internal/agent/answer":     {"internal/agentapi"},
@@ -180,7 +181,7 @@ var mayImport = map[string][]string{
 	// The drivers, and what proves them.
 	"internal/driver/gvisor": {
 		"internal/hostmem",
-		"internal/driver", "internal/tracing", "internal/sandbox", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
+		"internal/driver", "internal/tracing", "internal/sandbox", "internal/sparse", "internal/agentapi", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/launch",
 		"internal/driver/gvisor/layer", "internal/driver/gvisor/ocilayer", "internal/driver/gvisor/process", "internal/driver/gvisor/saved", "internal/image/stack",
 	},
 	"internal/driver/gvisor/agentimage": {"internal/durable", "internal/image/stack"},

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sparse"
 )
 
 // Checkpoint implements [driver.Checkpointer]. While it runs, the parent of dir contains a
@@ -190,11 +191,12 @@ func (b *box) saveLayer(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	out := sparse.NewWriter(f) // holes arrive as zeros
 	if err = b.raiseMemory(); err == nil {
-		err = upper{b}.read(ctx, f, ocilayer.FromOverlay)
+		err = upper{b}.read(ctx, out, ocilayer.FromOverlay)
 		b.lowerMemory()
 	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, out.Finish(), f.Close())
 }
 
 // stop ends a box that is frozen and was saved. On an error the box is still frozen.

@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
 	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sparse"
 )
 
 // treeSlack is how much larger a tar may be than the files that fill the disk, because of headers.
@@ -96,7 +97,11 @@ func (u upper) copy(ctx context.Context) (_ *os.File, err error) {
 	if err := os.Remove(tree.Name()); err != nil {
 		return nil, err
 	}
-	if err := u.readFrozen(ctx, tree, ocilayer.FromOverlay, 0); err != nil {
+	out := sparse.NewWriter(tree)
+	if err := u.readFrozen(ctx, out, ocilayer.FromOverlay, 0); err != nil {
+		return nil, err
+	}
+	if err := out.Finish(); err != nil {
 		return nil, err
 	}
 	if _, err := tree.Seek(0, io.SeekStart); err != nil {

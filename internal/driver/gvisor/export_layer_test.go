@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -120,6 +123,18 @@ func TestLayerWithHoles(t *testing.T) {
 	g.must("echo alive; rm /hole; truncate -s 200M /hole")
 	if err := r.WriteLayer(t.Context(), g.id, &counted); err != nil || counted < 200*mib {
 		t.Errorf("WriteLayer of a hole = %v, %d bytes", err, counted)
+	}
+	// A checkpoint has the hole as a hole: what a sandbox has written limits what its checkpoints take of the disk.
+	dir := filepath.Join(t.TempDir(), "saved")
+	if err := r.Checkpoint(t.Context(), g.id, dir, driver.CheckpointOptions{FilesOnly: true}); err != nil {
+		t.Fatalf("Checkpoint: %v", err)
+	}
+	info, err := os.Stat(filepath.Join(dir, saved.LayerName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; info.Size() < 200*mib || used > 16*mib {
+		t.Errorf("the saved layer has %d bytes and takes %d of the disk, want 200 MiB of which nearly nothing is on the disk", info.Size(), used)
 	}
 	g.must("echo alive")
 	r.wantLimit(t, g)

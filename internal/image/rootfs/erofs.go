@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/erofs/go-erofs"
+	"github.com/modbox/modbox/internal/sparse"
 )
 
 // writeEROFS writes a tree as an EROFS that gVisor can boot from, and returns the number of names
@@ -31,7 +32,7 @@ func writeEROFS(ctx context.Context, file string, t *Tree, date time.Time) (name
 		return 0, fmt.Errorf("write root filesystem: %w", err)
 	}
 	defer t.memory.give(need)
-	out := &sparseWriter{f: f}
+	out := sparse.NewWriter(f)
 	w := erofs.Create(out, erofs.WithBuildTime(uint64(date.Unix()), 0))
 	if err := w.CopyFrom(src); err != nil {
 		return 0, fmt.Errorf("write root filesystem: %w", err)
@@ -39,7 +40,7 @@ func writeEROFS(ctx context.Context, file string, t *Tree, date time.Time) (name
 	if err := w.Close(); err != nil {
 		return 0, fmt.Errorf("write root filesystem: %w", err)
 	}
-	if err := out.finish(); err != nil {
+	if err := out.Finish(); err != nil {
 		return 0, fmt.Errorf("write root filesystem: %w", err)
 	}
 	if err := finishEROFS(f, src.names); err != nil {

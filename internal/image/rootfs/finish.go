@@ -1,11 +1,9 @@
 package rootfs
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 )
 
@@ -114,54 +112,3 @@ func (p *finisher) move(in diskInode) error {
 	p.next += (int64(len(content)) + blockSize - 1) / blockSize
 	return nil
 }
-
-// sparseWriter writes a file with holes instead of blocks of zeros.
-type sparseWriter struct {
-	f        *os.File
-	off, end int64
-}
-
-var zeroBlock [blockSize]byte
-
-// Write writes p at the current offset.
-func (w *sparseWriter) Write(p []byte) (int, error) {
-	written := 0
-	for written < len(p) {
-		// Up to the block's end, and then by whole blocks of the same kind.
-		n := min(len(p)-written, int(blockSize-w.off%blockSize))
-		zero := isZero(p[written : written+n])
-		for rest := p[written+n:]; len(rest) >= blockSize && isZero(rest[:blockSize]) == zero; rest = rest[blockSize:] {
-			n += blockSize
-		}
-		if !zero {
-			if m, err := w.f.WriteAt(p[written:written+n], w.off); err != nil {
-				return written + m, err
-			}
-		}
-		w.off += int64(n)
-		written += n
-	}
-	w.end = max(w.end, w.off)
-	return written, nil
-}
-
-func isZero(p []byte) bool { return bytes.Equal(p, zeroBlock[:len(p)]) }
-
-// Seek changes the offset. Earlier data is not overwritten with zeros: the EROFS writer returns
-// only to its placeholders.
-func (w *sparseWriter) Seek(off int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekStart:
-	case io.SeekCurrent:
-		off += w.off
-	case io.SeekEnd:
-		off += w.end
-	default:
-		return 0, fs.ErrInvalid
-	}
-	w.off = off
-	return off, nil
-}
-
-// finish sets the length of the file.
-func (w *sparseWriter) finish() error { return w.f.Truncate(w.end) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"github.com/modbox/modbox/internal/sparse"
 	"io"
 	"math"
 	"os"
@@ -63,11 +64,11 @@ func LinkOrCopy(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer out.Close()
-	sparse := &sparseWriter{f: out}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{sparse}, UntilDone(ctx, in), make([]byte, 1<<20)); err != nil {
+	holed := sparse.NewWriter(out)
+	if _, err := io.CopyBuffer(struct{ io.Writer }{holed}, UntilDone(ctx, in), make([]byte, 1<<20)); err != nil {
 		return err
 	}
-	if err := sparse.finish(); err != nil {
+	if err := holed.Finish(); err != nil {
 		return err
 	}
 	return out.Close()

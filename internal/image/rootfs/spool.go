@@ -8,12 +8,13 @@ import (
 	"os"
 
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sparse"
 )
 
 // spool stores the contents of files until the root filesystem is written, with holes.
 type spool struct {
 	file *os.File
-	out  *sparseWriter
+	out  *sparse.Writer
 	buf  []byte
 }
 
@@ -39,13 +40,15 @@ func newTempSpool(dir string) (*spool, error) {
 }
 
 func spoolIn(f *os.File) *spool {
-	return &spool{file: f, out: &sparseWriter{f: f}, buf: make([]byte, 256<<10)}
+	return &spool{file: f, out: sparse.NewWriter(f), buf: make([]byte, 256<<10)}
 }
 
 // add stores the content of r.
 func (s *spool) add(r io.Reader) (*io.SectionReader, error) {
-	start := (s.out.off + blockSize - 1) / blockSize * blockSize // so that it has holes
-	s.out.off = start
+	start := (s.out.Offset() + blockSize - 1) / blockSize * blockSize // so that it has holes
+	if _, err := s.out.Seek(start, io.SeekStart); err != nil {
+		return nil, err
+	}
 	n, err := io.CopyBuffer(struct{ io.Writer }{s.out}, r, s.buf)
 	if err != nil {
 		return nil, err
@@ -54,7 +57,7 @@ func (s *spool) add(r io.Reader) (*io.SectionReader, error) {
 }
 
 // finish makes the stored contents readable.
-func (s *spool) finish() error { return s.out.finish() }
+func (s *spool) finish() error { return s.out.Finish() }
 
 // Limits bound layers.
 type Limits struct {
