@@ -17,6 +17,40 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// direct reports whether the driver hands a connection over to the agent of a box.
+func (r *rig) direct(t *testing.T, id sandbox.ID) bool {
+	t.Helper()
+	c, err := r.Dial(t.Context(), id, driver.AgentPort)
+	if err != nil {
+		t.Fatalf("Dial: %v", err)
+	}
+	defer c.Close()
+	d, ok := c.(interface{ Direct() bool })
+	return ok && d.Direct()
+}
+
+// TestHandedOver: a new box, a box that another driver takes over, and a restored box get their connections directly.
+func TestHandedOver(t *testing.T) {
+	r := newRig(t)
+	spec := newSpec(onDisk)
+	g := r.start(t, spec)
+	fresh := r.direct(t, g.id)
+	r.reopen(t)
+	if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
+		t.Fatalf("Recover: %v", err)
+	}
+	g = r.connect(t, g.id, g.handle)
+	recovered := r.direct(t, g.id)
+	dir := r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
+	if err := r.Destroy(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	g = r.restore(t, spec, dir)
+	if restored := r.direct(t, g.id); !fresh || !recovered || !restored {
+		t.Errorf("direct: new box %v, after another driver took it over %v, restored %v, want all", fresh, recovered, restored)
+	}
+}
+
 // TestForwardedBoxes: a box of a version of Modbox that had only port forwarding, and its checkpoints, work
 // with this version.
 func TestForwardedBoxes(t *testing.T) {
@@ -33,6 +67,9 @@ func TestForwardedBoxes(t *testing.T) {
 				t.Fatalf("Recover: %v", err)
 			}
 			g = r.connect(t, g.id, g.handle)
+			if r.direct(t, g.id) {
+				t.Error("a connection to a box that takes none is direct")
+			}
 			dir := r.checkpoint(t, g, opts)
 			wantFormat(t, dir, saved.Format, false)
 			if err := r.Destroy(t.Context(), g.id); err != nil {
