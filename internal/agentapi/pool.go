@@ -326,10 +326,10 @@ func newTransport(nc net.Conn, window int) *http.Transport {
 	}
 }
 
-// Direct is a connection of which nothing is lost however much is in transit, and on which the agent
-// also understands HTTP/1.1, if Direct returns true.
+// Direct is a connection that can reach the agent without gVisor's port forwarding, which loses data when much is in
+// transit. On such a connection the agent also understands HTTP/1.1.
 type Direct interface {
-	// Direct reports whether the connection has these properties. It does not fail.
+	// Direct reports whether the connection reaches the agent without port forwarding. It does not fail.
 	Direct() bool
 }
 
@@ -355,7 +355,7 @@ func newSingleTransport(nc net.Conn, window int) *http.Transport {
 	}
 }
 
-// singleBuffer is how much is written to such a connection at a time.
+// singleBuffer is the size of the writes to a connection that serves a single transfer.
 const singleBuffer = 256 << 10
 
 // watchedConn records when the transport fails, to distinguish a dead transport from an agent that
@@ -397,7 +397,7 @@ func (w *watchedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// answerAfterEnd is how long it may take to read the answer of an agent that has closed the connection.
+// answerAfterEnd limits the time to read the answer of an agent that has closed the connection.
 const answerAfterEnd = 2 * time.Second
 
 // Close ends the connection.

@@ -39,7 +39,8 @@ const (
 	// cutRows bounds the records of a cut; if more are too old, the next cut follows after cutPause.
 	cutRows  = 1000
 	cutPause = 100 * time.Millisecond
-	// cutWords bounds the words of a cut, each of which changes another place of the index: all other writers wait for a cut.
+	// cutWords limits the words that one cut removes. Each word changes another page of the index, and all other writers wait until
+	// the cut ends.
 	cutWords = 5000
 	// cutPart: a cut frees this part of MaxBytes, so that not every batch needs a cut.
 	cutPart            = 64

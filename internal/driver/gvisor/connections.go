@@ -65,13 +65,13 @@ func (c *connections) end() {
 }
 
 const (
-	// hangUpTime is how long gVisor may take to close its ends of forwarded connections.
+	// hangUpTime limits the time that gVisor takes to close its ends of forwarded connections.
 	hangUpTime = 10 * time.Second
-	// agentHangUpTime is how long the agent may take to close its ends of connections. Go's HTTP server waits half a
+	// agentHangUpTime limits the time that the agent takes to close its ends of connections. Go's HTTP server waits half a
 	// second before it closes the connection of an upload that it refused.
 	agentHangUpTime = 3 * time.Second
-	// maxClosing is how many connections may be closed here and not by the agent: the host's memory keeps what
-	// was sent on them.
+	// maxClosing limits the connections that are closed by the server and not yet by the agent: the host's memory keeps the bytes
+	// that were sent on them.
 	maxClosing = 64
 	// closingWait is how long a dial waits until there are fewer.
 	closingWait = time.Second
