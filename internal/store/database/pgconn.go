@@ -103,7 +103,7 @@ func (c *pgConnector) connect(ctx context.Context) (*pgConn, error) {
 			return nil, err
 		}
 	}
-	return &pgConn{Conn: inner, reads: c.reads}, nil
+	return &pgConn{Conn: inner, connector: c, reads: c.reads}, nil
 }
 
 // refused reports whether it is of no use to connect again: the password is wrong, or there is no such database.
@@ -115,9 +115,10 @@ func refused(err error) bool {
 // pgConn is a connection. It takes the values that SQLite takes, and says when it is lost.
 type pgConn struct {
 	*stdlib.Conn
-	reads   bool
-	unusual bool // the database behind it only permits reads
-	inTx    bool // a transaction runs, so a statement cannot run again on another connection
+	connector *pgConnector
+	reads     bool
+	unusual   bool // the database behind it only permits reads
+	inTx      bool // a transaction runs, so a statement cannot run again on another connection
 }
 
 // CheckNamedValue gives a value the form that the columns have; a bool is a number.
@@ -140,13 +141,46 @@ func (c *pgConn) ExecContext(ctx context.Context, query string, args []driver.Na
 	return r, nil
 }
 
-// QueryContext runs a statement with rows.
+// QueryContext runs a statement with rows. A read outside of a transaction whose connection is lost runs again on new connections:
+// the pool would run it three times at most, perhaps on connections that were lost with this one.
 func (c *pgConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	r, err := c.query(ctx, query, args)
+	if !errors.Is(err, driver.ErrBadConn) {
+		return r, err
+	}
+	r, err = backoff.Retry(ctx, func() (driver.Rows, error) {
+		if err := c.renew(ctx); err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		r, err := c.query(ctx, query, args)
+		if err != nil && !errors.Is(err, driver.ErrBadConn) {
+			err = backoff.Permanent(err)
+		}
+		return r, err
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(reconnectTime))
+	if errors.Is(err, driver.ErrBadConn) {
+		err = sandbox.Errorf(sandbox.Unavailable, connectionLost) // without its cause, which would make the pool run it again
+	}
+	return r, err
+}
+
+func (c *pgConn) query(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	r, err := c.Conn.QueryContext(ctx, query, args)
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
 	return &pgRows{Rows: r, conn: c, ctx: ctx}, nil
+}
+
+// renew replaces the connection, which is lost.
+func (c *pgConn) renew(ctx context.Context) error {
+	fresh, err := c.connector.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	_ = c.Conn.Close()
+	c.Conn = fresh.(*pgConn).Conn
+	return nil
 }
 
 // pgRows are the rows of a statement.
