@@ -80,8 +80,8 @@ func (c *converter) entry(h *tar.Header) error {
 	dir, base := path.Split(name)
 	target := path.Clean(h.Linkname)
 	switch {
-	case strings.HasPrefix(base, whiteout):
-		return nil
+	case strings.HasPrefix(name, whiteout), strings.Contains(name, "/"+whiteout):
+		return nil // with all that is below: a reader of the layer has no directory for it
 	case h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0:
 		if len(c.whiteouts) == maxWhiteouts {
 			return errors.New("too many whiteouts")
