@@ -270,13 +270,14 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	if r.header != nil {
 		req.Header = r.header
 	}
-	satisfied := c.expect(reqCtx, conn)
+	satisfied := c.expect(reqCtx, conn, c.pool.shared.answerTimeout/2)
 	resp, err := conn.cc.RoundTrip(req)
-	if err != nil || !conn.single { // HTTP/1.1 has no pings, which tell later that the agent is alive
-		satisfied()
-	}
+	satisfied()
 	if err != nil {
 		return nil, wrote.Load(), c.explain(ctx, r, conn, err)
+	}
+	if conn.single { // HTTP/1.1 has no pings, which tell that the agent is alive while the answer is read
+		c.expect(reqCtx, conn, stoppedAnswers*c.pool.shared.answerTimeout)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body.Close()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,24 +137,31 @@ func TestSilentSource(t *testing.T) {
 	}
 }
 
-// TestStalledDirect: a transfer that its agent interrupts goes on if the agent answers health calls, and ends
-// if it does not.
+// TestStalledDirect: a transfer that its agent interrupts goes on if the agent answers health calls, also after its box stood
+// still for a while, and if one of them fails. It ends if the agent answers none.
 func TestStalledDirect(t *testing.T) {
-	for name, alive := range map[string]bool{"alive": true, "dead": false} {
+	for name, alive := range map[string]bool{"alive": true, "stopped": true, "one fails": true, "dead": false} {
 		t.Run(name, func(t *testing.T) {
-			const timeout = 200 * time.Millisecond
+			const timeout = 100 * time.Millisecond
+			began := time.Now()
+			var asked atomic.Int32
 			client := serveDirect(t, timeout, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/files" {
 					w.Header().Set(agentapi.LargeHeader, "true")
 					return
 				}
-				if !alive {
+				switch {
+				case name == "stopped":
+					time.Sleep(time.Until(began.Add(9 * timeout)))
+				case name == "one fails" && asked.Add(1) == 1:
+					panic(http.ErrAbortHandler)
+				case !alive:
 					<-r.Context().Done()
 				}
 				io.WriteString(w, `{"version":"x"}`)
 			}, func(c net.Conn) {
 				io.WriteString(c, "HTTP/1.1 200 OK\r\nModbox-File: {}\r\nContent-Length: 2\r\n\r\na")
-				time.Sleep(5 * timeout)
+				time.Sleep(20 * timeout)
 				io.WriteString(c, "b")
 			})
 			r, _, err := client.ReadFile(t.Context(), "/file", 0, -1)

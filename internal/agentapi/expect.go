@@ -7,13 +7,16 @@ import (
 	"time"
 )
 
-// expect watches the agent while a call waits for its answer on a connection, until the returned
-// function is called. The kernel accepts calls even for an agent whose process is stuck. Therefore,
-// while a call waits for long, expect repeatedly makes a health call, on the same connection if that can
-// carry two calls, which a working agent answers at once.
-func (c *Client) expect(ctx context.Context, conn *conn) (satisfied func()) {
-	answerTimeout := c.pool.shared.answerTimeout
-	if answerTimeout <= 0 {
+// stoppedAnswers is how many times the answer timeout an agent may be stopped while its answer is read: a box that is read,
+// for a diff or a snapshot, stands still. With the default it is as long as HTTP/2 waits for the answer to a ping.
+const stoppedAnswers = 6
+
+// expect watches the agent while a call waits for its answer, or for the rest of it, on a connection, until the returned
+// function is called or ctx ends. The kernel accepts calls even for an agent whose process is stuck. Therefore,
+// after the timeout, expect repeatedly makes a health call, on the same connection if that can
+// carry two calls, which a working agent answers at once, and any agent within the timeout. A timeout of 0 is none.
+func (c *Client) expect(ctx context.Context, conn *conn, timeout time.Duration) (satisfied func()) {
+	if timeout <= 0 {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -25,7 +28,7 @@ func (c *Client) expect(ctx context.Context, conn *conn) (satisfied func()) {
 			return err == nil || errors.As(err, &refused)
 		}
 	}
-	timer := time.AfterFunc(answerTimeout/2, func() { conn.checkHealth(ctx, answerTimeout/2, healthy) })
+	timer := time.AfterFunc(timeout, func() { conn.checkHealth(ctx, timeout, healthy) })
 	context.AfterFunc(ctx, func() { timer.Stop() })
 	return cancel
 }
@@ -33,17 +36,24 @@ func (c *Client) expect(ctx context.Context, conn *conn) (satisfied func()) {
 // checkHealth makes health calls until ctx ends. It closes the connection when the agent takes
 // longer than timeout to answer.
 func (c *conn) checkHealth(ctx context.Context, timeout time.Duration, healthy func(context.Context) bool) {
+	failed := false
 	for ctx.Err() == nil {
 		question, cancel := context.WithTimeout(ctx, timeout)
 		answered := healthy(question)
 		late := question.Err() != nil && ctx.Err() == nil
 		cancel()
-		if !answered {
-			// A call with a connection of its own notices nothing of the other connection.
-			if late || c.single && ctx.Err() == nil {
-				c.pool.giveUp(c)
-			}
-			return // or the connection has broken, which the call notices itself
+		switch {
+		case answered:
+			failed = false
+		case ctx.Err() != nil:
+			return
+		case late || failed:
+			c.pool.giveUp(c)
+			return
+		case c.single:
+			failed = true // of another connection, which may have broken alone
+		default:
+			return // the connection has broken, which the call notices itself
 		}
 		select {
 		case <-time.After(timeout):
