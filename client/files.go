@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -39,15 +40,13 @@ func (c *Files) Original(ctx context.Context, ref, path string) (io.ReadCloser, 
 //
 // Errors: NotFound; FileNotFound for a missing parent; DiskFull.
 func (c *Files) Write(ctx context.Context, ref, path string, r io.Reader, o WriteOptions) (*FileInfo, error) {
-	q := url.Values{"path": {path}}
+	q := url.Values{"path": {path}, "user": {o.User}, "parents": {strconv.FormatBool(o.Parents)}}
 	if o.Mode != 0 {
 		q.Set("mode", "0"+strconv.FormatUint(uint64(o.Mode), 8))
 	}
-	if o.User != "" {
-		q.Set("user", o.User)
-	}
-	if o.Parents {
-		q.Set("parents", "true")
+	if len(o.Metadata) > 0 {
+		text, _ := json.Marshal(o.Metadata) // a map of strings has JSON
+		q.Set("metadata", string(text))
 	}
 	info := new(FileInfo)
 	return result(info, c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files"), query: q, stream: r, repeat: true}, info))

@@ -154,9 +154,10 @@ type FileInfo = wire.FileInfo
 
 // WriteOptions configure the writing of a file.
 type WriteOptions struct {
-	Mode    uint32 // permission bits of a new file; 0 is 0644
-	User    string // owner of a new file
-	Parents bool   // make missing parent directories
+	Mode     uint32            // permission bits of a new file; 0 is 0644
+	User     string            // owner of a new file
+	Parents  bool              // make missing parent directories
+	Metadata map[string]string // of the file, which loses what it had
 }
 
 // Event is an event of a sandbox.

@@ -16,6 +16,8 @@ type FileInfo struct {
 	GID       uint32    `json:"gid" doc:"Owner's group id."`
 	ModTime   time.Time `json:"mod_time" doc:"When its content last changed."`
 	Target    string    `json:"target,omitempty" doc:"Where a symlink points, as written."`
+
+	Metadata map[string]string `json:"metadata,omitempty" doc:"Of a file or a directory: its extended attributes user.KEY, by KEY, as far as they are text, 64 of them at most with 4096 bytes."`
 }
 
 // Mkdir is the body of POST …/files/mkdir.

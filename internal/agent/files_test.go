@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/agent"
 	"github.com/modbox/modbox/internal/agentapi"
@@ -108,6 +110,50 @@ func TestReplacingAFileKeepsItsMode(t *testing.T) {
 		t.Errorf("exclusive write over a file = %v", err)
 	}
 	e.write(t, "/fresh", "y", agentapi.WriteOptions{Exclusive: true})
+}
+
+func TestMetadataOfFiles(t *testing.T) {
+	e := start(t)
+	want := map[string]string{"source": "https://example.com/?a=1&b=<2>", "ü key": "line\nline", "empty": ""}
+	if info := e.write(t, "/dir/file", "one", agentapi.WriteOptions{Parents: true, Metadata: want}); !maps.Equal(info.Metadata, want) {
+		t.Errorf("WriteFile() = %+v", info)
+	}
+	metadata := func(path string) map[string]string {
+		t.Helper()
+		info, err := e.Stat(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Metadata
+	}
+	if list, err := e.List(t.Context(), "/dir", "", 0); err != nil || len(list.Entries) != 1 || !maps.Equal(list.Entries[0].Metadata, want) {
+		t.Errorf("List() = %+v, %v", list, err)
+	}
+	if err := e.Move(t.Context(), agentapi.MoveRequest{From: "/dir/file", To: "/dir/moved"}); err != nil || !maps.Equal(metadata("/dir/moved"), want) {
+		t.Errorf("after a move it is %v, %v", metadata("/dir/moved"), err)
+	}
+	if e.write(t, "/dir/moved", "two", agentapi.WriteOptions{}); metadata("/dir/moved") != nil {
+		t.Errorf("after a write it is %v", metadata("/dir/moved"))
+	}
+	// Programs may set any attributes: of directories, not text, too many.
+	at := filepath.Join(e.root, "dir")
+	for name, value := range map[string]string{"user.binary": "\xff", "user.kept": strings.Repeat("y", 100)} {
+		if err := unix.Setxattr(at, name, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := metadata("/dir"); !maps.Equal(got, map[string]string{"kept": strings.Repeat("y", 100)}) {
+		t.Errorf("the directory has %d entries", len(got))
+	}
+	e.write(t, "/many", "", agentapi.WriteOptions{})
+	for i := range agentapi.MaxMetadata + 10 {
+		if err := unix.Setxattr(filepath.Join(e.root, "many"), fmt.Sprintf("user.key-%03d", i), []byte("v"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := metadata("/many"); len(got) != agentapi.MaxMetadata || got["key-000"] != "v" {
+		t.Errorf("the file has %d entries", len(got))
+	}
 }
 
 func TestWritingThroughASymlink(t *testing.T) {

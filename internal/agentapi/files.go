@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -127,6 +128,10 @@ func (o WriteOptions) query(path string) url.Values {
 		if set {
 			q.Set(key, "true")
 		}
+	}
+	if len(o.Metadata) > 0 {
+		text, _ := json.Marshal(o.Metadata) // a map of strings has JSON
+		q.Set("metadata", string(text))
 	}
 	return q
 }

@@ -230,6 +230,9 @@ type FileInfo struct {
 	ModTime time.Time `json:"mod_time"`
 	// Target is where a symlink points, as written.
 	Target string `json:"target,omitempty"`
+	// Metadata is the metadata of a file or a directory: its extended attributes "user.KEY" with text, as many of
+	// them, in the order of their names, as the limits allow. Calls beneath a directory, and reads, do not return it.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // FileList has entries of a directory, sorted by name.
@@ -257,7 +260,16 @@ type WriteOptions struct {
 	// Size is about how many bytes the content has, negative if that is not known. It only helps to choose
 	// the way.
 	Size int64
+	// Metadata is the metadata of the file. A file that is replaced loses its own.
+	Metadata map[string]string
 }
+
+// The limits of the metadata of a file: the entries, the bytes of a key, and the bytes of all keys and values together.
+const (
+	MaxMetadata      = 64
+	MaxMetadataKey   = 250 // Linux has names of 255 bytes, with "user."
+	MaxMetadataBytes = 4096
+)
 
 // MkdirRequest describes a directory to create.
 type MkdirRequest struct {

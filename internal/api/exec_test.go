@@ -351,6 +351,33 @@ func TestFiles(t *testing.T) {
 		t.Errorf("a relative path is %s, want it in root's home, where commands run", info.Path)
 	}
 	s.Want(200, "GET", "/v1/sandboxes/x/files/stat?path=/root/sub/relative", nil)
+	metadata := func(m map[string]string) string {
+		text, _ := json.Marshal(m)
+		return "&metadata=" + url.QueryEscape(string(text))
+	}
+	info = wire.FileInfo{}
+	s.Want(200, "PUT", file("/described")+metadata(map[string]string{"a": "1", "ü": "<2>"}), strings.NewReader("")).Into(t, &info)
+	if diff := cmp.Diff(map[string]string{"a": "1", "ü": "<2>"}, info.Metadata); diff != "" {
+		t.Errorf("metadata: %s", diff)
+	}
+	many := map[string]string{}
+	for i := range 65 {
+		many[strconv.Itoa(i)] = ""
+	}
+	for field, query := range map[string]string{
+		"metadata": "&metadata=%7B%22a%22%3A1%7D", "metadata.b": metadata(map[string]string{"b": "\x00"}), "metadata.": metadata(map[string]string{"": "x"}),
+		sandbox.FieldOf("metadata", strings.Repeat("k", 251)): metadata(map[string]string{strings.Repeat("k", 251): ""}),
+	} {
+		if p := problem(t, s.Want(422, "PUT", file("/refused")+query, strings.NewReader(""))); len(p.Errors) != 1 || p.Errors[0].Location != field {
+			t.Errorf("%s: %+v", field, p)
+		}
+	}
+	for _, m := range []map[string]string{many, {"k": strings.Repeat("v", 4096)}} {
+		if p := problem(t, s.Want(422, "PUT", file("/refused")+metadata(m), strings.NewReader(""))); len(p.Errors) != 1 || p.Errors[0].Location != "metadata" {
+			t.Errorf("too much metadata: %+v", p)
+		}
+	}
+	s.Want(404, "GET", file("/refused"), nil)
 	s.Want(200, "PUT", file("/empty"), strings.NewReader(""))
 	if a := s.Want(200, "GET", file("/empty"), nil); len(a.Body) != 0 {
 		t.Errorf("an empty file has %q", a.Body)

@@ -55,8 +55,11 @@ func (f Files) ReadFile(ctx context.Context, c sandbox.Caller, ref, path string,
 
 // WriteFile creates or replaces a file of a running sandbox with the content of r, atomically. It
 // returns an error of r unchanged, and Unavailable if the sandbox was saved before the file was
-// complete.
+// complete. Errors: Invalid for metadata beyond its limits.
 func (f Files) WriteFile(ctx context.Context, c sandbox.Caller, ref, path string, r io.Reader, opts agentapi.WriteOptions) (agentapi.FileInfo, error) {
+	if err := checkMetadata(opts.Metadata); err != nil {
+		return agentapi.FileInfo{}, err
+	}
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileInfo{}, err

@@ -16,3 +16,18 @@ func CheckLimits(l agentapi.Limits, r sandbox.Resources) error {
 	}
 	return nil
 }
+
+// checkMetadata checks the metadata of a file. Errors: Invalid, naming the field.
+func checkMetadata(metadata map[string]string) error {
+	size := 0
+	for key, value := range metadata {
+		if key == "" || len(key) > agentapi.MaxMetadataKey || !sandbox.IsText(key) || !sandbox.IsText(value) {
+			return sandbox.InvalidField(sandbox.FieldOf("metadata", key), "keys and values must be UTF-8 without NUL, keys have 1 to %d bytes", agentapi.MaxMetadataKey)
+		}
+		size += len(key) + len(value)
+	}
+	if len(metadata) > agentapi.MaxMetadata || size > agentapi.MaxMetadataBytes {
+		return sandbox.InvalidField("metadata", "must hold at most %d entries and %d bytes", agentapi.MaxMetadata, agentapi.MaxMetadataBytes)
+	}
+	return nil
+}

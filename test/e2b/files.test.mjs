@@ -66,7 +66,6 @@ for (const [line, { Sandbox, FileNotFoundError, NotFoundError }] of Object.entri
 			const many = Array.from({ length: 20 }, (_, i) => i);
 			await Promise.all(many.map((i) => sbx.files.write(`up/many/${i}`, `file ${i}`)));
 			assert.deepEqual(await Promise.all(many.map((i) => sbx.files.read(`up/many/${i}`))), many.map((i) => `file ${i}`));
-			await assert.rejects(sbx.files.write("up/with", "x", { metadata: { a: "b" } }), /metadata/);
 		});
 		await t.test("describe, list, make, move, remove", async () => {
 			assert.equal(await sbx.files.makeDir("tree/sub"), true);
@@ -105,6 +104,37 @@ for (const [line, { Sandbox, FileNotFoundError, NotFoundError }] of Object.entri
 			assert.ok(seen.some((e) => e.name === "sub/f" && e.type === "create") || seen.some((e) => e.type === "write" || e.type === "rename"), JSON.stringify(seen));
 			await watch.stop();
 			await assert.rejects(sbx.files.watchDir("nowhere", () => {}), Missing);
+		});
+		await t.test("metadata, and what files are in events", async () => {
+			await sbx.files.makeDir("described");
+			const written = later(), entries = [];
+			const watch = await sbx.files.watchDir("described", (e) => {
+				entries.push(e);
+				if (e.name === "f" && e.entry?.metadata) written.resolve(e.entry);
+			}, { includeEntry: true, allowNetworkMounts: true, timeoutMs: 0 });
+			const info = await sbx.files.write("described/f", "1234", { metadata: { Author: "an agent", "x.y~z": "a=b; c" } });
+			const metadata = { author: "an agent", "x.y~z": "a=b; c" };
+			assert.deepEqual(info.metadata, metadata);
+			const entry = await written.promise;
+			assert.deepEqual([entry.path, entry.type, entry.size, entry.metadata], ["/home/user/described/f", "file", 4, metadata], JSON.stringify(entries));
+			await watch.stop();
+			assert.deepEqual((await sbx.files.getInfo("described/f")).metadata, metadata);
+			await sbx.commands.run("ln -s f described/link; cp -a described/f described/copy");
+			assert.deepEqual((await sbx.files.getInfo("described/link")).metadata, metadata);
+			assert.deepEqual((await sbx.files.list("described")).map((e) => e.metadata), [metadata, metadata, metadata]);
+			assert.equal((await sbx.commands.run(`python3 -c 'import os; print(os.getxattr("described/f", "user.e2b.author").decode())'`)).stdout, "an agent\n");
+			await sbx.commands.run(`python3 -c 'import os; os.setxattr("described", "user.e2b.made", b"inside"); os.setxattr("described", "user.other", b"x")'`);
+			assert.deepEqual((await sbx.files.getInfo("described")).metadata, { made: "inside" });
+			for (const opts of [{ useOctetStream: true }, { gzip: true }, {}]) {
+				const many = await sbx.files.writeFiles([{ path: "described/1", data: "one" }, { path: "described/2", data: "two" }], { metadata: { a: "1" }, ...opts });
+				assert.deepEqual(many.map((f) => f.metadata), [{ a: "1" }, { a: "1" }]);
+			}
+			assert.deepEqual((await sbx.files.rename("described/1", "/tmp/described")).metadata, { a: "1" });
+			assert.equal((await sbx.files.write("described/2", "again")).metadata, undefined);
+			assert.equal((await sbx.files.getInfo("described/2")).metadata, undefined);
+			await assert.rejects(sbx.files.write("described/3", "x", { metadata: { a: "v".repeat(4100) } }), /400|X-Metadata|bytes/);
+			await assert.rejects(sbx.files.write("described/3", "x", { metadata: { ["k".repeat(247)]: "" } }), /246/);
+			assert.equal(await sbx.files.exists("described/3"), false);
 		});
 		await t.test("signed URLs", async () => {
 			await sbx.files.write("signed.txt", "signed");

@@ -46,7 +46,7 @@ function meet(line, value) {
 /** record has a package count the calls of its methods. */
 export function record(line, client) {
 	const { Sandbox } = client;
-	const example = new Sandbox({ sandboxId: "example", envdVersion: "0.6.1" });
+	const example = new Sandbox({ sandboxId: "example", envdVersion: "0.6.4" });
 	const classes = { Sandbox, SandboxApi: Object.getPrototypeOf(Sandbox), Volume: client.Volume, Secret: client.Secret, TemplateBase: client.TemplateBase, CommandExitError: client.CommandExitError };
 	const objects = { Filesystem: example.files, Commands: example.commands, Pty: example.pty, Git: example.git };
 	for (const [name, c] of Object.entries(classes)) {

@@ -4,11 +4,13 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -62,6 +64,91 @@ func writeTree(t *testing.T, dir string) {
 }
 
 const describeTree = `cd %s && { find . -type f -printf '%%m %%s %%P\n'; find . -mindepth 1 -type d -printf '%%m %%P/\n'; find . -type l -printf '%%P -> %%l\n'; find . -type f -print0 | sort -z | xargs -0 sha256sum; } | sort | sha256sum | cut -d' ' -f1`
+
+// TestMetadataOfFiles shows what becomes of the metadata of files.
+func TestMetadataOfFiles(t *testing.T) {
+	s := testserver.Start(t)
+	ctx, files := t.Context(), s.Sandboxes.Files
+	id := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"}).ID // it has Python
+	largest := map[string]string{"k": strings.Repeat("\x01", 4095)}        // each character is six in JSON, and eight in the URL
+	small := map[string]string{"source": "https://example.com", "ü": "<1>\n"}
+	for path, metadata := range map[string]map[string]string{"/kept/largest": largest, "/kept/small": small, "/tmp/moved": small} {
+		info, err := files.Write(ctx, id, path, strings.NewReader("x"), client.WriteOptions{Parents: true, Metadata: metadata})
+		if err != nil || !maps.Equal(info.Metadata, metadata) {
+			t.Fatalf("write %s = %+v, %v", path, info, err)
+		}
+	}
+	if _, err := files.Move(ctx, id, "/tmp/moved", "/kept/moved", false); err != nil { // another file system
+		t.Fatal(err)
+	}
+	if _, err := files.Write(ctx, id, "/proc/self/comm", strings.NewReader("x"), client.WriteOptions{Metadata: small}); err == nil {
+		t.Error("a file of /proc got metadata")
+	}
+	set := func(ref, path, name, value string) {
+		t.Helper()
+		command := client.Command{Argv: []string{"python3", "-c", "import os, sys; os.setxattr(sys.argv[1], sys.argv[2], eval(sys.argv[3]))", path, name, value}, User: "root"}
+		if res, err := s.Sandboxes.Exec(ctx, ref, command); err != nil || res.ExitCode != 0 {
+			t.Fatalf("setxattr %s = %+v, %v", path, res, err)
+		}
+	}
+	set(id, "/etc/passwd", "user.inside", "b'i'") // of the image
+	set(id, "/kept", "user.large", "b'x' * 60000")
+	set(id, "/kept", "user.binary", "b'\\xff'")
+	set(id, "/kept", "user.dir", "b'd'")
+	want := map[string]map[string]string{
+		"/kept/largest": largest, "/kept/small": small, "/kept/moved": small, "/etc/passwd": {"inside": "i"}, "/kept": {"dir": "d"},
+	}
+	check := func(when, ref string, want map[string]map[string]string) {
+		t.Helper()
+		for path, metadata := range want {
+			info, err := files.Stat(ctx, ref, path)
+			if err != nil || !maps.Equal(info.Metadata, metadata) {
+				t.Errorf("%s: metadata of %s = %.100v, %v", when, path, info, err)
+			}
+		}
+	}
+	check("at first", id, want)
+	forks, err := s.Sandboxes.Fork(ctx, id, client.ForkOptions{})
+	if err != nil || len(forks) != 1 {
+		t.Fatal(forks, err)
+	}
+	check("a fork", forks[0].Sandbox.ID, want)
+	for when, pause := range map[string]func(context.Context, string) (*client.Sandbox, error){
+		"after a pause": s.Sandboxes.Pause, "after a pause without memory": s.Sandboxes.PauseWithoutMemory,
+	} {
+		if _, err := pause(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Sandboxes.Resume(ctx, id, client.ResumeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(when, id, want)
+	}
+	for path := range want {
+		want[path] = nil
+	}
+	snap, err := s.Snapshots.Create(ctx, id, client.SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := s.Sandboxes.Create(ctx, client.CreateOptions{Snapshot: snap.ID})
+	if err == nil {
+		sb, err = s.Sandboxes.Wait(ctx, sb.ID, client.Running)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("from a snapshot", sb.ID, want) // as documented: gVisor reads no attributes of an image
+	if out, errOut, code := run(t, s, "x", "cp", "--metadata", "a=b=c", "-", id+":/kept/cli"); code != 0 {
+		t.Fatal(out, errOut)
+	}
+	if out, _, _ := run(t, s, "", "files", "stat", id, "/kept/cli"); !strings.Contains(out, "a          b=c") {
+		t.Errorf("stat = %s", out)
+	}
+	if _, errOut, code := run(t, s, "", "cp", "--metadata", "a=b", t.TempDir(), id+":/kept/dir"); code != 2 || !strings.Contains(errOut, "single file") {
+		t.Errorf("cp of a directory with metadata = %d, %s", code, errOut)
+	}
+}
 
 func TestArchivesOfManyAndLargeFiles(t *testing.T) {
 	s := testserver.StartSmall(t)

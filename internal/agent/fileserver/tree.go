@@ -147,7 +147,11 @@ func (p place) describe() (agentapi.FileInfo, error) {
 	if err != nil {
 		return agentapi.FileInfo{}, err
 	}
-	return p.describeAs(info), nil
+	described := p.describeAs(info)
+	if _, whole := p.tree.(wholeTree); whole && (info.Mode().IsRegular() || info.IsDir()) {
+		described.Metadata = metadataAt(p.name)
+	}
+	return described, nil
 }
 
 func (p place) describeAs(info os.FileInfo) agentapi.FileInfo {

@@ -167,7 +167,7 @@ func (u *unpacker) create(e entry, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = fill(f, content, e.mode.Perm(), int(u.owner.UID), int(u.owner.GID))
+	_, err = fill(f, content, e.mode.Perm(), int(u.owner.UID), int(u.owner.GID), nil)
 	if err == nil {
 		err = setTime(u.dir, base, e.modTime)
 	}

@@ -2,6 +2,7 @@ package fileserver
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -38,6 +39,11 @@ func writeOptions(q url.Values) (agentapi.WriteOptions, error) {
 			return opts, answer.Invalid("the mode %q is not a number of permission bits", s)
 		}
 		opts.Mode = uint32(mode)
+	}
+	if s := q.Get("metadata"); s != "" {
+		if err := json.Unmarshal([]byte(s), &opts.Metadata); err != nil {
+			return opts, answer.Invalid("the metadata is not valid: %v", err)
+		}
 	}
 	return opts, nil
 }
@@ -129,7 +135,10 @@ func (p place) replace(content io.Reader, opts agentapi.WriteOptions, owner root
 	if err != nil {
 		return agentapi.FileInfo{}, err
 	}
-	info, err := fill(f, content, mode, uid, gid)
+	info, err := fill(f, content, mode, uid, gid, opts.Metadata)
+	if errors.Is(err, unix.ENOTSUP) {
+		err = answer.Invalid("%s is on a filesystem without metadata of files", p.path)
+	}
 	if err == nil {
 		err = rename(temp, p, !opts.Exclusive)
 	}
@@ -137,12 +146,17 @@ func (p place) replace(content io.Reader, opts agentapi.WriteOptions, owner root
 		p.tree.Remove(temp.name)
 		return agentapi.FileInfo{}, err
 	}
-	return p.describeAs(info), nil
+	written := p.describeAs(info)
+	written.Metadata = opts.Metadata
+	return written, nil
 }
 
 // fill writes content into a new file and closes it.
-func fill(f *os.File, content io.Reader, mode fs.FileMode, uid, gid int) (os.FileInfo, error) {
+func fill(f *os.File, content io.Reader, mode fs.FileMode, uid, gid int, metadata map[string]string) (os.FileInfo, error) {
 	_, err := save(f, content)
+	if err == nil {
+		err = setMetadata(f, metadata)
+	}
 	if err == nil && (uid != os.Geteuid() || gid != os.Getegid()) {
 		err = f.Chown(uid, gid)
 	}
@@ -290,7 +304,7 @@ func moveAcross(from, to place, overwrite bool) error {
 		return err
 	}
 	was := from.describeAs(info)
-	opts := agentapi.WriteOptions{Mode: was.Mode, Exclusive: !overwrite}
+	opts := agentapi.WriteOptions{Mode: was.Mode, Exclusive: !overwrite, Metadata: metadataOf(f)}
 	if _, err := to.replace(f, opts, rootdir.Account{UID: was.UID, GID: was.GID}); err != nil {
 		return err
 	}

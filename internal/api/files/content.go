@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/content"
 	"github.com/modbox/modbox/internal/api/route"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // pathParam describes the query parameter that names a path.
@@ -36,6 +37,7 @@ func (h *Files) registerContent(m *route.Mux) {
 			route.Query("mode", "Permission bits in octal; a new file has 0644 without, an existing one keeps its own.", false),
 			route.Query("parents", "Make missing parent directories: true or false.", false),
 			route.Query("user", "Owner of a new file; the image's user when omitted.", false),
+			route.Query("metadata", `The metadata of the file: a JSON object of strings, such as {"source":"https://example.com"}, of at most 64 entries and 4096 bytes. A file that is replaced loses its own.`, false),
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: binary},
 		Responses:   map[string]*huma.Response{"200": {Description: "The file", Content: route.JSONContent[wire.FileInfo](m)}},
@@ -73,6 +75,11 @@ func (h *Files) writeFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	opts := agentapi.WriteOptions{Mode: mode, User: q.Get("user"), Parents: parents, Size: r.ContentLength}
+	if text := q.Get("metadata"); text != "" {
+		if err := json.Unmarshal([]byte(text), &opts.Metadata); err != nil {
+			return sandbox.InvalidField("metadata", "must be a JSON object of strings")
+		}
+	}
 	info, err := h.Guest.WriteFile(r.Context(), route.Caller(r.Context()), r.PathValue("sandbox"), q.Get("path"), r.Body, opts)
 	if err != nil {
 		return err

@@ -166,6 +166,6 @@ func (h *Files) moveFile(ctx context.Context, in *moveInput) (*route.Body[wire.F
 func fileInfo(f agentapi.FileInfo) wire.FileInfo {
 	return wire.FileInfo{
 		Name: f.Name, Path: f.Path, Type: string(f.Type), SizeBytes: f.Size, Mode: route.Octal(f.Mode),
-		UID: f.UID, GID: f.GID, ModTime: f.ModTime, Target: f.Target,
+		UID: f.UID, GID: f.GID, ModTime: f.ModTime, Target: f.Target, Metadata: f.Metadata,
 	}
 }

@@ -21,6 +21,7 @@ import (
 // NewCopyCommand returns the command "modbox cp".
 func NewCopyCommand(env *base.Env) *cobra.Command {
 	var quiet bool
+	var metadata []string
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE TARGET",
 		Short: "Copy files and directories into and out of a sandbox",
@@ -44,6 +45,9 @@ with ./ in front. On a terminal a bar shows the progress.`,
 			}
 			from, to := parsePlace(args[0]), parsePlace(args[1])
 			cp := copier{env: env, c: c, progress: env.Stderr}
+			if cp.metadata, err = base.Pairs(metadata, nil); err != nil {
+				return err
+			}
 			if quiet || args[1] == "-" { // the terminal may show the file
 				cp.progress = io.Discard
 			}
@@ -51,6 +55,8 @@ with ./ in front. On a terminal a bar shows the progress.`,
 			case from.sandbox == "" && to.sandbox != "":
 				cp.sandbox = to.sandbox
 				return cp.into(cmd.Context(), from.path, to.path)
+			case len(metadata) > 0:
+				return base.UsageError("--metadata is for files that are copied into a sandbox")
 			case from.sandbox != "" && to.sandbox == "":
 				cp.sandbox = from.sandbox
 				return cp.outOf(cmd.Context(), from.path, to.path)
@@ -60,6 +66,7 @@ with ./ in front. On a terminal a bar shows the progress.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "show no progress")
+	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "metadata KEY=VALUE of the file in the sandbox (repeatable)")
 	return cmd
 }
 
@@ -80,7 +87,10 @@ type copier struct {
 	c        *client.Client
 	sandbox  string
 	progress io.Writer
+	metadata map[string]string // of a file that is copied into the sandbox
 }
+
+var errDirMetadata = base.UsageError("--metadata is for a single file, not for a directory")
 
 // shown returns a reader that shows its progress under a name, and the function that ends that. The total is -1
 // if it is unknown.
@@ -96,9 +106,12 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 		defer end()
 		// The error of a path that does not exist is the write's to tell.
 		if info, err := cp.c.Sandboxes.Files.Stat(ctx, cp.sandbox, remote); err == nil && info.Type == "directory" {
+			if len(cp.metadata) > 0 {
+				return errDirMetadata
+			}
 			return cp.c.Sandboxes.Files.UploadArchive(ctx, cp.sandbox, remote, stdin, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
 		}
-		_, err := cp.c.Sandboxes.Files.Write(ctx, cp.sandbox, remote, stdin, client.WriteOptions{})
+		_, err := cp.c.Sandboxes.Files.Write(ctx, cp.sandbox, remote, stdin, client.WriteOptions{Metadata: cp.metadata})
 		return err
 	}
 	info, err := os.Stat(local)
@@ -117,8 +130,11 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 		defer f.Close()
 		content, end := cp.shown(f, filepath.Base(local), info.Size())
 		defer end()
-		_, err = cp.c.Sandboxes.Files.Write(ctx, cp.sandbox, remote, content, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
+		_, err = cp.c.Sandboxes.Files.Write(ctx, cp.sandbox, remote, content, client.WriteOptions{Mode: uint32(info.Mode().Perm()), Metadata: cp.metadata})
 		return err
+	}
+	if len(cp.metadata) > 0 {
+		return errDirMetadata
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(tree.Pack(w, local)) }()

@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,7 +76,14 @@ func newFileStatCommand(env *base.Env) *cobra.Command {
 			if env.JSON {
 				return env.PrintJSON(info)
 			}
-			return printFiles(env, []client.FileInfo{*info})
+			if err := printFiles(env, []client.FileInfo{*info}); err != nil || len(info.Metadata) == 0 {
+				return err
+			}
+			var rows [][]string
+			for _, key := range slices.Sorted(maps.Keys(info.Metadata)) {
+				rows = append(rows, []string{key, info.Metadata[key]})
+			}
+			return env.PrintTable([]string{"METADATA", "VALUE"}, rows)
 		},
 	}
 }

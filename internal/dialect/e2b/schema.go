@@ -8,8 +8,9 @@ import (
 )
 
 // Version is the version of envd, E2B's program in a sandbox, that the server reports. The clients
-// switch features on by it: 0.6.2 adds the metadata of files, which Modbox does not store.
-const Version = "0.6.1"
+// switch features on by it: 0.6.2 adds the metadata of files, 0.6.3 what a file is in the events of a watch, and 0.6.4
+// watches on network mounts, which sandboxes do not have.
+const Version = "0.6.4"
 
 // clientID is a field without a meaning.
 const clientID = "modbox"

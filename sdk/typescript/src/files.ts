@@ -10,8 +10,8 @@ import type { ArchiveFormat, CallOptions, DiffOptions, FileContent, FileEvent, P
 import type * as wire from "./wire.js";
 import type { FileChange, FileInfo } from "./schemas.js";
 
-const writeMembers: Members<WriteFileOptions> = { ...callMembers, mode: true, parents: true, user: true };
-const mkdirMembers: Members<MkdirOptions> = writeMembers;
+const writeMembers: Members<WriteFileOptions> = { ...callMembers, mode: true, parents: true, user: true, metadata: true };
+const mkdirMembers: Members<MkdirOptions> = { ...callMembers, mode: true, parents: true, user: true };
 const newFileMembers: Members<NewFile> = { path: true, content: true, mode: true };
 const uploadMembers: Members<UploadArchiveOptions> = { ...callMembers, format: true, keepLinks: true };
 const diffMembers: Members<DiffOptions> = { ...pageMembers, path: true };
@@ -55,7 +55,7 @@ export class Files {
     const w = await this.http.json<wire.FileInfo>({
       method: "PUT",
       path: filesPath(ref),
-      query: { path, mode: options.mode, parents: options.parents, user: options.user },
+      query: { path, mode: options.mode, parents: options.parents, user: options.user, metadata: options.metadata && JSON.stringify(options.metadata) },
       headers: { "content-type": "application/octet-stream" },
       body: content,
       signal: options.signal,

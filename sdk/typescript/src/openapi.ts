@@ -3765,6 +3765,10 @@ export interface components {
             mod_time: string;
             /** @description Where a symlink points, as written. */
             target?: string;
+            /** @description Of a file or a directory: its extended attributes user.KEY, by KEY, as far as they are text, 64 of them at most with 4096 bytes. */
+            metadata?: {
+                [key: string]: string;
+            };
         };
         FileInfoPage: {
             /** @description The items of the page. */
@@ -9370,6 +9374,8 @@ export interface operations {
                 parents?: string;
                 /** @description Owner of a new file; the image's user when omitted. */
                 user?: string;
+                /** @description The metadata of the file: a JSON object of strings, such as {"source":"https://example.com"}, of at most 64 entries and 4096 bytes. A file that is replaced loses its own. */
+                metadata?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */

@@ -423,6 +423,8 @@ export interface FileInfo {
   modTime: string;
   /** Where a symlink points, as written. */
   target: string | undefined;
+  /** Of a file or a directory: its extended attributes user.KEY, by KEY, as far as they are text, 64 of them at most with 4096 bytes. */
+  metadata: Record<string, string>;
 }
 
 export function fileInfo(w: Wire["FileInfo"]): FileInfo {
@@ -436,6 +438,7 @@ export function fileInfo(w: Wire["FileInfo"]): FileInfo {
     gid: w.gid,
     modTime: w.mod_time,
     target: w.target,
+    metadata: w.metadata ?? {},
   };
 }
 

@@ -103,6 +103,8 @@ export interface WriteFileOptions extends CallOptions {
   parents?: boolean | undefined;
   /** Owner of a new file. */
   user?: string | undefined;
+  /** Metadata of the file, at most 64 entries with 4096 bytes; a file that is replaced loses its own. */
+  metadata?: Record<string, string> | undefined;
 }
 
 /** A file to write. */

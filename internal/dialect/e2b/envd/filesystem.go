@@ -85,7 +85,7 @@ func (f *files) entry(ctx context.Context, at *place, info agentapi.FileInfo, fo
 	if follow {
 		if to, ok := f.target(ctx, at, info); ok {
 			target = to.Path
-			e.Type, e.Mode, e.Size = typeOf(to.Type), to.Mode&uint32(fs.ModePerm), to.Size
+			e.Type, e.Mode, e.Size, e.Metadata = typeOf(to.Type), to.Mode&uint32(fs.ModePerm), to.Size, shownMetadata(to.Metadata)
 		}
 	}
 	e.SymlinkTarget = &target
@@ -103,6 +103,7 @@ func (db *database) entry(info agentapi.FileInfo) *pb.EntryInfo {
 	return &pb.EntryInfo{
 		Name: path.Base(info.Path), Type: typeOf(info.Type), Path: info.Path, Size: info.Size, Mode: info.Mode & uint32(fs.ModePerm),
 		Permissions: modeOf(info).String(), Owner: name(db.owners, info.UID), Group: name(db.groups, info.GID), ModifiedTime: timestamppb.New(info.ModTime),
+		Metadata: shownMetadata(info.Metadata),
 	}
 }
 

@@ -190,6 +190,8 @@ type written struct {
 	Path string `json:"path"`
 	Name string `json:"name"`
 	Type string `json:"type"`
+	// Metadata is the metadata that the upload gave the file.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
@@ -197,11 +199,6 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	v := visitOf(ctx)
 	if err := t.authorize(v, q, "write"); err != nil {
 		return err
-	}
-	for name := range r.Header {
-		if strings.HasPrefix(name, "X-Metadata-") {
-			return sandbox.InvalidField(name, "the metadata of files is not available on this server")
-		}
 	}
 	acc, _, err := t.users.user(ctx, v, q.Get("username"))
 	if err != nil {
@@ -215,7 +212,11 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	up := &uploading{transfers: t, ctx: ctx, visit: v, acc: acc, size: r.ContentLength, seen: map[string]bool{}, done: []written{}}
+	metadata, err := metadataOf(r.Header)
+	if err != nil {
+		return err
+	}
+	up := &uploading{transfers: t, ctx: ctx, visit: v, acc: acc, size: r.ContentLength, metadata: metadata, seen: map[string]bool{}, done: []written{}}
 	switch kind {
 	case "application/octet-stream":
 		if q.Get("path") == "" {
@@ -280,6 +281,8 @@ type uploading struct {
 	size  int64 // of the whole request, negative if that is not known
 	seen  map[string]bool
 	done  []written
+	// metadata is the metadata of each file, by the keys of the server.
+	metadata map[string]string
 }
 
 // parts writes the files of a form. A part without a name of its own goes to path.
@@ -319,14 +322,15 @@ func (u *uploading) file(name string, r io.Reader) error {
 		return sandbox.InvalidField("files", "must be at most %d", filesMax)
 	}
 	u.seen[p] = true
-	_, err := u.calls.WriteFile(u.ctx, u.visit.caller, u.visit.ref, p, r, agentapi.WriteOptions{User: u.acc.name, Parents: true, Size: u.size})
+	opts := agentapi.WriteOptions{User: u.acc.name, Parents: true, Size: u.size, Metadata: u.metadata}
+	_, err := u.calls.WriteFile(u.ctx, u.visit.caller, u.visit.ref, p, r, opts)
 	if code := sandbox.CodeOf(err); code == sandbox.Conflict {
 		return sandbox.InvalidField("", "path is a directory, or leads through a file: %s", sandbox.OneLine(p))
 	}
 	if err != nil {
 		return err
 	}
-	u.done = append(u.done, written{Path: p, Name: path.Base(p), Type: "file"})
+	u.done = append(u.done, written{Path: p, Name: path.Base(p), Type: "file", Metadata: shownMetadata(u.metadata)})
 	return nil
 }
 

@@ -391,12 +391,19 @@ def read_file(ref: str, path: str) -> Call[bytes]:
 
 
 def write_file(
-    ref: str, path: str, content: Any, mode: Optional[str], parents: Optional[bool], user: Optional[str]
+    ref: str,
+    path: str,
+    content: Any,
+    mode: Optional[str],
+    parents: Optional[bool],
+    user: Optional[str],
+    metadata: Optional[Mapping[str, str]],
 ) -> Call[FileInfo]:
     data, again = upload(content)
+    attributes = json.dumps(dict(metadata)) if metadata else None
     return Call(
         "PUT",
-        _query(sandbox_path(ref, "/files"), path=path, mode=mode, parents=parents, user=user),
+        _query(sandbox_path(ref, "/files"), path=path, mode=mode, parents=parents, user=user, metadata=attributes),
         _into(FileInfo),
         repeatable=again,
         content=data,

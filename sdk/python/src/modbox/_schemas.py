@@ -256,6 +256,9 @@ class FileInfo:
     mod_time: datetime = _required(parse_time)
     #: Where a symlink points, as written.
     target: Optional[str] = None
+    #: Of a file or a directory: its extended attributes user.KEY, by KEY, as far as they are text, 64 of them at
+    #: most with 4096 bytes.
+    metadata: Dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

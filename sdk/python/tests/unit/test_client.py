@@ -258,9 +258,9 @@ class ClientTests:
 
         server = Server(self, answer)
         files = self.client(server).sandboxes.files
-        self.assertEqual(files.write("a", "/d/ü", content, mode="0600", parents=True).mode, "0600")
+        self.assertEqual(files.write("a", "/d/ü", content, mode="0600", parents=True, metadata={"k": "ü"}).mode, "0600")
         put = server.requests[0]
-        self.assertEqual(put.query, {"path": ["/d/ü"], "mode": ["0600"], "parents": ["true"]})
+        self.assertEqual(put.query, {"path": ["/d/ü"], "mode": ["0600"], "parents": ["true"], "metadata": ['{"k": "\\u00fc"}']})
         self.assertEqual(put.headers["content-type"], "application/octet-stream")
         self.assertEqual(put.body, content)
         files.write("a", "/f", io.BytesIO(content))

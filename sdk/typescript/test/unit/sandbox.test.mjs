@@ -189,6 +189,8 @@ test("files make parents, and tell a missing file from other errors", async (t) 
   await sbx.files.write("a/b", "x");
   await sbx.files.write("a/b", "x", { parents: false });
   assert.deepEqual(requests.slice(1).map((r) => r.query.get("parents")), ["true", "false"]);
+  await sbx.files.write("a/b", "x", { metadata: { k: "\u00fc" } });
+  assert.deepEqual([requests.at(-2), requests.at(-1)].map((r) => JSON.parse(r.query.get("metadata"))), [null, { k: "\u00fc" }]);
   await sbx.files.mkdir("d");
   assert.deepEqual(requests.at(-1).json(), { path: "d", parents: true });
   assert.equal(await sbx.files.read("a"), "h\u00e9");

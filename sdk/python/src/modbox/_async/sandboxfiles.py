@@ -36,14 +36,21 @@ class AsyncSandboxFiles:
         return self._files.read_stream(self._sandbox_id, path)
 
     async def write(
-        self, path: str, content: AsyncContent, *, mode: Optional[str] = None, parents: bool = True, user: Optional[str] = None
+        self,
+        path: str,
+        content: AsyncContent,
+        *,
+        mode: Optional[str] = None,
+        parents: bool = True,
+        user: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
     ) -> FileInfo:
         """Writes a file, all or nothing: text as UTF-8, bytes, an open binary file, or an iterable of bytes.
 
         ``mode`` is octal text (a new file gets ``0644``), ``user`` the owner. Missing directories are made unless
         ``parents`` is False. Raises an error of code ``disk_full`` at the sandbox's disk limit.
         """
-        return await self._files.write(self._sandbox_id, path, content, mode=mode, parents=parents, user=user)
+        return await self._files.write(self._sandbox_id, path, content, mode=mode, parents=parents, user=user, metadata=metadata)
 
     async def write_many(self, files: Mapping[str, Union[str, bytes]], *, mode: Optional[str] = None) -> None:
         """Writes files by their paths, with missing directories: at most 1000, of 32 MiB together.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Generator, Optional
+from typing import Generator, Mapping, Optional
 
 from .. import _calls as calls
 from .._pages import Page
@@ -45,14 +45,15 @@ class Files(FileTrees):
         mode: Optional[str] = None,
         parents: Optional[bool] = None,
         user: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
     ) -> FileInfo:
         """Writes a file of any size, all or nothing: no reader ever sees a part of it.
 
         ``content`` may be an open binary file; ``mode`` is octal, a new file gets
-        ``0644``; ``parents`` makes missing directories. Raises code ``disk_full``
-        at the sandbox's disk limit.
+        ``0644``; ``parents`` makes missing directories; a file that is replaced loses its
+        ``metadata``. Raises code ``disk_full`` at the sandbox's disk limit.
         """
-        return self._requester.perform(calls.write_file(ref, path, content, mode, parents, user))
+        return self._requester.perform(calls.write_file(ref, path, content, mode, parents, user, metadata))
 
     def list(self, ref: str, path: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[FileInfo]:
         """Lists a directory, sorted by name."""
