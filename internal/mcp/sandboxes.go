@@ -48,6 +48,9 @@ type createArguments struct {
 	Internet bool              `json:"internet,omitempty" jsonschema:"whether the sandbox reaches the internet"`
 	AllowOut []string          `json:"allow_out,omitempty" jsonschema:"the only destinations on the internet that the sandbox reaches: names such as pypi.org or *.example.com, addresses and ranges; implies internet"`
 	Env      map[string]string `json:"env,omitempty" jsonschema:"environment variables of all its commands"`
+
+	RequestHost string   `json:"request_host,omitempty" jsonschema:"Host header that its servers see, e.g. localhost:${PORT}, for development servers that refuse other hosts; the host of the URL when omitted"`
+	HTTPSPorts  []uint16 `json:"https_ports,omitempty" jsonschema:"ports on which its servers speak HTTPS; their certificates are not checked"`
 }
 
 func (s *Session) createSandbox(ctx context.Context, a createArguments) (*sdk.CallToolResult, error) {
@@ -55,8 +58,9 @@ func (s *Session) createSandbox(ctx context.Context, a createArguments) (*sdk.Ca
 	if err != nil {
 		return nil, err
 	}
+	network := client.Network{Enabled: a.Internet || len(a.AllowOut) > 0, AllowOut: a.AllowOut, RequestHost: a.RequestHost, HTTPSPorts: a.HTTPSPorts}
 	sbx, err := s.sandboxes.Create(ctx, sandbox.Options{
-		Image: a.Image, Snapshot: a.Snapshot, Name: a.Name, TTL: ttl, Network: client.Network{Enabled: a.Internet || len(a.AllowOut) > 0, AllowOut: a.AllowOut}, Env: a.Env,
+		Image: a.Image, Snapshot: a.Snapshot, Name: a.Name, TTL: ttl, Network: network, Env: a.Env,
 		Labels: map[string]string{"created-by": "mcp"},
 	})
 	if err != nil {

@@ -165,6 +165,8 @@ func TestErrorsAreOfTools(t *testing.T) {
 		"missing_argument":  {"exec", nil, "command"},
 		"no_such_sandbox":   {"exec", map[string]any{"command": "true", "sandbox": "nobody"}, "not_found: "},
 		"no_such_image":     {"create_sandbox", map[string]any{"image": "nothing"}, "invalid: image"},
+		"request_host":      {"create_sandbox", map[string]any{"request_host": "a b"}, "invalid: network.request_host"},
+		"https_ports":       {"create_sandbox", map[string]any{"https_ports": []int{0}}, "invalid: network.https_ports"},
 		"ttl_too_short":     {"create_sandbox", map[string]any{"ttl_seconds": 5}, "invalid: ttl_seconds must be 60 to 86400"},
 		"negative_timeout":  {"exec", map[string]any{"command": "true", "timeout_seconds": -1}, "invalid: timeout_seconds"},
 		"bad_encoding":      {"write_file", map[string]any{"path": "/tmp/x", "content": "x", "encoding": "hex"}, "invalid: encoding"},
