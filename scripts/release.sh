@@ -53,8 +53,14 @@ server() {
 		# Which modules, at which versions and with which hashes, are linked into each program.
 		(cd "$work" && go version -m "$architecture"/modbox{,-agent,-front,-sandbox}) >>"$dist/modbox_${number}_modules.txt"
 	done
-	# Completion and documentation are the same for all architectures.
-	GOARCH='' go build -o "$work/modbox" ./cmd/modbox
+	# Completion and documentation are the same for all architectures; a program of this machine writes them.
+	local here
+	here=$(GOARCH='' go env GOARCH)
+	if [ -e "$work/$here/modbox" ]; then
+		ln "$work/$here/modbox" "$work/modbox"
+	else
+		GOARCH='' go build -o "$work/modbox" ./cmd/modbox
+	fi
 	mkdir "$work/man"
 	GOARCH='' go run ./packaging/man -o "$work/man"
 	cp packaging/modbox.1 "$work/man/"
@@ -100,8 +106,8 @@ debian() {
 	echo /etc/modbox.yaml >"$root/DEBIAN/conffiles"
 	install -m 755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
 	(cd "$root" && find . -type f -not -path './DEBIAN/*' -printf '%P\n' | sort | xargs -d '\n' md5sum) >"$root/DEBIAN/md5sums"
-	# Every dpkg unpacks gzip.
-	dpkg-deb --root-owner-group -Zgzip -z9 --build "$root" "$dist/modbox_${number}_$1.deb" >&2
+	# Every dpkg unpacks gzip. Level 9 takes 2.7 times the time of level 6 for a package that is 0.5 % smaller.
+	dpkg-deb --root-owner-group -Zgzip -z6 --build "$root" "$dist/modbox_${number}_$1.deb" >&2
 }
 
 # sdks: the npm package, and the wheel and source archive of Python, whose versions in the
