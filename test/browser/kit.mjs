@@ -1,5 +1,5 @@
 // What the tests of the console share: the server, its users and sandboxes, and pages that note what breaks their policy.
-// With MODBOX_TEST_PICTURES=1, screenshots in both themes and at the width of a phone are kept in build/console; no test reads them.
+// Screenshots, in both themes and at the width of a phone, are kept in build/console.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -11,7 +11,7 @@ export const { MODBOX_URL: server, MODBOX_API_TOKEN: token } = process.env;
 if (!server || !token) throw new Error("set MODBOX_URL and MODBOX_API_TOKEN");
 export const console_ = `http://console.localhost:${new URL(server).port}`;
 export const root = resolve(import.meta.dirname, "../..");
-const pictures = process.env.MODBOX_TEST_PICTURES ? join(root, "build/console") : undefined;
+const pictures = join(root, "build/console");
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 export const patience = 120_000; // for a busy machine
 export const mark = Math.random().toString(36).slice(2, 8); // of this run, in the names of what it makes
@@ -88,7 +88,7 @@ export async function accessible(page, what, runOnly = everything) {
 	assert.deepEqual(serious.map((v) => `${what}: ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(" | ")}`), []);
 }
 
-/** shown has axe look at a page in both themes, which differ in colors only, and at the width of a phone. */
+/** shown has axe look at a page in both themes, which differ in colors only, and at the width of a phone, and keeps pictures of it. */
 export async function shown(page, name) {
 	for (const [theme, size] of [["light", { width: 1360, height: 840 }], ["dark", { width: 1360, height: 840 }], ["light", { width: 390, height: 800 }]]) {
 		await page.setViewportSize(size);
@@ -96,7 +96,7 @@ export async function shown(page, name) {
 		await page.waitForFunction((theme) => document.documentElement.dataset.theme === theme, theme);
 		const kind = size.width < 500 ? "phone" : theme;
 		await accessible(page, `${name}, ${kind}`, kind === "dark" ? colors : everything);
-		if (pictures) await page.screenshot({ path: join(pictures, `${name}-${kind}.png`) });
+		await page.screenshot({ path: join(pictures, `${name}-${kind}.png`) });
 	}
 	await page.setViewportSize({ width: 1360, height: 840 });
 	await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
@@ -116,7 +116,7 @@ export const clean = (page) => assert.deepEqual(page.faults, []);
 /** begin starts the browser before the tests of a file, and ends it and their sandboxes after them. */
 export function begin() {
 	before(async () => {
-		if (pictures) mkdirSync(pictures, { recursive: true });
+		mkdirSync(pictures, { recursive: true });
 		browser = await launch();
 	});
 	after(async () => {
