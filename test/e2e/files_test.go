@@ -95,6 +95,7 @@ func TestMetadataOfFiles(t *testing.T) {
 	set(id, "/kept", "user.large", "b'x' * 60000")
 	set(id, "/kept", "user.binary", "b'\\xff'")
 	set(id, "/kept", "user.dir", "b'd'")
+	set(id, "/kept", "user.more", "b'x' * 4089") // with the entry before it, it has one byte too many
 	want := map[string]map[string]string{
 		"/kept/largest": largest, "/kept/small": small, "/kept/moved": small, "/etc/passwd": {"inside": "i"}, "/kept": {"dir": "d"},
 	}
