@@ -32,10 +32,13 @@ racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,back
 suite_lint() {
 	if [ -n "$whole" ]; then scripts/lint.sh --without-tests; else scripts/lint.sh; fi
 }
-# What the race suite runs is not run twice.
+# Packages whose tests need gVisor, which the suites gvisor and system run: elsewhere they are linked to be skipped. Their few
+# other tests run there, too.
+boxed=(./internal/driver/gvisor ./test/{attack,crash,diskfull,e2e,hostile,power,soak,storm,upgrade})
+# What the suites race, gvisor and system run is not run twice.
 suite_go() {
 	local packages
-	packages=$(go list ./... | grep -vxFf <(go list "${racy[@]}")) || return
+	packages=$(go list ./... | grep -vxFf <(go list "${racy[@]}" "${boxed[@]}")) || return
 	# shellcheck disable=SC2086 # a list
 	tidily go test -v -timeout 60m $packages
 }
@@ -44,8 +47,9 @@ suite_go() {
 plainly=(-gcflags={modernc.org,regexp,compress,encoding/base64,image/png,golang.org/x/crypto/argon2,golang.org/x/crypto/blake2b,github.com/danielgtaylor/huma/v2/yaml}/...=-race=false)
 suite_race() { CGO_ENABLED=1 tidily go test -race "${plainly[@]}" -v -timeout 60m "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }
+# The other tests of the package run in the suite go.
 suite_images() {
-	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m ./internal/image/...
+	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m -run '^TestBuiltinImages$' ./internal/image
 }
 # Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first.
 suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e ./test/...; }
