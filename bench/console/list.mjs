@@ -1,18 +1,21 @@
 // Measures the console's list with many sandboxes: the first rows, updates, scrolling. list_test.go starts it.
+// PROFILE=FILE keeps a CPU profile of the page while the list is scrolled and changes, for Chromium's DevTools.
+import { writeFileSync } from "node:fs";
 import { launch } from "../../test/browser/machine.mjs";
 
-const { MODBOX_URL: server, MODBOX_API_TOKEN: token, CONSOLE_URL: console_, SANDBOXES: sandboxes } = process.env;
+const { MODBOX_URL: server, MODBOX_API_TOKEN: token, CONSOLE_URL: console_, SANDBOXES: sandboxes, PROFILE: profile } = process.env;
 const loads = 7;
 const updates = 40;
-const burst = 400;
-const frames = 300;
+const rate = 50; // updates a second
+const seconds = 15;
 
 const sorted = (list) => [...list].sort((a, b) => a - b);
 const share = (list, q) => sorted(list)[Math.min(list.length - 1, Math.floor(q * list.length))];
 const line = (what, list) => console.log(`${what.padEnd(46)} median ${share(list, 0.5).toFixed(1).padStart(7)} ms   p95 ${share(list, 0.95).toFixed(1).padStart(7)} ms   most ${Math.max(...list).toFixed(1).padStart(7)} ms   (${list.length})`);
 
-async function api(method, path) {
-	const res = await fetch(`${server}/v1${path}`, { method, headers: { Authorization: `Bearer ${token}` } });
+async function api(method, path, body) {
+	const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+	const res = await fetch(`${server}/v1${path}`, { method, headers, body: body && JSON.stringify(body) });
 	if (!res.ok) throw new Error(`${method} ${path}: ${res.status} ${await res.text()}`);
 	return res.json();
 }
@@ -73,37 +76,46 @@ try {
 	}
 	line("an update until it is painted", seen);
 
-	// Many updates at once, while the list is scrolled: no frame may wait for the list.
-	const scroll = () => page.evaluate((frames) => new Promise((done) => {
+	// The list is scrolled without and with updates: no frame may wait for the list.
+	const scroll = () => page.evaluate((ms) => new Promise((done) => {
 		const body = document.querySelector(".table-body");
+		body.scrollTop = 0;
+		window.long = [];
 		const times = [];
-		let last = performance.now(), most = 0;
+		const began = performance.now();
+		let last = began, most = 0;
 		const step = (now) => {
 			times.push(now - last);
 			last = now;
 			most = Math.max(most, document.querySelectorAll(".table-body .row").length);
 			body.scrollTop += 60;
-			if (times.length < frames) requestAnimationFrame(step);
-			else done({ times: times.slice(1), most });
+			if (now - began < ms) requestAnimationFrame(step);
+			else done({ times: times.slice(1), most, long: window.long });
 		};
 		requestAnimationFrame(step);
-	}), frames);
-	const calm = await scroll();
-	line("a frame while the list is scrolled", calm.times);
-	console.log(`rows in the page at most: ${calm.most}`);
-	await page.evaluate(() => { document.querySelector(".table-body").scrollTop = 0; window.long = []; });
-	const names = (await api("GET", `/sandboxes?limit=${burst}&state=running`)).items.map((s) => s.id);
-	let began = Date.now();
-	const changes = (async () => {
-		const waiting = [...names];
-		await Promise.all(Array.from({ length: 4 }, async () => { for (let id = waiting.pop(); id; id = waiting.pop()) await api("POST", `/sandboxes/${id}/pause`); }));
-		return Date.now() - began;
-	})();
+	}), seconds * 1000);
+	const told = (what, { times, most, long }) => {
+		line(what, times);
+		console.log(`${"".padEnd(46)} ${long.length} tasks of more than 50 ms, ${long.reduce((a, b) => a + b, 0).toFixed(0)} ms in all${long.length ? `, the longest ${Math.max(...long).toFixed(0)} ms` : ""}; at most ${most} rows in the page`);
+	};
+	told("a frame while the list is scrolled", await scroll());
+
+	const { items } = await api("GET", `/sandboxes?limit=1000&state=running`);
+	const began = Date.now();
+	let sent = 0, going = true;
+	const changing = Promise.all(Array.from({ length: 8 }, async () => {
+		for (let n = sent++; going; n = sent++) {
+			await new Promise((r) => setTimeout(r, began + (n * 1000) / rate - Date.now()));
+			await api("PATCH", `/sandboxes/${items[n % items.length].id}`, { ttl_seconds: 3600 + n });
+		}
+	}));
+	const cdp = profile && (await page.context().newCDPSession(page));
+	if (cdp) await cdp.send("Profiler.enable").then(() => cdp.send("Profiler.start"));
 	const busy = await scroll();
-	const took = await changes;
-	line(`a frame while ${names.length} change in ${(took / 1000).toFixed(1)} s`, busy.times);
-	const long = await page.evaluate(() => window.long);
-	console.log(`tasks of more than 50 ms meanwhile: ${long.length}${long.length ? `, the longest ${Math.max(...long).toFixed(0)} ms` : ""}`);
+	if (cdp) writeFileSync(profile, JSON.stringify((await cdp.send("Profiler.stop")).profile));
+	going = false;
+	await changing;
+	told(`a frame while ${(sent / ((Date.now() - began) / 1000)).toFixed(0)} change in a second`, busy);
 } finally {
 	await browser.close();
 }

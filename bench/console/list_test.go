@@ -18,25 +18,28 @@ import (
 	"github.com/modbox/modbox/internal/api/apitest"
 )
 
-const (
-	sandboxes = 5000
-	workers   = 16
-)
+const workers = 16
 
 func BenchmarkList(b *testing.B) {
+	for _, sandboxes := range []int{5000, 20000} {
+		b.Run(strconv.Itoa(sandboxes), func(b *testing.B) { measure(b, sandboxes) })
+	}
+}
+
+func measure(b *testing.B, sandboxes int) {
 	s := apitest.New(b)
 	at, err := url.Parse(s.URL)
 	if err != nil {
 		b.Fatal(err)
 	}
 	begin := time.Now()
-	each(func(n int) {
+	each(sandboxes, func(n int) {
 		body := map[string]any{"name": name(n), "labels": map[string]string{"team": "t" + strconv.Itoa(n%7)}, "wait_seconds": 60}
 		if a := s.Do("POST", "/v1/sandboxes", body); a.Status >= 300 {
 			b.Errorf("create: %d %s", a.Status, a.Body)
 		}
 	})
-	defer each(func(n int) { s.Do("DELETE", "/v1/sandboxes/"+name(n), nil) })
+	defer each(sandboxes, func(n int) { s.Do("DELETE", "/v1/sandboxes/"+name(n), nil) })
 	b.Logf("%d sandboxes of the fake driver after %s", sandboxes, time.Since(begin).Round(time.Millisecond))
 	for b.Loop() {
 		cmd := exec.CommandContext(b.Context(), "node", "list.mjs")
@@ -53,7 +56,7 @@ func BenchmarkList(b *testing.B) {
 func name(n int) string { return "box-" + strconv.Itoa(n) }
 
 // each calls f with the number of each sandbox, several at a time.
-func each(f func(n int)) {
+func each(sandboxes int, f func(n int)) {
 	numbers := make(chan int)
 	var working sync.WaitGroup
 	for range workers {
