@@ -1,5 +1,5 @@
 // The actions on one sandbox: as buttons of its page, and as a menu of its row.
-import { Copy, EllipsisVertical, ExternalLink, Pause, Play, SquareTerminal, Trash2 } from "lucide-react";
+import { ChevronDown, Copy, EllipsisVertical, ExternalLink, Pause, Play, Save, SquareTerminal, Trash2 } from "lucide-react";
 import { DropdownMenu } from "radix-ui";
 import { useState } from "react";
 import { useLocation } from "wouter";
@@ -22,6 +22,10 @@ function useActions(sb: Sandbox, onChange?: (sb: Sandbox) => void) {
 	const tell = (call: (id: string) => Promise<Sandbox>) => () => void call(sb.id).then(done, (err: unknown) => say(message(err), true));
 	return {
 		pause: tell(api.pause),
+		pauseFiles: async (signal: AbortSignal) => {
+			done(await api.pauseFiles(sb.id, signal));
+			say(`${sb.name} is paused without its memory`);
+		},
 		resume: tell(api.resume),
 		destroy: async (signal: AbortSignal) => {
 			done(await api.destroy(sb.id, signal));
@@ -34,6 +38,10 @@ function ConfirmDestroy({ sb, open, onClose, run }: { sb: Sandbox; open: boolean
 	return <Confirm open={open} onClose={onClose} title={`Destroy ${sb.name}?`} text="Its processes, memory and files are gone for good. Checkpoints of it are removed; snapshots stay." action="Destroy" run={run} />;
 }
 
+function ConfirmPauseFiles({ sb, open, onClose, run }: { sb: Sandbox; open: boolean; onClose: () => void; run: (signal: AbortSignal) => Promise<void> }) {
+	return <Confirm open={open} onClose={onClose} title={`Pause ${sb.name} without its memory?`} text="Its processes are ended, and what they have in memory is lost. Its files are saved, and a resume starts it anew with them." action="Pause without memory" mild run={run} />;
+}
+
 /** SandboxMenu makes its menu when it is opened: a long list has a button in each row. */
 export function SandboxMenu({ sb }: { sb: Sandbox }) {
 	const [opened, setOpened] = useState(false);
@@ -43,8 +51,9 @@ export function SandboxMenu({ sb }: { sb: Sandbox }) {
 
 function Menu({ sb }: { sb: Sandbox }) {
 	const { mayWrite } = useSession();
-	const { pause, resume, destroy } = useActions(sb);
-	const [asking, setAsking] = useState(false);
+	const { pause, pauseFiles, resume, destroy } = useActions(sb);
+	const [asking, setAsking] = useState<"pause" | "destroy" | null>(null);
+	const close = () => setAsking(null);
 	const [, navigate] = useLocation();
 	return (
 		<>
@@ -55,32 +64,49 @@ function Menu({ sb }: { sb: Sandbox }) {
 						<DropdownMenu.Item className="menu-item" onSelect={() => void navigator.clipboard.writeText(sb.id)}><Copy size={15} />Copy the id</DropdownMenu.Item>
 						{mayWrite && !hasEnded(sb.state) && <DropdownMenu.Item className="menu-item" onSelect={() => navigate(`/sandboxes/${sb.id}/terminal`)}><SquareTerminal size={15} />Open a terminal</DropdownMenu.Item>}
 						{mayWrite && pausable(sb) && <DropdownMenu.Item className="menu-item" onSelect={pause}><Pause size={15} />Pause</DropdownMenu.Item>}
+						{mayWrite && pausable(sb) && <DropdownMenu.Item className="menu-item" onSelect={() => setAsking("pause")}><Save size={15} />Pause without memory…</DropdownMenu.Item>}
 						{mayWrite && resumable(sb) && <DropdownMenu.Item className="menu-item" onSelect={resume}><Play size={15} />Resume</DropdownMenu.Item>}
 						{mayWrite && destroyable(sb) && (
 							<>
 								<DropdownMenu.Separator className="menu-line" />
-								<DropdownMenu.Item className="menu-item danger" onSelect={() => setAsking(true)}><Trash2 size={15} />Destroy…</DropdownMenu.Item>
+								<DropdownMenu.Item className="menu-item danger" onSelect={() => setAsking("destroy")}><Trash2 size={15} />Destroy…</DropdownMenu.Item>
 							</>
 						)}
 					</DropdownMenu.Content>
 				</DropdownMenu.Portal>
 			</DropdownMenu.Root>
-			{asking && <ConfirmDestroy sb={sb} open onClose={() => setAsking(false)} run={destroy} />}
+			{asking === "pause" && <ConfirmPauseFiles sb={sb} open onClose={close} run={pauseFiles} />}
+			{asking === "destroy" && <ConfirmDestroy sb={sb} open onClose={close} run={destroy} />}
 		</>
 	);
 }
 
 export function SandboxButtons({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => void }) {
 	const { mayWrite } = useSession();
-	const { pause, resume, destroy } = useActions(sb, onChange);
-	const [asking, setAsking] = useState(false);
+	const { pause, pauseFiles, resume, destroy } = useActions(sb, onChange);
+	const [asking, setAsking] = useState<"pause" | "destroy" | null>(null);
+	const close = () => setAsking(null);
 	return (
 		<div className="buttons">
 			{sb.url && !hasEnded(sb.state) && <a className="button" href={sb.url} target="_blank" rel="noopener noreferrer"><ExternalLink size={15} aria-hidden="true" />Open its page</a>}
-			{mayWrite && pausable(sb) && <button type="button" className="button" onClick={pause}><Pause size={15} aria-hidden="true" />Pause</button>}
+			{mayWrite && pausable(sb) && (
+				<div className="joined">
+					<button type="button" className="button" onClick={pause}><Pause size={15} aria-hidden="true" />Pause</button>
+					<DropdownMenu.Root modal={false}>
+						<DropdownMenu.Trigger className="button" aria-label="Kinds of pause"><ChevronDown size={15} aria-hidden="true" /></DropdownMenu.Trigger>
+						<DropdownMenu.Portal>
+							<DropdownMenu.Content className="menu kinds" align="end" sideOffset={4}>
+								<DropdownMenu.Item className="menu-item" onSelect={pause}><Pause size={15} /><span>Pause<small>Saves memory and files; programs go on at the resume.</small></span></DropdownMenu.Item>
+								<DropdownMenu.Item className="menu-item" onSelect={() => setAsking("pause")}><Save size={15} /><span>Pause without memory…<small>Ends programs and saves files; faster, and takes less disk.</small></span></DropdownMenu.Item>
+							</DropdownMenu.Content>
+						</DropdownMenu.Portal>
+					</DropdownMenu.Root>
+				</div>
+			)}
 			{mayWrite && resumable(sb) && <button type="button" className="button" onClick={resume}><Play size={15} aria-hidden="true" />Resume</button>}
-			{mayWrite && destroyable(sb) && <button type="button" className="button danger" onClick={() => setAsking(true)}><Trash2 size={15} aria-hidden="true" />Destroy</button>}
-			<ConfirmDestroy sb={sb} open={asking} onClose={() => setAsking(false)} run={destroy} />
+			{mayWrite && destroyable(sb) && <button type="button" className="button danger" onClick={() => setAsking("destroy")}><Trash2 size={15} aria-hidden="true" />Destroy</button>}
+			<ConfirmPauseFiles sb={sb} open={asking === "pause"} onClose={close} run={pauseFiles} />
+			<ConfirmDestroy sb={sb} open={asking === "destroy"} onClose={close} run={destroy} />
 		</div>
 	);
 }

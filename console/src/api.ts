@@ -34,12 +34,6 @@ export function message(err: unknown): string {
 	return err instanceof Error ? err.message : String(err);
 }
 
-/** fieldFault returns the mistake that an error names in a field, or in a part of it. */
-export function fieldFault(err: unknown, field: string): string | undefined {
-	if (!(err instanceof ApiError)) return undefined;
-	return Object.entries(err.fields).find(([name]) => name === field || name.startsWith(`${field}.`) || name.startsWith(`${field}[`))?.[1];
-}
-
 /** onSignedOut is called when the server no longer knows the session. */
 let onSignedOut = () => {};
 export function whenSignedOut(call: () => void) {
@@ -113,7 +107,8 @@ export async function all<T>(route: string, most: number, onPage?: (items: T[]) 
 	const items: T[] = [];
 	let cursor: string | undefined;
 	do {
-		const q = new URLSearchParams({ limit: String(Math.min(1000, most)) });
+		// A caller that shows pages as they come shows a short one first.
+		const q = new URLSearchParams({ limit: String(Math.min(onPage && !cursor ? 100 : 1000, most)) });
 		if (cursor) q.set("cursor", cursor);
 		const page = await call<Page<T>>("GET", `${route}${route.includes("?") ? "&" : "?"}${q}`, undefined, signal);
 		items.push(...(page.items ?? []));
@@ -151,6 +146,8 @@ export const api = {
 	sandbox: (ref: string, signal?: AbortSignal) => call<Sandbox>("GET", at(ref), undefined, signal),
 	create: (request: CreateSandbox, signal?: AbortSignal) => call<Sandbox>("POST", "/sandboxes", request, signal),
 	pause: (ref: string, signal?: AbortSignal) => call<Sandbox>("POST", `${at(ref)}/pause`, undefined, signal),
+	/** pauseFiles saves the files alone. */
+	pauseFiles: (ref: string, signal?: AbortSignal) => call<Sandbox>("POST", `${at(ref)}/pause`, { memory: false }, signal),
 	resume: (ref: string, signal?: AbortSignal) => call<Sandbox>("POST", `${at(ref)}/resume`, undefined, signal),
 	destroy: (ref: string, signal?: AbortSignal) => call<Sandbox>("DELETE", at(ref), undefined, signal),
 	stats: (ref: string, signal?: AbortSignal) => call<Stats>("GET", `${at(ref)}/stats`, undefined, signal),
@@ -162,17 +159,21 @@ export const api = {
 const statsEvery = { all: 10, one: 2 };
 
 /** listen follows the events of the workspace, or of one sandbox, until the returned function is called.
- * The browser connects again after a break, at the place where it was. */
+ * The browser connects again after a break, at the place where it was. Without a place, also at the first
+ * connection, lost is called: what happened before must be read. */
 export function listen(handlers: { event: (e: SandboxEvent) => void; state: (live: boolean) => void; lost: () => void; use: (list: Schemas["SandboxUse"][]) => void }, sandbox?: string): () => void {
 	let source: EventSource | undefined;
 	let timer: ReturnType<typeof setTimeout> | undefined;
 	let pause = 1000;
 	let ended = false;
 	const begin = () => {
+		let placed = false;
 		source = new EventSource(path("/events/stream") + (sandbox ? `?stats=${statsEvery.one}&sandbox=${encodeURIComponent(sandbox)}` : `?stats=${statsEvery.all}`));
 		source.onopen = () => {
 			pause = 1000;
 			handlers.state(true);
+			if (!placed) handlers.lost();
+			placed = true; // the first message has it
 		};
 		source.onmessage = (m: MessageEvent<string>) => {
 			if (m.data) handlers.event(JSON.parse(m.data) as SandboxEvent);
@@ -180,14 +181,12 @@ export function listen(handlers: { event: (e: SandboxEvent) => void; state: (liv
 		source.addEventListener("stats", (m: MessageEvent<string>) => handlers.use(JSON.parse(m.data) as Schemas["SandboxUse"][]));
 		const again = () => {
 			source?.close();
-			// The place is lost with the EventSource: what happened meanwhile must be read again.
+			// The place is lost with the EventSource.
 			timer = setTimeout(() => {
 				if (ended) return;
 				api.whoami().then(
 					() => {
-						if (ended) return;
-						begin();
-						handlers.lost();
+						if (!ended) begin();
 					},
 					(err: unknown) => {
 						if (!ended && !(err instanceof ApiError && err.status === 401)) again();

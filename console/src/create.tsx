@@ -1,9 +1,10 @@
 // The dialog that creates a sandbox, beside the same request as a program.
 import { Tabs } from "radix-ui";
 import { type FormEvent, useEffect, useMemo, useState } from "react";
-import { api, type CreateSandbox, fieldFault, message, type Sandbox } from "./api.ts";
-import { CopyButton, Field, FormFoot, Modal, useHold } from "./parts.tsx";
-import { entries, RuleFields, type Rules } from "./rules.tsx";
+import { api, type CreateSandbox, type Sandbox } from "./api.ts";
+import { FormError, useFaults } from "./faults.tsx";
+import { CopyButton, Field, Fold, FormFoot, Modal, useHold } from "./parts.tsx";
+import { arePorts, entries, noPorts, RequestFields, type Requests, RuleFields, type Rules } from "./rules.tsx";
 import type { Source } from "./session.ts";
 import { languages, snippet } from "./snippets.ts";
 
@@ -15,15 +16,16 @@ interface Form {
 	cpu: string;
 	ttl: string;
 	idle: string;
-	onIdle: "destroy" | "pause";
+	onIdle: NonNullable<NonNullable<CreateSandbox["timeouts"]>["on_idle"]>;
 	network: boolean;
 	/** The destinations count with network only. */
 	rules: Rules;
 	ports: string;
+	requests: Requests;
 	env: string;
 }
 
-const empty: Form = { name: "", image: "", snapshot: "", memory: "", cpu: "", ttl: "", idle: "", onIdle: "pause", network: false, rules: { allow: "", deny: "" }, ports: "", env: "" };
+const empty: Form = { name: "", image: "", snapshot: "", memory: "", cpu: "", ttl: "", idle: "", onIdle: "pause", network: false, rules: { allow: "", deny: "" }, ports: "", requests: { host: "", https: "" }, env: "" };
 
 const lifetimes = [["", "As the image says"], ["900", "15 minutes"], ["3600", "1 hour"], ["28800", "8 hours"], ["86400", "24 hours"]] as const;
 const idles = [["", "Nothing happens"], ["300", "5 minutes"], ["1800", "30 minutes"], ["7200", "2 hours"]] as const;
@@ -41,8 +43,10 @@ function request(f: Form): { body: CreateSandbox; wrong: Record<string, string> 
 	if (Object.keys(resources).length > 0) body.resources = resources;
 	if (f.ttl) body.ttl_seconds = Number(f.ttl);
 	if (f.idle) body.timeouts = { idle_seconds: Number(f.idle), on_idle: f.onIdle };
-	const ports = f.ports.split(/[\s,]+/).filter(Boolean);
-	if (ports.some((p) => !/^\d+$/.test(p))) wrong["network.ports"] = "Ports are numbers, such as 3000, 8080.";
+	const ports = entries(f.ports);
+	if (!arePorts(ports)) wrong["network.ports"] = noPorts;
+	const https = entries(f.requests.https);
+	if (!arePorts(https)) wrong["network.https_ports"] = noPorts;
 	const network: NonNullable<CreateSandbox["network"]> = {};
 	if (f.network) {
 		const allow = entries(f.rules.allow);
@@ -52,6 +56,8 @@ function request(f: Form): { body: CreateSandbox; wrong: Record<string, string> 
 		if (deny.length > 0) network.deny_out = deny;
 	}
 	if (ports.length > 0) network.ports = ports.map(Number);
+	if (f.requests.host.trim()) network.request_host = f.requests.host.trim();
+	if (https.length > 0) network.https_ports = https.map(Number);
 	if (Object.keys(network).length > 0) body.network = network;
 	const env: Record<string, string> = {};
 	for (const line of f.env.split("\n").filter((l) => l.trim())) {
@@ -72,8 +78,8 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 	const [form, setForm] = useState<Form>({ ...empty, ...source });
 	const [images, setImages] = useState<string[]>([]);
 	const hold = useHold();
-	const [error, setError] = useState<unknown>();
 	const { body, wrong } = useMemo(() => request(form), [form]);
+	const { form: element, setError, fault, rest } = useFaults(wrong);
 	useEffect(() => {
 		api.images().then(
 			(list) => setImages(list.filter((i) => i.enabled).map((i) => (i.tag ? `${i.image}:${i.tag}` : i.image))),
@@ -84,7 +90,6 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 		setForm((was) => ({ ...was, ...change }));
 		setError(undefined); // it was about the values before this change
 	};
-	const fault = (...names: string[]) => names.map((n) => wrong[n] ?? fieldFault(error, n)).find(Boolean);
 
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
@@ -99,7 +104,7 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 
 	return (
 		<div className="create">
-			<form onSubmit={submit} className="create-form" aria-label="Create a sandbox">
+			<form ref={element} onSubmit={submit} className="create-form" aria-label="Create a sandbox">
 				{form.snapshot ? <Field label="Snapshot" error={fault("snapshot")}>{(p) => <input {...p} className="mono" value={form.snapshot} readOnly />}</Field> : <Field label="Image" hint="Empty: the default image of the workspace." error={fault("image", "image_id")}>
 					{(p) => (
 						<>
@@ -116,13 +121,16 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 				<Field label="Lifetime" error={fault("ttl_seconds")}>{(p) => <select {...p} value={form.ttl} onChange={(e) => set({ ttl: e.target.value })}>{lifetimes.map(([v, t]) => <option key={v} value={v}>{t}</option>)}</select>}</Field>
 				<div className="pair">
 					<Field label="When idle for" error={fault("timeouts")}>{(p) => <select {...p} value={form.idle} onChange={(e) => set({ idle: e.target.value })}>{idles.map(([v, t]) => <option key={v} value={v}>{t}</option>)}</select>}</Field>
-					<Field label="Then">{(p) => <select {...p} value={form.onIdle} disabled={!form.idle} onChange={(e) => set({ onIdle: e.target.value as Form["onIdle"] })}><option value="pause">pause it</option><option value="destroy">destroy it</option></select>}</Field>
+					<Field label="Then">{(p) => <select {...p} value={form.onIdle} disabled={!form.idle} onChange={(e) => set({ onIdle: e.target.value as Form["onIdle"] })}><option value="pause">pause it</option><option value="pause_without_memory">pause it without memory</option><option value="destroy">destroy it</option></select>}</Field>
 				</div>
 				<label className="checkbox"><input type="checkbox" checked={form.network} onChange={(e) => set({ network: e.target.checked })} /><span>Access to the internet<small>The host and private networks stay closed.</small></span></label>
 				{form.network && <RuleFields rules={form.rules} faults={{ allow: fault("network.allow_out"), deny: fault("network.deny_out") }} onChange={(rules) => set({ rules })} />}
 				<Field label="Published ports" hint="Each gets a URL of its own." error={fault("network.ports")}>{(p) => <input {...p} value={form.ports} onChange={(e) => set({ ports: e.target.value })} placeholder="3000, 8080" autoComplete="off" inputMode="numeric" />}</Field>
+				<Fold name="Requests to its servers" wrong={Boolean(fault("network.request_host", "network.https_ports"))}>
+					<RequestFields requests={form.requests} faults={{ host: fault("network.request_host"), https: fault("network.https_ports") }} onChange={(requests) => set({ requests })} />
+				</Fold>
 				<Field label="Environment variables" hint="NAME=value, one on a line. They are never shown again." error={fault("env")}>{(p) => <textarea {...p} rows={2} value={form.env} onChange={(e) => set({ env: e.target.value })} spellCheck={false} autoComplete="off" />}</Field>
-				{error !== undefined && <p role="alert" className="alert">{message(error)}</p>}
+				<FormError rest={rest} />
 				<FormFoot hold={hold} action="Create" working="Creating…" ready={Object.keys(wrong).length === 0} onClose={onClose} />
 			</form>
 			<Tabs.Root className="code" defaultValue="TypeScript">

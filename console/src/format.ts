@@ -11,12 +11,15 @@ export function span(seconds: number): string {
 }
 
 export const since = (time: string, now: number) => span((now - Date.parse(time)) / 1000);
+/** ago writes how long ago something was. */
+export const ago = (time: string, now: number) => (now - Date.parse(time) < 2000 ? "just now" : `${since(time, now)} ago`);
 export const until = (time: string, now: number) => span((Date.parse(time) - now) / 1000);
 
+// Made once: it takes longer than to write a time.
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
 /** moment writes a point in time in the user's own way. */
-export function moment(time: string): string {
-	return new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-}
+export const moment = (time: string) => full.format(new Date(time));
 
 export function bytes(n: number): string {
 	const units = ["B", "KiB", "MiB", "GiB", "TiB"];

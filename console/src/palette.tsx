@@ -50,7 +50,7 @@ function Commands({ onClose }: { onClose: () => void }) {
 					<Command.Group heading="Sandboxes">
 						{found.map((s) => (
 							<Command.Item key={s.id} value={s.id} onSelect={run(() => navigate(`/sandboxes/${s.id}`))}>
-								<Box size={15} aria-hidden="true" /><span className="grow clip">{s.name}</span><State state={s.state} />
+								<Box size={15} aria-hidden="true" /><span className="grow clip">{s.name}</span><State state={s.state} filesOnly={s.paused_without_memory} />
 							</Command.Item>
 						))}
 					</Command.Group>

@@ -1,5 +1,5 @@
 // Small parts of all pages.
-import { Check, CircleAlert, Copy, X } from "lucide-react";
+import { Check, CircleAlert, Copy, Save, X } from "lucide-react";
 import { AlertDialog, Dialog } from "radix-ui";
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useId, useRef, useState } from "react";
 import type { SandboxState } from "./api.ts";
@@ -16,8 +16,10 @@ export function Logo() {
 	);
 }
 
-export function State({ state }: { state: SandboxState }) {
-	return <span className="state" data-tone={tones[state]}>{state}</span>;
+/** State shows the state of a sandbox, and whether it is paused without its memory. */
+export function State({ state, filesOnly }: { state: SandboxState; filesOnly?: boolean | undefined }) {
+	if (!filesOnly) return <span className="state" data-tone={tones[state]}>{state}</span>;
+	return <span className="state" data-tone={tones[state]} title="Paused without its memory: a resume starts it anew with its files">{state}<Save size={12} role="img" aria-label="without memory" /></span>;
 }
 
 export function CopyButton({ text, label, children }: { text: string; label: string; children?: ReactNode }) {
@@ -48,6 +50,12 @@ export function Field({ label, hint, error, children }: { label: string; hint?: 
 			{note && <p id={`${id}-note`} className={error ? "note bad" : "note"}>{note}</p>}
 		</div>
 	);
+}
+
+/** Fold hides fields that few need, until somebody opens it or one of them is wrong. */
+export function Fold({ name, wrong, children }: { name: string; wrong: boolean; children: ReactNode }) {
+	const [open, setOpen] = useState(false);
+	return <details className="fold" open={open || wrong} onToggle={(e) => setOpen(e.currentTarget.open)}><summary>{name}</summary>{children}</details>;
 }
 
 /** Hold keeps a dialog open while a call is under way: what the call returns would be lost with the dialog. After holdMost it can be given up. */

@@ -54,6 +54,8 @@ function commandLine(r: CreateSandbox): string {
 	for (const entry of r.network?.allow_out ?? []) flag("allow-out", entry);
 	for (const entry of r.network?.deny_out ?? []) flag("deny-out", entry);
 	for (const port of r.network?.ports ?? []) flag("port", port);
+	flag("request-host", r.network?.request_host);
+	for (const port of r.network?.https_ports ?? []) flag("https-port", port);
 	for (const [name, value] of Object.entries(r.env ?? {})) flag("env", `${name}=${value}`);
 	return words.join(" \\\n  ");
 }

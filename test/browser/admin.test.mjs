@@ -80,7 +80,7 @@ test("a workspace is made, its members are added, invited, changed and removed",
 		await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
 	};
 	await add(`nobody-${mark}`, "viewer");
-	await page.getByRole("dialog").getByRole("alert").waitFor();
+	await page.getByRole("dialog").locator("[aria-invalid=true]:focus").waitFor(); // the reason is at the field
 	await shown(page, "workspace-refused");
 	await page.keyboard.press("Escape");
 	await add(friend.name, "viewer");

@@ -211,6 +211,7 @@ test("ports are published, shared by a link, and closed; the internet is switche
 	await page.getByLabel("Denied destinations").fill("example.com");
 	await save.click();
 	await page.waitForFunction(() => document.querySelectorAll("textarea[aria-invalid=true]").length === 1);
+	assert.equal(await page.getByRole("alert").count(), 0, "the same mistake elsewhere");
 	assert.equal(await page.getByLabel("Denied destinations").getAttribute("aria-invalid"), "true");
 	await page.getByLabel("Denied destinations").fill("");
 	await page.getByLabel("Allowed destinations").fill("198.51.100.0/24, *.pypi.org");
@@ -223,6 +224,19 @@ test("ports are published, shared by a link, and closed; the internet is switche
 	await page.getByLabel("Denied destinations").fill("");
 	await save.click();
 	await page.getByText("Programs in the sandbox reach the internet.").waitFor();
+
+	// How requests reach its servers.
+	const host = page.getByLabel("Host that its servers see");
+	await host.fill("a/b");
+	await page.getByRole("button", { name: "Save", exact: true }).click();
+	await page.locator("input[aria-invalid=true]:focus").waitFor();
+	await shown(page, "ports-requests");
+	await host.fill("localhost:${PORT}");
+	await page.getByLabel("Ports whose servers speak HTTPS").fill("8443 9443");
+	await page.getByRole("button", { name: "Save", exact: true }).click();
+	await page.getByText("Requests reach its servers this way from now on").waitFor();
+	const { request_host, https_ports } = (await api("GET", `/sandboxes/${sb.id}`)).network;
+	assert.deepEqual([request_host, https_ports], ["localhost:${PORT}", [8443, 9443]]);
 	clean(page);
 });
 

@@ -113,8 +113,9 @@ test("a sandbox is created, used by the terminal, and destroyed", async () => {
 	await dialog.getByLabel("Name").fill(`made-${mark}`);
 	await dialog.getByLabel("Memory").fill("much");
 	await dialog.getByRole("button", { name: "Create", exact: true }).click();
-	await dialog.getByRole("alert").waitFor(); // the server's reason
-	assert.equal(await dialog.getByLabel("Memory").getAttribute("aria-invalid"), "true");
+	await dialog.locator("[aria-invalid=true]:focus").waitFor();
+	assert.equal(await dialog.getByLabel("Memory").evaluate((e) => e === document.activeElement), true, "the keyboard is at the field");
+	assert.equal(await dialog.getByRole("form").getByText("much").count(), 1, "how often the server's reason is shown");
 	await shown(page, "create-refused");
 	await dialog.getByLabel("Memory").fill("512Mi");
 	await dialog.getByLabel("Lifetime").selectOption({ label: "1 hour" });
@@ -139,6 +140,25 @@ test("a sandbox is created, used by the terminal, and destroyed", async () => {
 	await page.locator(".xterm-screen").click();
 	await page.keyboard.type("exit 3\n");
 	await page.getByText("The shell ended with exit code 3.").waitFor();
+
+	// A pause without memory ends the programs, and says so first.
+	await page.getByRole("button", { name: "Kinds of pause" }).click();
+	await shown(page, "pause-kinds");
+	await page.getByRole("menuitem", { name: /^Pause without memory/ }).click();
+	await page.getByRole("alertdialog").getByText("what they have in memory is lost").waitFor();
+	await confirmed(page, "Pause without memory");
+	const state = page.locator(".page-head .state", { hasText: "paused" });
+	await state.getByRole("img", { name: "without memory" }).waitFor();
+	assert.equal((await api("GET", `/sandboxes/made-${mark}`)).paused_without_memory, true);
+	await page.getByRole("tab", { name: "Overview" }).click();
+	await page.getByText("files without memory").waitFor();
+	await shown(page, "paused");
+	await page.getByRole("button", { name: "Resume" }).click();
+	await page.locator(".page-head .state", { hasText: "running" }).waitFor();
+	await page.getByRole("button", { name: "Pause", exact: true }).click();
+	await state.waitFor();
+	await page.getByText("memory and files").waitFor();
+	assert.equal(await state.getByRole("img").count(), 0);
 
 	await page.getByRole("tab", { name: /Events/ }).click();
 	await page.getByRole("listitem").filter({ hasText: "running" }).first().waitFor();
@@ -170,6 +190,16 @@ test("the programs of the dialog make the same sandbox", async () => {
 	assert.equal(await dialog.getByLabel("Denied destinations").getAttribute("aria-invalid"), null);
 	await shown(page, "create-destinations");
 	await dialog.getByLabel("Allowed destinations").fill("198.51.100.0/24\n*.pypi.org");
+	await dialog.getByText("Requests to its servers").click();
+	await dialog.getByLabel("Host that its servers see").fill("https://localhost");
+	await dialog.getByLabel("Ports whose servers speak HTTPS").fill("8443, 70000");
+	await dialog.getByText("from 1 to 65535").waitFor(); // before it is sent
+	assert.ok(await dialog.getByRole("button", { name: "Create", exact: true }).isDisabled());
+	await dialog.getByLabel("Ports whose servers speak HTTPS").fill("8443");
+	await dialog.getByRole("button", { name: "Create", exact: true }).click();
+	await dialog.getByLabel("Host that its servers see").and(page.locator("[aria-invalid=true]:focus")).waitFor();
+	await shown(page, "create-requests");
+	await dialog.getByLabel("Host that its servers see").fill("localhost:${PORT}");
 	const env = { ...process.env, PATH: `${join(root, "bin")}${delimiter}${process.env.PATH}` };
 	for (const language of ["curl", "CLI", "TypeScript", "Python"]) {
 		await dialog.getByLabel("Name").fill(`${language.toLowerCase()}-${mark}`);
@@ -184,6 +214,7 @@ test("the programs of the dialog make the same sandbox", async () => {
 		made.push(sb.id);
 		assert.deepEqual([sb.image, sb.resources.memory, sb.ttl_seconds, sb.timeouts.idle_seconds, sb.timeouts.on_idle], ["modbox/code-exec:latest", "256Mi", 28800, 1800, "pause"], language);
 		assert.deepEqual([sb.network.enabled, sb.network.allow_out, sb.network.deny_out], [true, ["198.51.100.0/24", "*.pypi.org"], ["0.0.0.0/0", "203.0.113.9"]], language);
+		assert.deepEqual([sb.network.request_host, sb.network.https_ports], ["localhost:${PORT}", [8443]], language);
 		await api("DELETE", `/sandboxes/${sb.id}`);
 	}
 	clean(page);
@@ -208,8 +239,11 @@ test("the list is live, and is used by the keyboard", async () => {
 	await page.getByText("1 chosen").waitFor();
 	await shown(page, "list-chosen");
 	await page.getByRole("toolbar").getByRole("button", { name: "Pause" }).click();
+	await page.getByRole("alertdialog").getByLabel("Save their memory").uncheck();
+	await page.getByRole("alertdialog").getByText("what they have in memory is lost").waitFor();
+	await shown(page, "list-pause");
 	await confirmed(page, "Pause");
-	await page.locator(".row", { hasText: list[1].name }).locator(".state", { hasText: "paused" }).waitFor();
+	await page.locator(".row", { hasText: list[1].name }).locator(".state", { hasText: "paused" }).getByRole("img", { name: "without memory" }).waitFor();
 
 	await page.getByLabel("Search by name").fill(mark);
 	const filter = (name) => page.getByRole("group", { name: "State" }).getByRole("button", { name }).click();

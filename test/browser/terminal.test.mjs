@@ -130,7 +130,7 @@ test("a terminal has the size of its place, and connects again by itself", async
 
 	// A pause keeps the shell.
 	await type(page, "kept=yes\n");
-	await page.getByRole("button", { name: "Pause" }).click();
+	await page.getByRole("button", { name: "Pause", exact: true }).click();
 	await page.getByText("The sandbox is paused, and the shell with it.").waitFor();
 	await shown(page, "terminal-paused");
 	await pane(page).getByRole("button", { name: "Resume" }).click();

@@ -4,7 +4,7 @@ import { RefreshCw, Square, SquareChevronRight } from "lucide-react";
 import { type FormEvent, useCallback, useEffect, useRef, useState } from "react";
 import { message } from "../api.ts";
 import { bestShell, box, type Execution } from "../calls/box.ts";
-import { hasEnded, moment, since, span, type Tone } from "../format.ts";
+import { ago, hasEnded, moment, span, type Tone } from "../format.ts";
 import { useAct, useLoad, useNow } from "../hooks.ts";
 import type { TabProps } from "../pages/sandbox.tsx";
 import { Empty, Failure, Skeleton } from "../parts.tsx";
@@ -41,7 +41,7 @@ export default function Executions({ sb, events }: TabProps) {
 								<button type="button" className="pick" aria-current={e.id === current?.id ? "true" : undefined} onClick={() => setChosen(e.id)}>
 									<span className="mono clip" title={words(e)}>{words(e)}</span>
 									<State e={e} />
-									<small className="muted" title={moment(e.created_at)}>{e.kind} · {since(e.created_at, now)} ago</small>
+									<small className="muted" title={moment(e.created_at)}>{e.kind} · {ago(e.created_at, now)}</small>
 								</button>
 							</li>
 						))}

@@ -5,7 +5,7 @@ import { type ReactNode, useCallback, useMemo, useState } from "react";
 import { Link } from "wouter";
 import type { Sandbox, SandboxEvent } from "../api.ts";
 import { box, type Checkpoint } from "../calls/box.ts";
-import { bytes, hasEnded, moment, since } from "../format.ts";
+import { ago, bytes, hasEnded, moment } from "../format.ts";
 import { useLoad, useNow, useSandboxes } from "../hooks.ts";
 import { Confirm, Empty, Failure, Skeleton, State } from "../parts.tsx";
 import { useSession } from "../session.ts";
@@ -97,7 +97,7 @@ function Point({ icon, title, more, time, current, children }: { icon: ReactNode
 		<div className="point" data-current={current}>
 			<span className="point-icon" aria-hidden="true">{icon}</span>
 			<b className="clip">{title}</b>{more}
-			{time && <small className="muted" title={moment(time)}>{since(time, now)} ago</small>}
+			{time && <small className="muted" title={moment(time)}>{ago(time, now)}</small>}
 			<span className="grow" />{children}
 		</div>
 	);

@@ -1,13 +1,15 @@
 // The ports and the network of a sandbox: addresses, previews, links to share.
 import "../styles/box.css";
 import { ExternalLink, Eye, Globe, Link2, RefreshCw, RotateCw, Trash2 } from "lucide-react";
-import { type FormEvent, useCallback, useState } from "react";
-import { fieldFault, message, type Sandbox } from "../api.ts";
+import { type FormEvent, type ReactNode, useCallback, useState } from "react";
+import { message, type Sandbox } from "../api.ts";
 import { box, type PortLink, type PublishedPort } from "../calls/box.ts";
+import { FormError, type Faults, useFaults } from "../faults.tsx";
 import { moment, until } from "../format.ts";
 import { useAct, useLoad, useNow } from "../hooks.ts";
 import { Confirm, CopyButton, Empty, Failure, Field, Modal, Skeleton } from "../parts.tsx";
-import { entries, everything, reach, RuleFields, type Rules } from "../rules.tsx";
+import { arePorts, entries, everything, noPorts, reach, RequestFields, type Requests, RuleFields, type Rules } from "../rules.tsx";
+import { useSession } from "../session.ts";
 import { hosted } from "./hosted.ts";
 
 const times = [{ name: "15 minutes", seconds: 900 }, { name: "1 hour", seconds: 3600 }, { name: "1 day", seconds: 86_400 }, { name: "7 days", seconds: 604_800 }];
@@ -26,6 +28,11 @@ export default function Ports({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sa
 					<Empty icon={<Globe size={22} />} title="No port is published" text="Start a server in the sandbox that listens on 0.0.0.0, and publish its port here." />
 				) : <ul className="rows" aria-label="Ports">{data.map((p) => <Port key={p.port} sb={sb} port={p} reload={reload} />)}</ul>}
 			</section>
+			<section className="card">
+				<h2>Requests to its servers</h2>
+				<p className="muted lead">How requests to published ports and to the sandbox's own URL reach the servers in it.</p>
+				<RequestsForm sb={sb} onChange={onChange} />
+			</section>
 		</div>
 	);
 }
@@ -38,7 +45,7 @@ function Internet({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => vo
 			<h2>Internet</h2>
 			<div className="line">
 				<p className="grow">Programs in the sandbox reach {reach(sb.network)}.{on && " The server's host and private networks are closed to them."}</p>
-				<button type="button" role="switch" aria-checked={on} aria-label="Access to the internet" className="switch" disabled={busy} onClick={() => void act(async () => onChange(await box.internet(sb.id, !on)), on ? "The internet is closed to the sandbox" : "The sandbox reaches the internet")}><i /></button>
+				<button type="button" role="switch" aria-checked={on} aria-label="Access to the internet" className="switch" disabled={busy} onClick={() => void act(async () => onChange(await box.network(sb.id, { enabled: !on })), on ? "The internet is closed to the sandbox" : "The sandbox reaches the internet")}><i /></button>
 			</div>
 			{on && <RulesForm sb={sb} onChange={onChange} />}
 		</section>
@@ -49,29 +56,65 @@ function Internet({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => vo
 function RulesForm({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => void }) {
 	const texts = (from: Sandbox): Rules => ({ allow: from.network.allow_out.join("\n"), deny: from.network.deny_out.join("\n") });
 	const [rules, setRules] = useState(() => texts(sb));
-	const [error, setError] = useState<unknown>();
-	const { act, busy } = useAct();
+	return (
+		<NetworkForm
+			action="Save the destinations" done="The destinations are saved" onChange={onChange}
+			run={async () => {
+				const allowed = entries(rules.allow);
+				const denied = entries(rules.deny);
+				const changed = await box.network(sb.id, { allow_out: allowed, deny_out: allowed.length > 0 && denied.length === 0 ? [everything] : denied });
+				setRules(texts(changed));
+				return changed;
+			}}
+		>
+			{(fault) => <RuleFields rules={rules} faults={{ allow: fault("allow_out"), deny: fault("deny_out") }} onChange={setRules} />}
+		</NetworkForm>
+	);
+}
+
+/** RequestsForm changes how requests reach the servers of the sandbox. */
+function RequestsForm({ sb, onChange }: { sb: Sandbox; onChange: (sb: Sandbox) => void }) {
+	const texts = (from: Sandbox): Requests => ({ host: from.network.request_host, https: from.network.https_ports.join(", ") });
+	const [requests, setRequests] = useState(() => texts(sb));
+	const https = entries(requests.https);
+	return (
+		<NetworkForm
+			action="Save" done="Requests reach its servers this way from now on" onChange={onChange} wrong={arePorts(https) ? {} : { https_ports: noPorts }}
+			run={async () => {
+				const changed = await box.network(sb.id, { request_host: requests.host.trim(), https_ports: https.map(Number) });
+				setRequests(texts(changed));
+				return changed;
+			}}
+		>
+			{(fault) => <RequestFields requests={requests} faults={{ host: fault("request_host"), https: fault("https_ports") }} onChange={setRequests} />}
+		</NetworkForm>
+	);
+}
+
+/** NetworkForm changes a part of the network of a sandbox. */
+function NetworkForm({ action, done, wrong, run, onChange, children }: { action: string; done: string; wrong?: Record<string, string>; run: () => Promise<Sandbox>; onChange: (sb: Sandbox) => void; children: (fault: Faults["fault"]) => ReactNode }) {
+	const { say } = useSession();
+	const { form, setError, fault, rest } = useFaults(wrong);
+	const [busy, setBusy] = useState(false);
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
-		const allowed = entries(rules.allow);
-		const denied = entries(rules.deny);
-		await act(async () => {
-			try {
-				const changed = await box.rules(sb.id, allowed, allowed.length > 0 && denied.length === 0 ? [everything] : denied);
-				setRules(texts(changed));
-				setError(undefined);
-				onChange(changed);
-			} catch (err) {
-				setError(err);
-				throw err;
-			}
-		}, "The destinations are saved");
+		if (Object.keys(wrong ?? {}).length > 0) return;
+		setBusy(true);
+		try {
+			onChange(await run());
+			setError(undefined);
+			say(done);
+		} catch (err) {
+			setError(err);
+		} finally {
+			setBusy(false);
+		}
 	};
-	const denied = fieldFault(error, "deny_out");
 	return (
-		<form className="rules" onSubmit={(e) => void submit(e)}>
-			<RuleFields rules={rules} faults={{ allow: fieldFault(error, "allow_out") ?? (error && !denied ? message(error) : undefined), deny: denied }} onChange={setRules} />
-			<div className="line"><button type="submit" className="button" disabled={busy}>Save the destinations</button></div>
+		<form className="rules" ref={form} onSubmit={(e) => void submit(e)}>
+			{children(fault)}
+			<FormError rest={rest} />
+			<div className="line"><button type="submit" className="button" disabled={busy}>{action}</button></div>
 		</form>
 	);
 }

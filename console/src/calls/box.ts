@@ -37,8 +37,7 @@ export const box = {
 	unpublish: (ref: string, port: number, signal: AbortSignal) => call<void>("DELETE", `${at(ref)}/ports/${port}`, undefined, signal),
 	rotate: (ref: string, port: number, signal: AbortSignal) => call<PublishedPort>("POST", `${at(ref)}/ports/${port}/rotate`, undefined, signal),
 	link: (ref: string, port: number, seconds: number) => call<PortLink>("POST", `${at(ref)}/ports/${port}/links`, { expires_in_seconds: seconds }),
-	internet: (ref: string, enabled: boolean) => call<Sandbox>("PATCH", `${at(ref)}/network`, { enabled }),
-	rules: (ref: string, allow: string[], deny: string[]) => call<Sandbox>("PATCH", `${at(ref)}/network`, { allow_out: allow, deny_out: deny }),
+	network: (ref: string, change: Schemas["ChangeNetwork"]) => call<Sandbox>("PATCH", `${at(ref)}/network`, change),
 
 	checkpoints: (ref: string, signal?: AbortSignal) => all<Checkpoint>(`${at(ref)}/checkpoints`, most, undefined, signal),
 	save: (ref: string, name: string, signal: AbortSignal) => call<Checkpoint>("POST", `${at(ref)}/checkpoints`, name ? { name } : {}, signal),

@@ -85,8 +85,9 @@ export default function Audit() {
 }
 
 function Filters({ value, set, actions, names }: { value: Filter; set: (change: Partial<Filter>) => void; actions: string[]; names: ReadonlyMap<string, string> }) {
+	const [open, setOpen] = useState(false); // counts on a phone only
 	return (
-		<section className="card filters" aria-label="Filters">
+		<section className="card filters" aria-label="Filters" data-open={open}>
 			<Field label="Search">{(p) => <input {...p} type="search" value={value.search} placeholder="words" maxLength={200} onChange={(e) => set({ search: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
 			<Field label="Object">{(p) => <input {...p} type="search" value={value.object} placeholder="id or name" onChange={(e) => set({ object: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
 			<Field label="Action">{(p) => (
@@ -99,6 +100,7 @@ function Filters({ value, set, actions, names }: { value: Filter; set: (change: 
 			<Field label="Outcome">{(p) => <select {...p} value={value.outcome} onChange={(e) => set({ outcome: e.target.value })}><option value="">any</option>{outcomes.map((o) => <option key={o} value={o}>{o}</option>)}</select>}</Field>
 			<Field label="From">{(p) => <input {...p} type="datetime-local" value={value.since} onChange={(e) => set({ since: e.target.value })} />}</Field>
 			<Field label="Until">{(p) => <input {...p} type="datetime-local" value={value.until} onChange={(e) => set({ until: e.target.value })} />}</Field>
+			<button type="button" className="button small fold-filters" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? "Fewer filters" : "More filters"}</button>
 		</section>
 	);
 }

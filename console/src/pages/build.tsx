@@ -2,7 +2,7 @@
 import { ArrowLeft, FilePlus2, FolderPlus, Hammer, Plus, Square, Trash2, Upload } from "lucide-react";
 import { type FormEvent, type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
-import { ApiError, message } from "../api.ts";
+import { FormError, useFaults } from "../faults.tsx";
 import { type BuildMessage, type Image, images } from "../calls/images.ts";
 import { bytes, span } from "../format.ts";
 import { useNow } from "../hooks.ts";
@@ -26,14 +26,13 @@ interface Build {
 	log: Part[];
 	/** What is under way, such as a pull. */
 	now: string;
-	error: string;
-	fields: Record<string, string>;
+	error: unknown;
 	image: Image | null;
 	began: number;
 	took: number;
 }
 
-const none: Build = { phase: "ready", log: [], now: "", error: "", fields: {}, image: null, began: 0, took: 0 };
+const none: Build = { phase: "ready", log: [], now: "", error: undefined, image: null, began: 0, took: 0 };
 
 /** add puts a part at the end of a log; output joins the output before it, and the oldest parts go when the log is long. */
 function add(log: Part[], part: Part): Part[] {
@@ -77,7 +76,7 @@ function useBuild() {
 		const decoder = new TextDecoder();
 		const began = Date.now();
 		setBuild({ ...none, phase: "building", began });
-		let end: Partial<Build> = { phase: "failed", error: "The connection broke before the build was done. Build again: finished layers are in the cache." };
+		let end: Partial<Build> = { phase: "failed", error: new Error("The connection broke before the build was done. Build again: finished layers are in the cache.") };
 		try {
 			await run((m) => {
 				// A character may come in two messages.
@@ -85,7 +84,7 @@ function useBuild() {
 				setBuild((was) => follow(was, m, text));
 			}, now.signal);
 		} catch (err) {
-			end = now.signal.aborted ? { phase: "stopped" } : { phase: "failed", error: message(err), fields: err instanceof ApiError ? err.fields : {} };
+			end = now.signal.aborted ? { phase: "stopped" } : { phase: "failed", error: err };
 		}
 		setBuild((was) => ({ ...was, ...(was.phase === "building" ? end : {}), now: "", took: Date.now() - began }));
 	}, []);
@@ -138,27 +137,29 @@ export default function BuildPage() {
 			actions={image?.ref && mayWrite && <button type="button" className="button" onClick={() => createFrom({ image: image.ref })}><Plus size={15} aria-hidden="true" />Create a sandbox</button>}
 		>
 			<div className="halves">
-				<BuildForm busy={busy} fields={build.fields} error={build.error} start={start} />
+				<BuildForm busy={busy} error={build.error} start={start} />
 				<Log build={build} stop={stop} />
 			</div>
 		</AdminPage>
 	);
 }
 
-function BuildForm({ busy, fields, error, start }: { busy: boolean; fields: Record<string, string>; error: string; start: ReturnType<typeof useBuild>["start"] }) {
+function BuildForm({ busy, error, start }: { busy: boolean; error: unknown; start: ReturnType<typeof useBuild>["start"] }) {
 	const [form, setForm] = useState<Form>({ name: "", dockerfile: "", files: [], args: "", network: false, fresh: false });
-	const [wrong, setWrong] = useState("");
+	const { form: element, setError, fault, rest } = useFaults();
+	useEffect(() => setError(error), [setError, error]);
 	const set = (change: Partial<Form>) => setForm((was) => ({ ...was, ...change }));
+	const wrongFiles = fault("context");
 	const submit = (e: FormEvent) => {
 		e.preventDefault();
-		setWrong("");
+		setError(undefined);
 		try {
 			const args = buildArgs(form.args);
 			const options = { ...(form.name.trim() ? { tag: form.name.trim() } : {}), ...(Object.keys(args).length ? { build_args: args } : {}), ...(form.network ? { network: true } : {}), ...(form.fresh ? { no_cache: true } : {}) };
 			const files = context(form.files);
 			void start((onMessage, signal) => images.build(options, form.dockerfile, files, onMessage, signal));
 		} catch (err) {
-			setWrong(message(err));
+			setError(err);
 		}
 	};
 	const take = async (list: FileList | null) => {
@@ -171,9 +172,9 @@ function BuildForm({ busy, fields, error, start }: { busy: boolean; fields: Reco
 	};
 	const size = form.files.reduce((n, f) => n + f.content.size, 0);
 	return (
-		<form className="card form" onSubmit={submit} aria-label="Build an image">
-			<Field label="Name" hint="As in app:v1. Without one the image is known by its digest and kept for an hour." error={fields.tag}>{(p) => <input {...p} className="mono" value={form.name} onChange={(e) => set({ name: e.target.value })} placeholder="app:v1" spellCheck={false} autoComplete="off" />}</Field>
-			<Field label="Dockerfile" hint={form.dockerfile || form.files.length === 0 ? "Each RUN runs in a sandbox of its own." : "Empty: the file Dockerfile of the archive."} error={fields.dockerfile}>
+		<form className="card form" ref={element} onSubmit={submit} aria-label="Build an image">
+			<Field label="Name" hint="As in app:v1. Without one the image is known by its digest and kept for an hour." error={fault("tag")}>{(p) => <input {...p} className="mono" value={form.name} onChange={(e) => set({ name: e.target.value })} placeholder="app:v1" spellCheck={false} autoComplete="off" />}</Field>
+			<Field label="Dockerfile" hint={form.dockerfile || form.files.length === 0 ? "Each RUN runs in a sandbox of its own." : "Empty: the file Dockerfile of the archive."} error={fault("dockerfile")}>
 				{(p) => <textarea {...p} rows={10} value={form.dockerfile} onChange={(e) => set({ dockerfile: e.target.value })} placeholder={"FROM modbox/code-exec\nRUN pip install requests"} spellCheck={false} autoComplete="off" />}
 			</Field>
 			<div className="field">
@@ -188,12 +189,12 @@ function BuildForm({ busy, fields, error, start }: { busy: boolean; fields: Reco
 						<li className="muted"><small>{form.files.length} {form.files.length === 1 ? "file" : "files"}, {bytes(size)}</small><span className="grow" /><button type="button" className="button quiet small" onClick={() => set({ files: [] })}>Leave out all</button></li>
 					</ul>
 				) : <p className="note">Files that COPY and ADD name; or one archive (tar, also with gzip, bzip2 or zstd).</p>}
-				{fields.context && <p className="note bad">{fields.context}</p>}
+				{wrongFiles && <p className="note bad" role="alert">{wrongFiles}</p>}
 			</div>
-			<Field label="Build arguments" hint="NAME=value, one on a line. They are no secrets." error={fields.build_args}>{(p) => <textarea {...p} rows={2} value={form.args} onChange={(e) => set({ args: e.target.value })} spellCheck={false} autoComplete="off" />}</Field>
+			<Field label="Build arguments" hint="NAME=value, one on a line. They are no secrets." error={fault("build_args")}>{(p) => <textarea {...p} rows={2} value={form.args} onChange={(e) => set({ args: e.target.value })} spellCheck={false} autoComplete="off" />}</Field>
 			<label className="checkbox"><input type="checkbox" checked={form.network} onChange={(e) => set({ network: e.target.checked })} /><span>Access to the internet<small>For RUN, as a sandbox with a network has it.</small></span></label>
 			<label className="checkbox"><input type="checkbox" checked={form.fresh} onChange={(e) => set({ fresh: e.target.checked })} /><span>Without the cache<small>Every layer is made anew.</small></span></label>
-			{(wrong || error) && <p role="alert" className="alert">{wrong || error}</p>}
+			<FormError rest={rest} />
 			<footer className="dialog-foot"><button type="submit" className="button primary" disabled={busy || (!form.dockerfile.trim() && form.files.length === 0)}><Hammer size={15} aria-hidden="true" />{busy ? "Building…" : "Build"}</button></footer>
 		</form>
 	);
@@ -234,7 +235,7 @@ function Log({ build, stop }: { build: Build; stop: () => void }) {
 				{build.phase === "ready" && <span className="muted">The log of the build comes here. The build ends when you leave this page.</span>}
 				{build.now && <span className="muted">{build.now}</span>}
 			</pre>
-			{build.phase === "failed" && build.log.length === 0 && !build.error && <Failure text="The build ended without a word." />}
+			{build.phase === "failed" && build.log.length === 0 && build.error === undefined && <Failure text="The build ended without a word." />}
 		</section>
 	);
 }

@@ -1,28 +1,25 @@
 // Forms in dialogs.
-import { type FormEvent, type ReactNode, useState } from "react";
-import { ApiError, message } from "../api.ts";
+import type { FormEvent, ReactNode } from "react";
+import { FormError, type Faults, useFaults } from "../faults.tsx";
 import { CopyButton, FormFoot, useHold } from "../parts.tsx";
 
-/** DialogForm calls run when it is sent, shows why that was refused, and gives the mistake of each field to its content. The dialog stays open until the call has ended or was given up. */
-export function DialogForm({ action, ready = true, onClose, run, children }: { action: string; ready?: boolean; onClose: () => void; run: (signal: AbortSignal) => Promise<unknown>; children: (fields: Record<string, string>) => ReactNode }) {
-	const [error, setError] = useState("");
-	const [fields, setFields] = useState<Record<string, string>>({});
+/** DialogForm calls run when it is sent, and shows why that was refused: its content at the fields that it asks about with fault, the form the rest. The dialog stays open until the call has ended or was given up. */
+export function DialogForm({ action, ready = true, onClose, run, children }: { action: string; ready?: boolean; onClose: () => void; run: (signal: AbortSignal) => Promise<unknown>; children: (fault: Faults["fault"]) => ReactNode }) {
+	const { form, setError, fault, rest } = useFaults();
 	const hold = useHold();
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
-		setError("");
-		setFields({});
+		setError(undefined);
 		try {
 			await hold.during(run);
 		} catch (err) {
-			setError(message(err));
-			if (err instanceof ApiError) setFields(err.fields);
+			setError(err);
 		}
 	};
 	return (
-		<form className="ask" onSubmit={(e) => void submit(e)}>
-			{children(fields)}
-			{error && <p role="alert" className="alert">{error}</p>}
+		<form className="ask" ref={form} onSubmit={(e) => void submit(e)}>
+			{children(fault)}
+			<FormError rest={rest} />
 			<FormFoot hold={hold} action={action} ready={ready} onClose={onClose} />
 		</form>
 	);

@@ -1,7 +1,7 @@
 // The machine of the server, for administrators: what is promised and used, and what is slow.
 import { RefreshCw } from "lucide-react";
 import { type Host, host, type HostOperation } from "../calls/host.ts";
-import { bytes, moment, since } from "../format.ts";
+import { ago, bytes, moment } from "../format.ts";
 import { useLoad, useNow } from "../hooks.ts";
 import { Failure, Skeleton } from "../parts.tsx";
 import { AdminPage, Bar, Fact } from "./shell.tsx";
@@ -49,7 +49,7 @@ function Counts({ host: h }: { host: Host }) {
 				<dl>
 					<Fact name="Version">{h.version}</Fact>
 					<Fact name="Driver">{h.driver}</Fact>
-					<Fact name="Started" title={moment(h.started_at)}>{since(h.started_at, now)} ago</Fact>
+					<Fact name="Started" title={moment(h.started_at)}>{ago(h.started_at, now)}</Fact>
 					<Fact name="Cores">{h.cores}</Fact>
 					<Fact name="Database">{bytes(h.database_bytes)}</Fact>
 				</dl>

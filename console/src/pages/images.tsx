@@ -4,7 +4,7 @@ import { type FormEvent, Suspense, useCallback, useMemo, useState } from "react"
 import { Link } from "wouter";
 import { message, type Sandbox } from "../api.ts";
 import { images, type Image, type ImageProgress, snapshots, type Snapshot } from "../calls/images.ts";
-import { bytes, moment, since } from "../format.ts";
+import { ago, bytes, moment } from "../format.ts";
 import { useLoad, useNow, useSandboxes } from "../hooks.ts";
 import { late } from "../late.ts";
 import { Confirm, Empty, Failure, Field, FormFoot, Modal, Skeleton, useHold } from "../parts.tsx";
@@ -88,7 +88,7 @@ function Row({ image, sandboxes, snapshots, reload }: { image: Image; sandboxes:
 					{image.digest ? <span>{bytes(image.size_bytes)}</span> : <span>not on the disk: its first use builds or pulls it</span>}
 					{image.memory && image.memory !== "0" && <span>{image.memory} of memory</span>}
 					{image.digest && <span className="mono" title={image.digest}>{image.digest.slice(0, 19)}</span>}
-					{image.digest && <span title={moment(image.created_at)}>{since(image.created_at, now)} old</span>}
+					{image.digest && <span title={moment(image.created_at)}>created {ago(image.created_at, now)}</span>}
 					{image.digest && <button type="button" className="disclose" aria-expanded={layered} onClick={() => setLayered(!layered)}><ChevronRight size={13} aria-hidden="true" />layers</button>}
 					{uses && <button type="button" className="disclose" aria-expanded={open} onClick={() => setOpen(!open)}><ChevronRight size={13} aria-hidden="true" />used by {uses}</button>}
 				</p>

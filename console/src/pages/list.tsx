@@ -141,7 +141,7 @@ function Table({ rows, isEnded }: { rows: Sandbox[]; isEnded: boolean }) {
 	const { mayWrite } = useSession();
 	const phone = usePhone();
 	const scroller = useRef<HTMLDivElement>(null);
-	const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => (phone ? phoneHeight : rowHeight), overscan: 8, getItemKey: (i) => rows[i]?.id ?? i });
+	const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => (phone ? phoneHeight : rowHeight), overscan: 8 });
 	useEffect(() => virtual.measure(), [phone, virtual]);
 	const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
 	const [cursor, setCursor] = useState(-1);
@@ -198,7 +198,7 @@ function Table({ rows, isEnded }: { rows: Sandbox[]; isEnded: boolean }) {
 					<div role="presentation" style={{ height: virtual.getTotalSize(), position: "relative" }}>
 						{virtual.getVirtualItems().map((v) => {
 							const sb = rows[v.index];
-							return sb && <Row key={v.key} sb={sb} index={v.index} top={v.start} height={v.size} now={now} selectable={selectable} isEnded={isEnded} chosen={chosen.has(sb.id)} current={v.index === cursor} toggle={toggle} />;
+							return sb && <Row key={sb.id} sb={sb} index={v.index} top={v.start} height={v.size} now={now} selectable={selectable} isEnded={isEnded} chosen={chosen.has(sb.id)} current={v.index === cursor} toggle={toggle} />;
 						})}
 					</div>
 				</div>
@@ -227,7 +227,7 @@ const Row = memo(function Row({ sb, index, top, height, now, selectable, isEnded
 		<div role="row" aria-rowindex={index + 2} className="row" data-chosen={chosen} data-current={current} style={{ position: "absolute", top: 0, left: 0, right: 0, height, transform: `translateY(${top}px)` }}>
 			{selectable && <span role="cell" className="cell check"><input type="checkbox" aria-label={`Choose ${sb.name}`} checked={chosen} onChange={() => toggle(sb.id)} /></span>}
 			<span role="cell" className="cell name"><Link href={`/sandboxes/${sb.id}`} className="clip">{sb.name}</Link><small className="mono clip">{sb.id.slice(0, 13)}</small></span>
-			<span role="cell" className="cell"><State state={sb.state} /></span>
+			<span role="cell" className="cell"><State state={sb.state} filesOnly={sb.paused_without_memory} /></span>
 			<span role="cell" className="cell wide-only clip muted" title={sb.image}>{sb.image || sb.snapshot_id || "–"}</span>
 			<span role="cell" className="cell wide-only clip muted mono">{[sb.resources.cpu, sb.resources.memory].filter(Boolean).join(" · ")}</span>
 			<span role="cell" className="cell wide-only use">{sb.state === "running" && <Sparks sb={sb} />}</span>
@@ -246,7 +246,7 @@ function Sparks({ sb: { id, resources } }: { sb: Sandbox }) {
 	const { use } = useSession().store;
 	const samples = useSyncExternalStore(use.subscribe, () => use.of(id));
 	const now = samples.at(-1);
-	if (!now) return null;
+	if (!now) return <span className="muted" title="It has not been measured twice yet">–</span>;
 	const room = Math.max(samples.length, sparkLeast); // the curves grow until they fill their place
 	return (
 		<>
@@ -260,6 +260,7 @@ function Sparks({ sb: { id, resources } }: { sb: Sandbox }) {
 function Bulk({ selected, clear }: { selected: Sandbox[]; clear: () => void }) {
 	const { store, say } = useSession();
 	const [asking, setAsking] = useState<"pause" | "resume" | "destroy" | null>(null);
+	const [memory, setMemory] = useState(true);
 	const running = selected.filter(pausable);
 	const paused = selected.filter(resumable);
 	const act = async (list: Sandbox[], call: (id: string, signal: AbortSignal) => Promise<Sandbox>, done: string, signal: AbortSignal) => {
@@ -273,11 +274,17 @@ function Bulk({ selected, clear }: { selected: Sandbox[]; clear: () => void }) {
 	return (
 		<div className="bulk" role="toolbar" aria-label="Chosen sandboxes">
 			<b>{selected.length} chosen</b>
-			<button type="button" className="button small" disabled={running.length === 0} onClick={() => setAsking("pause")}><Pause size={14} aria-hidden="true" />Pause</button>
+			<button type="button" className="button small" disabled={running.length === 0} onClick={() => { setMemory(true); setAsking("pause"); }}><Pause size={14} aria-hidden="true" />Pause</button>
 			<button type="button" className="button small" disabled={paused.length === 0} onClick={() => setAsking("resume")}><Play size={14} aria-hidden="true" />Resume</button>
 			<button type="button" className="button small danger" onClick={() => setAsking("destroy")}><Trash2 size={14} aria-hidden="true" />Destroy</button>
 			<button type="button" className="icon-button small" aria-label="Choose none" onClick={clear}><X size={14} /></button>
-			<Confirm open={asking === "pause"} onClose={() => setAsking(null)} title={`Pause ${running.length} running ${running.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their memory and files are saved, and their connections break. The next call resumes them.{names(running)}</>} action="Pause" mild run={(signal) => act(running, api.pause, "paused", signal)} />
+			<Confirm open={asking === "pause"} onClose={() => setAsking(null)} title={`Pause ${running.length} running ${running.length === 1 ? "sandbox" : "sandboxes"}?`} text={(
+				<>
+					{memory ? "Their memory and files are saved, and their connections break. The next call resumes them." : "Their processes are ended, and what they have in memory is lost. Their files are saved, and the next call starts them anew with these."}
+					<label className="checkbox"><input type="checkbox" checked={memory} onChange={(e) => setMemory(e.target.checked)} /><span>Save their memory</span></label>
+					{names(running)}
+				</>
+			)} action="Pause" mild run={(signal) => act(running, memory ? api.pause : api.pauseFiles, "paused", signal)} />
 			<Confirm open={asking === "resume"} onClose={() => setAsking(null)} title={`Resume ${paused.length} paused ${paused.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>They go on where they were.{names(paused)}</>} action="Resume" mild run={(signal) => act(paused, api.resume, "resumed", signal)} />
 			<Confirm open={asking === "destroy"} onClose={() => setAsking(null)} title={`Destroy ${selected.length} ${selected.length === 1 ? "sandbox" : "sandboxes"}?`} text={<>Their processes, memory and files are gone for good.{names(selected)}</>} action="Destroy" run={(signal) => act(selected, api.destroy, "destroyed", signal)} />
 		</div>

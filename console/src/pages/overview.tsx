@@ -3,8 +3,12 @@ import { RefreshCw } from "lucide-react";
 import { type ReactNode, useEffect, useState } from "react";
 import { Link } from "wouter";
 import { api, message, type Sandbox, type Stats } from "../api.ts";
+import { CopyButton } from "../parts.tsx";
 import { reach } from "../rules.tsx";
-import { bytes, cores, hasEnded, moment, since, until } from "../format.ts";
+import { ago, bytes, cores, hasEnded, moment, until } from "../format.ts";
+
+/** onIdle is what happens to a sandbox that was idle for long enough. */
+const onIdle: Record<string, string> = { destroy: "destroyed", pause: "paused", pause_without_memory: "paused without memory" };
 
 function Item({ name, children, title }: { name: string; children: ReactNode; title?: string | undefined }) {
 	return <div className="item"><dt>{name}</dt><dd title={title}>{children}</dd></div>;
@@ -13,7 +17,7 @@ function Item({ name, children, title }: { name: string; children: ReactNode; ti
 export function Overview({ sb, now }: { sb: Sandbox; now: number }) {
 	const labels = Object.entries(sb.labels ?? {});
 	const ports = sb.network.ports ?? [];
-	const time = (t?: string) => (t ? <>{since(t, now)} ago</> : "–");
+	const time = (t?: string) => (t ? ago(t, now) : "–");
 	return (
 		<div className="overview">
 			<section className="card">
@@ -34,7 +38,9 @@ export function Overview({ sb, now }: { sb: Sandbox; now: number }) {
 				<h2>Time</h2>
 				<dl>
 					<Item name="Ends" title={sb.deadline && moment(sb.deadline)}>{hasEnded(sb.state) ? "–" : sb.deadline ? <>in {until(sb.deadline, now)}</> : "never by itself"}</Item>
-					<Item name="When idle" title={sb.idle_deadline && moment(sb.idle_deadline)}>{sb.timeouts.idle_seconds ? <>{sb.timeouts.on_idle || "destroy"}{sb.idle_deadline && <> in {until(sb.idle_deadline, now)}</>}</> : "nothing happens"}</Item>
+					<Item name="When idle" title={sb.idle_deadline && moment(sb.idle_deadline)}>{sb.timeouts.idle_seconds ? <>{onIdle[sb.timeouts.on_idle ?? "destroy"]}{sb.idle_deadline && <> in {until(sb.idle_deadline, now)}</>}</> : "nothing happens"}</Item>
+					{sb.state === "paused" && <Item name="Saved" title={sb.paused_at && moment(sb.paused_at)}>{sb.paused_without_memory ? "files without memory: a resume starts it anew" : "memory and files: a resume goes on"}</Item>}
+					{sb.memory_lost_reason && !hasEnded(sb.state) && <Item name="Memory">not brought back by the last resume: {sb.memory_lost_reason}</Item>}
 					{sb.paused_deadline && <Item name="Paused until" title={moment(sb.paused_deadline)}>destroyed in {until(sb.paused_deadline, now)}</Item>}
 					<Item name="Checkpoints">{sb.checkpoint_interval_seconds ? `every ${sb.checkpoint_interval_seconds} s` : "only on request"}</Item>
 				</dl>
@@ -46,10 +52,12 @@ export function Overview({ sb, now }: { sb: Sandbox; now: number }) {
 					<Item name="It reaches">{reach(sb.network)}</Item>
 					{ports.map((p) => (
 						<Item key={p.port} name={`Port ${p.port}`}>
-							{p.url && !hasEnded(sb.state) ? <a href={p.url} target="_blank" rel="noopener noreferrer" className="clip">{p.url}</a> : "published"} <small className="muted">{p.access}</small>
+							{p.url && !hasEnded(sb.state) ? <a href={p.url} target="_blank" rel="noopener noreferrer" className="clip">{p.url}</a> : "published"} {p.url && <CopyButton text={p.url} label={`Copy the URL of port ${p.port}`} />}<small className="muted">{p.access}</small>
 						</Item>
 					))}
 					{ports.length === 0 && <Item name="Ports">none published</Item>}
+					{sb.network.request_host && <Item name="Host seen"><span className="mono">{sb.network.request_host}</span></Item>}
+					{sb.network.https_ports.length > 0 && <Item name="HTTPS ports">{sb.network.https_ports.join(", ")}</Item>}
 				</dl>
 			</section>
 			{labels.length > 0 && <section className="card"><h2>Labels</h2><div className="chips">{labels.map(([k, v]) => <span key={k} className="chip mono">{k}={v}</span>)}</div></section>}

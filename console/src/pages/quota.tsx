@@ -61,7 +61,7 @@ function Report({ report: { limits, set, used } }: { report: QuotaReport }) {
 				<Bar name="Disk" used={amount(used.disk)} limit={amount(limits.disk)} write={bytes} own={own("disk")} />
 			</section>
 			<section className="card">
-				<h2>Disk</h2>
+				<h2>On the disk</h2>
 				<dl className="columns">{parts.filter(([, n]) => n > 0).map(([name, n]) => <Fact key={name} name={name}>{bytes(n)}</Fact>)}</dl>
 				{parts.every(([, n]) => n === 0) && <p className="muted">Nothing is stored.</p>}
 			</section>
@@ -99,11 +99,11 @@ function Edit({ report: { workspace_id, set, limits }, onClose, done }: { report
 				onClose();
 			}}
 		>
-			{(fields) => (
+			{(fault) => (
 				<>
 					<p className="muted">Empty: the server's default. 0: no limit. What exists stays.</p>
 					<div className="pair">
-						{fieldNames.map(({ id, name }) => <Field key={id} label={name} error={fields[id]}>{(p) => <input {...p} value={form[id] ?? ""} placeholder={String(limits[id] ?? "no limit")} onChange={(e) => setForm((was) => ({ ...was, [id]: e.target.value }))} autoComplete="off" spellCheck={false} />}</Field>)}
+						{fieldNames.map(({ id, name }) => <Field key={id} label={name} error={fault(id)}>{(p) => <input {...p} value={form[id] ?? ""} placeholder={String(limits[id] ?? "no limit")} onChange={(e) => setForm((was) => ({ ...was, [id]: e.target.value }))} autoComplete="off" spellCheck={false} />}</Field>)}
 					</div>
 				</>
 			)}

@@ -2,7 +2,7 @@
 import { Pencil, Plus, Trash2, Warehouse } from "lucide-react";
 import { useState } from "react";
 import { accounts, type Registry } from "../calls/accounts.ts";
-import { moment, since } from "../format.ts";
+import { ago, moment } from "../format.ts";
 import { useAct, useLoad, useNow } from "../hooks.ts";
 import { Confirm, Empty, Failure, Field, Modal, Skeleton } from "../parts.tsx";
 import { useMay, useSession } from "../session.ts";
@@ -42,7 +42,7 @@ function Row({ registry: r, reload }: { registry: Registry; reload: () => void }
 		<li>
 			<div className="row-main">
 				<p><b className="clip">{r.name}</b><span className="state" data-tone={r.enabled ? "good" : "quiet"}>{r.enabled ? "in use" : "not used"}</span></p>
-				<p className="facts"><span className="mono">{r.server}</span><span>as {r.username}</span>{r.email && <span>{r.email}</span>}<span title={moment(r.updated_at)}>changed {since(r.updated_at, now)} ago</span></p>
+				<p className="facts"><span className="mono">{r.server}</span><span>as {r.username}</span>{r.email && <span>{r.email}</span>}<span title={moment(r.updated_at)}>changed {ago(r.updated_at, now)}</span></p>
 			</div>
 			{may("images:write") && (
 				<div className="row-actions">
@@ -75,12 +75,12 @@ function Edit({ registry, onClose, done }: { registry?: Registry; onClose: () =>
 				onClose();
 			}}
 		>
-			{(fields) => (
+			{(fault) => (
 				<>
-					<Field label="Name" error={fields.name}>{(p) => <input {...p} value={form.name} onChange={(e) => set({ name: e.target.value })} autoFocus autoComplete="off" spellCheck={false} />}</Field>
-					<Field label="Server" hint="As references of its images begin: ghcr.io, or registry.example.com:5000." error={fields.server}>{(p) => <input {...p} className="mono" value={form.server} onChange={(e) => set({ server: e.target.value })} placeholder="ghcr.io" autoComplete="off" spellCheck={false} />}</Field>
-					<Field label="User name" error={fields.username}>{(p) => <input {...p} value={form.username} onChange={(e) => set({ username: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
-					<Field label="Password or token" hint={registry ? "Empty: the one of now stays." : "It is stored encrypted, and never shown."} error={fields.password}>{(p) => <input {...p} type="password" value={form.password} onChange={(e) => set({ password: e.target.value })} autoComplete="new-password" />}</Field>
+					<Field label="Name" error={fault("name")}>{(p) => <input {...p} value={form.name} onChange={(e) => set({ name: e.target.value })} autoFocus autoComplete="off" spellCheck={false} />}</Field>
+					<Field label="Server" hint="As references of its images begin: ghcr.io, or registry.example.com:5000." error={fault("server")}>{(p) => <input {...p} className="mono" value={form.server} onChange={(e) => set({ server: e.target.value })} placeholder="ghcr.io" autoComplete="off" spellCheck={false} />}</Field>
+					<Field label="User name" error={fault("username")}>{(p) => <input {...p} value={form.username} onChange={(e) => set({ username: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
+					<Field label="Password or token" hint={registry ? "Empty: the one of now stays." : "It is stored encrypted, and never shown."} error={fault("password")}>{(p) => <input {...p} type="password" value={form.password} onChange={(e) => set({ password: e.target.value })} autoComplete="new-password" />}</Field>
 					<label className="checkbox"><input type="checkbox" checked={verify} onChange={(e) => setVerify(e.target.checked)} /><span>Ask the registry first<small>Nothing is kept when it refuses the name and password. It may take 10 seconds.</small></span></label>
 				</>
 			)}

@@ -130,7 +130,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
 				<Link href="/" className="icon-button" aria-label="Back to the list"><ArrowLeft size={16} /></Link>
 				<div className="title">
 					<h1 className="clip">{sb.name}</h1>
-					<State state={sb.state} />
+					<State state={sb.state} filesOnly={sb.paused_without_memory} />
 					<span className="id mono">{sb.id}<CopyButton text={sb.id} label="Copy the id" /></span>
 				</div>
 				<span className="grow" />

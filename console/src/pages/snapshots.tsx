@@ -4,7 +4,7 @@ import { useCallback, useMemo, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { Ask } from "../box/ask.tsx";
 import { images, named, type Snapshot, snapshots } from "../calls/images.ts";
-import { bytes, moment, since } from "../format.ts";
+import { ago, bytes, moment } from "../format.ts";
 import { useLoad, useNow } from "../hooks.ts";
 import { Confirm, CopyButton, Empty, Failure, Skeleton } from "../parts.tsx";
 import type { PageProps } from "../places.ts";
@@ -45,7 +45,7 @@ function List() {
 										<span>{bytes(s.layer_bytes)} added</span>
 										<span>{s.file_count.toLocaleString()} files</span>
 										<span className="mono clip">{s.image}</span>
-										<span title={moment(s.created_at)}>{since(s.created_at, now)} old</span>
+										<span title={moment(s.created_at)}>created {ago(s.created_at, now)}</span>
 									</p>
 								</div>
 								<Actions snapshot={s} changed={reload} />
@@ -176,7 +176,7 @@ function Lineage({ snapshot }: { snapshot: Snapshot }) {
 								{s.id === snapshot.id && <span className="chip">this one</span>}
 								{s.parent_id === snapshot.id && <span className="chip">made from this one</span>}
 								{s.deleted_at && <span className="chip">removed</span>}
-								<small className="muted" title={moment(s.created_at)}>{since(s.created_at, now)} ago · {bytes(s.layer_bytes)} added</small>
+								<small className="muted" title={moment(s.created_at)}>{ago(s.created_at, now)} · {bytes(s.layer_bytes)} added</small>
 							</div>
 						</li>
 					))}

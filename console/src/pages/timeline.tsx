@@ -1,6 +1,6 @@
 import { Activity } from "lucide-react";
 import type { SandboxEvent } from "../api.ts";
-import { moment, since, type Tone } from "../format.ts";
+import { ago, moment, type Tone } from "../format.ts";
 import { Empty } from "../parts.tsx";
 
 /** tone returns the colour of an event. */
@@ -24,7 +24,7 @@ export function Timeline({ events, now }: { events: SandboxEvent[]; now: number 
 		<ol className="timeline" aria-label="Events, the newest first">
 			{events.map((e) => (
 				<li key={e.seq} data-tone={tone(e)}>
-					<time dateTime={e.time} title={moment(e.time)}>{since(e.time, now)} ago</time>
+					<time dateTime={e.time} title={moment(e.time)}>{ago(e.time, now)}</time>
 					<div className="event">
 						<p><b>{e.type.replaceAll("_", " ")}</b> {e.message}</p>
 						{e.data && Object.keys(e.data).length > 0 && <p className="chips">{Object.entries(e.data).map(([k, v]) => <span key={k} className="chip mono">{k} {fact(v)}</span>)}</p>}

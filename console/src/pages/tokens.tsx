@@ -2,7 +2,7 @@
 import { KeyRound, Plus, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { accounts, type NewToken, type Token } from "../calls/accounts.ts";
-import { moment, since, until } from "../format.ts";
+import { ago, moment, until } from "../format.ts";
 import { useLoad, useNow } from "../hooks.ts";
 import { Confirm, Empty, Failure, Field, Modal, Skeleton } from "../parts.tsx";
 import { useMay, useSession } from "../session.ts";
@@ -49,8 +49,8 @@ function Row({ token, reload }: { token: Token; reload: () => void }) {
 				<p><b className="clip">{name}</b>{token.id === me.token_id && <span className="chip">this sign-in</span>}{over && <span className="chip">expired</span>}</p>
 				<p className="facts">
 					<span>{home?.name ?? token.workspace_id}{token.workspace_only && " only"}</span>
-					<span title={moment(token.created_at)}>{since(token.created_at, now)} old</span>
-					<span title={token.last_used_at && moment(token.last_used_at)}>{token.last_used_at ? `used ${since(token.last_used_at, now)} ago` : "never used"}</span>
+					<span title={moment(token.created_at)}>created {ago(token.created_at, now)}</span>
+					<span title={token.last_used_at && moment(token.last_used_at)}>{token.last_used_at ? `used ${ago(token.last_used_at, now)}` : "never used"}</span>
 					<span title={token.expires_at && moment(token.expires_at)}>{!token.expires_at ? "works for ever" : over ? "works no more" : `ends in ${until(token.expires_at, now)}`}</span>
 				</p>
 				<div className="chips">{token.scopes?.length ? token.scopes.map((s) => <span key={s} className="chip mono">{s}</span>) : <span className="chip">all that you may</span>}</div>
@@ -78,10 +78,10 @@ function Create({ onClose, done }: { onClose: () => void; done: () => void }) {
 				done();
 			}}
 		>
-			{(fields) => (
+			{(fault) => (
 				<>
-					<Field label="What it is for" error={fields.description}>{(p) => <input {...p} value={description} onChange={(e) => setDescription(e.target.value)} placeholder="CI of the web shop" autoFocus autoComplete="off" />}</Field>
-					<Field label="It works for" error={fields.expires_in_seconds}>{(p) => <select {...p} value={seconds} onChange={(e) => setSeconds(Number(e.target.value))}>{lifetimes.map(([v, t]) => <option key={v} value={v}>{t}</option>)}</select>}</Field>
+					<Field label="What it is for" error={fault("description")}>{(p) => <input {...p} value={description} onChange={(e) => setDescription(e.target.value)} placeholder="CI of the web shop" autoFocus autoComplete="off" />}</Field>
+					<Field label="It works for" error={fault("expires_in_seconds")}>{(p) => <select {...p} value={seconds} onChange={(e) => setSeconds(Number(e.target.value))}>{lifetimes.map(([v, t]) => <option key={v} value={v}>{t}</option>)}</select>}</Field>
 					<label className="checkbox"><input type="checkbox" checked={only} onChange={(e) => setOnly(e.target.checked)} /><span>Only this workspace<small>It keeps out of your other workspaces.</small></span></label>
 					<label className="checkbox"><input type="checkbox" checked={narrow} onChange={(e) => setNarrow(e.target.checked)} /><span>Only some permissions<small>Else it may do all that you may.</small></span></label>
 					{narrow && (
@@ -92,7 +92,7 @@ function Create({ onClose, done }: { onClose: () => void; done: () => void }) {
 							))}
 						</fieldset>
 					)}
-					{fields.scopes && <p className="note bad">{fields.scopes}</p>}
+					{fault("scopes") && <p className="note bad" role="alert">{fault("scopes")}</p>}
 				</>
 			)}
 		</DialogForm>

@@ -2,7 +2,7 @@
 import { LogOut, Pencil, Plus, Trash2, UserPlus } from "lucide-react";
 import { useCallback, useState } from "react";
 import { accounts, type Code, type Invitation, type Member, type Role, type WorkspaceDetail } from "../calls/accounts.ts";
-import { moment, since, until } from "../format.ts";
+import { ago, moment, until } from "../format.ts";
 import { useAct, useLoad, useNow } from "../hooks.ts";
 import { Confirm, Failure, Field, Modal, Skeleton } from "../parts.tsx";
 import { useMay, useSession } from "../session.ts";
@@ -72,13 +72,13 @@ function Edit({ workspace: w, onClose, done }: { workspace: WorkspaceDetail; onC
 	const set = (change: Partial<typeof form>) => setForm((was) => ({ ...was, ...change }));
 	return (
 		<DialogForm action="Save" onClose={onClose} ready={Boolean(form.name.trim())} run={async (signal) => { await accounts.updateWorkspace(w.id, form, signal); done(); onClose(); }}>
-			{(fields) => (
+			{(fault) => (
 				<>
-					<Field label="Name" error={fields.name}>{(p) => <input {...p} value={form.name} onChange={(e) => set({ name: e.target.value })} autoFocus autoComplete="off" />}</Field>
-					<Field label="Slug" hint="Names the workspace in references, as in @slug/snapshot." error={fields.slug}>{(p) => <input {...p} className="mono" value={form.slug} onChange={(e) => set({ slug: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
-					<Field label="Description" error={fields.description}>{(p) => <input {...p} value={form.description} onChange={(e) => set({ description: e.target.value })} autoComplete="off" />}</Field>
-					<Field label="Management routes on the URLs of sandboxes" error={fields.url_access}>{(p) => <select {...p} value={form.url_access} onChange={(e) => set({ url_access: e.target.value as typeof form.url_access })}><option value="open">each sandbox decides</option><option value="key">need a key or an API token</option></select>}</Field>
-					<Field label="Code before it runs" error={fields.code_scan}>{(p) => <select {...p} value={form.code_scan} onChange={(e) => set({ code_scan: e.target.value as typeof form.code_scan })}>{Object.entries(scans).map(([id, text]) => <option key={id} value={id}>{text}</option>)}</select>}</Field>
+					<Field label="Name" error={fault("name")}>{(p) => <input {...p} value={form.name} onChange={(e) => set({ name: e.target.value })} autoFocus autoComplete="off" />}</Field>
+					<Field label="Slug" hint="Names the workspace in references, as in @slug/snapshot." error={fault("slug")}>{(p) => <input {...p} className="mono" value={form.slug} onChange={(e) => set({ slug: e.target.value })} autoComplete="off" spellCheck={false} />}</Field>
+					<Field label="Description" error={fault("description")}>{(p) => <input {...p} value={form.description} onChange={(e) => set({ description: e.target.value })} autoComplete="off" />}</Field>
+					<Field label="Management routes on the URLs of sandboxes" error={fault("url_access")}>{(p) => <select {...p} value={form.url_access} onChange={(e) => set({ url_access: e.target.value as typeof form.url_access })}><option value="open">each sandbox decides</option><option value="key">need a key or an API token</option></select>}</Field>
+					<Field label="Code before it runs" error={fault("code_scan")}>{(p) => <select {...p} value={form.code_scan} onChange={(e) => set({ code_scan: e.target.value as typeof form.code_scan })}>{Object.entries(scans).map(([id, text]) => <option key={id} value={id}>{text}</option>)}</select>}</Field>
 					<label className="checkbox"><input type="checkbox" checked={form.audit_output} onChange={(e) => set({ audit_output: e.target.checked })} /><span>Outputs in the audit log<small>The first 4096 bytes of each command's output, without known secrets.</small></span></label>
 				</>
 			)}
@@ -92,10 +92,10 @@ function Create({ onClose }: { onClose: () => void }) {
 	const [description, setDescription] = useState("");
 	return (
 		<DialogForm action="Create" onClose={onClose} ready={Boolean(name.trim())} run={async (signal) => choose((await accounts.createWorkspace({ name: name.trim(), description: description.trim() }, signal)).id)}>
-			{(fields) => (
+			{(fault) => (
 				<>
-					<Field label="Name" error={fields.name ?? fields.slug}>{(p) => <input {...p} value={name} onChange={(e) => setName(e.target.value)} autoFocus autoComplete="off" />}</Field>
-					<Field label="Description" error={fields.description}>{(p) => <input {...p} value={description} onChange={(e) => setDescription(e.target.value)} autoComplete="off" />}</Field>
+					<Field label="Name" error={fault("name", "slug")}>{(p) => <input {...p} value={name} onChange={(e) => setName(e.target.value)} autoFocus autoComplete="off" />}</Field>
+					<Field label="Description" error={fault("description")}>{(p) => <input {...p} value={description} onChange={(e) => setDescription(e.target.value)} autoComplete="off" />}</Field>
 				</>
 			)}
 		</DialogForm>
@@ -129,7 +129,7 @@ function Row({ workspace, member: m, reload }: { workspace: WorkspaceDetail; mem
 			<span className="avatar round" aria-hidden="true">{m.name.slice(0, 1).toUpperCase()}</span>
 			<div className="row-main">
 				<p><b className="clip">{m.name}</b>{self && <span className="chip">you</span>}</p>
-				<p className="facts">{m.email && <span>{m.email}</span>}<span title={moment(m.created_at)}>member for {since(m.created_at, now)}</span></p>
+				<p className="facts">{m.email && <span>{m.email}</span>}<span title={moment(m.created_at)}>joined {ago(m.created_at, now)}</span></p>
 			</div>
 			<div className="row-actions">
 				{mayChange ? (
@@ -172,10 +172,10 @@ function Add({ workspace, onClose, done }: { workspace: WorkspaceDetail; onClose
 				onClose();
 			}}
 		>
-			{(fields) => (
+			{(fault) => (
 				<>
-					<Field label="Name or e-mail address" hint="An address that no user has is invited by a code." error={fields.email ?? fields.name}>{(p) => <input {...p} value={who} onChange={(e) => setWho(e.target.value)} autoFocus autoComplete="off" autoCapitalize="none" spellCheck={false} />}</Field>
-					<RoleField value={role} onChange={setRole} error={fields.role} />
+					<Field label="Name or e-mail address" hint="An address that no user has is invited by a code." error={fault("email", "name")}>{(p) => <input {...p} value={who} onChange={(e) => setWho(e.target.value)} autoFocus autoComplete="off" autoCapitalize="none" spellCheck={false} />}</Field>
+					<RoleField value={role} onChange={setRole} error={fault("role")} />
 				</>
 			)}
 		</DialogForm>
