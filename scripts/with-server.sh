@@ -9,7 +9,7 @@ work=$(mktemp -d)
 MODBOX_STATE_DIR=$work/state
 MODBOX_RUN_DIR=$(mktemp -d /tmp/mbxXXXXXX) # short: sockets are made below it
 mkdir "$MODBOX_STATE_DIR"
-link_images "$images" "$MODBOX_STATE_DIR/images" # a store of its own
+lend_images "$images" "$MODBOX_STATE_DIR/images" # a store of its own
 
 # Where the hosts that packages come from are addresses of this host's own
 # network, or have certificates of a CA of their own, sandboxes are given both.

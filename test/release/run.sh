@@ -90,7 +90,7 @@ program() {
 	local program=$dist/modbox_${version}_linux_amd64
 	static X86-64 "$program" && versioned "$program" || return
 	# The doctor starts a sandbox with the agent and the sandbox process that are in the program.
-	link_images "$MODBOX_STATE_DIR/images" "$work/state/images" && chmod 700 "$work/state" &&
+	lend_images "$MODBOX_STATE_DIR/images" "$work/state/images" && chmod 700 "$work/state" &&
 		MODBOX_LISTEN=127.0.0.1:0 MODBOX_STATE_DIR=$work/state MODBOX_RUN_DIR=$run "$program" doctor
 }
 arm64() {
