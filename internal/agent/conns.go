@@ -49,9 +49,33 @@ func (x *conns) before(own *nudgingConn) []*nudgingConn {
 	return list
 }
 
+// closeWhole closes the connections that were handed over.
+func (x *conns) closeWhole() {
+	x.mu.Lock()
+	var list []*nudgingConn
+	for c := range x.open {
+		if c.whole {
+			list = append(list, c)
+		}
+	}
+	x.mu.Unlock()
+	for _, c := range list {
+		_ = c.Close() // the error does not matter
+	}
+}
+
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
+// withConn returns the context of the requests on a connection, which its Close cancels.
 func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
+	n := c.(*nudgingConn)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, connKey{}, n))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		cancel()
+	}
+	n.cancel = cancel
+	return ctx
 }

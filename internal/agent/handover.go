@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
 )
 
 // handover is a listener for connections that the host hands over: their descriptors arrive in messages
@@ -27,16 +29,24 @@ func Handover(f *os.File) (net.Listener, error) {
 	return handover{conn.(*net.UnixConn)}, nil
 }
 
-// Accept returns the next connection. It ignores messages without one.
+// errHangUp reports that the host wants every connection closed.
+var errHangUp = errors.New("the host hangs up")
+
+// Accept returns the next connection. It ignores messages without one. With errHangUp it returns a connection that
+// is to be closed after all others.
 func (h handover) Accept() (net.Conn, error) {
 	for {
-		rights := make([]byte, unix.CmsgSpace(4))
-		_, n, _, _, err := h.socket.ReadMsgUnix(make([]byte, 1), rights)
+		kind, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+		_, n, _, _, err := h.socket.ReadMsgUnix(kind, rights)
 		if err != nil {
 			return nil, err
 		}
 		conn, err := connection(rights[:n])
-		if err == nil {
+		switch {
+		case err != nil:
+		case kind[0] == agentapi.HangUp:
+			return conn, errHangUp
+		default:
 			return conn, nil
 		}
 	}

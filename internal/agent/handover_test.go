@@ -11,7 +11,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,13 +22,58 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// directConn is a connection as the driver makes it.
-type directConn struct{ net.Conn }
+// directConn is a connection as the driver makes it. It records what is sent first on it.
+type directConn struct {
+	net.Conn
+	e     *directEnv
+	begun bool
+}
 
-func (directConn) Direct() bool { return true }
+func (*directConn) Direct() bool { return true }
+
+func (c *directConn) Write(p []byte) (int, error) {
+	if !c.begun {
+		c.begun = true
+		line, _, _ := strings.Cut(string(p), "\r\n")
+		c.e.mu.Lock()
+		c.e.first = append(c.e.first, line)
+		c.e.mu.Unlock()
+	}
+	return c.Conn.Write(p)
+}
+
+// directEnv is an agent to which connections are handed over.
+type directEnv struct {
+	*env
+	host  *os.File
+	mu    sync.Mutex
+	first []string // guarded by mu; the first line of each connection
+}
+
+// firstLines returns the first lines of the connections until now.
+func (e *directEnv) firstLines() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.first)
+}
+
+// handOver sends a message of that kind with a new connection.
+func (e *directEnv) handOver(kind byte) (net.Conn, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(ends[1])
+	ours := os.NewFile(uintptr(ends[0]), "ours")
+	defer ours.Close()
+	if err := unix.Sendmsg(int(e.host.Fd()), []byte{kind}, unix.UnixRights(ends[1]), nil, 0); err != nil {
+		return nil, err
+	}
+	return net.FileConn(ours)
+}
 
 // startDirect runs an agent to which connections are handed over.
-func startDirect(t *testing.T) *env {
+func startDirect(t *testing.T) *directEnv {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -35,7 +82,7 @@ func startDirect(t *testing.T) *env {
 	host := os.NewFile(uintptr(fds[0]), "host")
 	stdin := os.NewFile(uintptr(fds[1]), "stdin")
 	t.Cleanup(func() { host.Close() })
-	e := &env{root: t.TempDir()}
+	e := &directEnv{env: &env{root: t.TempDir()}, host: host}
 	e.agent = agent.New(agent.Options{Version: "test", Root: e.root})
 	l, err := agent.Handover(stdin)
 	if err != nil || l == nil {
@@ -45,18 +92,8 @@ func startDirect(t *testing.T) *env {
 	served := make(chan error, 1)
 	go func() { served <- e.agent.Serve(l) }()
 	e.Client = agentapi.NewClient(func(context.Context) (net.Conn, error) {
-		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return nil, err
-		}
-		defer unix.Close(ends[1])
-		ours := os.NewFile(uintptr(ends[0]), "ours")
-		defer ours.Close()
-		if err := unix.Sendmsg(int(host.Fd()), []byte{0}, unix.UnixRights(ends[1]), nil, 0); err != nil {
-			return nil, err
-		}
-		conn, err := net.FileConn(ours)
-		return directConn{conn}, err
+		conn, err := e.handOver(agentapi.Connection)
+		return &directConn{Conn: conn, e: e}, err
 	})
 	t.Cleanup(func() {
 		e.Client.Close()
@@ -169,6 +206,49 @@ func TestDirectEnds(t *testing.T) {
 	cancel()
 	if n, err := io.Copy(io.Discard, r); !errors.Is(err, context.Canceled) || n == 40<<20 {
 		t.Errorf("read %d bytes, %v, want the context's error", n, err)
+	}
+}
+
+// TestDirectProtocols: a large transfer speaks HTTP/1.1, on a connection of its own; other calls speak HTTP/2.
+func TestDirectProtocols(t *testing.T) {
+	for size, own := range map[int64]bool{0: false, agentapi.LargeTransfer - 1: false, agentapi.LargeTransfer: true, -1: true} {
+		e := startDirect(t)
+		if _, err := e.WriteFile(t.Context(), "/file", random(3<<20), agentapi.WriteOptions{Size: size}); err != nil {
+			t.Fatal(err)
+		}
+		lines := e.firstLines() // of a health call also, if it took long
+		if got := slices.Contains(lines, "PUT /files?path=%2Ffile HTTP/1.1"); got != own || !own && !slices.Equal(lines, []string{"PRI * HTTP/2.0"}) {
+			t.Errorf("connections of a write of size %d began with %q; want HTTP/1.1 %v", size, lines, own)
+		}
+	}
+}
+
+// TestDirectHangUp: when the host hangs up, the agent closes every connection, also during a call, and takes new connections.
+func TestDirectHangUp(t *testing.T) {
+	e := startDirect(t)
+	content, more := io.Pipe()
+	defer more.Close()
+	written := make(chan error, 1)
+	go func() {
+		_, err := e.WriteFile(t.Context(), "/file", content, agentapi.WriteOptions{Size: -1})
+		written <- err
+	}()
+	if _, err := more.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := e.handOver(agentapi.HangUp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed.Close()
+	if n, err := closed.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("read %d bytes, %v, of the connection that comes with the hang-up, want that it is closed", n, err)
+	}
+	if err := <-written; !errors.Is(err, agentapi.ErrUnreachable) {
+		t.Errorf("WriteFile = %v, want that the connection broke", err)
+	}
+	if _, err := e.Health(t.Context()); err != nil {
+		t.Errorf("Health afterwards = %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -39,6 +40,11 @@ type nudgingListener struct {
 
 func (l nudgingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
+	for errors.Is(err, errHangUp) {
+		l.conns.closeWhole()
+		_ = c.Close() // the error does not matter
+		c, err = l.Listener.Accept()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +71,13 @@ type nudgingConn struct {
 	whole bool // it needs no nudges
 
 	mu     sync.Mutex
-	header [frameHeader]byte // of the frame being written; guarded by mu
-	have   int               // bytes of header; guarded by mu
-	left   int               // bytes of the frame still to come; guarded by mu
-	timer  *time.Timer       // guarded by mu
-	next   int               // index of the next nudge; guarded by mu
-	closed bool              // guarded by mu
+	header [frameHeader]byte  // of the frame being written; guarded by mu
+	have   int                // bytes of header; guarded by mu
+	left   int                // bytes of the frame still to come; guarded by mu
+	timer  *time.Timer        // guarded by mu
+	next   int                // index of the next nudge; guarded by mu
+	closed bool               // guarded by mu
+	cancel context.CancelFunc // guarded by mu; ends the requests on it; nil before it is served
 }
 
 // Read reads from the connection through the buffer.
@@ -148,7 +155,8 @@ func (c *nudgingConn) nudge() {
 	}
 }
 
-// Close stops nudging. It does not wait for a write that is blocked.
+// Close stops nudging, and ends the requests: they may be busy for long with bytes that arrived before.
+// It does not wait for a write that is blocked.
 func (c *nudgingConn) Close() error {
 	err := c.Conn.Close()
 	if c.conns != nil {
@@ -159,6 +167,9 @@ func (c *nudgingConn) Close() error {
 	c.closed = true
 	if c.timer != nil {
 		c.timer.Stop()
+	}
+	if c.cancel != nil {
+		c.cancel()
 	}
 	return err
 }

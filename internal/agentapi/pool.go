@@ -333,6 +333,14 @@ type Direct interface {
 	Direct() bool
 }
 
+// The first byte of a message by which the host hands a connection over, whose descriptor comes with it.
+const (
+	// Connection is for a connection that the agent serves.
+	Connection byte = iota
+	// HangUp is for a connection that the agent closes after all that were handed over before.
+	HangUp
+)
+
 // LargeTransfer is from how many bytes on content gets a connection of its own, if connections are [Direct] and few
 // transfers have one.
 const LargeTransfer = 256 << 10

@@ -187,7 +187,7 @@ var mayImport = map[string][]string{
 	"internal/driver/gvisor/agentimage": {"internal/durable", "internal/image/stack"},
 	"internal/driver/gvisor/cgroup":     {},
 	"internal/driver/gvisor/chunksum":   {},
-	"internal/driver/gvisor/control":    {"internal/driver"},
+	"internal/driver/gvisor/control":    {"internal/driver", "internal/agentapi"},
 	"internal/driver/gvisor/gvisortest": {},
 	"internal/driver/gvisor/launch":     {"internal/driver", "internal/sandbox", "internal/image/stack", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/cgroup", "internal/driver/gvisor/control", "internal/driver/gvisor/layer", "internal/driver/gvisor/process"},
 	"internal/driver/gvisor/layer":      {"internal/driver", "internal/sandbox"},

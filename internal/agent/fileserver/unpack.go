@@ -1,6 +1,7 @@
 package fileserver
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -43,7 +44,7 @@ func (s *Server) Unpack(_ http.ResponseWriter, r *http.Request) error {
 		return p.escapes(err)
 	}
 	defer root.Close()
-	u := &unpacker{root: root, owner: owner, dirs: map[string]bool{".": true}, keepLinks: q.Get("keep_links") == "true"}
+	u := &unpacker{ctx: r.Context(), root: root, owner: owner, dirs: map[string]bool{".": true}, keepLinks: q.Get("keep_links") == "true"}
 	defer u.leave()
 	if err := u.unpack(newArchiveSource(r.Context(), r.Body), format); err != nil {
 		return p.escapes(err)
@@ -61,6 +62,7 @@ func (p place) openRoot() (*os.Root, error) {
 
 // unpacker extracts the entries of an archive below a directory.
 type unpacker struct {
+	ctx     context.Context // of the request
 	root    *os.Root
 	owner   rootdir.Account
 	entries int
@@ -112,6 +114,9 @@ func (u *unpacker) unpack(src *archiveSource, format agentapi.Format) error {
 
 // put creates an entry. content is nil except for files.
 func (u *unpacker) put(e entry, content io.Reader) error {
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
 	if u.entries++; u.entries > agentapi.MaxArchiveEntries {
 		return errTooManyEntries
 	}
@@ -263,6 +268,9 @@ func (u *unpacker) linked(name, target string) (string, error) {
 // finish sets the modes and times of directories, inner directories first.
 func (u *unpacker) finish() error {
 	for _, e := range slices.Backward(u.made) {
+		if err := u.ctx.Err(); err != nil {
+			return err
+		}
 		if e.name == "." {
 			continue // it was not created by the archive
 		}

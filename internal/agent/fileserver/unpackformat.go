@@ -221,6 +221,9 @@ func (u *unpacker) unzip(src *archiveSource) error {
 	entries := make([]entry, len(z.File))
 	var total uint64
 	for i, f := range z.File {
+		if err := u.ctx.Err(); err != nil {
+			return err
+		}
 		if entries[i], err = u.zipEntry(f); err != nil {
 			return err
 		}

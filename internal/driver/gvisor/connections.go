@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -24,6 +25,7 @@ type connections struct {
 
 	mu   sync.Mutex
 	open map[*agentConn]struct{} // guarded by mu; nil when no more may be opened
+	made int                     // guarded by mu; connections that are being made
 	// closing has the sockets of direct connections that are closed here, and that the agent has not closed
 	// or whose bytes it still keeps. Guarded by mu; nil like open.
 	closing map[*os.File]struct{}
@@ -38,6 +40,8 @@ func newConnections() connections {
 
 // track adds the connection, a Unix socket, until it is closed. When no more may be opened, it
 // closes the connection and returns nil. direct is whether the agent itself has the other end.
+//
+// Preconditions: the caller began to make it, see [connections.begin].
 func (c *connections) track(conn net.Conn, direct bool) net.Conn {
 	a := &agentConn{Conn: conn, socket: conn.(*net.UnixConn), direct: direct, of: c}
 	c.mu.Lock()
@@ -70,9 +74,13 @@ const (
 	// agentHangUpTime limits the time that the agent takes to close its ends of connections. Go's HTTP server waits half a
 	// second before it closes the connection of an upload that it refused.
 	agentHangUpTime = 3 * time.Second
-	// maxClosing limits the connections that are closed by the server and not yet by the agent: the host's memory keeps the bytes
-	// that were sent on them.
+	// maxClosing limits the connections that are closed by the server and whose bytes the agent has not read: they are in the
+	// host's memory.
 	maxClosing = 64
+	// maxBusy limits these and the connections that are open or being made. A client of the agent opens as many.
+	maxBusy = 256
+	// maxSockets limits all these and the connections that are closed by the server, without such bytes, and not by the agent.
+	maxSockets = 512
 	// closingWait is how long a dial waits until there are fewer.
 	closingWait = time.Second
 )
@@ -81,9 +89,10 @@ const (
 var errKept = sandbox.Errorf(sandbox.AgentUnreachable, "the sandbox's agent keeps its connections open")
 
 // hangUp closes every connection; new connections can be made. It returns when the agent or gVisor
-// has closed the other ends, also of direct connections that were closed before. Errors: AgentUnreachable
+// has closed the other ends, also of direct connections that were closed before. ask makes an agent that has
+// direct connections close them, see [control.Client.HangUp]; it is nil for others. Errors: AgentUnreachable
 // when the agent does not close its own. Forwarded connections may still be open in gVisor.
-func (c *connections) hangUp(ctx context.Context) error {
+func (c *connections) hangUp(ctx context.Context, ask func(context.Context, int) error) error {
 	c.mu.Lock()
 	conns := slices.Collect(maps.Keys(c.open))
 	c.mu.Unlock()
@@ -96,17 +105,32 @@ func (c *connections) hangUp(ctx context.Context) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	asked := ask == nil || askHangUp(wait, ask)
 	for _, conn := range conns {
 		until(wait, conn.hungUp)
 		_ = conn.Close() // it removes itself
 	}
-	if until(wait, func() bool { return c.kept() == 0 }) {
+	if asked && until(wait, func() bool { return c.kept() == 0 }) {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return errKept
+}
+
+// askHangUp makes the agent close its ends of all connections, whatever it does with what it received on them, and
+// reports whether it has done so before ctx ends. That includes connections of an earlier server.
+func askHangUp(ctx context.Context, ask func(context.Context, int) error) bool {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fds[0])
+	_ = unix.Shutdown(fds[0], unix.SHUT_WR) // an agent that serves the connection closes it also
+	err = ask(ctx, fds[1])
+	unix.Close(fds[1])
+	return err == nil && until(ctx, func() bool { return pollHangUp(uintptr(fds[0])) })
 }
 
 // until waits until done returns true, and reports whether it did before ctx ended.
@@ -130,20 +154,40 @@ func (c *connections) kept() int {
 	return len(c.closing)
 }
 
-// limitClosing waits shortly until fewer than maxClosing connections are closed here and not by the agent.
-func (c *connections) limitClosing(ctx context.Context) error {
-	if c.kept() < maxClosing {
-		return nil
-	}
+// begin begins to make a connection; made ends that. It waits shortly while the agent keeps too many
+// connections.
+func (c *connections) begin(ctx context.Context) (made func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, closingWait)
 	defer cancel()
-	if until(wait, func() bool { return c.kept() < maxClosing }) {
-		return nil
+	if until(wait, c.beginNow) {
+		return func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.made--
+		}, nil
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	return errKept
+	return nil, errKept
+}
+
+// beginNow counts a connection that is being made, unless there are too many.
+func (c *connections) beginNow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	unread := 0
+	for socket := range c.closing {
+		if raw, err := socket.SyscallConn(); err == nil && queued(raw) > 0 {
+			unread++
+		}
+	}
+	busy := len(c.open) + c.made
+	if unread >= maxClosing || unread+busy >= maxBusy || len(c.closing)+busy >= maxSockets {
+		return false
+	}
+	c.made++
+	return true
 }
 
 // closed records that a direct connection was closed here, until the agent has closed it. socket is another
@@ -176,13 +220,18 @@ func waitGone(socket *os.File) {
 	}
 	// The other end may also have been shut down only, and still keep what was sent.
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
-		queued := 0
-		err := raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-		if err != nil || queued == 0 {
+		if queued(raw) == 0 {
 			return
 		}
 		time.Sleep(pause)
 	}
+}
+
+// queued returns how much memory has what was sent on a socket and not read; 0 when the socket is closed.
+func queued(raw syscall.RawConn) int {
+	n := 0
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return n
 }
 
 // agentConn is a connection to the agent. Embedding the interface hides the socket's CloseWrite,

@@ -66,9 +66,11 @@ func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 	defer b.conns.dialing.Release(1)
-	if err := b.conns.limitClosing(ctx); err != nil {
+	made, err := b.conns.begin(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer made()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, publicError(err, "dial the agent of box %s", b.id)

@@ -54,7 +54,7 @@ func (d *Driver) HangUp(ctx context.Context, id sandbox.ID) error {
 	if err != nil {
 		return err
 	}
-	return b.conns.hangUp(ctx)
+	return b.conns.hangUp(ctx, b.gvisor.HangUp)
 }
 
 // Stacks returns the stacks of all goroutines of a box's gVisor.

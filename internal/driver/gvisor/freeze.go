@@ -22,7 +22,11 @@ func (b *box) quiet(ctx context.Context, lenient bool) error {
 	}
 	err := b.alive(ctx)
 	if err == nil {
-		if err = b.conns.hangUp(ctx); lenient && errors.Is(err, errKept) {
+		var ask func(context.Context, int) error
+		if b.handover {
+			ask = b.gvisor.HangUp
+		}
+		if err = b.conns.hangUp(ctx, ask); lenient && errors.Is(err, errKept) {
 			err = nil
 		}
 	}

@@ -1,6 +1,10 @@
 package gvisor_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -8,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -210,9 +215,17 @@ func TestStubbornAgents(t *testing.T) {
 	}
 }
 
-// wantFewKept checks that an agent that never closes a connection cannot keep many that are closed here.
+// wantFewKept checks that an agent that never reads cannot keep the bytes of many connections that are closed here. Those
+// without bytes do not count.
 func (r *rig) wantFewKept(t *testing.T, id sandbox.ID) {
 	t.Helper()
+	for range 100 {
+		c, err := r.Dial(t.Context(), id, driver.AgentPort)
+		if err != nil {
+			t.Fatalf("Dial of a box whose agent has nothing to read = %v", err)
+		}
+		c.Close()
+	}
 	for range 100 {
 		c, err := r.Dial(t.Context(), id, driver.AgentPort)
 		if sandbox.CodeOf(err) == sandbox.AgentUnreachable {
@@ -221,9 +234,12 @@ func (r *rig) wantFewKept(t *testing.T, id sandbox.ID) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := c.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
 		c.Close()
 	}
-	t.Error("an agent keeps 100 closed connections")
+	t.Error("an agent keeps the bytes of 100 closed connections")
 }
 
 // TestSaveAfterRefusal: the agent closes the connection of an upload that it refused later than the caller has its
@@ -320,6 +336,77 @@ func TestTransferCutByServer(t *testing.T) {
 			g.exchange()
 		})
 	}
+}
+
+// TestSaveWhileUnpacking: a box is saved at once while its agent unpacks an archive that has arrived already, with more
+// files than it can make in the time that it has to hang up.
+func TestSaveWhileUnpacking(t *testing.T) {
+	archive := manyFiles(t, 50_000)
+	for _, name := range []string{"goesOn", "cancelled", "takenOver"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			spec := newSpec(sandbox.Resources{MemoryBytes: 512 * mib, CPUMilli: 200, DiskBytes: 1024 * mib})
+			g := r.start(t, spec)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			unpacked := make(chan error, 1)
+			go func() {
+				unpacked <- g.agent.UnpackArchive(ctx, "/many", bytes.NewReader(archive), agentapi.ArchiveOptions{Format: agentapi.FormatTarGzip})
+			}()
+			eventually(t, "the agent unpacks", func() error {
+				_, err := g.agent.Stat(t.Context(), "/many/0")
+				return err
+			})
+			switch name {
+			case "cancelled":
+				cancel()
+				if err := <-unpacked; !errors.Is(err, context.Canceled) {
+					t.Errorf("UnpackArchive = %v, want that it was cancelled", err)
+				}
+			case "takenOver":
+				r.reopen(t)
+				if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
+					t.Fatal(err)
+				}
+			}
+			dir := r.checkpoint(t, g, driver.CheckpointOptions{})
+			if name != "cancelled" {
+				if err := <-unpacked; err == nil {
+					t.Error("UnpackArchive = nil; is the archive too small for this test?")
+				}
+			}
+			g = r.connect(t, g.id, g.handle)
+			g.exchange()
+			if err := r.Destroy(t.Context(), g.id); err != nil {
+				t.Fatal(err)
+			}
+			g = r.restore(t, spec, dir)
+			g.exchange()
+			if _, err := g.agent.Stat(t.Context(), "/many/49999"); err == nil {
+				t.Error("the archive was unpacked completely")
+			}
+		})
+	}
+}
+
+// manyFiles returns a compressed archive of n small files.
+func manyFiles(t *testing.T, n int) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	w := tar.NewWriter(z)
+	for i := range n {
+		if err := w.WriteHeader(&tar.Header{Name: strconv.Itoa(i), Mode: 0o600, Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
 }
 
 // wantUncut checks that nothing of the file that was being written is in the box.

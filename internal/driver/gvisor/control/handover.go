@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
 )
 
 // handoverName is the name, in the box's directory, of the socket on which the agent takes connections.
@@ -43,6 +45,17 @@ func BindHandover(dir string) (*os.File, error) {
 // the agent, unless the agent has not yet taken some connections before. The box must have been started
 // with the socket of [BindHandover].
 func (c Client) HandOver(ctx context.Context, fd int) error {
+	return c.send(ctx, agentapi.Connection, fd)
+}
+
+// HangUp is HandOver, but asks the agent to close every connection that was handed over before, and then fd. The agent of an
+// earlier version of Modbox serves fd like any other connection.
+func (c Client) HangUp(ctx context.Context, fd int) error {
+	return c.send(ctx, agentapi.HangUp, fd)
+}
+
+// send sends a message of that kind, with the descriptor fd.
+func (c Client) send(ctx context.Context, kind byte, fd int) error {
 	d, name, err := shortName(c.dir, handoverName)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)
@@ -56,7 +69,7 @@ func (c Client) HandOver(ctx context.Context, fd int) error {
 		defer socket.Close()
 		stop := context.AfterFunc(ctx, func() { _ = socket.SetWriteDeadline(time.Now()) })
 		defer stop()
-		err = sendConnection(socket, fd)
+		err = sendConnection(socket, kind, fd)
 	}
 	switch {
 	case err == nil:
@@ -70,15 +83,15 @@ func (c Client) HandOver(ctx context.Context, fd int) error {
 	}
 }
 
-// sendConnection sends the descriptor fd when the other socket has capacity.
-func sendConnection(socket *net.UnixConn, fd int) error {
+// sendConnection sends a message with the descriptor fd when the other socket has capacity.
+func sendConnection(socket *net.UnixConn, kind byte, fd int) error {
 	raw, err := socket.SyscallConn() // WriteMsgUnix refuses a connected socket for datagrams
 	if err != nil {
 		return err
 	}
 	var sent error
 	err = raw.Write(func(to uintptr) bool {
-		sent = unix.Sendmsg(int(to), []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
+		sent = unix.Sendmsg(int(to), []byte{kind}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
 		return !errors.Is(sent, unix.EAGAIN)
 	})
 	if err != nil {
