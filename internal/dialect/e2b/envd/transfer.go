@@ -1,6 +1,7 @@
 package envd
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -216,13 +217,13 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	up := &uploading{transfers: t, ctx: ctx, visit: v, acc: acc, size: r.ContentLength, metadata: metadata, seen: map[string]bool{}, done: []written{}}
+	up := &uploading{transfers: t, ctx: ctx, visit: v, acc: acc, metadata: metadata, seen: map[string]bool{}, done: []written{}}
 	switch kind {
 	case "application/octet-stream":
 		if q.Get("path") == "" {
 			return sandbox.InvalidField("path", "must be set")
 		}
-		err = up.file(q.Get("path"), body)
+		err = up.file(q.Get("path"), body, sizeOf(r))
 	case "multipart/form-data":
 		err = up.parts(multipart.NewReader(body, params["boundary"]), q.Get("path"))
 	default:
@@ -233,6 +234,17 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	}
 	e2b.WriteJSON(w, http.StatusOK, up.done)
 	return nil
+}
+
+// partStart is how much of a part is read to know whether it is small: nothing else tells.
+const partStart = 32 << 10
+
+// sizeOf returns how many bytes the unpacked body of a request has, negative if that is not known.
+func sizeOf(r *http.Request) int64 {
+	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
+		return -1
+	}
+	return r.ContentLength
 }
 
 // unpacked returns the body of a request without its compression. Errors: Invalid, also of its reads.
@@ -278,7 +290,6 @@ type uploading struct {
 	ctx   context.Context
 	visit *visit
 	acc   account
-	size  int64 // of the whole request, negative if that is not known
 	seen  map[string]bool
 	done  []written
 	// metadata is the metadata of each file, by the keys of the server.
@@ -287,6 +298,7 @@ type uploading struct {
 
 // parts writes the files of a form. A part without a name of its own goes to path.
 func (u *uploading) parts(form *multipart.Reader, to string) error {
+	content := bufio.NewReaderSize(nil, partStart)
 	for {
 		part, err := form.NextPart()
 		switch {
@@ -306,14 +318,19 @@ func (u *uploading) parts(form *multipart.Reader, to string) error {
 		if name == "" {
 			return sandbox.InvalidField("path", "must be set, or each file have a name")
 		}
-		if err := u.file(name, part); err != nil {
+		content.Reset(part)
+		size := int64(-1)
+		if start, err := content.Peek(partStart); err == io.EOF { // another error is there again when it is read
+			size = int64(len(start))
+		}
+		if err := u.file(name, content, size); err != nil {
 			return err
 		}
 	}
 }
 
-// file writes one file.
-func (u *uploading) file(name string, r io.Reader) error {
+// file writes one file, of about size bytes; negative if that is not known.
+func (u *uploading) file(name string, r io.Reader, size int64) error {
 	p := u.acc.resolve(name)
 	if u.seen[p] {
 		return sandbox.InvalidField("path", "the file '%s' is uploaded twice", sandbox.OneLine(p))
@@ -322,7 +339,7 @@ func (u *uploading) file(name string, r io.Reader) error {
 		return sandbox.InvalidField("files", "must be at most %d", filesMax)
 	}
 	u.seen[p] = true
-	opts := agentapi.WriteOptions{User: u.acc.name, Parents: true, Size: u.size, Metadata: u.metadata}
+	opts := agentapi.WriteOptions{User: u.acc.name, Parents: true, Size: size, Metadata: u.metadata}
 	_, err := u.calls.WriteFile(u.ctx, u.visit.caller, u.visit.ref, p, r, opts)
 	if code := sandbox.CodeOf(err); code == sandbox.Conflict {
 		return sandbox.InvalidField("", "path is a directory, or leads through a file: %s", sandbox.OneLine(p))
