@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -22,13 +23,23 @@ import (
 // objects are the ids of one object of each kind, all of one workspace.
 type objects map[string]string
 
-// makeObjects makes one object of each kind in a workspace, a build if it is wanted.
-func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects {
+// makeObjects makes one object of each kind in a workspace.
+func (m *matrix) makeObjects(id auth.Identity, name string) objects {
+	m.T.Helper()
+	o := objects{"workspace": string(id.Workspace), "member": string(id.User), "context": "python"}
+	m.makeMore(o, id, name, func(string) bool { return true })
+	return o
+}
+
+// makeMore makes one object of each wanted kind, and sets its id in o. The objects of a sandbox belong to the sandbox in o.
+func (m *matrix) makeMore(o objects, id auth.Identity, name string, wanted func(kind string) bool) {
 	m.T.Helper()
 	token := m.token(id, auth.TokenRequest{})
-	o := objects{"workspace": string(id.Workspace), "member": string(id.User), "context": "python"}
 	create := func(kind, path string, body map[string]any) {
 		m.T.Helper()
+		if !wanted(kind) {
+			return
+		}
 		rec := m.serve(m.Request("POST", path, body), token)
 		match := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(rec.Body.String())
 		if rec.Code/100 != 2 || match == nil {
@@ -36,9 +47,14 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 		}
 		o[kind] = match[1]
 	}
-	env := newDesktop(m.T, name)
-	o["window"] = env["WINDOW"]
-	create("sandbox", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180, "env": env, "network": map[string]any{"ports": []int{8080}}})
+	if wanted("sandbox") {
+		env := newDesktop(m.T, name)
+		o["window"] = env["WINDOW"]
+		create("sandbox", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180, "env": env, "network": map[string]any{"ports": []int{8080}}})
+		if rec := m.serve(m.Request("POST", "/v1/sandboxes/"+o["sandbox"]+"/files/mkdir", map[string]any{"path": "a"}), token); rec.Code/100 != 2 {
+			m.T.Fatalf("make a directory: %d %s", rec.Code, rec.Body)
+		}
+	}
 	box := "/v1/sandboxes/" + o["sandbox"]
 	create("execution", box+"/executions", map[string]any{"shell": "true"})
 	create("recording", box+"/desktop/recordings", map[string]any{})
@@ -57,19 +73,22 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 		m.T.Fatal(err)
 	}
 	create("ssh-key", "/v1/ssh-keys", map[string]any{"public_key": string(ssh.MarshalAuthorizedKey(public))})
-	create("webhook", "/v1/webhooks", map[string]any{"url": "https://a.example", "enabled": false})
-	if rec := m.serve(m.Request("PATCH", "/v1/webhooks/"+o["webhook"], map[string]any{"enabled": true}), token); rec.Code != 200 {
-		m.T.Fatalf("enable a webhook: %d %s", rec.Code, rec.Body)
+	if wanted("webhook") {
+		create("webhook", "/v1/webhooks", map[string]any{"url": "https://a.example", "enabled": false})
+		if rec := m.serve(m.Request("PATCH", "/v1/webhooks/"+o["webhook"], map[string]any{"enabled": true}), token); rec.Code != 200 {
+			m.T.Fatalf("enable a webhook: %d %s", rec.Code, rec.Body)
+		}
 	}
 	create("delivery", "/v1/webhooks/"+o["webhook"]+"/test", nil)
-	o["session"] = uuid.NewString()
-	begun := account.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
-	if err := m.Store.Sessions.CreateSession(m.T.Context(), begun); err != nil {
-		m.T.Fatal(err)
+	create("invitation", "/v1/workspaces/"+o["workspace"]+"/members", map[string]any{"email": name + "@example.com", "role": "viewer"})
+	if wanted("session") {
+		m.makeSession(o, id)
 	}
-	o["built"], o["built-template"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID), name
-	if build { // of which a workspace has only so many
-		create("build", "/v1/snapshot-builds", map[string]any{"name": name + "-built", "runtime": "modbox/code-exec:latest"})
+	if wanted("built") {
+		o["built"], o["built-template"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID), name
+	}
+	create("build", "/v1/snapshot-builds", map[string]any{"name": name + "-built", "runtime": "modbox/code-exec:latest"})
+	if wanted("begun-template") {
 		o["begun-template"] = fmt.Sprintf("t%08x", crc32.ChecksumIEEE([]byte(name))) // does not contain the name, which is masked
 		rec := m.serve(m.Request("POST", "/e2b/v3/templates", map[string]any{"name": o["begun-template"]}), token)
 		match := regexp.MustCompile(`"buildID":"([^"]+)"`).FindStringSubmatch(rec.Body.String())
@@ -78,11 +97,16 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 		}
 		o["template-build"] = match[1]
 	}
-	if rec := m.serve(m.Request("POST", box+"/files/mkdir", map[string]any{"path": "a"}), token); rec.Code/100 != 2 {
-		m.T.Fatalf("make a directory: %d %s", rec.Code, rec.Body)
+}
+
+// makeSession makes a session of a user.
+func (m *matrix) makeSession(o objects, id auth.Identity) {
+	m.T.Helper()
+	o["session"] = uuid.NewString()
+	begun := account.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
+	if err := m.Store.Sessions.CreateSession(m.T.Context(), begun); err != nil {
+		m.T.Fatal(err)
 	}
-	create("invitation", "/v1/workspaces/"+o["workspace"]+"/members", map[string]any{"email": name + "@example.com", "role": "viewer"})
-	return o
 }
 
 // kinds are the kinds of parameters, by the preceding part of the pattern; "" is the default.
@@ -240,7 +264,7 @@ func TestForeignObjectsDoNotExist(t *testing.T) {
 		t.Fatalf("members of the foreign workspace: %v, %v", members, err)
 	}
 	stranger.User = members[0].User
-	theirs, ours := m.makeObjects(stranger, "theirs", true), m.makeObjects(m.members[account.RoleOwner], "ours", true)
+	theirs, ours := m.makeObjects(stranger, "theirs"), m.makeObjects(m.members[account.RoleOwner], "ours")
 	tokens := map[account.Role]string{}
 	for _, role := range account.Roles {
 		tokens[role] = m.token(m.members[role], auth.TokenRequest{})
@@ -313,7 +337,7 @@ func TestForeignObjectsDoNotExist(t *testing.T) {
 func TestOwnObjectsExist(t *testing.T) {
 	m := newMatrix(t)
 	owner := m.members[account.RoleOwner]
-	shared, token := m.makeObjects(owner, "shared", false), m.token(owner, auth.TokenRequest{})
+	shared, token := m.makeObjects(owner, "shared"), m.token(owner, auth.TokenRequest{})
 	for i, route := range m.API.Routes() {
 		if !strings.Contains(route.Pattern, "{") || route.Needs == auth.Public || route.Needs == account.Administer || route.Needs == account.WorkspacesDelete ||
 			everybodys[route.Pattern] || lateLookup[route.Pattern] || strings.HasSuffix(route.Pattern, "/progress") || strings.HasSuffix(route.Pattern, "/watch") {
@@ -321,9 +345,17 @@ func TestOwnObjectsExist(t *testing.T) {
 		}
 		t.Run(strings.NewReplacer(" ", "_", "/", ".").Replace(route.Pattern), func(t *testing.T) {
 			ids := shared
-			build := strings.Contains(route.Pattern, "/builds/") || ofBuilds[route.Pattern] || ofTemplateBuilds.MatchString(route.Pattern)
-			if build || strings.HasPrefix(route.Pattern, "DELETE ") || strings.Contains(route.Pattern, "/files") {
-				ids = m.makeObjects(owner, fmt.Sprintf("own-%d", i), build) // nobody wants them afterwards
+			if strings.HasPrefix(route.Pattern, "DELETE ") {
+				named := map[string]bool{}
+				m.foreignCall(t, route.Pattern, "", func(kind string) string {
+					named[kind] = true
+					return "x"
+				})
+				ids = maps.Clone(shared)
+				// Only what the route removes is made: with a part of a sandbox, not the sandbox.
+				m.makeMore(ids, owner, fmt.Sprintf("own-%d", i), func(kind string) bool {
+					return named[kind] && (kind != "sandbox" || len(named) == 1) || kind == "sandbox" && named["window"]
+				})
 			}
 			rec := m.serve(m.foreignCall(t, route.Pattern, ids["workspace"], func(kind string) string { return ids[kind] }), token)
 			if isMissing(rec) && !strings.Contains(rec.Body.String(), "no such file") && !strings.Contains(rec.Body.String(), "in the sandbox") { // in a sandbox that was found
