@@ -3,6 +3,8 @@ package fairsem
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +58,65 @@ func TestPlacesAreShared(t *testing.T) {
 	if places.free != 3 || len(places.has) != 0 || len(places.waiting) != 0 {
 		t.Errorf("in the end %d are free, taken by %v", places.free, places.has)
 	}
+}
+
+// TestTurns: a workspace with very many callers delays the caller of another by one turn at most, also when there is one
+// place, and two such workspaces alternate.
+func TestTurns(t *testing.T) {
+	places := NewBrief(1)
+	first := mustTake(t, places, "a")
+	const many = 200
+	order := make(chan sandbox.WorkspaceID, 2*many+1)
+	var done sync.WaitGroup
+	line := func(ws sandbox.WorkspaceID, n int) {
+		for range n {
+			waits := make(chan struct{})
+			done.Go(func() {
+				release, err := places.Acquire(t.Context(), ws, func() { close(waits) })
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order <- ws
+				release()
+			})
+			<-waits
+		}
+	}
+	line("a", many)
+	line("b", 1)
+	line("c", many)
+	if places.Used() != 1 {
+		t.Errorf("%d places are used, want 1", places.Used())
+	}
+	first()
+	done.Wait()
+	close(order)
+	var got []sandbox.WorkspaceID
+	for ws := range order {
+		got = append(got, ws)
+	}
+	if b := slices.Index(got, "b"); b > 1 {
+		t.Errorf("b came after %d others", b)
+	}
+	for i := 3; i < 2*many-1; i++ {
+		if got[i] == got[i-1] {
+			t.Fatalf("%s has two turns in a row, the %dth and the next, while another waits", got[i], i)
+		}
+	}
+	places.mu.Lock()
+	defer places.mu.Unlock()
+	if places.free != 1 || len(places.turns) != 0 {
+		t.Errorf("in the end %d are free, and turns of %v are remembered", places.free, places.turns)
+	}
+}
+
+// TestBriefPlacesAreNotKept: a workspace gets all places of a semaphore for brief work, although another asked lately.
+func TestBriefPlacesAreNotKept(t *testing.T) {
+	places := NewBrief(2)
+	mustTake(t, places, "b")()
+	mustTake(t, places, "a")
+	mustTake(t, places, "a")
 }
 
 // TestOneWorkspaceGetsAllPlaces checks that a single workspace gets all places.

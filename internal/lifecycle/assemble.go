@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/network"
@@ -74,12 +75,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.work.Cancel()
 		return nil, err
 	}
-	made := &parts{cfg: &s.cfg, slots: make(chan struct{}, cfg.CreateConcurrency)}
+	made := &parts{cfg: &s.cfg, slots: fairsem.NewBrief(cfg.CreateConcurrency)}
 	s.observe(&deps, made)
 	s.prepareWith(&deps, made)
 	s.change(&deps, made)
 	s.repair(&deps, made)
-	used := []prometheus.Collector{telemetry.NewUsed(s.boxes.Boxes, deps.Driver), quota.NewCollector(deps.Quotas, cfg.Promise)}
+	used := []prometheus.Collector{telemetry.NewUsed(s.boxes.Boxes, deps.Driver), quota.NewCollector(deps.Quotas, cfg.Promise), telemetry.NewWaiting(made.slots.Waiting)}
 	if err := s.metrics.Register(used, s.quotas.Collectors(), s.prepare.Collectors(), s.guest.Collectors(), s.executions.Collectors()); err != nil {
 		s.work.Cancel()
 		return nil, err
@@ -90,7 +91,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 // parts are the parts of a service that only other parts use.
 type parts struct {
 	cfg     *Config
-	slots   chan struct{} // of starter
+	slots   *fairsem.Semaphore // of starter
 	use     *diskuse.Meter
 	maker   *maker
 	states  *states

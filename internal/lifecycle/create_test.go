@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -310,4 +312,53 @@ func TestQuota(t *testing.T) {
 	}
 	s.destroy(string(first.ID))
 	s.create(lifecycle.CreateRequest{Name: "c"})
+}
+
+// TestBootsTakeTurns: while many sandboxes of a workspace wait for their boot, the sandbox of another workspace boots after
+// one of them at most.
+func TestBootsTakeTurns(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.CreateConcurrency = 1
+	s := e.start()
+	other := e.workspace("other")
+	const many = 50
+	s.setQuota(quota.Limits{quota.LimitSandboxes: many, quota.LimitCreates: 0, quota.LimitMemory: 0, quota.LimitCPU: 0, quota.LimitDisk: 0})
+	entered, release := make(chan struct{}, many+1), make(chan struct{})
+	s.driver.faults.on(func(_ int, call string) error {
+		if call == "driver.Create" {
+			entered <- struct{}{}
+			<-release
+		}
+		return nil
+	}, nil)
+	for i := range many {
+		s.create(lifecycle.CreateRequest{Name: fmt.Sprintf("box-%d", i)})
+	}
+	<-entered
+	if _, _, err := s.Create(t.Context(), other, lifecycle.CreateRequest{Name: "box"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all others wait", func() bool { return s.WaitingBoots() == many })
+	boots := func() (n int) {
+		for _, call := range s.driver.faults.called() {
+			if call == "driver.Create" {
+				n++
+			}
+		}
+		return n
+	}
+	for boots() < 3 { // the first, at most one more, and the other's
+		release <- struct{}{}
+		<-entered
+	}
+	release <- struct{}{}
+	eventually(t, "the other's sandbox runs", func() bool {
+		sb, err := s.Get(t.Context(), other, "box")
+		return err == nil && sb.State == sandbox.Running
+	})
+	if n := boots(); n > 4 {
+		t.Errorf("%d boxes were begun until the other's ran", n)
+	}
+	s.driver.faults.on(nil, nil)
+	close(release)
 }

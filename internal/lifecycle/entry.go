@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -62,7 +63,7 @@ type unlisted struct {
 	boxes     *box.Index[*entry]
 	catalogue Catalogue
 	saved     *checkpoint.Store
-	slots     chan struct{} // of starter
+	slots     *fairsem.Semaphore // of starter
 }
 
 // NewBox implements [workbox.Host] and [warmbox.Host].
@@ -81,7 +82,7 @@ func (u unlisted) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 }
 
 // Starting implements [warmbox.Host].
-func (u unlisted) Starting() int { return len(u.slots) }
+func (u unlisted) Starting() int { return u.slots.Used() }
 
 // StandingKinds implements [warmbox.Host].
 func (u unlisted) StandingKinds(ctx context.Context) []pool.Kind {

@@ -34,6 +34,9 @@ func (c Config) CallMemory(n int64) Config {
 // SaveAutomatically makes the automatic checkpoint of a sandbox now, if it is needed.
 func (s *Service) SaveAutomatically(id sandbox.ID) { s.automatic.Save(s.ctx, id) }
 
+// WaitingBoots returns how many sandboxes wait for their turn to boot.
+func (s *Service) WaitingBoots() int { return s.suspender.starter.slots.Waiting() }
+
 // Sweep looks for what is stuck or orphaned now.
 func (s *Service) Sweep() { s.sweeper.sweep() }
 

@@ -146,7 +146,7 @@ func (r *reviver) startAnew(b *entry, path string) (driver.Handle, error) {
 
 // bootAnew starts a new box on the root filesystem of the sandbox.
 func (r *reviver) bootAnew(b *entry) (handle driver.Handle, img spec.Image, err error) {
-	release, err := r.starter.slot(b.Context())
+	release, err := r.starter.slots.Acquire(b.Context(), b.Sandbox().Workspace, nil)
 	if err != nil {
 		return nil, img, err
 	}
@@ -193,7 +193,7 @@ func (r *reviver) image(ctx context.Context, sb *sandbox.Sandbox) (spec.Image, s
 // bringBack restores a box from its saved state, and configures its agent with the sandbox's
 // identity.
 func (r *reviver) bringBack(b *entry, path string) (driver.Handle, error) {
-	release, err := r.starter.slot(b.Context())
+	release, err := r.starter.slots.Acquire(b.Context(), b.Sandbox().Workspace, nil)
 	if err != nil {
 		return nil, err
 	}

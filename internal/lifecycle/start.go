@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/readiness"
@@ -30,19 +32,9 @@ type starter struct {
 	networks     *network.Service
 	environments *environment.Service
 	executions   *execution.Service
-	slots        chan struct{} // holds one element per sandbox being started
+	slots        *fairsem.Semaphore // has a place for each box being started
 	metrics      *telemetry.Metrics
 	log          *slog.Logger
-}
-
-// slot waits until another box may be started. The caller calls release after the start.
-func (s *starter) slot(ctx context.Context) (release func(), err error) {
-	select {
-	case s.slots <- struct{}{}:
-		return func() { <-s.slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // spec describes the box of a sandbox to the driver.
@@ -62,14 +54,22 @@ func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
 	return s.bootBox(b, &sb, img, rootfs)
 }
 
-// bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited;
+// queueTimeout is how long a new sandbox waits for its turn to boot.
+const queueTimeout = 10 * time.Minute
+
+// bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited, and workspaces take turns;
 // readiness probes run after the boot and do not count.
 func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
 	var release func()
 	err := s.metrics.Do(b.making(), telemetry.Queue, func(ctx context.Context) (err error) {
-		release, err = s.slot(ctx)
+		ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+		defer cancel()
+		release, err = s.slots.Acquire(ctx, sb.Workspace, nil)
 		return err
 	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fail(sandbox.CauseStart, err, "other sandboxes were started for very long")
+	}
 	if err != nil {
 		return err
 	}

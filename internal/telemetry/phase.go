@@ -53,3 +53,10 @@ func (m *Metrics) Do(ctx context.Context, p Phase, f func(context.Context) error
 	m.phases.WithLabelValues(string(p), metrics.Outcome(err)).Observe(time.Since(begin).Seconds())
 	return err
 }
+
+// NewWaiting returns the metric of the sandboxes in phase [Queue], which waiting counts.
+func NewWaiting(waiting func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "modbox_boots_waiting", Help: "Sandboxes that wait until others have booted or been restored.",
+	}, func() float64 { return float64(waiting()) })
+}
