@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -110,6 +111,38 @@ func TestRestoreLayer(t *testing.T) {
 	}
 }
 
+// The agent sets the time of a directory behind what is in it, not behind the layer.
+func TestRestoreLayerSetsTimesOnTheWay(t *testing.T) {
+	e := start(t)
+	layer := layerOf(t, nil,
+		tar.Header{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o755},
+		tar.Header{Typeflag: tar.TypeDir, Name: "a/b/", Mode: 0o755},
+		tar.Header{Typeflag: tar.TypeReg, Name: "a/b/file", Mode: 0o644},
+		tar.Header{Typeflag: tar.TypeReg, Name: "a/file", Mode: 0o644},
+		tar.Header{Typeflag: tar.TypeDir, Name: "ab/", Mode: 0o755},
+	)
+	from, to := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- e.Client.RestoreLayer(t.Context(), from) }()
+	end := len(layer) - 1024 // the mark of the end
+	if _, err := to.Write(layer[:end]); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "a/b"} {
+		eventually(t, "the time of "+name+" is set", func() bool {
+			info, err := os.Lstat(filepath.Join(e.root, name))
+			return err == nil && info.ModTime().Equal(time.Unix(1.7e9, 123456789))
+		})
+	}
+	_, err := to.Write(layer[end:])
+	if err = errors.Join(err, to.Close(), <-ended); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(filepath.Join(e.root, "ab")); err != nil || !info.ModTime().Equal(time.Unix(1.7e9, 123456789)) {
+		t.Errorf("the time of ab: %v, %v", info, err)
+	}
+}
+
 func TestRestoreLayerRefuses(t *testing.T) {
 	e := start(t)
 	for name, layer := range map[string][]byte{
@@ -124,13 +157,14 @@ func TestRestoreLayerRefuses(t *testing.T) {
 		}
 	}
 	cut := layerOf(t, map[string]string{"a": "content"}, tar.Header{Typeflag: tar.TypeReg, Name: "a"})
-	if err := e.Client.RestoreLayer(t.Context(), bytes.NewReader(slices.Clone(cut[:515]))); err == nil {
-		t.Error("RestoreLayer() of half a layer succeeded")
+	var refused *agentapi.Error
+	if err := e.Client.RestoreLayer(t.Context(), bytes.NewReader(slices.Clone(cut[:515]))); !errors.As(err, &refused) || refused.Code != agentapi.CodeInvalid {
+		t.Errorf("RestoreLayer() of half a layer = %v, want code invalid", err)
 	}
 	if err := e.Client.Configure(t.Context(), agentapi.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	var refused *agentapi.Error
+	refused = nil
 	if err := e.Client.RestoreLayer(t.Context(), bytes.NewReader(cut)); !errors.As(err, &refused) || refused.Code != agentapi.CodeInvalid {
 		t.Errorf("RestoreLayer() of a configured sandbox = %v, want code invalid", err)
 	}

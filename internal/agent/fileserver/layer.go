@@ -34,12 +34,12 @@ func (s *Server) RestoreLayer(_ http.ResponseWriter, r *http.Request) error {
 	for {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			return l.setTimes()
+			return l.leave("")
 		}
 		if err == nil {
 			err = l.apply(h, in)
 		}
-		if errors.Is(err, tar.ErrHeader) {
+		if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return answer.Invalid("the layer is damaged: %v", err)
 		}
 		if err != nil {
@@ -52,12 +52,13 @@ func (s *Server) RestoreLayer(_ http.ResponseWriter, r *http.Request) error {
 type layer struct {
 	root rootdir.Root
 	buf  []byte
-	// times are the times of its directories, which are set last, when nothing is created in them any more.
-	times []dirTime
-	dir   *tar.Header // the last directory
+	// inside are the directories around the last entry, the innermost last. A layer may have millions, and has
+	// what is in a directory right behind it.
+	inside []dirTime
+	dir    *tar.Header // of the innermost, unless there were others in it
 }
 
-// dirTime has only what is needed of a directory: a layer may have millions.
+// dirTime is the time of a directory, which is set when nothing is created in it any more.
 type dirTime struct {
 	path string
 	time time.Time
@@ -73,6 +74,9 @@ func (l *layer) apply(h *tar.Header, content io.Reader) error {
 		return nil
 	}
 	at := l.root.Path("/" + name)
+	if err := l.leave(at); err != nil {
+		return err
+	}
 	dir, base := filepath.Split(at)
 	if base == opaque {
 		return l.empty(filepath.Clean(dir))
@@ -81,7 +85,7 @@ func (l *layer) apply(h *tar.Header, content io.Reader) error {
 		return os.RemoveAll(filepath.Join(dir, removed))
 	}
 	if h.Typeflag == tar.TypeDir {
-		l.times, l.dir = append(l.times, dirTime{at, h.ModTime}), h
+		l.inside, l.dir = append(l.inside, dirTime{at, h.ModTime}), h
 		return l.makeDir(at, h)
 	}
 	err := l.create(at, h, content)
@@ -107,7 +111,7 @@ func (l *layer) apply(h *tar.Header, content io.Reader) error {
 
 // empty removes what is in the directory of the last entry, as a directory that hides all below it.
 func (l *layer) empty(at string) error {
-	if l.dir == nil || l.times[len(l.times)-1].path != at {
+	if l.dir == nil || l.inside[len(l.inside)-1].path != at {
 		return answer.Invalid("the layer hides the directory %q without having it", at)
 	}
 	if err := os.RemoveAll(at); err != nil {
@@ -237,12 +241,17 @@ func setModTime(at string, modified time.Time) error {
 	return nil
 }
 
-// setTimes sets the times of directories.
-func (l *layer) setTimes() error {
-	for _, d := range l.times {
+// leave sets the times of the directories that do not contain the path; "" is in none.
+func (l *layer) leave(at string) error {
+	for len(l.inside) > 0 {
+		d := l.inside[len(l.inside)-1]
+		if strings.HasPrefix(at, d.path+"/") {
+			return nil
+		}
 		if err := setModTime(d.path, d.time); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		l.inside, l.dir = l.inside[:len(l.inside)-1], nil
 	}
 	return nil
 }
