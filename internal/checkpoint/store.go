@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/durable"
@@ -215,19 +217,29 @@ func (s *Store) Copy(from, to string) error {
 	return nil
 }
 
-// Size returns the disk space of a checkpoint.
+// Size returns the disk space of the files of a checkpoint, in which holes count nothing.
 func (s *Store) Size(path string) (n int64, err error) {
-	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		info, err := d.Info()
-		if err == nil {
-			n += info.Size()
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return &fs.PathError{Op: "stat", Path: path, Err: err}
 		}
-		return err
+		n += st.Blocks * 512
+		return nil
 	})
 	return n, err
+}
+
+// SizeOrLog is Size that logs an error and returns the size so far.
+func (s *Store) SizeOrLog(id sandbox.ID, path string) int64 {
+	n, err := s.Size(path)
+	if err != nil {
+		s.log.Error("size of checkpoint not known", "sandbox", id, "error", err)
+	}
+	return n
 }
 
 // Remove removes a checkpoint of a sandbox; "" and a missing checkpoint are no error.
@@ -271,6 +283,19 @@ func (s *Store) List() (map[sandbox.ID][]string, error) {
 		found[sandbox.ID(owner.Name())] = names
 	}
 	return found, nil
+}
+
+// CheckFiles returns the reason why the files of a running sandbox cannot be saved; nil if it does not find out in
+// time. It reads all of them. Errors: as [driver.Snapshotter].WriteNames, except Timeout.
+func (s *Store) CheckFiles(ctx context.Context, id sandbox.ID) error {
+	reader, ok := s.driver.(driver.Snapshotter)
+	if !ok {
+		return nil
+	}
+	if err := reader.WriteNames(ctx, id, io.Discard); sandbox.CodeOf(err) != sandbox.Timeout {
+		return err
+	}
+	return nil
 }
 
 // Tidy has the driver remove files that no box, and nothing in the store or in quarantine, needs.

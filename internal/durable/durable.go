@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/modbox/modbox/internal/sparse"
 )
 
 // Sync returns nil when the content of each file, and the names in each directory, are on
@@ -114,8 +116,9 @@ func linkOrCopy(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close())
+	out := sparse.NewWriter(dst) // as the file that is copied
+	_, err = io.Copy(out, src)
+	return errors.Join(err, out.Finish(), dst.Close())
 }
 
 // WriteFile writes a file with mode 0644 so that a crash leaves its old content or the new.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/durable"
 )
@@ -49,6 +50,32 @@ func TestCopyDir(t *testing.T) {
 	}
 	if diff := cmp.Diff(tree(t, filepath.Join(dir, "from")), tree(t, filepath.Join(dir, "to"))); diff != "" {
 		t.Errorf("the copy (-want +got):\n%s", diff)
+	}
+}
+
+// A copy that cannot share a file has its holes.
+func TestCopyDirToAnotherFileSystem(t *testing.T) {
+	other, err := os.MkdirTemp("/dev/shm", "copy-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(other)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "from", "a"), "one")
+	const size = 64 << 20
+	if err := os.Truncate(filepath.Join(dir, "from", "a"), size); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(other, "to")
+	if err := durable.CopyDir(filepath.Join(dir, "from"), to); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(to, "a"), &st); err != nil || st.Nlink != 1 || st.Size != size || st.Blocks*512 > 1<<20 {
+		t.Errorf("the copy has %d names, %d bytes and %d on the disk, %v; want a file of its own with holes", st.Nlink, st.Size, st.Blocks*512, err)
+	}
+	if diff := cmp.Diff(tree(t, filepath.Join(dir, "from")), tree(t, to)); diff != "" {
+		t.Error("the copy has another content")
 	}
 }
 
