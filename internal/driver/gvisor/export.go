@@ -183,6 +183,8 @@ func (u upper) read(ctx context.Context, out io.Writer, convert conversion) erro
 		return sandbox.Errorf(sandbox.TooLarge, "the files of the sandbox, including holes in them, are larger than its disk")
 	case written.err != nil:
 		return written.err // gVisor says only that nobody reads
+	case sandbox.CodeOf(err) == sandbox.Unsupported:
+		return err // gVisor says only that nobody reads, again
 	case aerr != nil:
 		return aerr
 	case err != nil:

@@ -4,6 +4,7 @@ package ocilayer
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Names with a meaning in a layer.
@@ -28,25 +30,32 @@ const (
 	aclXattrs     = xattrs + "system.posix_acl_" // binary, and no two programs write them alike
 )
 
-// maxWhiteouts bounds the inodes that are remembered: an overlay has one inode for all its
-// whiteouts.
-const maxWhiteouts = 1024
+const (
+	// maxWhiteouts bounds the inodes that are remembered: an overlay has one inode for all its
+	// whiteouts.
+	maxWhiteouts = 1024
+	// maxHeld bounds the bytes of the files that are remembered because their first name is omitted. Each counts
+	// heldBytes besides its content, names and attributes. Files with such names are markers, which are empty.
+	maxHeld   = 1 << 20
+	heldBytes = 512
+)
 
 // FromOverlay copies the tar of an overlay's upper layer from r to w as a layer, without the
 // directories of skip, which are paths from the root. Whiteouts are character devices 0:0 and hard
 // links to them; opaque directories have the overlay's extended attribute. Other attributes,
-// owners, times and hard links are copied; access control lists, and files whose names have a
-// meaning in a layer, are omitted.
+// owners, times and hard links are copied; access control lists, and names that have a
+// meaning in a layer, are omitted. A file that has another name as well keeps that.
 //
 // r may be hostile: names are passed on unchanged except for "./", and memory use does not grow
-// with r. FromOverlay reads to the end of the archive.
+// with r. FromOverlay reads to the end of the archive. Errors: also Unsupported for a large file with
+// another name whose first name in r is omitted.
 func FromOverlay(w io.Writer, r io.Reader, skip []string) error {
-	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}})
+	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, held: map[string]*heldFile{}})
 }
 
 // NamesFromOverlay is FromOverlay without the contents of files, see [driver.LayerSize].
 func NamesFromOverlay(w io.Writer, r io.Reader, skip []string) error {
-	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, names: true})
+	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, held: map[string]*heldFile{}, names: true})
 }
 
 func convert(c *converter) error {
@@ -70,6 +79,21 @@ type converter struct {
 	skip      []string
 	whiteouts map[string]bool
 	names     bool // without contents
+	// held are files whose first name is omitted, by that name; heldSize is their size, at most maxHeld.
+	held     map[string]*heldFile
+	heldSize int64
+}
+
+// heldFile is a file whose first name is omitted.
+type heldFile struct {
+	header  *tar.Header
+	content []byte
+	name    string // that it has in the layer; "" for none so far
+}
+
+// reserved reports whether a path, or a part of it, has a meaning in a layer.
+func reserved(name string) bool {
+	return strings.HasPrefix(name, whiteout) || strings.Contains(name, "/"+whiteout)
 }
 
 func (c *converter) entry(h *tar.Header) error {
@@ -79,20 +103,64 @@ func (c *converter) entry(h *tar.Header) error {
 	}
 	dir, base := path.Split(name)
 	target := path.Clean(h.Linkname)
-	switch {
-	case strings.HasPrefix(name, whiteout), strings.Contains(name, "/"+whiteout):
-		return nil // with all that is below: a reader of the layer has no directory for it
-	case h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0:
+	white := h.Typeflag == tar.TypeLink && c.whiteouts[target]
+	if h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 {
 		if len(c.whiteouts) == maxWhiteouts {
 			return errors.New("too many whiteouts")
 		}
-		c.whiteouts[name] = true
-		return c.empty(dir + whiteout + base)
-	case h.Typeflag == tar.TypeLink && c.whiteouts[target]:
+		c.whiteouts[name], white = true, true
+	}
+	switch {
+	case reserved(name) && white:
+		return nil
+	case reserved(name):
+		return c.hold(name, h) // and nothing below: a reader of the layer has no directory for it
+	case white:
 		return c.empty(dir + whiteout + base)
 	case h.Typeflag == tar.TypeLink && c.skipped(target):
 		return nil
+	case h.Typeflag == tar.TypeLink && reserved(target):
+		return c.link(name, target, h)
 	}
+	return c.write(name, target, h, c.in)
+}
+
+// hold remembers a file whose name is omitted, unless it exceeds maxHeld.
+func (c *converter) hold(name string, h *tar.Header) error {
+	if h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeLink {
+		return nil // the file of a link has its first name elsewhere
+	}
+	size := heldBytes + h.Size + int64(len(name)+len(h.Linkname))
+	for key, value := range h.PAXRecords {
+		size += int64(len(key) + len(value))
+	}
+	if size > maxHeld-c.heldSize {
+		return nil
+	}
+	content, err := io.ReadAll(c.in)
+	if err != nil {
+		return err
+	}
+	c.heldSize += size
+	c.held[name] = &heldFile{header: h, content: content}
+	return nil
+}
+
+// link writes another name of a file whose first name, target, is omitted: its first name in the layer, or a link to that.
+func (c *converter) link(name, target string, h *tar.Header) error {
+	f := c.held[target]
+	if f == nil {
+		return sandbox.Errorf(sandbox.Unsupported, "the file is also linked as %q, and files with such names are not kept: remove or rename that link", target)
+	}
+	if f.name != "" {
+		return c.write(name, f.name, h, nil)
+	}
+	f.name = name
+	return c.write(name, "", f.header, bytes.NewReader(f.content))
+}
+
+// write writes a file under a name; target is another name if the file is a hard link.
+func (c *converter) write(name, target string, h *tar.Header, content io.Reader) error {
 	out := &tar.Header{
 		Typeflag: h.Typeflag, Name: name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid,
 		ModTime: h.ModTime, Devmajor: h.Devmajor, Devminor: h.Devminor, Format: tar.FormatPAX,
@@ -126,7 +194,7 @@ func (c *converter) entry(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg || c.names {
 		return nil
 	}
-	_, err := io.Copy(c.out, c.in)
+	_, err := io.Copy(c.out, content)
 	return err
 }
 

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // entry has the properties of a file in a tar that the tests check.
@@ -111,6 +113,59 @@ func TestFromOverlay(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the layer (-want +got):\n%s", diff)
+	}
+}
+
+// A file whose first name in the tar is omitted keeps its other names.
+func TestFromOverlayLinksToReservedNames(t *testing.T) {
+	in := archive(t,
+		entry{Name: "./.wh.first", Type: tar.TypeReg, Content: "content", Xattrs: map[string]string{"SCHILY.xattr.user.kept": "yes"}},
+		entry{Name: "./.wh.second", Type: tar.TypeLink, Link: "./.wh.first"},
+		entry{Name: "./a", Type: tar.TypeLink, Link: "./.wh.first"},
+		entry{Name: "./b", Type: tar.TypeLink, Link: "./.wh.first"},
+		entry{Name: "./.wh.dir/", Type: tar.TypeDir},
+		entry{Name: "./.wh.dir/link", Type: tar.TypeSymlink, Link: "./nowhere"},
+		entry{Name: "./.wh.dir/pipe", Type: tar.TypeFifo},
+		entry{Name: "./c", Type: tar.TypeLink, Link: "./.wh.dir/link"},
+		entry{Name: "./d", Type: tar.TypeLink, Link: "./.wh.dir/pipe"},
+		entry{Name: "./.wh.gone", Type: tar.TypeChar},
+		entry{Name: "./gone", Type: tar.TypeLink, Link: "./.wh.gone"},
+		entry{Name: "./.wh.large", Type: tar.TypeReg, Content: strings.Repeat("x", 2<<20)},
+		entry{Name: "./e", Type: tar.TypeReg, Content: "last"},
+	)
+	whole := bytes.Clone(in.Bytes())
+	var out bytes.Buffer
+	if err := ocilayer.FromOverlay(&out, in, nil); err != nil {
+		t.Fatalf("FromOverlay() = %v", err)
+	}
+	want := []entry{
+		{Name: "a", Type: tar.TypeReg, Content: "content"},
+		{Name: "b", Type: tar.TypeLink, Link: "a"},
+		{Name: "c", Type: tar.TypeSymlink, Link: "./nowhere"},
+		{Name: "d", Type: tar.TypeFifo},
+		{Name: ".wh.gone", Type: tar.TypeReg},
+		{Name: "e", Type: tar.TypeReg, Content: "last"},
+	}
+	got := list(t, &out)
+	if x := got[0].Xattrs["SCHILY.xattr.user.kept"]; x != "yes" {
+		t.Errorf("the attribute of the file is %q", x)
+	}
+	for i := range got {
+		got[i].Xattrs = nil
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the layer (-want +got):\n%s", diff)
+	}
+	if err := ocilayer.NamesFromOverlay(io.Discard, bytes.NewReader(whole), nil); err != nil {
+		t.Errorf("NamesFromOverlay() = %v", err)
+	}
+
+	refused := archive(t,
+		entry{Name: "./.wh.large", Type: tar.TypeReg, Content: strings.Repeat("x", 2<<20)},
+		entry{Name: "./a", Type: tar.TypeLink, Link: "./.wh.large"},
+	)
+	if err := ocilayer.FromOverlay(io.Discard, refused, nil); sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), ".wh.large") {
+		t.Errorf("FromOverlay() of a large file = %v, want code unsupported", err)
 	}
 }
 
