@@ -137,7 +137,7 @@ func Await(ctx context.Context, b *box.Box) error {
 
 // RestoreFiles gives an agent the files of a layer. The time that this takes depends on their number, so only
 // the time in which the agent takes nothing of the layer is limited. Errors: also context.DeadlineExceeded
-// after the limit.
+// after the limit; Unsupported if the layer is damaged.
 func RestoreFiles(ctx context.Context, agent *agentapi.Client, layer io.Reader, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -146,6 +146,10 @@ func RestoreFiles(ctx context.Context, agent *agentapi.Client, layer io.Reader, 
 	err := agent.RestoreLayer(ctx, progress{layer, func() { timer.Reset(limit) }})
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	var refused *agentapi.Error
+	if errors.As(err, &refused) && refused.Code == agentapi.CodeInvalid {
+		return sandbox.Errorf(sandbox.Unsupported, "%s", sandbox.OneLine(refused.Message))
 	}
 	return err
 }

@@ -44,12 +44,7 @@ func (s *Service) PauseFiles(ctx context.Context, c sandbox.Caller, ref string) 
 // Errors: NotFound; NotRunning; Ended; Invalid, naming the field; Unsupported, with the reason, if
 // the checkpoint cannot be restored; QuotaExceeded; Unavailable; the context's error.
 func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req ResumeRequest) (sandbox.Sandbox, error) {
-	switch req.Memory {
-	case "", sandbox.MemoryPrefer, sandbox.MemoryRequire, sandbox.MemoryDiscard:
-	default:
-		return sandbox.Sandbox{}, sandbox.InvalidField("memory", "must be prefer, require or discard")
-	}
-	if err := quota.CheckWait(req.WaitForQuota); err != nil {
+	if err := cmp.Or(req.Memory.Check(), quota.CheckWait(req.WaitForQuota)); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	b, err := s.suspender.stateful(ctx, c, ref)
@@ -141,14 +136,21 @@ func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 	if filesOnly && s.saver.interrupter.HasOneShot(b.Box) {
 		return sandbox.Errorf(sandbox.Unsupported, "the sandbox ends with its command, which a pause without memory would end; pause it with its memory")
 	}
-	begin := time.Now()
-	id := sandbox.NewCheckpointID()
+	if filesOnly && b.doubtful.Load() { // before its processes are ended
+		if err := s.saved.CheckFiles(b.Context(), b.ID); err != nil {
+			return err
+		}
+	}
+	begin, id := time.Now(), sandbox.NewCheckpointID()
 	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &id, FilesOnly: &filesOnly},
 		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventPausing, Message: sandbox.OneLine(savedParts(filesOnly) + " are being saved: " + why)})
 	if err != nil {
 		return err
 	}
 	s.watcher.unwatch(b)
+	if b.Sandbox().FilesOnly != filesOnly { // the record of another pause had its effect after all
+		return s.pauseFailed(b, sandbox.Errorf(sandbox.Unavailable, "the sandbox was being paused in another way; try again"))
+	}
 	return s.savePaused(b, begin)
 }
 
@@ -190,12 +192,9 @@ func (s *suspender) pauseFailed(b *entry, reason error) error {
 // recordPaused records that a box is saved and frees its resources.
 func (s *suspender) recordPaused(b *entry, data map[string]string) error {
 	now, sb := time.Now().UTC(), b.Sandbox()
-	size, err := s.saved.Size(s.saved.Path(b.ID, sb.Saved))
-	if err != nil {
-		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
-	}
+	size := s.saved.SizeOrLog(b.ID, s.saved.Path(b.ID, sb.Saved))
 	data["size_bytes"], data["memory"] = strconv.FormatInt(size, 10), strconv.FormatBool(!sb.FilesOnly)
-	err = s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte), PausedAt: &now, SavedBytes: &size},
+	err := s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte), PausedAt: &now, SavedBytes: &size},
 		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: savedParts(sb.FilesOnly) + " are saved", Data: data})
 	if err != nil {
 		return err

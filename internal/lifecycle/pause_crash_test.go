@@ -148,7 +148,12 @@ func crashInOperation(t *testing.T, prepare func(*server), do func(*server) erro
 	s = e.start()
 	s.Sweep()
 	e.wantQuarantined()
-	sb, err := s.Get(t.Context(), e.caller, "s")
+	var sb sandbox.Sandbox
+	var err error
+	eventually(t, "a pause that goes on in the background is over", func() bool {
+		sb, err = s.Get(t.Context(), e.caller, "s")
+		return err != nil || sb.State != sandbox.Pausing
+	})
 	if err != nil || sb.State != sandbox.Running && sb.State != sandbox.Paused {
 		t.Fatalf("the sandbox is %s (%v), %v; want it running or paused", sb.State, sb.Cause, err)
 	}

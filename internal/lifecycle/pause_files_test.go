@@ -1,9 +1,15 @@
 package lifecycle_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,4 +188,183 @@ func TestGoingBackThatFailsKnowsWhatIsSaved(t *testing.T) {
 			t.Errorf("fork of the checkpoint %q: %+v, %v", c, children, err)
 		}
 	}
+}
+
+// A server that starts does not wait for the pauses that the server before began: it saves the files in the background,
+// after it knows the executions that this ends.
+func TestStartDoesNotWaitForPausesWithoutMemory(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	const count = 4
+	names := []string{"p0", "p1", "p2", "p3"}
+	var running []sandbox.Execution
+	for _, name := range names {
+		s.run(lifecycle.CreateRequest{Name: name})
+		s.write(name, "/a", "kept")
+		running = append(running, s.startExecution(name, shell("while :; do sleep 0.01; done")))
+	}
+	var pausing atomic.Int64
+	died := make(chan struct{})
+	s.driver.faults.on(nil, func(_ int, call string) error {
+		if call != "store.Transition pausing" {
+			return nil
+		}
+		if pausing.Add(1) == count {
+			s.driver.faults.die()
+			close(died)
+		}
+		<-died // and no process is ended
+		return nil
+	})
+	var pauses sync.WaitGroup
+	for _, name := range names {
+		pauses.Go(func() { _, _ = s.PauseFiles(t.Context(), s.caller, name) })
+	}
+	<-died
+	s.kill()
+	pauses.Wait()
+
+	release := make(chan struct{})
+	e.host.SetFaults(fake.Faults{Checkpoint: func(ctx context.Context, _ sandbox.ID) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}})
+	s = e.prepare()
+	started := make(chan error, 1)
+	go func() { started <- s.Start(t.Context()) }()
+	select {
+	case err := <-started:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(testTimeout):
+		t.Fatal("the server waits for the pauses")
+	}
+	for _, name := range names {
+		if sb := s.get(name); sb.State != sandbox.Pausing || !sb.FilesOnly {
+			t.Errorf("after the start %s is %+v", name, sb)
+		}
+	}
+	resumed := make(chan error, 1)
+	go func() {
+		_, err := s.Resume(t.Context(), s.caller, names[0], lifecycle.ResumeRequest{})
+		resumed <- err
+	}()
+	close(release)
+	if err := <-resumed; err != nil {
+		t.Errorf("Resume = %v", err)
+	}
+	for i, name := range names {
+		if i > 0 {
+			if sb := s.reach(name, sandbox.Paused); !sb.FilesOnly {
+				t.Errorf("%s: %+v", name, sb)
+			}
+		}
+		now, err := s.Executions().Get(t.Context(), s.caller, running[i].ID)
+		if err != nil || !strings.Contains(now.Error, "without its memory") {
+			t.Errorf("the execution of %s: %+v, %v; want the reason", name, now, err)
+		}
+		if data := s.readFile(name, "/a"); data != "kept" { // the resume also ends the execution
+			t.Errorf("the file of %s holds %q", name, data)
+		}
+		eventually(t, "the execution of "+name+" is cancelled", func() bool {
+			now, err = s.Executions().Get(t.Context(), s.caller, running[i].ID)
+			return err == nil && now.State == sandbox.ExecutionCancelled && strings.Contains(now.Error, "without its memory")
+		})
+	}
+}
+
+// A pause does not become one of the other kind because of an earlier attempt whose record had its effect after all.
+func TestPauseAfterAnotherThatWasRecorded(t *testing.T) {
+	for name, pauses := range map[string][2]bool{"with memory": {true, false}, "without memory": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newEnv(t).start()
+			s.run(lifecycle.CreateRequest{Name: "p"})
+			x := s.startExecution("p", shell("while :; do sleep 0.01; done"))
+			pause := func(filesOnly bool) (sandbox.Sandbox, error) {
+				if filesOnly {
+					return s.PauseFiles(t.Context(), s.caller, "p")
+				}
+				return s.Pause(t.Context(), s.caller, "p")
+			}
+			s.driver.faults.on(nil, func(_ int, call string) error {
+				if call == "store.Transition pausing" {
+					return errors.New("connection lost")
+				}
+				return nil
+			})
+			if _, err := pause(pauses[0]); err == nil {
+				t.Fatal("the first pause succeeded")
+			}
+			s.driver.faults.on(nil, nil)
+			if sb, err := pause(pauses[1]); sandbox.CodeOf(err) != sandbox.Unavailable || sb.State != sandbox.Running {
+				t.Errorf("the other pause = %s, %v; want code unavailable", sb.State, err)
+			}
+			if now, err := s.Executions().Get(t.Context(), s.caller, x.ID); err != nil || now.State != sandbox.ExecutionRunning {
+				t.Errorf("the execution: %+v, %v", now, err)
+			}
+			if sb, err := pause(pauses[1]); err != nil || sb.State != sandbox.Paused || sb.FilesOnly != pauses[1] {
+				t.Errorf("the next pause = %+v, %v", sb, err)
+			}
+		})
+	}
+}
+
+// Processes are ended once for files that cannot be saved, not at each attempt.
+func TestPauseFilesThatAreTooLarge(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	large := fake.Fail(sandbox.Errorf(sandbox.TooLarge, "the files are too large"))
+	e.host.SetFaults(fake.Faults{Checkpoint: large, WriteLayer: large})
+	for i := range 3 {
+		x := s.startExecution("p", shell("while :; do sleep 0.01; done"))
+		if _, err := s.PauseFiles(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.TooLarge {
+			t.Fatalf("attempt %d: PauseFiles = %v, want code too_large", i, err)
+		}
+		now, err := s.Executions().Get(t.Context(), s.caller, x.ID)
+		if err != nil || i > 0 && now.State != sandbox.ExecutionRunning {
+			t.Errorf("attempt %d: the execution %+v, %v; want it running", i, now, err)
+		}
+	}
+	types := s.eventTypes("p")
+	if n := len(slices.DeleteFunc(types, func(t sandbox.EventType) bool { return t != sandbox.EventPauseFailed })); n != 1 {
+		t.Errorf("%d events of pauses that failed, want 1", n)
+	}
+	e.host.SetFaults(fake.Faults{})
+	s.pauseFiles("p")
+}
+
+// Saved files that turn out to be damaged are no mistake of the caller.
+func TestResumeOfDamagedFiles(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "p"})
+	s.write("p", "/a", strings.Repeat("kept", 1000))
+	s.pauseFiles("p")
+	layers, err := filepath.Glob(filepath.Join(e.cfg.CheckpointDir, string(sb.ID), "*", "layer*"))
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("the layers %q, %v", layers, err)
+	}
+	whole, err := os.ReadFile(layers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damaged := range map[string][]byte{"a part": whole[:1000], "no tar": bytes.Repeat([]byte("x"), 1024)} {
+		if err := os.WriteFile(layers[0], damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{}); sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("%s: Resume = %v, want code unsupported", name, err)
+		}
+		s.reach("p", sandbox.Paused)
+	}
+	if err := os.WriteFile(layers[0], whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.resume("p")
 }

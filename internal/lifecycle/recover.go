@@ -88,7 +88,10 @@ func (r *recoverer) recoverBox(ctx context.Context, b *entry) {
 	case sb.State == sandbox.Running:
 		r.readopt(ctx, b)
 	default:
-		r.suspender.settleLater(ctx, b)
+		// The first sweep saves files: that takes long, and ends executions, which are not known yet.
+		if sb.State != sandbox.Pausing || !sb.FilesOnly || r.saved.IsComplete(b.ID, sb.Saved) {
+			r.suspender.settleLater(ctx, b)
+		}
 		b.Lock()
 		defer b.Unlock()
 		if b.Context().Err() == nil {

@@ -51,10 +51,7 @@ func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest strin
 	if err != nil {
 		return err
 	}
-	size, err := s.saved.Size(s.saved.Path(b.ID, from))
-	if err != nil {
-		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
-	}
+	size := s.saved.SizeOrLog(b.ID, s.saved.Path(b.ID, from))
 	before := b.Sandbox()
 	filesOnly := s.saved.FilesOnly(s.saved.Path(b.ID, from)) // not as in the row, after it goes back to a checkpoint
 	c := sandbox.Change{Saved: &from, SavedBytes: &size, ImageDigest: &digest, FilesOnly: &filesOnly}

@@ -202,10 +202,7 @@ func (r *reviver) bringBack(b *entry, path string) (driver.Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	size, err := r.saved.Size(path)
-	if err != nil {
-		r.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
-	}
+	size := r.saved.SizeOrLog(b.ID, path)
 	ctx, cancel := context.WithTimeout(b.Context(), r.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
 	defer cancel()
 	sb := b.Sandbox()

@@ -53,6 +53,9 @@ func (s *saver) save(b *entry, path string, opts driver.CheckpointOptions) error
 	err = saver.Checkpoint(ctx, b.ID, path, opts)
 	b.Agent.Reset() // its connections do not outlive a checkpoint
 	end()
+	if opts.FilesOnly {
+		b.doubtful.Store(err != nil)
+	}
 	if err != nil {
 		return fmt.Errorf("save sandbox %s: %w", b.ID, err)
 	}

@@ -108,7 +108,7 @@ func (w *sweeper) sweepBoxes() {
 		case timelimit.Due(&sb, time.Now()) != "" && !b.Busy(): // the clock was set, or the host slept
 			w.work.Go(func() { w.expirer.expire(b) }) // it may have to ask the sandbox, or pause it
 		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && !b.Busy():
-			w.suspender.settleLater(b.Context(), b)
+			w.work.Go(func() { w.suspender.settleLater(b.Context(), b) }) // it may save files
 		case w.networks.NeedsMending(b.Box):
 			w.work.Go(func() { w.networks.Mend(b.Box) })
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > w.interval:

@@ -59,6 +59,15 @@ const (
 	MemoryDiscard MemoryPolicy = "discard"
 )
 
+// Check returns an error unless the policy is one of these. Errors: Invalid, naming the field.
+func (p MemoryPolicy) Check() error {
+	switch p {
+	case "", MemoryPrefer, MemoryRequire, MemoryDiscard:
+		return nil
+	}
+	return InvalidField("memory", "must be prefer, require or discard")
+}
+
 // CheckpointID identifies a saved state of a sandbox.
 type CheckpointID string
 

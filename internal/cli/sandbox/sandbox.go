@@ -268,7 +268,11 @@ func printSandbox(env *base.Env, sb *client.Sandbox) error {
 		fields = append(fields, [2]string{"MEMORY LOST", base.Clean(sb.MemoryLostReason)})
 	}
 	if sb.PausedAt != nil {
-		fields = append(fields, [2]string{"PAUSED", sb.PausedAt.Format(time.RFC3339)})
+		paused := sb.PausedAt.Format(time.RFC3339)
+		if sb.PausedWithoutMemory {
+			paused += " without its memory"
+		}
+		fields = append(fields, [2]string{"PAUSED", paused})
 	}
 	if sb.Parent != "" {
 		fields = append(fields, [2]string{"FORKED FROM", sb.Parent})
