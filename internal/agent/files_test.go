@@ -120,14 +120,20 @@ func TestMetadataOfFiles(t *testing.T) {
 	}
 	metadata := func(path string) map[string]string {
 		t.Helper()
-		info, err := e.Stat(t.Context(), path)
+		info, err := e.WithMetadata().Stat(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return info.Metadata
 	}
-	if list, err := e.List(t.Context(), "/dir", "", 0); err != nil || len(list.Entries) != 1 || !maps.Equal(list.Entries[0].Metadata, want) {
+	if list, err := e.WithMetadata().List(t.Context(), "/dir", "", 0); err != nil || len(list.Entries) != 1 || !maps.Equal(list.Entries[0].Metadata, want) {
 		t.Errorf("List() = %+v, %v", list, err)
+	}
+	if list, err := e.List(t.Context(), "/dir", "", 0); err != nil || len(list.Entries) != 1 || list.Entries[0].Metadata != nil {
+		t.Errorf("List() without metadata = %+v, %v", list, err)
+	}
+	if info, err := e.Stat(t.Context(), "/dir/file"); err != nil || info.Metadata != nil {
+		t.Errorf("Stat() without metadata = %+v, %v", info, err)
 	}
 	if err := e.Move(t.Context(), agentapi.MoveRequest{From: "/dir/file", To: "/dir/moved"}); err != nil || !maps.Equal(metadata("/dir/moved"), want) {
 		t.Errorf("after a move it is %v, %v", metadata("/dir/moved"), err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,8 +15,9 @@ import (
 // relative path is relative to the default working directory of commands. The Files of
 // [Client.Beneath] accept paths relative to a directory and cannot leave it.
 type Files struct {
-	client  *Client
-	beneath string
+	client   *Client
+	beneath  string
+	metadata bool
 }
 
 // Beneath returns the calls on files below an absolute directory: every path is relative to it, and
@@ -23,11 +25,27 @@ type Files struct {
 // nothing.
 func (c *Client) Beneath(dir string) Files { return Files{client: c, beneath: dir} }
 
+// WithMetadata returns the calls whose Stat and List return the metadata of files also, which costs the agent
+// time for each file. It sends nothing.
+func (f Files) WithMetadata() Files {
+	f.metadata = true
+	return f
+}
+
 // query returns the parameters that all calls have.
 func (f Files) query(path string) url.Values {
 	q := url.Values{"path": {path}}
 	if f.beneath != "" {
 		q.Set("beneath", f.beneath)
+	}
+	return q
+}
+
+// describing returns the parameters of a call that describes files.
+func (f Files) describing(path string) url.Values {
+	q := f.query(path)
+	if f.metadata {
+		q.Set("metadata", "true")
 	}
 	return q
 }
@@ -96,7 +114,8 @@ func (b *fileBody) Close() error {
 // may continue after ctx has ended. Beneath in opts takes precedence over [Client.Beneath].
 //
 // Errors of the agent: CodeNoFile for a missing parent, CodeExists, CodeIsDir, CodeNotDir,
-// CodeDenied, CodeDiskFull, CodeInvalid for a path that leaves Beneath.
+// CodeDenied, CodeDiskFull, CodeInvalid for a path that leaves Beneath, and for metadata that the agent does
+// not know, after it has written the file.
 func (f Files) WriteFile(ctx context.Context, path string, r io.Reader, opts WriteOptions) (FileInfo, error) {
 	if opts.Beneath == "" {
 		opts.Beneath = f.beneath
@@ -110,6 +129,9 @@ func (f Files) WriteFile(ctx context.Context, path string, r io.Reader, opts Wri
 	err := f.client.call(ctx, req, &info)
 	if failed := content.end(); err != nil && failed != nil {
 		return FileInfo{}, fmt.Errorf("write %s: read content: %w", path, failed)
+	}
+	if err == nil && !maps.Equal(info.Metadata, opts.Metadata) { // an old agent ignores it
+		return FileInfo{}, &Error{Code: CodeInvalid, Message: "metadata: the file was written, but without metadata: the sandbox was started by a version of Modbox that has none; create another, or leave out metadata"}
 	}
 	return info, err
 }
@@ -139,14 +161,14 @@ func (o WriteOptions) query(path string) url.Values {
 // Stat describes a path without following a last symlink.
 func (f Files) Stat(ctx context.Context, path string) (FileInfo, error) {
 	var info FileInfo
-	err := f.client.call(ctx, request{method: http.MethodGet, path: "/files/stat", query: f.query(path), again: true}, &info)
+	err := f.client.call(ctx, request{method: http.MethodGet, path: "/files/stat", query: f.describing(path), again: true}, &info)
 	return info, err
 }
 
 // List returns the entries of a directory sorted by name, beginning after the name after: at most
 // limit, and at most [MaxListEntries], which is also the meaning of 0.
 func (f Files) List(ctx context.Context, path, after string, limit int) (FileList, error) {
-	q := f.query(path)
+	q := f.describing(path)
 	if after != "" {
 		q.Set("after", after)
 	}

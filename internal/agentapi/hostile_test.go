@@ -468,3 +468,19 @@ func TestStreamsShareConnections(t *testing.T) {
 		t.Errorf("Health() after Close() = %v", err)
 	}
 }
+
+// TestAnAgentWithoutMetadata writes a file where an old agent ignores its metadata.
+func TestAnAgentWithoutMetadata(t *testing.T) {
+	client, _ := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, `{"name": "f", "type": "file", "size": 1}`)
+	})
+	if info, err := client.WriteFile(t.Context(), "/f", strings.NewReader("x"), agentapi.WriteOptions{}); err != nil || info.Name != "f" {
+		t.Errorf("without metadata = %+v, %v", info, err)
+	}
+	_, err := client.WriteFile(t.Context(), "/f", strings.NewReader("x"), agentapi.WriteOptions{Metadata: map[string]string{"a": "b"}})
+	var failed *agentapi.Error
+	if !errors.As(err, &failed) || failed.Code != agentapi.CodeInvalid || !strings.Contains(failed.Message, "the file was written") {
+		t.Errorf("with metadata = %v", err)
+	}
+}

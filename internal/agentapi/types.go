@@ -231,7 +231,7 @@ type FileInfo struct {
 	// Target is where a symlink points, as written.
 	Target string `json:"target,omitempty"`
 	// Metadata is the metadata of a file or a directory: its extended attributes "user.KEY" with text, as many of
-	// them, in the order of their names, as the limits allow. Calls beneath a directory, and reads, do not return it.
+	// them, in the order of their names, as the limits allow. Only writes and the calls of [Files.WithMetadata] return it, none beneath a directory.
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 

@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"io"
+	"iter"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
@@ -14,20 +15,31 @@ import (
 // [Calls.Exec] for reaching the sandbox, and the errors of the method of agentapi.Files with the
 // same name, as box.AgentError maps them.
 type Files struct {
-	calls   *Calls
-	beneath string
+	calls    *Calls
+	beneath  string
+	metadata bool
 }
 
 // Beneath returns the calls on files beneath an absolute directory: every path
 // is relative to it, and neither ".." nor a symlink leads out of it.
 func (g *Calls) Beneath(dir string) Files { return Files{calls: g, beneath: dir} }
 
+// WithMetadata returns the calls whose Stat, ListDir and Entries return the metadata of files also.
+func (f Files) WithMetadata() Files {
+	f.metadata = true
+	return f
+}
+
 // of returns the agent's calls for a box.
 func (f Files) of(b *box.Box) agentapi.Files {
+	files := b.Agent.Files
 	if f.beneath != "" {
-		return b.Agent.Beneath(f.beneath)
+		files = b.Agent.Beneath(f.beneath)
 	}
-	return b.Agent.Files
+	if f.metadata {
+		files = files.WithMetadata()
+	}
+	return files
 }
 
 // ReadFile opens a file of a running sandbox and returns length bytes from offset on; a negative
@@ -90,6 +102,32 @@ func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path, after s
 	}
 	list, err := f.of(b).List(ctx, path, after, limit)
 	return list, b.Explain(ctx, err)
+}
+
+// Entries returns all entries of a directory of a running sandbox, sorted by name, which it lists in as many calls
+// as necessary. It ends with the first error. Errors: Conflict for a directory whose list cannot continue.
+func (f Files) Entries(ctx context.Context, c sandbox.Caller, ref, path string) iter.Seq2[agentapi.FileInfo, error] {
+	return func(yield func(agentapi.FileInfo, error) bool) {
+		for after := ""; ; {
+			list, err := f.ListDir(ctx, c, ref, path, after, agentapi.MaxListEntries)
+			if err == nil && list.Truncated && (len(list.Entries) == 0 || string(list.Last) <= after) { // or a hostile agent answers so
+				err = sandbox.Errorf(sandbox.Conflict, "%s changes while it is listed; try again", sandbox.Excerpt(path))
+			}
+			if err != nil {
+				yield(agentapi.FileInfo{}, err)
+				return
+			}
+			for _, info := range list.Entries {
+				if !yield(info, nil) {
+					return
+				}
+			}
+			if !list.Truncated {
+				return
+			}
+			after = string(list.Last)
+		}
+	}
 }
 
 // Mkdir makes a directory in a running sandbox.

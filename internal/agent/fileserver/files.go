@@ -150,7 +150,7 @@ func (s *Server) Stat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer p.close()
-	info, err := p.describe()
+	info, err := p.describe(r.URL.Query().Get("metadata") == "true")
 	if err != nil {
 		return p.escapes(err)
 	}
@@ -181,10 +181,10 @@ func (s *Server) List(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list := agentapi.FileList{Entries: []agentapi.FileInfo{}, Truncated: more}
-	size := 0
+	size, metadata := 0, q.Get("metadata") == "true"
 	for _, name := range names {
 		entry := place{tree: p.tree, name: filepath.Join(p.name, name), path: filepath.Join(p.path, name)}
-		info, err := entry.describe()
+		info, err := entry.describe(metadata)
 		if err != nil {
 			list.Last = []byte(name)
 			continue // removed meanwhile

@@ -141,14 +141,14 @@ func openRegular(p place) (*os.File, error) {
 	return rootdir.OpenRegularWith(p.path, func(flags int) (*os.File, error) { return p.tree.OpenFile(p.name, flags, 0) })
 }
 
-// describe returns the properties of a path.
-func (p place) describe() (agentapi.FileInfo, error) {
+// describe returns the properties of a path, with its metadata or without.
+func (p place) describe(metadata bool) (agentapi.FileInfo, error) {
 	info, err := p.tree.Lstat(p.name)
 	if err != nil {
 		return agentapi.FileInfo{}, err
 	}
 	described := p.describeAs(info)
-	if _, whole := p.tree.(wholeTree); whole && (info.Mode().IsRegular() || info.IsDir()) {
+	if _, whole := p.tree.(wholeTree); whole && metadata && (info.Mode().IsRegular() || info.IsDir()) {
 		described.Metadata = metadataAt(p.name)
 	}
 	return described, nil

@@ -103,7 +103,7 @@ func (h *Files) statFile(ctx context.Context, in *PathInput) (*route.Body[wire.F
 	if err := checkPath("path", in.Path); err != nil {
 		return nil, err
 	}
-	info, err := h.Guest.Stat(ctx, route.Caller(ctx), in.Ref, in.Path)
+	info, err := h.Guest.WithMetadata().Stat(ctx, route.Caller(ctx), in.Ref, in.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (h *Files) listDir(ctx context.Context, in *listDirInput) (*route.Body[wire
 	if _, err := page.Parse(in.Cursor, pathOrder, &after); err != nil {
 		return nil, err
 	}
-	list, err := h.Guest.ListDir(ctx, route.Caller(ctx), in.Ref, in.Path, string(after), in.Limit)
+	list, err := h.Guest.WithMetadata().ListDir(ctx, route.Caller(ctx), in.Ref, in.Path, string(after), in.Limit)
 	p := page.Page[agentapi.FileInfo]{Items: list.Entries}
 	// A hostile agent might answer an impossible name, or a name that does not advance.
 	if list.Truncated && len(list.Last) <= nameMax && string(list.Last) > string(after) {

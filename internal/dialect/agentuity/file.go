@@ -186,21 +186,23 @@ func (h *files) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, "", agentapi.MaxListEntries)
-	if sandbox.CodeOf(err) == sandbox.FileNotFound && dir == workspaceDir {
-		err = nil // the first use will create it
-	}
-	if err != nil {
-		return known(err)
-	}
 	out := struct {
 		Files []fileInfo `json:"files"`
-	}{make([]fileInfo, len(list.Entries))}
-	for i, f := range list.Entries {
-		out.Files[i] = fileInfo{
+	}{[]fileInfo{}}
+	for f, err := range h.guest.Entries(r.Context(), caller(r.Context()), string(sb.ID), dir) {
+		if sandbox.CodeOf(err) == sandbox.FileNotFound && dir == workspaceDir {
+			break // the first use will create it
+		}
+		if err == nil && len(out.Files) >= agentapi.MaxListEntries {
+			err = sandbox.Errorf(sandbox.TooLarge, "%s has more than %d entries", sandbox.Excerpt(dir), agentapi.MaxListEntries)
+		}
+		if err != nil {
+			return known(err)
+		}
+		out.Files = append(out.Files, fileInfo{
 			Path: f.Name, Size: f.Size, IsDir: f.Type == agentapi.TypeDir, IsSymlink: f.Target != "", LinkTarget: f.Target,
 			Mode: fmt.Sprintf("%04o", f.Mode), ModTime: f.ModTime.UTC().Format(time.RFC3339),
-		}
+		})
 	}
 	return answer(w, out)
 }

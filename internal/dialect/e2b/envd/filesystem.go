@@ -53,7 +53,7 @@ func (f *files) at(ctx context.Context, h http.Header, p string) (place, error) 
 
 // stat describes a path, without following a link at its end.
 func (f *files) stat(ctx context.Context, at *place, p string) (agentapi.FileInfo, error) {
-	return f.calls.Stat(ctx, at.caller, at.ref, p)
+	return f.calls.WithMetadata().Stat(ctx, at.caller, at.ref, p)
 }
 
 // target follows the link that info describes, and returns where it leads. Broken links, and links
@@ -244,12 +244,11 @@ func (f *files) directory(ctx context.Context, at *place, p string) error {
 
 // walk adds the entries below a directory, in the order of a walk. Errors: TooLarge.
 func (f *files) walk(ctx context.Context, at *place, dir string, depth int, out *pb.ListDirResponse) error {
-	list, err := f.calls.ListDir(ctx, at.caller, at.ref, dir, "", entriesMax)
-	if err != nil {
-		return err
-	}
-	for _, info := range list.Entries {
-		if len(out.Entries) >= entriesMax || list.Truncated {
+	for info, err := range f.calls.WithMetadata().Entries(ctx, at.caller, at.ref, dir) {
+		if err != nil {
+			return err
+		}
+		if len(out.Entries) >= entriesMax {
 			return sandbox.Errorf(sandbox.TooLarge, "%s has more than %d entries; list a part of it", sandbox.Excerpt(at.path), entriesMax)
 		}
 		info.Path = path.Join(dir, info.Name)

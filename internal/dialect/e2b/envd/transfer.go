@@ -340,14 +340,14 @@ func (u *uploading) file(name string, r io.Reader, size int64) error {
 	}
 	u.seen[p] = true
 	opts := agentapi.WriteOptions{User: u.acc.name, Parents: true, Size: size, Metadata: u.metadata}
-	_, err := u.calls.WriteFile(u.ctx, u.visit.caller, u.visit.ref, p, r, opts)
+	info, err := u.calls.WriteFile(u.ctx, u.visit.caller, u.visit.ref, p, r, opts)
 	if code := sandbox.CodeOf(err); code == sandbox.Conflict {
 		return sandbox.InvalidField("", "path is a directory, or leads through a file: %s", sandbox.OneLine(p))
 	}
 	if err != nil {
 		return err
 	}
-	u.done = append(u.done, written{Path: p, Name: path.Base(p), Type: "file", Metadata: shownMetadata(u.metadata)})
+	u.done = append(u.done, written{Path: p, Name: path.Base(p), Type: "file", Metadata: shownMetadata(info.Metadata)})
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"mime/multipart"
@@ -238,6 +239,33 @@ func TestUsernames(t *testing.T) {
 	}
 	if resp, text := v.do("GET", "/files?path=x&username=nobody-here", nil); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "invalid username") {
 		t.Errorf("download = %d %s", resp.StatusCode, text)
+	}
+}
+
+// TestListWithMetadata lists a directory whose metadata is larger than an answer of the agent.
+func TestListWithMetadata(t *testing.T) {
+	v := start(t)
+	const many = 1000
+	var files []string
+	for i := range many {
+		files = append(files, fmt.Sprintf("/many/%04d", i), "x")
+	}
+	body, kind := form(t, files...)
+	value := strings.Repeat("v", 4000)
+	if resp, text := v.do("POST", "/files", body, "Content-Type", kind, "X-Metadata-K", value); resp.StatusCode != 200 {
+		t.Fatalf("upload = %d %.200s", resp.StatusCode, text)
+	}
+	list, err := v.files.ListDir(t.Context(), connect.NewRequest(&filepb.ListDirRequest{Path: "/many"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(list.Msg.GetEntries()); n != many {
+		t.Fatalf("list = %d entries", n)
+	}
+	for i, e := range list.Msg.GetEntries() {
+		if e.GetPath() != files[2*i] || e.GetMetadata()["k"] != value {
+			t.Fatalf("entry %d = %.200v", i, e)
+		}
 	}
 }
 
