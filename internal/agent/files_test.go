@@ -157,6 +157,16 @@ func TestMetadataOfFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	e.write(t, "/large", "", agentapi.WriteOptions{})
+	for _, key := range []string{"a", "b", "c"} { // the second does not fit after the first, the third does
+		value := strings.Repeat(key, map[string]int{"a": 2000, "b": agentapi.MaxMetadataBytes - 2001, "c": agentapi.MaxMetadataBytes - 2002}[key])
+		if err := unix.Setxattr(filepath.Join(e.root, "large"), "user."+key, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := metadata("/large"); len(got) != 2 || len(got["a"]) != 2000 || len(got["c"]) != agentapi.MaxMetadataBytes-2002 {
+		t.Errorf("the large file has %d entries, %d and %d bytes", len(got), len(got["a"]), len(got["c"]))
+	}
 	if got := metadata("/many"); len(got) != agentapi.MaxMetadata || got["key-000"] != "v" {
 		t.Errorf("the file has %d entries", len(got))
 	}

@@ -366,6 +366,7 @@ func TestFiles(t *testing.T) {
 	}
 	for field, query := range map[string]string{
 		"metadata": "&metadata=%7B%22a%22%3A1%7D", "metadata.b": metadata(map[string]string{"b": "\x00"}), "metadata.": metadata(map[string]string{"": "x"}),
+		"metadata.n": "&metadata=%7B%22n%22%3Anull%7D", "metadata.c=d": metadata(map[string]string{"c=d": "x"}),
 		sandbox.FieldOf("metadata", strings.Repeat("k", 251)): metadata(map[string]string{strings.Repeat("k", 251): ""}),
 	} {
 		if p := problem(t, s.Want(422, "PUT", file("/refused")+query, strings.NewReader(""))); len(p.Errors) != 1 || p.Errors[0].Location != field {

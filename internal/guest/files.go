@@ -90,7 +90,7 @@ func (f Files) Stat(ctx context.Context, c sandbox.Caller, ref, path string) (ag
 		return agentapi.FileInfo{}, err
 	}
 	info, err := f.of(b).Stat(ctx, path)
-	return info, b.Explain(ctx, err)
+	return limited(info), b.Explain(ctx, err)
 }
 
 // ListDir returns at most limit entries of a directory of a running sandbox, sorted by name, that
@@ -101,6 +101,9 @@ func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path, after s
 		return agentapi.FileList{}, err
 	}
 	list, err := f.of(b).List(ctx, path, after, limit)
+	for i, info := range list.Entries {
+		list.Entries[i] = limited(info)
+	}
 	return list, b.Explain(ctx, err)
 }
 

@@ -76,8 +76,8 @@ func (h *Files) writeFile(w http.ResponseWriter, r *http.Request) error {
 	}
 	opts := agentapi.WriteOptions{Mode: mode, User: q.Get("user"), Parents: parents, Size: r.ContentLength}
 	if text := q.Get("metadata"); text != "" {
-		if err := json.Unmarshal([]byte(text), &opts.Metadata); err != nil {
-			return sandbox.InvalidField("metadata", "must be a JSON object of strings")
+		if opts.Metadata, err = parseMetadata(text); err != nil {
+			return err
 		}
 	}
 	info, err := h.Guest.WriteFile(r.Context(), route.Caller(r.Context()), r.PathValue("sandbox"), q.Get("path"), r.Body, opts)
@@ -86,4 +86,20 @@ func (h *Files) writeFile(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(fileInfo(info))
+}
+
+// parseMetadata parses the metadata of a file. Errors: Invalid, naming the field.
+func parseMetadata(text string) (map[string]string, error) {
+	var values map[string]*string
+	if err := json.Unmarshal([]byte(text), &values); err != nil {
+		return nil, sandbox.InvalidField("metadata", "must be a JSON object of strings")
+	}
+	metadata := make(map[string]string, len(values))
+	for key, value := range values {
+		if value == nil {
+			return nil, sandbox.InvalidField(sandbox.FieldOf("metadata", key), "must be a string, not null")
+		}
+		metadata[key] = *value
+	}
+	return metadata, nil
 }

@@ -25,9 +25,9 @@ func metadataOf(h http.Header) (map[string]string, error) {
 		if !ok {
 			continue
 		}
-		key, value := metadataKey+strings.ToLower(key), values[0]
-		if key == metadataKey || len(key) > agentapi.MaxMetadataKey || len(values) > 1 {
-			return nil, sandbox.InvalidField(sandbox.Excerpt(name), "must be given once, with a key of 1 to %d characters", agentapi.MaxMetadataKey-len(metadataKey))
+		key, value := metadataKey+strings.ToLower(key), values[0] // of a header that is given twice E2B takes the first
+		if key == metadataKey || len(key) > agentapi.MaxMetadataKey {
+			return nil, sandbox.InvalidField(sandbox.Excerpt(name), "must have a key of 1 to %d characters", agentapi.MaxMetadataKey-len(metadataKey))
 		}
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
 			return nil, sandbox.InvalidField(name, "must be printable ASCII")

@@ -40,7 +40,7 @@ func (v *visitor) do(method, path string, body io.Reader, headers ...string) (*h
 		v.T.Fatal(err)
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
+		r.Header.Add(headers[i], headers[i+1])
 	}
 	resp, err := v.client.Do(r)
 	if err != nil {
@@ -252,7 +252,7 @@ func TestListWithMetadata(t *testing.T) {
 	}
 	body, kind := form(t, files...)
 	value := strings.Repeat("v", 4000)
-	if resp, text := v.do("POST", "/files", body, "Content-Type", kind, "X-Metadata-K", value); resp.StatusCode != 200 {
+	if resp, text := v.do("POST", "/files", body, "Content-Type", kind, "X-Metadata-K", value, "X-Metadata-K", "the second"); resp.StatusCode != 200 {
 		t.Fatalf("upload = %d %.200s", resp.StatusCode, text)
 	}
 	list, err := v.files.ListDir(t.Context(), connect.NewRequest(&filepb.ListDirRequest{Path: "/many"}))
