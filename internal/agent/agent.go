@@ -155,7 +155,8 @@ func (a *Agent) Close() error { return a.close() }
 
 func (a *Agent) end() error {
 	err := errors.Join(a.server.Close(), a.direct.Close())
-	a.killAll() // calls may wait for processes
+	a.conns.closeWhole() // a server does not close the connections of tunnels
+	a.killAll()          // calls may wait for processes
 	over := make(chan struct{})
 	go func() {
 		a.calls.Lock()

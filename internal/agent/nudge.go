@@ -8,7 +8,10 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/agentapi"
 )
@@ -69,6 +72,8 @@ type nudgingConn struct {
 	in    *bufio.Reader
 	full  bool // a read filled the small buffer
 	whole bool // it needs no nudges
+	// tunnel is whether it is a tunnel, of which there may be many. Written before its data is read.
+	tunnel bool
 
 	mu     sync.Mutex
 	header [frameHeader]byte  // of the frame being written; guarded by mu
@@ -83,7 +88,7 @@ type nudgingConn struct {
 // Read reads from the connection through the buffer.
 func (c *nudgingConn) Read(p []byte) (int, error) {
 	large := largeReadBuffer
-	if c.whole {
+	if c.whole && !c.tunnel {
 		large = wholeReadBuffer
 	}
 	if c.full && c.in.Buffered() == 0 && c.in.Size() < large {
@@ -96,6 +101,21 @@ func (c *nudgingConn) Read(p []byte) (int, error) {
 		_ = c.Conn.SetWriteDeadline(time.Now())
 	}
 	return n, err
+}
+
+// hungUp reports whether the host has closed the connection, also while bytes of it are unread.
+func (c *nudgingConn) hungUp() bool {
+	raw, err := c.Conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(fds, 0)
+		gone = err == nil && n > 0
+	})
+	return err != nil || gone
 }
 
 // Write writes p and schedules nudges after it.

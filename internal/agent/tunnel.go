@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"syscall"
@@ -47,14 +48,16 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer conn.Close()
-	w.WriteHeader(http.StatusOK)
-	flusher := http.NewResponseController(w)
-	flusher.Flush()
-
 	// Each direction ends on its own. The tunnel ends when both have ended, or when either fails,
 	// which closes the connection and so wakes the other.
 	stop := context.AfterFunc(r.Context(), func() { conn.Close() })
 	defer stop()
+	if r.ProtoMajor == 1 {
+		return tunnelAlone(w, conn)
+	}
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w).Flush
+	flush()
 	var up error
 	var uploading sync.WaitGroup
 	uploading.Go(func() {
@@ -62,7 +65,7 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 			conn.Close()
 		}
 	})
-	if err := download(w, flusher, conn); err != nil {
+	if err := download(w, flush, conn); err != nil {
 		return answer.ErrAborted
 	}
 	uploading.Wait()
@@ -71,6 +74,70 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 	}
 	return nil
 }
+
+// tunnelAlone makes the connection of the request a tunnel to a server.
+func tunnelAlone(w http.ResponseWriter, server net.Conn) error {
+	host, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	nudging := host.(*nudgingConn)
+	nudging.tunnel = true
+	if _, err := io.WriteString(host, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+agentapi.TunnelProtocol+"\r\n\r\n"); err != nil {
+		return answer.ErrAborted
+	}
+	var up error
+	var uploading sync.WaitGroup
+	uploading.Go(func() {
+		if up = upload(patientConn{server, nudging}, agentapi.NewTunnelReader(buffered.Reader)); up != nil {
+			server.Close()
+		}
+	})
+	if err := download(host, func() error { return nil }, server); err != nil {
+		host.Close()
+		server.Close()
+		uploading.Wait()
+		return answer.ErrAborted
+	}
+	uploading.Wait()
+	if up != nil {
+		return answer.ErrAborted
+	}
+	return nil
+}
+
+// patientConn is the connection to a server that may take its time to read, while the host waits.
+type patientConn struct {
+	net.Conn
+	host *nudgingConn
+}
+
+// hostCheck is how often a blocked write checks whether the host has gone. The connection to the host is not read meanwhile.
+const hostCheck = time.Second
+
+// Write fails when the host has gone.
+func (c patientConn) Write(p []byte) (n int, err error) {
+	for {
+		if err := c.SetWriteDeadline(time.Now().Add(hostCheck)); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(p[n:])
+		n += m
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if c.host.hungUp() {
+			return n, errHungUp
+		}
+	}
+}
+
+// errHungUp reports that the host has closed a connection.
+var errHungUp = errors.New("the host has hung up")
+
+// CloseWrite ends the data to the server.
+func (c patientConn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }
 
 // dialServer connects to the port or the Unix socket that a request names.
 func dialServer(r *http.Request) (net.Conn, error) {
@@ -150,7 +217,7 @@ func discardRest(body io.Reader, buf []byte) error {
 }
 
 // download copies what the server sends into frames, and reports when the server closed its side.
-func download(w io.Writer, flusher *http.ResponseController, conn net.Conn) error {
+func download(w io.Writer, flush func() error, conn net.Conn) error {
 	buf := make([]byte, smallBuffer)
 	for {
 		n, err := conn.Read(buf[agentapi.FrameHeader:])
@@ -166,12 +233,12 @@ func download(w io.Writer, flusher *http.ResponseController, conn net.Conn) erro
 			if _, err := w.Write(buf[:agentapi.FrameHeader]); err != nil {
 				return err
 			}
-			return flusher.Flush()
+			return flush()
 		}
 		if err != nil {
 			return err
 		}
-		if err := flusher.Flush(); err != nil {
+		if err := flush(); err != nil {
 			return err
 		}
 	}

@@ -49,10 +49,17 @@ func (e *env) dialTunnel(t *testing.T, port uint16) net.Conn {
 	return c
 }
 
+// eachWay runs a test of tunnels that share a connection by HTTP/2, and of tunnels with connections of their own.
+func eachWay(t *testing.T, test func(*testing.T, *env)) {
+	t.Run("shared", func(t *testing.T) { test(t, start(t)) })
+	t.Run("direct", func(t *testing.T) { test(t, startDirect(t).env) })
+}
+
 func echo(c *net.TCPConn) { io.Copy(c, c) }
 
-func TestTunnelIntegrity(t *testing.T) {
-	e := start(t)
+func TestTunnelIntegrity(t *testing.T) { eachWay(t, testTunnelIntegrity) }
+
+func testTunnelIntegrity(t *testing.T, e *env) {
 	const size = 64 << 20
 	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", echo))
 	want, got := sha256.New(), sha256.New()
@@ -70,8 +77,9 @@ func TestTunnelIntegrity(t *testing.T) {
 	}
 }
 
-func TestTunnelReachesIPv6(t *testing.T) {
-	e := start(t)
+func TestTunnelReachesIPv6(t *testing.T) { eachWay(t, testTunnelReachesIPv6) }
+
+func testTunnelReachesIPv6(t *testing.T, e *env) {
 	c := e.dialTunnel(t, listen(t, "[::1]:0", echo))
 	if _, err := c.Write([]byte("six")); err != nil {
 		t.Fatal(err)
@@ -82,8 +90,9 @@ func TestTunnelReachesIPv6(t *testing.T) {
 	}
 }
 
-func TestTunnelServerClosesFirst(t *testing.T) {
-	e := start(t)
+func TestTunnelServerClosesFirst(t *testing.T) { eachWay(t, testTunnelServerClosesFirst) }
+
+func testTunnelServerClosesFirst(t *testing.T, e *env) {
 	heard := make(chan string, 1)
 	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", func(c *net.TCPConn) {
 		io.WriteString(c, "bye")
@@ -101,8 +110,9 @@ func TestTunnelServerClosesFirst(t *testing.T) {
 	}
 }
 
-func TestTunnelTellsAResetFromAnEnd(t *testing.T) {
-	e := start(t)
+func TestTunnelTellsAResetFromAnEnd(t *testing.T) { eachWay(t, testTunnelTellsAResetFromAnEnd) }
+
+func testTunnelTellsAResetFromAnEnd(t *testing.T, e *env) {
 	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 1))
 		c.SetLinger(0)
@@ -113,8 +123,9 @@ func TestTunnelTellsAResetFromAnEnd(t *testing.T) {
 	}
 }
 
-func TestTunnelClosedPort(t *testing.T) {
-	e := start(t)
+func TestTunnelClosedPort(t *testing.T) { eachWay(t, testTunnelClosedPort) }
+
+func testTunnelClosedPort(t *testing.T, e *env) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +140,9 @@ func TestTunnelClosedPort(t *testing.T) {
 	}
 }
 
-func TestTunnelDeadlines(t *testing.T) {
-	e := start(t)
+func TestTunnelDeadlines(t *testing.T) { eachWay(t, testTunnelDeadlines) }
+
+func testTunnelDeadlines(t *testing.T, e *env) {
 	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 1))
 		io.WriteString(c, "late")
@@ -157,8 +169,9 @@ func TestTunnelDeadlines(t *testing.T) {
 	}
 }
 
-func TestTunnelOutlivesItsContext(t *testing.T) {
-	e := start(t)
+func TestTunnelOutlivesItsContext(t *testing.T) { eachWay(t, testTunnelOutlivesItsContext) }
+
+func testTunnelOutlivesItsContext(t *testing.T, e *env) {
 	port := listen(t, "127.0.0.1:0", echo)
 	ctx, cancel := context.WithCancel(t.Context())
 	c, err := e.Tunnel(ctx, port)
@@ -174,8 +187,9 @@ func TestTunnelOutlivesItsContext(t *testing.T) {
 	}
 }
 
-func TestTunnelCloseReachesTheServer(t *testing.T) {
-	e := start(t)
+func TestTunnelCloseReachesTheServer(t *testing.T) { eachWay(t, testTunnelCloseReachesTheServer) }
+
+func testTunnelCloseReachesTheServer(t *testing.T, e *env) {
 	ended := make(chan struct{})
 	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", func(c *net.TCPConn) {
 		io.Copy(io.Discard, c)
@@ -192,6 +206,61 @@ func TestTunnelCloseReachesTheServer(t *testing.T) {
 	}
 	if _, err := c.Write([]byte("x")); err == nil {
 		t.Error("Write() after Close() succeeded")
+	}
+}
+
+// TestTunnelAborts closes a tunnel whose server neither reads nor writes, with data in transit.
+func TestTunnelAborts(t *testing.T) { eachWay(t, testTunnelAborts) }
+
+func testTunnelAborts(t *testing.T, e *env) {
+	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", func(*net.TCPConn) { select {} }))
+	c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for {
+		if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+			break
+		}
+	}
+	c.Close()
+	for end := time.Now().Add(time.Minute); e.agent.Tunnels() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the tunnel stays open")
+		}
+	}
+}
+
+// TestTunnelEndsWithTheAgent closes the agent beneath a tunnel.
+func TestTunnelEndsWithTheAgent(t *testing.T) { eachWay(t, testTunnelEndsWithTheAgent) }
+
+func testTunnelEndsWithTheAgent(t *testing.T, e *env) {
+	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", echo))
+	if _, err := io.WriteString(c, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	e.agent.Close()
+	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, agentapi.ErrUnreachable) {
+		t.Errorf("Read() = %d, %v, want ErrUnreachable", n, err)
+	}
+}
+
+// TestManyTunnels opens more tunnels than have a connection of their own.
+func TestManyTunnels(t *testing.T) {
+	e := startDirect(t)
+	port := listen(t, "127.0.0.1:0", echo)
+	for i := range 200 {
+		c := e.dialTunnel(t, port)
+		got := make([]byte, 4)
+		if _, err := io.WriteString(c, "ping"); err != nil {
+			t.Fatalf("tunnel %d: %v", i, err)
+		}
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != "ping" {
+			t.Fatalf("tunnel %d: Read() = %q, %v", i, got, err)
+		}
+	}
+	if _, err := e.Health(t.Context()); err != nil {
+		t.Errorf("Health() beside the tunnels = %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -125,11 +126,13 @@ type request struct {
 	transfer bool
 	// large is whether there is much content, or may be, in either direction.
 	large bool
+	// tunnel is whether the call turns a connection of its own, if it gets one, into a tunnel.
+	tunnel bool
 	// again is whether repeating the call is harmless.
 	again bool
 }
 
-// answer is an answer of the agent with status 2xx. Its owner calls close at the end.
+// answer is an answer of the agent with status 2xx, or 101 to a tunnel on a connection of its own. Its owner calls close at the end.
 type answer struct {
 	*http.Response
 	conn *conn
@@ -224,6 +227,10 @@ func (c *Client) open(ctx context.Context, r request) (_ *answer, err error) {
 			return a, nil
 		}
 		c.pool.release(conn)
+		if errors.Is(err, errNoUpgrade) {
+			c.pool.shareTunnels()
+			continue
+		}
 		stale := (!fresh || conn.silent.Load()) && !conn.mute.Load() && avoid == nil && ctx.Err() == nil && errors.Is(err, ErrUnreachable)
 		if !stale || sent && !r.again {
 			return nil, err
@@ -231,6 +238,9 @@ func (c *Client) open(ctx context.Context, r request) (_ *answer, err error) {
 		avoid = conn
 	}
 }
+
+// errNoUpgrade reports an agent that knows tunnels by HTTP/2 only.
+var errNoUpgrade = fmt.Errorf("%w: it does not make the connection a tunnel", ErrBadAnswer)
 
 // attempt makes a call on a connection. sent is whether the agent may have seen it.
 func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer, sent bool, err error) {
@@ -241,7 +251,8 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 		}
 	}()
 	var body io.ReadCloser
-	if r.body != nil {
+	upgrade := r.tunnel && conn.single
+	if r.body != nil && !upgrade {
 		body = r.body()
 		if conn.single {
 			// Unlike HTTP/2, the transport waits for a blocked read of the body when the connection has ended.
@@ -270,22 +281,31 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	if r.header != nil {
 		req.Header = r.header
 	}
+	if upgrade {
+		req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {TunnelProtocol}}
+		maps.Copy(req.Header, r.header)
+	}
 	satisfied := c.expect(reqCtx, conn, c.pool.shared.answerTimeout/2)
 	resp, err := conn.cc.RoundTrip(req)
 	satisfied()
 	if err != nil {
 		return nil, wrote.Load(), c.explain(ctx, r, conn, err)
 	}
-	if conn.single { // HTTP/1.1 has no pings, which tell that the agent is alive while the answer is read
+	upgraded := resp.StatusCode == http.StatusSwitchingProtocols
+	if conn.single && !upgraded { // HTTP/1.1 has no pings, which tell that the agent is alive while the answer is read
 		c.expect(reqCtx, conn, stoppedAnswers*c.pool.shared.answerTimeout)
 	}
-	if resp.StatusCode == http.StatusSwitchingProtocols {
+	succeeded := upgraded || resp.StatusCode/100 == 2
+	if succeeded && upgraded != upgrade {
 		resp.Body.Close()
+		if upgrade {
+			return nil, true, errNoUpgrade
+		}
 		return nil, true, fmt.Errorf("%w: %s %s: it changes the protocol", ErrBadAnswer, r.method, r.path)
 	}
 	a = &answer{Response: resp, conn: conn, stop: stop}
 	a.unwatch = context.AfterFunc(ctx, func() { resp.Body.Close() })
-	if resp.StatusCode/100 == 2 {
+	if succeeded {
 		return a, true, nil
 	}
 	err = c.refusal(ctx, r, a)

@@ -1,6 +1,7 @@
 package agentapi_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -97,6 +98,66 @@ func TestHostileDirect(t *testing.T) {
 				t.Errorf("WriteFile = %v, want an error like %v", err, c.want)
 			}
 		})
+	}
+}
+
+// TestHostileTunnels: what an agent does on the connection of a tunnel ends that tunnel, with an error.
+func TestHostileTunnels(t *testing.T) {
+	const upgrade = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: modbox-tunnel\r\n\r\n"
+	for name, c := range map[string]struct {
+		answer string
+		want   error
+	}{
+		"ends without an end of data": {upgrade, io.ErrUnexpectedEOF},
+		"ends in a header":            {upgrade + "\x12\x00", io.ErrUnexpectedEOF},
+		"ends in a frame":             {upgrade + "\x12\x00\x00\x00\x02", io.ErrUnexpectedEOF},
+		"sends other frames":          {upgrade + "\x11\x00\x00\x00\x01x", agentapi.ErrBadAnswer},
+		"sends a frame of 4 GiB":      {upgrade + "\x12\xff\xff\xff\xff", agentapi.ErrBadAnswer},
+		"sends data with the end":     {upgrade + "\x03\x00\x00\x00\x01x", agentapi.ErrBadAnswer},
+		"ends properly":               {upgrade + "\x12\x00\x00\x00\x01x\x12\x00\x00\x00\x00\x03\x00\x00\x00\x00", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := serveDirect(t, time.Minute, nil, func(conn net.Conn) {
+				for r := bufio.NewReader(conn); ; { // bytes that are not read would make the end a reset
+					if line, err := r.ReadString('\n'); err != nil || line == "\r\n" {
+						break
+					}
+				}
+				io.WriteString(conn, c.answer)
+			})
+			tunnel, err := client.Tunnel(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tunnel.Close()
+			if got, err := io.ReadAll(tunnel); !errors.Is(err, c.want) || c.want == nil && string(got) != "x" {
+				t.Errorf("ReadAll = %q, %v, want an error like %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+// TestTunnelsOfAnOlderAgent: an agent that knows no tunnels with connections of their own gets them by HTTP/2.
+func TestTunnelsOfAnOlderAgent(t *testing.T) {
+	alone := 0
+	client := serveDirect(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte("\x12\x00\x00\x00\x01x\x03\x00\x00\x00\x00"))
+	}, func(c net.Conn) {
+		alone++
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+	})
+	for range 2 {
+		tunnel, err := client.Tunnel(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(tunnel); err != nil || string(got) != "x" {
+			t.Errorf("ReadAll = %q, %v", got, err)
+		}
+		tunnel.Close()
+	}
+	if alone != 1 {
+		t.Errorf("%d tunnels were tried alone, want the first", alone)
 	}
 }
 

@@ -27,7 +27,8 @@
 //	POST   /processes/{id}/attach?offset=N   duplex frames from output byte N on; -1: the oldest available
 //	POST   /processes/{id}/signal       SignalRequest, to the whole process group
 //	POST   /processes/{id}/resize       Size of the process's terminal
-//	POST   /tunnel?port=N               up: raw bytes to 127.0.0.1:N or [::1]:N; down: FrameStdout, then FrameEOF
+//	POST   /tunnel?port=N               up: raw bytes to 127.0.0.1:N or [::1]:N; down: FrameStdout, then FrameEOF;
+//	                                    by HTTP/1.1: 101, then FrameStdout and FrameEOF in both directions
 //	GET    /files?path=P&offset=N&length=N   content, its FileInfo in the header [InfoHeader]; with
 //	                                    most=N none of more than N bytes, but the header [LargeHeader]
 //	PUT    /files?path=P&...            WriteOptions as query; body is the content; atomic; FileInfo

@@ -21,6 +21,8 @@ const (
 	maxConns = 256
 	// maxLargeConns bounds the connections for one large transfer each. Others share connections.
 	maxLargeConns = 32
+	// maxTunnelConns bounds the connections for one tunnel each. Others share connections.
+	maxTunnelConns = 128
 	// maxIdleConns is how many connections stay open for the next burst.
 	maxIdleConns = 2
 	// idleTime is how long idle connections stay open. It is less than quiet, so that pings on an
@@ -52,7 +54,9 @@ type pool struct {
 	closed   bool   // guarded by mu
 	// forwarded is whether connections are not [Direct], which one call alone gains nothing from. Guarded by mu.
 	forwarded bool
-	conns     []*conn // guarded by mu; connections being dialed, open, or dead with streams not yet released
+	// sharedTunnels is whether the agent knows no tunnels with connections of their own. Guarded by mu.
+	sharedTunnels bool
+	conns         []*conn // guarded by mu; connections being dialed, open, or dead with streams not yet released
 }
 
 // conn is a connection, from the moment it is dialed.
@@ -61,6 +65,8 @@ type conn struct {
 	window int           // receive window of each stream
 	single bool          // set before ready is closed; it speaks HTTP/1.1
 	large  bool          // it is for one call
+	tunnel bool          // it is for a tunnel
+	nc     net.Conn      // set with cc; the connection beneath it
 	over   chan struct{} // set before ready is closed, if single; closed when the agent can send no more
 	ready  chan struct{} // closed when cc, single or err is set
 	cc     *http.ClientConn
@@ -77,7 +83,7 @@ type conn struct {
 
 // acquire takes a stream slot on a connection, and dials a new connection when all slots are taken.
 // fresh is whether no request has been answered on it before. Transfers get a full window up to a
-// higher number of streams than other calls. A large transfer has a connection of its own.
+// higher number of streams than other calls. A large transfer and a tunnel have a connection of their own.
 func (p *pool) acquire(ctx context.Context, avoid *conn, r request) (c *conn, fresh bool, err error) {
 	c, fresh, err = p.slot(ctx, avoid, r)
 	if err != nil {
@@ -130,13 +136,16 @@ func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, r request) (
 	if r.transfer {
 		wide = wideTransfers
 	}
-	open, large := 0, 0
+	open, large, tunnels := 0, 0, 0
 	for _, o := range p.conns {
-		if o.large {
+		switch {
+		case o.tunnel:
+			tunnels++
+		case o.large:
 			large++
 		}
 	}
-	own := r.large && large < maxLargeConns && !p.forwarded
+	own := (r.large && large < maxLargeConns || r.tunnel && tunnels < maxTunnelConns && !p.sharedTunnels) && !p.forwarded
 	for _, o := range p.conns {
 		if o.window != window {
 			continue
@@ -157,7 +166,7 @@ func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, r request) (
 		return nil, false
 	}
 	dialCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c = &conn{pool: p, window: window, large: own, ready: make(chan struct{}), cancel: cancel, streams: 1, uses: 1}
+	c = &conn{pool: p, window: window, large: own, tunnel: own && r.tunnel, ready: make(chan struct{}), cancel: cancel, streams: 1, uses: 1}
 	p.conns = append(p.conns, c)
 	go c.connect(dialCtx)
 	return c, true
@@ -220,6 +229,13 @@ func (p *pool) closeAll() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.streams == 0 })
 }
 
+// shareTunnels makes later tunnels share connections.
+func (p *pool) shareTunnels() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sharedTunnels = true
+}
+
 // reset closes every connection; later calls dial again.
 func (p *pool) reset() {
 	p.mu.Lock()
@@ -256,19 +272,20 @@ func (c *conn) close() {
 	c.cancel()
 	if c.cc != nil {
 		c.cc.Close()
+		c.nc.Close() // a tunnel has taken it from cc
 	}
 }
 
 // adopt sets the HTTP/2 connection, unless c was given up while it was dialed: then nobody else
 // would close cc.
-func (c *conn) adopt(cc *http.ClientConn) error {
+func (c *conn) adopt(cc *http.ClientConn, nc net.Conn) error {
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
 	if c.closed {
 		cc.Close()
 		return net.ErrClosed
 	}
-	c.cc = cc
+	c.cc, c.nc = cc, nc
 	return nil
 }
 
@@ -303,7 +320,7 @@ func (c *conn) connect(ctx context.Context) {
 	}
 	cc, err := t.NewClientConn(ctx, "http", "agent:0")
 	if err == nil {
-		err = c.adopt(cc)
+		err = c.adopt(cc, watched)
 	}
 	stop()
 	if err != nil {

@@ -29,7 +29,7 @@ func (c *Client) TunnelSocket(ctx context.Context, path string) (net.Conn, error
 func (c *Client) tunnel(ctx context.Context, query url.Values, port uint16) (net.Conn, error) {
 	var upper net.Conn
 	r := request{
-		method: http.MethodPost, path: "/tunnel", query: query, size: -1, again: true,
+		method: http.MethodPost, path: "/tunnel", query: query, size: -1, again: true, tunnel: true,
 		body: func() io.ReadCloser {
 			var upload net.Conn
 			upper, upload = net.Pipe()
@@ -47,6 +47,9 @@ func (c *Client) tunnel(ctx context.Context, query url.Values, port uint16) (net
 		stop()
 		end(nil)
 		return nil, err
+	}
+	if a.StatusCode == http.StatusSwitchingProtocols {
+		return newDirectTunnel(a, end, port), nil
 	}
 	lower, download := net.Pipe()
 	t := &tunnel{Conn: lower, upper: upper, end: end, answer: a, port: port}

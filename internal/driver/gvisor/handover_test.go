@@ -273,6 +273,35 @@ func TestSaveAfterRefusal(t *testing.T) {
 	}
 }
 
+// TestSaveAfterStuckTunnel: a box is saved while its agent has data for a server in it that reads nothing, from a tunnel
+// that is open, and from a tunnel that was closed.
+func TestSaveAfterStuckTunnel(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(onDisk))
+	g.must("nc -ll -p 8000 -e sleep 10000 >/dev/null 2>&1 &")
+	for _, closed := range []bool{false, true} {
+		c, err := r.Dial(t.Context(), g.id, 8000)
+		for sandbox.CodeOf(err) == sandbox.PortClosed && t.Context().Err() == nil { // it does not listen yet
+			time.Sleep(10 * time.Millisecond)
+			c, err = r.Dial(t.Context(), g.id, 8000)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetWriteDeadline(time.Now().Add(time.Second))
+		for {
+			if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+				break
+			}
+		}
+		if closed {
+			c.Close()
+		}
+		r.checkpoint(t, g, driver.CheckpointOptions{})
+	}
+}
+
 // TestTransferCutBySave: a file that is being written while its box is saved is not there afterwards, neither in the
 // box nor in a copy of it.
 func TestTransferCutBySave(t *testing.T) {
