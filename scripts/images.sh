@@ -22,25 +22,27 @@ link_images() {
 
 # lend_images FROM TO: makes the image store TO for one server, with symbolic links to the root filesystems of FROM. A
 # hard link would change their inodes, and so end the record that they are undamaged: every server that starts afterwards
-# would read them. Both stores have the same records. Other clones may replace what is in the cache, so this
+# would read them. All stores of this clone that are made so have the same records. Other clones may replace what is in the cache, so this
 # clone keeps hard links to its root filesystems, made once.
 # shellcheck disable=SC2154 # scripts/env.sh sets home
 lend_images() {
 	local kept=$home/images part root own
-	mkdir -p "$kept" "$1/verified" "$2/images" || return
-	find "$kept" -name '*.erofs' -links 1 -ctime +1 -delete # replaced in the cache
+	mkdir -p "$kept/verified" "$2/images" || return
+	find "$kept" -name '*.erofs' -links 1 -ctime +8 -delete # replaced in the cache, which is built anew after a week
 	for part in "$1"/*; do
 		case ${part##*/} in images | tmp | verified) continue ;; esac
 		cp -al "$part" "$2/" 2>/dev/null || cp -a "$part" "$2/" || return # on another file system
 	done
 	find "$2" -name '*.lock' -delete
-	ln -s "$(realpath "$1/verified")" "$2/verified" || return
+	ln -s "$(realpath "$kept/verified")" "$2/verified" || return
 	for root in "$1"/images/*.erofs; do
 		own=$kept/${root##*/}
 		if [[ $root = "$home"/* ]]; then
 			own=$root
 		elif ! [ "$root" -ef "$own" ]; then
-			ln -f "$root" "$own" 2>/dev/null || cp -p "$root" "$own" || return # on another file system
+			# On another file system it is a copy. Sandboxes may have the file open.
+			ln -f "$root" "$own" 2>/dev/null || [ "$(stat -c %s.%Y "$root")" = "$(stat -c %s.%Y "$own" 2>/dev/null)" ] ||
+				{ cp -p "$root" "$own.$$" && mv "$own.$$" "$own"; } || return
 		fi
 		ln -s "$own" "$2/images/" || return
 	done

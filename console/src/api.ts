@@ -173,9 +173,9 @@ export function listen(handlers: { event: (e: SandboxEvent) => void; state: (liv
 			pause = 1000;
 			handlers.state(true);
 			if (!placed) handlers.lost();
-			placed = true; // the first message has it
 		};
 		source.onmessage = (m: MessageEvent<string>) => {
+			placed = true; // a message has it
 			if (m.data) handlers.event(JSON.parse(m.data) as SandboxEvent);
 		};
 		source.addEventListener("stats", (m: MessageEvent<string>) => handlers.use(JSON.parse(m.data) as Schemas["SandboxUse"][]));
