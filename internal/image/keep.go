@@ -72,11 +72,8 @@ func (k *keeper) complete(ctx context.Context, root *made, rec *index.Record) (e
 
 // save puts the files on the disk, which takes long: the caller has no lock.
 func (r *made) save() error {
-	// A file that another store lends has its mode, and a change of its inode would end the record that it is undamaged.
-	if info, err := os.Stat(r.EROFS); err != nil || info.Mode().Perm() != 0o444 {
-		if err := os.Chmod(r.EROFS, 0o444); err != nil {
-			return err
-		}
+	if err := os.Chmod(r.EROFS, 0o444); err != nil {
+		return err
 	}
 	if !r.volatile {
 		if err := durable.Sync(r.EROFS); err != nil {
