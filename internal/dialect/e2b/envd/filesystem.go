@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -17,8 +18,9 @@ import (
 )
 
 const (
-	// entriesMax bounds the entries of an answer, and depthMax the levels of directories.
+	// entriesMax and answerMax bound the entries of an answer and their bytes, and depthMax the levels of directories.
 	entriesMax = 10_000
+	answerMax  = 8 << 20
 	depthMax   = 64
 	// linksMax bounds the symlinks that are followed for one path; resolvedMax bounds the entries of a
 	// list whose links are.
@@ -219,15 +221,15 @@ func (f *files) ListDir(ctx context.Context, req *connect.Request[pb.ListDirRequ
 	if err == nil {
 		err = f.directory(ctx, &at, at.path)
 	}
-	out := &pb.ListDirResponse{}
+	var l listing
 	if err == nil {
 		depth := int(min(max(req.Msg.GetDepth(), 1), depthMax))
-		err = f.walk(ctx, &at, at.path, depth, out)
+		err = f.walk(ctx, &at, at.path, depth, &l)
 	}
 	if err != nil {
 		return nil, public(ctx, err)
 	}
-	return connect.NewResponse(out), nil
+	return connect.NewResponse(&pb.ListDirResponse{Entries: l.entries}), nil
 }
 
 // directory returns an error unless a path is a directory, or a link to one.
@@ -242,19 +244,29 @@ func (f *files) directory(ctx context.Context, at *place, p string) error {
 	return nil
 }
 
+// listing has the entries of an answer, and their bytes.
+type listing struct {
+	entries []*pb.EntryInfo
+	size    int
+}
+
 // walk adds the entries below a directory, in the order of a walk. Errors: TooLarge.
-func (f *files) walk(ctx context.Context, at *place, dir string, depth int, out *pb.ListDirResponse) error {
+func (f *files) walk(ctx context.Context, at *place, dir string, depth int, l *listing) error {
 	for info, err := range f.calls.WithMetadata().Entries(ctx, at.caller, at.ref, dir) {
 		if err != nil {
 			return err
 		}
-		if len(out.Entries) >= entriesMax {
+		if len(l.entries) >= entriesMax {
 			return sandbox.Errorf(sandbox.TooLarge, "%s has more than %d entries; list a part of it", sandbox.Excerpt(at.path), entriesMax)
 		}
 		info.Path = path.Join(dir, info.Name)
-		out.Entries = append(out.Entries, f.entry(ctx, at, info, len(out.Entries) < resolvedMax))
+		e := f.entry(ctx, at, info, len(l.entries) < resolvedMax)
+		if l.size += proto.Size(e); l.size > answerMax {
+			return sandbox.Errorf(sandbox.TooLarge, "the entries of %s have more than %s; list a part of it", sandbox.Excerpt(at.path), sandbox.ShowBytes(answerMax))
+		}
+		l.entries = append(l.entries, e)
 		if info.Type == agentapi.TypeDir && depth > 1 {
-			err := f.walk(ctx, at, info.Path, depth-1, out)
+			err := f.walk(ctx, at, info.Path, depth-1, l)
 			if err != nil && sandbox.CodeOf(err) != sandbox.FileNotFound { // it was removed meanwhile
 				return err
 			}

@@ -14,8 +14,10 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	filepb "github.com/modbox/modbox/internal/dialect/e2b/envdpb/filesystem"
+	pb "github.com/modbox/modbox/internal/dialect/e2b/envdpb/process"
 )
 
 // packed returns text compressed with gzip.
@@ -266,6 +268,70 @@ func TestListWithMetadata(t *testing.T) {
 		if e.GetPath() != files[2*i] || e.GetMetadata()["k"] != value {
 			t.Fatalf("entry %d = %.200v", i, e)
 		}
+	}
+}
+
+// TestLargeAnswers lists, and watches, more metadata than an answer may have.
+func TestLargeAnswers(t *testing.T) {
+	v := start(t)
+	value := strings.Repeat("v", 4000)
+	upload := func(files ...string) {
+		t.Helper()
+		body, kind := form(t, files...)
+		if resp, text := v.do("POST", "/files", body, "Content-Type", kind, "X-Metadata-K", value); resp.StatusCode != 200 {
+			t.Fatalf("upload = %d %.200s", resp.StatusCode, text)
+		}
+	}
+	var files []string
+	for i := range 2200 {
+		files = append(files, fmt.Sprintf("/large/%d/%04d", i%2, i), "x")
+	}
+	upload(files...)
+	list := func(path string, depth uint32) (*connect.Response[filepb.ListDirResponse], error) {
+		return v.files.ListDir(t.Context(), connect.NewRequest(&filepb.ListDirRequest{Path: path, Depth: depth}))
+	}
+	if half, err := list("/large/0", 1); err != nil || len(half.Msg.GetEntries()) != 1100 {
+		t.Errorf("half = %v", err)
+	}
+	if _, err := list("/large", 2); err == nil || !strings.Contains(err.Error(), "list a part of it") {
+		t.Errorf("all = %v", err)
+	}
+
+	files = nil
+	for i := range 100 {
+		files = append(files, fmt.Sprintf("/changed/%d", i), "x")
+	}
+	upload(files...)
+	created, err := v.files.CreateWatcher(t.Context(), connect.NewRequest(&filepb.CreateWatcherRequest{Path: "/changed", IncludeEntry: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := v.processes.Start(t.Context(), connect.NewRequest(&pb.StartRequest{
+		Process: &pb.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "for i in $(seq 15); do for f in *; do echo x >$f; done; chmod 600 *; done; mkdir end"}, Cwd: new("/changed")},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest(t, stream)
+	described, all := 0, 0
+	for ended := false; !ended; { // the test ends by its time limit otherwise
+		events, err := v.files.GetWatcherEvents(t.Context(), connect.NewRequest(&filepb.GetWatcherEventsRequest{WatcherId: created.Msg.GetWatcherId()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := proto.Size(events.Msg); size > 9<<20 {
+			t.Errorf("an answer has %d bytes", size)
+		}
+		for _, e := range events.Msg.GetEvents() {
+			ended = ended || e.GetName() == "end"
+			if e.GetEntry().GetMetadata()["k"] == value {
+				described++
+			}
+			all++
+		}
+	}
+	if described < 1000 {
+		t.Errorf("%d of %d events have metadata", described, all)
 	}
 }
 

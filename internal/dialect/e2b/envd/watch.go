@@ -5,11 +5,13 @@ import (
 	"crypto/rand"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/background"
@@ -47,15 +49,31 @@ func eventOf(root string, e agentapi.FileEvent) *pb.FilesystemEvent {
 	return &pb.FilesystemEvent{Name: name, Type: t}
 }
 
-// described adds what the client wants to know of the file of an event that still has one.
-func (f *files) described(ctx context.Context, at *place, e *pb.FilesystemEvent, wanted bool) *pb.FilesystemEvent {
-	if !wanted || e.Type == pb.EventType_EVENT_TYPE_REMOVE || e.Type == pb.EventType_EVENT_TYPE_RENAME {
-		return e
+// described returns events with what the client wants to know of the files that still exist. It describes a file
+// once, follows the links of the first resolvedMax, and leaves out descriptions beyond answerMax.
+func (f *files) described(ctx context.Context, at *place, events []*pb.FilesystemEvent, wanted bool) []*pb.FilesystemEvent {
+	if !wanted {
+		return events
 	}
-	if info, err := f.stat(ctx, at, path.Join(at.path, e.Name)); err == nil { // otherwise it is gone again
-		e.Entry = f.entry(ctx, at, info, true)
+	entries, left := map[string]*pb.EntryInfo{}, answerMax
+	out := make([]*pb.FilesystemEvent, len(events))
+	for i, e := range events {
+		out[i] = e
+		if e.Type == pb.EventType_EVENT_TYPE_REMOVE || e.Type == pb.EventType_EVENT_TYPE_RENAME {
+			continue
+		}
+		entry, known := entries[e.Name]
+		if !known && left > 0 && ctx.Err() == nil {
+			if info, err := f.stat(ctx, at, path.Join(at.path, e.Name)); err == nil { // otherwise it is gone again
+				entry = f.entry(ctx, at, info, len(entries) < resolvedMax)
+			}
+			entries[e.Name] = entry
+		}
+		if left -= proto.Size(entry); left >= 0 {
+			out[i] = &pb.FilesystemEvent{Name: e.Name, Type: e.Type, Entry: entry}
+		}
 	}
-	return e
+	return out
 }
 
 // WatchDir implements the service.
@@ -105,7 +123,7 @@ func (f *files) WatchDir(ctx context.Context, req *connect.Request[pb.WatchDirRe
 			if e.Type == agentapi.WatchReady {
 				out = &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Start{Start: &pb.WatchDirResponse_StartEvent{}}}
 			} else if ev := eventOf(at.path, e); ev != nil {
-				out = &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Filesystem{Filesystem: f.described(ctx, &at, ev, req.Msg.GetIncludeEntry())}}
+				out = &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Filesystem{Filesystem: f.described(ctx, &at, []*pb.FilesystemEvent{ev}, req.Msg.GetIncludeEntry())[0]}}
 			}
 		}
 		if out == nil {
@@ -231,6 +249,14 @@ func (w *watcher) take() []*pb.FilesystemEvent {
 	return out
 }
 
+// giveBack keeps events that take returned for the next request, which gets them before newer events.
+func (w *watcher) giveBack(events []*pb.FilesystemEvent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = slices.Concat(events, w.events)
+	w.events = w.events[max(len(w.events)-heldEvents, 0):]
+}
+
 // get returns a watcher. Errors: NotFound.
 func (ws *watchers) get(id sandbox.ID, watcherID string) (*watcher, error) {
 	ws.mu.Lock()
@@ -273,9 +299,11 @@ func (f *files) GetWatcherEvents(ctx context.Context, req *connect.Request[pb.Ge
 	if err != nil {
 		return nil, public(ctx, err)
 	}
-	out := &pb.GetWatcherEventsResponse{}
-	for _, e := range w.take() {
-		out.Events = append(out.Events, f.described(ctx, &w.at, e, w.entries))
+	events := w.take()
+	out := &pb.GetWatcherEventsResponse{Events: f.described(ctx, &w.at, events, w.entries)}
+	if err := ctx.Err(); err != nil { // the client is gone
+		w.giveBack(events)
+		return nil, public(ctx, err)
 	}
 	return connect.NewResponse(out), nil
 }
