@@ -81,8 +81,8 @@ func TestMetadataOfFiles(t *testing.T) {
 	if _, err := files.Move(ctx, id, "/tmp/moved", "/kept/moved", false); err != nil { // another file system
 		t.Fatal(err)
 	}
-	if _, err := files.Write(ctx, id, "/proc/self/comm", strings.NewReader("x"), client.WriteOptions{Metadata: small}); err == nil {
-		t.Error("a file of /proc got metadata")
+	if info, err := files.Write(ctx, id, "/empty", strings.NewReader("x"), client.WriteOptions{Metadata: map[string]string{"e": "", "k": "v"}}); err != nil || len(info.Metadata) != 2 {
+		t.Fatal(info, err)
 	}
 	set := func(ref, path, name, value string) {
 		t.Helper()
@@ -114,17 +114,37 @@ func TestMetadataOfFiles(t *testing.T) {
 		t.Fatal(forks, err)
 	}
 	check("a fork", forks[0].Sandbox.ID, want)
-	for when, pause := range map[string]func(context.Context, string) (*client.Sandbox, error){
-		"after a pause": s.Sandboxes.Pause, "after a pause without memory": s.Sandboxes.PauseWithoutMemory,
-	} {
+	if _, err := s.Sandboxes.Checkpoints.Create(ctx, id, "kept"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.Write(ctx, id, "/kept/small", strings.NewReader("x"), client.WriteOptions{}); err != nil { // loses its metadata
+		t.Fatal(err)
+	}
+	if _, err := s.Sandboxes.Checkpoints.Restore(ctx, id, "kept"); err != nil {
+		t.Fatal(err)
+	}
+	check("after a checkpoint is restored", id, want)
+	if err := s.Sandboxes.Checkpoints.Delete(ctx, id, "kept"); err != nil {
+		t.Fatal(err)
+	}
+	paused := func(when string, pause func(context.Context, string) (*client.Sandbox, error), memory bool, want map[string]map[string]string) {
+		t.Helper()
 		if _, err := pause(ctx, id); err != nil {
 			t.Fatal(err)
+		}
+		if !memory {
+			otherBuild(t, s, id)
 		}
 		if _, err := s.Sandboxes.Resume(ctx, id, client.ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check(when, id, want)
 	}
+	want["/empty"] = map[string]string{"e": "", "k": "v"}
+	paused("after a pause", s.Sandboxes.Pause, true, want)
+	want["/empty"] = map[string]string{"k": "v"} // as documented: the files alone have no empty attributes
+	paused("after a pause whose memory is lost", s.Sandboxes.Pause, false, want)
+	paused("after a pause without memory", s.Sandboxes.PauseWithoutMemory, true, want)
 	for path := range want {
 		want[path] = nil
 	}
