@@ -1,7 +1,9 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"net"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,6 +32,8 @@ type connections struct {
 	// closing has the sockets of direct connections that are closed here, and that the agent has not closed
 	// or whose bytes it still keeps. Guarded by mu; nil like open.
 	closing map[*os.File]struct{}
+	// unreadUntil is until when the agent is taken to keep unread bytes of too many of closing. Guarded by mu.
+	unreadUntil time.Time
 }
 
 // allDialing is the whole weight of dialing.
@@ -77,12 +82,15 @@ const (
 	// maxClosing limits the connections that are closed by the server and whose bytes the agent has not read: they are in the
 	// host's memory.
 	maxClosing = 64
-	// maxBusy limits these and the connections that are open or being made. A client of the agent opens as many.
-	maxBusy = 256
-	// maxSockets limits all these and the connections that are closed by the server, without such bytes, and not by the agent.
-	maxSockets = 512
+	// maxKept limits these and the connections that are closed by the server, without such bytes, and not by the agent.
+	maxKept = 256
+	// maxSockets limits all these and the connections that are open or being made. The two clients of the agent, for calls and
+	// for connections to ports, open 256 each, so neither takes the connections of the other.
+	maxSockets = 2*256 + maxClosing
 	// closingWait is how long a dial waits until there are fewer.
 	closingWait = time.Second
+	// closingTick is how often it looks, and how often the bytes are counted at most.
+	closingTick = 20 * time.Millisecond
 )
 
 // errKept reports that the agent does not close its ends of connections.
@@ -91,7 +99,8 @@ var errKept = sandbox.Errorf(sandbox.AgentUnreachable, "the sandbox's agent keep
 // hangUp closes every connection; new connections can be made. It returns when the agent or gVisor
 // has closed the other ends, also of direct connections that were closed before. ask makes an agent that has
 // direct connections close them, see [control.Client.HangUp]; it is nil for others. Errors: AgentUnreachable
-// when the agent does not close its own. Forwarded connections may still be open in gVisor.
+// when the agent does not close its own. Forwarded connections may still be open in gVisor. That gVisor has ended
+// is no error here, but of the next step.
 func (c *connections) hangUp(ctx context.Context, ask func(context.Context, int) error) error {
 	c.mu.Lock()
 	conns := slices.Collect(maps.Keys(c.open))
@@ -105,37 +114,51 @@ func (c *connections) hangUp(ctx context.Context, ask func(context.Context, int)
 	}
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	asked := ask == nil || askHangUp(wait, ask)
+	var err error
+	if ask != nil {
+		err = c.askHangUp(wait, ask)
+	}
 	for _, conn := range conns {
-		until(wait, conn.hungUp)
+		until(wait, time.Millisecond, conn.hungUp)
 		_ = conn.Close() // it removes itself
 	}
-	if asked && until(wait, func() bool { return c.kept() == 0 }) {
-		return nil
+	if err != nil && !control.HungUp(err) {
+		return cmp.Or(context.Cause(ctx), err)
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if !until(wait, time.Millisecond, func() bool { return c.kept() == 0 }) {
+		return cmp.Or(context.Cause(ctx), error(errKept))
 	}
-	return errKept
+	return nil
 }
 
 // askHangUp makes the agent close its ends of all connections, whatever it does with what it received on them, and
-// reports whether it has done so before ctx ends. That includes connections of an earlier server.
-func askHangUp(ctx context.Context, ask func(context.Context, int) error) bool {
+// returns when it has done so. That includes connections of an earlier server. Errors: AgentUnreachable when ctx ends before.
+func (c *connections) askHangUp(ctx context.Context, ask func(context.Context, int) error) error {
+	if c.kept() >= maxKept {
+		return errKept
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return false
+		return fmt.Errorf("ask the agent to hang up: %w", err)
 	}
-	defer unix.Close(fds[0])
+	ours := os.NewFile(uintptr(fds[0]), "agent")
 	_ = unix.Shutdown(fds[0], unix.SHUT_WR) // an agent that serves the connection closes it also
 	err = ask(ctx, fds[1])
 	unix.Close(fds[1])
-	return err == nil && until(ctx, func() bool { return pollHangUp(uintptr(fds[0])) })
+	if err == nil && !until(ctx, time.Millisecond, func() bool { return pollHangUp(uintptr(fds[0])) }) {
+		c.closed(ours) // the agent has the other end
+		return errKept
+	}
+	ours.Close()
+	if err != nil && ctx.Err() != nil {
+		return errKept
+	}
+	return err
 }
 
-// until waits until done returns true, and reports whether it did before ctx ended.
-func until(ctx context.Context, done func() bool) bool {
-	again := time.NewTicker(time.Millisecond)
+// until waits until done returns true, which it calls in that interval, and reports whether it did before ctx ended.
+func until(ctx context.Context, interval time.Duration, done func() bool) bool {
+	again := time.NewTicker(interval)
 	defer again.Stop()
 	for !done() {
 		select {
@@ -159,7 +182,7 @@ func (c *connections) kept() int {
 func (c *connections) begin(ctx context.Context) (made func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, closingWait)
 	defer cancel()
-	if until(wait, c.beginNow) {
+	if until(wait, closingTick, c.beginNow) {
 		return func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -176,18 +199,34 @@ func (c *connections) begin(ctx context.Context) (made func(), err error) {
 func (c *connections) beginNow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.closing) >= maxKept || len(c.closing)+len(c.open)+c.made >= maxSockets || c.tooManyUnread() {
+		return false
+	}
+	c.made++
+	return true
+}
+
+// tooManyUnread reports whether the agent has not read the bytes of too many closed connections.
+//
+// Preconditions: c.mu is held.
+func (c *connections) tooManyUnread() bool {
+	if len(c.closing) < maxClosing {
+		return false
+	}
+	if time.Now().Before(c.unreadUntil) { // many dials may wait
+		return true
+	}
 	unread := 0
 	for socket := range c.closing {
 		if raw, err := socket.SyscallConn(); err == nil && queued(raw) > 0 {
 			unread++
 		}
+		if unread >= maxClosing {
+			c.unreadUntil = time.Now().Add(closingTick)
+			return true
+		}
 	}
-	busy := len(c.open) + c.made
-	if unread >= maxClosing || unread+busy >= maxBusy || len(c.closing)+busy >= maxSockets {
-		return false
-	}
-	c.made++
-	return true
+	return false
 }
 
 // closed records that a direct connection was closed here, until the agent has closed it. socket is another

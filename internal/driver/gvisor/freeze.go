@@ -26,7 +26,7 @@ func (b *box) quiet(ctx context.Context, lenient bool) error {
 		if b.handover {
 			ask = b.gvisor.HangUp
 		}
-		if err = b.conns.hangUp(ctx, ask); lenient && errors.Is(err, errKept) {
+		if err = b.conns.hangUp(ctx, ask); lenient && ctx.Err() == nil {
 			err = nil
 		}
 	}
