@@ -1,6 +1,9 @@
 package agentuity_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -100,6 +103,40 @@ func TestMissingFilesHaveTheCodeOfTheDialect(t *testing.T) {
 	status, a := call(t, s, "GET", "/fs/list/"+id+"?path=/no/such/directory", nil)
 	if status != 404 || a.Code != "NOT_FOUND" || a.Success {
 		t.Errorf("list = %d %+v, want 404 with code NOT_FOUND", status, a)
+	}
+}
+
+// TestListsAreComplete lists a directory of 10,000 files with long names, which the agent answers in parts, and one of more.
+func TestListsAreComplete(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{})
+	if status, a := call(t, s, "GET", "/sandbox/"+id+"?waitForStatus=idle&waitMs=60000", nil); status != 200 {
+		t.Fatalf("wait = %d %+v", status, a)
+	}
+	upload := func(from, to int) {
+		t.Helper()
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for i := from; i < to; i++ {
+			if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%05d%s", i, strings.Repeat("x", 245)), Typeflag: tar.TypeReg, Mode: 0o644}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if status, a := call(t, s, "POST", "/fs/upload/"+id+"?path=/many", &b); status != 200 {
+			t.Fatalf("upload = %d %+v", status, a)
+		}
+	}
+	upload(0, 10_000)
+	_, a := call(t, s, "GET", "/fs/list/"+id+"?path=/many", nil)
+	if files, _ := a.Data["files"].([]any); len(files) != 10_000 {
+		t.Errorf("list = %d files, %s", len(files), a.Message)
+	}
+	upload(10_000, 10_001)
+	if _, a := call(t, s, "GET", "/fs/list/"+id+"?path=/many", nil); a.Success || !strings.Contains(a.Message, "more than 10000 entries") {
+		t.Errorf("list of more = %t, %s", a.Success, a.Message)
 	}
 }
 
