@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -19,8 +20,10 @@ const (
 	waitersMax = 1000
 	// MaxWait bounds the time that a caller waits for a place.
 	MaxWait = time.Hour
-	// keepFree is the time for which a place is reserved for a workspace after its last request.
-	keepFree = time.Hour
+	// keepFree is the time for which a place is reserved for a workspace after its last request. keepFreeBriefly is the time
+	// with [NewBrief].
+	keepFree        = time.Hour
+	keepFreeBriefly = time.Minute
 	// retryAfter is the delay suggested to refused callers.
 	retryAfter = time.Minute
 )
@@ -31,44 +34,45 @@ const (
 // of a workspace get places in order of arrival. Safe for concurrent use.
 type Semaphore struct {
 	places int
-	brief  bool // see [NewBrief]
+	keep   time.Duration // see keepFree
+	most   int           // that many callers of a workspace may wait
 
 	mu      sync.Mutex
-	asked   map[sandbox.WorkspaceID]time.Time // time of each workspace's last request, unless long ago; guarded by mu
-	free    int                               // guarded by mu
-	has     map[sandbox.WorkspaceID]int       // places in use; guarded by mu
-	waiting []*waiter                         // in order of arrival; guarded by mu
-	now     int64                             // the number of turns until now; guarded by mu
-	turns   map[sandbox.WorkspaceID]int64     // of waiting workspaces: the number of the last turn, or of the first wait; guarded by mu
-	lapse   *time.Timer                       // fires when a place need not be reserved any longer; guarded by mu
+	lines   map[sandbox.WorkspaceID]*line // of workspaces that have a place, wait, or asked lately; guarded by mu
+	free    int                           // guarded by mu
+	waiting int                           // callers of all lines; guarded by mu
+	now     int64                         // the number of turns until now; guarded by mu
+	lapse   *time.Timer                   // fires when a place need not be reserved any longer; guarded by mu
+}
+
+// line has the callers of a workspace. The semaphore's mu guards its fields.
+type line struct {
+	asked   time.Time // of the last request; long ago for the server's own
+	has     int       // places in use
+	turn    int64     // the number of the last turn, or of the first wait
+	waiting []*waiter // in order of arrival
 }
 
 // waiter is a caller of Acquire that has no place yet.
 type waiter struct {
-	ws  sandbox.WorkspaceID
 	got chan struct{} // closed when it has a place
 }
 
 // New returns a semaphore with that many places, for long work.
-func New(places int) *Semaphore {
-	s := &Semaphore{
-		places: places, free: places, asked: map[sandbox.WorkspaceID]time.Time{}, has: map[sandbox.WorkspaceID]int{},
-		turns: map[sandbox.WorkspaceID]int64{},
-	}
-	s.lapse = time.AfterFunc(keepFree, func() {
+func New(places int) *Semaphore { return newSemaphore(places, keepFree, waitersMax) }
+
+// NewBrief returns a semaphore with that many places, for work of moments: a place is reserved for others only if one asked just
+// now. The number of callers must be limited otherwise.
+func NewBrief(places int) *Semaphore { return newSemaphore(places, keepFreeBriefly, math.MaxInt) }
+
+func newSemaphore(places int, keep time.Duration, most int) *Semaphore {
+	s := &Semaphore{places: places, keep: keep, most: most, free: places, lines: map[sandbox.WorkspaceID]*line{}}
+	s.lapse = time.AfterFunc(keep, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.assign()
 	})
 	s.lapse.Stop()
-	return s
-}
-
-// NewBrief returns a semaphore with that many places, for work of moments: a workspace that is alone gets all of them, because the
-// next soon becomes free. The number of its callers must be limited otherwise.
-func NewBrief(places int) *Semaphore {
-	s := New(places)
-	s.brief = true
 	return s
 }
 
@@ -83,7 +87,7 @@ func (s *Semaphore) Used() int {
 func (s *Semaphore) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waiting)
+	return s.waiting
 }
 
 // Acquire returns when the workspace has a place, which the caller must give back by
@@ -92,30 +96,30 @@ func (s *Semaphore) Waiting() int {
 // Errors: the context's; QuotaExceeded when too many callers of the workspace wait;
 // Unavailable when no place became free within [MaxWait].
 func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits func()) (release func(), err error) {
-	mine := &waiter{ws: ws, got: make(chan struct{})}
+	mine := &waiter{got: make(chan struct{})}
 	s.mu.Lock()
-	n := 0
-	for _, w := range s.waiting {
-		if w.ws == ws {
-			n++
-		}
+	l := s.lines[ws]
+	if l == nil {
+		l = &line{}
+		s.lines[ws] = l
 	}
-	if n >= waitersMax && !s.brief {
+	if len(l.waiting) >= s.most {
 		s.mu.Unlock()
 		e := sandbox.Errorf(sandbox.QuotaExceeded, "%d images or snapshots of the workspace are waiting to be made, which is the maximum", waitersMax)
 		e.RetryAfter = retryAfter
 		return nil, e
 	}
-	if n == 0 {
-		s.take(ws)
+	if len(l.waiting) == 0 {
+		s.take(l)
 	}
-	s.waiting = append(s.waiting, mine)
+	l.waiting = append(l.waiting, mine)
+	s.waiting++
 	if ws != "" { // no place is reserved for the server's own work
-		s.asked[ws] = time.Now()
+		l.asked = time.Now()
 	}
 	s.assign()
 	s.mu.Unlock()
-	release = sync.OnceFunc(func() { s.giveBack(ws) })
+	release = sync.OnceFunc(func() { s.giveBack(l) })
 	select {
 	case <-mine.got:
 		return release, nil
@@ -136,36 +140,34 @@ func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits f
 		e.RetryAfter = retryAfter
 		err = e
 	}
-	s.giveUp(mine)
+	s.giveUp(l, mine)
 	return nil, err
 }
 
 // giveUp removes a waiter, with the place that it may have got meanwhile.
-func (s *Semaphore) giveUp(w *waiter) {
+func (s *Semaphore) giveUp(l *line, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.waiting, w); i >= 0 {
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-		s.forget(w.ws)
+	if i := slices.Index(l.waiting, w); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		s.waiting--
 	} else { // it got a place at this moment
-		s.takeBack(w.ws)
+		s.takeBack(l)
 	}
 }
 
-func (s *Semaphore) giveBack(ws sandbox.WorkspaceID) {
+func (s *Semaphore) giveBack(l *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.takeBack(ws)
+	s.takeBack(l)
 }
 
-// takeBack takes a place from the workspace and assigns the place anew.
+// takeBack takes a place from a line and assigns the place anew.
 //
 // Preconditions: s.mu is held.
-func (s *Semaphore) takeBack(ws sandbox.WorkspaceID) {
+func (s *Semaphore) takeBack(l *line) {
 	s.free++
-	if s.has[ws]--; s.has[ws] == 0 {
-		delete(s.has, ws)
-	}
+	l.has--
 	s.assign()
 }
 
@@ -173,56 +175,80 @@ func (s *Semaphore) takeBack(ws sandbox.WorkspaceID) {
 //
 // Preconditions: s.mu is held.
 func (s *Semaphore) assign() {
-	maps.DeleteFunc(s.asked, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > keepFree })
-	most := s.places
-	if len(s.asked) > 1 && !s.brief {
-		most = max(1, s.places-1)
-	}
-	for s.free > 0 {
-		next := -1
-		for i, w := range s.waiting {
-			if s.has[w.ws] < most && (next < 0 || s.before(w.ws, s.waiting[next].ws)) {
-				next = i
-			}
-		}
-		if next < 0 {
+	oldest := time.Now().Add(-s.keep) // one time for all that follows
+	maps.DeleteFunc(s.lines, func(_ sandbox.WorkspaceID, l *line) bool {
+		return l.has == 0 && len(l.waiting) == 0 && l.asked.Before(oldest)
+	})
+	for s.free > 0 && s.waiting > 0 {
+		next := s.next(oldest)
+		if next == nil {
 			break
 		}
-		w := s.waiting[next]
-		s.waiting = slices.Delete(s.waiting, next, next+1)
+		w := next.waiting[0]
+		next.waiting[0] = nil
+		next.waiting = next.waiting[1:]
+		s.waiting--
 		s.free--
-		s.has[w.ws]++
-		s.take(w.ws)
-		s.forget(w.ws)
+		next.has++
+		s.take(next)
 		close(w.got)
 	}
 	s.lapse.Stop()
-	if s.free > 0 && len(s.waiting) > 0 { // a place is reserved for another workspace
-		oldest := slices.MinFunc(slices.Collect(maps.Values(s.asked)), time.Time.Compare)
-		s.lapse.Reset(time.Until(oldest) + keepFree + time.Nanosecond)
+	if s.free > 0 && s.waiting > 0 { // a place is reserved for another workspace
+		s.lapse.Reset(s.untilLapse(oldest))
 	}
 }
 
-// before reports whether a place goes to workspace a rather than to b.
-//
-// Preconditions: s.mu is held, and callers of both wait.
-func (s *Semaphore) before(a, b sandbox.WorkspaceID) bool {
-	return cmp.Or(cmp.Compare(s.has[a], s.has[b]), cmp.Compare(s.turns[a], s.turns[b])) < 0
-}
-
-// take makes a turn of the workspace the last turn.
+// next returns the line that gets a free place, nil for none. Each workspace that asked since oldest has a place reserved.
 //
 // Preconditions: s.mu is held.
-func (s *Semaphore) take(ws sandbox.WorkspaceID) {
+func (s *Semaphore) next(oldest time.Time) *line {
+	asked := 0
+	for _, l := range s.lines {
+		if !l.asked.Before(oldest) {
+			asked++
+		}
+	}
+	var next *line
+	for ws, l := range s.lines {
+		most, others := s.places, asked
+		if ws == "" || !l.asked.Before(oldest) {
+			others--
+		}
+		if others > 0 {
+			most = max(1, s.places-1)
+		}
+		if len(l.waiting) > 0 && l.has < most && (next == nil || l.before(next)) {
+			next = l
+		}
+	}
+	return next
+}
+
+// untilLapse returns after how long a place need not be reserved any longer, for the first workspace that asked since oldest.
+//
+// Preconditions: s.mu is held.
+func (s *Semaphore) untilLapse(oldest time.Time) time.Duration {
+	first := s.keep
+	for _, l := range s.lines {
+		if !l.asked.Before(oldest) {
+			first = min(first, l.asked.Sub(oldest))
+		}
+	}
+	return first + time.Nanosecond
+}
+
+// before reports whether a place goes to line a rather than to b.
+//
+// Preconditions: the semaphore's mu is held, and callers of both wait.
+func (a *line) before(b *line) bool {
+	return cmp.Or(cmp.Compare(a.has, b.has), cmp.Compare(a.turn, b.turn)) < 0
+}
+
+// take makes a turn of a line the last turn.
+//
+// Preconditions: s.mu is held.
+func (s *Semaphore) take(l *line) {
 	s.now++
-	s.turns[ws] = s.now
-}
-
-// forget removes the turn of a workspace for which nobody waits.
-//
-// Preconditions: s.mu is held.
-func (s *Semaphore) forget(ws sandbox.WorkspaceID) {
-	if !slices.ContainsFunc(s.waiting, func(w *waiter) bool { return w.ws == ws }) {
-		delete(s.turns, ws)
-	}
+	l.turn = s.now
 }

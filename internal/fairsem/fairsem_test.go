@@ -55,8 +55,13 @@ func TestPlacesAreShared(t *testing.T) {
 	(<-a4)()
 	places.mu.Lock()
 	defer places.mu.Unlock()
-	if places.free != 3 || len(places.has) != 0 || len(places.waiting) != 0 {
-		t.Errorf("in the end %d are free, taken by %v", places.free, places.has)
+	if places.free != 3 || places.waiting != 0 {
+		t.Errorf("in the end %d are free, and %d wait", places.free, places.waiting)
+	}
+	for ws, l := range places.lines {
+		if l.has != 0 || len(l.waiting) != 0 {
+			t.Errorf("in the end %s has %d places, and %d wait", ws, l.has, len(l.waiting))
+		}
 	}
 }
 
@@ -106,17 +111,38 @@ func TestTurns(t *testing.T) {
 	}
 	places.mu.Lock()
 	defer places.mu.Unlock()
-	if places.free != 1 || len(places.turns) != 0 {
-		t.Errorf("in the end %d are free, and turns of %v are remembered", places.free, places.turns)
+	if places.free != 1 || places.waiting != 0 {
+		t.Errorf("in the end %d are free, and %d wait", places.free, places.waiting)
 	}
 }
 
-// TestBriefPlacesAreNotKept: a workspace gets all places of a semaphore for brief work, although another asked lately.
-func TestBriefPlacesAreNotKept(t *testing.T) {
-	places := NewBrief(2)
-	mustTake(t, places, "b")()
-	mustTake(t, places, "a")
-	mustTake(t, places, "a")
+// TestBriefPlacesAreKeptBriefly: the last place of a semaphore for brief work goes to a workspace that has the others when no
+// other asked within the last minute, even if nothing else happens, and not because the workspace itself waits for longer.
+func TestBriefPlacesAreKeptBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := NewBrief(2)
+		a1 := mustTake(t, places, "a")
+		mustTake(t, places, "b")()
+		a2 := wait(t, places, "a")
+		for range 4 {
+			time.Sleep(keepFreeBriefly - time.Second)
+			mustTake(t, places, "b")()
+		}
+		asked := time.Now()
+		release := <-a2
+		if got := time.Since(asked); got < keepFreeBriefly || got > keepFreeBriefly+time.Second {
+			t.Errorf("the place that is kept for others was given away after %s", got)
+		}
+		a1()
+		release()
+		time.Sleep(keepFreeBriefly + time.Second)
+		mustTake(t, places, "c")()
+		places.mu.Lock()
+		defer places.mu.Unlock()
+		if places.free != 2 || len(places.lines) != 1 {
+			t.Errorf("in the end %d are free, and %d workspaces are remembered", places.free, len(places.lines))
+		}
+	})
 }
 
 // TestOneWorkspaceGetsAllPlaces checks that a single workspace gets all places.
