@@ -105,9 +105,8 @@ type muteError struct{ err error }
 func (e *muteError) Error() string { return e.err.Error() }
 func (e *muteError) Unwrap() error { return e.err }
 
-// late waits until a sandbox that was started from its files is ready, at most until the time
-// limit. A sandbox that is not ready by then runs nevertheless, so that its files can be reached. A
-// sandbox that has ended meanwhile is an error.
+// late waits until a sandbox that was started from its files is ready, at most until the time limit. A sandbox that is not ready
+// by then runs nevertheless, so that its files can be reached. A sandbox that has ended meanwhile is an error.
 func (r *reviver) late(b *entry) (bool, error) {
 	err := r.starter.probe(b)
 	if err == nil {
@@ -146,7 +145,7 @@ func (r *reviver) startAnew(b *entry, path string) (driver.Handle, error) {
 
 // bootAnew starts a new box on the root filesystem of the sandbox.
 func (r *reviver) bootAnew(b *entry) (handle driver.Handle, img spec.Image, err error) {
-	release, err := r.starter.slots.Acquire(b.Context(), b.Sandbox().Workspace, nil)
+	release, err := r.starter.turn(b.Context(), b.Sandbox().Workspace)
 	if err != nil {
 		return nil, img, err
 	}
@@ -190,10 +189,9 @@ func (r *reviver) image(ctx context.Context, sb *sandbox.Sandbox) (spec.Image, s
 	return img, rootfs, err
 }
 
-// bringBack restores a box from its saved state, and configures its agent with the sandbox's
-// identity.
+// bringBack restores a box from its saved state, and configures its agent with the sandbox's identity.
 func (r *reviver) bringBack(b *entry, path string) (driver.Handle, error) {
-	release, err := r.starter.slots.Acquire(b.Context(), b.Sandbox().Workspace, nil)
+	release, err := r.starter.turn(b.Context(), b.Sandbox().Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +218,8 @@ func (r *reviver) bringBack(b *entry, path string) (driver.Handle, error) {
 	}
 	b.Meter.Begin(time.Now().UTC())
 	b.Agent.Reset()
+	ctx, cancel = context.WithTimeout(b.Context(), r.cfg.StartTimeout) // its turn is to be brief
+	defer cancel()
 	if err := r.networks.Connect(ctx, b.Box); err != nil {
 		return nil, fmt.Errorf("network of restored sandbox %s: %w", b.ID, err)
 	}

@@ -22,8 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/telemetry"
 )
 
-// starter starts boxes for sandboxes, or takes boxes from the pool, and takes over boxes of the server
-// before.
+// starter starts boxes for sandboxes, or takes boxes from the pool, and takes over boxes of the server before.
 type starter struct {
 	cfg          *Config
 	states       *states
@@ -60,17 +59,12 @@ const queueTimeout = 10 * time.Minute
 // bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited, and workspaces take turns;
 // readiness probes run after the boot and do not count.
 func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
-	var release func()
-	err := s.metrics.Do(b.making(), telemetry.Queue, func(ctx context.Context) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-		defer cancel()
-		release, err = s.slots.Acquire(ctx, sb.Workspace, nil)
-		return err
-	})
+	wait, stop := context.WithTimeout(b.making(), queueTimeout)
+	defer stop()
+	release, err := s.turn(wait, sb.Workspace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fail(sandbox.CauseStart, err, "other sandboxes were started for very long")
-	}
-	if err != nil {
+		return fail(sandbox.CauseStart, err, "other sandboxes were started for very long")
+	} else if err != nil {
 		return err
 	}
 	defer release()
@@ -105,6 +99,15 @@ func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 	}
 	s.executions.FollowMain(b.Box, cfg.Main)
 	return nil
+}
+
+// turn waits until a sandbox of the workspace may boot or be restored. release ends its turn.
+func (s *starter) turn(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
+	err = s.metrics.Do(ctx, telemetry.Queue, func(ctx context.Context) (err error) {
+		release, err = s.slots.Acquire(ctx, ws, nil)
+		return err
+	})
+	return release, err
 }
 
 // useWarmBox assigns the box that a sandbox took from the pool to the sandbox. It reports false if
@@ -174,11 +177,8 @@ func (s *starter) probe(b *entry) error {
 		return readiness.Wait(ctx, server, func(ctx context.Context) (net.Conn, error) { return s.driver.Dial(ctx, b.ID, port) })
 	})
 	if err != nil {
-		return &failure{
-			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(
-				"GET / on its readiness port %d did not answer with a 2xx within %s", sb.ReadinessPort, s.cfg.ReadinessTimeout)},
-			err: err,
-		}
+		return &failure{err: err, cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(
+			"GET / on its readiness port %d did not answer with a 2xx within %s", sb.ReadinessPort, s.cfg.ReadinessTimeout)}}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ const (
 	Image     Phase = "image"     // its image is found, pulled or built
 	Packages  Phase = "packages"  // its packages are installed
 	Pooled    Phase = "pooled"    // a box of the pool becomes its box
-	Queue     Phase = "queue"     // it waits for other boots
+	Queue     Phase = "queue"     // it waits for other boots; also when it is resumed
 	Box       Phase = "box"       // the driver makes its box
 	Boot      Phase = "boot"      // the kernel of the box and its agent start
 	Network   Phase = "network"   // its box is connected to the network

@@ -1,0 +1,57 @@
+package lifecycle
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/telemetry"
+)
+
+// noPool is a pool that is turned off.
+type noPool struct{ telemetry.Pool }
+
+func (noPool) Size() int { return 0 }
+
+// TestTurnsAreAwaitedForLimitedTime: a new sandbox fails when no other boot ends for long, and a sandbox that is resumed, which would lose
+// more, waits for longer. Neither waits forever.
+func TestTurnsAreAwaitedForLimitedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, err := telemetry.New(nil, nil, noPool{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots := fairsem.NewBrief(1)
+		release, err := slots.Acquire(t.Context(), "a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		starter := &starter{slots: slots, metrics: metrics}
+		group := background.New()
+		defer group.Cancel()
+		b := &entry{Box: box.New(group, "box", agentapi.NewClient(nil))}
+		defer b.Cancel()
+		begin := time.Now()
+		err = starter.bootBox(b, &sandbox.Sandbox{Workspace: "b"}, nil, "")
+		var f *failure
+		if !errors.As(err, &f) || f.cause.Code != sandbox.CauseStart || time.Since(begin) != queueTimeout {
+			t.Errorf("bootBox after %s = %v", time.Since(begin), err)
+		}
+		begin = time.Now()
+		reviver := &reviver{starter: starter}
+		b.Set(sandbox.Sandbox{Workspace: "b"})
+		if _, err := reviver.bringBack(b, ""); sandbox.CodeOf(err) != sandbox.Unavailable || time.Since(begin) != fairsem.MaxWait {
+			t.Errorf("bringBack after %s = %v", time.Since(begin), err)
+		}
+		if slots.Waiting() != 0 {
+			t.Errorf("%d sandboxes wait", slots.Waiting())
+		}
+		release()
+	})
+}
