@@ -59,6 +59,13 @@ func newExecution(b *box.Box, e sandbox.Execution, req *Request) *execution {
 
 func (x *execution) view() *executionView { return x.current.Load() }
 
+// connection returns the present connection; nil while there is none.
+func (x *execution) connection() *agentapi.Stream {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.stream
+}
+
 // set replaces the recorded execution with e and wakes waiters.
 func (x *execution) set(e sandbox.Execution) {
 	if old := x.current.Swap(&executionView{Execution: e, changed: make(chan struct{})}); old != nil {
@@ -357,9 +364,7 @@ func (s *Service) Cancel(ctx context.Context, c sandbox.Caller, id sandbox.Execu
 	if err != nil && sandbox.CodeOf(err) != sandbox.Ended {
 		return e, err
 	}
-	x.mu.Lock()
-	connected := x.stream != nil
-	x.mu.Unlock()
+	connected := x.connection() != nil
 	if connected {
 		s.work.Go(func() { s.signalCancel(x) })
 	}

@@ -38,16 +38,19 @@ func (i *Interrupter) HasOneShot(b *box.Box) bool {
 }
 
 // EndAll ends the processes of a sandbox that is being paused without its memory, and records its running
-// executions as canceled for that reason. A process that does not end in time is lost with the memory, and its
-// execution ends when the sandbox is resumed.
+// executions as canceled for that reason. A process that does not end in time is lost with the memory. Its execution,
+// and one without a connection to its process, ends without an exit code when the sandbox is paused.
 func (i *Interrupter) EndAll(ctx context.Context, b *box.Box) {
 	s := i.service
 	ctx, cancel := context.WithTimeout(ctx, pauseWait)
 	defer cancel()
-	live := s.live.of(b)
-	for _, x := range live {
+	var connected []*execution // the others learn the exit code only when the sandbox runs
+	for _, x := range s.live.of(b) {
 		if x.view().State != sandbox.ExecutionRunning {
 			continue // it starts when the sandbox is resumed
+		}
+		if x.connection() != nil {
+			connected = append(connected, x)
 		}
 		err := s.change(ctx, x, func(e *sandbox.Execution) {
 			e.Error = pausedWithout
@@ -63,7 +66,7 @@ func (i *Interrupter) EndAll(ctx context.Context, b *box.Box) {
 		s.log.Warn("processes of a sandbox that is paused without its memory may not have ended cleanly", "sandbox", b.ID, "error", err)
 		return
 	}
-	for _, x := range live {
+	for _, x := range connected {
 		for v := x.view(); v.State == sandbox.ExecutionRunning && ctx.Err() == nil; v = x.view() {
 			select {
 			case <-v.changed:

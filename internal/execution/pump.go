@@ -248,7 +248,8 @@ func (p *pump) terminate(ctx context.Context) {
 	_ = p.x.box.Agent.Terminate(ctx, processID(&p.x.view().Execution), cancelGrace)
 }
 
-// ready waits until the sandbox runs. It fails when the sandbox has ended or the service closes.
+// ready waits until the sandbox runs. It fails when the sandbox has ended, when a pause without memory has ended the
+// process, or when the service closes.
 func (p *pump) ready(ctx context.Context) error {
 	for {
 		v := p.x.box.View()
@@ -259,6 +260,8 @@ func (p *pump) ready(ctx context.Context) error {
 			return nil
 		case v.Sandbox.State == sandbox.Destroying || v.Sandbox.State.Ended():
 			return box.StateError(&v.Sandbox)
+		case v.Sandbox.State == sandbox.Paused && v.Sandbox.FilesOnly && p.x.view().Error == pausedWithout:
+			return errLost
 		}
 		select {
 		case <-v.Changed:

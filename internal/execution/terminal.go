@@ -42,9 +42,7 @@ func (t *Terminal) connected(ctx context.Context) error {
 	}
 	for t.x != nil {
 		v := t.x.view()
-		t.x.mu.Lock()
-		conn := t.x.stream
-		t.x.mu.Unlock()
+		conn := t.x.connection()
 		if conn != nil {
 			return nil
 		}
