@@ -115,14 +115,6 @@ func (s *suspender) pauseFor(ctx context.Context, c sandbox.Caller, ref string, 
 	return b.Sandbox(), err
 }
 
-// savedParts names what a pause saves.
-func savedParts(filesOnly bool) string {
-	if filesOnly {
-		return "its files, without its memory,"
-	}
-	return "its memory and files"
-}
-
 // pause changes the box of the operation from running to paused.
 func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 	sb := b.Sandbox()
@@ -143,7 +135,7 @@ func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 	}
 	begin, id := time.Now(), sandbox.NewCheckpointID()
 	err := s.states.move(b, sandbox.Pausing, sandbox.Change{Saved: &id, FilesOnly: &filesOnly},
-		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventPausing, Message: sandbox.OneLine(savedParts(filesOnly) + " are being saved: " + why)})
+		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventPausing, Message: sandbox.OneLine(sandbox.SavedParts(filesOnly) + " are being saved: " + why)})
 	if err != nil {
 		return err
 	}
@@ -195,7 +187,7 @@ func (s *suspender) recordPaused(b *entry, data map[string]string) error {
 	size := s.saved.SizeOrLog(b.ID, s.saved.Path(b.ID, sb.Saved))
 	data["size_bytes"], data["memory"] = strconv.FormatInt(size, 10), strconv.FormatBool(!sb.FilesOnly)
 	err := s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte), PausedAt: &now, SavedBytes: &size},
-		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: savedParts(sb.FilesOnly) + " are saved", Data: data})
+		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: sandbox.SavedParts(sb.FilesOnly) + " are saved", Data: data})
 	if err != nil {
 		return err
 	}

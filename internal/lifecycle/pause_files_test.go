@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -195,13 +196,18 @@ func TestGoingBackThatFailsKnowsWhatIsSaved(t *testing.T) {
 func TestStartDoesNotWaitForPausesWithoutMemory(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	const count = 4
-	names := []string{"p0", "p1", "p2", "p3"}
+	const (
+		count  = 24
+		atOnce = 16 // pauses that the server goes on with
+	)
+	var names []string
 	var running []sandbox.Execution
-	for _, name := range names {
+	for i := range count {
+		name := fmt.Sprintf("p%d", i)
+		names = append(names, name)
 		s.run(lifecycle.CreateRequest{Name: name})
 		s.write(name, "/a", "kept")
-		running = append(running, s.startExecution(name, shell("while :; do sleep 0.01; done")))
+		running = append(running, s.startExecution(name, shell("exec sleep 1000")))
 	}
 	var pausing atomic.Int64
 	died := make(chan struct{})
@@ -225,7 +231,12 @@ func TestStartDoesNotWaitForPausesWithoutMemory(t *testing.T) {
 	pauses.Wait()
 
 	release := make(chan struct{})
+	var saves, most atomic.Int64
 	e.host.SetFaults(fake.Faults{Checkpoint: func(ctx context.Context, _ sandbox.ID) error {
+		n := saves.Add(1)
+		defer saves.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
 		select {
 		case <-release:
 			return nil
@@ -249,6 +260,8 @@ func TestStartDoesNotWaitForPausesWithoutMemory(t *testing.T) {
 			t.Errorf("after the start %s is %+v", name, sb)
 		}
 	}
+	eventually(t, "pauses go on", func() bool { return saves.Load() >= atOnce })
+	s.Sweep()
 	cancelled := func(i int) {
 		t.Helper()
 		eventually(t, "the execution of "+names[i]+" is cancelled", func() bool {
@@ -272,6 +285,9 @@ func TestStartDoesNotWaitForPausesWithoutMemory(t *testing.T) {
 		}
 		cancelled(i)
 		s.reach(names[i], sandbox.Paused) // it was not resumed for that
+	}
+	if n := most.Load(); n > atOnce+1 { // the resume saved one
+		t.Errorf("%d sandboxes were saved at once, want at most %d", n, atOnce+1)
 	}
 	for _, name := range names {
 		if data := s.readFile(name, "/a"); data != "kept" {

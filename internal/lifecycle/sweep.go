@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/internal/background"
@@ -18,7 +20,6 @@ import (
 	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/modbox/modbox/internal/timelimit"
 	"github.com/modbox/modbox/internal/usage"
-	"golang.org/x/sync/errgroup"
 )
 
 // Rows lists and deletes the rows of sandboxes, whatever their state.
@@ -53,6 +54,8 @@ type sweeper struct {
 	work         *background.Group
 	ctx          context.Context // of work
 	log          *slog.Logger
+
+	settling atomic.Bool // a goroutine settles the sandboxes that an earlier sweep found
 }
 
 // run runs sweeps until the service closes.
@@ -92,6 +95,7 @@ func (w *sweeper) sweep() {
 
 // sweepBoxes finds sandboxes whose next step no goroutine will take.
 func (w *sweeper) sweepBoxes() {
+	var unsettled []*entry
 	for _, b := range w.boxes.All() {
 		if !b.TryLock() {
 			continue // its state is being changed at this moment
@@ -108,12 +112,18 @@ func (w *sweeper) sweepBoxes() {
 		case timelimit.Due(&sb, time.Now()) != "" && !b.Busy(): // the clock was set, or the host slept
 			w.work.Go(func() { w.expirer.expire(b) }) // it may have to ask the sandbox, or pause it
 		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && !b.Busy():
-			w.work.Go(func() { w.suspender.settleLater(b.Context(), b) }) // it may save files
+			unsettled = append(unsettled, b)
 		case w.networks.NeedsMending(b.Box):
 			w.work.Go(func() { w.networks.Mend(b.Box) })
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > w.interval:
 			w.ender.endOrLog(b, *lostCause())
 		}
+	}
+	if len(unsettled) > 0 && w.settling.CompareAndSwap(false, true) {
+		w.work.Go(func() { // a few at a time: they may save files, and the time for a save includes its wait for others
+			defer w.settling.Store(false)
+			background.Each(unsettled, recoverWorkers, func(b *entry) { w.suspender.settleLater(b.Context(), b) })
+		})
 	}
 }
 
@@ -175,17 +185,8 @@ func (w *sweeper) sweepHost() {
 		w.logSweep("list boxes again", err)
 		return
 	}
-	var g errgroup.Group
-	g.SetLimit(sweepWorkers)
-	for _, id := range ids {
-		if unknown[id] {
-			g.Go(func() error {
-				w.destroyOrphan(id)
-				return nil
-			})
-		}
-	}
-	_ = g.Wait() // returns nothing: each logs its own
+	ids = slices.DeleteFunc(ids, func(id sandbox.ID) bool { return !unknown[id] })
+	background.Each(ids, sweepWorkers, w.destroyOrphan)
 }
 
 // destroyOrphan destroys a box without a sandbox.

@@ -122,3 +122,11 @@ func (s *Sandbox) PausedDeadline() (time.Time, bool) {
 	}
 	return s.PausedAt.Add(s.Timeouts.Paused), true
 }
+
+// SavedParts names the parts of a sandbox that a pause saves.
+func SavedParts(filesOnly bool) string {
+	if filesOnly {
+		return "its files, without its memory,"
+	}
+	return "its memory and files"
+}
