@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"internal/front":          {},
 	"cmd/modbox-front":        {"internal/front"},
 	"internal/driver":         {"internal/sandbox"},
-	"internal/config":         {"internal/sandbox", "internal/installation", "internal/image/reference"},
+	"internal/config":         {"internal/sandbox", "internal/installation", "internal/image/reference", "internal/object/bucketurl"},
 	"internal/ballast":        {},
 	"internal/eviction":       {"internal/sandbox"},
 	"internal/capacity":       {"internal/sandbox", "internal/quota"},
@@ -62,7 +62,8 @@ var mayImport = map[string][]string{
 	"internal/registry":       {"internal/sandbox", "internal/audit", "internal/image/reference", "internal/retry", "internal/secret"},
 	"internal/catalogue":      {"internal/sandbox", "internal/audit", "internal/image/spec", "internal/registry", "internal/retry"},
 	"internal/stream":         {"internal/sandbox", "internal/durable"},
-	"internal/backup":         {"internal/sandbox", "internal/durable"},
+	"internal/backup":         {"internal/sandbox", "internal/durable", "internal/object"},
+	"internal/object":         {"internal/sandbox", "internal/durable", "internal/retry"},
 	"internal/retry":          {"internal/sandbox"},
 	"internal/background":     {},
 	"internal/hostmem":        {},
@@ -124,7 +125,7 @@ var mayImport = map[string][]string{
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/server", "internal/statedir", "internal/store", "internal/account"},
 	"internal/cli/operator": {
 		"internal/page", "client", "internal/bench", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
-		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/sandbox", "internal/server", "internal/statedir", "internal/store", "internal/store/database", "internal/image/spec", "internal/quota",
+		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/object", "internal/sandbox", "internal/server", "internal/statedir", "internal/store", "internal/store/database", "internal/image/spec", "internal/quota",
 	},
 
 	// The services of a server, over whatever store, images and driver there are.

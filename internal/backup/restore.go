@@ -45,17 +45,31 @@ func Check(ctx context.Context, file string) (Manifest, error) { return unpack(c
 // Errors: Invalid when the backup is damaged; Conflict when the directory is in use and Force is
 // not set.
 func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Manifest, aside string, err error) {
-	if err := Finish(stateDir); err != nil { // of an earlier restore
-		return m, "", err
-	}
 	only, err := isDatabase(file)
 	if err != nil {
 		return m, "", fmt.Errorf("restore: %w", err)
 	}
+	aside, err = replace(ctx, stateDir, o, only, func(staged string) (tops []string, err error) {
+		if only {
+			m, err = copyDatabase(ctx, file, staged)
+		} else {
+			m, err = unpack(ctx, file, staged)
+		}
+		return m.tops(), err
+	})
+	return m, aside, err
+}
+
+// replace replaces the content of the state directory, or only its database, by what unpack writes to a new directory;
+// unpack returns the names there.
+func replace(ctx context.Context, stateDir string, o RestoreOptions, only bool, unpack func(staged string) (tops []string, err error)) (aside string, err error) {
+	if err := Finish(stateDir); err != nil { // of an earlier restore
+		return "", err
+	}
 	staged := filepath.Join(stateDir, restoreDir, "new")
 	defer func() { err = errors.Join(err, discard(stateDir)) }()
 	if err := os.MkdirAll(staged, 0o700); err != nil {
-		return m, "", fmt.Errorf("restore: %w", err)
+		return "", fmt.Errorf("restore: %w", err)
 	}
 	replaced := slices.Clone(managed)
 	if only {
@@ -65,32 +79,28 @@ func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Ma
 		replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == images })
 	}
 	if err := mayReplace(stateDir, replaced, o.Force); err != nil {
-		return m, "", err
+		return "", err
 	}
-	if only {
-		m, err = copyDatabase(ctx, file, staged)
-	} else {
-		m, err = unpack(ctx, file, staged)
-	}
+	tops, err := unpack(staged)
 	if err != nil {
-		return m, "", err
+		return "", err
 	}
 	if o.KeepImages {
 		if err := os.RemoveAll(filepath.Join(staged, images)); err != nil {
-			return m, "", fmt.Errorf("restore: %w", err)
+			return "", fmt.Errorf("restore: %w", err)
 		}
-	} else if !slices.Contains(m.tops(), images) { // existing images are better than none
+	} else if !slices.Contains(tops, images) { // existing images are better than none
 		replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == images })
 	}
 	if o.Prepare != nil {
 		if err := o.Prepare(ctx, filepath.Join(staged, Database)); err != nil {
-			return m, "", fmt.Errorf("restore: the database of the backup: %w", err)
+			return "", fmt.Errorf("restore: the database of the backup: %w", err)
 		}
 	}
 	if aside, err = commit(stateDir, staged, replaced); err != nil {
-		return m, "", fmt.Errorf("restore: %w", err)
+		return "", fmt.Errorf("restore: %w", err)
 	}
-	return m, aside, nil
+	return aside, nil
 }
 
 // mayReplace returns an error unless names of the state directory may be set aside: Force is set,

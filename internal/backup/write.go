@@ -63,19 +63,28 @@ func Write(ctx context.Context, src Source, to string, o Options) (m Manifest, e
 	if _, err := os.Lstat(to); err == nil {
 		return m, sandbox.Errorf(sandbox.Exists, "the file %s already exists", to)
 	}
-	work, release, err := newWork(src.StateDir)
+	work, release, err := gather(ctx, src, o)
 	if err != nil {
-		return m, fmt.Errorf("backup: %w", err)
+		return m, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if err := collect(ctx, src, work, o); err != nil {
-		return m, fmt.Errorf("backup: %w", err)
-	}
 	m = Manifest{Format: manifestFormat, CreatedAt: time.Now().UTC(), Version: src.Version, Images: o.Images, Checkpoints: !o.WithoutCheckpoints}
 	if err := archive(ctx, work, to, &m); err != nil {
 		return m, fmt.Errorf("backup to %s: %w", to, err)
 	}
 	return m, nil
+}
+
+// gather makes a directory with the content of a backup; release removes it.
+func gather(ctx context.Context, src Source, o Options) (work string, release func() error, err error) {
+	work, release, err = newWork(src.StateDir)
+	if err != nil {
+		return "", nil, fmt.Errorf("backup: %w", err)
+	}
+	if err := collect(ctx, src, work, o); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("backup: %w", err), release())
+	}
+	return work, release, nil
 }
 
 // newWork makes a directory for a backup and locks it, so that [Finish] leaves it alone.
@@ -210,19 +219,11 @@ func archive(ctx context.Context, dir, to string, m *Manifest) (err error) {
 		return err
 	}
 	w := tar.NewWriter(z)
-	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	err = eachFile(dir, func(path, name string) error {
+		file, err := add(ctx, w, path, name)
+		if err == nil {
+			m.Files = append(m.Files, file)
 		}
-		rel, err := filepath.Rel(dir, name)
-		if err != nil {
-			return err
-		}
-		file, err := add(ctx, w, name, filepath.ToSlash(rel))
-		if errors.Is(err, fs.ErrNotExist) { // a symbolic link to a file that was removed
-			return nil
-		}
-		m.Files = append(m.Files, file)
 		return err
 	})
 	if err != nil {
@@ -246,6 +247,24 @@ func archive(ctx context.Context, dir, to string, m *Manifest) (err error) {
 		return err
 	}
 	return errors.Join(f.Close(), durable.Sync(filepath.Dir(to)))
+}
+
+// eachFile calls f with the path and the name of each file of a backup.
+func eachFile(dir string, f func(path, name string) error) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		err = f(path, filepath.ToSlash(rel))
+		if errors.Is(err, fs.ErrNotExist) { // a symbolic link to a file that was removed
+			return nil
+		}
+		return err
+	})
 }
 
 // add writes the present content of a file, without data appended meanwhile.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/installation"
+	"github.com/modbox/modbox/internal/object/bucketurl"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -215,7 +216,9 @@ type Audit struct {
 type Backup struct {
 	Every     Duration `yaml:"every" doc:"Interval of automatic backups of the server's state. 0: never; \"modbox backup\" makes one at any time."`
 	Directory string   `yaml:"directory" doc:"Directory of backups. Should be on another disk than state_dir. Empty: state_dir/backups."`
-	Keep      int      `yaml:"keep" doc:"Number of backups to keep in backup.directory; the server removes older backups with a name given by the server or \"modbox backup\". 0: all."`
+	URL       string   `yaml:"url" doc:"Bucket of automatic backups and of \"modbox backup create\", instead of backup.directory: s3://bucket/prefix?region=… or file:///directory. Backups there share equal data."`
+	KeyFile   string   `yaml:"key_file" doc:"File with the key that encrypts backups in a bucket: 32 random bytes in base64. Keep a copy elsewhere: without it they cannot be restored. Empty: they are not encrypted."`
+	Keep      int      `yaml:"keep" doc:"Number of backups to keep in backup.directory or in the bucket; the server removes older backups with a name given by the server or \"modbox backup\". 0: all."`
 	Images    string   `yaml:"images" doc:"Images in a backup: needed (images of snapshots, and of live sandboxes and their checkpoints), all, or none."`
 }
 
@@ -326,7 +329,10 @@ func (c *Config) resolve(getenv func(string) string) error {
 	if c.Backup.Directory == "" {
 		c.Backup.Directory = filepath.Join(c.StateDir, "backups")
 	}
-	for _, dir := range []*string{&c.StateDir, &c.RunDir, &c.Secrets.KeyFile, &c.Backup.Directory} {
+	for _, dir := range []*string{&c.StateDir, &c.RunDir, &c.Secrets.KeyFile, &c.Backup.Directory, &c.Backup.KeyFile} {
+		if *dir == "" {
+			continue
+		}
 		abs, err := filepath.Abs(*dir)
 		if err != nil {
 			return fmt.Errorf("resolve %s: %w", *dir, err)
@@ -464,6 +470,11 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	}
 	if c.Backup.Every != 0 {
 		within(bad, "backup.every", c.Backup.Every, Duration(time.Minute), Duration(10*365*24*time.Hour))
+	}
+	if c.Backup.URL != "" {
+		if _, err := bucketurl.Parse(c.Backup.URL); err != nil {
+			bad("backup.url", "it %v", err)
+		}
 	}
 	within(bad, "backup.keep", c.Backup.Keep, 0, 1<<20)
 	oneOf(bad, "backup.images", c.Backup.Images, "needed", "all", "none")

@@ -18,6 +18,11 @@ func BackupSource(cfg config.Config, st *store.Store, version string) backup.Sou
 	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Digests: st.Snapshots, Version: version}
 }
 
+// OpenBackupBucket opens the bucket of the setting backup.url.
+func OpenBackupBucket(ctx context.Context, cfg config.Config, create bool) (*backup.Bucket, error) {
+	return backup.OpenBucket(ctx, cfg.Backup.URL, cfg.Backup.KeyFile, create)
+}
+
 // backupSettings returns when the server makes backups automatically, and their content.
 func backupSettings(cfg config.Config) (backup.Schedule, backup.Options) {
 	return backup.Schedule{Every: time.Duration(cfg.Backup.Every), Directory: cfg.Backup.Directory, Keep: cfg.Backup.Keep},

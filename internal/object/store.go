@@ -1,0 +1,365 @@
+package object
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	awsretry "github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/cenkalti/backoff/v5"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/s3blob"
+	"gocloud.dev/gcerrors"
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/object/bucketurl"
+	"github.com/modbox/modbox/internal/retry"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// ChunkBytes is the size of the blobs of a file, except the last.
+	ChunkBytes = 4 << 20
+	// MaxBlob bounds a blob.
+	MaxBlob = ChunkBytes
+	// MaxNamed bounds an object with a name chosen by the caller.
+	MaxNamed = 256 << 20
+
+	blobsPrefix = "blobs/"
+	configKey   = "store.json"
+	format      = 1
+
+	// patience is the default of Options.Patience.
+	patience = time.Minute
+	// attemptTimeout bounds an attempt of one request, for a bucket that does not answer.
+	attemptTimeout = 2 * time.Minute
+)
+
+// Options are options of a store.
+type Options struct {
+	// Key encrypts the objects; nil for no encryption. A bucket is always used with the key of its first use.
+	Key *Key
+	// Create makes a missing directory, and the store in an empty bucket. Without it, Open refuses a bucket without a store.
+	Create bool
+	// Patience is how long a request to a bucket that cannot be reached, or that has failed, is repeated; 0 means a minute.
+	Patience time.Duration
+}
+
+// Store is a store of objects in a bucket. It is safe for concurrent use, also by several processes.
+type Store struct {
+	url    string // for errors
+	bucket *blob.Bucket
+	dir    string // of a local bucket, else ""
+	codec  *codec
+	o      Options
+	slots  chan struct{} // bounds blobs in memory that are read
+}
+
+// Open opens the store in the bucket at a URL: file:///directory, or s3://bucket/prefix with the parameters of
+// gocloud.dev/blob/s3blob, such as region, endpoint and use_path_style. The credentials for S3 are those of the
+// environment, as for other programs.
+//
+// Errors: Invalid for a bad URL; NotFound when the bucket has no store and Create is not set; Forbidden when the store has
+// another key; Unavailable when the bucket does not answer.
+func Open(ctx context.Context, text string, o Options) (*Store, error) {
+	u, err := bucketurl.Parse(text)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the bucket's URL %v", err)
+	}
+	if o.Patience == 0 {
+		o.Patience = patience
+	}
+	s := &Store{url: u.Scheme + "://" + u.Host + u.Path, o: o, slots: make(chan struct{}, parallel)}
+	if s.codec, err = newCodec(o.Key); err != nil {
+		return nil, err
+	}
+	if u.Scheme == bucketurl.File {
+		s.dir = path.Clean(u.Path)
+		if o.Create {
+			if err := durable.MkdirAll(s.dir); err != nil {
+				return nil, fmt.Errorf("bucket: %w", err)
+			}
+		}
+		// Temporary files beside the objects can be renamed to them on every file system.
+		s.bucket, err = fileblob.OpenBucket(s.dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700})
+	} else {
+		s.bucket, err = openS3(ctx, u)
+	}
+	if err != nil {
+		return nil, sandbox.Wrap(sandbox.Invalid, err, "open the bucket %s", s.url)
+	}
+	if err := s.check(ctx); err != nil {
+		return nil, errors.Join(err, s.bucket.Close())
+	}
+	return s, nil
+}
+
+// checksumParameter says which answers the library for S3 compares with their checksums.
+const checksumParameter = "response_checksum_validation"
+
+func openS3(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
+	changed := *u
+	u = &changed
+	if q := u.Query(); !q.Has(checksumParameter) {
+		q.Set(checksumParameter, "when_required") // content is compared with its digest anyway
+		u.RawQuery = q.Encode()
+	}
+	b, err := new(s3blob.URLOpener).OpenBucketURL(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if prefix := strings.Trim(u.Path, "/"); prefix != "" {
+		b = blob.PrefixedBucket(b, prefix+"/")
+	}
+	return b, nil
+}
+
+// Close ends the use of the store.
+func (s *Store) Close() error { return s.bucket.Close() }
+
+// URL returns the bucket's URL without its parameters.
+func (s *Store) URL() string { return s.url }
+
+// config is the content of store.json.
+type config struct {
+	Format int `json:"format"`
+	// Key identifies the key of the objects; "" when they are not encrypted.
+	Key string `json:"key,omitempty"`
+}
+
+// check compares the store's format and key with ours, and makes the store.
+func (s *Store) check(ctx context.Context) error {
+	ours := config{Format: format, Key: s.codec.keyID}
+	data, err := s.read(ctx, configKey, 1<<10)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		if !s.o.Create {
+			return sandbox.Errorf(sandbox.NotFound, "there is nothing of Modbox in the bucket %s", s.url)
+		}
+		text, err := json.Marshal(ours)
+		if err != nil {
+			return err
+		}
+		if err := s.write(ctx, configKey, text); err != nil {
+			return err
+		}
+		// Another process may have made the store with another key at the same time: the last one has won.
+		data, err = s.read(ctx, configKey, 1<<10)
+		if err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	var c config
+	if err := json.Unmarshal(data, &c); err != nil {
+		return sandbox.Wrap(sandbox.Invalid, err, "the object %s of the bucket %s is damaged", configKey, s.url)
+	}
+	switch {
+	case c.Format != format:
+		return sandbox.Errorf(sandbox.Unsupported, "the bucket %s is of format %d, this program supports %d", s.url, c.Format, format)
+	case c.Key != "" && s.o.Key == nil:
+		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is encrypted, and no key file is set (backup.key_file)", s.url)
+	case c.Key == "" && s.o.Key != nil:
+		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is not encrypted, and a key file is set (backup.key_file); use another bucket or prefix for encrypted objects", s.url)
+	case c.Key != s.codec.keyID:
+		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is encrypted with another key than that of the key file", s.url)
+	}
+	return nil
+}
+
+// Put stores an object under a name that the caller has chosen, and replaces its content.
+func (s *Store) Put(ctx context.Context, key string, data []byte) error {
+	body, err := s.codec.encode(key, data)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, key, body)
+}
+
+// Get returns an object that Put has stored. Errors: NotFound; Invalid when it is damaged.
+func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+	return s.get(ctx, key, MaxNamed)
+}
+
+// get returns the content of an object of at most limit bytes.
+func (s *Store) get(ctx context.Context, key string, limit int) ([]byte, error) {
+	body, err := s.read(ctx, key, limit+limit/8+1<<10)
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.codec.decode(key, body, limit)
+	if err != nil {
+		return nil, s.damaged(key, err)
+	}
+	return data, nil
+}
+
+func (s *Store) damaged(key string, err error) error {
+	return sandbox.Wrap(sandbox.Invalid, err, "the object %s of the bucket %s is damaged", key, s.url)
+}
+
+// Object is an object in a bucket.
+type Object struct {
+	Key  string
+	Size int64     // in the bucket
+	At   time.Time // of its last write, by the clock of the bucket
+}
+
+// List calls f with the objects whose names begin with prefix, in the order of the names, until f fails.
+func (s *Store) List(ctx context.Context, prefix string, f func(Object) error) error {
+	after := ""
+	for token := blob.FirstPageToken; len(token) > 0; {
+		var page []*blob.ListObject
+		err := s.try(ctx, "list "+prefix, func(ctx context.Context) (err error) {
+			var next []byte
+			if page, next, err = s.bucket.ListPage(ctx, token, 1000, &blob.ListOptions{Prefix: prefix}); err == nil {
+				token = next
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, o := range page {
+			if o.Key <= after { // a page that was asked for twice
+				continue
+			}
+			after = o.Key
+			if err := f(Object{Key: o.Key, Size: o.Size, At: o.ModTime}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Delete deletes an object; it may be missing.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	err := s.try(ctx, "delete "+key, func(ctx context.Context) error { return s.bucket.Delete(ctx, key) })
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	return err
+}
+
+// Flush brings what was written to a local bucket to the disk; other buckets have it there already.
+func (s *Store) Flush() error {
+	if s.dir == "" {
+		return nil
+	}
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+}
+
+// read returns the bytes of an object, at most limit.
+func (s *Store) read(ctx context.Context, key string, limit int) (data []byte, err error) {
+	err = s.try(ctx, "read "+key, func(ctx context.Context) error {
+		r, err := s.bucket.NewReader(ctx, key, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Close() }() // it was only read
+		if r.Size() > int64(limit) {
+			return s.damaged(key, fmt.Errorf("it has %d bytes, more than %d", r.Size(), limit))
+		}
+		data, err = io.ReadAll(io.LimitReader(r, int64(limit)))
+		return err
+	})
+	return data, err
+}
+
+// write writes the bytes of an object: after a crash it has its old content or the new.
+func (s *Store) write(ctx context.Context, key string, body []byte) error {
+	return s.try(ctx, "write "+key, func(ctx context.Context) error {
+		o := &blob.WriterOptions{ContentType: "application/octet-stream"}
+		if s.dir == "" {
+			return s.bucket.Upload(ctx, key, bytes.NewReader(body), o)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var f *os.File
+		o.BeforeWrite = func(as func(any) bool) error {
+			if !as(&f) {
+				return errors.New("the bucket has no file")
+			}
+			return f.Chmod(0o600)
+		}
+		w, err := s.bucket.NewWriter(ctx, key, o)
+		if err != nil {
+			return err
+		}
+		if _, err = w.Write(body); err == nil {
+			err = f.Sync() // before it is renamed: an object is whole, also after a loss of power
+		}
+		if err != nil {
+			cancel() // Close then removes the file
+			_ = w.Close()
+			return err
+		}
+		return w.Close()
+	})
+}
+
+// try repeats a request to the bucket that a later attempt can succeed with, and gives its error a code.
+func (s *Store) try(ctx context.Context, what string, f func(ctx context.Context) error) error {
+	again := transient
+	if s.dir != "" {
+		// A file may be renamed or removed while its directory is listed.
+		again = func(err error) bool {
+			return strings.HasPrefix(what, "list ") && gcerrors.Code(err) == gcerrors.NotFound
+		}
+	}
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := s.attempt(ctx, f)
+		if err != nil && !again(err) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, retry.Pauses(200*time.Millisecond, 10*time.Second), backoff.WithMaxElapsedTime(s.o.Patience))
+	if err == nil {
+		return nil
+	}
+	var coded *sandbox.Error
+	var response *awshttp.ResponseError
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &coded):
+		return err
+	case gcerrors.Code(err) == gcerrors.NotFound:
+		return sandbox.Wrap(sandbox.NotFound, err, "%s in the bucket %s: it does not exist", what, s.url)
+	case errors.As(err, &response) && (response.HTTPStatusCode() == http.StatusForbidden || response.HTTPStatusCode() == http.StatusUnauthorized):
+		return sandbox.Wrap(sandbox.Forbidden, err, "%s in the bucket %s: the credentials do not permit it", what, s.url)
+	case s.dir != "":
+		return fmt.Errorf("%s in the bucket %s: %w", what, s.url, err)
+	}
+	return sandbox.Wrap(sandbox.Unavailable, err, "%s in the bucket %s", what, s.url)
+}
+
+// attempt calls f with a limit of time.
+func (s *Store) attempt(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// transient reports whether a later attempt of a request to S3 can succeed.
+func transient(err error) bool {
+	return awsretry.IsErrorRetryables(awsretry.DefaultRetryables).IsErrorRetryable(err).Bool() ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF)
+}
