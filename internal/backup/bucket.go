@@ -186,17 +186,22 @@ func (b *Bucket) Write(ctx context.Context, src Source, o Options) (s Stored, se
 	if err := cmp.Or(werr, err); err != nil {
 		return s, sent, fmt.Errorf("backup to %s: %w", b.objects.URL(), err)
 	}
-	data, err := json.Marshal(s)
-	if err != nil {
-		return s, sent, err
-	}
-	if len(data) > object.MaxNamed {
-		return s, sent, sandbox.Errorf(sandbox.TooLarge, "the backup has too many files")
-	}
-	if err := b.objects.Put(ctx, bucketPrefix+s.ID, data); err != nil {
+	if err := b.put(ctx, &s); err != nil {
 		return s, sent, fmt.Errorf("backup to %s: %w", b.objects.URL(), err)
 	}
 	return s, sent, b.objects.Flush()
+}
+
+// put stores the description of a backup.
+func (b *Bucket) put(ctx context.Context, s *Stored) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if len(data) > object.MaxNamed {
+		return sandbox.Errorf(sandbox.TooLarge, "the backup has too many files")
+	}
+	return b.objects.Put(ctx, bucketPrefix+s.ID, data)
 }
 
 // describe returns the description of a backup without its files.
