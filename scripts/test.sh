@@ -60,6 +60,8 @@ suite_postgres() {
 	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows} ./internal/{audit,eventstream,registry,catalogue} &&
 		tidily scripts/with-postgres.sh go test -v -count=1 -run Postgres ./internal/{server,cli}
 }
+# The object store, and backups in it, on a real S3 server; the suite go runs the same tests on directories.
+suite_s3() { tidily scripts/with-s3.sh go test -v -count=1 -run S3 ./internal/object ./internal/backup; }
 suite_typescript() { scripts/npm-ci.sh sdk/typescript && npm test --prefix sdk/typescript; }
 # A release of the working copy, and each of its files installed and tried.
 suite_release() { use_cached_images && test/release/run.sh; }
@@ -92,7 +94,7 @@ suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; 
 computing=(race lint go)
 sandboxed=(system gvisor)
 building=(typescript sdks browser)
-others=(e2b agentuity release examples postgres images docker python mcp seeds)
+others=(e2b agentuity release examples postgres s3 images docker python mcp seeds)
 suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${others[@]}")
 
 # tidily COMMAND...: fails also when the tests leave something in the directory

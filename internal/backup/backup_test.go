@@ -398,12 +398,13 @@ func TestScheduleKeepsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		fails := 1
-		s := Schedule{Every: time.Hour, Directory: dir, Keep: 2, Log: slog.New(slog.DiscardHandler), Write: func(_ context.Context, path string) error {
+		target := Directory{Path: dir, Keep: 2, Write: func(_ context.Context, path string) error {
 			if fails--; fails >= 0 {
 				return errors.New("broken")
 			}
 			return os.WriteFile(path, nil, 0o600)
 		}}
+		s := Schedule{Every: time.Hour, Target: target, Log: slog.New(slog.DiscardHandler)}
 		begin := time.Now()
 		fill(t, dir, map[string]string{"other": "mine", Name(begin.Add(-30 * time.Minute)): "before"})
 		done := make(chan struct{})

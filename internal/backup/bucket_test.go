@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -347,4 +348,43 @@ func TestBackupIntoABucketThatFails(t *testing.T) {
 		t.Errorf("left in the state directory: %v, %v", work, err)
 	}
 	wantRestored(t, b, "", restored())
+}
+
+// TestScheduleInABucket makes backups of the settings' interval in a bucket, and prunes it.
+func TestScheduleInABucket(t *testing.T) {
+	url, src := "file://"+t.TempDir(), state(t)
+	made := make(chan time.Time, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := Schedule{Every: time.Hour, Log: slog.New(slog.DiscardHandler), Made: func(at time.Time) { made <- at }, Target: Remote{
+		Name: url, Keep: 1, Log: slog.New(slog.DiscardHandler),
+		Open: func(ctx context.Context) (*Bucket, error) { return OpenBucket(ctx, url, "", true) },
+		Write: func(ctx context.Context, b *Bucket) (Stored, error) {
+			s, _, err := b.Write(ctx, src, Options{})
+			return s, err
+		},
+	}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	if at := <-made; time.Since(at) > time.Hour {
+		t.Errorf("the newest backup was made at %v", at)
+	}
+	cancel()
+	<-done
+	b := bucket(t, url, "")
+	wantRestored(t, b, "", restored())
+	first, err := b.Get(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.ID = "20200101T000000Z-00000000"
+	put(t, b, &first)
+	if id, err := s.Target.Make(t.Context()); err != nil || id == "" {
+		t.Errorf("Make = %q, %v", id, err)
+	}
+	if ids, err := b.IDs(t.Context()); err != nil || len(ids) != 1 {
+		t.Errorf("IDs = %v, %v, want one", ids, err)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
@@ -61,24 +62,33 @@ func made(name string) (time.Time, bool) {
 	return at, ok && ok2 && err == nil
 }
 
-// Schedule determines when backups are made automatically.
-type Schedule struct {
-	Every     time.Duration // 0 or less: never
-	Directory string        // created if it is missing
-	Keep      int           // the number of the newest backups to retain; 0 or less: all
-	// Write makes a backup at a path that does not exist.
-	Write func(ctx context.Context, path string) error
-	Log   *slog.Logger
+// Target is a place where a schedule makes backups.
+type Target interface {
+	// Last returns when the newest backup was made; zero when there is none.
+	Last(ctx context.Context) (time.Time, error)
+	// Make makes a backup and removes excess backups.
+	Make(ctx context.Context) (name string, err error)
+	// String names the place.
+	String() string
 }
 
-// Run makes backups until ctx ends: the first when the newest in the directory is old enough, then
+// Schedule determines when backups are made automatically.
+type Schedule struct {
+	Every  time.Duration // 0 or less: never
+	Target Target
+	Log    *slog.Logger
+	// Made is called with the time of the newest backup, whenever it is found out; may be nil.
+	Made func(time.Time)
+}
+
+// Run makes backups until ctx ends: the first when the newest of the target is old enough, then
 // one after each interval. Failures are logged and retried.
 func (s *Schedule) Run(ctx context.Context) {
 	if s.Every <= 0 {
 		return
 	}
 	for {
-		wait, err := s.next(time.Now())
+		wait, err := s.next(ctx, time.Now())
 		if err == nil && wait <= 0 {
 			err = s.back(ctx)
 			if err == nil {
@@ -89,7 +99,7 @@ func (s *Schedule) Run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			s.Log.Error("backup was not made, trying again", "directory", s.Directory, "error", err)
+			s.Log.Error("backup was not made, trying again", "target", s.Target.String(), "error", err)
 			wait = min(retry, s.Every)
 		}
 		select {
@@ -101,33 +111,111 @@ func (s *Schedule) Run(ctx context.Context) {
 }
 
 // next returns the time until the next backup is due.
-func (s *Schedule) next(now time.Time) (time.Duration, error) {
-	last, err := Last(s.Directory)
+func (s *Schedule) next(ctx context.Context, now time.Time) (time.Duration, error) {
+	last, err := s.Target.Last(ctx)
 	if err != nil || last.IsZero() {
 		return 0, err
+	}
+	if s.Made != nil {
+		s.Made(last)
 	}
 	return last.Add(s.Every).Sub(now), nil
 }
 
-// back makes a backup and removes excess backups.
+// back makes a backup.
 func (s *Schedule) back(ctx context.Context) error {
-	if err := durable.MkdirAll(s.Directory); err != nil {
-		return err
-	}
 	begin := time.Now()
-	path := filepath.Join(s.Directory, Name(begin))
-	if err := s.Write(ctx, path); err != nil {
-		return err
+	name, err := s.Target.Make(ctx)
+	if name != "" {
+		s.Log.Info("made a backup", "target", s.Target.String(), "backup", name, "took", time.Since(begin))
 	}
-	s.Log.Info("made a backup", "file", path, "took", time.Since(begin))
-	names, err := List(s.Directory)
-	if err != nil || s.Keep <= 0 {
-		return err
+	return err
+}
+
+// Directory is a target of files in a directory, which is created if it is missing.
+type Directory struct {
+	Path string
+	Keep int // the number of the newest backups to retain; 0 or less: all
+	// Write makes a backup at a path that does not exist.
+	Write func(ctx context.Context, path string) error
+}
+
+var _ Target = Directory{}
+
+// Last implements [Target].
+func (d Directory) Last(context.Context) (time.Time, error) { return Last(d.Path) }
+
+// String implements [Target].
+func (d Directory) String() string { return d.Path }
+
+// Make implements [Target].
+func (d Directory) Make(ctx context.Context) (string, error) {
+	if err := durable.MkdirAll(d.Path); err != nil {
+		return "", err
 	}
-	for _, old := range names[min(len(names), s.Keep):] {
+	path := filepath.Join(d.Path, Name(time.Now()))
+	if err := d.Write(ctx, path); err != nil {
+		return "", err
+	}
+	names, err := List(d.Path)
+	if err != nil || d.Keep <= 0 {
+		return path, err
+	}
+	for _, old := range names[min(len(names), d.Keep):] {
 		if err := os.Remove(old); err != nil {
-			return fmt.Errorf("remove an old backup: %w", err)
+			return path, fmt.Errorf("remove an old backup: %w", err)
 		}
 	}
-	return nil
+	return path, nil
+}
+
+// Remote is a target in a bucket, which is opened for each backup.
+type Remote struct {
+	Name string // of the bucket, for the log
+	Keep int    // the number of the newest backups to retain; 0 or less: all
+	Open func(ctx context.Context) (*Bucket, error)
+	// Write makes a backup.
+	Write func(ctx context.Context, b *Bucket) (Stored, error)
+	Log   *slog.Logger
+}
+
+var _ Target = Remote{}
+
+// Last implements [Target].
+func (r Remote) Last(ctx context.Context) (at time.Time, err error) {
+	b, err := r.Open(ctx)
+	if err != nil {
+		return at, err
+	}
+	defer func() { _ = b.Close() }() // it was only read
+	return b.Last(ctx)
+}
+
+// String implements [Target].
+func (r Remote) String() string { return r.Name }
+
+// Make implements [Target].
+func (r Remote) Make(ctx context.Context) (string, error) {
+	b, err := r.Open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = b.Close() }() // everything is written
+	s, err := r.Write(ctx, b)
+	if err != nil {
+		return "", err
+	}
+	if r.Keep <= 0 {
+		return s.ID, nil
+	}
+	p, err := b.Prune(ctx, r.Keep, Grace)
+	if sandbox.CodeOf(err) == sandbox.Unavailable {
+		r.Log.Warn("the bucket of backups was not pruned; the next backup tries again", "bucket", r.Name, "error", err)
+		return s.ID, nil
+	}
+	if err != nil {
+		return s.ID, fmt.Errorf("prune the bucket of backups: %w", err)
+	}
+	r.Log.Info("pruned the bucket of backups", "bucket", r.Name, "backups", len(p.Backups), "objects", p.Removed, "bytes", p.RemovedBytes)
+	return s.ID, nil
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -23,23 +25,73 @@ func OpenBackupBucket(ctx context.Context, cfg config.Config, create bool) (*bac
 	return backup.OpenBucket(ctx, cfg.Backup.URL, cfg.Backup.KeyFile, create)
 }
 
-// backupSettings returns when the server makes backups automatically, and their content.
-func backupSettings(cfg config.Config) (backup.Schedule, backup.Options) {
-	return backup.Schedule{Every: time.Duration(cfg.Backup.Every), Directory: cfg.Backup.Directory, Keep: cfg.Backup.Keep},
-		backup.Options{Images: backup.Images(cfg.Backup.Images)}
+// backupPlan says when the server makes backups, where, and of what.
+type backupPlan struct {
+	Every     time.Duration
+	Directory string
+	Bucket    string // instead of the directory; "" for none
+	KeyFile   string // for the bucket
+	Keep      int
+	Options   backup.Options
 }
 
-// backupCollectors returns the metrics of automatic backups; none when the server makes none.
-func backupCollectors(cfg config.Config) []prometheus.Collector {
-	s, _ := backupSettings(cfg)
-	if s.Every <= 0 {
+// backupSettings returns the plan of the settings.
+func backupSettings(cfg config.Config) backupPlan {
+	c := cfg.Backup
+	return backupPlan{Every: c.Every.Std(), Directory: c.Directory, Bucket: c.URL, KeyFile: c.KeyFile, Keep: c.Keep, Options: backup.Options{Images: backup.Images(c.Images)}}
+}
+
+// target returns the place of the backups. source returns the state to back up.
+func (p backupPlan) target(log *slog.Logger, source func() backup.Source) backup.Target {
+	if p.Bucket == "" {
+		return backup.Directory{Path: p.Directory, Keep: p.Keep, Write: func(ctx context.Context, path string) error {
+			_, err := backup.Write(ctx, source(), path, p.Options)
+			return err
+		}}
+	}
+	return backup.Remote{
+		Name: p.Bucket, Keep: p.Keep, Log: log,
+		Open: func(ctx context.Context) (*backup.Bucket, error) {
+			return backup.OpenBucket(ctx, p.Bucket, p.KeyFile, true)
+		},
+		Write: func(ctx context.Context, b *backup.Bucket) (backup.Stored, error) {
+			s, _, err := b.Write(ctx, source(), p.Options)
+			return s, err
+		},
+	}
+}
+
+// LastBackup returns when the newest automatic backup was made; zero when there is none.
+func LastBackup(ctx context.Context, cfg config.Config) (time.Time, error) {
+	if cfg.Backup.URL == "" {
+		return backup.Last(cfg.Backup.Directory)
+	}
+	b, err := OpenBackupBucket(ctx, cfg, false)
+	if sandbox.CodeOf(err) == sandbox.NotFound { // nothing was written to it yet
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = b.Close() }() // it was only read
+	return b.Last(ctx)
+}
+
+// backupCollectors returns the metrics of automatic backups; none when the server makes none. made has the time of the newest backup in
+// a bucket, which is not asked for each time.
+func backupCollectors(cfg config.Config, made *atomic.Int64) []prometheus.Collector {
+	every := cfg.Backup.Every.Std()
+	if every <= 0 {
 		return nil
 	}
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "modbox_backup_last_timestamp_seconds", Help: "Time of the newest automatic backup, in seconds since 1970; 0 for never.",
 		}, func() float64 {
-			last, err := backup.Last(s.Directory)
+			if cfg.Backup.URL != "" {
+				return float64(made.Load())
+			}
+			last, err := backup.Last(cfg.Backup.Directory)
 			if err != nil || last.IsZero() {
 				return 0
 			}
@@ -47,7 +99,7 @@ func backupCollectors(cfg config.Config) []prometheus.Collector {
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "modbox_backup_interval_seconds", Help: "Interval of automatic backups (backup.every).",
-		}, func() float64 { return s.Every.Seconds() }),
+		}, every.Seconds),
 	}
 }
 
@@ -55,11 +107,10 @@ func backupCollectors(cfg config.Config) []prometheus.Collector {
 func (p *parts) makeBackups(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
-	s, options := backupSettings(cfg)
-	s.Log = log
-	s.Write = func(ctx context.Context, path string) error {
-		_, err := backup.Write(ctx, BackupSource(cfg, p.store, p.version), path, options)
-		return err
+	plan := backupSettings(cfg)
+	s := backup.Schedule{
+		Every: plan.Every, Log: log, Made: func(at time.Time) { p.backedUp.Store(at.Unix()) },
+		Target: plan.target(log, func() backup.Source { return BackupSource(cfg, p.store, p.version) }),
 	}
 	go func() {
 		defer close(done)

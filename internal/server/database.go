@@ -32,6 +32,9 @@ func adviseOnDatabase(cfg config.Config, err error) error {
 	if last := lastBackup(cfg); last != "" {
 		advice = "restore the last backup with: modbox restore --force " + last
 	}
+	if cfg.Backup.URL != "" {
+		advice += fmt.Sprintf("; for backups in the bucket: modbox restore --force --from '%s'", cfg.Backup.URL)
+	}
 	return fmt.Errorf("%w; nothing was changed; %s", err, advice)
 }
 

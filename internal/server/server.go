@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,6 +99,8 @@ type parts struct {
 	disk    *disk
 	// instance is the id of the installation, for receivers.
 	instance string
+	// backedUp is the time of the newest automatic backup, in seconds since 1970, once it is known.
+	backedUp atomic.Int64
 }
 
 // Start makes all parts in order, takes over the sandboxes of the previous server, and listens. It
@@ -251,7 +254,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		log.Warn(missing)
 	}
 	p.metrics = metrics.New(p.version)
-	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), {image.NewCollector(p.images)}, backupCollectors(cfg)} {
+	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), {image.NewCollector(p.images)}, backupCollectors(cfg, &p.backedUp)} {
 		p.metrics.MustRegister(list...)
 	}
 	if err := p.openTraces(ctx, cfg, log, cu); err != nil {

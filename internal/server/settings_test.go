@@ -15,7 +15,7 @@ import (
 
 // otherValues are values that differ from the settings' defaults.
 var otherValues = map[string]string{
-	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all",
+	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all", "backup.url": "file:///bucket", "backup.key_file": "/elsewhere/key",
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                    "https://modbox.example.com",
 	"console.url":                   "https://console.example.com",
@@ -130,8 +130,7 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	shown += fmt.Sprintf("%+v\n", location.Postgres)
-	schedule, backups := backupSettings(cfg)
-	shown += fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n", schedule, backups, eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
+	shown += fmt.Sprintf("%+v\n%+v\n%+v\n", backupSettings(cfg), eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))
 }
 

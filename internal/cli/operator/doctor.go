@@ -8,7 +8,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/cli/image"
@@ -54,7 +53,7 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 				Quarantine: func(ctx context.Context) (string, error) { return describeQuarantine(ctx, cfg) },
 			}
 			if every := cfg.Backup.Every.Std(); every > 0 {
-				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return backup.Last(cfg.Backup.Directory) }
+				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return server.LastBackup(cmd.Context(), cfg) }
 			}
 			if cfg.Database.URL != "" {
 				o.Database = func(ctx context.Context) ([]string, error) { return server.DatabaseWarnings(ctx, cfg) }
