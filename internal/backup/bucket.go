@@ -23,20 +23,22 @@ const (
 	// bucketPrefix begins the names of the objects that describe backups in a bucket.
 	bucketPrefix = "backups/"
 	bucketFormat = 1
+	// bucketStamp is the time in the id of a backup: also of backups made one right after the other the last is the newest.
+	bucketStamp = "20060102T150405.000Z"
 
-	// Grace is how long data in a bucket is kept that no backup uses.
+	// Grace is the age at which data in a bucket that no backup uses is removed.
 	Grace = 24 * time.Hour
 )
 
 // idPattern describes the id of a backup in a bucket: its time, which is the order, and random digits.
-var idPattern = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}$`)
+var idPattern = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}$`)
 
-// Bucket has backups in a bucket. They share equal parts of their files, so that a backup sends what has changed since
-// an earlier one. A backup is complete when the object that describes it is there; it is written last.
+// Bucket has backups in a bucket. They share equal parts of their files, so that a backup sends only the changes since
+// an earlier backup. A backup is complete when the object that describes it is there; it is written last.
 type Bucket struct{ objects *object.Store }
 
 // OpenBucket opens the backups in the bucket at a URL. keyFile has the key that encrypts them; "" for no encryption. create makes a
-// new bucket's objects. Errors: those of [object.Open].
+// new bucket's objects. It returns the errors of [object.Open].
 func OpenBucket(ctx context.Context, url, keyFile string, create bool) (*Bucket, error) {
 	o := object.Options{Create: create}
 	if keyFile != "" {
@@ -106,7 +108,7 @@ func (b *Bucket) Last(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	text, _, _ := strings.Cut(ids[len(ids)-1], "-")
-	return time.Parse(stamp, text)
+	return time.Parse(bucketStamp, text)
 }
 
 // List returns the complete backups, oldest first. Errors: Invalid when a description is damaged.
@@ -124,7 +126,7 @@ func (b *Bucket) List(ctx context.Context) ([]Stored, error) {
 	return list, err
 }
 
-// Get returns a backup; that with id "" is the newest. Errors: NotFound; Invalid when its description is damaged.
+// Get returns a backup; id "" means the newest. Errors: NotFound; Invalid when its description is damaged.
 func (b *Bucket) Get(ctx context.Context, id string) (s Stored, err error) {
 	if id == "" {
 		ids, err := b.IDs(ctx)
@@ -137,7 +139,7 @@ func (b *Bucket) Get(ctx context.Context, id string) (s Stored, err error) {
 		id = ids[len(ids)-1]
 	}
 	if !idPattern.MatchString(id) {
-		return s, sandbox.InvalidField("id", "%.80q is not the id of a backup, such as 20261126T120000Z-0123abcd", id)
+		return s, sandbox.InvalidField("id", "%.80q is not the id of a backup, such as 20261126T120000.000Z-0123abcd", id)
 	}
 	data, err := b.objects.Get(ctx, bucketPrefix+id)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -216,7 +218,7 @@ func describe(src Source, o Options) (Stored, error) {
 	}
 	now := time.Now().UTC()
 	return Stored{
-		Format: bucketFormat, ID: now.Format(stamp) + "-" + hex.EncodeToString(random), CreatedAt: now,
+		Format: bucketFormat, ID: now.Format(bucketStamp) + "-" + hex.EncodeToString(random), CreatedAt: now,
 		Version: src.Version, Machine: machine, Images: o.Images, Checkpoints: !o.WithoutCheckpoints,
 	}, nil
 }
@@ -292,8 +294,8 @@ type Damage struct {
 	Err     error
 }
 
-// Verify reads everything of a backup, or of all when id is "", and compares it with its digests. Errors: those of reading; Damage
-// is none.
+// Verify reads everything of a backup, or of all when id is "", and compares it with its digests. Damage is not an
+// error.
 func (b *Bucket) Verify(ctx context.Context, id string) (list []Stored, damage []Damage, err error) {
 	ids := []string{id}
 	if id == "" {
@@ -328,7 +330,7 @@ func (b *Bucket) Verify(ctx context.Context, id string) (list []Stored, damage [
 	return list, damage, nil
 }
 
-// Restore is [Restore] from a backup in the bucket; that with id "" is the newest.
+// Restore is [Restore] from a backup in the bucket; id "" means the newest.
 func (b *Bucket) Restore(ctx context.Context, id, stateDir string, o RestoreOptions) (s Stored, aside string, err error) {
 	if s, err = b.Get(ctx, id); err != nil {
 		return s, "", err

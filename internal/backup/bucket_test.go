@@ -185,7 +185,7 @@ func TestDamageInABucketChangesNothing(t *testing.T) {
 
 func TestBackupsThatAreNotThere(t *testing.T) {
 	b := bucket(t, "file://"+t.TempDir(), "")
-	for id, want := range map[string]sandbox.Code{"": sandbox.NotFound, "20261126T120000Z-0123abcd": sandbox.NotFound, "../store.json": sandbox.Invalid, "x": sandbox.Invalid} {
+	for id, want := range map[string]sandbox.Code{"": sandbox.NotFound, "20261126T120000.000Z-0123abcd": sandbox.NotFound, "../store.json": sandbox.Invalid, "x": sandbox.Invalid} {
 		if _, _, err := b.Restore(t.Context(), id, t.TempDir(), RestoreOptions{}); sandbox.CodeOf(err) != want {
 			t.Errorf("Restore(%q) = %v, want code %s", id, err, want)
 		}
@@ -241,7 +241,7 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Their times are in the ids, in seconds.
-		id := time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC).Format(stamp) + "-00000000"
+		id := time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC).Format(bucketStamp) + "-00000000"
 		if err := b.objects.Delete(t.Context(), bucketPrefix+s.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestScheduleInABucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.ID = "20200101T000000Z-00000000"
+	first.ID = "20200101T000000.000Z-00000000"
 	put(t, b, &first)
 	if id, err := s.Target.Make(t.Context()); err != nil || id == "" {
 		t.Errorf("Make = %q, %v", id, err)

@@ -74,7 +74,7 @@ type Upload struct {
 
 // Counts are the blobs of an upload.
 type Counts struct {
-	Blobs int // all, also those that were in the bucket
+	Blobs int // all, also the blobs that the bucket had before
 	Sent  int
 	// SentBytes are the bytes written to the bucket for those.
 	SentBytes int64
@@ -106,7 +106,7 @@ func (s *Store) NewUpload(ctx context.Context) (*Upload, error) {
 	return u, nil
 }
 
-// File cuts the next size bytes of r into blobs, and sends those that the bucket does not have. The names are valid
+// File cuts the next size bytes of r into blobs, and sends the blobs that the bucket lacks. The names are valid
 // after Wait.
 func (u *Upload) File(r io.Reader, size int64) ([]Name, error) {
 	names := make([]Name, (size+ChunkBytes-1)/ChunkBytes)
@@ -178,7 +178,7 @@ func (u *Upload) Close() {
 }
 
 // Download writes a file of size bytes, whose blobs have the names, to w. The file is as Upload.File read it: every blob is
-// verified. Bytes that are zero may be left unwritten. Errors: as those of Blob; Invalid when the names do not fit the size.
+// verified. Bytes that are zero may be left unwritten. It returns the errors of Blob, and Invalid when the names do not fit the size.
 func (s *Store) Download(ctx context.Context, names []Name, size int64, w io.WriterAt) error {
 	if size < 0 || int64(len(names)) != (size+ChunkBytes-1)/ChunkBytes {
 		return sandbox.Errorf(sandbox.Invalid, "a file of %d bytes has not %d blobs", size, len(names))
@@ -200,7 +200,7 @@ func (s *Store) Download(ctx context.Context, names []Name, size int64, w io.Wri
 	})
 }
 
-// Verify reads blobs, and calls damaged with those that are missing or damaged. It calls one at a time.
+// Verify reads blobs, and calls damaged with the missing and the damaged blobs. It calls one at a time.
 func (s *Store) Verify(ctx context.Context, names []Name, damaged func(Name, error)) error {
 	var mu sync.Mutex
 	return s.each(ctx, slices.All(names), func(ctx context.Context, _ int, n Name) error {
@@ -247,5 +247,5 @@ func zero(data []byte) bool {
 	return true
 }
 
-// partial reports whether a key is that of a file which an interrupted write to a local bucket left.
+// partial reports whether a key names a file of an interrupted write to a local bucket.
 func partial(key string) bool { return strings.HasSuffix(key, ".tmp") }

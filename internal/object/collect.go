@@ -15,11 +15,11 @@ type Collected struct {
 	Young int
 }
 
-// Collect removes the blobs that are not in use and older than the grace period. Reachable returns the names of those in
-// use; it is called when no new use can begin any more. What interrupted processes left is removed too.
+// Collect removes the blobs that are not in use and older than the grace period. Reachable returns the names of the blobs in
+// use; it is called when no new use can begin any more. The leftovers of interrupted processes are removed too.
 //
-// The grace period keeps the blobs of an interrupted upload for the next attempt, and those of an upload whose lease was lost.
-// Errors: Unavailable while an upload or another collection is in progress; that of reachable, and then nothing is removed.
+// The grace period keeps the blobs of an interrupted upload for the next attempt, and the blobs of an upload whose lease was lost.
+// Errors: Unavailable while an upload or another collection is in progress; the error of reachable, and then nothing is removed.
 func (s *Store) Collect(ctx context.Context, grace time.Duration, reachable func(ctx context.Context) (map[Name]bool, error)) (c Collected, err error) {
 	l, now, err := s.exclude(ctx)
 	if err != nil {

@@ -21,6 +21,6 @@
 // # Encryption
 //
 // With a key every object except store.json and leases is encrypted by AES-256-GCM with a key derived from its
-// name, and the name of a blob is an HMAC of its content: whoever reads the bucket learns sizes and times. An object
+// name, and the name of a blob is an HMAC of its content: a reader of the bucket learns sizes and times. An object
 // under the name of another is refused.
 package object

@@ -68,7 +68,7 @@ type Store struct {
 }
 
 // Open opens the store in the bucket at a URL: file:///directory, or s3://bucket/prefix with the parameters of
-// gocloud.dev/blob/s3blob, such as region, endpoint and use_path_style. The credentials for S3 are those of the
+// gocloud.dev/blob/s3blob, such as region, endpoint and use_path_style. The credentials for S3 come from the
 // environment, as for other programs.
 //
 // Errors: Invalid for a bad URL; NotFound when the bucket has no store and Create is not set; Forbidden when the store has
@@ -174,7 +174,7 @@ func (s *Store) check(ctx context.Context) error {
 	case c.Key == "" && s.o.Key != nil:
 		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is not encrypted, and a key file is set (backup.key_file); use another bucket or prefix for encrypted objects", s.url)
 	case c.Key != s.codec.keyID:
-		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is encrypted with another key than that of the key file", s.url)
+		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is encrypted with another key than the key file has", s.url)
 	}
 	return nil
 }

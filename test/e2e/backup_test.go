@@ -131,6 +131,56 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 	}
 }
 
+// TestBackupInABucketHasSavedSandboxes makes automatic backups in a bucket, restores one to a new state directory, and resumes what was paused.
+func TestBackupInABucketHasSavedSandboxes(t *testing.T) {
+	bucket := "file://" + t.TempDir()
+	s := testserver.StartSmall(t, "--backup-every", "1h", "--backup-url", bucket)
+	sb := s.MustCreate(client.CreateOptions{Name: "paused", Image: "modbox/base"})
+	s.Bash(sb.ID, `echo file > ~/file`, time.Minute)
+	job, err := s.Executions.Start(t.Context(), sb.ID, client.Command{Shell: "sleep 100000"}, client.ExecutionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, s, "", "backup", "create", "--to", bucket, "--state-dir", s.StateDir)
+	if out := mustRun(t, s, "", "backup", "create", "--to", bucket, "--state-dir", s.StateDir, "--json"); !strings.Contains(out, "sent_bytes") {
+		t.Errorf("the second backup: %s", out)
+	} else {
+		t.Logf("the second backup: %s", out)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // polling another process
+		if out := mustRun(t, s, "", "backup", "ls", "--from", bucket); strings.Count(out, "\n") == 4 { // the header, two, and the server's
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the server made no backup: %s; its log:\n%s", out, s.Log())
+		}
+	}
+	mustRun(t, s, "", "backup", "verify", "--from", bucket)
+	s.Stop()
+	s.StateDir, s.RunDir = filepath.Join(t.TempDir(), "state"), shortDir(t)
+	mustRun(t, s, "", "restore", "--from", bucket, "--id", newest(t, s, bucket), "--state-dir", s.StateDir)
+	s.Launch()
+	if now, err := s.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLostReason != "" {
+		t.Fatalf("resume: %+v, %v", now, err)
+	}
+	if res := s.Bash(sb.ID, `cat ~/file`, time.Minute); string(res.Stdout) != "file\n" {
+		t.Errorf("in the resumed sandbox: %+v", res)
+	}
+	if e, err := s.Executions.Get(t.Context(), job.ID, 0); err != nil || e.State != client.ExecutionRunning {
+		t.Errorf("the execution in the resumed sandbox: %+v, %v, want it running", e, err)
+	}
+}
+
+// newest returns the id of the newest backup in a bucket.
+func newest(t *testing.T, s *testserver.Server, bucket string) string {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(mustRun(t, s, "", "backup", "ls", "--from", bucket)), "\n")
+	id, _, _ := strings.Cut(strings.TrimSpace(lines[len(lines)-1]), " ")
+	return id
+}
+
 // TestRestoreWithoutCheckpointsSaysSo: what a backup leaves out is an error that says so.
 func TestRestoreWithoutCheckpointsSaysSo(t *testing.T) {
 	s := testserver.StartSmall(t)

@@ -1,4 +1,4 @@
-// Command s3server is an S3 server for tests: that of versitygw, with the objects in a directory. The versitygw
+// Command s3server is an S3 server for tests: the server of versitygw, with the objects in a directory. The versitygw
 // command itself also has the storage of other services, which takes long to build.
 //
 //	s3server ADDRESS DIRECTORY

@@ -54,9 +54,9 @@ func newBackupCreateCommand(env *base.Env) *cobra.Command {
 		Use:   "create",
 		Short: "Back up the state of the server on this machine into a bucket",
 		Long: `Back up the state of the server on this machine, which may be running, into a bucket of S3
-or of a service with its interface, or into a directory. The backup has the same content as
-that of "modbox backup". Backups share equal data: only what has changed since the earlier
-ones is sent, and the next backup continues one that was interrupted.
+or of a service with its interface, or into a directory. "modbox backup" describes the
+content. Backups share equal data: only changes since the earlier backups are sent, and the
+next backup continues an interrupted one.
 
 Credentials for S3 come from the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,
 from ~/.aws, or from the machine's role. With backup.key_file the data is encrypted.`,
