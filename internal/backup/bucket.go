@@ -101,14 +101,19 @@ func (b *Bucket) IDs(ctx context.Context) (ids []string, err error) {
 	return ids, err
 }
 
-// Last returns when the newest backup was made; zero when there is none.
+// Last returns when the newest backup was made; zero when there is none. Times in the future, of a clock that was wrong, do not count.
 func (b *Bucket) Last(ctx context.Context) (time.Time, error) {
 	ids, err := b.IDs(ctx)
-	if err != nil || len(ids) == 0 {
+	if err != nil {
 		return time.Time{}, err
 	}
-	text, _, _ := strings.Cut(ids[len(ids)-1], "-")
-	return time.Parse(bucketStamp, text)
+	for _, id := range slices.Backward(ids) {
+		text, _, _ := strings.Cut(id, "-")
+		if at, err := time.Parse(bucketStamp, text); err != nil || !at.After(time.Now()) {
+			return at, err
+		}
+	}
+	return time.Time{}, nil
 }
 
 // List returns the complete backups, oldest first. Errors: Invalid when a description is damaged.
@@ -265,13 +270,40 @@ func (b *Bucket) Prune(ctx context.Context, keep int, grace time.Duration) (p Pr
 		}
 	}
 	p.Collected, err = b.objects.Collect(ctx, grace, func(ctx context.Context) (map[object.Name]bool, error) {
-		list, err := b.List(ctx)
+		used, err := b.used(ctx, ids)
 		if err != nil {
 			return nil, fmt.Errorf("no data is removed, because it is unknown which data a backup needs; delete its object if it is of no use: %w", err)
 		}
-		return blobs(list), nil
+		return used, nil
 	})
 	return p, err
+}
+
+// used returns the names of the blobs of all backups. ids are the backups that were listed before: a list that lacks one does not
+// make its blobs unused.
+func (b *Bucket) used(ctx context.Context, ids []string) (map[object.Name]bool, error) {
+	now, err := b.IDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now = append(now, ids...)
+	slices.Sort(now)
+	used := map[object.Name]bool{}
+	for _, id := range slices.Compact(now) { // one description in memory at a time
+		s, err := b.Get(ctx, id)
+		if sandbox.CodeOf(err) == sandbox.NotFound { // removed
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range s.Files {
+			for _, n := range f.Blobs {
+				used[n] = true
+			}
+		}
+	}
+	return used, nil
 }
 
 // blobs returns the names of the blobs of backups.

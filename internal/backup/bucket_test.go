@@ -240,7 +240,7 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Their times are in the ids, in seconds.
+		// Their times are in the ids.
 		id := time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC).Format(bucketStamp) + "-00000000"
 		if err := b.objects.Delete(t.Context(), bucketPrefix+s.ID); err != nil {
 			t.Fatal(err)
@@ -381,10 +381,61 @@ func TestScheduleInABucket(t *testing.T) {
 	}
 	first.ID = "20200101T000000.000Z-00000000"
 	put(t, b, &first)
+	if last, err := b.Last(t.Context()); err != nil || time.Since(last) > time.Hour {
+		t.Errorf("Last = %v, %v", last, err)
+	}
+	first.ID = "29990101T000000.000Z-00000000" // of a clock that was wrong
+	put(t, b, &first)
+	if last, err := b.Last(t.Context()); err != nil || last.After(time.Now()) {
+		t.Errorf("Last = %v, %v, want a time in the past", last, err)
+	}
+	if err := b.objects.Delete(t.Context(), bucketPrefix+first.ID); err != nil {
+		t.Fatal(err)
+	}
 	if id, err := s.Target.Make(t.Context()); err != nil || id == "" {
 		t.Errorf("Make = %q, %v", id, err)
 	}
 	if ids, err := b.IDs(t.Context()); err != nil || len(ids) != 1 {
 		t.Errorf("IDs = %v, %v, want one", ids, err)
+	}
+}
+
+// TestPruneOfABucketThatCannotBeRead removes nothing when the backups cannot be listed.
+func TestPruneOfABucketThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	b := bucket(t, "file://"+dir, "")
+	s, _, err := b.Write(t.Context(), state(t), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backups, aside := filepath.Join(dir, "backups"), filepath.Join(dir, "aside")
+	if err := errors.Join(os.Rename(backups, aside), os.WriteFile(backups, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	older(t, dir)
+	if p, err := b.Prune(t.Context(), 1, 0); err == nil || p.Removed > 0 {
+		t.Errorf("Prune = %+v, %v, want an error", p, err)
+	}
+	if err := errors.Join(os.Remove(backups), os.Rename(aside, backups)); err != nil {
+		t.Fatal(err)
+	}
+	wantRestored(t, b, s.ID, restored())
+}
+
+func TestBackupWithoutADatabaseIsRefused(t *testing.T) {
+	b := bucket(t, "file://"+t.TempDir(), "")
+	s, _, err := b.Write(t.Context(), state(t), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Files = nil
+	put(t, b, &s)
+	to, present := t.TempDir(), map[string]string{"modbox.db": "old"}
+	fill(t, to, present)
+	if _, _, err := b.Restore(t.Context(), s.ID, to, RestoreOptions{Force: true}); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("Restore = %v, want code invalid", err)
+	}
+	if diff := cmp.Diff(present, tree(t, to)); diff != "" {
+		t.Errorf("the state directory (-want +got):\n%s", diff)
 	}
 }

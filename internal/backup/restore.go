@@ -85,6 +85,9 @@ func replace(ctx context.Context, stateDir string, o RestoreOptions, only bool, 
 	if err != nil {
 		return "", err
 	}
+	if info, err := os.Lstat(filepath.Join(staged, Database)); err != nil || !info.Mode().IsRegular() {
+		return "", sandbox.Errorf(sandbox.Invalid, "the backup has no database; nothing was changed")
+	}
 	if o.KeepImages {
 		if err := os.RemoveAll(filepath.Join(staged, images)); err != nil {
 			return "", fmt.Errorf("restore: %w", err)

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -222,9 +223,7 @@ func (s *Store) each(ctx context.Context, names iter.Seq2[int, Name], f func(ctx
 		select {
 		case s.slots <- struct{}{}:
 		case <-within.Done():
-		}
-		if within.Err() != nil {
-			break
+			return cmp.Or(group.Wait(), context.Cause(ctx))
 		}
 		group.Go(func() error {
 			defer func() { <-s.slots }()

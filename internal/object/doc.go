@@ -6,7 +6,7 @@
 // A blob is at most [MaxBlob] bytes. Its name is a digest of its content, so that the same content is
 // stored once, and reading it verifies it. Files are cut into blobs of [ChunkBytes] bytes: the blobs of
 // files that have changed in some places, of interrupted uploads and of other files with the same content are not
-// sent again. Offsets in database files, saved memory and root filesystems stay the same when a part changes, so
+// sent again. Offsets in saved memory and root filesystems stay the same when a part changes, so
 // that chunks of a fixed size suffice.
 //
 // Other objects have names chosen by the caller, "backups/…" for example, and say which blobs are in use.

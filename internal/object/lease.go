@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -30,7 +32,15 @@ type lease struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	renewed time.Time // begin of the last renewal
+	renewed time.Duration // begin of the last renewal
+	lost    bool          // it may have expired, also when it was renewed later
+}
+
+// sinceBoot returns a time that goes on while the machine sleeps, and that no change of the clock moves.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails only without that clock
+	return time.Duration(t.Nano())
 }
 
 // share takes a lease that excludes collections. Errors: Unavailable when there is one.
@@ -72,7 +82,7 @@ func (s *Store) exclude(ctx context.Context) (*lease, time.Time, error) {
 
 // take writes a lease and renews it until it is released.
 func (s *Store) take(ctx context.Context, prefix string) (*lease, error) {
-	l := &lease{s: s, key: prefix + strings.ToLower(rand.Text()), done: make(chan struct{})}
+	l := &lease{s: s, key: prefix + strings.ToLower(rand.Text()), done: make(chan struct{}), renewed: s.o.now()}
 	if err := l.renew(ctx); err != nil {
 		return nil, err
 	}
@@ -92,21 +102,22 @@ func (s *Store) take(ctx context.Context, prefix string) (*lease, error) {
 }
 
 func (l *lease) renew(ctx context.Context) error {
-	begin := time.Now()
+	begin := l.s.o.now()
 	if err := l.s.write(ctx, l.key, []byte("{}")); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lost = l.lost || l.s.o.now()-l.renewed > leaseRenewable
 	l.renewed = begin
 	return nil
 }
 
-// check returns an error when the lease may have expired, as after the machine slept.
+// check returns an error when the lease may have expired at any time, as after the machine slept.
 func (l *lease) check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.renewed) > leaseRenewable {
+	if l.lost || l.s.o.now()-l.renewed > leaseRenewable {
 		return sandbox.Errorf(sandbox.Unavailable, "the bucket %s could not be reached for too long; try again", l.s.url)
 	}
 	return nil

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -41,10 +43,11 @@ const (
 	configKey   = "store.json"
 	format      = 1
 
-	// patience is the default of Options.Patience.
-	patience = time.Minute
-	// attemptTimeout bounds an attempt of one request, for a bucket that does not answer.
-	attemptTimeout = 2 * time.Minute
+	// patience is the default of Options.Patience: more than two attempts to send a blob.
+	patience = 2 * time.Minute
+	// answer and slowest bound an attempt of a request, for a bucket that does not answer: slowest is in bytes per second.
+	answer  = 20 * time.Second
+	slowest = 128 << 10
 )
 
 // Options are options of a store.
@@ -53,8 +56,11 @@ type Options struct {
 	Key *Key
 	// Create makes a missing directory, and the store in an empty bucket. Without it, Open refuses a bucket without a store.
 	Create bool
-	// Patience is how long a request to a bucket that cannot be reached, or that has failed, is repeated; 0 means a minute.
+	// Patience is how long a request to a bucket that cannot be reached, or that has failed, is repeated; 0 means two minutes.
 	Patience time.Duration
+
+	answer time.Duration        // of tests; 0 for the constant
+	now    func() time.Duration // of tests; nil for the time since the machine booted
 }
 
 // Store is a store of objects in a bucket. It is safe for concurrent use, also by several processes.
@@ -81,6 +87,12 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 	if o.Patience == 0 {
 		o.Patience = patience
 	}
+	if o.answer == 0 {
+		o.answer = answer
+	}
+	if o.now == nil {
+		o.now = sinceBoot
+	}
 	s := &Store{url: u.Scheme + "://" + u.Host + u.Path, o: o, slots: make(chan struct{}, parallel)}
 	if s.codec, err = newCodec(o.Key); err != nil {
 		return nil, err
@@ -91,6 +103,9 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 			if err := durable.MkdirAll(s.dir); err != nil {
 				return nil, fmt.Errorf("bucket: %w", err)
 			}
+		}
+		if real, err := filepath.EvalSymlinks(s.dir); err == nil {
+			s.dir = real // a list does not follow links
 		}
 		// Temporary files beside the objects can be renamed to them on every file system.
 		s.bucket, err = fileblob.OpenBucket(s.dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700})
@@ -154,7 +169,7 @@ func (s *Store) check(ctx context.Context) error {
 		if err := s.write(ctx, configKey, text); err != nil {
 			return err
 		}
-		// Another process may have made the store with another key at the same time: the last one has won.
+		// Another process may have made the store with another key at the same time.
 		data, err = s.read(ctx, configKey, 1<<10)
 		if err != nil {
 			return err
@@ -219,10 +234,13 @@ type Object struct {
 
 // List calls f with the objects whose names begin with prefix, in the order of the names, until f fails.
 func (s *Store) List(ctx context.Context, prefix string, f func(Object) error) error {
+	if s.dir != "" {
+		return s.walk(ctx, prefix, f)
+	}
 	after := ""
 	for token := blob.FirstPageToken; len(token) > 0; {
 		var page []*blob.ListObject
-		err := s.try(ctx, "list "+prefix, func(ctx context.Context) (err error) {
+		err := s.try(ctx, "list "+prefix, 0, func(ctx context.Context) (err error) {
 			var next []byte
 			if page, next, err = s.bucket.ListPage(ctx, token, 1000, &blob.ListOptions{Prefix: prefix}); err == nil {
 				token = next
@@ -245,9 +263,44 @@ func (s *Store) List(ctx context.Context, prefix string, f func(Object) error) e
 	return nil
 }
 
+// walk is List in a local bucket. A directory that cannot be read is an error: the driver would skip it, and a collection would
+// take the blobs of the backups in it for unused.
+func (s *Store) walk(ctx context.Context, prefix string, f func(Object) error) error {
+	root := filepath.Join(s.dir, path.Dir(prefix+"x"))
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case name == root && errors.Is(err, fs.ErrNotExist):
+			// No object has the prefix, if the bucket is there.
+			_, err = os.Lstat(filepath.Join(s.dir, configKey))
+		case err == nil && name == root && !d.IsDir():
+			err = errors.New("it is not a directory")
+		}
+		if err != nil {
+			return fmt.Errorf("list %s in the bucket %s: %s: %w", prefix, s.url, name, err)
+		}
+		if d == nil || d.IsDir() {
+			return nil
+		}
+		rel, err := filepath.Rel(s.dir, name)
+		if key := filepath.ToSlash(rel); err != nil || !strings.HasPrefix(key, prefix) {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) { // renamed or removed meanwhile
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list %s in the bucket %s: %w", prefix, s.url, err)
+		}
+		return f(Object{Key: filepath.ToSlash(rel), Size: info.Size(), At: info.ModTime()})
+	})
+}
+
 // Delete deletes an object; it may be missing.
 func (s *Store) Delete(ctx context.Context, key string) error {
-	err := s.try(ctx, "delete "+key, func(ctx context.Context) error { return s.bucket.Delete(ctx, key) })
+	err := s.try(ctx, "delete "+key, 0, func(ctx context.Context) error { return s.bucket.Delete(ctx, key) })
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
@@ -268,7 +321,7 @@ func (s *Store) Flush() error {
 
 // read returns the bytes of an object, at most limit.
 func (s *Store) read(ctx context.Context, key string, limit int) (data []byte, err error) {
-	err = s.try(ctx, "read "+key, func(ctx context.Context) error {
+	err = s.try(ctx, "read "+key, limit, func(ctx context.Context) error {
 		r, err := s.bucket.NewReader(ctx, key, nil)
 		if err != nil {
 			return err
@@ -285,7 +338,7 @@ func (s *Store) read(ctx context.Context, key string, limit int) (data []byte, e
 
 // write writes the bytes of an object: after a crash it has its old content or the new.
 func (s *Store) write(ctx context.Context, key string, body []byte) error {
-	return s.try(ctx, "write "+key, func(ctx context.Context) error {
+	return s.try(ctx, "write "+key, len(body), func(ctx context.Context) error {
 		o := &blob.WriterOptions{ContentType: "application/octet-stream"}
 		if s.dir == "" {
 			return s.bucket.Upload(ctx, key, bytes.NewReader(body), o)
@@ -315,18 +368,11 @@ func (s *Store) write(ctx context.Context, key string, body []byte) error {
 	})
 }
 
-// try repeats a request to the bucket that a later attempt can succeed with, and gives its error a code.
-func (s *Store) try(ctx context.Context, what string, f func(ctx context.Context) error) error {
-	again := transient
-	if s.dir != "" {
-		// A file may be renamed or removed while its directory is listed.
-		again = func(err error) bool {
-			return strings.HasPrefix(what, "list ") && gcerrors.Code(err) == gcerrors.NotFound
-		}
-	}
+// try repeats a request to the bucket that a later attempt can succeed with, and gives its error a code. size bounds the bytes of the object.
+func (s *Store) try(ctx context.Context, what string, size int, f func(ctx context.Context) error) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := s.attempt(ctx, f)
-		if err != nil && !again(err) {
+		err := s.attempt(ctx, size, f)
+		if err != nil && (s.dir != "" || !transient(err)) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
@@ -352,8 +398,8 @@ func (s *Store) try(ctx context.Context, what string, f func(ctx context.Context
 }
 
 // attempt calls f with a limit of time.
-func (s *Store) attempt(ctx context.Context, f func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+func (s *Store) attempt(ctx context.Context, size int, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.answer+time.Duration(size)*time.Second/slowest)
 	defer cancel()
 	return f(ctx)
 }

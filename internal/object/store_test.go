@@ -268,14 +268,15 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for url, want := range map[string]sandbox.Code{
-		"":                        sandbox.Invalid,
-		"/directory":              sandbox.Invalid,
-		"file://host/directory":   sandbox.Invalid,
-		"file:///":                sandbox.Invalid,
-		"file:///dir?create=1":    sandbox.Invalid,
-		"s3://":                   sandbox.Invalid,
-		"s3://key:secret@bucket":  sandbox.Invalid,
-		"s3://bucket?unknown=1":   sandbox.Invalid,
+		"":                       sandbox.Invalid,
+		"/directory":             sandbox.Invalid,
+		"file://host/directory":  sandbox.Invalid,
+		"file:///":               sandbox.Invalid,
+		"file:///dir?create=1":   sandbox.Invalid,
+		"s3://":                  sandbox.Invalid,
+		"s3://key:secret@bucket": sandbox.Invalid,
+		"s3://bucket?unknown=1":  sandbox.Invalid,
+		"s3://bucket?endpoint=https://key:secret@host": sandbox.Invalid,
 		"gs://bucket":             sandbox.Invalid,
 		"file://" + empty:         sandbox.NotFound,
 		"file://" + empty + "/no": sandbox.Invalid,

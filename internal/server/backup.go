@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/object/bucketurl"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -52,7 +54,16 @@ func (p backupPlan) target(log *slog.Logger, source func() backup.Source) backup
 	return backup.Remote{
 		Name: p.Bucket, Keep: p.Keep, Log: log,
 		Open: func(ctx context.Context) (*backup.Bucket, error) {
-			return backup.OpenBucket(ctx, p.Bucket, p.KeyFile, true)
+			u, err := bucketurl.Parse(p.Bucket)
+			if err != nil || u.Scheme != bucketurl.File {
+				return backup.OpenBucket(ctx, p.Bucket, p.KeyFile, true)
+			}
+			// A directory without backups may be the mount point of a file system that is not mounted.
+			b, err := backup.OpenBucket(ctx, p.Bucket, p.KeyFile, false)
+			if err != nil {
+				return nil, fmt.Errorf("%w; a directory has to be mounted, and its first backup made by: modbox backup create", err)
+			}
+			return b, nil
 		},
 		Write: func(ctx context.Context, b *backup.Bucket) (backup.Stored, error) {
 			s, _, err := b.Write(ctx, source(), p.Options)

@@ -33,7 +33,7 @@ func adviseOnDatabase(cfg config.Config, err error) error {
 		advice = "restore the last backup with: modbox restore --force " + last
 	}
 	if cfg.Backup.URL != "" {
-		advice += fmt.Sprintf("; for backups in the bucket: modbox restore --force --from '%s'", cfg.Backup.URL)
+		advice = fmt.Sprintf("restore the newest backup in the bucket with: modbox restore --force --from '%s'; for a file, which may be older: %s", cfg.Backup.URL, advice)
 	}
 	return fmt.Errorf("%w; nothing was changed; %s", err, advice)
 }

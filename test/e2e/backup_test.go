@@ -133,7 +133,12 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 
 // TestBackupInABucketHasSavedSandboxes makes automatic backups in a bucket, restores one to a new state directory, and resumes what was paused.
 func TestBackupInABucketHasSavedSandboxes(t *testing.T) {
-	bucket := "file://" + t.TempDir()
+	dir := t.TempDir()
+	bucket := "file://" + dir
+	// The server makes no backup in a directory without backups, as a file system may not be mounted.
+	if err := os.WriteFile(filepath.Join(dir, "store.json"), []byte(`{"format":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := testserver.StartSmall(t, "--backup-every", "1h", "--backup-url", bucket)
 	sb := s.MustCreate(client.CreateOptions{Name: "paused", Image: "modbox/base"})
 	s.Bash(sb.ID, `echo file > ~/file`, time.Minute)

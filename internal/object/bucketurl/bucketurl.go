@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
+	"strings"
 )
 
 // Schemes of URLs.
@@ -13,6 +15,12 @@ const (
 	File = "file"
 	S3   = "s3"
 )
+
+// parameters are the parameters of S3 in gocloud.dev. Others are refused, as they might be credentials, which would be in logs.
+var parameters = []string{
+	"accelerate", "anonymous", "awssdk", "disable_https", "dualstack", "endpoint", "fips", "hostname_immutable", "kmskeyid", "profile", "rate_limiter_capacity",
+	"region", "request_checksum_calculation", "response_checksum_validation", "role", "s3ForcePathStyle", "ssetype", "use_path_style",
+}
 
 // Parse returns the URL of a bucket: file:///directory, or s3://bucket/prefix with parameters. The text of an error begins
 // with "must" or "has".
@@ -24,6 +32,8 @@ func Parse(text string) (*url.URL, error) {
 	switch {
 	case u.User != nil:
 		return nil, errors.New("must have no credentials: they come from the environment, ~/.aws or the machine's role")
+	case u.Scheme == S3 && hasCredentials(u.Query()):
+		return nil, fmt.Errorf("must have no credentials and no other parameters than %s", strings.Join(parameters, ", "))
 	case u.Fragment != "":
 		return nil, errors.New("must have no fragment")
 	case u.Scheme == File && (u.Host != "" || !path.IsAbs(u.Path) || path.Clean(u.Path) == "/" || u.RawQuery != ""):
@@ -34,4 +44,15 @@ func Parse(text string) (*url.URL, error) {
 		return nil, fmt.Errorf("has the scheme %q; file and s3 are supported, and other services through their S3 interface: s3://bucket?endpoint=https://…", u.Scheme)
 	}
 	return u, nil
+}
+
+// hasCredentials reports whether parameters may have credentials.
+func hasCredentials(q url.Values) bool {
+	for name := range q {
+		if !slices.Contains(parameters, name) {
+			return true
+		}
+	}
+	endpoint, err := url.Parse(q.Get("endpoint"))
+	return err != nil || endpoint.User != nil
 }
