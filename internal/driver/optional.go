@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -93,7 +94,7 @@ type CheckpointOptions struct {
 	// is full, the checkpoint is made without them.
 	Layer bool
 	// FilesOnly saves the layer and no memory, which takes no memory on the disk. A layer that cannot be
-	// saved is an error then: TooLarge when the files, including holes, exceed the box's disk.
+	// saved is an error then: TooLarge when the files, including holes, exceed the box's disk; [ErrOmitted].
 	FilesOnly bool
 	// Volatile is whether the checkpoint may be lost in a failure of the host, which saves waiting
 	// for its disk.
@@ -127,10 +128,13 @@ type Snapshotter interface {
 	// WriteNames is WriteLayer without the contents of files: each regular file is empty, and the record
 	// [LayerSize] of its header has its size. Nothing is stored on the host, and the box is frozen until w
 	// has everything, so w must not wait. The contents are read through nevertheless, which takes about a
-	// second per gigabyte. Errors: also Timeout when the box would be frozen for more than [NamesTimeout],
+	// second per gigabyte. Errors: also [ErrOmitted] when w has everything else; Timeout when the box would be frozen for more than [NamesTimeout],
 	// and Unavailable when so many boxes are being read that its turn does not come soon.
 	WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error
 }
+
+// ErrOmitted is wrapped by errors of code Unsupported which say that a layer has everything but some names of files.
+var ErrOmitted = errors.New("names of files are omitted")
 
 // NamesTimeout bounds the time for which a box is frozen for [Snapshotter].WriteNames; the wait for its turn does
 // not count.

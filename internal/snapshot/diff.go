@@ -220,6 +220,10 @@ func (s *Service) readRunning(ctx context.Context, id sandbox.ID, into *layerNam
 	wrote := make(chan error, 1)
 	go func() {
 		err := reader.WriteNames(ctx, id, to)
+		if errors.Is(err, driver.ErrOmitted) {
+			s.log.Warn("the difference of a sandbox lacks some names", "sandbox", id, "error", err)
+			err = nil
+		}
 		_ = to.CloseWithError(err) // it does not fail
 		wrote <- err
 	}()

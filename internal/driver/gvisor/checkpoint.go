@@ -151,7 +151,7 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 		}
 	}()
 	if opts.FilesOnly {
-		return b.saveLayer(ctx, filepath.Join(dir, saved.LayerName))
+		return b.saveLayer(ctx, filepath.Join(dir, saved.LayerName), ocilayer.FromOverlay)
 	}
 	if err := b.save(ctx, dir); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (b *box) capture(ctx context.Context, dir string, opts driver.CheckpointOpt
 	if !opts.Layer {
 		return nil
 	}
-	err = b.saveLayer(ctx, filepath.Join(dir, saved.LayerName))
+	err = b.saveLayer(ctx, filepath.Join(dir, saved.LayerName), upper{b}.lenient(ocilayer.FromOverlay))
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -186,14 +186,14 @@ func quietSlot(ctx context.Context, b *box, lenient bool) (leave func(), err err
 }
 
 // saveLayer writes the layer of b, which is frozen, to a new file.
-func (b *box) saveLayer(ctx context.Context, name string) error {
+func (b *box) saveLayer(ctx context.Context, name string, convert conversion) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	out := sparse.NewWriter(f) // holes arrive as zeros
 	if err = b.raiseMemory(); err == nil {
-		err = upper{b}.read(ctx, out, ocilayer.FromOverlay)
+		err = upper{b}.read(ctx, out, convert)
 		b.lowerMemory()
 	}
 	return errors.Join(err, out.Finish(), f.Close())

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func (u upper) copy(ctx context.Context) (_ *os.File, err error) {
 		return nil, err
 	}
 	out := sparse.NewWriter(tree)
-	if err := u.readFrozen(ctx, out, ocilayer.FromOverlay, 0); err != nil {
+	if err := u.readFrozen(ctx, out, u.lenient(ocilayer.FromOverlay), 0); err != nil {
 		return nil, err
 	}
 	if err := out.Finish(); err != nil {
@@ -112,6 +113,18 @@ func (u upper) copy(ctx context.Context) (_ *os.File, err error) {
 
 // conversion converts the tar of an overlay's upper layer: see package ocilayer.
 type conversion func(w io.Writer, r io.Reader, skip []string) error
+
+// lenient is a conversion that only logs that it omits names.
+func (u upper) lenient(convert conversion) conversion {
+	return func(w io.Writer, r io.Reader, skip []string) error {
+		err := convert(w, r, skip)
+		if errors.Is(err, driver.ErrOmitted) {
+			u.box.host.logger.Warn("the saved files of a sandbox lack some names", "sandbox", u.box.id, "error", err)
+			return nil
+		}
+		return err
+	}
+}
 
 // readFrozen is read while the box is frozen, for at most the timeout, when there is a slot soon; 0 is any time for both.
 func (u upper) readFrozen(ctx context.Context, out io.Writer, convert conversion, timeout time.Duration) error {
@@ -173,8 +186,9 @@ func (u upper) read(ctx context.Context, out io.Writer, convert conversion) erro
 	limit := &io.LimitedReader{R: from, N: u.box.resources.DiskBytes + treeSlack}
 	written := &failedWriter{w: out}
 	err = convert(written, limit, skippedDirs(u.box.layout))
-	if err == nil {
-		_, err = io.Copy(io.Discard, limit) // the padding at the end of a tar
+	if err == nil || errors.Is(err, driver.ErrOmitted) {
+		_, perr := io.Copy(io.Discard, limit) // the padding at the end of a tar
+		err = cmp.Or(perr, err)
 	}
 	from.Close() // further writes fail, so gVisor stops
 	aerr := <-asked
@@ -183,10 +197,10 @@ func (u upper) read(ctx context.Context, out io.Writer, convert conversion) erro
 		return sandbox.Errorf(sandbox.TooLarge, "the files of the sandbox, including holes in them, are larger than its disk")
 	case written.err != nil:
 		return written.err // gVisor says only that nobody reads
-	case sandbox.CodeOf(err) == sandbox.Unsupported:
-		return err // gVisor says only that nobody reads, again
 	case aerr != nil:
 		return aerr
+	case errors.Is(err, driver.ErrOmitted):
+		return err
 	case err != nil:
 		return fmt.Errorf("read tree: %w", err)
 	}

@@ -140,6 +140,34 @@ func TestLayerWithHoles(t *testing.T) {
 	r.wantLimit(t, g)
 }
 
+// A layer beside memory, or of a snapshot, omits names of large files that are also linked under a name with .wh. and keeps
+// the other files. A checkpoint of the files alone fails instead.
+func TestLayerOfLargeFilesWithReservedNames(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(onDisk))
+	g.must("echo kept >/kept; for i in 1 2 3 4 5 6 7 8; do head -c 2000000 /dev/zero >/.wh.a$i; ln /.wh.a$i /b$i; head -c 2000000 /dev/zero >/c$i; ln /c$i /.wh.d$i; done")
+	dir := t.TempDir()
+	err := r.Checkpoint(t.Context(), g.id, filepath.Join(dir, "files"), driver.CheckpointOptions{FilesOnly: true})
+	wantCode(t, "Checkpoint of the files alone", err, sandbox.Unsupported)
+	if err := r.WriteNames(t.Context(), g.id, io.Discard); !errors.Is(err, driver.ErrOmitted) {
+		t.Errorf("WriteNames() = %v, want ErrOmitted", err)
+	}
+	if _, contents := r.layer(t, g); contents["kept"] != "kept\n" {
+		t.Errorf("the file in a snapshot has %q", contents["kept"])
+	}
+	if err := r.Checkpoint(t.Context(), g.id, filepath.Join(dir, "memory"), driver.CheckpointOptions{Layer: true}); err != nil {
+		t.Fatalf("Checkpoint: %v", err)
+	}
+	saved, err := r.OpenLayer(filepath.Join(dir, "memory"))
+	if err != nil {
+		t.Fatalf("the files beside the memory: %v", err)
+	}
+	defer saved.Close()
+	if _, err := io.Copy(io.Discard, saved); err != nil {
+		t.Errorf("the files beside the memory: %v", err)
+	}
+}
+
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }

@@ -47,8 +47,8 @@ const (
 // meaning in a layer, are omitted. A file that has another name as well keeps that.
 //
 // r may be hostile: names are passed on unchanged except for "./", and memory use does not grow
-// with r. FromOverlay reads to the end of the archive. Errors: also Unsupported for a large file with
-// another name whose first name in r is omitted.
+// with r. FromOverlay reads to the end of the archive. Errors: also [driver.ErrOmitted], when w has the rest, for files with
+// another name whose first name in r is omitted, if they are large together.
 func FromOverlay(w io.Writer, r io.Reader, skip []string) error {
 	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, held: map[string]*heldFile{}})
 }
@@ -62,7 +62,7 @@ func convert(c *converter) error {
 	for {
 		h, err := c.in.Next()
 		if errors.Is(err, io.EOF) {
-			return c.out.Close()
+			return errors.Join(c.out.Close(), c.omitted)
 		}
 		if err != nil {
 			return err
@@ -82,6 +82,7 @@ type converter struct {
 	// held are files whose first name is omitted, by that name; heldSize is their size, at most maxHeld.
 	held     map[string]*heldFile
 	heldSize int64
+	omitted  error // about the first name of a file that could not be held
 }
 
 // heldFile is a file whose first name is omitted.
@@ -150,7 +151,11 @@ func (c *converter) hold(name string, h *tar.Header) error {
 func (c *converter) link(name, target string, h *tar.Header) error {
 	f := c.held[target]
 	if f == nil {
-		return sandbox.Errorf(sandbox.Unsupported, "the file is also linked as %q, and files with such names are not kept: remove or rename that link", target)
+		if c.omitted == nil {
+			c.omitted = sandbox.Wrap(sandbox.Unsupported, driver.ErrOmitted,
+				"the file %q is also linked as %q, and files with such names are not kept: remove or rename that link", name, target)
+		}
+		return nil
 	}
 	if f.name != "" {
 		return c.write(name, f.name, h, nil)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -163,9 +164,17 @@ func TestFromOverlayLinksToReservedNames(t *testing.T) {
 	refused := archive(t,
 		entry{Name: "./.wh.large", Type: tar.TypeReg, Content: strings.Repeat("x", 2<<20)},
 		entry{Name: "./a", Type: tar.TypeLink, Link: "./.wh.large"},
-	)
-	if err := ocilayer.FromOverlay(io.Discard, refused, nil); sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), ".wh.large") {
-		t.Errorf("FromOverlay() of a large file = %v, want code unsupported", err)
+		entry{Name: "./b", Type: tar.TypeReg, Content: "last"},
+	).Bytes()
+	for name, convert := range map[string]func(io.Writer, io.Reader, []string) error{"FromOverlay": ocilayer.FromOverlay, "NamesFromOverlay": ocilayer.NamesFromOverlay} {
+		out.Reset()
+		err := convert(&out, bytes.NewReader(refused), nil)
+		if sandbox.CodeOf(err) != sandbox.Unsupported || !errors.Is(err, driver.ErrOmitted) || !strings.Contains(err.Error(), ".wh.large") {
+			t.Errorf("%s() of a large file = %v, want code unsupported and ErrOmitted", name, err)
+		}
+		if got := list(t, &out); len(got) != 1 || got[0].Name != "b" {
+			t.Errorf("%s() of a large file kept %+v, want the rest", name, got)
+		}
 	}
 }
 
