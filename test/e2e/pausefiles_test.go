@@ -162,6 +162,9 @@ func TestKilledInAPauseWithoutMemory(t *testing.T) {
 			<-done
 			s.Launch()
 			now, err := s.Sandboxes.Get(t.Context(), sb.ID)
+			for end := time.Now().Add(time.Minute); err == nil && now.State == client.Pausing && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				now, err = s.Sandboxes.Get(t.Context(), sb.ID) // the server goes on with the pause in the background
+			}
 			if err != nil || now.State != client.Running && now.State != client.Paused {
 				t.Fatalf("%s, killed after %v: %+v, %v", what, after, now, err)
 			}
