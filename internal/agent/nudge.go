@@ -72,7 +72,7 @@ type nudgingConn struct {
 	in    *bufio.Reader
 	full  bool // a read filled the small buffer
 	whole bool // it needs no nudges
-	// tunnel is whether it is a tunnel, of which there may be many. Written before its data is read.
+	// tunnel makes the read buffer small, because a box may have many tunnels. It is set before the first read of the data.
 	tunnel bool
 
 	mu     sync.Mutex

@@ -113,7 +113,7 @@ type patientConn struct {
 	host *nudgingConn
 }
 
-// hostCheck is how often a blocked write checks whether the host has gone. The connection to the host is not read meanwhile.
+// hostCheck is the interval at which a blocked write checks that the host has not hung up: nothing reads the connection to the host meanwhile.
 const hostCheck = time.Second
 
 // Write fails when the host has gone.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stoppedAnswers is how many times the answer timeout an agent may be stopped while its answer is read: a box that is read,
-// for a diff or a snapshot, stands still. With the default it is as long as HTTP/2 waits for the answer to a ping.
+// stoppedAnswers times the answer timeout is the longest stop of an agent while its answer is read: a box stands still
+// during a diff or a snapshot. With the default timeout it is as long as HTTP/2 waits for the answer to a ping.
 const stoppedAnswers = 6
 
 // expect watches the agent while a call waits for its answer, or for the rest of it, on a connection, until the returned

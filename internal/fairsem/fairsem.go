@@ -1,5 +1,5 @@
-// Package fairsem has a semaphore whose places workspaces share fairly, for work of which a workspace may
-// request much.
+// Package fairsem has a semaphore that shares its places fairly between workspaces, for work that a single workspace
+// could request without end.
 package fairsem
 
 import (

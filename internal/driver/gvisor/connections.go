@@ -89,7 +89,7 @@ const (
 	maxSockets = 2*256 + maxClosing
 	// closingWait is how long a dial waits until there are fewer.
 	closingWait = time.Second
-	// closingTick is how often it looks, and how often the bytes are counted at most.
+	// closingTick is the interval at which such a dial looks again. The unread bytes are counted once in it, however many dials wait.
 	closingTick = 20 * time.Millisecond
 )
 

@@ -236,7 +236,7 @@ func (t *transfers) upload(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// partStart is how much of a part is read to know whether it is small: nothing else tells.
+// partStart is the number of bytes that are read of a part to find out whether it is small. The headers of a part have no size.
 const partStart = 32 << 10
 
 // sizeOf returns how many bytes the unpacked body of a request has, negative if that is not known.
