@@ -171,23 +171,26 @@ func lines(o options, m *bench.Server, d *docker, container string, f bench.Fixt
 		return list
 	}
 	python := []string{"python3", "-c", "print(1)"}
-	theirs := []bench.Side{
-		{Name: "docker run --rm", Run: d.runCLI("true")},
-		{Name: "Docker API: create, start, exec", Run: d.runAPI("true")},
-		{Name: "docker run --rm", Run: d.runCLI("true")},
-		{Name: "docker exec", Run: d.execCLI(container, "true")},
-		{Name: "Docker API: exec", Run: d.execAPI(container, "true")},
-		{Name: "Docker API: exec", Run: d.execAPI(container, python...)},
-		{Name: "Docker API: remove", Run: d.destroy},
-		{Name: "Docker API: create, start, exec", Run: d.burst(o.burst)},
-		{Name: "docker cp", Run: d.upload(container, f.File)},
-		{Name: "docker cp", Run: d.download(container, f.File)},
-		{Name: "docker run --rm", Run: d.runCLI("true")},
-		{Name: "docker exec", Run: d.execCLI(container, "true")},
-		{Name: "docker run --rm of Python", Run: d.runCLI(python...)},
+	theirs := map[bench.Task]bench.Side{
+		bench.TaskCreate:      {Name: "docker run --rm", Run: d.runCLI("true")},
+		bench.TaskCreateAlike: {Name: "Docker API: create, start, exec", Run: d.runAPI("true")},
+		bench.TaskPool:        {Name: "docker run --rm", Run: d.runCLI("true")},
+		bench.TaskAnyImage:    {Name: "docker run --rm", Run: d.runCLI("true")},
+		bench.TaskExec:        {Name: "docker exec", Run: d.execCLI(container, "true")},
+		bench.TaskExecAlike:   {Name: "Docker API: exec", Run: d.execAPI(container, "true")},
+		bench.TaskPython:      {Name: "Docker API: exec", Run: d.execAPI(container, python...)},
+		bench.TaskDestroy:     {Name: "Docker API: remove", Run: d.destroy},
+		bench.TaskBurst:       {Name: "Docker API: create, start, exec", Run: d.burst(o.burst)},
+		bench.TaskUpload:      {Name: "docker cp", Run: d.upload(container, f.File)},
+		bench.TaskDownload:    {Name: "docker cp", Run: d.download(container, f.File)},
+		bench.TaskRunCLI:      {Name: "docker run --rm", Run: d.runCLI("true")},
+		bench.TaskExecCLI:     {Name: "docker exec", Run: d.execCLI(container, "true")},
+		bench.TaskResume:      {Name: "docker run --rm of Python", Run: d.runCLI(python...)},
 	}
-	for i := range theirs { // Docker has no peer for the rest
-		list[i].Peer, list[i].Theirs = theirs[i].Name, theirs[i].Run
+	for i, l := range list { // Docker has no peer for the rest
+		if side, ok := theirs[l.Task]; ok {
+			list[i].Peer, list[i].Theirs = side.Name, side.Run
+		}
 	}
 	return list
 }

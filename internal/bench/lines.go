@@ -27,12 +27,35 @@ const (
 // Line is one row to be measured.
 type Line struct {
 	What   string
+	Task   Task    // "" for a line that is compared with no other product
 	Target float64 // of the ratio to the peer; 0 for none
 	Ours   Op
 	Peer   string
 	Theirs Op // nil without a peer
 	Rounds int
 }
+
+// Task names a line that another product can do as well, so that the caller finds it for its peer.
+type Task string
+
+// The lines of [Lines] that other products can do. The alike tasks repeat the line above for a peer whose
+// interface is an API, as ours is.
+const (
+	TaskCreate      Task = "create"
+	TaskCreateAlike Task = "create, alike"
+	TaskPool        Task = "create from the pool"
+	TaskAnyImage    Task = "create in a box of any image"
+	TaskExec        Task = "exec"
+	TaskExecAlike   Task = "exec, alike"
+	TaskPython      Task = "exec of Python"
+	TaskDestroy     Task = "destroy"
+	TaskBurst       Task = "creates at once"
+	TaskUpload      Task = "upload"
+	TaskDownload    Task = "download"
+	TaskRunCLI      Task = "command line: run"
+	TaskExecCLI     Task = "command line: exec"
+	TaskResume      Task = "resume"
+)
 
 // Fixtures are the sandboxes and files that the lines use.
 type Fixtures struct {
@@ -75,20 +98,20 @@ func (f Fixtures) Close(ctx context.Context) {
 // Lines lists the measurements of times. Only the last two have a peer; the caller sets others.
 func Lines(burst int, m *Server, f Fixtures) []Line {
 	return []Line{
-		{What: "cold create → first output (`true`), API", Target: targetCreate, Ours: m.run("true")},
-		{What: "the same, like with like", Ours: m.run("true")},
-		{What: "create from the pool → first output (`true`), API", Target: targetWarm, Ours: m.runWarm("true")},
-		{What: "create from a new snapshot with a box that fits any image → first output (`true`), API", Target: targetBlank, Ours: fromNewSnapshot(m, f.Box)},
-		{What: "`true` in a running sandbox, API", Target: targetExec, Ours: m.ExecAPI(f.Box, "true")},
-		{What: "the same, like with like", Ours: m.ExecAPI(f.Box, "true")},
-		{What: "`python3 -c 'print(1)'` in a running sandbox, API", Ours: m.ExecAPI(f.Box, "python3", "-c", "print(1)")},
-		{What: "destroy, API", Ours: m.destroy},
-		{What: fmt.Sprintf("%d creates at once → the last has answered, API", burst), Target: targetBurst, Ours: m.burst(burst), Rounds: 1},
-		{What: "file of 100 MiB in", Target: targetCopy, Ours: m.upload(f.Box, f.File), Rounds: 5},
-		{What: "file of 100 MiB out", Target: targetCopy, Ours: m.download(f.Box, f.File), Rounds: 5},
-		{What: "`modbox run` of `true`, command line", Ours: m.runCLI("true")},
-		{What: "`modbox exec` of `true`, command line", Ours: m.execCLI(f.Box, "true")},
-		{What: "resume a paused sandbox with an idle Python → first output, API", Target: targetResume, Ours: m.resume(f.Idle)},
+		{What: "cold create → first output (`true`), API", Task: TaskCreate, Target: targetCreate, Ours: m.run("true")},
+		{What: "the same, like with like", Task: TaskCreateAlike, Ours: m.run("true")},
+		{What: "create from the pool → first output (`true`), API", Task: TaskPool, Target: targetWarm, Ours: m.runWarm("true")},
+		{What: "create from a new snapshot with a box that fits any image → first output (`true`), API", Task: TaskAnyImage, Target: targetBlank, Ours: fromNewSnapshot(m, f.Box)},
+		{What: "`true` in a running sandbox, API", Task: TaskExec, Target: targetExec, Ours: m.ExecAPI(f.Box, "true")},
+		{What: "the same, like with like", Task: TaskExecAlike, Ours: m.ExecAPI(f.Box, "true")},
+		{What: "`python3 -c 'print(1)'` in a running sandbox, API", Task: TaskPython, Ours: m.ExecAPI(f.Box, "python3", "-c", "print(1)")},
+		{What: "destroy, API", Task: TaskDestroy, Ours: m.destroy},
+		{What: fmt.Sprintf("%d creates at once → the last has answered, API", burst), Task: TaskBurst, Target: targetBurst, Ours: m.burst(burst), Rounds: 1},
+		{What: "file of 100 MiB in", Task: TaskUpload, Target: targetCopy, Ours: m.upload(f.Box, f.File), Rounds: 5},
+		{What: "file of 100 MiB out", Task: TaskDownload, Target: targetCopy, Ours: m.download(f.Box, f.File), Rounds: 5},
+		{What: "`modbox run` of `true`, command line", Task: TaskRunCLI, Ours: m.runCLI("true")},
+		{What: "`modbox exec` of `true`, command line", Task: TaskExecCLI, Ours: m.execCLI(f.Box, "true")},
+		{What: "resume a paused sandbox with an idle Python → first output, API", Task: TaskResume, Target: targetResume, Ours: m.resume(f.Idle)},
 		{What: "pause that sandbox, API", Ours: m.pause(f.Idle)},
 		{What: "fork it, memory included → the copy has answered, API", Ours: m.Fork(f.Idle, 1)},
 		{What: "fork it 10 times → all copies have answered, API", Ours: m.Fork(f.Idle, 10), Rounds: 5},
@@ -126,7 +149,7 @@ func (r *Report) runAll(ctx context.Context, m *Server, o Options) error {
 	}
 	defer f.Close(ctx)
 	for _, l := range Lines(o.Burst, m, f) {
-		if l.Theirs == nil && l.What == "the same, like with like" { // a peer's row
+		if l.Task == TaskCreateAlike || l.Task == TaskExecAlike { // they repeat the line above for a peer
 			continue
 		}
 		if err := r.Add(ctx, o.Rounds, l); err != nil {
