@@ -14,6 +14,7 @@ type Host struct {
 	Sandboxes     []HostSandboxes `json:"sandboxes" nullable:"false" doc:"Sandboxes of all workspaces that have not ended, by state."`
 	Images        []HostImages    `json:"images" nullable:"false" doc:"Root filesystems on the disk, by kind."`
 	Pool          *HostPool       `json:"pool,omitempty" doc:"Boxes that are started before they are asked for; absent when pool.size is 0."`
+	Templates     *HostTemplates  `json:"templates,omitempty" doc:"Memory templates, from which new sandboxes are restored; absent when template.max_bytes is 0."`
 	Waiting       HostWaiting     `json:"waiting" doc:"What is under way or waits."`
 	DatabaseBytes int64           `json:"database_bytes" doc:"Size of the database with its log."`
 	Operations    []HostOperation `json:"operations" nullable:"false" doc:"How long operations took, the slowest first."`
@@ -47,6 +48,15 @@ type HostPool struct {
 	BlankBoxes int64 `json:"blank_boxes" doc:"How many of them fit any image; the others are each of one image."`
 	Hits       int64 `json:"hits" doc:"New sandboxes that got one of them."`
 	Misses     int64 `json:"misses" doc:"New sandboxes for which none was there."`
+}
+
+// HostTemplates says how the memory templates do.
+type HostTemplates struct {
+	Ready     int64 `json:"ready" doc:"Memory templates that are ready."`
+	SizeBytes int64 `json:"size_bytes" doc:"Their size."`
+	Hits      int64 `json:"hits" doc:"Sandboxes, and boxes of the pool, that were restored from one."`
+	Misses    int64 `json:"misses" doc:"Those of such images that none was there for."`
+	Failed    int64 `json:"failed" doc:"Templates that were of no use, and were removed."`
 }
 
 // HostWaiting counts what is under way or waits.

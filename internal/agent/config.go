@@ -35,23 +35,20 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	a.mu.Lock()
-	first := !a.configured
-	a.config, a.configured = cfg, true
+	first, assign := !a.configured, !a.assigned && !cfg.Unassigned
+	a.config, a.configured, a.assigned = cfg, true, a.assigned || assign
 	a.mu.Unlock()
 	if cfg.Hostname != "" && (a.opts.Init || a.opts.Root != "") {
 		if err := a.setHostname(cfg.Hostname); err != nil {
 			a.log.Warn("host name not set", "hostname", cfg.Hostname, "error", err)
 		}
 	}
-	if !first {
-		return nil
-	}
-	if a.opts.Init {
+	if assign && a.opts.Init {
 		if err := setAdmin(false); err != nil {
 			return err
 		}
 	}
-	if len(cfg.Main) == 0 {
+	if !first || len(cfg.Main) == 0 {
 		return nil
 	}
 	main, err := a.startMain(cfg.Main)

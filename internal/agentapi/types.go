@@ -61,6 +61,9 @@ type Config struct {
 	// Restored is whether the sandbox was just restored: connections made before this one have no
 	// peer any more, and are closed.
 	Restored bool `json:"restored,omitempty"`
+	// Unassigned is whether the box belongs to no sandbox yet: the agent can still set a host name with a later
+	// configuration.
+	Unassigned bool `json:"unassigned,omitempty"`
 	// Layers is the number of mounted layers from which the agent must first compose the root of a sandbox that
 	// was started without an image, see driver.Furnisher. 0 for all other sandboxes.
 	Layers int `json:"layers,omitempty"`

@@ -49,13 +49,14 @@ type Config struct {
 	Metrics     Metrics     `yaml:"metrics"`
 	Traces      Traces      `yaml:"traces"`
 
-	Sandbox Sandbox `yaml:"sandbox"`
-	Pool    Pool    `yaml:"pool"`
-	Exec    Exec    `yaml:"exec"`
-	Network Network `yaml:"network"`
-	Build   Build   `yaml:"build"`
-	Quota   Quota   `yaml:"quota"`
-	Disk    Disk    `yaml:"disk"`
+	Sandbox  Sandbox  `yaml:"sandbox"`
+	Pool     Pool     `yaml:"pool"`
+	Template Template `yaml:"template"`
+	Exec     Exec     `yaml:"exec"`
+	Network  Network  `yaml:"network"`
+	Build    Build    `yaml:"build"`
+	Quota    Quota    `yaml:"quota"`
+	Disk     Disk     `yaml:"disk"`
 
 	Quarantine Quarantine `yaml:"quarantine"`
 
@@ -178,6 +179,11 @@ type Pool struct {
 	Size int `yaml:"size" doc:"Number of boxes to start in advance, for new sandboxes: with the images and resources of recent creates and the default image, the others for any image. Each uses about 10 MiB of memory, whatever its limits, in addition to sandbox.max_count. 0 turns the pool off."`
 }
 
+// Template configures memory templates.
+type Template struct {
+	MaxBytes Bytes `yaml:"max_bytes" doc:"Disk space for memory templates: saved sandboxes of built-in images whose interpreters have started, from which new sandboxes with the same image and resources are restored. The server removes the least recently used ones beyond it. 0 turns templates off."`
+}
+
 // Images configures registries, pulls and the disk and memory of images.
 type Images struct {
 	DefaultRegistry    string     `yaml:"default_registry" doc:"Registry for image names without a registry that are not built-in images. Empty: none."`
@@ -259,7 +265,8 @@ func Default() Config {
 			ReadinessTimeout: Duration(2 * time.Minute),
 			Retention:        Duration(30 * 24 * time.Hour),
 		},
-		Pool: Pool{Size: 2},
+		Pool:     Pool{Size: 2},
+		Template: Template{MaxBytes: 2 << 30},
 		Build: Build{
 			MaxCount:       2,
 			Timeout:        Duration(15 * time.Minute),
@@ -416,6 +423,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "sandbox.max_processes", s.MaxProcesses, 32, 1<<20)
 	within(bad, "sandbox.create_concurrency", s.CreateConcurrency, 1, 1000)
 	within(bad, "pool.size", c.Pool.Size, 0, 1000)
+	within(bad, "template.max_bytes", c.Template.MaxBytes, 0, 1<<50)
 	within(bad, "sandbox.retention", s.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	if s.AnswerTimeout != 0 {
 		within(bad, "sandbox.answer_timeout", s.AnswerTimeout, Duration(time.Second), Duration(time.Hour))
@@ -465,6 +473,17 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "audit.retention", c.Audit.Retention, Duration(time.Hour), Duration(100*365*24*time.Hour))
 	within(bad, "audit.max_bytes", c.Audit.MaxBytes, 1<<20, 1<<44)
 	within(bad, "images.memory", c.Images.Memory, 0, 1<<50)
+	c.validateBackup(bad)
+	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
+	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
+	_, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation)
+	if (err != nil || !reference.IsHost(c.Images.DefaultRegistry)) && c.Images.DefaultRegistry != "" {
+		bad("images.default_registry", "%q is not a registry such as docker.io or registry.example.com:5000", c.Images.DefaultRegistry)
+	}
+	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))
+}
+
+func (c *Config) validateBackup(bad func(name, format string, args ...any)) {
 	if c.Backup.Every != 0 && c.Database.URL != "" {
 		bad("backup.every", "the server makes no backups of PostgreSQL; use pg_dump (docs/operate/postgresql.md)")
 	}
@@ -478,11 +497,4 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	}
 	within(bad, "backup.keep", c.Backup.Keep, 0, 1<<20)
 	oneOf(bad, "backup.images", c.Backup.Images, "needed", "all", "none")
-	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
-	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
-	_, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation)
-	if (err != nil || !reference.IsHost(c.Images.DefaultRegistry)) && c.Images.DefaultRegistry != "" {
-		bad("images.default_registry", "%q is not a registry such as docker.io or registry.example.com:5000", c.Images.DefaultRegistry)
-	}
-	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))
 }

@@ -190,6 +190,16 @@ func (p *Planner) creation(c sandbox.Caller, req *Request, img *spec.Image) sand
 	}
 }
 
+// StandingKinds returns the kinds of boxes of creates without wishes: of one that names nothing, if there is a default
+// image, and of one that names an image.
+func (c *Config) StandingKinds(img spec.Image, err error) []pool.Kind {
+	kinds := []pool.Kind{{Resources: c.Resources(sandbox.Resources{}, &spec.Image{})}}
+	if err == nil && img.Digest != "" {
+		kinds = append(kinds, pool.Kind{Digest: img.Digest, Resources: c.Resources(sandbox.Resources{}, &img)})
+	}
+	return kinds
+}
+
 // Resources returns the limits of a sandbox for which asked was requested.
 func (c *Config) Resources(asked sandbox.Resources, img *spec.Image) sandbox.Resources {
 	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}

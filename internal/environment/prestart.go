@@ -54,20 +54,15 @@ func Prestarts(img *spec.Image) bool {
 // Prestart starts the main command of such an image in a box of no sandbox, and returns when its
 // interpreters have started. The agent of the box must answer.
 func Prestart(ctx context.Context, b *box.Box, img *spec.Image) error {
-	env := map[string]string{}
-	for _, kv := range img.Config.Env {
-		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
-			env[name] = value
-		}
-	}
-	main := slices.Concat(img.Config.Entrypoint, img.Config.Cmd)
-	cfg := agentapi.Config{Env: env, WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: main}
+	cfg := prestarted(img)
 	if err := Configure(ctx, b, cfg); err != nil {
 		return err
 	}
-	for _, language := range main[len(supervisor):] {
+	for _, language := range cfg.Main[len(supervisor):] {
 		_, err := backoff.Retry(ctx, func() (struct{}, error) {
-			err := openContext(ctx, b, language)
+			attempt, cancel := context.WithTimeout(ctx, announceTimeout)
+			defer cancel()
+			err := callSupervisor(attempt, b, "/contexts", kernelapi.ContextSpec{Language: language})
 			var refused *refusal
 			if errors.As(err, &refused) {
 				err = backoff.Permanent(err)
@@ -81,25 +76,51 @@ func Prestart(ctx context.Context, b *box.Box, img *spec.Image) error {
 	return nil
 }
 
+// prestarted returns the configuration of the agent of a box with such an image and of no sandbox.
+func prestarted(img *spec.Image) agentapi.Config {
+	env := map[string]string{}
+	for _, kv := range img.Config.Env {
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			env[name] = value
+		}
+	}
+	return agentapi.Config{
+		Unassigned: true, Env: env, WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: slices.Concat(img.Config.Entrypoint, img.Config.Cmd),
+	}
+}
+
+// WarmUp has the Python that [Prestart] started load modules.
+func WarmUp(ctx context.Context, b *box.Box, modules []string) error {
+	if err := callSupervisor(ctx, b, "/contexts/python/modules", kernelapi.Modules(modules)); err != nil {
+		return fmt.Errorf("load modules of Python: %w", err)
+	}
+	return nil
+}
+
+// Reconnect configures the agent of a box that was restored from a box of [Prestart], and of no sandbox yet.
+func Reconnect(ctx context.Context, b *box.Box, img *spec.Image) error {
+	cfg := prestarted(img)
+	cfg.Restored = true
+	return Configure(ctx, b, cfg)
+}
+
 // refusal is an answer of the supervisor that stays the same when the request is repeated.
-type refusal struct{ status string }
+type refusal struct{ status, reason string }
 
-func (r *refusal) Error() string { return "the supervisor answered " + r.status }
+func (r *refusal) Error() string { return "the supervisor answered " + r.status + ": " + r.reason }
 
-// openContext returns when the default context of a language has started.
-func openContext(ctx context.Context, b *box.Box, language string) error {
-	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
-	defer cancel()
+// callSupervisor posts a request to the supervisor. For a context it returns when its interpreter has started.
+func callSupervisor(ctx context.Context, b *box.Box, to string, request any) error {
 	conn, err := b.Agent.TunnelSocket(ctx, path.Join(kernelapi.Directory, kernelapi.Socket))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost
-	body, err := json.Marshal(kernelapi.ContextSpec{Language: language})
+	body, err := json.Marshal(request)
 	if err != nil {
 		return backoff.Permanent(err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor/contexts", strings.NewReader(string(body)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor"+to, strings.NewReader(string(body)))
 	if err != nil {
 		return backoff.Permanent(err)
 	}
@@ -115,7 +136,8 @@ func openContext(ctx context.Context, b *box.Box, language string) error {
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing is lost
 	if resp.StatusCode != http.StatusOK {
-		return &refusal{resp.Status}
+		reason, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // a part of it helps as well
+		return &refusal{resp.Status, sandbox.OneLine(string(reason))}
 	}
 	return nil
 }

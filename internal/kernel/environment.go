@@ -139,10 +139,13 @@ func changedFrom(now []string, env kernelapi.Environment) map[string]*string {
 	return changes
 }
 
-// Variables that an interpreter, or a library that it has loaded, reads only when it starts.
+// Variables that an interpreter, or a library that it may have loaded, reads only when it starts.
 var (
 	startVariables = []string{"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV"}
-	startPrefixes  = []string{"PYTHON", "IPYTHON", "JUPYTER", "ZMQ_", "LD_", "LC_", "MALLOC_", "GLIBC_", "XDG_"}
+	startPrefixes  = []string{
+		"PYTHON", "IPYTHON", "JUPYTER", "ZMQ_", "LD_", "LC_", "MALLOC_", "GLIBC_", "XDG_", "OPENSSL_",
+		"OPENBLAS_", "GOTO_", "OMP_", "GOMP_", "KMP_", "MKL_", "BLIS_", "NPY_", "NUMPY_", "NUMEXPR_", "SCIPY_", "SKLEARN_", "JOBLIB_", "PANDAS_", "PYTZ_", "MPL", "MATPLOTLIB",
+	}
 )
 
 // readAtStart reports whether an interpreter that runs does not notice a change of a variable.
@@ -154,22 +157,41 @@ func readAtStart(name string) bool {
 // adopt gives the interpreter of a context that never executed code other variables, nil for variables
 // to remove. An interpreter that cannot change them is replaced.
 func (c *interpreterContext) adopt(changes map[string]*string) {
-	if len(changes) == 0 {
-		return
+	if len(changes) > 0 {
+		_ = c.between(func() error { // fails if the context ends
+			c.changeEnvironment(changes)
+			return nil
+		})
 	}
-	done := make(chan struct{})
+}
+
+// between calls f between two runs of the context.
+func (c *interpreterContext) between(f func() error) error {
+	done := make(chan error, 1)
 	select {
-	case c.tasks <- func() {
-		defer close(done)
-		c.changeEnvironment(changes)
-	}:
+	case c.tasks <- func() { done <- f() }:
 	case <-c.closing:
-		return
+		return notFound(c.spec.ID)
 	}
 	select {
-	case <-done:
+	case err := <-done:
+		return err
 	case <-c.closing:
+		return notFound(c.spec.ID)
 	}
+}
+
+// load has the interpreter of a context load modules, as their import would.
+func (c *interpreterContext) load(modules kernelapi.Modules) error {
+	return c.between(func() error {
+		c.mu.Lock()
+		k, ok := c.kernel.(*jupyter)
+		c.mu.Unlock()
+		if !ok {
+			return &kernelapi.Error{Code: kernelapi.CodeInvalid, Message: fmt.Sprintf("context %q has no interpreter of Python", c.spec.ID)}
+		}
+		return k.change("import importlib\nfor name in data:\n    importlib.import_module(name)\n", modules)
+	})
 }
 
 // changeEnvironment is adopt between two runs.
@@ -194,26 +216,40 @@ func (c *interpreterContext) changeEnvironment(changes map[string]*string) {
 	go func() { _, _ = c.start() }() // the first run tries again
 }
 
-// setEnviron sets environment variables of a Python kernel, and removes variables whose value is nil.
+// setEnviron sets environment variables of a Python kernel, and removes variables whose value is nil. It also gives the
+// generators of random numbers another seed, because the interpreter may be a copy.
 func (k *jupyter) setEnviron(changes map[string]*string) error {
-	data, err := json.Marshal(changes)
-	if err != nil {
-		return err
-	}
-	code, err := json.Marshal(fmt.Sprintf(`import json, os
-for name, value in json.loads(%q).items():
+	return k.change(`import os, random, sys
+for name, value in data.items():
     if value is None:
         os.environ.pop(name, None)
     else:
         os.environ[name] = value
-`, data))
+random.seed()
+if 'numpy.random' in sys.modules:
+    sys.modules['numpy.random'].seed()
+`, changes)
+}
+
+// change executes code of the supervisor in a Python kernel, with a value that it finds in the variable data.
+func (k *jupyter) change(code string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(fmt.Sprintf("import json\ndata = json.loads(%q)\n%s", data, code))
 	if err != nil {
 		return err
 	}
 	// Code in a scope of its own leaves no names.
-	out, err := k.run("exec("+string(code)+", {})", true, func(kernelapi.Event) {})
+	var reason string
+	out, err := k.run("exec("+string(text)+", {})", true, func(ev kernelapi.Event) {
+		if ev.Type == kernelapi.Failure {
+			reason = ev.Name + ": " + ev.Value
+		}
+	})
 	if err == nil && out.failed {
-		err = fmt.Errorf("the interpreter did not change its environment")
+		err = fmt.Errorf("the interpreter did not do what the supervisor asked for: %s", shorten(reason, 1<<10))
 	}
 	return err
 }

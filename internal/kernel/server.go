@@ -30,19 +30,26 @@ func (s *Supervisor) Handler() http.Handler {
 	}
 	handle("POST /contexts", s.createContext)
 	handle("GET /contexts", func(w http.ResponseWriter, _ *http.Request) error { return answer(w, s.list()) })
-	handle("DELETE /contexts/{id}", s.withContext(func(_ http.ResponseWriter, c *interpreterContext) error {
+	handle("DELETE /contexts/{id}", s.withContext(func(_ http.ResponseWriter, _ *http.Request, c *interpreterContext) error {
 		s.remove(c)
 		return nil
 	}))
-	handle("POST /contexts/{id}/interrupt", s.withContext(func(_ http.ResponseWriter, c *interpreterContext) error {
+	handle("POST /contexts/{id}/interrupt", s.withContext(func(_ http.ResponseWriter, _ *http.Request, c *interpreterContext) error {
 		c.interrupt()
 		return nil
 	}))
-	handle("POST /contexts/{id}/restart", s.withContext(func(w http.ResponseWriter, c *interpreterContext) error {
+	handle("POST /contexts/{id}/restart", s.withContext(func(w http.ResponseWriter, _ *http.Request, c *interpreterContext) error {
 		if err := c.restart(); err != nil {
 			return err
 		}
 		return answer(w, c.view())
+	}))
+	handle("POST /contexts/{id}/modules", s.withContext(func(_ http.ResponseWriter, r *http.Request, c *interpreterContext) error {
+		var modules kernelapi.Modules
+		if err := decode(r, &modules); err != nil {
+			return err
+		}
+		return c.load(modules)
 	}))
 	handle("PUT /environment", s.setEnvironment)
 	handle("PUT /environment/later", setLaterEnvironment)
@@ -68,13 +75,13 @@ func (s *Supervisor) createContext(w http.ResponseWriter, r *http.Request) error
 	return answer(w, c.view())
 }
 
-func (s *Supervisor) withContext(f func(w http.ResponseWriter, c *interpreterContext) error) func(http.ResponseWriter, *http.Request) error {
+func (s *Supervisor) withContext(f func(w http.ResponseWriter, r *http.Request, c *interpreterContext) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		c, err := s.find(r.PathValue("id"))
 		if err != nil {
 			return err
 		}
-		return f(w, c)
+		return f(w, r, c)
 	}
 }
 

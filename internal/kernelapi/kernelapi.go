@@ -7,6 +7,7 @@
 //	DELETE /contexts/{id}             ends the context and its processes
 //	POST   /contexts/{id}/interrupt   interrupts the run that executes
 //	POST   /contexts/{id}/restart     -> Context, with a new interpreter
+//	POST   /contexts/{id}/modules     Modules; the interpreter loads them
 //	PUT    /environment               Environment; for the supervisor and all contexts
 //	PUT    /environment/later         Environment; for interpreters that start later
 //	POST   /runs/{id}?after=N         Run -> events, one JSON object a line, from number N+1 on
@@ -48,6 +49,9 @@ const (
 
 // Environment has environment variables by name.
 type Environment map[string]string
+
+// Modules are names of modules of Python.
+type Modules []string
 
 // ContextSpec describes a context to make.
 type ContextSpec struct {

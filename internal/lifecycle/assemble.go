@@ -29,6 +29,7 @@ import (
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/telemetry"
+	"github.com/modbox/modbox/internal/template"
 	"github.com/modbox/modbox/internal/usage"
 	"github.com/modbox/modbox/internal/warmbox"
 	"github.com/modbox/modbox/internal/workbox"
@@ -75,13 +76,19 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.work.Cancel()
 		return nil, err
 	}
+	templates := template.Deps{Images: deps.Images, Driver: deps.Driver, Work: s.work, Logger: s.log}
+	cfg.Templates.CheckFree = func() error { return s.saved.CheckFree(cfg.MinFreeDisk) }
+	if s.templates, err = template.New(cfg.Templates, templates); err != nil {
+		s.work.Cancel()
+		return nil, err
+	}
 	made := &parts{cfg: &s.cfg, slots: fairsem.NewBrief(cfg.CreateConcurrency)}
 	s.observe(&deps, made)
 	s.prepareWith(&deps, made)
 	s.change(&deps, made)
 	s.repair(&deps, made)
 	used := []prometheus.Collector{telemetry.NewUsed(s.boxes.Boxes, deps.Driver), quota.NewCollector(deps.Quotas, cfg.Promise), telemetry.NewWaiting(made.slots.Waiting)}
-	if err := s.metrics.Register(used, s.quotas.Collectors(), s.prepare.Collectors(), s.guest.Collectors(), s.executions.Collectors()); err != nil {
+	if err := s.metrics.Register(used, s.quotas.Collectors(), s.prepare.Collectors(), s.guest.Collectors(), s.executions.Collectors(), s.templates.Collectors()); err != nil {
 		s.work.Cancel()
 		return nil, err
 	}
@@ -160,7 +167,7 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 	})
 	made.use.Uploads = diskuse.Sum{s.snapshots, deps.Uploads}
 	s.warm = warmbox.New(warmbox.Config{Promise: cfg.Promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
-		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Work: s.work, Logger: s.log,
+		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Templates: s.templates, Work: s.work, Logger: s.log,
 	})
 }
 
@@ -178,7 +185,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 	made.saver = &saver{driver: deps.Driver, saved: s.saved, interrupter: execution.NewInterrupter(s.executions), transferTimeout: cfg.transferTimeout}
 	made.starter = &starter{
 		cfg: cfg, states: made.states, watcher: made.watcher, driver: deps.Driver, networks: s.networks, environments: s.environments,
-		executions: s.executions, slots: made.slots, metrics: s.metrics, log: s.log,
+		executions: s.executions, slots: made.slots, templates: s.templates, metrics: s.metrics, log: s.log,
 	}
 	made.reviver = &reviver{
 		cfg: cfg, starter: made.starter, watcher: made.watcher, ender: s.ender, saved: s.saved, driver: deps.Driver, images: deps.Images,
@@ -197,7 +204,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 	s.reliever = pressure.New(host, cfg.Pressure)
 	made.watcher.lost = s.automatic.Lost
 	s.registrar = &registrar{
-		store: deps.Store, quotas: s.quotas, pool: s.pool, warm: s.warm, maker: made.maker, ender: s.ender, networks: s.networks, boxes: s.boxes,
+		store: deps.Store, quotas: s.quotas, warm: s.warm, maker: made.maker, ender: s.ender, networks: s.networks, boxes: s.boxes,
 		metrics: s.metrics,
 	}
 	s.planner = creation.New(*cfg.planning(), creation.Deps{

@@ -10,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/template"
 	"github.com/modbox/modbox/internal/timelimit"
 )
 
@@ -44,6 +45,8 @@ type Config struct {
 	// PoolSize is the number of started boxes that wait for sandboxes; 0 for none. They do not count
 	// for MaxSandboxes, whatever their resources.
 	PoolSize int
+	// Templates are the settings of memory templates; CheckFree is the service's.
+	Templates template.Config
 	// Build are the limits of a box in which an image is made; 2 GiB of memory, two
 	// cores and 16 GiB of disk, within Max.
 	Build sandbox.Resources

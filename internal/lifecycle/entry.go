@@ -12,7 +12,6 @@ import (
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/fairsem"
-	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/tracing"
@@ -87,12 +86,7 @@ func (u unlisted) Starting() int { return u.slots.Used() }
 
 // StandingKinds implements [warmbox.Host].
 func (u unlisted) StandingKinds(ctx context.Context) []pool.Kind {
-	planning := u.cfg.planning()
-	kinds := []pool.Kind{{Resources: planning.Resources(sandbox.Resources{}, &spec.Image{})}}
-	if img, err := u.catalogue.DefaultImage(ctx); err == nil && img.Digest != "" {
-		kinds = append(kinds, pool.Kind{Digest: img.Digest, Resources: planning.Resources(sandbox.Resources{}, &img)})
-	}
-	return kinds
+	return u.cfg.planning().StandingKinds(u.catalogue.DefaultImage(ctx))
 }
 
 // CheckFree implements [warmbox.Host].

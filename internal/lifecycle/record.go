@@ -28,7 +28,6 @@ type Creations interface {
 type registrar struct {
 	store    Creations
 	quotas   *quota.Controller
-	pool     *pool.Pool[warmbox.Box]
 	warm     *warmbox.Keeper
 	maker    *maker
 	ender    *ender
@@ -94,7 +93,7 @@ func (r *registrar) recordInPlace(ctx context.Context, creation sandbox.Creation
 func (r *registrar) record(ctx context.Context, creation sandbox.Creation, a quota.Admission, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	var warm *pool.Reservation[warmbox.Box]
 	if a.Refuse == nil { // a create that is refused anyway must not keep a box from others
-		warm = r.pool.Reserve(ctx, creation.Sandbox.Workspace, kind)
+		warm = r.warm.Reserve(ctx, creation.Sandbox.Workspace, kind)
 	}
 	// The box is locked until the outcome is known: callers that find the row meanwhile wait.
 	var b *entry

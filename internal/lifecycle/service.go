@@ -32,6 +32,7 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/internal/telemetry"
+	"github.com/modbox/modbox/internal/template"
 	"github.com/modbox/modbox/internal/timelimit"
 	"github.com/modbox/modbox/internal/usage"
 	"github.com/modbox/modbox/internal/warmbox"
@@ -51,6 +52,7 @@ type Store interface {
 type Images interface {
 	prepare.Images
 	diskuse.Images
+	template.Images
 }
 
 // Catalogue chooses images for sandboxes.
@@ -149,6 +151,7 @@ type Service struct {
 	// Boxes and root filesystems for new sandboxes.
 	pool      *pool.Pool[warmbox.Box]
 	warm      *warmbox.Keeper
+	templates *template.Keeper
 	workboxes *workbox.Maker
 	prepare   *prepare.Service
 
@@ -234,6 +237,7 @@ func (s *Service) Start(ctx context.Context) error {
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })
 	s.work.Go(func() { s.reliever.Run(s.ctx) })
 	s.work.Go(s.events.Run)
+	s.work.Go(func() { s.templates.Run(s.warm) })
 	if s.pool.Size() > 0 {
 		s.work.Go(s.warm.Run)
 	}

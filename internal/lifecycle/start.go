@@ -16,10 +16,13 @@ import (
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/network"
+	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/readiness"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/telemetry"
+	"github.com/modbox/modbox/internal/template"
+	"github.com/modbox/modbox/internal/warmbox"
 )
 
 // starter starts boxes for sandboxes, or takes boxes from the pool, and takes over boxes of the server before.
@@ -32,6 +35,7 @@ type starter struct {
 	environments *environment.Service
 	executions   *execution.Service
 	slots        *fairsem.Semaphore // has a place for each box being started
+	templates    *template.Keeper
 	metrics      *telemetry.Metrics
 	log          *slog.Logger
 }
@@ -46,6 +50,9 @@ func (c *Config) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 
 // startBox makes and starts a box, or takes a box from the pool, and configures its agent.
 func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
+	if err := s.restoreBox(b, img, rootfs); err != nil {
+		return err
+	}
 	sb := b.Sandbox()
 	if done, err := s.useWarmBox(b, &sb, img, rootfs); done || err != nil {
 		return err
@@ -56,15 +63,21 @@ func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
 // queueTimeout is how long a new sandbox waits for its turn to boot.
 const queueTimeout = 10 * time.Minute
 
+// firstTurn waits for the turn of a new sandbox. release ends it.
+func (s *starter) firstTurn(b *entry, ws sandbox.WorkspaceID) (release func(), err error) {
+	wait, stop := context.WithTimeout(b.making(), queueTimeout)
+	defer stop()
+	if release, err = s.turn(wait, ws); errors.Is(err, context.DeadlineExceeded) {
+		err = fail(sandbox.CauseStart, err, "other sandboxes were started for very long")
+	}
+	return release, err
+}
+
 // bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited, and workspaces take turns;
 // readiness probes run after the boot and do not count.
 func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
-	wait, stop := context.WithTimeout(b.making(), queueTimeout)
-	defer stop()
-	release, err := s.turn(wait, sb.Workspace)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fail(sandbox.CauseStart, err, "other sandboxes were started for very long")
-	} else if err != nil {
+	release, err := s.firstTurn(b, sb.Workspace)
+	if err != nil {
 		return err
 	}
 	defer release()
@@ -110,6 +123,28 @@ func (s *starter) turn(ctx context.Context, ws sandbox.WorkspaceID) (release fun
 	return release, err
 }
 
+// restoreBox restores the box of a sandbox that took none from the pool from the template of its image and resources, if
+// there is one. Then it is as a box of the pool.
+func (s *starter) restoreBox(b *entry, img *spec.Image, rootfs string) error {
+	sb := b.Sandbox()
+	if b.warm != nil || !s.templates.Has(pool.Kind{Digest: img.Digest, Resources: sb.Resources}) {
+		return nil
+	}
+	release, err := s.firstTurn(b, sb.Workspace)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.metrics.Do(b.making(), telemetry.Box, func(ctx context.Context) error {
+		handle, ok := s.templates.Restore(ctx, b.Box, s.cfg.spec(&sb, rootfs), img)
+		if !ok {
+			return ctx.Err()
+		}
+		b.warm = &warmbox.Box{Box: b.Box, Handle: handle, Restored: true, Own: true}
+		return s.states.recordBox(b, img.Digest, handle)
+	})
+}
+
 // useWarmBox assigns the box that a sandbox took from the pool to the sandbox. It reports false if
 // the sandbox took none, or if the box turns out to be useless; then it destroys the box.
 func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) (bool, error) {
@@ -118,11 +153,13 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, roo
 	}
 	ctx, cancel := context.WithTimeout(b.making(), attemptTimeout)
 	defer cancel()
+	cfg := s.environments.Agent(sb, img)
 	var err error
 	// The reference may mean another image since the row was written, and only the start of a new box records that.
 	if sb.ImageDigest != img.Digest {
 		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
-	} else if err = s.metrics.Do(ctx, telemetry.Pooled, func(ctx context.Context) error { return s.configureWarmBox(ctx, b, sb, img, rootfs) }); err == nil {
+	} else if err = s.metrics.Do(ctx, telemetry.Pooled, func(ctx context.Context) error { return b.warm.Assign(ctx, s.driver, s.networks, cfg, img, rootfs) }); err == nil {
+		s.executions.FollowMain(b.Box, cfg.Main)
 		b.Meter.Begin(time.Now().UTC())
 		b.Lock()
 		s.watcher.watchLater(b)
@@ -132,6 +169,9 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, roo
 	if b.Context().Err() != nil {
 		return false, b.Context().Err()
 	}
+	if b.warm.Restored {
+		s.templates.Damaged(pool.Kind{Digest: img.Digest, Resources: sb.Resources}, err)
+	}
 	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.ID, "error", err)
 	b.warm = nil
 	b.Link.Disconnect(false)
@@ -140,27 +180,6 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, roo
 		return false, fail(sandbox.CauseStart, err, "the sandbox could not be made")
 	}
 	return false, nil
-}
-
-// configureWarmBox connects a box that was in the pool to its network and configures its agent.
-func (s *starter) configureWarmBox(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) (err error) {
-	if err := s.networks.Connect(ctx, b.Box); err != nil {
-		return err
-	}
-	cfg := s.environments.Agent(sb, img)
-	if cfg.Layers, err = b.warm.Furnish(ctx, s.driver, rootfs); err != nil {
-		return err
-	}
-	if err := b.Agent.Configure(ctx, cfg); err != nil {
-		return err
-	}
-	if environment.Prestarts(img) && !b.warm.Blank {
-		if err := environment.Announce(ctx, b.Box); err != nil {
-			return err
-		}
-	}
-	s.executions.FollowMain(b.Box, cfg.Main)
-	return nil
 }
 
 // probe waits until the sandbox's readiness port, if it has one, answers GET / with a status 2xx.

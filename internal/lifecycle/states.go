@@ -118,7 +118,7 @@ func (s *states) recordRunning(b *entry, digest string) error {
 	took := now.Sub(b.Sandbox().CreatedAt)
 	data := map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": digest}
 	if b.warm != nil {
-		data["from_pool"] = "true"
+		data[b.warm.Origin()] = "true"
 	}
 	sb, err := s.transition(b.Sandbox(), sandbox.Running, sandbox.Change{StartedAt: &now, LastActivityAt: &now},
 		sandbox.Event{Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready", Data: data})

@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"time"
-
 	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -13,14 +11,11 @@ type CreateRequest = creation.Request
 // ForkRequest says what children to make of a sandbox.
 type ForkRequest = creation.ForkRequest
 
+// UpdateRequest says what to change of a sandbox.
+type UpdateRequest = creation.UpdateRequest
+
 // ResumeRequest says how a paused sandbox is brought back.
-type ResumeRequest struct {
-	// Memory is the policy if its memory cannot be restored.
-	Memory sandbox.MemoryPolicy
-	// WaitForQuota bounds the time for which the request may wait for capacity, as in a
-	// [CreateRequest].
-	WaitForQuota time.Duration
-}
+type ResumeRequest = creation.ResumeRequest
 
 // ForkResult is the result of a child: Err is nil when Sandbox runs. A child that was recorded and
 // then failed has both.

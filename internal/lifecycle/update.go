@@ -11,27 +11,6 @@ import (
 	"github.com/modbox/modbox/internal/timelimit"
 )
 
-// UpdateRequest says what to change of a sandbox; nil fields stay.
-type UpdateRequest struct {
-	// TTL is how long the sandbox may live from now on, in every state; 0 means no limit.
-	TTL *time.Duration
-	// CheckpointInterval is the time between automatic checkpoints; 0 switches them off.
-	CheckpointInterval *time.Duration
-}
-
-// check checks the fields; errors name the field as on the wire.
-func (req *UpdateRequest) check(c *Config) error {
-	if req.TTL != nil {
-		if err := c.shortest.CheckTTL(*req.TTL); err != nil {
-			return err
-		}
-	}
-	if req.CheckpointInterval != nil {
-		return sandbox.CheckCheckpointInterval(*req.CheckpointInterval)
-	}
-	return nil
-}
-
 // Update changes settings of a live sandbox and returns it. Errors: NotFound; Ended; Invalid,
 // naming the field; Unsupported for a checkpoint interval when this server cannot save sandboxes;
 // Unavailable.
@@ -41,7 +20,7 @@ func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, req 
 	}
 	err := s.ready()
 	if err == nil {
-		err = req.check(&s.cfg)
+		err = s.cfg.planning().CheckUpdate(&req)
 	}
 	if err == nil && req.CheckpointInterval != nil {
 		_, err = s.saved.Checkpointer()

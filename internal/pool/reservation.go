@@ -21,9 +21,18 @@ type Reservation[T any] struct {
 // because a create that is refused must not cost an accepted create its box. Holders of reservations must therefore not
 // wait for anything that waits in Reserve.
 func (p *Pool[T]) Reserve(ctx context.Context, w sandbox.WorkspaceID, k Kind) *Reservation[T] {
+	return p.reserve(ctx, w, k, true)
+}
+
+// ReserveOwn is Reserve without blank boxes.
+func (p *Pool[T]) ReserveOwn(ctx context.Context, w sandbox.WorkspaceID, k Kind) *Reservation[T] {
+	return p.reserve(ctx, w, k, false)
+}
+
+func (p *Pool[T]) reserve(ctx context.Context, w sandbox.WorkspaceID, k Kind, blank bool) *Reservation[T] {
 	for {
 		decided := p.decided.Wait()
-		r, wait := p.tryReserve(w, k)
+		r, wait := p.tryReserve(w, k, blank)
 		if !wait {
 			return r
 		}
@@ -36,7 +45,7 @@ func (p *Pool[T]) Reserve(ctx context.Context, w sandbox.WorkspaceID, k Kind) *R
 }
 
 // tryReserve is Reserve without waiting; wait reports whether a box may come back.
-func (p *Pool[T]) tryReserve(w sandbox.WorkspaceID, k Kind) (r *Reservation[T], wait bool) {
+func (p *Pool[T]) tryReserve(w sandbox.WorkspaceID, k Kind, blank bool) (r *Reservation[T], wait bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k.Digest == "" {
@@ -44,7 +53,7 @@ func (p *Pool[T]) tryReserve(w sandbox.WorkspaceID, k Kind) (r *Reservation[T], 
 	}
 	own, now := k, time.Now()
 	left := len(p.ready[k]) + len(p.ready[k.Blank()])
-	if len(p.ready[k]) == 0 {
+	if len(p.ready[k]) == 0 && blank {
 		k = k.Blank()
 	}
 	list := p.ready[k]

@@ -33,6 +33,7 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/imagerows"
+	"github.com/modbox/modbox/internal/template"
 	"github.com/modbox/modbox/internal/webhook"
 )
 
@@ -64,6 +65,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		MaxProcesses:       cfg.Sandbox.MaxProcesses,
 		CreateConcurrency:  cfg.Sandbox.CreateConcurrency,
 		PoolSize:           cfg.Pool.Size,
+		Templates:          template.Config{Dir: filepath.Join(cfg.StateDir, statedir.TemplatesDir), MaxBytes: int64(cfg.Template.MaxBytes)},
 		StartTimeout:       cfg.Sandbox.StartTimeout.Std(),
 		AnswerTimeout:      cfg.Sandbox.AnswerTimeout.Std(),
 		ReadinessTimeout:   cfg.Sandbox.ReadinessTimeout.Std(),

@@ -48,6 +48,7 @@ var otherValues = map[string]string{
 	"build.disk":             "7Gi",
 	"build.packages_max_age": "7h", "build.pip_index_url": "https://pip.test/simple",
 	"pool.size":                 "7",
+	"template.max_bytes":        "7Gi",
 	"sandbox.retention":         "7h",
 	"sandbox.start_timeout":     "7s",
 	"sandbox.url_access":        "key",

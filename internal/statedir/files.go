@@ -11,7 +11,8 @@ const (
 	StreamsDir      = "streams"
 	ImagesDir       = "images"
 	CheckpointsDir  = "checkpoints"
-	SpoolDir        = "spool" // files under way
+	SpoolDir        = "spool"     // files under way
+	TemplatesDir    = "templates" // memory templates of the running server
 	QuarantineDir   = "quarantine"
 	BallastDir      = "ballast"
 	CertificatesDir = "certificates" // account, certificates and keys from an ACME server

@@ -48,8 +48,10 @@ const (
 type Box struct {
 	*box.Box
 	Handle driver.Handle
-	Blank  bool   // it has no root filesystem yet
-	stop   func() // ends its watcher
+	Blank  bool // it has no root filesystem yet
+	// Restored: it is from a memory template. Own: it was never in the pool.
+	Restored, Own bool
+	stop          func() // ends its watcher
 }
 
 // Furnish gives a blank box its root filesystem, and returns the number of layers for the first
@@ -59,6 +61,32 @@ func (b *Box) Furnish(ctx context.Context, d driver.Driver, rootfs string) (laye
 		return 0, nil
 	}
 	return d.(driver.Furnisher).Furnish(ctx, b.ID, rootfs)
+}
+
+// Origin is the name of the event data that says where the box is from.
+func (b *Box) Origin() string {
+	if b.Own {
+		return "from_template"
+	}
+	return "from_pool"
+}
+
+// Assign gives a box to its sandbox, whose box it is by now: it connects the box to the network, and configures its agent
+// and interpreters.
+func (b *Box) Assign(ctx context.Context, d driver.Driver, networks Networks, cfg agentapi.Config, img *spec.Image, rootfs string) (err error) {
+	if err := networks.Connect(ctx, b.Box); err != nil {
+		return err
+	}
+	if cfg.Layers, err = b.Furnish(ctx, d, rootfs); err != nil {
+		return err
+	}
+	if err := b.Agent.Configure(ctx, cfg); err != nil {
+		return err
+	}
+	if environment.Prestarts(img) && !b.Blank {
+		return environment.Announce(ctx, b.Box)
+	}
+	return nil
 }
 
 // Unwatch ends the watch for the end of the box: it belongs to a sandbox now.
@@ -93,6 +121,21 @@ type Images interface {
 	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
 }
 
+// Templates restores boxes from memory templates. Package template has one.
+type Templates interface {
+	// Has reports whether there is a template of a kind.
+	Has(kind pool.Kind) bool
+	// Restore restores the box b of a spec, which does not exist, from the template of its image and resources: as a box
+	// of the pool is. ok is false when there is none, or it is of no use; then nothing of the box remains.
+	Restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image) (h driver.Handle, ok bool)
+}
+
+// Networks connects boxes to the networks of their sandboxes.
+type Networks interface {
+	// Connect connects the box of a sandbox to its network, if it has one.
+	Connect(ctx context.Context, b *box.Box) error
+}
+
 // Config are the settings of warm boxes.
 type Config struct {
 	// Promise limits the sum of all sandboxes, builds and warm boxes.
@@ -110,8 +153,10 @@ type Deps struct {
 	Store  Store
 	Images Images
 	Driver driver.Driver
-	Work   *background.Group
-	Logger *slog.Logger
+	// Templates may be nil.
+	Templates Templates
+	Work      *background.Group
+	Logger    *slog.Logger
 }
 
 // Keeper fills the pool.
@@ -126,6 +171,15 @@ type Keeper struct {
 // New returns a keeper, which works until the context of the work ends.
 func New(cfg Config, deps Deps) *Keeper {
 	return &Keeper{Deps: deps, cfg: cfg, ctx: deps.Work.Context()}
+}
+
+// Reserve takes a box of the pool for a sandbox of a kind, as [pool.Pool.Reserve] does. It takes no blank box when there is
+// a template of the kind: a box from that saves the start of interpreters.
+func (k *Keeper) Reserve(ctx context.Context, w sandbox.WorkspaceID, kind pool.Kind) *pool.Reservation[Box] {
+	if k.Templates != nil && k.Templates.Has(kind) {
+		return k.Pool.ReserveOwn(ctx, w, kind)
+	}
+	return k.Pool.Reserve(ctx, w, kind)
 }
 
 // Run fills the pool until the service closes.
@@ -165,14 +219,14 @@ func (k *Keeper) Plan() {
 func (k *Keeper) Fill() {
 	for {
 		kind, ok := k.Pool.Missing()
-		if !ok || !k.awaitCalm() {
+		if !ok || !k.AwaitCalm() {
 			return
 		}
-		if k.failedLately(kind) || !k.fits(kind) {
+		if k.failedLately(kind) || !k.Fits(kind) {
 			k.Pool.Skip(kind) // others may be smaller
 			continue
 		}
-		b, err := k.make(kind)
+		b, err := k.make(kind, k.Templates)
 		if err != nil {
 			if k.ctx.Err() != nil {
 				return
@@ -198,9 +252,9 @@ func (k *Keeper) failedLately(kind pool.Kind) bool {
 	return false
 }
 
-// fits reports whether the pool may have another box: the pool may only use free disk, and capacity
+// Fits reports whether the pool may have another box: the pool may only use free disk, and capacity
 // that is not promised.
-func (k *Keeper) fits(kind pool.Kind) bool {
+func (k *Keeper) Fits(kind pool.Kind) bool {
 	if k.Host.CheckFree(k.cfg.MinFreeDisk) != nil {
 		return false
 	}
@@ -217,9 +271,9 @@ func (k *Keeper) fits(kind pool.Kind) bool {
 	return k.cfg.Promise.Admits(promised, kind.Resources, 1) == nil
 }
 
-// awaitCalm waits for a moment at which the making of a box delays no create, and reports false
+// AwaitCalm waits for a moment at which the making of a box delays no create, and reports false
 // when the service closes.
-func (k *Keeper) awaitCalm() bool {
+func (k *Keeper) AwaitCalm() bool {
 	begin := time.Now()
 	for {
 		busy := k.Host.Starting() > 0 || k.Pool.SinceCreate() < createPause && time.Since(begin) < createPauseMax
@@ -234,8 +288,11 @@ func (k *Keeper) awaitCalm() bool {
 	}
 }
 
-// make makes a box that is ready for a sandbox. After an error the box is destroyed.
-func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
+// MakeNew makes a box as for the pool, but never from a template. After an error the box is destroyed.
+func (k *Keeper) MakeNew(kind pool.Kind) (*pool.Box[Box], error) { return k.make(kind, nil) }
+
+// make makes a box that is ready for a sandbox, from a template if templates has one of the kind. After an error the box is destroyed.
+func (k *Keeper) make(kind pool.Kind, templates Templates) (*pool.Box[Box], error) {
 	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
 	defer cancel()
 	var img *spec.Image
@@ -250,9 +307,15 @@ func (k *Keeper) make(kind pool.Kind) (*pool.Box[Box], error) {
 	b := k.Host.NewBox(sandbox.NewID())
 	watching, stop := context.WithCancel(b.Context())
 	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, Blank: kind.IsBlank(), stop: stop}}
+	described := k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)
 	var err error
-	if warm.Value.Handle, err = k.Driver.Create(ctx, k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)); err == nil {
-		err = k.start(ctx, b, img)
+	if img != nil && templates != nil {
+		warm.Value.Handle, warm.Value.Restored = templates.Restore(ctx, b, described, img)
+	}
+	if !warm.Value.Restored {
+		if warm.Value.Handle, err = k.Driver.Create(ctx, described); err == nil {
+			err = k.start(ctx, b, img)
+		}
 	}
 	if err != nil {
 		k.Destroy(warm)

@@ -106,3 +106,17 @@ func TestHostWithoutMetrics(t *testing.T) {
 		t.Error("a host without metrics has an answer, want an error")
 	}
 }
+
+func TestHostWithTemplates(t *testing.T) {
+	r := prometheus.NewRegistry()
+	gauges(r, "modbox_templates", "", map[string]float64{"": 3})
+	gauges(r, "modbox_templates_bytes", "", map[string]float64{"": 2048})
+	restores := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "modbox_template_restores_total", Help: "restores"}, []string{"outcome"})
+	r.MustRegister(restores)
+	restores.WithLabelValues("hit").Add(9)
+	restores.WithLabelValues("miss").Add(1)
+	restores.WithLabelValues("failed").Add(2)
+	if d := cmp.Diff(&wire.HostTemplates{Ready: 3, SizeBytes: 2048, Hits: 9, Misses: 1, Failed: 2}, get(t, r).Templates); d != "" {
+		t.Errorf("the templates (-want +got):\n%s", d)
+	}
+}

@@ -83,6 +83,12 @@ func describe(m measured) wire.Host {
 		creates := func(outcome string) int64 { return m.number("modbox_pool_creates_total", "outcome", outcome) }
 		out.Pool = &wire.HostPool{Boxes: plain("modbox_pool_boxes"), BlankBoxes: plain("modbox_pool_blank_boxes"), Hits: creates("hit"), Misses: creates("miss")}
 	}
+	if m["modbox_templates"] != nil {
+		restores := func(outcome string) int64 { return m.number("modbox_template_restores_total", "outcome", outcome) }
+		out.Templates = &wire.HostTemplates{
+			Ready: plain("modbox_templates"), SizeBytes: plain("modbox_templates_bytes"), Hits: restores("hit"), Misses: restores("miss"), Failed: restores("failed"),
+		}
+	}
 	return out
 }
 

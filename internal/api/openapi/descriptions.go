@@ -63,6 +63,7 @@ var typeDescriptions = map[string]string{
 	"Host":                  "The answer to GET /v1/host.",
 	"HostImages":            "The number and size of the root filesystems of a kind.",
 	"HostOperation":         "Says how long an operation took since the start of the server.",
+	"HostTemplates":         "Says how the memory templates do.",
 	"HostPool":              "Says how the pool of started boxes does.",
 	"HostResource":          "Says how much of a resource there is, and how much of it is promised and used.",
 	"HostSandboxes":         "The number of sandboxes in a state.",

@@ -30,8 +30,11 @@ type runtimeSpec struct {
 		Disk    string `yaml:"disk"`
 		Network bool   `yaml:"network"`
 	} `yaml:"requires"`
-	Readme string `yaml:"readme"`
+	WarmUp []string `yaml:"warm_up"`
+	Readme string   `yaml:"readme"`
 }
+
+var modulePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`) })
 
 var colorPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^#[0-9A-Fa-f]{6}$`) })
 
@@ -53,10 +56,15 @@ func loadRuntime(dir fs.FS, img *spec.Image) (*spec.Runtime, error) {
 			return nil, sandbox.InvalidField(field, "%q does not begin with https://", url)
 		}
 	}
+	for _, module := range text.WarmUp {
+		if !modulePattern().MatchString(module) {
+			return nil, sandbox.InvalidField("warm_up", "%q is not the name of a module of Python", module)
+		}
+	}
 	r := &spec.Runtime{
 		ID: img.ID, Name: strings.TrimPrefix(img.Ref(), reference.BuiltinPrefix), Image: img.Ref(), Description: img.Description,
 		IconURL: text.Icon, Color: text.Color, URL: text.URL, Tags: text.Tags, Readme: text.Readme,
-		NeedsNetwork: text.Requires.Network,
+		NeedsNetwork: text.Requires.Network, WarmUp: text.WarmUp,
 	}
 	for _, q := range []struct {
 		field, value string

@@ -86,6 +86,8 @@ type Runtime struct {
 	Requires sandbox.Resources
 	// NeedsNetwork says that it is of little use without a network.
 	NeedsNetwork bool
+	// WarmUp are the modules that its interpreter of Python loads before a memory template of it is saved.
+	WarmUp []string
 	// Readme is Markdown.
 	Readme string
 	// Source is the reference in a registry from which it is pulled; "" for a runtime that is built here.

@@ -1,0 +1,428 @@
+// Package template keeps memory templates: saved boxes of no sandbox, in which the interpreters of a built-in image
+// have started and have loaded modules. Boxes with the same image and resources are restored from them.
+//
+// A template belongs to one server process: a server begins with none, and makes them again when there is demand. So
+// gVisor, the agent and the processor are always those that made it. Nothing of a workspace is in a template, and none
+// is a workspace's.
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/environment"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/warmbox"
+)
+
+const (
+	// maxTemplates bounds the number of templates.
+	maxTemplates = 16
+	// planInterval is the interval at which demand is looked at.
+	planInterval = 5 * time.Second
+	// makePause is the time between the makings of two templates.
+	makePause = 10 * time.Second
+	// warmUpTimeout bounds the load of modules, saveTimeout the save of a box.
+	warmUpTimeout = time.Minute
+	saveTimeout   = time.Minute
+	// restoreTimeout bounds a restore; after it the box is made without a template.
+	restoreTimeout = 15 * time.Second
+	// destroyTimeout bounds the removal of a box that could not be used.
+	destroyTimeout = 30 * time.Second
+)
+
+// Images finds images, and what their interpreters load.
+type Images interface {
+	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
+	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
+	// Runtimes returns the built-in images that describe themselves.
+	Runtimes(ctx context.Context) ([]spec.Runtime, error)
+}
+
+// Boxes makes the boxes that become templates. [warmbox.Keeper] implements it.
+type Boxes interface {
+	// MakeNew makes a box of a kind, not from a template, and returns when its interpreters have started.
+	MakeNew(kind pool.Kind) (*pool.Box[warmbox.Box], error)
+	// Destroy destroys such a box.
+	Destroy(b *pool.Box[warmbox.Box])
+	// Fits reports whether the host has space for such a box.
+	Fits(kind pool.Kind) bool
+	// AwaitCalm waits until no sandbox is being started; false when the server closes.
+	AwaitCalm() bool
+}
+
+// Config are the settings of a keeper.
+type Config struct {
+	// Dir is the directory of the templates, and of nothing else. "" makes none.
+	Dir string
+	// MaxBytes is the disk space that all templates may take; 0 makes none.
+	MaxBytes int64
+	// CheckFree returns an error while the disk is low: then templates are removed, and none is made.
+	CheckFree func() error
+}
+
+// Deps are the dependencies of a keeper.
+type Deps struct {
+	Images Images
+	Driver driver.Driver
+	Work   *background.Group
+	Logger *slog.Logger
+}
+
+// template is a saved box.
+type template struct {
+	path  string
+	bytes int64
+	users int       // restores under way
+	used  time.Time // the last time
+	gone  bool      // its files go with the last of its users
+}
+
+// Keeper makes templates, restores boxes from them, and removes them. It is safe for concurrent use.
+type Keeper struct {
+	Deps
+	cfg      Config
+	saver    driver.Checkpointer // nil makes none
+	wake     chan struct{}
+	restores *prometheus.CounterVec
+
+	mu     sync.Mutex
+	ready  map[pool.Kind]*template // guarded by mu
+	demand map[pool.Kind]*demand   // guarded by mu
+	made   time.Time               // end of the last making; guarded by mu
+}
+
+// New returns a keeper without templates. It removes the templates of the server before.
+func New(cfg Config, deps Deps) (*Keeper, error) {
+	k := &Keeper{
+		Deps: deps, cfg: cfg, wake: make(chan struct{}, 1), ready: map[pool.Kind]*template{}, demand: map[pool.Kind]*demand{},
+		restores: newRestores(),
+	}
+	if cfg.Dir == "" {
+		return k, nil
+	}
+	if err := errors.Join(os.RemoveAll(cfg.Dir), os.MkdirAll(cfg.Dir, 0o700)); err != nil {
+		return nil, fmt.Errorf("directory of templates: %w", err)
+	}
+	if c, ok := deps.Driver.(driver.Checkpointer); ok && deps.Driver.Capabilities().Checkpoint && cfg.MaxBytes > 0 {
+		k.saver = c
+	}
+	return k, nil
+}
+
+// Created counts a create of a sandbox of a kind.
+func (k *Keeper) Created(kind pool.Kind) {
+	if k.saver == nil || kind.IsBlank() {
+		return
+	}
+	k.mu.Lock()
+	k.count(kind, time.Now())
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Has reports whether there is a template of a kind.
+func (k *Keeper) Has(kind pool.Kind) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ready[kind] != nil
+}
+
+// Restore restores the box b of a spec, which does not exist, from the template of its image and resources. Like a box of
+// the pool it answers, its interpreters have started, and it belongs to no sandbox yet. ok is false when there
+// is no template, or the restore failed, which removes the template: then nothing of the box remains.
+func (k *Keeper) Restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image) (h driver.Handle, ok bool) {
+	if k.saver == nil || !environment.Prestarts(img) {
+		return nil, false
+	}
+	kind := pool.Kind{Digest: img.Digest, Resources: s.Resources}
+	t := k.take(kind)
+	if t == nil {
+		k.restores.WithLabelValues(missed).Inc()
+		return nil, false
+	}
+	defer k.release(t)
+	h, err := k.restore(ctx, b, s, img, t.path)
+	switch {
+	case err == nil:
+		k.restores.WithLabelValues(hit).Inc()
+		return h, true
+	case ctx.Err() == nil:
+		k.Damaged(kind, err)
+	}
+	return nil, false
+}
+
+func (k *Keeper) restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image, path string) (driver.Handle, error) {
+	limited, cancel := context.WithTimeout(ctx, restoreTimeout)
+	defer cancel()
+	h, err := k.saver.Restore(limited, s, path)
+	if err != nil {
+		return nil, err
+	}
+	b.Agent.Reset()
+	if err = environment.Reconnect(limited, b, img); err == nil {
+		return h, nil
+	}
+	b.Agent.Reset()
+	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer end()
+	return nil, errors.Join(err, k.Driver.Destroy(ctx, s.ID))
+}
+
+// Damaged removes the template of a kind, because a box from it is of no use.
+func (k *Keeper) Damaged(kind pool.Kind, why error) {
+	k.restores.WithLabelValues(failed).Inc()
+	k.Logger.Warn("a memory template is of no use, removing it", "image", kind.Digest, "error", why)
+	k.mu.Lock()
+	k.fail(kind, time.Now())
+	t := k.forget(kind)
+	k.mu.Unlock()
+	k.remove(t)
+}
+
+// take returns the template of a kind for a restore, after which the caller calls release. It returns nil if there
+// is none.
+func (k *Keeper) take(kind pool.Kind) *template {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.ready[kind]
+	if t != nil {
+		t.users++
+		t.used = time.Now()
+	}
+	return t
+}
+
+func (k *Keeper) release(t *template) {
+	k.mu.Lock()
+	t.users--
+	if t.users > 0 || !t.gone {
+		t = nil
+	}
+	k.mu.Unlock()
+	k.remove(t)
+}
+
+// forget forgets the template of a kind, and returns it if the caller must remove its files.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) forget(kind pool.Kind) *template {
+	t := k.ready[kind]
+	delete(k.ready, kind)
+	if t == nil || t.gone {
+		return nil
+	}
+	if t.gone = true; t.users > 0 {
+		return nil // the last of them removes it
+	}
+	return t
+}
+
+// remove removes the files of templates; nil is none.
+func (k *Keeper) remove(list ...*template) {
+	for _, t := range list {
+		if t == nil {
+			continue
+		}
+		if err := os.RemoveAll(t.path); err != nil {
+			k.Logger.Error("memory template not removed; the next server removes it", "error", err)
+		}
+	}
+}
+
+// Run makes and removes templates until the server closes, and removes all of them then.
+func (k *Keeper) Run(boxes Boxes) {
+	if k.saver == nil {
+		return
+	}
+	defer k.removeAll()
+	ticker := time.NewTicker(planInterval)
+	defer ticker.Stop()
+	ctx := k.Work.Context()
+	for {
+		k.tidy(ctx)
+		if kind, ok := k.missing(time.Now()); ok {
+			k.makeOrLog(ctx, boxes, kind)
+		}
+		select {
+		case <-k.wake:
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tidy removes the templates of images that are not here any more, and all when the disk is low.
+func (k *Keeper) tidy(ctx context.Context) {
+	low := k.cfg.CheckFree() != nil
+	k.mu.Lock()
+	kinds := make([]pool.Kind, 0, len(k.ready))
+	for kind := range k.ready {
+		kinds = append(kinds, kind)
+	}
+	k.mu.Unlock()
+	for _, kind := range kinds {
+		if _, _, err := k.Images.Resolve(ctx, kind.Digest); low || sandbox.CodeOf(err) == sandbox.NotFound {
+			k.mu.Lock()
+			t := k.forget(kind)
+			k.mu.Unlock()
+			k.remove(t)
+		}
+	}
+}
+
+func (k *Keeper) removeAll() {
+	k.mu.Lock()
+	var list []*template
+	for kind := range k.ready {
+		list = append(list, k.forget(kind))
+	}
+	k.mu.Unlock()
+	k.remove(list...)
+}
+
+// makeOrLog makes the template of a kind, unless the host has no space for that now.
+func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) {
+	img, _, err := k.Images.Resolve(ctx, kind.Digest)
+	if err != nil || !environment.Prestarts(&img) {
+		k.mu.Lock()
+		k.fail(kind, time.Now())
+		k.mu.Unlock()
+		return
+	}
+	if k.cfg.CheckFree() != nil || !boxes.Fits(kind) || !boxes.AwaitCalm() {
+		return
+	}
+	begin := time.Now()
+	t, err := k.make(ctx, boxes, kind)
+	now := time.Now()
+	k.mu.Lock()
+	k.made = now
+	var old []*template
+	if err == nil {
+		old, err = k.keep(kind, t)
+	}
+	if err != nil {
+		k.fail(kind, now)
+	}
+	k.mu.Unlock()
+	k.remove(old...)
+	switch {
+	case err == nil:
+		k.Logger.Info("a memory template is ready", "image", img.Ref(), "bytes", t.bytes, "took", now.Sub(begin))
+	case ctx.Err() == nil:
+		k.Logger.Warn("no memory template could be made", "image", img.Ref(), "error", err)
+	}
+}
+
+// make makes a template in a box of its own.
+func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind) (*template, error) {
+	modules, err := k.modules(ctx, kind.Digest)
+	if err != nil {
+		return nil, err
+	}
+	b, err := boxes.MakeNew(kind)
+	if err != nil {
+		return nil, err
+	}
+	defer boxes.Destroy(b)
+	if len(modules) > 0 {
+		warming, cancel := context.WithTimeout(ctx, warmUpTimeout)
+		defer cancel()
+		if err := environment.WarmUp(warming, b.Value.Box, modules); err != nil {
+			return nil, err
+		}
+	}
+	saving, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	path := filepath.Join(k.cfg.Dir, string(sandbox.NewCheckpointID()))
+	if err := k.saver.Checkpoint(saving, b.Value.ID, path, driver.CheckpointOptions{Stop: true, Volatile: true}); err != nil {
+		return nil, err
+	}
+	t := &template{path: path, used: time.Now()}
+	if t.bytes, err = sizeOf(path); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return t, nil
+}
+
+// modules returns the modules of Python that the interpreter of an image loads.
+func (k *Keeper) modules(ctx context.Context, digest string) ([]string, error) {
+	list, err := k.Images.Runtimes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range list {
+		if r.Digest == digest {
+			return r.WarmUp, nil
+		}
+	}
+	return nil, nil
+}
+
+// keep adds a template, and returns those that the bounds leave no place for, the least recently used first: the caller
+// removes their files.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) keep(kind pool.Kind, t *template) (old []*template, err error) {
+	if t.bytes > k.cfg.MaxBytes {
+		return []*template{t}, fmt.Errorf("it takes %s, and all templates may take %s", sandbox.ShowBytes(t.bytes), sandbox.ShowBytes(k.cfg.MaxBytes))
+	}
+	old = append(old, k.forget(kind)) // none but after a race with itself
+	k.ready[kind] = t
+	for len(k.ready) > maxTemplates || k.bytes() > k.cfg.MaxBytes {
+		var least pool.Kind
+		var when time.Time
+		for other, o := range k.ready {
+			if other != kind && (when.IsZero() || o.used.Before(when)) {
+				least, when = other, o.used
+			}
+		}
+		old = append(old, k.forget(least))
+	}
+	return old, nil
+}
+
+// bytes returns what all templates take.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) bytes() (n int64) {
+	for _, t := range k.ready {
+		n += t.bytes
+	}
+	return n
+}
+
+// sizeOf returns the sum of the files in a directory.
+func sizeOf(dir string) (n int64, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return 0, err
+		}
+		n += info.Size()
+	}
+	return n, nil
+}
