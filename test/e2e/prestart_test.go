@@ -41,7 +41,7 @@ func TestPrestartedInterpreter(t *testing.T) {
 	}
 	c.value("python", "import os, subprocess\nos.environ['MODBOX_SANDBOX_ID'] + ' ' + os.environ['MODBOX_SANDBOX_NAME']", fmt.Sprintf("'%s %s'", sb.ID, sb.Name))
 	c.value("python", "subprocess.run(['printenv', 'WHO'], capture_output=True, text=True).stdout", `'me "and" \'you\'\n'`)
-	c.value("python", "os.uname().nodename, os.getuid(), os.getcwd()", "('sandbox', 1000, '/workspace')")
+	c.value("python", "os.uname().nodename, os.getuid(), os.getcwd()", fmt.Sprintf("('%s', 1000, '/workspace')", sb.Name))
 	second, err := c.client.Sandboxes.Contexts.Create(t.Context(), c.id, client.ContextOptions{Language: "bash"})
 	if err != nil {
 		t.Fatal(err)
