@@ -52,11 +52,11 @@ type HostPool struct {
 
 // HostTemplates says how the memory templates do.
 type HostTemplates struct {
-	Ready     int64 `json:"ready" doc:"Memory templates that are ready."`
+	Count     int64 `json:"count" doc:"Memory templates that are ready."`
 	SizeBytes int64 `json:"size_bytes" doc:"Their size."`
 	Hits      int64 `json:"hits" doc:"Sandboxes, and boxes of the pool, that were restored from one."`
 	Misses    int64 `json:"misses" doc:"Those of such images that none was there for."`
-	Failed    int64 `json:"failed" doc:"Templates that were of no use, and were removed."`
+	Failed    int64 `json:"failed" doc:"Restores that failed; the box was made without."`
 }
 
 // HostWaiting counts what is under way or waits.

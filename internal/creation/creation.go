@@ -190,8 +190,8 @@ func (p *Planner) creation(c sandbox.Caller, req *Request, img *spec.Image) sand
 	}
 }
 
-// StandingKinds returns the kinds of boxes of creates without wishes: of one that names nothing, if there is a default
-// image, and of one that names an image.
+// StandingKinds returns the kinds of boxes of creates without wishes: of a create that names an image, and of a create that
+// names nothing, whose image img is unless err says that there is none.
 func (c *Config) StandingKinds(img spec.Image, err error) []pool.Kind {
 	kinds := []pool.Kind{{Resources: c.Resources(sandbox.Resources{}, &spec.Image{})}}
 	if err == nil && img.Digest != "" {

@@ -2,7 +2,7 @@
 // have started and have loaded modules. Boxes with the same image and resources are restored from them.
 //
 // A template belongs to one server process: a server begins with none, and makes them again when there is demand. So
-// gVisor, the agent and the processor are always those that made it. Nothing of a workspace is in a template, and none
+// gVisor, the agent and the processor are always the same as at its save. Nothing of a workspace is in a template, and none
 // is a workspace's.
 package template
 
@@ -378,7 +378,7 @@ func (k *Keeper) modules(ctx context.Context, digest string) ([]string, error) {
 	return nil, nil
 }
 
-// keep adds a template, and returns those that the bounds leave no place for, the least recently used first: the caller
+// keep adds a template, and returns the templates that the bounds leave no place for, the least recently used first: the caller
 // removes their files.
 //
 // Preconditions: k.mu is held.

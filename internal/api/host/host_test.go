@@ -116,7 +116,7 @@ func TestHostWithTemplates(t *testing.T) {
 	restores.WithLabelValues("hit").Add(9)
 	restores.WithLabelValues("miss").Add(1)
 	restores.WithLabelValues("failed").Add(2)
-	if d := cmp.Diff(&wire.HostTemplates{Ready: 3, SizeBytes: 2048, Hits: 9, Misses: 1, Failed: 2}, get(t, r).Templates); d != "" {
+	if d := cmp.Diff(&wire.HostTemplates{Count: 3, SizeBytes: 2048, Hits: 9, Misses: 1, Failed: 2}, get(t, r).Templates); d != "" {
 		t.Errorf("the templates (-want +got):\n%s", d)
 	}
 }

@@ -86,7 +86,7 @@ func describe(m measured) wire.Host {
 	if m["modbox_templates"] != nil {
 		restores := func(outcome string) int64 { return m.number("modbox_template_restores_total", "outcome", outcome) }
 		out.Templates = &wire.HostTemplates{
-			Ready: plain("modbox_templates"), SizeBytes: plain("modbox_templates_bytes"), Hits: restores("hit"), Misses: restores("miss"), Failed: restores("failed"),
+			Count: plain("modbox_templates"), SizeBytes: plain("modbox_templates_bytes"), Hits: restores("hit"), Misses: restores("miss"), Failed: restores("failed"),
 		}
 	}
 	return out

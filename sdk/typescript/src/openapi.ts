@@ -3899,6 +3899,8 @@ export interface components {
             images: components["schemas"]["HostImages"][];
             /** @description Boxes that are started before they are asked for; absent when pool.size is 0. */
             pool?: components["schemas"]["HostPool"];
+            /** @description Memory templates, from which new sandboxes are restored; absent when template.max_bytes is 0. */
+            templates?: components["schemas"]["HostTemplates"];
             /** @description What is under way or waits. */
             waiting: components["schemas"]["HostWaiting"];
             /**
@@ -4016,6 +4018,34 @@ export interface components {
              * @description How many there are.
              */
             count: number;
+        };
+        /** @description Says how the memory templates do. */
+        HostTemplates: {
+            /**
+             * Format: int64
+             * @description Memory templates that are ready.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description Their size.
+             */
+            size_bytes: number;
+            /**
+             * Format: int64
+             * @description Sandboxes, and boxes of the pool, that were restored from one.
+             */
+            hits: number;
+            /**
+             * Format: int64
+             * @description Those of such images that none was there for.
+             */
+            misses: number;
+            /**
+             * Format: int64
+             * @description Restores that failed; the box was made without.
+             */
+            failed: number;
         };
         /** @description Counts what is under way or waits. */
         HostWaiting: {
