@@ -36,17 +36,22 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	}
 	a.mu.Lock()
 	first, assign := !a.configured, !a.assigned && !cfg.Unassigned
-	a.config, a.configured, a.assigned = cfg, true, a.assigned || assign
+	a.config, a.configured = cfg, true
 	a.mu.Unlock()
 	if cfg.Hostname != "" && (a.opts.Init || a.opts.Root != "") {
 		if err := a.setHostname(cfg.Hostname); err != nil {
 			a.log.Warn("host name not set", "hostname", cfg.Hostname, "error", err)
 		}
 	}
-	if assign && a.opts.Init {
-		if err := setAdmin(false); err != nil {
-			return err
+	if assign {
+		if a.opts.Init {
+			if err := setAdmin(false); err != nil {
+				return err
+			}
 		}
+		a.mu.Lock()
+		a.assigned = true
+		a.mu.Unlock()
 	}
 	if !first || len(cfg.Main) == 0 {
 		return nil

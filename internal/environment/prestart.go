@@ -58,7 +58,12 @@ func Prestart(ctx context.Context, b *box.Box, img *spec.Image) error {
 	if err := Configure(ctx, b, cfg); err != nil {
 		return err
 	}
-	for _, language := range cfg.Main[len(supervisor):] {
+	return awaitInterpreters(ctx, b, cfg.Main[len(supervisor):])
+}
+
+// awaitInterpreters returns when the interpreters of languages have started.
+func awaitInterpreters(ctx context.Context, b *box.Box, languages []string) error {
+	for _, language := range languages {
 		_, err := backoff.Retry(ctx, func() (struct{}, error) {
 			attempt, cancel := context.WithTimeout(ctx, announceTimeout)
 			defer cancel()
@@ -101,7 +106,10 @@ func WarmUp(ctx context.Context, b *box.Box, modules []string) error {
 func Reconnect(ctx context.Context, b *box.Box, img *spec.Image) error {
 	cfg := prestarted(img)
 	cfg.Restored = true
-	return Configure(ctx, b, cfg)
+	if err := Configure(ctx, b, cfg); err != nil {
+		return err
+	}
+	return awaitInterpreters(ctx, b, cfg.Main[len(supervisor):])
 }
 
 // refusal is an answer of the supervisor that stays the same when the request is repeated.

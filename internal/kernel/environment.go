@@ -216,8 +216,8 @@ func (c *interpreterContext) changeEnvironment(changes map[string]*string) {
 	go func() { _, _ = c.start() }() // the first run tries again
 }
 
-// setEnviron sets environment variables of a Python kernel, and removes variables whose value is nil. It also gives the
-// generators of random numbers another seed, because the interpreter may be a copy.
+// setEnviron sets environment variables of a Python kernel, and removes variables whose value is nil. The interpreter may be
+// a copy: so the generators of random numbers get another seed, and modules forget the host name and what they have drawn.
 func (k *jupyter) setEnviron(changes map[string]*string) error {
 	return k.change(`import os, random, sys
 for name, value in data.items():
@@ -226,6 +226,15 @@ for name, value in data.items():
     else:
         os.environ[name] = value
 random.seed()
+loaded = sys.modules.get
+if m := loaded('platform'):
+    m._uname_cache = None
+if m := loaded('multiprocessing.process'):
+    m.current_process().authkey = os.urandom(32)
+if m := loaded('tempfile'):
+    m._name_sequence = None
+if m := loaded('uuid'):
+    m._node = None
 if 'numpy.random' in sys.modules:
     sys.modules['numpy.random'].seed()
 `, changes)

@@ -77,7 +77,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	templates := template.Deps{Images: deps.Images, Driver: deps.Driver, Work: s.work, Logger: s.log}
-	cfg.Templates.CheckFree = func() error { return s.saved.CheckFree(cfg.MinFreeDisk) }
+	cfg.Templates.CheckFree = s.saved.CheckFree
 	if s.templates, err = template.New(cfg.Templates, templates); err != nil {
 		s.work.Cancel()
 		return nil, err

@@ -37,7 +37,7 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 		return sandbox.Sandbox{}, false, err
 	case rec.By == sandbox.MatchNone:
 		s.pool.Created(c.Workspace, kind)
-		s.templates.Created(kind)
+		s.templates.Created(c.Workspace, kind)
 		s.metrics.FromPool(b.warm != nil, 1)
 		if req.Command != nil {
 			if err := s.executions.StartFirst(ctx, c, b.Box, req.Command, req.OneShot); err != nil {

@@ -169,9 +169,6 @@ func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, roo
 	if b.Context().Err() != nil {
 		return false, b.Context().Err()
 	}
-	if b.warm.Restored {
-		s.templates.Damaged(pool.Kind{Digest: img.Digest, Resources: sb.Resources}, err)
-	}
 	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.ID, "error", err)
 	b.warm = nil
 	b.Link.Disconnect(false)

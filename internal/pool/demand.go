@@ -204,3 +204,19 @@ func (w weights) share(n int, wanted map[Kind]int, more func(k Kind, boxes int, 
 	}
 	return n
 }
+
+// Demand remembers recent creates for others than the pool. It is not safe for concurrent use.
+type Demand struct{ demand demand }
+
+// NewDemand returns a demand without creates.
+func NewDemand() *Demand { return &Demand{newDemand()} }
+
+// Add counts a create of a workspace.
+func (d *Demand) Add(w sandbox.WorkspaceID, k Kind, now time.Time) { d.demand.add(w, k, now) }
+
+// Images returns the number of recent creates of each kind that has enough of them. Where several workspaces share that many
+// places, each counts for at most its part of them.
+func (d *Demand) Images(places int, now time.Time) map[Kind]float64 {
+	images, _ := d.demand.shares(places, now)
+	return images
+}

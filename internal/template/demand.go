@@ -8,65 +8,32 @@ import (
 )
 
 const (
-	// demandHalfLife is the time after which a create counts half as much.
-	demandHalfLife = 10 * time.Minute
-	// demandMin is the number of recent creates from which on a kind gets a template.
-	demandMin = 1.5
-	// demandKinds bounds the number of kinds whose demand is remembered.
-	demandKinds = 256
 	// failurePause is the time after a failure in which no template of the kind is made; it doubles with each failure.
 	failurePause, failurePauseMax = time.Minute, time.Hour
+	// replaceMin is how many times the demand of a template a kind must have to take its place: kinds with about the same
+	// demand do not replace each other for ever.
+	replaceMin = 2
 )
 
-// demand is the number of recent creates of a kind, each counting less the longer ago it was.
-type demand struct {
-	creates  float64
-	at       time.Time // the time at which the number was creates
-	failures int
-	failed   time.Time
-}
-
-func (d *demand) now(now time.Time) float64 {
-	return d.creates * math.Exp2(-float64(now.Sub(d.at))/float64(demandHalfLife))
-}
-
-// count counts a create of a kind.
-//
-// Preconditions: k.mu is held.
-func (k *Keeper) count(kind pool.Kind, now time.Time) {
-	d := k.demand[kind]
-	if d == nil {
-		if len(k.demand) >= demandKinds {
-			k.forgetLeast(now)
-		}
-		d = &demand{}
-		k.demand[kind] = d
-	}
-	d.creates, d.at = d.now(now)+1, now
-}
-
-// forgetLeast forgets the kind with the least demand.
-//
-// Preconditions: k.mu is held.
-func (k *Keeper) forgetLeast(now time.Time) {
-	var least pool.Kind
-	creates := math.Inf(1)
-	for kind, d := range k.demand {
-		if n := d.now(now); n < creates {
-			least, creates = kind, n
-		}
-	}
-	delete(k.demand, least)
+// failures are the failures with the template of a kind since it was last restored.
+type failures struct {
+	n    int
+	last time.Time
 }
 
 // fail counts a failure with the template of a kind.
 //
 // Preconditions: k.mu is held.
 func (k *Keeper) fail(kind pool.Kind, now time.Time) {
-	if d := k.demand[kind]; d != nil {
-		d.failures++
-		d.failed = now
-	}
+	k.failed[kind] = failures{k.failed[kind].n + 1, now}
+}
+
+// pauses reports whether no template of a kind is made after failures.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) pauses(kind pool.Kind, now time.Time) bool {
+	f := k.failed[kind]
+	return f.n > 0 && now.Sub(f.last) < min(failurePause<<min(f.n-1, 10), failurePauseMax)
 }
 
 // missing returns the kind with the most demand that has no template and is to get one.
@@ -76,16 +43,36 @@ func (k *Keeper) missing(now time.Time) (most pool.Kind, ok bool) {
 	if now.Sub(k.made) < makePause {
 		return most, false
 	}
-	creates := demandMin
-	for kind, d := range k.demand {
-		n := d.now(now)
-		if n < demandMin/8 {
-			delete(k.demand, kind)
+	for kind, f := range k.failed {
+		if now.Sub(f.last) > 2*failurePauseMax {
+			delete(k.failed, kind)
 		}
-		pause := min(failurePause<<min(max(d.failures-1, 0), 10), failurePauseMax)
-		if n >= creates && k.ready[kind] == nil && (d.failures == 0 || now.Sub(d.failed) >= pause) {
+	}
+	demand := k.demand.Images(maxTemplates, now)
+	least := 0.0
+	if len(k.ready) >= maxTemplates || k.bytes()+k.lastBytes > k.cfg.MaxBytes {
+		least = replaceMin * demand[k.least(demand, most)]
+	}
+	creates := 0.0
+	for kind, n := range demand {
+		if n > creates && n >= least && k.ready[kind] == nil && !k.pauses(kind, now) {
 			most, creates, ok = kind, n, true
 		}
 	}
 	return most, ok
+}
+
+// least returns the kind of template with the least demand, but not the kind given; of several the least recently used.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) least(demand map[pool.Kind]float64, but pool.Kind) (kind pool.Kind) {
+	creates := math.Inf(1)
+	var used time.Time
+	for other, t := range k.ready {
+		n := demand[other]
+		if other != but && (n < creates || n == creates && t.used.Before(used)) {
+			kind, creates, used = other, n, t.used
+		}
+	}
+	return kind
 }

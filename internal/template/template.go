@@ -70,8 +70,11 @@ type Config struct {
 	Dir string
 	// MaxBytes is the disk space that all templates may take; 0 makes none.
 	MaxBytes int64
-	// CheckFree returns an error while the disk is low: then templates are removed, and none is made.
-	CheckFree func() error
+	// MinFree is the number of bytes that must be free on the disk: with less, all templates are removed. Another is made
+	// only while MaxBytes more are free, so that a removal is not followed by a making.
+	MinFree int64
+	// CheckFree returns an error unless so many bytes are free on the disk.
+	CheckFree func(least int64) error
 }
 
 // Deps are the dependencies of a keeper.
@@ -96,20 +99,20 @@ type Keeper struct {
 	Deps
 	cfg      Config
 	saver    driver.Checkpointer // nil makes none
-	wake     chan struct{}
 	restores *prometheus.CounterVec
 
-	mu     sync.Mutex
-	ready  map[pool.Kind]*template // guarded by mu
-	demand map[pool.Kind]*demand   // guarded by mu
-	made   time.Time               // end of the last making; guarded by mu
+	mu        sync.Mutex
+	ready     map[pool.Kind]*template // guarded by mu
+	demand    *pool.Demand            // guarded by mu
+	failed    map[pool.Kind]failures  // guarded by mu
+	made      time.Time               // end of the last making; guarded by mu
+	lastBytes int64                   // of the last template that was made; guarded by mu
 }
 
 // New returns a keeper without templates. It removes the templates of the server before.
 func New(cfg Config, deps Deps) (*Keeper, error) {
 	k := &Keeper{
-		Deps: deps, cfg: cfg, wake: make(chan struct{}, 1), ready: map[pool.Kind]*template{}, demand: map[pool.Kind]*demand{},
-		restores: newRestores(),
+		Deps: deps, cfg: cfg, ready: map[pool.Kind]*template{}, demand: pool.NewDemand(), failed: map[pool.Kind]failures{}, restores: newRestores(),
 	}
 	if cfg.Dir == "" {
 		return k, nil
@@ -123,18 +126,14 @@ func New(cfg Config, deps Deps) (*Keeper, error) {
 	return k, nil
 }
 
-// Created counts a create of a sandbox of a kind.
-func (k *Keeper) Created(kind pool.Kind) {
+// Created counts a create of a sandbox of a kind in a workspace.
+func (k *Keeper) Created(w sandbox.WorkspaceID, kind pool.Kind) {
 	if k.saver == nil || kind.IsBlank() {
 		return
 	}
 	k.mu.Lock()
-	k.count(kind, time.Now())
-	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	defer k.mu.Unlock()
+	k.demand.Add(w, kind, time.Now())
 }
 
 // Has reports whether there is a template of a kind.
@@ -162,9 +161,12 @@ func (k *Keeper) Restore(ctx context.Context, b *box.Box, s driver.Spec, img *sp
 	switch {
 	case err == nil:
 		k.restores.WithLabelValues(hit).Inc()
+		k.mu.Lock()
+		delete(k.failed, kind)
+		k.mu.Unlock()
 		return h, true
 	case ctx.Err() == nil:
-		k.Damaged(kind, err)
+		k.fails(kind, t, err)
 	}
 	return nil, false
 }
@@ -186,13 +188,20 @@ func (k *Keeper) restore(ctx context.Context, b *box.Box, s driver.Spec, img *sp
 	return nil, errors.Join(err, k.Driver.Destroy(ctx, s.ID))
 }
 
-// Damaged removes the template of a kind, because a box from it is of no use.
-func (k *Keeper) Damaged(kind pool.Kind, why error) {
+// fails counts a failed restore from the template t of a kind, and removes t unless the host lacked resources.
+func (k *Keeper) fails(kind pool.Kind, t *template, why error) {
 	k.restores.WithLabelValues(failed).Inc()
-	k.Logger.Warn("a memory template is of no use, removing it", "image", kind.Digest, "error", why)
+	k.Logger.Warn("a sandbox could not be restored from a memory template", "image", kind.Digest, "error", why)
+	if code := sandbox.CodeOf(why); code == sandbox.Unavailable || code == sandbox.DiskFull {
+		return
+	}
 	k.mu.Lock()
-	k.fail(kind, time.Now())
-	t := k.forget(kind)
+	if k.ready[kind] == t { // otherwise another restore has removed it
+		k.fail(kind, time.Now())
+		t = k.forget(kind)
+	} else {
+		t = nil
+	}
 	k.mu.Unlock()
 	k.remove(t)
 }
@@ -253,16 +262,22 @@ func (k *Keeper) Run(boxes Boxes) {
 		return
 	}
 	defer k.removeAll()
-	ticker := time.NewTicker(planInterval)
-	defer ticker.Stop()
 	ctx := k.Work.Context()
-	for {
-		k.tidy(ctx)
+	k.Work.Go(func() { every(ctx, func() { k.tidy(ctx) }) }) // also while one is being made
+	every(ctx, func() {
 		if kind, ok := k.missing(time.Now()); ok {
 			k.makeOrLog(ctx, boxes, kind)
 		}
+	})
+}
+
+// every calls f at each interval until ctx ends.
+func every(ctx context.Context, f func()) {
+	ticker := time.NewTicker(planInterval)
+	defer ticker.Stop()
+	for {
+		f()
 		select {
-		case <-k.wake:
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
@@ -272,7 +287,7 @@ func (k *Keeper) Run(boxes Boxes) {
 
 // tidy removes the templates of images that are not here any more, and all when the disk is low.
 func (k *Keeper) tidy(ctx context.Context) {
-	low := k.cfg.CheckFree() != nil
+	low := k.cfg.CheckFree(k.cfg.MinFree) != nil
 	k.mu.Lock()
 	kinds := make([]pool.Kind, 0, len(k.ready))
 	for kind := range k.ready {
@@ -308,7 +323,7 @@ func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) {
 		k.mu.Unlock()
 		return
 	}
-	if k.cfg.CheckFree() != nil || !boxes.Fits(kind) || !boxes.AwaitCalm() {
+	if !boxes.AwaitCalm() || k.cfg.CheckFree(k.cfg.MinFree+k.cfg.MaxBytes) != nil || !boxes.Fits(kind) {
 		return
 	}
 	begin := time.Now()
@@ -318,7 +333,7 @@ func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) {
 	k.made = now
 	var old []*template
 	if err == nil {
-		old, err = k.keep(kind, t)
+		old, err = k.keep(kind, t, now)
 	}
 	if err != nil {
 		k.fail(kind, now)
@@ -335,7 +350,7 @@ func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) {
 
 // make makes a template in a box of its own.
 func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind) (*template, error) {
-	modules, err := k.modules(ctx, kind.Digest)
+	modules, err := k.modules(ctx, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -364,39 +379,38 @@ func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind) (*templa
 	return t, nil
 }
 
-// modules returns the modules of Python that the interpreter of an image loads.
-func (k *Keeper) modules(ctx context.Context, digest string) ([]string, error) {
+// modules returns the modules of Python that the interpreter of an image loads. Sandboxes with less memory than the image
+// requires have no template: its modules would take too much of theirs.
+func (k *Keeper) modules(ctx context.Context, kind pool.Kind) ([]string, error) {
 	list, err := k.Images.Runtimes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range list {
-		if r.Digest == digest {
-			return r.WarmUp, nil
+		if r.Digest != kind.Digest {
+			continue
 		}
+		if kind.Resources.MemoryBytes < r.Requires.MemoryBytes {
+			return nil, fmt.Errorf("the image requires %s of memory, and these sandboxes have %s", sandbox.ShowBytes(r.Requires.MemoryBytes), sandbox.ShowBytes(kind.Resources.MemoryBytes))
+		}
+		return r.WarmUp, nil
 	}
 	return nil, nil
 }
 
-// keep adds a template, and returns the templates that the bounds leave no place for, the least recently used first: the caller
+// keep adds a template, and returns the templates that the bounds leave no place for, those with the least demand first: the caller
 // removes their files.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) keep(kind pool.Kind, t *template) (old []*template, err error) {
+func (k *Keeper) keep(kind pool.Kind, t *template, now time.Time) (old []*template, err error) {
 	if t.bytes > k.cfg.MaxBytes {
 		return []*template{t}, fmt.Errorf("it takes %s, and all templates may take %s", sandbox.ShowBytes(t.bytes), sandbox.ShowBytes(k.cfg.MaxBytes))
 	}
 	old = append(old, k.forget(kind)) // none but after a race with itself
-	k.ready[kind] = t
+	k.ready[kind], k.lastBytes = t, t.bytes
+	demand := k.demand.Images(maxTemplates, now)
 	for len(k.ready) > maxTemplates || k.bytes() > k.cfg.MaxBytes {
-		var least pool.Kind
-		var when time.Time
-		for other, o := range k.ready {
-			if other != kind && (when.IsZero() || o.used.Before(when)) {
-				least, when = other, o.used
-			}
-		}
-		old = append(old, k.forget(least))
+		old = append(old, k.forget(k.least(demand, kind)))
 	}
 	return old, nil
 }

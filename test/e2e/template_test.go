@@ -44,8 +44,8 @@ func TestTemplate(t *testing.T) {
 	o := templated
 	o.Network = client.Network{Enabled: true}
 	demandTemplate(t, s, o)
-	const random = `import os, random, secrets, ssl, uuid, numpy
-[os.urandom(8).hex(), random.random(), secrets.token_hex(8), ssl.RAND_bytes(8).hex(), str(uuid.uuid4()), str(uuid.uuid1()), float(numpy.random.rand()), float(numpy.random.default_rng().random())]`
+	const random = `import multiprocessing, os, random, secrets, ssl, tempfile, uuid, numpy
+[bytes(multiprocessing.current_process().authkey).hex(), tempfile.mktemp(), os.urandom(8).hex(), random.random(), secrets.token_hex(8), ssl.RAND_bytes(8).hex(), str(uuid.uuid4()), str(uuid.uuid1()), float(numpy.random.rand()), float(numpy.random.default_rng().random())]`
 	var drawn, inShell []string
 	for _, name := range []string{"one", "two"} {
 		o.Name, o.Env = name, map[string]string{"WHO": "of " + name}
@@ -54,8 +54,8 @@ func TestTemplate(t *testing.T) {
 		if res := c.run("python", "import pandas; pandas.DataFrame({'a': [1, 2]}).a.sum().item()"); res.Status != "ok" || res.Restarted || res.ExecutionCount != 2 {
 			t.Errorf("the second run = %+v", res)
 		}
-		c.value("python", "import os\nos.environ['WHO'], os.environ['MODBOX_SANDBOX_ID'], os.environ['MODBOX_SANDBOX_NAME'], os.uname().nodename",
-			fmt.Sprintf("('of %s', '%s', '%s', '%s')", name, sb.ID, name, name))
+		c.value("python", "import os\nos.environ['WHO'], os.environ['MODBOX_SANDBOX_ID'], os.environ['MODBOX_SANDBOX_NAME'], os.uname().nodename, __import__('platform').node()",
+			fmt.Sprintf("('of %s', '%s', '%s', '%s', '%s')", name, sb.ID, name, name, name))
 		res := s.Bash(sb.ID, `echo "$WHO $(hostname) $(cat /etc/hostname)"; getent hosts $(hostname) | head -c 9; echo; cat /etc/resolv.conf; ls /workspace/mine 2>/dev/null; awk '/MemTotal/ { print $2 <= 655360 }' /proc/meminfo
 			dd if=/dev/zero of=/workspace/big bs=1M count=280 2>/dev/null || echo full; rm /workspace/big; echo `+name+` > /workspace/mine`, time.Minute)
 		if want := fmt.Sprintf("of %s %s %s\n127.0.1.1\nnameserver 10.0.0.1\n1\nfull\n", name, name, name); string(res.Stdout) != want {

@@ -1,0 +1,336 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/warmbox"
+)
+
+// env is a keeper with a driver that runs no sandbox, and the images and boxes of its server.
+type env struct {
+	*Keeper
+	t        *testing.T
+	host     *fake.Host
+	driver   *fake.Driver
+	gone     bool // the image was removed
+	low      bool // the disk is low
+	runtimes []spec.Runtime
+	failing  error // of the next calls of Runtimes
+	noBox    error // of the next calls of MakeNew
+}
+
+// kindOf returns the kind of sandboxes with so many MiB of memory.
+func kindOf(mib int) pool.Kind {
+	return pool.Kind{Digest: "data", Resources: sandbox.Resources{MemoryBytes: int64(mib) << 20, CPUMilli: 1000, DiskBytes: 64 << 20}}
+}
+
+func newEnv(t *testing.T, maxBytes int64) *env {
+	t.Helper()
+	e := &env{t: t, host: fake.NewHost(t.TempDir()), runtimes: []spec.Runtime{{Digest: "data", Requires: sandbox.Resources{MemoryBytes: 100 << 20}}}}
+	e.driver = fake.New(e.host)
+	work := background.New()
+	t.Cleanup(func() {
+		work.Cancel()
+		if err := e.host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	checkFree := func(int64) error {
+		if e.low {
+			return errors.New("the disk is low")
+		}
+		return nil
+	}
+	cfg := Config{Dir: filepath.Join(t.TempDir(), "templates"), MaxBytes: maxBytes, CheckFree: checkFree}
+	k, err := New(cfg, Deps{Images: e, Driver: e.driver, Work: work, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Keeper = k
+	return e
+}
+
+func (e *env) Resolve(context.Context, string) (spec.Image, string, error) {
+	if e.gone {
+		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "no such image")
+	}
+	return spec.Image{Digest: "data", Builtin: true, Config: spec.Config{Cmd: []string{"/.modbox/agent", "kernels", "serve", "python"}}}, "/data.erofs", nil
+}
+
+func (e *env) Runtimes(context.Context) ([]spec.Runtime, error) { return e.runtimes, e.failing }
+
+func (e *env) MakeNew(kind pool.Kind) (*pool.Box[warmbox.Box], error) {
+	if e.noBox != nil {
+		return nil, e.noBox
+	}
+	id := sandbox.NewID()
+	agent := agentapi.NewClient(func(ctx context.Context) (net.Conn, error) { return e.driver.Dial(ctx, id, driver.AgentPort) })
+	b := &pool.Box[warmbox.Box]{Kind: kind, Value: warmbox.Box{Box: box.New(e.Work, id, agent)}}
+	_, err := e.driver.Create(e.t.Context(), driver.Spec{ID: id, Hostname: "box", RootFS: "/data.erofs", Resources: kind.Resources})
+	if err == nil {
+		err = e.driver.Start(e.t.Context(), id)
+	}
+	return b, err
+}
+
+func (e *env) Destroy(b *pool.Box[warmbox.Box]) {
+	if err := e.driver.Destroy(context.Background(), b.Value.ID); err != nil {
+		e.t.Error(err)
+	}
+}
+
+func (e *env) Fits(pool.Kind) bool { return true }
+func (e *env) AwaitCalm() bool     { return true }
+
+// add has a template of a kind that takes so many bytes and was used a time after the beginning, and returns its directory.
+func (e *env) add(kind pool.Kind, bytes int64, used time.Duration) (dir string, err error) {
+	e.t.Helper()
+	t := &template{path: filepath.Join(e.cfg.Dir, string(sandbox.NewCheckpointID())), bytes: bytes, used: time.Unix(0, 0).Add(used)}
+	if err := os.Mkdir(t.path, 0o700); err != nil {
+		e.t.Fatal(err)
+	}
+	e.mu.Lock()
+	old, err := e.keep(kind, t, time.Now())
+	e.mu.Unlock()
+	e.remove(old...)
+	return t.path, err
+}
+
+// wantFiles fails the test unless the directory of templates has so many entries.
+func (e *env) wantFiles(n int) {
+	e.t.Helper()
+	if found, err := os.ReadDir(e.cfg.Dir); err != nil || len(found) != n {
+		e.t.Errorf("files of templates: %v, %v; want %d", found, err, n)
+	}
+}
+
+// creates counts creates of a kind in a workspace.
+func (e *env) creates(w sandbox.WorkspaceID, kind pool.Kind, n int) {
+	for range n {
+		e.Created(w, kind)
+	}
+}
+
+// wantMissing fails the test unless a kind is the next to get a template after some time; a kind without image is none.
+func (e *env) wantMissing(after time.Duration, want pool.Kind) {
+	e.t.Helper()
+	if got, ok := e.missing(time.Now().Add(after)); ok == want.IsBlank() || got != want {
+		e.t.Errorf("after %v the next kind is %v, %v, want %v", after, got, ok, want)
+	}
+}
+
+// TestBounds: the number and bytes of templates are limited, and the one with the least demand makes place, of several the
+// least recently used.
+func TestBounds(t *testing.T) {
+	t.Run("Number", func(t *testing.T) {
+		e := newEnv(t, 1<<40)
+		e.creates("w", kindOf(101), 2) // used the longest time ago, but in demand
+		for i := range maxTemplates + 2 {
+			if _, err := e.add(kindOf(101+i), 1, time.Duration(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.wantFiles(maxTemplates)
+		for i := range maxTemplates + 2 {
+			if want := i != 1 && i != 2; e.Has(kindOf(101+i)) != want {
+				t.Errorf("there is a template of kind %d: %v, want %v", i, !want, want)
+			}
+		}
+	})
+	t.Run("Bytes", func(t *testing.T) {
+		e := newEnv(t, 100)
+		for i, bytes := range []int64{40, 60, 50} {
+			if _, err := e.add(kindOf(101+i), bytes, time.Duration(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, bytes := e.size(); n != 1 || bytes != 50 {
+			t.Errorf("%d templates take %d bytes, want 1 with 50", n, bytes)
+		}
+		if _, err := e.add(kindOf(104), 101, 9); err == nil {
+			t.Error("a template that takes more than all may is kept")
+		}
+		e.wantFiles(1)
+	})
+}
+
+// TestDemand: a kind gets a template after its second create, but not for a while after failures.
+func TestDemand(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	e.creates("w", kindOf(200), 1)
+	e.wantMissing(0, pool.Kind{})
+	e.creates("w", kindOf(200), 1)
+	e.wantMissing(0, kindOf(200))
+	e.wantMissing(time.Hour, pool.Kind{})
+
+	e = newEnv(t, 1<<40)
+	e.creates("w", kindOf(200), 50)
+	for i, pause := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+		e.fail(kindOf(200), time.Now())
+		e.wantMissing(pause-10*time.Second, pool.Kind{})
+		e.wantMissing(pause+10*time.Second, kindOf(200))
+		if e.failed[kindOf(200)].n != i+1 {
+			t.Fatalf("%d failures, want %d", e.failed[kindOf(200)].n, i+1)
+		}
+	}
+}
+
+// TestWorkspacesShareTemplates: a workspace with very many kinds and creates does not delay the template of another.
+func TestWorkspacesShareTemplates(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	e.creates("modest", kindOf(101), 2)
+	for i := range 300 {
+		e.creates("greedy", kindOf(200+i), 10)
+	}
+	e.wantMissing(0, kindOf(101))
+}
+
+// TestPlace: a kind replaces a template only if its demand is far greater, so that none are made again and again.
+func TestPlace(t *testing.T) {
+	for name, maxBytes := range map[string]int64{"Number": 1 << 40, "Bytes": maxTemplates*10 + 5} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, maxBytes)
+			for i := range maxTemplates {
+				e.creates("w", kindOf(101+i), 3)
+				if _, err := e.add(kindOf(101+i), 10, time.Duration(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e.creates("w", kindOf(200), 5)
+			e.wantMissing(0, pool.Kind{})
+			e.creates("w", kindOf(200), 2)
+			e.wantMissing(0, kindOf(200))
+		})
+	}
+}
+
+// TestTidy: templates go with their image and when the disk is low, but not during a restore.
+func TestTidy(t *testing.T) {
+	for name, change := range map[string]func(*env){
+		"ImageRemoved": func(e *env) { e.gone = true },
+		"DiskLow":      func(e *env) { e.low = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, 1<<40)
+			for i := range 2 {
+				if _, err := e.add(kindOf(101+i), 1, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e.tidy(t.Context())
+			e.wantFiles(2)
+			used := e.take(kindOf(101))
+			change(e)
+			e.tidy(t.Context())
+			if e.Has(kindOf(101)) || e.Has(kindOf(102)) {
+				t.Error("a template is still there")
+			}
+			if _, err := os.Stat(used.path); err != nil {
+				t.Errorf("files of a template from which a box is being restored: %v", err)
+			}
+			e.wantFiles(1)
+			e.release(used)
+			e.wantFiles(0)
+		})
+	}
+}
+
+// TestMake: the keeper makes a template in a new box, and a failure leaves neither files nor a box.
+func TestMake(t *testing.T) {
+	cause := errors.New("this is the failure")
+	for _, test := range []struct {
+		name   string
+		change func(*env)
+		ok     bool
+	}{
+		{"Made", func(*env) {}, true},
+		{"NoRuntimes", func(e *env) { e.failing = cause }, false},
+		{"NoBox", func(e *env) { e.noBox = cause }, false},
+		{"TooLittleMemory", func(e *env) { e.runtimes[0].Requires.MemoryBytes = 1 << 40 }, false},
+		{"NoModules", func(e *env) { e.runtimes[0].WarmUp = []string{"pandas"} }, false}, // no supervisor runs
+		{"NotSaved", func(e *env) { e.host.SetFaults(fake.Faults{Checkpoint: fake.Fail(cause)}) }, false},
+		{"TooLarge", func(e *env) { e.cfg.MaxBytes = 1 }, false},
+		{"ImageRemoved", func(e *env) { e.gone = true }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := newEnv(t, 1<<40)
+			test.change(e)
+			e.makeOrLog(t.Context(), e, kindOf(200))
+			if e.Has(kindOf(200)) != test.ok {
+				t.Errorf("there is a template: %v, want %v", !test.ok, test.ok)
+			}
+			files, failures := 0, 1
+			if test.ok {
+				files, failures = 1, 0
+			}
+			e.wantFiles(files)
+			if n := e.failed[kindOf(200)].n; n != failures {
+				t.Errorf("%d failures, want %d", n, failures)
+			}
+			if left, err := e.driver.List(t.Context()); err != nil || len(left) > 0 {
+				t.Errorf("left of the box: %v, %v", left, err)
+			}
+		})
+	}
+	e := newEnv(t, 1<<40)
+	e.low = true
+	e.makeOrLog(t.Context(), e, kindOf(200))
+	e.wantFiles(0)
+	if len(e.failed) > 0 {
+		t.Error("a template that the disk has no space for counts as a failure")
+	}
+}
+
+// TestFailedRestores: a template of no use is removed once, and not because the host lacks resources.
+func TestFailedRestores(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	img, rootfs, err := e.Resolve(t.Context(), "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.add(kindOf(200), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	restore := func(failure error) {
+		t.Helper()
+		e.host.SetFaults(fake.Faults{Restore: fake.Fail(failure)})
+		id := sandbox.NewID()
+		b := box.New(e.Work, id, agentapi.NewClient(nil))
+		if _, ok := e.Restore(t.Context(), b, driver.Spec{ID: id, Hostname: "box", RootFS: rootfs, Resources: kindOf(200).Resources}, &img); ok {
+			t.Error("the box was restored")
+		}
+	}
+	restore(sandbox.Errorf(sandbox.Unavailable, "no resources"))
+	e.wantFiles(1)
+	old := e.take(kindOf(200))
+	restore(sandbox.Errorf(sandbox.Unsupported, "it is damaged"))
+	if e.Has(kindOf(200)) {
+		t.Error("the damaged template is still there")
+	}
+	e.fails(kindOf(200), old, errors.New("a second restore failed"))
+	e.release(old)
+	e.wantFiles(0)
+	if _, err := e.add(kindOf(200), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	e.fails(kindOf(200), old, errors.New("a late restore failed"))
+	e.wantFiles(1)
+	if n := e.failed[kindOf(200)].n; n != 1 {
+		t.Errorf("%d failures, want 1", n)
+	}
+}
