@@ -206,6 +206,9 @@ func (s *Service) Checkpoints() *Checkpoints { return s.checkpoints }
 // Disk returns what boxes take on the disk.
 func (s *Service) Disk() *Disk { return s.disk }
 
+// Templates returns the memory templates.
+func (s *Service) Templates() *template.Keeper { return s.templates }
+
 // WorkBoxes returns the maker of boxes without a sandbox, for builds.
 func (s *Service) WorkBoxes() *workbox.Maker { return s.workboxes }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/network"
-	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/readiness"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -50,42 +49,45 @@ func (c *Config) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 
 // startBox makes and starts a box, or takes a box from the pool, and configures its agent.
 func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
+	if done, err := s.useWarmBox(b, img, rootfs); done || err != nil {
+		return err
+	}
+	release, err := s.firstTurn(b)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := s.restoreBox(b, img, rootfs); err != nil {
 		return err
 	}
-	sb := b.Sandbox()
-	if done, err := s.useWarmBox(b, &sb, img, rootfs); done || err != nil {
+	if done, err := s.useWarmBox(b, img, rootfs); done || err != nil {
 		return err
 	}
-	return s.bootBox(b, &sb, img, rootfs)
+	return s.bootBox(b, img, rootfs)
 }
 
 // queueTimeout is how long a new sandbox waits for its turn to boot.
 const queueTimeout = 10 * time.Minute
 
-// firstTurn waits for the turn of a new sandbox. release ends it.
-func (s *starter) firstTurn(b *entry, ws sandbox.WorkspaceID) (release func(), err error) {
+// firstTurn waits for the turn of a new sandbox. The number of concurrent boots and restores is limited, and workspaces take turns;
+// readiness probes run after the turn. release ends it.
+func (s *starter) firstTurn(b *entry) (release func(), err error) {
 	wait, stop := context.WithTimeout(b.making(), queueTimeout)
 	defer stop()
-	if release, err = s.turn(wait, ws); errors.Is(err, context.DeadlineExceeded) {
+	if release, err = s.turn(wait, b.Sandbox().Workspace); errors.Is(err, context.DeadlineExceeded) {
 		err = fail(sandbox.CauseStart, err, "other sandboxes were started for very long")
 	}
 	return release, err
 }
 
-// bootBox is startBox for a sandbox that gets a new box. The number of concurrent boots is limited, and workspaces take turns;
-// readiness probes run after the boot and do not count.
-func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) error {
-	release, err := s.firstTurn(b, sb.Workspace)
-	if err != nil {
-		return err
-	}
-	defer release()
+// bootBox is startBox for a sandbox that gets a new box.
+func (s *starter) bootBox(b *entry, img *spec.Image, rootfs string) error {
+	sb := b.Sandbox()
 	ctx, cancel := context.WithTimeout(b.making(), s.cfg.StartTimeout)
 	defer cancel()
 	var handle driver.Handle
 	if err := s.metrics.Do(ctx, telemetry.Box, func(ctx context.Context) (err error) {
-		handle, err = s.driver.Create(ctx, s.cfg.spec(sb, rootfs))
+		handle, err = s.driver.Create(ctx, s.cfg.spec(&sb, rootfs))
 		return err
 	}); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be made")
@@ -103,7 +105,7 @@ func (s *starter) bootBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs
 	if err := s.metrics.Do(ctx, telemetry.Network, func(ctx context.Context) error { return s.networks.Connect(ctx, b.Box) }); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
 	}
-	cfg := s.environments.Agent(sb, img)
+	cfg := s.environments.Agent(&sb, img)
 	if err := s.metrics.Do(ctx, telemetry.Agent, func(ctx context.Context) error { return environment.Configure(ctx, b.Box, cfg) }); err != nil {
 		if cause, ended := s.watcher.ended(b); ended {
 			return &failure{cause: cause, err: err}
@@ -123,22 +125,19 @@ func (s *starter) turn(ctx context.Context, ws sandbox.WorkspaceID) (release fun
 	return release, err
 }
 
-// restoreBox restores the box of a sandbox that took none from the pool from the template of its image and resources, if
-// there is one. Then it is as a box of the pool.
+// restoreBox restores the box of a sandbox from the template of its image and resources, if there is one. Then it is as a
+// box of the pool.
 func (s *starter) restoreBox(b *entry, img *spec.Image, rootfs string) error {
 	sb := b.Sandbox()
-	if b.warm != nil || !s.templates.Has(pool.Kind{Digest: img.Digest, Resources: sb.Resources}) {
+	if s.templates.Lacks(img, sb.Resources) {
 		return nil
 	}
-	release, err := s.firstTurn(b, sb.Workspace)
-	if err != nil {
-		return err
-	}
-	defer release()
 	return s.metrics.Do(b.making(), telemetry.Box, func(ctx context.Context) error {
-		handle, ok := s.templates.Restore(ctx, b.Box, s.cfg.spec(&sb, rootfs), img)
-		if !ok {
-			return ctx.Err()
+		handle, err := s.templates.Restore(ctx, b.Box, s.cfg.spec(&sb, rootfs), img)
+		if err != nil && ctx.Err() == nil {
+			return fail(sandbox.CauseStart, err, "the sandbox could not be made")
+		} else if handle == nil || err != nil {
+			return err
 		}
 		b.warm = &warmbox.Box{Box: b.Box, Handle: handle, Restored: true, Own: true}
 		return s.states.recordBox(b, img.Digest, handle)
@@ -147,13 +146,14 @@ func (s *starter) restoreBox(b *entry, img *spec.Image, rootfs string) error {
 
 // useWarmBox assigns the box that a sandbox took from the pool to the sandbox. It reports false if
 // the sandbox took none, or if the box turns out to be useless; then it destroys the box.
-func (s *starter) useWarmBox(b *entry, sb *sandbox.Sandbox, img *spec.Image, rootfs string) (bool, error) {
+func (s *starter) useWarmBox(b *entry, img *spec.Image, rootfs string) (bool, error) {
 	if b.warm == nil {
 		return false, nil
 	}
+	sb := b.Sandbox()
 	ctx, cancel := context.WithTimeout(b.making(), attemptTimeout)
 	defer cancel()
-	cfg := s.environments.Agent(sb, img)
+	cfg := s.environments.Agent(&sb, img)
 	var err error
 	// The reference may mean another image since the row was written, and only the start of a new box records that.
 	if sb.ImageDigest != img.Digest {

@@ -38,14 +38,14 @@ func TestTurnsAreAwaitedForLimitedTime(t *testing.T) {
 		b := &entry{Box: box.New(group, "box", agentapi.NewClient(nil))}
 		defer b.Cancel()
 		begin := time.Now()
-		err = starter.bootBox(b, &sandbox.Sandbox{Workspace: "b"}, nil, "")
+		b.Set(sandbox.Sandbox{Workspace: "b"})
+		err = starter.startBox(b, nil, "")
 		var f *failure
 		if !errors.As(err, &f) || f.cause.Code != sandbox.CauseStart || time.Since(begin) != queueTimeout {
-			t.Errorf("bootBox after %s = %v", time.Since(begin), err)
+			t.Errorf("startBox after %s = %v", time.Since(begin), err)
 		}
 		begin = time.Now()
 		reviver := &reviver{starter: starter}
-		b.Set(sandbox.Sandbox{Workspace: "b"})
 		if _, err := reviver.bringBack(b, ""); sandbox.CodeOf(err) != sandbox.Unavailable || time.Since(begin) != fairsem.MaxWait {
 			t.Errorf("bringBack after %s = %v", time.Since(begin), err)
 		}

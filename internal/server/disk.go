@@ -211,8 +211,9 @@ func (d *disk) trimQuarantine(ctx context.Context) {
 
 // RemoveCaches implements [eviction.Host].
 func (d *disk) RemoveCaches(ctx context.Context) (int64, error) {
+	freed := d.service.Templates().RemoveAll()
 	pruned, err := d.images.Removal().PruneFor(ctx, image.PruneRequest{All: true})
-	return pruned.FreedBytes, err
+	return freed + pruned.FreedBytes, err
 }
 
 // DiskUse implements [eviction.Host].

@@ -39,7 +39,9 @@ const (
 	warmUpTimeout = time.Minute
 	saveTimeout   = time.Minute
 	// restoreTimeout bounds a restore; after it the box is made without a template.
-	restoreTimeout = 15 * time.Second
+	restoreTimeout = 5 * time.Second
+	// maxLate is how many restores in a row may fail for unknown reasons before the template counts as damaged.
+	maxLate = 3
 	// destroyTimeout bounds the removal of a box that could not be used.
 	destroyTimeout = 30 * time.Second
 )
@@ -58,8 +60,8 @@ type Boxes interface {
 	MakeNew(kind pool.Kind) (*pool.Box[warmbox.Box], error)
 	// Destroy destroys such a box.
 	Destroy(b *pool.Box[warmbox.Box])
-	// Fits reports whether the host has space for such a box.
-	Fits(kind pool.Kind) bool
+	// Admit reports whether the host has space for such a box. If so, the space is reserved until release.
+	Admit(kind pool.Kind) (release func(), ok bool)
 	// AwaitCalm waits until no sandbox is being started; false when the server closes.
 	AwaitCalm() bool
 }
@@ -90,6 +92,7 @@ type template struct {
 	path  string
 	bytes int64
 	users int       // restores under way
+	late  int       // restores in a row that failed for unknown reasons
 	used  time.Time // the last time
 	gone  bool      // its files go with the last of its users
 }
@@ -143,32 +146,47 @@ func (k *Keeper) Has(kind pool.Kind) bool {
 	return k.ready[kind] != nil
 }
 
-// Restore restores the box b of a spec, which does not exist, from the template of its image and resources. Like a box of
-// the pool it answers, its interpreters have started, and it belongs to no sandbox yet. ok is false when there
-// is no template, or the restore failed, which removes the template: then nothing of the box remains.
-func (k *Keeper) Restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image) (h driver.Handle, ok bool) {
-	if k.saver == nil || !environment.Prestarts(img) {
-		return nil, false
-	}
-	kind := pool.Kind{Digest: img.Digest, Resources: s.Resources}
-	t := k.take(kind)
-	if t == nil {
+// Lacks reports whether there is no template for a sandbox, and counts that if the image can have some.
+func (k *Keeper) Lacks(img *spec.Image, r sandbox.Resources) bool {
+	lacks := !k.Has(pool.Kind{Digest: img.Digest, Resources: r})
+	if lacks && environment.Prestarts(img) {
 		k.restores.WithLabelValues(missed).Inc()
-		return nil, false
+	}
+	return lacks
+}
+
+// Restore restores the box b of a spec, which does not exist, from the template of its image and resources. Like a box of
+// the pool it answers, its interpreters have started, and it belongs to no sandbox yet. It returns nil without an error
+// when there is no template, or the restore failed and nothing of the box remains. After an error something may remain.
+func (k *Keeper) Restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image) (driver.Handle, error) {
+	kind := pool.Kind{Digest: img.Digest, Resources: s.Resources}
+	if k.Lacks(img, s.Resources) {
+		return nil, nil
+	}
+	t := k.take(kind)
+	if t == nil { // it was removed at this moment
+		return nil, nil
 	}
 	defer k.release(t)
 	h, err := k.restore(ctx, b, s, img, t.path)
-	switch {
-	case err == nil:
+	if err == nil {
 		k.restores.WithLabelValues(hit).Inc()
 		k.mu.Lock()
+		t.late = 0
 		delete(k.failed, kind)
 		k.mu.Unlock()
-		return h, true
-	case ctx.Err() == nil:
+		return h, nil
+	}
+	if ctx.Err() == nil {
 		k.fails(kind, t, err)
 	}
-	return nil, false
+	b.Agent.Reset()
+	destroying, end := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer end()
+	if err := k.Driver.Destroy(destroying, s.ID); err != nil {
+		return nil, fmt.Errorf("destroy a box that was not restored: %w", err)
+	}
+	return nil, ctx.Err()
 }
 
 func (k *Keeper) restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image, path string) (driver.Handle, error) {
@@ -179,31 +197,29 @@ func (k *Keeper) restore(ctx context.Context, b *box.Box, s driver.Spec, img *sp
 		return nil, err
 	}
 	b.Agent.Reset()
-	if err = environment.Reconnect(limited, b, img); err == nil {
-		return h, nil
-	}
-	b.Agent.Reset()
-	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer end()
-	return nil, errors.Join(err, k.Driver.Destroy(ctx, s.ID))
+	return h, environment.Reconnect(limited, b, img)
 }
 
-// fails counts a failed restore from the template t of a kind, and removes t unless the host lacked resources.
+// fails counts a failed restore from the template t of a kind, and removes t if it is damaged. A restore that lasts too
+// long, or whose interpreters do not answer, may have been delayed by the host: only several in a row say that.
 func (k *Keeper) fails(kind pool.Kind, t *template, why error) {
 	k.restores.WithLabelValues(failed).Inc()
 	k.Logger.Warn("a sandbox could not be restored from a memory template", "image", kind.Digest, "error", why)
-	if code := sandbox.CodeOf(why); code == sandbox.Unavailable || code == sandbox.DiskFull {
-		return
+	late := 1
+	switch sandbox.CodeOf(why) {
+	case sandbox.Unavailable, sandbox.DiskFull:
+		return // the host lacks resources
+	case sandbox.Unsupported, sandbox.NotFound, sandbox.Invalid:
+		late = maxLate
 	}
+	var old *template
 	k.mu.Lock()
-	if k.ready[kind] == t { // otherwise another restore has removed it
+	if t.late += late; t.late >= maxLate && k.ready[kind] == t { // otherwise another restore has removed it
 		k.fail(kind, time.Now())
-		t = k.forget(kind)
-	} else {
-		t = nil
+		old = k.forget(kind)
 	}
 	k.mu.Unlock()
-	k.remove(t)
+	k.remove(old)
 }
 
 // take returns the template of a kind for a restore, after which the caller calls release. It returns nil if there
@@ -261,7 +277,7 @@ func (k *Keeper) Run(boxes Boxes) {
 	if k.saver == nil {
 		return
 	}
-	defer k.removeAll()
+	defer k.RemoveAll()
 	ctx := k.Work.Context()
 	k.Work.Go(func() { every(ctx, func() { k.tidy(ctx) }) }) // also while one is being made
 	every(ctx, func() {
@@ -304,14 +320,17 @@ func (k *Keeper) tidy(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) removeAll() {
+// RemoveAll removes all templates, to free the disk, and returns their size.
+func (k *Keeper) RemoveAll() (bytes int64) {
 	k.mu.Lock()
+	bytes = k.bytes()
 	var list []*template
 	for kind := range k.ready {
 		list = append(list, k.forget(kind))
 	}
 	k.mu.Unlock()
 	k.remove(list...)
+	return bytes
 }
 
 // makeOrLog makes the template of a kind, unless the host has no space for that now.
@@ -323,9 +342,14 @@ func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) {
 		k.mu.Unlock()
 		return
 	}
-	if !boxes.AwaitCalm() || k.cfg.CheckFree(k.cfg.MinFree+k.cfg.MaxBytes) != nil || !boxes.Fits(kind) {
+	if !boxes.AwaitCalm() || k.cfg.CheckFree(k.cfg.MinFree+k.cfg.MaxBytes) != nil {
 		return
 	}
+	release, ok := boxes.Admit(kind)
+	if !ok {
+		return
+	}
+	defer release()
 	begin := time.Now()
 	t, err := k.make(ctx, boxes, kind)
 	now := time.Now()

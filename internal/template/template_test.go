@@ -29,6 +29,8 @@ type env struct {
 	driver   *fake.Driver
 	gone     bool // the image was removed
 	low      bool // the disk is low
+	full     bool // no box fits any more
+	admitted int  // boxes for which space is reserved
 	runtimes []spec.Runtime
 	failing  error // of the next calls of Runtimes
 	noBox    error // of the next calls of MakeNew
@@ -94,8 +96,12 @@ func (e *env) Destroy(b *pool.Box[warmbox.Box]) {
 	}
 }
 
-func (e *env) Fits(pool.Kind) bool { return true }
-func (e *env) AwaitCalm() bool     { return true }
+func (e *env) Admit(pool.Kind) (release func(), ok bool) {
+	e.admitted++
+	return func() { e.admitted-- }, !e.full
+}
+
+func (e *env) AwaitCalm() bool { return true }
 
 // add has a template of a kind that takes so many bytes and was used a time after the beginning, and returns its directory.
 func (e *env) add(kind pool.Kind, bytes int64, used time.Duration) (dir string, err error) {
@@ -285,37 +291,69 @@ func TestMake(t *testing.T) {
 			if left, err := e.driver.List(t.Context()); err != nil || len(left) > 0 {
 				t.Errorf("left of the box: %v, %v", left, err)
 			}
+			if e.admitted != 0 {
+				t.Errorf("space is reserved for %d boxes afterwards", e.admitted)
+			}
 		})
 	}
-	e := newEnv(t, 1<<40)
-	e.low = true
-	e.makeOrLog(t.Context(), e, kindOf(200))
-	e.wantFiles(0)
-	if len(e.failed) > 0 {
-		t.Error("a template that the disk has no space for counts as a failure")
+	for _, change := range []func(*env){func(e *env) { e.low = true }, func(e *env) { e.full = true }} {
+		e := newEnv(t, 1<<40)
+		change(e)
+		e.makeOrLog(t.Context(), e, kindOf(200))
+		e.wantFiles(0)
+		if len(e.failed) > 0 {
+			t.Error("a template that the host has no space for counts as a failure")
+		}
 	}
+}
+
+// TestRemoveAll: templates can be removed to free the disk.
+func TestRemoveAll(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	for i := range 3 {
+		if _, err := e.add(kindOf(101+i), 5, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if freed := e.RemoveAll(); freed != 15 || e.Has(kindOf(101)) {
+		t.Errorf("%d bytes were freed, want 15; a template is there: %v", freed, e.Has(kindOf(101)))
+	}
+	e.wantFiles(0)
+}
+
+// restore restores a box of a kind, which must fail, and returns the error.
+func (e *env) restore(ctx context.Context, kind pool.Kind) error {
+	e.t.Helper()
+	img, rootfs, err := e.Resolve(ctx, "data")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	id := sandbox.NewID()
+	b := box.New(e.Work, id, agentapi.NewClient(func(ctx context.Context) (net.Conn, error) { return e.driver.Dial(ctx, id, driver.AgentPort) }))
+	h, err := e.Restore(ctx, b, driver.Spec{ID: id, Hostname: "box", RootFS: rootfs, Resources: kind.Resources}, &img)
+	if h != nil {
+		e.t.Error("the box was restored")
+	}
+	return err
 }
 
 // TestFailedRestores: a template of no use is removed once, and not because the host lacks resources.
 func TestFailedRestores(t *testing.T) {
 	e := newEnv(t, 1<<40)
-	img, rootfs, err := e.Resolve(t.Context(), "data")
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := e.add(kindOf(200), 1, 0); err != nil {
 		t.Fatal(err)
 	}
 	restore := func(failure error) {
 		t.Helper()
 		e.host.SetFaults(fake.Faults{Restore: fake.Fail(failure)})
-		id := sandbox.NewID()
-		b := box.New(e.Work, id, agentapi.NewClient(nil))
-		if _, ok := e.Restore(t.Context(), b, driver.Spec{ID: id, Hostname: "box", RootFS: rootfs, Resources: kindOf(200).Resources}, &img); ok {
-			t.Error("the box was restored")
+		if err := e.restore(t.Context(), kindOf(200)); err != nil {
+			t.Error(err)
 		}
 	}
 	restore(sandbox.Errorf(sandbox.Unavailable, "no resources"))
+	for range maxLate - 1 {
+		restore(context.DeadlineExceeded)
+	}
 	e.wantFiles(1)
 	old := e.take(kindOf(200))
 	restore(sandbox.Errorf(sandbox.Unsupported, "it is damaged"))
@@ -333,4 +371,63 @@ func TestFailedRestores(t *testing.T) {
 	if n := e.failed[kindOf(200)].n; n != 1 {
 		t.Errorf("%d failures, want 1", n)
 	}
+}
+
+// TestLateRestores: a template whose restores last too long is removed after several in a row.
+func TestLateRestores(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	if _, err := e.add(kindOf(200), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	e.host.SetFaults(fake.Faults{Restore: fake.Fail(context.DeadlineExceeded)})
+	for i := range maxLate {
+		if !e.Has(kindOf(200)) {
+			t.Fatalf("the template was removed after %d restores", i)
+		}
+		if err := e.restore(t.Context(), kindOf(200)); err != nil {
+			t.Error(err)
+		}
+	}
+	e.wantFiles(0)
+	if n := e.failed[kindOf(200)].n; n != 1 {
+		t.Errorf("%d failures, want 1", n)
+	}
+}
+
+// TestMuteBox: a restored box whose interpreters do not answer is destroyed. An error says that it could not be.
+func TestMuteBox(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	e.makeOrLog(t.Context(), e, kindOf(200))
+	e.wantFiles(1)
+	if err := e.restore(t.Context(), kindOf(200)); err != nil { // no supervisor runs in boxes of the fake driver
+		t.Error(err)
+	}
+	if left, err := e.driver.List(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("left of the box: %v, %v", left, err)
+	}
+	cause := errors.New("this is the failure")
+	e.host.SetFaults(fake.Faults{Restore: fake.Fail(context.DeadlineExceeded), Destroy: fake.Fail(cause)})
+	if err := e.restore(t.Context(), kindOf(200)); !errors.Is(err, cause) {
+		t.Errorf("the restore whose box could not be destroyed: %v", err)
+	}
+	e.wantFiles(1)
+}
+
+// TestCanceledRestores: restores whose sandboxes are deleted meanwhile do not count as failures.
+func TestCanceledRestores(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	if _, err := e.add(kindOf(200), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	e.host.SetFaults(fake.Faults{Restore: func(ctx context.Context, id sandbox.ID) error {
+		cancel()
+		return fake.Hang(ctx, id)
+	}})
+	for range maxLate + 1 {
+		if err := e.restore(ctx, kindOf(200)); !errors.Is(err, context.Canceled) {
+			t.Errorf("a canceled restore: %v", err)
+		}
+	}
+	e.wantFiles(1)
 }

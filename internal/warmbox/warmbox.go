@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -126,8 +127,9 @@ type Templates interface {
 	// Has reports whether there is a template of a kind.
 	Has(kind pool.Kind) bool
 	// Restore restores the box b of a spec, which does not exist, from the template of its image and resources: as a box
-	// of the pool is. ok is false when there is none, or it is of no use; then nothing of the box remains.
-	Restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image) (h driver.Handle, ok bool)
+	// of the pool is. It returns nil without an error when there is none, or it is of no use, and nothing of the box
+	// remains; after an error something may remain.
+	Restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image) (driver.Handle, error)
 }
 
 // Networks connects boxes to the networks of their sandboxes.
@@ -166,11 +168,14 @@ type Keeper struct {
 	ctx context.Context // of Work
 	// failed has the time at which no box of a kind could be made, by kind.
 	failed sync.Map
+
+	mu     sync.Mutex
+	making map[pool.Kind]int // admitted boxes that are not in the pool; guarded by mu
 }
 
 // New returns a keeper, which works until the context of the work ends.
 func New(cfg Config, deps Deps) *Keeper {
-	return &Keeper{Deps: deps, cfg: cfg, ctx: deps.Work.Context()}
+	return &Keeper{Deps: deps, cfg: cfg, ctx: deps.Work.Context(), making: map[pool.Kind]int{}}
 }
 
 // Reserve takes a box of the pool for a sandbox of a kind, as [pool.Pool.Reserve] does. It takes no blank box when there is
@@ -222,24 +227,31 @@ func (k *Keeper) Fill() {
 		if !ok || !k.AwaitCalm() {
 			return
 		}
-		if k.failedLately(kind) || !k.Fits(kind) {
-			k.Pool.Skip(kind) // others may be smaller
-			continue
-		}
-		b, err := k.make(kind, k.Templates)
-		if err != nil {
-			if k.ctx.Err() != nil {
-				return
-			}
-			k.Logger.Warn("no box could be made for the pool", "image", kind.Digest, "error", err)
-			k.failed.Store(kind, time.Now())
-			k.Pool.Skip(kind) // its demand and its other boxes stay
-			continue
-		}
-		if !k.Pool.Add(b) {
-			k.Destroy(b)
+		if k.failedLately(kind) || !k.add(kind) {
+			k.Pool.Skip(kind) // others may be smaller, and its other boxes stay
 		}
 	}
+}
+
+// add makes a box for the pool. It reports false when the host has no space for it, or it could not be made.
+func (k *Keeper) add(kind pool.Kind) bool {
+	release, ok := k.Admit(kind)
+	if !ok {
+		return false
+	}
+	defer release()
+	b, err := k.make(kind, k.Templates)
+	if err != nil {
+		if k.ctx.Err() == nil {
+			k.Logger.Warn("no box could be made for the pool", "image", kind.Digest, "error", err)
+			k.failed.Store(kind, time.Now())
+		}
+		return false
+	}
+	if !k.Pool.Add(b) {
+		k.Destroy(b)
+	}
+	return true
 }
 
 // failedLately reports whether a box of a kind could not be made a moment ago.
@@ -252,9 +264,31 @@ func (k *Keeper) failedLately(kind pool.Kind) bool {
 	return false
 }
 
-// Fits reports whether the pool may have another box: the pool may only use free disk, and capacity
-// that is not promised.
-func (k *Keeper) Fits(kind pool.Kind) bool {
+// Admit reports whether there may be another box that no sandbox has: such boxes may only use free disk, and capacity
+// that is not promised. If so, the box counts until release.
+func (k *Keeper) Admit(kind pool.Kind) (release func(), ok bool) {
+	others := k.count(kind, 1) // two that are admitted at the same time see each other
+	release = sync.OnceFunc(func() { k.count(kind, -1) })
+	if !k.fits(kind, others) {
+		release()
+		return nil, false
+	}
+	return release, true
+}
+
+// count adds n to the boxes of a kind that are being made, and returns what there were.
+func (k *Keeper) count(kind pool.Kind, n int) map[pool.Kind]int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := maps.Clone(k.making)
+	if k.making[kind] += n; k.making[kind] == 0 {
+		delete(k.making, kind)
+	}
+	return before
+}
+
+// fits reports whether a box fits beside what is promised, the pool, and the others that are being made.
+func (k *Keeper) fits(kind pool.Kind, others map[pool.Kind]int) bool {
 	if k.Host.CheckFree(k.cfg.MinFreeDisk) != nil {
 		return false
 	}
@@ -265,8 +299,10 @@ func (k *Keeper) Fits(kind pool.Kind) bool {
 		}
 		return false
 	}
-	for ready, n := range k.Pool.Ready() {
-		promised.Add(ready.Resources, n)
+	for _, boxes := range []map[pool.Kind]int{k.Pool.Ready(), others} {
+		for kind, n := range boxes {
+			promised.Add(kind.Resources, n)
+		}
 	}
 	return k.cfg.Promise.Admits(promised, kind.Resources, 1) == nil
 }
@@ -310,9 +346,10 @@ func (k *Keeper) make(kind pool.Kind, templates Templates) (*pool.Box[Box], erro
 	described := k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)
 	var err error
 	if img != nil && templates != nil {
-		warm.Value.Handle, warm.Value.Restored = templates.Restore(ctx, b, described, img)
+		warm.Value.Handle, err = templates.Restore(ctx, b, described, img)
+		warm.Value.Restored = warm.Value.Handle != nil
 	}
-	if !warm.Value.Restored {
+	if err == nil && !warm.Value.Restored {
 		if warm.Value.Handle, err = k.Driver.Create(ctx, described); err == nil {
 			err = k.start(ctx, b, img)
 		}
