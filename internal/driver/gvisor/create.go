@@ -43,8 +43,8 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (_ driver.Handle,
 		p.frame = d.frame
 	} else if below, err := stack.ReadFile(spec.RootFS); err != nil {
 		return nil, publicError(err, "create box %s", spec.ID)
-	} else if len(below) > 0 {
-		p.frame = d.frame
+	} else if len(below) > 0 || spec.PlainTmp { // over a root with an empty /tmp, gVisor mounts a file system in memory
+		p.frame, p.framed = d.frame, len(below) == 0
 	}
 	return d.make(ctx, p)
 }

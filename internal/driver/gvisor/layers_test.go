@@ -357,3 +357,32 @@ func TestTidyKeepsTheFramesThatAreNeeded(t *testing.T) {
 		t.Errorf("restore without the frame: %v", err)
 	}
 }
+
+// TestPlainTmp checks that files in /tmp belong to the layer, whether /tmp of the root was empty or not.
+func TestPlainTmp(t *testing.T) {
+	for name, resources := range map[string]sandbox.Resources{"InMemory": inMemory, "OnDisk": onDisk} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			s := shelf{t, t.TempDir()}
+			root := s.base()
+			for _, step := range []struct{ command, want string }{
+				{"ls /tmp; echo a > /tmp/a; mkdir /tmp/d; echo b > /tmp/d/b; stat -c %a /tmp", "755"},
+				{"ls /tmp; rm -r /tmp/*; grep -c ' /tmp ' /proc/mounts", "a\nd\n0"},
+				{"ls /tmp; echo c > /tmp/c; stat -c %a /tmp", "755"},
+				{"ls /tmp", "c"},
+			} {
+				spec := specOf(root, resources)
+				spec.PlainTmp = true
+				g := r.start(t, spec)
+				if got, _ := g.sh(step.command); got != step.want {
+					t.Errorf("%s: %q, want %q", step.command, got, step.want)
+				}
+				written := r.written(t, g.id)
+				if err := r.Destroy(t.Context(), g.id); err != nil {
+					t.Fatal(err)
+				}
+				root, _ = s.commit(root, written, true)
+			}
+		})
+	}
+}
