@@ -37,9 +37,7 @@ lend_images() {
 	ln -s "$(realpath "$kept/verified")" "$2/verified" || return
 	for root in "$1"/images/*.erofs; do
 		own=$kept/${root##*/}
-		if [[ $root = "$home"/* ]]; then
-			own=$root
-		elif ! [ "$root" -ef "$own" ]; then
+		if ! [ "$root" -ef "$own" ]; then
 			# On another file system it is a copy. Sandboxes may have the file open.
 			ln -f "$root" "$own" 2>/dev/null || [ "$(stat -c %s.%Y "$root")" = "$(stat -c %s.%Y "$own" 2>/dev/null)" ] ||
 				{ cp -p "$root" "$own.$$" && mv "$own.$$" "$own"; } || return

@@ -31,9 +31,10 @@ const unfinished = ".new-"
 // Records are the checked files of a directory. They are safe for concurrent use, also by several
 // processes.
 type Records struct {
-	dir  string
-	log  *slog.Logger
-	boot func() (string, error)
+	dir    string
+	shared bool // other stores have records in it, too
+	log    *slog.Logger
+	boot   func() (string, error)
 }
 
 // Open returns the records in dir, which it creates when it is missing.
@@ -41,7 +42,11 @@ func Open(dir string, log *slog.Logger) (*Records, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open the records of verified images: %w", err)
 	}
-	return &Records{dir: dir, log: log, boot: sync.OnceValues(func() (string, error) {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the records of verified images: %w", err)
+	}
+	return &Records{dir: dir, shared: info.Mode()&fs.ModeSymlink != 0, log: log, boot: sync.OnceValues(func() (string, error) {
 		data, err := os.ReadFile(bootID)
 		return strings.TrimSpace(string(data)), err
 	})}, nil
@@ -155,7 +160,8 @@ func (r *Records) write(digest string, id identity) error {
 // abandoned is the age after which a file of an unfinished Add belongs to a process that was killed.
 const abandoned = time.Hour
 
-// Prune removes all records but for the digests that keep accepts, and what killed processes left.
+// Prune removes all records but for the digests that keep accepts, and what killed processes left. In a
+// directory that is a link, which other stores share, only records of earlier boots are removed.
 // Errors: the file system's.
 func (r *Records) Prune(keep func(digest string) bool) error {
 	entries, err := os.ReadDir(r.dir)
@@ -168,7 +174,7 @@ func (r *Records) Prune(keep func(digest string) bool) error {
 			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < abandoned {
 				continue
 			}
-		} else if keep("sha256:" + e.Name()) {
+		} else if digest := "sha256:" + e.Name(); keep(digest) || r.shared && r.isCurrent(digest) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(r.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -176,6 +182,12 @@ func (r *Records) Prune(keep func(digest string) bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isCurrent reports whether the record of a digest is of this boot of the host.
+func (r *Records) isCurrent(digest string) bool {
+	boot, err := r.boot()
+	return err != nil || r.recorded(digest).Boot == boot
 }
 
 func (r *Records) path(digest string) string {

@@ -161,3 +161,22 @@ func TestPrune(t *testing.T) {
 		t.Errorf("after Prune: %v, want aaaa and the record under way", entries)
 	}
 }
+
+// TestPruneOfASharedDirectory: the records of other stores stay until the host boots again.
+func TestPruneOfASharedDirectory(t *testing.T) {
+	r, file := recorded(t)
+	link := filepath.Join(t.TempDir(), "verified")
+	check(t, os.Symlink(r.dir, link))
+	shared, err := Open(link, slog.New(slog.DiscardHandler))
+	check(t, err)
+	none := func(string) bool { return false }
+	check(t, shared.Prune(none))
+	if reads(t, r, file) {
+		t.Error("the record of another store was removed")
+	}
+	shared.boot = func() (string, error) { return "another boot", nil }
+	check(t, shared.Prune(none))
+	if entries, err := os.ReadDir(r.dir); err != nil || len(entries) != 0 {
+		t.Errorf("after a boot: %v, %v, want no records", entries, err)
+	}
+}
