@@ -144,7 +144,7 @@ var mayImport = map[string][]string{
 	"internal/egress":   {"internal/sandbox", "internal/netguard", "internal/netrule"},
 	"internal/image": {
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
-		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/spec", "internal/image/stack", "internal/quota", "internal/registry",
+		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/sizes", "internal/image/spec", "internal/image/stack", "internal/quota", "internal/registry",
 	},
 	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs", "internal/image/spec"},
 	"internal/image/index": {
@@ -168,6 +168,7 @@ var mayImport = map[string][]string{
 	"internal/image/reference":    {"internal/sandbox"},
 	"internal/image/registrytest": {},
 	"internal/image/remote":       {"internal/sandbox", "internal/netguard", "internal/image/lock", "internal/image/oci", "internal/image/reference", "internal/image/rootfs", "internal/registry"},
+	"internal/image/sizes":        {"internal/sandbox", "internal/image/archive", "internal/image/index"},
 	"internal/image/spec":         {"internal/sandbox"},
 	"internal/image/stack":        {},
 	"internal/image/rootfs":       {"internal/sandbox", "internal/share", "internal/sparse", "internal/image/stack"},

@@ -242,12 +242,15 @@ func (b *Builder) checkImageQuota(ctx context.Context, ws sandbox.WorkspaceID, t
 	if err != nil {
 		return err
 	}
-	var size int64
-	count := 0
+	size, _, err := b.images.Owned(ws)
+	if err != nil {
+		return err
+	}
+	count := len(built)
 	for _, img := range built {
-		if img.Name != name || img.Tag != version {
-			count++
-			size += img.SizeBytes
+		if img.Name == name && img.Tag == version {
+			count--
+			size -= img.OwnBytes
 		}
 	}
 	if count >= b.most || size+add > builtBytesMax {

@@ -274,8 +274,7 @@ func (r *run) filesOf(ctx context.Context, st *state) (*rootfs.Files, error) {
 	return st.files, nil
 }
 
-// checkLayerQuota returns an error unless the quota has space for another layer, which is one more
-// copy of the root filesystem.
+// checkLayerQuota returns an error unless the quota has space for another layer.
 func (r *run) checkLayerQuota(ctx context.Context) error {
 	cached, err := r.builder.images.Removal().TrimBuildCache(ctx, r.caller.Workspace, cacheBytesMax)
 	if err != nil {
@@ -332,7 +331,7 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 	}
 	done, err := r.commit(ctx, image.CommitRequest{
 		Base: st.digest, Layer: content, MaxBytes: layerMax, MaxEntries: layerFilesMax, MaxFiles: filesMax, Without: unkept(),
-		Owner: r.caller.Workspace, CacheKey: key, CreatedBy: by, Volatile: true,
+		Owner: r.caller.Workspace, CacheKey: key, CreatedBy: by, Volatile: true, Alone: true,
 	})
 	if err != nil {
 		select {

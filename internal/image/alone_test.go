@@ -78,7 +78,7 @@ func TestLayersKeepTheirBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := base.SizeBytes + first.SizeBytes + built.SizeBytes; adds < want {
+	if want := base.OwnBytes + first.OwnBytes + built.OwnBytes; adds < want {
 		t.Errorf("the check before the image sees %d bytes, want %d with all below", adds, want)
 	}
 	l.needed, l.dropped = nil, []string{base.Digest, first.Digest, second.Digest}
@@ -89,7 +89,7 @@ func TestLayersKeepTheirBase(t *testing.T) {
 		t.Errorf("files of the built image: %+v, %v, want /b and /c", page, err)
 	}
 
-	if images, _, err := l.Owned("ws"); err != nil || images < base.SizeBytes+first.SizeBytes+built.SizeBytes {
+	if images, _, err := l.Owned("ws"); err != nil || images < base.OwnBytes+first.OwnBytes+built.OwnBytes {
 		t.Errorf("the workspace has %d bytes, %v, want the built image and all below", images, err)
 	}
 
@@ -143,7 +143,7 @@ func TestWhatIsCopied(t *testing.T) {
 	}
 	named := build(t, s, "other")
 	over := commitAlone(t, s, named.Digest, false, file("b", "b", 0o644))
-	if !over.Alone || over.SizeBytes >= named.SizeBytes && named.SizeBytes > 1<<20 {
+	if !over.Alone || over.OwnBytes >= named.OwnBytes && named.OwnBytes > 1<<20 {
 		t.Errorf("over a named image: %+v", over)
 	}
 	for i := 1; i < stack.Max; i++ {

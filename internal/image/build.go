@@ -15,7 +15,6 @@ import (
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
 	"golang.org/x/sync/errgroup"
-	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // BuildOptions configure a build.
@@ -90,15 +89,13 @@ func (b *builder) usable(ctx context.Context, r *recipe.Recipe, rec *index.Recor
 
 // build makes the image even if one exists. The caller holds the build lock.
 func (b *builder) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (spec.Image, error) {
-	work, err := b.files.workDir(ctx)
+	work, undo, err := b.files.workDir(ctx)
 	if err != nil {
 		return spec.Image{}, err
 	}
-	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 
-	root, err := b.makeRootfs(ctx, r, work.Name(), opts.Progress)
+	root, err := b.makeRootfs(ctx, r, work, opts.Progress)
 	if err != nil {
 		return spec.Image{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/modbox/modbox/internal/image/spec"
@@ -36,6 +37,10 @@ func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) erro
 			continue
 		}
 		changed = true
+		if rec.Owner == owner && rec.CacheKey != "" { // with its key, without which it might be taken for lost
+			rec.FileTime, rec.UpdatedAt = rec.ModTime(), time.Unix(0, 0).UTC()
+			continue
+		}
 		if delete(rec.Users, owner); len(rec.Users) == 0 {
 			if rec.Current = false; !lower[rec.Digest] { // without a key it might be taken for lost later
 				rec.CacheKey = ""
@@ -57,7 +62,7 @@ func (s *Store) BuiltBy(_ context.Context, owner sandbox.WorkspaceID) ([]spec.Im
 	var list []spec.Image
 	for i := range ix.Images {
 		if rec := &ix.Images[i]; rec.Current && owner != "" && rec.Owner == owner {
-			list = append(list, rec.Image())
+			list = append(list, ix.Image(rec))
 		}
 	}
 	slices.SortFunc(list, func(a, b spec.Image) int { return strings.Compare(a.Ref(), b.Ref()) })

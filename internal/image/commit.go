@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -57,8 +56,8 @@ type CommitRequest struct {
 	Owner sandbox.WorkspaceID
 	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
-	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for a snapshot of
-	// User. It becomes a copy if too many lie below, or by [index.Index.Carries], with BaseCounts.
+	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for Owner, or for a
+	// snapshot of User. It becomes a copy if too many lie below, or by [index.Index.Carries], with BaseCounts.
 	Alone, BaseCounts bool
 	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.
 	// The file is checked before its use.
@@ -76,7 +75,7 @@ type Committed struct {
 	Path string
 	// FileCount counts the names in it.
 	FileCount int64
-	Alone     bool // see [CommitRequest]; size and path are the layer's then
+	Alone     bool // see [CommitRequest]; the path and OwnBytes are the layer's then
 	// LayerDigest and LayerBytes describe the compressed layer in the store's OCI layout, DiffID its
 	// uncompressed content, ManifestDigest the OCI image.
 	LayerDigest    string
@@ -130,7 +129,7 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 		if err != nil {
 			return nil, err
 		}
-		req.Alone = len(base.Below) < stack.Max && ix.Carries(base, req.User, req.BaseCounts)
+		req.Alone = len(base.Below) < stack.Max && ix.Carries(base, cmp.Or(req.Owner, req.User), req.BaseCounts)
 	}
 	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
 	staged, err := c.stage(ctx, base, req)
@@ -142,10 +141,7 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 }
 
 func (k *keeper) committed(rec *index.Record) Committed {
-	c := Committed{Image: rec.Image(), Path: k.files.erofsPath(rec.Digest), FileCount: rec.FileCount, Alone: len(rec.Below) > 0, ManifestDigest: rec.Manifest.Digest.String()}
-	if rec.Owner == "" {
-		c.Image = k.names.imageOf(rec)
-	}
+	c := Committed{Image: k.names.imageOf(rec), Path: k.files.erofsPath(rec.Digest), FileCount: rec.FileCount, Alone: len(rec.Below) > 0, ManifestDigest: rec.Manifest.Digest.String()}
 	if l := rec.Commit; l != nil {
 		c.LayerDigest, c.LayerBytes, c.DiffID = l.Layer.Digest.String(), l.Layer.Size, l.DiffID.String()
 	}
@@ -178,12 +174,10 @@ func (req *CommitRequest) below(base *index.Record) []string {
 
 // stage does the work of Stage.
 func (c *committer) stage(ctx context.Context, base *index.Record, req CommitRequest) (*Staged, error) {
-	work, err := c.files.workDir(ctx)
+	work, undo, err := c.files.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
-	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 	entries := cmp.Or(req.MaxEntries, commitMaxEntries)
 	under := c.scratch.Tree(ctx, cmp.Or(req.Owner, req.User))
@@ -212,7 +206,7 @@ func (c *committer) stage(ctx context.Context, base *index.Record, req CommitReq
 		}
 	}
 	w, err := rootfs.NewWriter(rootfs.Spec{
-		Dir: work.Name(), Date: time.Unix(0, 0),
+		Dir: work, Date: time.Unix(0, 0),
 		Limits: rootfs.Limits{Bytes: cmp.Or(req.MaxBytes, commitMaxBytes), Entries: entries},
 	}, under)
 	if err != nil {
@@ -341,19 +335,17 @@ func (c *committer) stageBuilt(ctx context.Context, req FinishRequest) (*Staged,
 	if rec.Config, err = oci.RunConfig(&req.Config); err != nil {
 		return nil, err
 	}
-	work, err := c.files.workDir(ctx)
+	work, undo, err := c.files.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
-	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 	data, err := json.Marshal([]any{"built 1", req.Owner, req.Config})
 	if err != nil {
 		return nil, err
 	}
 	mark := sha256.Sum256(data)
-	root := &made{Result: rootfs.Result{EROFS: filepath.Join(work.Name(), "root.erofs"), Files: base.FileCount}, mark: mark[:rootfs.MarkLength]}
+	root := &made{Result: rootfs.Result{EROFS: filepath.Join(work, "root.erofs"), Files: base.FileCount}, mark: mark[:rootfs.MarkLength]}
 	if err := rootfs.LinkOrCopy(ctx, c.files.erofsPath(base.Digest), root.EROFS); err != nil {
 		return nil, fmt.Errorf("name root filesystem: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/image/sizes"
 )
 
 // fetch makes the path to another name of a blob, which it downloads unless the store has it. It
@@ -58,14 +59,14 @@ func (p *puller) isFree(repo *remote.Repository, digest string) (bool, error) {
 		if !same && (r.Name == "" || r.Readers() != nil) {
 			continue
 		}
-		layers, err := p.sizes.layersOf(r)
+		layers, err := p.sizes.LayersOf(r)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
 		}
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(layers, func(b blobSize) bool { return b.digest == digest }) {
+		if slices.ContainsFunc(layers, func(b sizes.Blob) bool { return b.Digest == digest }) {
 			return true, nil
 		}
 	}

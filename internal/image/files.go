@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/image/lock"
+	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // files are the directories of a store.
@@ -32,15 +33,21 @@ func (f *files) removeLocks() error {
 	return nil
 }
 
-// workDir makes a new locked directory for temporary files. No process removes it as a leftover
-// while the returned file is open.
-func (f *files) workDir(ctx context.Context) (*os.File, error) {
+// workDir makes a new locked directory for temporary files, which undo removes. No process removes it as a
+// leftover before.
+func (f *files) workDir(ctx context.Context) (dir string, undo cleanup.Cleanup, err error) {
 	unlock, err := lock.File(ctx, f.lockPath("tmp"), nil)
 	if err != nil {
-		return nil, err
+		return "", undo, err
 	}
 	defer unlock()
-	return lock.Dir(f.tmpDir(), "build-")
+	work, err := lock.Dir(f.tmpDir(), "build-")
+	if err != nil {
+		return "", undo, err
+	}
+	undo = cleanup.Make(func() { _ = work.Close() })
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
+	return work.Name(), undo, nil
 }
 
 // removeLeftovers removes the temporary directories of processes that died. It logs directories

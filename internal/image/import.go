@@ -14,7 +14,6 @@ import (
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
-	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // ImportOptions configure an import.
@@ -39,14 +38,12 @@ func (im *importer) importFile(ctx context.Context, file string, opts ImportOpti
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
-	work, err := im.files.workDir(ctx)
+	work, undo, err := im.files.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
-	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
-	found, err := archive.Read(ctx, file, work.Name())
+	found, err := archive.Read(ctx, file, work)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", file, err)
 	}
@@ -57,7 +54,7 @@ func (im *importer) importFile(ctx context.Context, file string, opts ImportOpti
 	for i, f := range found {
 		f.Name = cmp.Or(opts.Name, f.Name)
 		opts.Progress(phase.Event{Phase: phase.Writing, Done: int64(i), Total: int64(len(found)), Message: f.Name})
-		dir := filepath.Join(work.Name(), fmt.Sprintf("image-%d", i))
+		dir := filepath.Join(work, fmt.Sprintf("image-%d", i))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return images, err
 		}

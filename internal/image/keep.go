@@ -67,16 +67,20 @@ func (k *keeper) complete(ctx context.Context, root *made, rec *index.Record) (e
 	if err != nil {
 		return err
 	}
-	return root.save()
+	return root.save(k.files, rec.Below)
 }
 
-// save puts the files on the disk, which takes long: the caller has no lock.
-func (r *made) save() error {
+// save puts the files, and those below, which may be volatile, on the disk, which takes long: the caller has no lock.
+func (r *made) save(in *files, below []string) error {
 	if err := os.Chmod(r.EROFS, 0o444); err != nil {
 		return err
 	}
 	if !r.volatile {
-		if err := durable.Sync(r.EROFS); err != nil {
+		paths := []string{r.EROFS}
+		for _, digest := range below {
+			paths = append(paths, in.erofsPath(digest))
+		}
+		if err := durable.Sync(paths...); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ func (ns *names) list(ctx context.Context) ([]spec.Image, error) {
 	builtin := len(images)
 	for i := range ix.Images {
 		if rec := &ix.Images[i]; rec.Current && ns.recipe(rec.Ref()) == nil {
-			images = append(images, rec.Image())
+			images = append(images, ix.Image(rec))
 		}
 	}
 	slices.SortFunc(images[builtin:], func(a, b spec.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
@@ -53,10 +53,14 @@ func (ns *names) entry(r *recipe.Recipe, rec *index.Record) spec.Image {
 
 // imageOf returns the description of a record's image.
 func (ns *names) imageOf(rec *index.Record) spec.Image {
-	if r := ns.recipe(rec.Ref()); r != nil {
+	if r := ns.recipe(rec.Ref()); r != nil && rec.Owner == "" {
 		return ns.entry(r, rec)
 	}
-	return rec.Image()
+	ix, err := ns.index.Load()
+	if err != nil {
+		return rec.Image() // the next use of the store fails
+	}
+	return ix.Image(rec)
 }
 
 func (ns *names) recipe(ref string) *recipe.Recipe {
@@ -170,7 +174,7 @@ func (ns *names) built(_ context.Context, owner sandbox.WorkspaceID, ref string)
 	if rec == nil {
 		return spec.Image{}, missing
 	}
-	return rec.Image(), nil
+	return ix.Image(rec), nil
 }
 
 // isNamed reports whether a list names a record by a digest or a reference.

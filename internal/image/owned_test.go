@@ -84,13 +84,17 @@ func TestOwned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := owned(), [2]int64{app.SizeBytes + first.LayerBytes, first.SizeBytes}; got != want {
+	if got, want := owned(), [2]int64{app.SizeBytes + first.LayerBytes, 0}; got != want {
 		t.Errorf("an image, which has the layer: %v, want %v", got, want)
 	}
 	if images, left, err := s.Owned("they"); images+left != 0 || err != nil {
 		t.Errorf("others have %d, %d, %v", images, left, err)
 	}
 
+	old, err := commit("old", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Images in use or new are not removed for it.
 	before := owned()
 	if _, err := commit("bb", fullDisk(s, "me", before[0]+before[1]+10)); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
@@ -99,7 +103,7 @@ func TestOwned(t *testing.T) {
 	if _, _, err := s.Cached(t.Context(), "bb", 0); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("what did not fit is there: %v", err)
 	}
-	again, err := s.StageBuilt(t.Context(), image.FinishRequest{Base: first.Digest, Config: v1.Config{}, Owner: "me", Name: "app", Tag: "v2"})
+	again, err := s.StageBuilt(t.Context(), image.FinishRequest{Base: base.Digest, Config: v1.Config{}, Owner: "me", Name: "app", Tag: "v2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,19 +114,18 @@ func TestOwned(t *testing.T) {
 	if got := owned(); got != before {
 		t.Errorf("after what did not fit: %v, want %v", got, before)
 	}
-	if _, _, err := s.Cached(t.Context(), "a", 0); err != nil {
-		t.Fatal(err)
-	}
-	age(t, dir, first.Image, time.Hour)
-	second, err := commit("bb", fullDisk(s, "me", before[0]+before[1]+2<<20))
+	leftUnused(t, dir, first, old)
+	second, err := commit("bb", fullDisk(s, "me", before[0]+before[1]+1<<10))
 	if err != nil {
 		t.Fatalf("a commit for which an old layer can go: %v", err)
 	}
-	if _, _, err := s.Cached(t.Context(), "a", 0); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("the old layer: %v, want it gone", err)
+	for key, want := range map[string]sandbox.Code{"old": sandbox.NotFound, "a": ""} {
+		if _, _, err := s.Cached(t.Context(), key, 0); sandbox.CodeOf(err) != want {
+			t.Errorf("the layer %s: %v, want %q", key, err, want)
+		}
 	}
 	if got, want := owned(), [2]int64{app.SizeBytes + first.LayerBytes, second.SizeBytes + second.LayerBytes}; got != want {
-		t.Errorf("an image whose cached layer is gone, and a layer: %v, want %v", got, want)
+		t.Errorf("an image with its layer, and a layer: %v, want %v", got, want)
 	}
 }
 

@@ -48,7 +48,8 @@ func (s *Store) Verify(ctx context.Context) error {
 // [Store.CachedFor] returned to the workspace, even if other workspaces use them. It counts root
 // filesystems, and the compressed layers that no image of other workspaces needs.
 func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error) {
-	return s.sizes.of(owner)
+	have, err := s.sizes.Of(owner)
+	return have.Images, have.Left, err
 }
 
 // EvictBuildCache removes images of a workspace's build cache, least recently used first, until add bytes

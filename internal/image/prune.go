@@ -71,7 +71,7 @@ func (rm *Removal) Prune(ctx context.Context, inUse func(context.Context) (diges
 // sweep writes the index and deletes the files that it does not name. The caller holds the index's
 // lock.
 func (rm *Removal) sweep(ix *index.Index) (freed int64, err error) {
-	blobs, err := rm.sizes.liveBlobs(ix)
+	blobs, err := rm.sizes.LiveBlobs(ix)
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +155,7 @@ func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, erro
 		if keep(r) || lower[r.Digest] {
 			return true
 		}
-		gone := PrunedImage{Workspace: r.Owner, Digest: r.Digest, SizeBytes: r.SizeBytes}
+		gone := PrunedImage{Workspace: r.Owner, Digest: r.Digest, SizeBytes: ix.Image(r).SizeBytes}
 		if img := r.Image(); img.VisibleTo(req.Workspace) {
 			gone.Ref = strings.Trim(r.Ref(), ":")
 		}
@@ -163,11 +163,11 @@ func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, erro
 		return false
 	})
 	if len(done.Images) > 0 {
-		before, err := rm.sizes.size(ix)
+		before, err := rm.sizes.Total(ix)
 		if err != nil {
 			return Pruned{}, err
 		}
-		after, err := rm.sizes.size(kept)
+		after, err := rm.sizes.Total(kept)
 		if err != nil {
 			return Pruned{}, err
 		}

@@ -22,12 +22,12 @@ import (
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/sizes"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // PullOptions configure a pull.
@@ -57,7 +57,7 @@ type puller struct {
 	names      *names
 	files      *files
 	layout     archive.Layout
-	sizes      *sizes
+	sizes      *sizes.Meter
 	keeper     *keeper
 	scratch    *rootfs.Scratch
 	// maxDisk and minFree are as in Options.
@@ -141,15 +141,13 @@ func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref oci
 	if err != nil {
 		return nil, err
 	}
-	work, err := p.files.workDir(ctx)
+	work, undo, err := p.files.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
-	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 
-	if img.Config, err = p.fetchConfig(ctx, repo, img.Manifest.Config, oci.ConfigFile(work.Name())); err != nil {
+	if img.Config, err = p.fetchConfig(ctx, repo, img.Manifest.Config, oci.ConfigFile(work)); err != nil {
 		return nil, err
 	}
 	if err := img.CheckLayers(); err != nil {
@@ -159,7 +157,7 @@ func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref oci
 	if err != nil {
 		return nil, err
 	}
-	root, err := p.fetchLayers(ctx, repo, img, opts.Puller.Workspace, most, work.Name(), opts.Progress)
+	root, err := p.fetchLayers(ctx, repo, img, opts.Puller.Workspace, most, work, opts.Progress)
 	if err != nil {
 		return nil, err
 	}

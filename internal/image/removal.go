@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lease"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/image/sizes"
 )
 
 // Images that something needs must not be removed. Functions of the owner of the store, such as
@@ -58,7 +59,7 @@ func (l lists) call(ctx context.Context) (u uses, err error) {
 type Removal struct {
 	index     *index.Table
 	names     *names
-	sizes     *sizes
+	sizes     *sizes.Meter
 	leases    *lease.Leases
 	layout    archive.Layout
 	files     *files

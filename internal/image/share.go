@@ -77,11 +77,11 @@ func (rm *Removal) fairly(ix *index.Index, removable []index.Record, maxBytes in
 			if _, known := left[ws]; known {
 				continue
 			}
-			have, err := rm.sizes.ownedIn(ix, ws)
+			have, err := rm.sizes.In(ix, ws)
 			if err != nil {
 				return nil, err
 			}
-			left[ws] = have.left
+			left[ws] = have.Left
 		}
 	}
 	part := maxBytes / int64(len(left)+1)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
@@ -19,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/sizes"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -39,7 +39,7 @@ type Store struct {
 	files      *files
 	names      *names
 	verifier   *verifier
-	sizes      *sizes
+	sizes      *sizes.Meter
 	removal    *Removal
 	asker      *asker
 	cache      *cache
@@ -164,7 +164,7 @@ func open(f *files, recipes []*recipe.Recipe, opts Options) (*Store, error) {
 		scratch: rootfs.NewScratch(f.tmpDir(), opts.Memory), files: f,
 		names:    &names{index: table, recipes: recipes, defaultRegistry: opts.DefaultRegistry},
 		verifier: &verifier{index: table, files: f, checked: checked, verified: map[string]bool{}},
-		sizes:    &sizes{index: table, layout: layout, layers: map[v1.Hash][]blobSize{}},
+		sizes:    sizes.NewMeter(table, layout),
 	}
 	s.removal = &Removal{
 		index: table, names: s.names, sizes: s.sizes, leases: s.leases, layout: layout, files: f, downloads: downloads,

@@ -47,7 +47,7 @@ func TestBuild(t *testing.T) {
 	}
 	want := spec.Image{
 		ID: got.ID, Name: "test/main", Tag: "latest", Digest: got.Digest, Description: "A test image", Builtin: true, IsDefault: true,
-		SizeBytes: got.SizeBytes, MemoryBytes: 256 << 20, ReadinessPort: 8080, TTL: time.Hour, CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
+		SizeBytes: got.SizeBytes, OwnBytes: got.SizeBytes, MemoryBytes: 256 << 20, ReadinessPort: 8080, TTL: time.Hour, CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
 		Config: spec.Config{Cmd: []string{"sleep", "1"}, Env: []string{"A=1", "B=2"}, WorkingDir: "/workspace", User: "user"},
 	}
 	if d := cmp.Diff(want, got); d != "" {

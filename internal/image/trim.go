@@ -20,39 +20,44 @@ func (rm *Removal) TrimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 
 // trimBuildCache is TrimBuildCache; with whole it removes nothing unless that is enough.
 func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (left int64, err error) {
-	if _, left, err = rm.sizes.of(owner); err != nil || left <= maxBytes || rm.inUse == nil {
-		return left, err
+	have, err := rm.sizes.Of(owner)
+	if err != nil || have.Left <= maxBytes || rm.inUse == nil {
+		return have.Left, err
 	}
 	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: rm.inUse})
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	have, err := rm.sizes.ownedIn(ix, owner)
+	have, err = rm.sizes.In(ix, owner)
 	if err != nil {
 		return 0, err
 	}
-	before, removed := have.left, false
-	for _, victim := range rm.leftBy(ix, owner, u) {
-		if have.left <= maxBytes {
-			break
-		}
-		ix.Leave(&victim, owner)
-		removed = true
-		if have, err = rm.sizes.ownedIn(ix, owner); err != nil {
-			return 0, err
+	before, removed := have.Left, false
+	for more := true; more; { // again for the layers below the removed layers
+		more = false
+		for _, victim := range rm.leftBy(ix, owner, u) {
+			if have.Left <= maxBytes {
+				break
+			}
+			ix.Leave(&victim, owner)
+			removed, more = true, true
+			if have, err = rm.sizes.In(ix, owner); err != nil {
+				return 0, err
+			}
 		}
 	}
-	if !removed || whole && have.left > maxBytes {
+	if !removed || whole && have.Left > maxBytes {
 		return before, nil
 	}
 	_, err = rm.sweep(ix)
-	return have.left, err
+	return have.Left, err
 }
 
 // evictBuildCache is [Store.EvictBuildCache].
 func (rm *Removal) evictBuildCache(ctx context.Context, owner sandbox.WorkspaceID, add int64) (bool, error) {
-	_, before, err := rm.sizes.of(owner)
+	have, err := rm.sizes.Of(owner)
+	before := have.Left
 	if err != nil || before < add || rm.inUse == nil {
 		return false, err
 	}
@@ -67,7 +72,7 @@ func (rm *Removal) evictBuildCache(ctx context.Context, owner sandbox.WorkspaceI
 // larger. Removed images can be pulled or built again. It returns the removed images and the bytes
 // freed. It calls inUse without a lock, and returns its error before it removes anything.
 func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.Context) ([]string, error)) (removed []string, freed int64, err error) {
-	if over, err := rm.sizes.isOver(ctx, maxBytes); err != nil || !over {
+	if over, err := rm.sizes.IsOver(ctx, maxBytes); err != nil || !over {
 		return nil, 0, err
 	}
 	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: inUse})
@@ -75,19 +80,19 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 		return nil, 0, err
 	}
 	defer unlock()
-	size, err := rm.sizes.size(ix)
-	if err != nil || size <= maxBytes {
-		return nil, 0, err
-	}
-	victims, err := rm.fairly(ix, rm.removable(ix, u, ""), maxBytes)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, victim := range victims {
-		ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return r.Same(&victim) })
-		removed = append(removed, cmp.Or(strings.Trim(victim.Ref(), ":"), victim.Digest))
-		if size, err = rm.sizes.size(ix); err != nil || size <= maxBytes {
-			break
+	size, err := rm.sizes.Total(ix)
+	for before := -1; err == nil && size > maxBytes && before < len(removed); { // again for the layers below the removed layers
+		before = len(removed)
+		victims, verr := rm.fairly(ix, rm.removable(ix, u, ""), maxBytes)
+		if verr != nil {
+			return nil, 0, verr
+		}
+		for _, victim := range victims {
+			ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return r.Same(&victim) })
+			removed = append(removed, cmp.Or(strings.Trim(victim.Ref(), ":"), victim.Digest))
+			if size, err = rm.sizes.Total(ix); err != nil || size <= maxBytes {
+				break
+			}
 		}
 	}
 	if err != nil || len(removed) == 0 {
@@ -101,10 +106,15 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 // of a workspace, unless it is "", are removable soon after their last use.
 func (rm *Removal) removable(ix *index.Index, u uses, builder sandbox.WorkspaceID) []index.Record {
 	var list []index.Record
-	lower := ix.Below(nil)
+	lower, finished := ix.Below(nil), map[string]bool{} // files that stay, so that the removal of a layer frees nothing
+	for i := range ix.Images {
+		if r := &ix.Images[i]; r.Owner != "" && r.Current {
+			finished[r.File()] = true
+		}
+	}
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		if lower[r.Digest] {
+		if lower[r.Digest] || r.CacheKey != "" && finished[r.File()] {
 			continue
 		}
 		// An image built from files of a user cannot be made again. Nor can the root filesystem of a

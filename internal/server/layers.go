@@ -61,7 +61,7 @@ func (l layers) commit(ctx context.Context, req image.CommitRequest, check image
 	if err != nil {
 		return prepare.Layered{}, err
 	}
-	return prepare.Layered{Digest: done.Digest, SizeBytes: done.SizeBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount, Alone: done.Alone}, nil
+	return prepare.Layered{Digest: done.Digest, SizeBytes: done.OwnBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount, Alone: done.Alone}, nil
 }
 
 // Open implements [lifecycle.Layers].

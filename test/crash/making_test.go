@@ -64,6 +64,11 @@ func working(s *testserver.Server) []string {
 // The network of the boxes leads nowhere, so that the tools work for a while.
 func TestKillInTheMiddleOfMakings(t *testing.T) {
 	s := testserver.Start(t, "--pool-size", "0")
+	const first = "FROM modbox/base\nRUN echo first > /first\n" // a layer of the cache, over which the interrupted step runs
+	noFiles := func() io.Reader { return strings.NewReader(strings.Repeat("\x00", 1024)) }
+	if _, err := s.Images.Build(t.Context(), client.ImageBuildOptions{Dockerfile: []byte(first)}, noFiles(), nil); err != nil {
+		t.Fatal(err)
+	}
 	images := names(t, s, "images/images")
 	boxed := func() bool { return len(s.Leftovers()) > 0 }
 	building := func() bool { return len(names(t, s, "images/tmp")) > 0 }
@@ -87,8 +92,8 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", NpmPackages: []string{"is-even"}}), boxed},
 		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", AptPackages: []string{"sl"}}), boxed},
 		{"build of a Dockerfile", func(ctx context.Context) {
-			o := client.ImageBuildOptions{Tag: "cut", Dockerfile: []byte("FROM modbox/base\nRUN head -c 300M /dev/urandom > /big && sleep 60\n")}
-			_, _ = s.Images.Build(ctx, o, strings.NewReader(strings.Repeat("\x00", 1024)), nil) // the server is killed under it
+			o := client.ImageBuildOptions{Tag: "cut", Dockerfile: []byte(first + "RUN head -c 300M /dev/urandom > /big && sleep 60\n")}
+			_, _ = s.Images.Build(ctx, o, noFiles(), nil) // the server is killed under it
 		}, boxed},
 		{"runtime", create(client.CreateOptions{Image: "bun:1"}), building},
 		{"runtime again", create(client.CreateOptions{Image: "bun:1"}), building},

@@ -104,7 +104,13 @@ func (r *Record) ModTime() time.Time {
 	return r.FileTime
 }
 
-// Image returns the catalogue entry.
+// File identifies the file of the root filesystem: a finished image and its last layer are two root
+// filesystems, whose digests differ, with one file.
+func (r *Record) File() string {
+	return fmt.Sprintf("file of %d bytes at %d", r.SizeBytes, r.ModTime().UnixNano())
+}
+
+// Image returns the catalogue entry, whose size is without what lies below.
 func (r *Record) Image() spec.Image {
 	id := r.Ref()
 	if r.Name == "" {
@@ -115,7 +121,7 @@ func (r *Record) Image() spec.Image {
 	}
 	return spec.Image{
 		ID: reference.ImageID(id), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
-		SizeBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
+		SizeBytes: r.SizeBytes, OwnBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
 		ReadinessPort: r.ReadinessPort, TTL: r.TTL, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 		Readers: r.Readers(),
 	}
@@ -174,57 +180,6 @@ func (ix *Index) Keep(keep func(*Record) bool) *Index {
 		}
 	}
 	return kept
-}
-
-// Below returns the digests of the root filesystems that lie below a record that keep accepts; nil accepts all.
-func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
-	below := map[string]bool{}
-	for i := range ix.Images {
-		if r := &ix.Images[i]; len(r.Below) > 0 && (keep == nil || keep(r)) {
-			for _, digest := range r.Below {
-				below[digest] = true
-			}
-		}
-	}
-	return below
-}
-
-// Over returns the record with the most root filesystems below it, among them one of a digest; nil for none.
-func (ix *Index) Over(digest string) (over *Record) {
-	for i := range ix.Images {
-		if r := &ix.Images[i]; slices.Contains(r.Below, digest) && (over == nil || len(r.Below) > len(over.Below)) {
-			over = r
-		}
-	}
-	return over
-}
-
-// Carries reports whether a snapshot of a workspace may be a layer over a root filesystem: all below the
-// layer are built-in images, or count for the workspace. single is whether snapshots of the workspace have
-// the root filesystem; they count as long as something lies on them.
-func (ix *Index) Carries(r *Record, ws sandbox.WorkspaceID, single bool) bool {
-	for i, digest := range append([]string{r.Digest}, r.Below...) {
-		if b := ix.ByDigest(digest); !ix.isPaid(digest, ws) && (b == nil || !b.Single() || i == 0 && !single) {
-			return false
-		}
-	}
-	return true
-}
-
-// isPaid reports whether a digest is of a built-in image, or of an image that counts for a workspace.
-func (ix *Index) isPaid(digest string, ws sandbox.WorkspaceID) bool {
-	return slices.ContainsFunc(ix.Images, func(r Record) bool { return r.Digest == digest && (r.RecipeHash != "" || r.CountsFor(ws)) })
-}
-
-// Uncounted returns the root filesystems below an image of a workspace that count for it only because of
-// this image, such as snapshots, which may be deleted.
-func (ix *Index) Uncounted(r *Record) (list []*Record) {
-	for _, digest := range r.Below {
-		if b := ix.ByDigest(digest); r.Owner != "" && b != nil && !ix.isPaid(digest, r.Owner) {
-			list = append(list, b)
-		}
-	}
-	return list
 }
 
 // Title names the record in messages.
@@ -443,28 +398,6 @@ func (ix *Index) Add(rec Record) {
 		kept = append(kept, r)
 	}
 	ix.Images = append(kept, rec)
-}
-
-// Adds returns the bytes that a record, what counts below it, and a layer add to the images that count for
-// its payer.
-func (ix *Index) Adds(rec *Record, layerBytes int64) int64 {
-	n, payer, counted := rec.SizeBytes, rec.Payer(), map[string]bool{}
-	for i := range ix.Images {
-		if r := &ix.Images[i]; r.CountsFor(payer) {
-			if r.Has(rec.Digest) {
-				n = 0
-			}
-			for _, b := range ix.Uncounted(r) {
-				counted[b.Digest] = true
-			}
-		}
-	}
-	for _, b := range ix.Uncounted(rec) {
-		if !counted[b.Digest] {
-			n += b.SizeBytes
-		}
-	}
-	return n + layerBytes
 }
 
 // Replaced records that a digest has another file now: the file of rec.

@@ -20,9 +20,10 @@ type Image struct {
 	// Digest is the content address of the root filesystem; "" when it is not built yet.
 	Digest      string
 	Description string
-	Builtin     bool // in every workspace; cannot be deleted
-	IsDefault   bool // used when a request names no image
-	SizeBytes   int64
+	Builtin     bool  // in every workspace; cannot be deleted
+	IsDefault   bool  // used when a request names no image
+	SizeBytes   int64 // of the root filesystem, including all that lies below it
+	OwnBytes    int64 // of SizeBytes, the bytes of its own file
 	Config      Config
 	MemoryBytes int64 // default memory limit
 	// ReadinessPort and TTL are defaults for sandboxes made from it; 0 means none.

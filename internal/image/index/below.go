@@ -1,0 +1,127 @@
+package index
+
+import (
+	"slices"
+
+	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Below returns the digests of the root filesystems that lie below a record that keep accepts; nil accepts all.
+func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
+	below := map[string]bool{}
+	for i := range ix.Images {
+		if r := &ix.Images[i]; len(r.Below) > 0 && (keep == nil || keep(r)) {
+			for _, digest := range r.Below {
+				below[digest] = true
+			}
+		}
+	}
+	return below
+}
+
+// Over returns the record with the most root filesystems below it, among them one of a digest; nil for none.
+func (ix *Index) Over(digest string) (over *Record) {
+	for i := range ix.Images {
+		if r := &ix.Images[i]; slices.Contains(r.Below, digest) && (over == nil || len(r.Below) > len(over.Below)) {
+			over = r
+		}
+	}
+	return over
+}
+
+// Carries reports whether a snapshot of a workspace may be a layer over a root filesystem: all below the
+// layer are built-in images, or count for the workspace. single is whether snapshots of the workspace have
+// the root filesystem; they count as long as something lies on them.
+func (ix *Index) Carries(r *Record, ws sandbox.WorkspaceID, single bool) bool {
+	for i, digest := range append([]string{r.Digest}, r.Below...) {
+		if b := ix.ByDigest(digest); !ix.isPaid(digest, ws) && (b == nil || !b.Single() || i == 0 && !single) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPaid reports whether a digest is of a built-in image, or of an image that counts for a workspace.
+func (ix *Index) isPaid(digest string, ws sandbox.WorkspaceID) bool {
+	return slices.ContainsFunc(ix.Images, func(r Record) bool { return r.Digest == digest && (r.RecipeHash != "" || r.CountsFor(ws)) })
+}
+
+// Roots are the root filesystems of an index that may lie below images of a workspace.
+type Roots struct {
+	all     map[string]*Record // by digest
+	own     map[string]*Record // by digest; each counts for the workspace
+	builtin map[string]bool
+}
+
+// Roots returns the root filesystems for a workspace.
+func (ix *Index) Roots(ws sandbox.WorkspaceID) Roots {
+	roots := Roots{map[string]*Record{}, map[string]*Record{}, map[string]bool{}}
+	for i := range ix.Images {
+		r := &ix.Images[i]
+		roots.all[r.Digest] = r
+		if r.RecipeHash != "" {
+			roots.builtin[r.Digest] = true
+		}
+		if r.CountsFor(ws) {
+			roots.own[r.Digest] = r
+		}
+	}
+	return roots
+}
+
+// Below returns what lies below an image of the workspace: root filesystems that count for the workspace also
+// without the image, such as layers of its builds, and others that count for it only because of the image,
+// such as snapshots, which may be deleted. Built-in images are in neither list.
+func (roots Roots) Below(r *Record) (counted, others []*Record) {
+	if r.Owner == "" {
+		return nil, nil
+	}
+	for _, digest := range r.Below {
+		if own := roots.own[digest]; own != nil {
+			counted = append(counted, own)
+		} else if other := roots.all[digest]; other != nil && !roots.builtin[digest] {
+			others = append(others, other)
+		}
+	}
+	return counted, others
+}
+
+// Adds returns the bytes that a record, what counts below it, and a layer add to the images that count for
+// its payer.
+func (ix *Index) Adds(rec *Record, layerBytes int64) int64 {
+	n, payer, counted := rec.SizeBytes, rec.Payer(), map[string]bool{}
+	roots := ix.Roots(payer)
+	for i := range ix.Images {
+		if r := &ix.Images[i]; r.CountsFor(payer) {
+			if r.Has(rec.Digest) || r.File() == rec.File() {
+				n = 0
+			}
+			_, others := roots.Below(r)
+			for _, b := range others {
+				counted[b.Digest] = true
+			}
+		}
+	}
+	_, others := roots.Below(rec)
+	for _, b := range others {
+		if !counted[b.Digest] {
+			n += b.SizeBytes
+		}
+	}
+	return n + layerBytes
+}
+
+// Image returns the catalogue entry of a record's image.
+func (ix *Index) Image(r *Record) spec.Image {
+	img := r.Image()
+	for _, digest := range r.Below {
+		for i := range ix.Images {
+			if below := &ix.Images[i]; below.Digest == digest {
+				img.SizeBytes += below.SizeBytes
+				break
+			}
+		}
+	}
+	return img
+}

@@ -1,0 +1,249 @@
+// Package sizes measures how much disk the images of a store take: of each workspace, and together.
+package sizes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Meter measures the images of a store. It is safe for concurrent use.
+type Meter struct {
+	index  *index.Table
+	layout archive.Layout
+
+	mu     sync.Mutex
+	owned  ownedCache         // guarded by mu
+	layers map[v1.Hash][]Blob // guarded by mu; of the OCI images with those manifests
+}
+
+// NewMeter returns the meter of the images in an index and a layout.
+func NewMeter(ix *index.Table, layout archive.Layout) *Meter {
+	return &Meter{index: ix, layout: layout, layers: map[v1.Hash][]Blob{}}
+}
+
+// Owned is the disk space of a workspace's builds, each file counted once.
+type Owned struct {
+	// Images is the images with a name, with all below them that counts for the workspace. Left is the
+	// build cache, of which Images has no part.
+	Images, Left int64
+}
+
+// Of returns the disk space of a workspace's builds.
+func (z *Meter) Of(owner sandbox.WorkspaceID) (Owned, error) {
+	for {
+		ix, err := z.index.Load()
+		if err != nil {
+			return Owned{}, err
+		}
+		have, err := z.ownedNow(ix, owner)
+		if err == nil {
+			return have, nil
+		}
+		if now, lerr := z.index.Load(); lerr != nil || now == ix {
+			return Owned{}, err
+		} // otherwise the image was removed meanwhile
+	}
+}
+
+// ownedNow is In for the index that was loaded last.
+func (z *Meter) ownedNow(ix *index.Index, owner sandbox.WorkspaceID) (have Owned, err error) {
+	z.mu.Lock()
+	if z.owned.of != ix {
+		z.owned.of, z.owned.by = ix, map[sandbox.WorkspaceID]Owned{}
+	}
+	known, ok := z.owned.by[owner]
+	z.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	if have, err = z.In(ix, owner); err != nil {
+		return Owned{}, err
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.owned.of == ix {
+		z.owned.by[owner] = have
+	}
+	return have, nil
+}
+
+// ownedCache is the result of Owned for an index.
+type ownedCache struct {
+	of *index.Index
+	by map[sandbox.WorkspaceID]Owned
+}
+
+// In is Of for an index.
+func (z *Meter) In(ix *index.Index, owner sandbox.WorkspaceID) (Owned, error) {
+	mine := func(r index.Record) bool { return r.CountsFor(owner) }
+	if !slices.ContainsFunc(ix.Images, mine) {
+		return Owned{}, nil
+	}
+	c := counter{meter: z, index: ix, roots: ix.Roots(owner), owner: owner, seen: map[string]bool{}}
+	if _, err := c.count(func(r *index.Record) bool { return r.Owner == "" && !r.CountsFor(owner) }); err != nil {
+		return Owned{}, err
+	}
+	images, err := c.count(func(r *index.Record) bool { return r.Owner == owner && r.Current })
+	if err != nil {
+		return Owned{}, err
+	}
+	left, err := c.count(func(r *index.Record) bool { return r.CountsFor(owner) && !r.Current })
+	return Owned{images, left}, err
+}
+
+// counter counts the bytes of images for a workspace.
+type counter struct {
+	meter *Meter
+	index *index.Index
+	roots index.Roots
+	owner sandbox.WorkspaceID
+	seen  map[string]bool // digests and files that were counted, or belong to others
+}
+
+// count returns the bytes that the images of which chosen is true add to those counted before.
+func (c *counter) count(chosen func(*index.Record) bool) (n int64, err error) {
+	for i := range c.index.Images {
+		r := &c.index.Images[i]
+		if !chosen(r) {
+			continue
+		}
+		blobs, err := c.meter.LayersOf(r)
+		if err != nil {
+			return 0, err
+		}
+		counted, others := c.roots.Below(r)
+		for _, below := range counted {
+			n += c.file(below)
+		}
+		for _, below := range others {
+			n += c.once("below "+below.Digest, below.SizeBytes)
+		}
+		n += c.file(r)
+		for _, b := range blobs {
+			n += c.once(b.Digest, b.Size)
+		}
+	}
+	return n, nil
+}
+
+// file counts the file of a root filesystem. A finished image and its last layer are two root filesystems
+// with one file; it counts for a workspace even if other workspaces have it.
+func (c *counter) file(r *index.Record) int64 {
+	if r.CountsFor(c.owner) {
+		if c.seen[r.File()] {
+			c.seen[r.Digest] = true
+			return 0
+		}
+		c.seen[r.File()] = true
+	}
+	return c.once(r.Digest, r.SizeBytes)
+}
+
+// once returns the bytes of something that was not counted before.
+func (c *counter) once(what string, bytes int64) int64 {
+	if c.seen[what] {
+		return 0
+	}
+	c.seen[what] = true
+	return bytes
+}
+
+// Blob is a compressed layer with its size.
+type Blob struct {
+	Digest string
+	Size   int64
+}
+
+// layersKnown bounds the manifests in memory.
+const layersKnown = 10_000
+
+// LayersOf returns the layers of a record's OCI image.
+func (z *Meter) LayersOf(r *index.Record) ([]Blob, error) {
+	z.mu.Lock()
+	layers, known := z.layers[r.Manifest.Digest]
+	z.mu.Unlock()
+	if known {
+		return layers, nil
+	}
+	manifest, err := z.manifestOf(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range manifest.Layers {
+		layers = append(layers, Blob{l.Digest.String(), l.Size})
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if len(z.layers) >= layersKnown {
+		clear(z.layers)
+	}
+	z.layers[r.Manifest.Digest] = layers
+	return layers, nil
+}
+
+// manifestOf returns the manifest of a record's OCI image.
+func (z *Meter) manifestOf(r *index.Record) (*v1.Manifest, error) {
+	manifest, err := z.layout.Manifest(r.Manifest.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read OCI image of %s: %w", r.Ref(), err)
+	}
+	return manifest, nil
+}
+
+// IsOver reports whether the store has more than maxBytes.
+func (z *Meter) IsOver(ctx context.Context, maxBytes int64) (bool, error) {
+	ix, unlock, err := z.index.Lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	size, err := z.Total(ix)
+	return size > maxBytes, err
+}
+
+// Total returns the bytes of everything that an index names.
+func (z *Meter) Total(ix *index.Index) (int64, error) {
+	blobs, err := z.LiveBlobs(ix)
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	seen := map[string]bool{}
+	for _, r := range ix.Images {
+		if !seen[r.Digest] && !seen[r.File()] {
+			total += r.SizeBytes
+		}
+		seen[r.Digest], seen[r.File()] = true, true
+	}
+	for name := range blobs {
+		if info, err := os.Stat(filepath.Join(z.layout.BlobsDir(), name)); err == nil {
+			total += info.Size()
+		}
+	}
+	return total, nil
+}
+
+// LiveBlobs returns the names of the layout's blobs that the index needs.
+func (z *Meter) LiveBlobs(ix *index.Index) (map[string]bool, error) {
+	live := map[string]bool{}
+	for _, rec := range ix.Images {
+		manifest, err := z.manifestOf(&rec)
+		if err != nil {
+			return nil, err
+		}
+		live[rec.Manifest.Digest.Hex], live[manifest.Config.Digest.Hex] = true, true
+		for _, l := range manifest.Layers {
+			live[l.Digest.Hex] = true
+		}
+	}
+	return live, nil
+}
