@@ -2,16 +2,19 @@ package image_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -127,5 +130,31 @@ func TestIndexVersions(t *testing.T) {
 	}
 	if _, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}}); err == nil || !strings.Contains(err.Error(), "version is 4") {
 		t.Errorf("Open with an index of version 4: %v", err)
+	}
+}
+
+// TestFinishLeavesTheModeOfAFile: a store may have links to files of another store.
+func TestFinishLeavesTheModeOfAFile(t *testing.T) {
+	dir, s, base := storeWithBase(t, new([]string))
+	lent := filepath.Join(t.TempDir(), "lent.erofs")
+	own := filepath.Join(dir, "images", stack.FileName(base.Digest))
+	if err := errors.Join(os.Rename(own, lent), os.Chmod(lent, 0o400), os.Symlink(lent, own)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(lent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img := finished(t, s, base.Digest, "me", "v1")
+	if _, _, err := s.Resolve(t.Context(), img.Digest); err != nil {
+		t.Error(err)
+	}
+	after, err := os.Stat(lent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, other := before.Sys().(*syscall.Stat_t), after.Sys().(*syscall.Stat_t)
+	if after.Mode() != before.Mode() || one.Ctim != other.Ctim {
+		t.Errorf("the lent file has mode %v and changed at %v, want %v and %v", after.Mode(), other.Ctim, before.Mode(), one.Ctim)
 	}
 }

@@ -72,8 +72,10 @@ func (k *keeper) complete(ctx context.Context, root *made, rec *index.Record) (e
 
 // save puts the files, and those below, which may be volatile, on the disk, which takes long: the caller has no lock.
 func (r *made) save(in *files, below []string) error {
-	if err := os.Chmod(r.EROFS, 0o444); err != nil {
-		return err
+	if r.mark == nil { // otherwise it is a link to a file that may belong to another store
+		if err := os.Chmod(r.EROFS, 0o444); err != nil {
+			return err
+		}
 	}
 	if !r.volatile {
 		paths := []string{r.EROFS}

@@ -49,7 +49,7 @@ func Digest(ctx context.Context, name string, mark []byte) (string, int64, error
 }
 
 // LinkOrCopy makes to another name of a file, or a copy if a link is not possible: of another
-// user's file, or on a file system without links.
+// user's file, or on a file system without links. The copy is read-only; the file stays as it is.
 func LinkOrCopy(ctx context.Context, from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil
@@ -59,7 +59,7 @@ func LinkOrCopy(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer in.Close()
-	out, err := os.Create(to)
+	out, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
 		return err
 	}
