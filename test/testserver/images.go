@@ -1,6 +1,8 @@
 package testserver
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,23 +21,27 @@ const (
 	standard = "modbox/code-exec" // the default image
 )
 
-// verify is done once in a test program.
-var verify sync.Once
+// verifying is held while a test reads images.
+var verifying sync.Mutex
 
 // verifiedImages returns the image store of the built images, with records that they are undamaged:
-// the servers of all tests that follow read none of them.
+// no server of a test reads them. A hard link to an image, which other clones make, ends its record, so that
+// it is read again here, once for all tests that follow. A directory without images is returned unchanged.
 func verifiedImages(t testing.TB) string {
 	t.Helper()
 	dir := imageDir(t)
-	verify.Do(func() {
-		store, err := image.Open(dir, images.FS, image.Options{})
-		if err == nil {
-			err = store.Verify(t.Context())
-		}
-		if err != nil {
-			t.Errorf("the built images: %v", err)
-		}
-	})
+	if _, err := os.Stat(filepath.Join(dir, "images")); errors.Is(err, fs.ErrNotExist) {
+		return dir
+	}
+	verifying.Lock()
+	defer verifying.Unlock()
+	store, err := image.Open(dir, images.FS, image.Options{})
+	if err == nil {
+		err = store.Verify(t.Context())
+	}
+	if err != nil {
+		t.Errorf("the built images: %v", err)
+	}
 	return dir
 }
 
