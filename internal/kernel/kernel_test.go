@@ -8,8 +8,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -299,7 +302,11 @@ func TestTimeout(t *testing.T) {
 // TestAttach reads the events of a run again from the middle, as after a broken connection.
 func TestAttach(t *testing.T) {
 	s := start(t)
-	run := kernelapi.Run{Language: "bash", Code: "echo a; read -t 0.2 < <(sleep 10); echo b"}
+	goOn := filepath.Join(t.TempDir(), "go-on")
+	if err := syscall.Mkfifo(goOn, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := kernelapi.Run{Language: "bash", Code: "echo a; read < " + goOn + "; echo b"}
 	e := s.begin(run)
 	for range 2 { // started, a
 		if _, ok := e.next(); !ok {
@@ -307,8 +314,11 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	e.body.Close()
-	got := s.attach(e.id, 2, run).rest()
-	if got.Stdout != "b\n" || got.Status != kernelapi.OK {
+	attached := s.attach(e.id, 2, run)
+	if err := os.WriteFile(goOn, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := attached.rest(); got.Stdout != "b\n" || got.Status != kernelapi.OK {
 		t.Errorf("the rest = %+v, want b", got)
 	}
 	if again := s.attach(e.id, 0, run).rest(); again.Stdout != "a\nb\n" {

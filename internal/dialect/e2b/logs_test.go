@@ -20,14 +20,18 @@ func happen(t *testing.T, s *apitest.Server, id string, typ sandbox.EventType, n
 	if !ok {
 		t.Fatalf("%q is no id of a sandbox", id)
 	}
-	err := s.Store.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < $1)
-			INSERT INTO events (sandbox_id, workspace_id, time, type, message, data)
-			SELECT s.id, s.workspace_id, (SELECT max(time) FROM events), $2, n || ' of ' || $2, '{}' FROM numbers, sandboxes s WHERE s.id = $3`, n, typ, of)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	const most = 5000 // in a write, which has a time limit
+	for first := 1; first <= n; first += most {
+		err := s.Store.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `WITH RECURSIVE numbers(n) AS (SELECT $1 UNION ALL SELECT n + 1 FROM numbers WHERE n < $2)
+				INSERT INTO events (sandbox_id, workspace_id, time, type, message, data)
+				SELECT s.id, s.workspace_id, (SELECT max(time) FROM events), $3, n || ' of ' || $3, '{}' FROM numbers, sandboxes s WHERE s.id = $4`,
+				first, min(first+most-1, n), typ, of)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
