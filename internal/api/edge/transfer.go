@@ -115,8 +115,13 @@ func (t *transfer) limitRead(at time.Time) bool {
 // Close implements io.Closer.
 func (b *timedBody) Close() error { return (*transfer)(b).body.Close() }
 
-// WriteHeader implements http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter. After the answer has begun, huma calls it with
+// [statusClientClosed] when the client disconnects, which only the log, metrics and traces show.
 func (t *transfer) WriteHeader(status int) {
+	if t.started && status == statusClientClosed {
+		t.status = status
+		return
+	}
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		if t.status == 0 {
 			t.status = status
