@@ -27,14 +27,16 @@ export MODBOX_IMAGES_INSECURE_REGISTRIES=${MODBOX_IMAGES_INSECURE_REGISTRIES:-12
 export MODBOX_EXEC_DEFAULT_TIMEOUT=${MODBOX_EXEC_DEFAULT_TIMEOUT:-10m}
 export MODBOX_SANDBOX_START_TIMEOUT=${MODBOX_SANDBOX_START_TIMEOUT:-5m}
 
-MODBOX_LISTEN=${MODBOX_TEST_LISTEN:-127.0.0.1:0} bin/modbox server 2>"$work/log" &
-server=$!
+server='' command='' interrupted=''
 # shellcheck disable=SC2317 # called by the trap
 finish() {
 	code=$?
 	trap - EXIT
-	bin/modbox rm --all --yes >/dev/null || code=1
-	kill -TERM "$server" && wait "$server" || code=1
+	trap '' INT TERM HUP # a second one would leave sandboxes
+	if [ -n "$server" ]; then
+		setsid bin/modbox rm --all --yes >/dev/null || code=1
+		kill -TERM "$server" && wait "$server" || code=1
+	fi
 	if [ "$code" != 0 ]; then
 		echo "The server's log:" >&2
 		cat "$work/log" >&2
@@ -42,7 +44,20 @@ finish() {
 	rm -rf "$work" "$MODBOX_RUN_DIR"
 	exit "$code"
 }
+# interrupted CODE: ends the command before its sandboxes.
+# shellcheck disable=SC2317 # called by the traps
+interrupted() {
+	interrupted=$1
+	if [ -z "$command" ]; then exit "$1"; fi
+	kill -TERM "$command" 2>/dev/null || true
+}
 trap finish EXIT
+trap 'interrupted 129' HUP
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
+# In a session of its own: the signals of a terminal, or to the process group, do not end it before its sandboxes.
+MODBOX_LISTEN=${MODBOX_TEST_LISTEN:-127.0.0.1:0} setsid bin/modbox server 2>"$work/log" &
+server=$!
 for _ in $(seq 1200); do # two minutes
 	if [ -s "$MODBOX_STATE_DIR/address" ] && curl -fsS -o /dev/null "${MODBOX_PUBLIC_URL:-$(server_url)}/healthz" 2>/dev/null; then break; fi
 	kill -0 "$server"
@@ -52,4 +67,10 @@ MODBOX_URL=${MODBOX_PUBLIC_URL:-$(server_url)}
 curl -fsS -o /dev/null "$MODBOX_URL/healthz" # says why the server does not answer
 MODBOX_API_TOKEN=$(server_token)
 export MODBOX_URL MODBOX_API_TOKEN
-"$@"
+# In the background, because a trap waits for a command in the foreground. Its SIGINT would be ignored there.
+env --default-signal=INT,QUIT "$@" <&0 &
+command=$!
+code=0
+wait "$command" || code=$?
+while [ -n "$interrupted" ] && kill -0 "$command" 2>/dev/null; do wait "$command" || true; done
+exit "${interrupted:-$code}"
