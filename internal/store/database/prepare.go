@@ -1,11 +1,13 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +28,9 @@ const (
 	keptCopies = 3
 	// checkTime bounds the search for damaged pages at a start. It reads some 500 MB a second.
 	checkTime = 20 * time.Second
+
+	// copyStep is the number of pages that are copied before the copy can be canceled.
+	copyStep = 1024
 
 	copyPrefix, copySuffix = "before-migration-", ".db"
 )
@@ -58,7 +63,7 @@ func prepare(path string) func(context.Context, *sql.DB) error {
 			return nil
 		}
 		if have > 0 {
-			if err := copyBefore(ctx, db, path, have); err != nil {
+			if err := copyBefore(ctx, path, have); err != nil {
 				return fmt.Errorf("copy the database before its migration: %w", err)
 			}
 		}
@@ -98,13 +103,13 @@ func asDamage(err error) error {
 }
 
 // copyBefore makes a copy of a database before its migration from a version, and removes the oldest copies.
-func copyBefore(ctx context.Context, db *sql.DB, path string, version int64) error {
+func copyBefore(ctx context.Context, path string, version int64) error {
 	dir := filepath.Join(filepath.Dir(path), CopiesDir)
 	if err := durable.MkdirAll(dir); err != nil {
 		return err
 	}
 	name := fmt.Sprintf("%s%s-v%d%s", copyPrefix, time.Now().UTC().Format("20060102T150405.000Z"), version, copySuffix)
-	if err := copyTo(ctx, db, filepath.Join(dir, name)); err != nil {
+	if err := copyTo(ctx, path, filepath.Join(dir, name)); err != nil {
 		return err
 	}
 	names, err := Copies(filepath.Dir(path))
@@ -144,7 +149,14 @@ func (d *DB) CopyTo(ctx context.Context, path string) error {
 	return d.engine.copyTo(ctx, path)
 }
 
-func copyTo(ctx context.Context, db *sql.DB, path string) (err error) {
+func copyTo(ctx context.Context, from, path string) (err error) {
+	// On a connection of its own: other writes wait for the writer.
+	db, err := sql.Open("sqlite", dsn(from, ""))
+	if err != nil {
+		return fmt.Errorf("copy the database: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+
 	// SQLite accepts an empty or missing file, and would create it readable by every user.
 	f, err := os.CreateTemp(filepath.Dir(path), ".copy-*")
 	if err != nil {
@@ -156,7 +168,7 @@ func copyTo(ctx context.Context, db *sql.DB, path string) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	if _, err := db.ExecContext(ctx, "VACUUM INTO $1", f.Name()); err != nil {
+	if err := copyPages(ctx, db, f.Name()); err != nil {
 		return fmt.Errorf("copy the database: %w", asDamage(err))
 	}
 	if err := f.Sync(); err != nil {
@@ -166,4 +178,41 @@ func copyTo(ctx context.Context, db *sql.DB, path string) (err error) {
 		return err
 	}
 	return durable.Sync(filepath.Dir(path))
+}
+
+// copyPages copies all pages of a database, as of one time, to the same places of an empty file: the copies of a database that
+// changed little differ little. It does not delay other connections. db is closed afterwards: its transaction stays open.
+func copyPages(ctx context.Context, db *sql.DB, to string) (err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	// While its connection reads, the copy has the database of that time; else it would begin again after each change. The
+	// transaction is deferred because SQLite copies nothing in a transaction that writes.
+	if _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "SELECT count(*) FROM sqlite_schema"); err != nil {
+		return err
+	}
+	return conn.Raw(func(c any) error {
+		source, ok := c.(interface {
+			NewBackup(uri string) (*sqlite.Backup, error)
+		})
+		if !ok {
+			return fmt.Errorf("a connection %T cannot copy its database", c)
+		}
+		// After a failure nobody uses the file.
+		b, err := source.NewBackup("file:" + (&url.URL{Path: to}).EscapedPath() + "?_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)")
+		if err != nil {
+			return err
+		}
+		for more := true; more && err == nil; {
+			if more, err = b.Step(copyStep); ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+		}
+		return cmp.Or(err, b.Finish())
+	})
 }

@@ -1,13 +1,17 @@
 package database
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,5 +169,120 @@ func TestCopyOfADatabaseInUse(t *testing.T) {
 	}
 	if err := second.CopyTo(t.Context(), filepath.Join(t.TempDir(), "no", "such")); err == nil {
 		t.Error("CopyTo a directory that is not there succeeded")
+	}
+}
+
+// copyOf returns the pages of a copy of a database.
+func copyOf(t *testing.T, s *DB) [][]byte {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy.db")
+	if err := s.CopyTo(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	within(t, to, func(db *sql.DB) error {
+		var found string
+		err := db.QueryRow("PRAGMA integrity_check").Scan(&found)
+		if found != "ok" {
+			t.Errorf("integrity_check of the copy = %q", found)
+		}
+		return err
+	})
+	data, err := os.ReadFile(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(slices.Chunk(data, 4096))
+}
+
+// TestCopiesDifferWhereTheDatabaseChanged: a backup in a bucket sends the other parts only once.
+func TestCopiesDifferWhereTheDatabaseChanged(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "m.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	insert := func(table string, n int) {
+		t.Helper()
+		if err := s.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < $1) INSERT INTO "+table+" (b) SELECT randomblob(1000) FROM c", n)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(t, s.engine.(*sqliteEngine).path, func(db *sql.DB) error {
+		_, err := db.Exec("CREATE TABLE first (i INTEGER PRIMARY KEY, b BLOB); CREATE TABLE second (i INTEGER PRIMARY KEY, b BLOB)")
+		return err
+	})
+	insert("first", 1000)
+	insert("second", 1000)
+	before := copyOf(t, s)
+	insert("first", 12)
+	after, changed := copyOf(t, s), 0
+	for i, page := range before {
+		if !bytes.Equal(page, after[i]) {
+			changed++
+		}
+	}
+	if len(after) <= len(before) || changed == 0 || changed > 10 {
+		t.Errorf("%d of %d pages changed, and there are %d now", changed, len(before), len(after))
+	}
+}
+
+// TestCopyWhileRowsAreWritten copies a database, whose rows always have the same sum, while they change.
+func TestCopyWhileRowsAreWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.db")
+	s, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	within(t, path, func(db *sql.DB) error {
+		_, err := db.Exec(`CREATE TABLE accounts (i INTEGER PRIMARY KEY, n INTEGER, filler BLOB);
+			WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 10000) INSERT INTO accounts SELECT i, 0, randomblob(1500) FROM c`)
+		return err
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	var writes atomic.Int64
+	writers.Go(func() {
+		for ctx.Err() == nil {
+			if err := s.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "UPDATE accounts SET n = n + CASE i WHEN 1 THEN 1 ELSE -1 END WHERE i IN (1, 10000)")
+				return err
+			}); err != nil {
+				t.Error(err)
+				return
+			}
+			writes.Add(1)
+		}
+	})
+	defer writers.Wait()
+	defer cancel()
+	for range 3 {
+		to := filepath.Join(t.TempDir(), "copy.db")
+		begin := writes.Load()
+		if err := s.CopyTo(t.Context(), to); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d writes during the copy", writes.Load()-begin)
+		within(t, to, func(db *sql.DB) error {
+			var sum int
+			var found string
+			err := errors.Join(db.QueryRow("SELECT sum(n) FROM accounts").Scan(&sum), db.QueryRow("PRAGMA integrity_check").Scan(&found))
+			if sum != 0 || found != "ok" {
+				t.Errorf("the copy has the sum %d and integrity_check says %q", sum, found)
+			}
+			return err
+		})
+	}
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	to := filepath.Join(t.TempDir(), "copy.db")
+	if err := s.CopyTo(ended, to); !errors.Is(err, context.Canceled) {
+		t.Errorf("CopyTo after its context ended = %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(to), ".*")); err != nil || len(left) > 0 {
+		t.Errorf("beside the copy: %v, %v", left, err)
 	}
 }

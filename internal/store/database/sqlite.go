@@ -107,12 +107,7 @@ func (e *sqliteEngine) reserveLog() error {
 }
 
 func (e *sqliteEngine) copyTo(ctx context.Context, path string) error {
-	// Not on a connection for reads: for SQLite a copy is a write. Not on the writer: other writes wait for it.
-	db, err := sql.Open("sqlite", dsn(e.path, ""))
-	if err != nil {
-		return fmt.Errorf("copy the database: %w", err)
-	}
-	return errors.Join(copyTo(ctx, db, path), db.Close())
+	return copyTo(ctx, e.path, path)
 }
 
 func (e *sqliteEngine) vacuum(ctx context.Context, _ []string) error {
