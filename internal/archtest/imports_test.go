@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"internal/registry":         {"internal/sandbox", "internal/audit", "internal/image/reference", "internal/retry", "internal/secret"},
 	"internal/catalogue":        {"internal/sandbox", "internal/audit", "internal/image/spec", "internal/registry", "internal/retry"},
 	"internal/stream":           {"internal/sandbox", "internal/durable"},
-	"internal/backup":           {"internal/sandbox", "internal/durable", "internal/object"},
+	"internal/backup":           {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object"},
 	"internal/object/bucketurl": {},
 	"internal/object":           {"internal/sandbox", "internal/durable", "internal/retry", "internal/object/bucketurl"},
 	"internal/retry":            {"internal/sandbox"},

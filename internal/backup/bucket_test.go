@@ -71,7 +71,11 @@ func testBackupsShareData(t *testing.T, url, keyFile string) {
 	more["streams/f/stdout"] = "more"
 	wantRestored(t, b, first.ID, restored())
 	wantRestored(t, b, second.ID, more)
-	list, err := b.List(t.Context())
+	var list []Stored
+	err = b.List(t.Context(), func(s *Stored) error {
+		list = append(list, *s)
+		return nil
+	})
 	if err != nil || len(list) != 3 {
 		t.Fatalf("List = %d backups, %v", len(list), err)
 	}
@@ -81,8 +85,8 @@ func testBackupsShareData(t *testing.T, url, keyFile string) {
 	if last, err := b.Last(t.Context()); err != nil || time.Since(last) > time.Hour {
 		t.Errorf("Last = %v, %v", last, err)
 	}
-	if _, damage, err := b.Verify(t.Context(), ""); err != nil || len(damage) > 0 {
-		t.Errorf("Verify = %v, %v", damage, err)
+	if n, damage, err := b.Verify(t.Context(), ""); err != nil || n != 3 || len(damage) > 0 {
+		t.Errorf("Verify = %d, %v, %v", n, damage, err)
 	}
 }
 
@@ -206,7 +210,7 @@ func TestHostileBackupInABucket(t *testing.T) {
 		evil := s
 		evil.Files = []StoredFile{{Name: name}}
 		to := t.TempDir()
-		if _, err := b.download(t.Context(), &evil, to); sandbox.CodeOf(err) != sandbox.Invalid {
+		if _, err := b.download(t.Context(), &evil, to, RestoreOptions{}); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("a file %q: %v, want code invalid", name, err)
 		}
 		if got := tree(t, to); len(got) > 0 {

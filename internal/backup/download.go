@@ -17,18 +17,32 @@ import (
 // filesAtOnce bounds the files that a restore writes at the same time.
 const filesAtOnce = 4
 
-// download writes the files of a backup into dir, and returns the names there.
-func (b *Bucket) download(ctx context.Context, s *Stored, dir string) (tops []string, err error) {
+// download writes the files of a backup that a restore needs into dir, and returns the names there. Errors: DiskFull, before it writes anything.
+func (b *Bucket) download(ctx context.Context, s *Stored, dir string, o RestoreOptions) (tops []string, err error) {
+	var files []StoredFile
+	var need need
 	for _, f := range s.Files {
 		if err := checkName(f.Name); err != nil {
 			return nil, sandbox.Wrap(sandbox.Invalid, err, "backup %s in %s is damaged; nothing was changed", s.ID, b.objects.URL())
 		}
+		if o.leavesOut(f.Name) {
+			continue
+		}
 		top, _, _ := strings.Cut(f.Name, "/")
 		tops = append(tops, top)
+		files = append(files, f)
+		need.add(o, f.Name, b.objects.DownloadBytes(f.Blobs, f.Size))
+	}
+	have, err := o.space(dir)
+	if err == nil {
+		err = need.check(have, dir)
+	}
+	if err != nil {
+		return nil, err
 	}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(filesAtOnce) // for small files; the store bounds the memory
-	for _, f := range s.Files {
+	for _, f := range files {
 		group.Go(func() error {
 			if within.Err() != nil {
 				return context.Cause(within)

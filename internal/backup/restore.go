@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -31,11 +32,15 @@ type RestoreOptions struct {
 	KeepImages bool
 	// Prepare migrates the unpacked database for this program, or returns why it cannot.
 	Prepare func(ctx context.Context, database string) error
+
+	free func(dir string) (ballast.Space, error) // of tests; nil for ballast.Free
 }
 
 // Check reads a whole backup and compares it with its manifest. Errors: Invalid when it is damaged
 // or not a backup.
-func Check(ctx context.Context, file string) (Manifest, error) { return unpack(ctx, file, "") }
+func Check(ctx context.Context, file string) (Manifest, error) {
+	return unpack(ctx, file, "", RestoreOptions{})
+}
 
 // Restore replaces the content of the state directory by a backup, and returns the directory of the
 // previous content, "" when there was none. No server may use the directory. file may also be a
@@ -43,7 +48,7 @@ func Check(ctx context.Context, file string) (Manifest, error) { return unpack(c
 // and verified.
 //
 // Errors: Invalid when the backup is damaged; Conflict when the directory is in use and Force is
-// not set.
+// not set; DiskFull when the disk has no space for it.
 func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Manifest, aside string, err error) {
 	only, err := isDatabase(file)
 	if err != nil {
@@ -51,9 +56,9 @@ func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Ma
 	}
 	aside, err = replace(ctx, stateDir, o, only, func(staged string) (tops []string, err error) {
 		if only {
-			m, err = copyDatabase(ctx, file, staged)
+			m, err = copyDatabase(ctx, file, staged, o)
 		} else {
-			m, err = unpack(ctx, file, staged)
+			m, err = unpack(ctx, file, staged, o)
 		}
 		return m.tops(), err
 	})
@@ -88,11 +93,7 @@ func replace(ctx context.Context, stateDir string, o RestoreOptions, only bool, 
 	if info, err := os.Lstat(filepath.Join(staged, Database)); err != nil || !info.Mode().IsRegular() {
 		return "", sandbox.Errorf(sandbox.Invalid, "the backup has no database; nothing was changed")
 	}
-	if o.KeepImages {
-		if err := os.RemoveAll(filepath.Join(staged, images)); err != nil {
-			return "", fmt.Errorf("restore: %w", err)
-		}
-	} else if !slices.Contains(tops, images) { // existing images are better than none
+	if !slices.Contains(tops, images) { // existing images are better than none
 		replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == images })
 	}
 	if o.Prepare != nil {
@@ -146,7 +147,7 @@ func isDatabase(file string) (bool, error) {
 	return bytes.Equal(head, []byte("SQLite format 3\x00")), err
 }
 
-func copyDatabase(ctx context.Context, file, to string) (Manifest, error) {
+func copyDatabase(ctx context.Context, file, to string, o RestoreOptions) (Manifest, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return Manifest{}, fmt.Errorf("restore: %w", err)
@@ -156,6 +157,15 @@ func copyDatabase(ctx context.Context, file, to string) (Manifest, error) {
 	if err != nil {
 		return Manifest{}, fmt.Errorf("restore: %w", err)
 	}
+	var need need
+	need.add(o, Database, info.Size())
+	have, err := o.space(to)
+	if err == nil {
+		err = need.check(have, to)
+	}
+	if err != nil {
+		return Manifest{}, err
+	}
 	hdr := &tar.Header{Name: Database, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime()}
 	got, err := extract(&reader{ctx, f}, hdr, to)
 	if err != nil {
@@ -164,8 +174,9 @@ func copyDatabase(ctx context.Context, file, to string) (Manifest, error) {
 	return Manifest{CreatedAt: info.ModTime(), Files: []File{got}}, nil
 }
 
-// unpack writes the files of a backup into to, unless that is "", and verifies them.
-func unpack(ctx context.Context, file, to string) (Manifest, error) {
+// unpack writes the files of a backup that a restore needs into to, unless that is "", and verifies all files. When they need more space
+// than there is, it goes on without writing, because the size of all is only known at the end. Errors: Invalid, DiskFull.
+func unpack(ctx context.Context, file, to string, o RestoreOptions) (Manifest, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return Manifest{}, fmt.Errorf("open backup: %w", err)
@@ -176,13 +187,24 @@ func unpack(ctx context.Context, file, to string) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("open backup: %w", err)
 	}
 	defer z.Close()
+	var have ballast.Space
+	if to != "" {
+		if have, err = o.space(to); err != nil {
+			return Manifest{}, err
+		}
+	}
+	var need need
 	var files []File
 	var m *Manifest
 	for r := tar.NewReader(&reader{ctx, z}); ; {
 		hdr, err := r.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return verified(file, m, files)
+			whole, err := verified(file, m, files)
+			if err == nil && to != "" {
+				err = need.check(have, to)
+			}
+			return whole, err
 		case ctx.Err() != nil:
 			return Manifest{}, context.Cause(ctx)
 		case err != nil:
@@ -201,7 +223,13 @@ func unpack(ctx context.Context, file, to string) (Manifest, error) {
 		if err := checkName(hdr.Name); err != nil {
 			return Manifest{}, damaged(file, err)
 		}
-		got, err := extract(r, hdr, to)
+		into := to
+		if o.leavesOut(hdr.Name) {
+			into = ""
+		} else if need.add(o, hdr.Name, hdr.Size); !need.fits(have) {
+			into = ""
+		}
+		got, err := extract(r, hdr, into)
 		var local *fs.PathError
 		if errors.As(err, &local) && ctx.Err() == nil { // writing it here failed, as on a full disk
 			return Manifest{}, fmt.Errorf("unpack %s: %w", file, err)

@@ -66,7 +66,7 @@ func made(name string) (time.Time, bool) {
 type Target interface {
 	// Last returns when the newest backup was made; zero when there is none.
 	Last(ctx context.Context) (time.Time, error)
-	// Make makes a backup and removes excess backups.
+	// Make makes a backup and removes excess backups. After an error, name is "" if there is no new backup.
 	Make(ctx context.Context) (name string, err error)
 	// String names the place.
 	String() string
@@ -122,14 +122,18 @@ func (s *Schedule) next(ctx context.Context, now time.Time) (time.Duration, erro
 	return last.Add(s.Every).Sub(now), nil
 }
 
-// back makes a backup.
+// back makes a backup. It logs an error of a backup that was made.
 func (s *Schedule) back(ctx context.Context) error {
 	begin := time.Now()
 	name, err := s.Target.Make(ctx)
-	if name != "" {
-		s.Log.Info("made a backup", "target", s.Target.String(), "backup", name, "took", time.Since(begin))
+	if name == "" {
+		return err
 	}
-	return err
+	s.Log.Info("made a backup", "target", s.Target.String(), "backup", name, "took", time.Since(begin))
+	if err != nil && ctx.Err() == nil {
+		s.Log.Error("the backup was made, but old backups or their data were not removed; the next backup tries again", "target", s.Target.String(), "backup", name, "error", err)
+	}
+	return nil
 }
 
 // Directory is a target of files in a directory, which is created if it is missing.
@@ -201,6 +205,7 @@ func (r Remote) Make(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer func() { _ = b.Close() }() // everything is written
+	b.Warn = func(text string) { r.Log.Warn(text, "bucket", r.Name) }
 	s, err := r.Write(ctx, b)
 	if err != nil {
 		return "", err

@@ -84,7 +84,7 @@ type Counts struct {
 // NewUpload begins an upload. Until it is closed, the store removes no blob that it uses. Errors: Unavailable
 // while a collection is in progress.
 func (s *Store) NewUpload(ctx context.Context) (*Upload, error) {
-	l, err := s.share(ctx)
+	l, err := s.share(ctx, uploadPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +199,17 @@ func (s *Store) Download(ctx context.Context, names []Name, size int64, w io.Wri
 		_, err = w.WriteAt(data, at)
 		return err
 	})
+}
+
+// DownloadBytes returns the bytes that Download writes of such a file.
+func (s *Store) DownloadBytes(names []Name, size int64) (n int64) {
+	zero := s.zeroName()
+	for i, name := range names {
+		if name != zero {
+			n += max(0, min(ChunkBytes, size-int64(i)*ChunkBytes))
+		}
+	}
+	return n
 }
 
 // Verify reads blobs, and calls damaged with the missing and the damaged blobs. It calls one at a time.

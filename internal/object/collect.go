@@ -19,7 +19,7 @@ type Collected struct {
 // use; it is called when no new use can begin any more. The leftovers of interrupted processes are removed too.
 //
 // The grace period keeps the blobs of an interrupted upload for the next attempt, and the blobs of an upload whose lease was lost.
-// Errors: Unavailable while an upload or another collection is in progress; the error of reachable, and then nothing is removed.
+// Errors: Unavailable while an upload, a hold or another collection is in progress; the error of reachable, and then nothing is removed.
 func (s *Store) Collect(ctx context.Context, grace time.Duration, reachable func(ctx context.Context) (map[Name]bool, error)) (c Collected, err error) {
 	l, now, err := s.exclude(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@
 //
 //	store.json           the format, and which key the objects are encrypted with
 //	blobs/ab/abcdef…     blobs
-//	leases/…             uploads and collections in progress
+//	leases/…             uploads, holds and collections in progress
 //
 // # Encryption
 //

@@ -12,11 +12,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Uploads and collections exclude each other by objects in the bucket. Each writes its own, and only then looks
+// Uploads, holds and collections exclude each other by objects in the bucket. Each writes its own, and only then looks
 // for others: of two that begin at the same time at least one sees the other, and gives up.
 const (
 	leasesPrefix   = "leases/"
-	sharePrefix    = leasesPrefix + "upload-"
+	uploadPrefix   = leasesPrefix + "upload-"
+	holdPrefix     = leasesPrefix + "hold-"
 	excludePrefix  = leasesPrefix + "collect-"
 	leaseRenewal   = 5 * time.Minute
 	leaseRenewable = 20 * time.Minute
@@ -43,16 +44,34 @@ func sinceBoot() time.Duration {
 	return time.Duration(t.Nano())
 }
 
+// Hold keeps the blobs of a store from being removed while they are read. It must be released.
+type Hold struct{ lease *lease }
+
+// Hold begins a hold. Errors: Unavailable while a collection is in progress; Forbidden, or [fs.ErrPermission], when the bucket cannot be written.
+func (s *Store) Hold(ctx context.Context) (*Hold, error) {
+	l, err := s.share(ctx, holdPrefix)
+	if err != nil {
+		return nil, err
+	}
+	return &Hold{l}, nil
+}
+
+// Check returns an error when the hold may have lapsed at any time, so that blobs may have been removed.
+func (h *Hold) Check() error { return h.lease.check() }
+
+// Release ends the hold.
+func (h *Hold) Release(ctx context.Context) { h.lease.release(ctx) }
+
 // share takes a lease that excludes collections. Errors: Unavailable when there is one.
-func (s *Store) share(ctx context.Context) (*lease, error) {
-	l, err := s.take(ctx, sharePrefix)
+func (s *Store) share(ctx context.Context, prefix string) (*lease, error) {
+	l, err := s.take(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
 	_, others, err := l.others(ctx)
 	for _, o := range others {
 		if strings.HasPrefix(o.Key, excludePrefix) {
-			err = sandbox.Errorf(sandbox.Unavailable, "a prune of the bucket %s is in progress; try again later, within %s if it was killed", s.url, leaseExpiry)
+			err = sandbox.Errorf(sandbox.Unavailable, "a prune of the bucket %s is in progress; try again later, or within %s if it was killed, or delete its object %s if it was", s.url, leaseExpiry, o.Key)
 		}
 	}
 	if err != nil {
@@ -62,7 +81,7 @@ func (s *Store) share(ctx context.Context) (*lease, error) {
 	return l, nil
 }
 
-// exclude takes a lease that excludes uploads and other collections, and returns the time of the bucket. Errors:
+// exclude takes a lease that excludes uploads, holds and other collections, and returns the time of the bucket. Errors:
 // Unavailable when there are any.
 func (s *Store) exclude(ctx context.Context) (*lease, time.Time, error) {
 	l, err := s.take(ctx, excludePrefix)
@@ -71,7 +90,7 @@ func (s *Store) exclude(ctx context.Context) (*lease, time.Time, error) {
 	}
 	now, others, err := l.others(ctx)
 	if err == nil && len(others) > 0 {
-		err = sandbox.Errorf(sandbox.Unavailable, "a backup or a prune is in progress in the bucket %s; unused data stays until the next prune", s.url)
+		err = sandbox.Errorf(sandbox.Unavailable, "a backup, restore, verification or prune is in progress in the bucket %s; unused data stays until the next prune", s.url)
 	}
 	if err != nil {
 		l.release(ctx)

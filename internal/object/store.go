@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	awsretry "github.com/aws/aws-sdk-go-v2/aws/retry"
@@ -71,6 +72,8 @@ type Store struct {
 	codec  *codec
 	o      Options
 	slots  chan struct{} // bounds blobs in memory that are read
+	// zeroName returns the name of a chunk of zeros.
+	zeroName func() Name
 }
 
 // Open opens the store in the bucket at a URL: file:///directory, or s3://bucket/prefix with the parameters of
@@ -97,6 +100,7 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 	if s.codec, err = newCodec(o.Key); err != nil {
 		return nil, err
 	}
+	s.zeroName = sync.OnceValue(func() Name { return s.codec.name(make([]byte, ChunkBytes)) })
 	if u.Scheme == bucketurl.File {
 		s.dir = path.Clean(u.Path)
 		if o.Create {

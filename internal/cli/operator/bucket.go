@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -43,6 +44,9 @@ func (f *bucketFlags) open(ctx context.Context, env *base.Env, create bool) (*ba
 		return nil, cfg, base.UsageError("no bucket: set backup.url, or give its URL")
 	}
 	b, err := server.OpenBackupBucket(ctx, cfg, create)
+	if err == nil {
+		b.Warn = func(text string) { fmt.Fprintln(env.Stderr, "Warning: "+text) }
+	}
 	return b, cfg, err
 }
 
@@ -121,23 +125,20 @@ func newBackupListCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			defer func() { _ = b.Close() }() // it was only read
-			list, err := b.List(cmd.Context())
-			if err != nil {
+			shown := []map[string]any{}
+			var rows [][]string
+			err = b.List(cmd.Context(), func(s *backup.Stored) error {
+				shown = append(shown, storedJSON(s))
+				rows = append(rows, []string{s.ID, base.Age(s.CreatedAt), s.Machine, s.Version, fmt.Sprint(len(s.Files)), base.Size(s.Size())})
+				return nil
+			})
+			if env.JSON && err != nil {
 				return err
 			}
 			if env.JSON {
-				shown := make([]map[string]any, len(list))
-				for i := range list {
-					shown[i] = storedJSON(&list[i])
-				}
 				return env.PrintJSON(shown)
 			}
-			rows := make([][]string, len(list))
-			for i := range list {
-				s := &list[i]
-				rows[i] = []string{s.ID, base.Age(s.CreatedAt), s.Machine, s.Version, fmt.Sprint(len(s.Files)), base.Size(s.Size())}
-			}
-			return env.PrintTable([]string{"ID", "AGE", "MACHINE", "VERSION", "FILES", "SIZE"}, rows)
+			return errors.Join(env.PrintTable([]string{"ID", "AGE", "MACHINE", "VERSION", "FILES", "SIZE"}, rows), err)
 		},
 	}
 	flags.add(cmd, "from")
@@ -160,7 +161,7 @@ a damaged object that the state directory still has: the next backup sends it ag
 				return err
 			}
 			defer func() { _ = b.Close() }() // it was only read
-			list, damage, err := b.Verify(cmd.Context(), id)
+			n, damage, err := b.Verify(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -169,7 +170,7 @@ a damaged object that the state directory still has: the next backup sends it ag
 				for i, d := range damage {
 					shown[i] = map[string]any{"backups": d.Backups, "error": d.Err.Error()}
 				}
-				if err := env.PrintJSON(map[string]any{"backups": len(list), "damage": shown}); err != nil {
+				if err := env.PrintJSON(map[string]any{"backups": n, "damage": shown}); err != nil {
 					return err
 				}
 			} else {
@@ -183,7 +184,7 @@ a damaged object that the state directory still has: the next backup sends it ag
 			if env.JSON {
 				return nil
 			}
-			_, err = fmt.Fprintf(env.Stdout, "%d backups are complete\n", len(list))
+			_, err = fmt.Fprintf(env.Stdout, "%d backups are complete\n", n)
 			return err
 		},
 	}
