@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,30 +38,72 @@ func (m *Server) createData(ctx context.Context, limits client.Resources) (strin
 // its first call.
 func (m *Server) AfterCreate(first func(id string) Op) Op {
 	return func(ctx context.Context) (time.Duration, error) {
-		var id string
-		took, err := Timed(func() (err error) {
-			if id, err = m.createData(ctx, m.unasked(client.Resources{CPU: "1"})); err != nil {
-				return err
-			}
-			_, err = first(id)(ctx)
-			return err
-		})
-		if id != "" {
-			if rmErr := m.Remove(ctx, id); err == nil {
-				err = rmErr
-			}
-		}
+		took, _, err := createAndCall(ctx, m, m.unasked(client.Resources{CPU: "1"}), first)
 		return took, err
 	}
 }
 
+// fromTemplate is the create of a sandbox of the data image that the server restores from a memory template, and its first call.
+func fromTemplate(m *Server, first func(id string) Op) Op {
+	limits := client.Resources{CPU: "1", Memory: "1500Mi"}
+	return func(ctx context.Context) (time.Duration, error) {
+		for range 30 { // it makes one after some creates
+			other, err := m.createData(ctx, limits) // which takes the box that the pool has
+			if err != nil {
+				return 0, err
+			}
+			took, restored, err := createAndCall(ctx, m, limits, first)
+			if err = cmp.Or(err, m.Remove(ctx, other)); err != nil || restored {
+				return took, err
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}
+		return 0, errors.New("the server restores no sandbox from a memory template")
+	}
+}
+
+// createAndCall creates a sandbox of the data image, makes its first call, and removes it. restored reports whether it came from a
+// memory template.
+func createAndCall(ctx context.Context, m *Server, limits client.Resources, first func(id string) Op) (took time.Duration, restored bool, err error) {
+	var id string
+	took, err = Timed(func() (err error) {
+		if id, err = m.createData(ctx, limits); err != nil {
+			return err
+		}
+		_, err = first(id)(ctx)
+		return err
+	})
+	if id == "" {
+		return took, false, err
+	}
+	for ev, evErr := range m.c.Sandboxes.Events(id, client.EventsOptions{}).All(ctx) {
+		if evErr != nil {
+			err = cmp.Or(err, evErr)
+			break
+		}
+		restored = restored || ev.Data["from_template"] == "true"
+	}
+	return took, restored, cmp.Or(err, m.Remove(ctx, id))
+}
+
 // Code is `1+1` in the Python context of a sandbox until its result has arrived.
-func (m *Server) Code(id string) Op {
+func (m *Server) Code(id string) Op { return evaluate(m, id, "1+1", "2") }
+
+// pandas is an import of pandas in the Python context of a sandbox until a result has arrived.
+func pandas(m *Server, id string) Op {
+	return evaluate(m, id, "import pandas\npandas.Series([1, 1]).sum().item()", "2")
+}
+
+func evaluate(m *Server, id, code, want string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		return Timed(func() error {
-			res, err := m.c.Sandboxes.RunCode(ctx, id, "1+1", client.CodeOptions{})
-			if err == nil && (len(res.Results) != 1 || res.Results[0].Data["text/plain"] != "2") {
-				err = fmt.Errorf("1+1 = %+v", res)
+			res, err := m.c.Sandboxes.RunCode(ctx, id, code, client.CodeOptions{})
+			if err == nil && (len(res.Results) != 1 || res.Results[0].Data["text/plain"] != want) {
+				err = fmt.Errorf("%s = %+v", code, res)
 			}
 			return err
 		})

@@ -95,8 +95,9 @@ func (f Fixtures) Close(ctx context.Context) {
 	_ = os.Remove(f.File) // there is none after an error
 }
 
-// Lines lists the measurements of times. Only the last two have a peer; the caller sets others.
+// Lines lists the measurements of times. Only the last three have a peer; the caller sets others.
 func Lines(burst int, m *Server, f Fixtures) []Line {
+	inPandas := func(id string) Op { return pandas(m, id) }
 	return []Line{
 		{What: "cold create → first output (`true`), API", Task: TaskCreate, Target: targetCreate, Ours: m.run("true")},
 		{What: "the same, like with like", Task: TaskCreateAlike, Ours: m.run("true")},
@@ -120,6 +121,10 @@ func Lines(burst int, m *Server, f Fixtures) []Line {
 		{
 			What: "cold create of a data sandbox → first `1+1` in Python, API", Ours: m.AfterCreate(m.Code),
 			Peer: "Modbox API: the same with `true`", Theirs: m.AfterCreate(func(id string) Op { return m.ExecAPI(id, "true") }),
+		},
+		{
+			What: "create of a data sandbox from a memory template → output after `import pandas`, API", Ours: fromTemplate(m, inPandas),
+			Peer: "Modbox API: the same without a template", Theirs: m.AfterCreate(inPandas), Rounds: 5,
 		},
 	}
 }
