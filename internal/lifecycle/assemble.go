@@ -78,10 +78,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	templates := template.Deps{Images: deps.Images, Driver: deps.Driver, Work: s.work, Logger: s.log}
 	cfg.Templates.CheckFree = s.saved.CheckFree
-	if s.templates, err = template.New(cfg.Templates, templates); err != nil {
-		s.work.Cancel()
-		return nil, err
-	}
+	s.templates = template.New(cfg.Templates, templates)
 	made := &parts{cfg: &s.cfg, slots: fairsem.NewBrief(cfg.CreateConcurrency)}
 	s.observe(&deps, made)
 	s.prepareWith(&deps, made)

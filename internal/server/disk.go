@@ -32,14 +32,16 @@ const startSpace = 24 << 20
 // disk manages the disk of the state directory: the reserve on it, and freeing space before it is
 // full. It implements [eviction.Host].
 type disk struct {
-	dir      string
-	cfg      eviction.Config
-	ballast  *ballast.Ballast
-	store    *store.Store       // nil before attach, like the other fields here
-	images   *image.Store       //
-	service  *lifecycle.Service //
-	log      *slog.Logger
-	pressure atomic.Bool
+	dir     string
+	cfg     eviction.Config
+	ballast *ballast.Ballast
+	store   *store.Store       // nil before attach, like the other fields here
+	images  *image.Store       //
+	service *lifecycle.Service //
+	// templates removes all memory templates, and returns their size.
+	templates interface{ RemoveAll() int64 }
+	log       *slog.Logger
+	pressure  atomic.Bool
 
 	quarantine *quarantine.Store
 	limits     quarantine.Limits
@@ -112,7 +114,7 @@ func (d *disk) attach(st *store.Store) {
 
 // watch begins to free space when it is scarce. The parts must have been started.
 func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
-	d.images, d.service = p.images, p.Lifecycle
+	d.images, d.service, d.templates = p.images, p.Lifecycle, p.Lifecycle.Templates()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	tasks.Go(func() { eviction.New(d.cfg, d, d.log).Run(ctx) })
@@ -211,7 +213,7 @@ func (d *disk) trimQuarantine(ctx context.Context) {
 
 // RemoveCaches implements [eviction.Host].
 func (d *disk) RemoveCaches(ctx context.Context) (int64, error) {
-	freed := d.service.Templates().RemoveAll()
+	freed := d.templates.RemoveAll()
 	pruned, err := d.images.Removal().PruneFor(ctx, image.PruneRequest{All: true})
 	return freed + pruned.FreedBytes, err
 }

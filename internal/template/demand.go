@@ -36,8 +36,8 @@ func (k *Keeper) pauses(kind pool.Kind, now time.Time) bool {
 	return f.n > 0 && now.Sub(f.last) < min(failurePause<<min(f.n-1, 10), failurePauseMax)
 }
 
-// missing returns the kind with the most demand that has no template and is to get one.
-func (k *Keeper) missing(now time.Time) (most pool.Kind, ok bool) {
+// missing returns the kind with the most demand that has no template and is to get one, without the kinds of skip.
+func (k *Keeper) missing(now time.Time, skip map[pool.Kind]bool) (most pool.Kind, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now.Sub(k.made) < makePause {
@@ -55,7 +55,7 @@ func (k *Keeper) missing(now time.Time) (most pool.Kind, ok bool) {
 	}
 	creates := 0.0
 	for kind, n := range demand {
-		if n > creates && n >= least && k.ready[kind] == nil && !k.pauses(kind, now) {
+		if n > creates && n >= least && k.ready[kind] == nil && !skip[kind] && !k.pauses(kind, now) {
 			most, creates, ok = kind, n, true
 		}
 	}

@@ -44,6 +44,8 @@ const (
 	maxLate = 3
 	// destroyTimeout bounds the removal of a box that could not be used.
 	destroyTimeout = 30 * time.Second
+	// idleMax is the time after the last use at which a template is removed, because it keeps its image in use.
+	idleMax = time.Hour
 )
 
 // Images finds images, and what their interpreters load.
@@ -62,7 +64,7 @@ type Boxes interface {
 	Destroy(b *pool.Box[warmbox.Box])
 	// Admit reports whether the host has space for such a box. If so, the space is reserved until release.
 	Admit(kind pool.Kind) (release func(), ok bool)
-	// AwaitCalm waits until no sandbox is being started; false when the server closes.
+	// AwaitCalm waits for a while until no sandbox is being started; false when the server closes.
 	AwaitCalm() bool
 }
 
@@ -92,7 +94,8 @@ type template struct {
 	path  string
 	bytes int64
 	users int       // restores under way
-	late  int       // restores in a row that failed for unknown reasons
+	late  int       // restores in a row that failed for unknown reasons, each begun after the one before it had failed
+	last  time.Time // the last of these failures
 	used  time.Time // the last time
 	gone  bool      // its files go with the last of its users
 }
@@ -103,6 +106,8 @@ type Keeper struct {
 	cfg      Config
 	saver    driver.Checkpointer // nil makes none
 	restores *prometheus.CounterVec
+	// reconnect returns when the interpreters of a restored box answer.
+	reconnect func(ctx context.Context, b *box.Box, img *spec.Image) error
 
 	mu        sync.Mutex
 	ready     map[pool.Kind]*template // guarded by mu
@@ -112,21 +117,35 @@ type Keeper struct {
 	lastBytes int64                   // of the last template that was made; guarded by mu
 }
 
-// New returns a keeper without templates. It removes the templates of the server before.
-func New(cfg Config, deps Deps) (*Keeper, error) {
+// New returns a keeper without templates. It removes the templates of the server before. If that fails, it makes none.
+func New(cfg Config, deps Deps) *Keeper {
 	k := &Keeper{
 		Deps: deps, cfg: cfg, ready: map[pool.Kind]*template{}, demand: pool.NewDemand(), failed: map[pool.Kind]failures{}, restores: newRestores(),
+		reconnect: environment.Reconnect,
 	}
 	if cfg.Dir == "" {
-		return k, nil
+		return k
 	}
-	if err := errors.Join(os.RemoveAll(cfg.Dir), os.MkdirAll(cfg.Dir, 0o700)); err != nil {
-		return nil, fmt.Errorf("directory of templates: %w", err)
+	if err := empty(cfg.Dir); err != nil {
+		k.Logger.Error("the directory of memory templates cannot be used, the server makes none", "error", err)
+		return k
 	}
 	if c, ok := deps.Driver.(driver.Checkpointer); ok && deps.Driver.Capabilities().Checkpoint && cfg.MaxBytes > 0 {
 		k.saver = c
 	}
-	return k, nil
+	return k
+}
+
+// empty makes a directory, if there is none, and removes what is in it.
+func empty(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
 }
 
 // Created counts a create of a sandbox of a kind in a workspace.
@@ -168,6 +187,7 @@ func (k *Keeper) Restore(ctx context.Context, b *box.Box, s driver.Spec, img *sp
 		return nil, nil
 	}
 	defer k.release(t)
+	begin := time.Now()
 	h, err := k.restore(ctx, b, s, img, t.path)
 	if err == nil {
 		k.restores.WithLabelValues(hit).Inc()
@@ -178,7 +198,7 @@ func (k *Keeper) Restore(ctx context.Context, b *box.Box, s driver.Spec, img *sp
 		return h, nil
 	}
 	if ctx.Err() == nil {
-		k.fails(kind, t, err)
+		k.fails(kind, t, begin, err)
 	}
 	b.Agent.Reset()
 	destroying, end := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
@@ -197,12 +217,13 @@ func (k *Keeper) restore(ctx context.Context, b *box.Box, s driver.Spec, img *sp
 		return nil, err
 	}
 	b.Agent.Reset()
-	return h, environment.Reconnect(limited, b, img)
+	return h, k.reconnect(limited, b, img)
 }
 
-// fails counts a failed restore from the template t of a kind, and removes t if it is damaged. A restore that lasts too
-// long, or whose interpreters do not answer, may have been delayed by the host: only several in a row say that.
-func (k *Keeper) fails(kind pool.Kind, t *template, why error) {
+// fails counts a restore from the template t of a kind that began at a time and failed, and removes t if it is damaged. A
+// restore that lasts too long, or whose interpreters do not answer, may have been delayed by the host: only several, one
+// after the other, say that.
+func (k *Keeper) fails(kind pool.Kind, t *template, begin time.Time, why error) {
 	k.restores.WithLabelValues(failed).Inc()
 	k.Logger.Warn("a sandbox could not be restored from a memory template", "image", kind.Digest, "error", why)
 	late := 1
@@ -213,9 +234,13 @@ func (k *Keeper) fails(kind pool.Kind, t *template, why error) {
 		late = maxLate
 	}
 	var old *template
+	now := time.Now()
 	k.mu.Lock()
-	if t.late += late; t.late >= maxLate && k.ready[kind] == t { // otherwise another restore has removed it
-		k.fail(kind, time.Now())
+	if late == maxLate || begin.After(t.last) {
+		t.late, t.last = t.late+late, now
+	}
+	if t.late >= maxLate && k.ready[kind] == t { // otherwise another restore has removed it
+		k.fail(kind, now)
 		old = k.forget(kind)
 	}
 	k.mu.Unlock()
@@ -272,156 +297,6 @@ func (k *Keeper) remove(list ...*template) {
 	}
 }
 
-// Run makes and removes templates until the server closes, and removes all of them then.
-func (k *Keeper) Run(boxes Boxes) {
-	if k.saver == nil {
-		return
-	}
-	defer k.RemoveAll()
-	ctx := k.Work.Context()
-	k.Work.Go(func() { every(ctx, func() { k.tidy(ctx) }) }) // also while one is being made
-	every(ctx, func() {
-		if kind, ok := k.missing(time.Now()); ok {
-			k.makeOrLog(ctx, boxes, kind)
-		}
-	})
-}
-
-// every calls f at each interval until ctx ends.
-func every(ctx context.Context, f func()) {
-	ticker := time.NewTicker(planInterval)
-	defer ticker.Stop()
-	for {
-		f()
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// tidy removes the templates of images that are not here any more, and all when the disk is low.
-func (k *Keeper) tidy(ctx context.Context) {
-	low := k.cfg.CheckFree(k.cfg.MinFree) != nil
-	k.mu.Lock()
-	kinds := make([]pool.Kind, 0, len(k.ready))
-	for kind := range k.ready {
-		kinds = append(kinds, kind)
-	}
-	k.mu.Unlock()
-	for _, kind := range kinds {
-		if _, _, err := k.Images.Resolve(ctx, kind.Digest); low || sandbox.CodeOf(err) == sandbox.NotFound {
-			k.mu.Lock()
-			t := k.forget(kind)
-			k.mu.Unlock()
-			k.remove(t)
-		}
-	}
-}
-
-// RemoveAll removes all templates, to free the disk, and returns their size.
-func (k *Keeper) RemoveAll() (bytes int64) {
-	k.mu.Lock()
-	bytes = k.bytes()
-	var list []*template
-	for kind := range k.ready {
-		list = append(list, k.forget(kind))
-	}
-	k.mu.Unlock()
-	k.remove(list...)
-	return bytes
-}
-
-// makeOrLog makes the template of a kind, unless the host has no space for that now.
-func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) {
-	img, _, err := k.Images.Resolve(ctx, kind.Digest)
-	if err != nil || !environment.Prestarts(&img) {
-		k.mu.Lock()
-		k.fail(kind, time.Now())
-		k.mu.Unlock()
-		return
-	}
-	if !boxes.AwaitCalm() || k.cfg.CheckFree(k.cfg.MinFree+k.cfg.MaxBytes) != nil {
-		return
-	}
-	release, ok := boxes.Admit(kind)
-	if !ok {
-		return
-	}
-	defer release()
-	begin := time.Now()
-	t, err := k.make(ctx, boxes, kind)
-	now := time.Now()
-	k.mu.Lock()
-	k.made = now
-	var old []*template
-	if err == nil {
-		old, err = k.keep(kind, t, now)
-	}
-	if err != nil {
-		k.fail(kind, now)
-	}
-	k.mu.Unlock()
-	k.remove(old...)
-	switch {
-	case err == nil:
-		k.Logger.Info("a memory template is ready", "image", img.Ref(), "bytes", t.bytes, "took", now.Sub(begin))
-	case ctx.Err() == nil:
-		k.Logger.Warn("no memory template could be made", "image", img.Ref(), "error", err)
-	}
-}
-
-// make makes a template in a box of its own.
-func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind) (*template, error) {
-	modules, err := k.modules(ctx, kind)
-	if err != nil {
-		return nil, err
-	}
-	b, err := boxes.MakeNew(kind)
-	if err != nil {
-		return nil, err
-	}
-	defer boxes.Destroy(b)
-	if len(modules) > 0 {
-		warming, cancel := context.WithTimeout(ctx, warmUpTimeout)
-		defer cancel()
-		if err := environment.WarmUp(warming, b.Value.Box, modules); err != nil {
-			return nil, err
-		}
-	}
-	saving, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	path := filepath.Join(k.cfg.Dir, string(sandbox.NewCheckpointID()))
-	if err := k.saver.Checkpoint(saving, b.Value.ID, path, driver.CheckpointOptions{Stop: true, Volatile: true}); err != nil {
-		return nil, err
-	}
-	t := &template{path: path, used: time.Now()}
-	if t.bytes, err = sizeOf(path); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(path))
-	}
-	return t, nil
-}
-
-// modules returns the modules of Python that the interpreter of an image loads. Sandboxes with less memory than the image
-// requires have no template: its modules would take too much of theirs.
-func (k *Keeper) modules(ctx context.Context, kind pool.Kind) ([]string, error) {
-	list, err := k.Images.Runtimes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range list {
-		if r.Digest != kind.Digest {
-			continue
-		}
-		if kind.Resources.MemoryBytes < r.Requires.MemoryBytes {
-			return nil, fmt.Errorf("the image requires %s of memory, and these sandboxes have %s", sandbox.ShowBytes(r.Requires.MemoryBytes), sandbox.ShowBytes(kind.Resources.MemoryBytes))
-		}
-		return r.WarmUp, nil
-	}
-	return nil, nil
-}
-
 // keep adds a template, and returns the templates that the bounds leave no place for, those with the least demand first: the caller
 // removes their files.
 //
@@ -434,7 +309,11 @@ func (k *Keeper) keep(kind pool.Kind, t *template, now time.Time) (old []*templa
 	k.ready[kind], k.lastBytes = t, t.bytes
 	demand := k.demand.Images(maxTemplates, now)
 	for len(k.ready) > maxTemplates || k.bytes() > k.cfg.MaxBytes {
-		old = append(old, k.forget(k.least(demand, kind)))
+		least := k.least(demand, kind)
+		if replaceMin*demand[least] > demand[kind] { // it is larger than was expected
+			return append(old, k.forget(kind)), errors.New("templates with more demand need its place")
+		}
+		old = append(old, k.forget(least))
 	}
 	return old, nil
 }

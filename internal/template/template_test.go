@@ -27,10 +27,13 @@ type env struct {
 	t        *testing.T
 	host     *fake.Host
 	driver   *fake.Driver
-	gone     bool // the image was removed
-	low      bool // the disk is low
-	full     bool // no box fits any more
-	admitted int  // boxes for which space is reserved
+	gone     bool  // the image was removed
+	low      bool  // the disk is low
+	free     int64 // bytes that are free; 0 for enough
+	fits     int64 // the memory that a box may have; 0 for any
+	busy     error // of the next calls of Resolve
+	other    bool  // the image has no interpreters
+	admitted int   // boxes for which space is reserved
 	runtimes []spec.Runtime
 	failing  error // of the next calls of Runtimes
 	noBox    error // of the next calls of MakeNew
@@ -52,18 +55,14 @@ func newEnv(t *testing.T, maxBytes int64) *env {
 			t.Error(err)
 		}
 	})
-	checkFree := func(int64) error {
-		if e.low {
+	checkFree := func(least int64) error {
+		if e.low || e.free != 0 && e.free < least {
 			return errors.New("the disk is low")
 		}
 		return nil
 	}
-	cfg := Config{Dir: filepath.Join(t.TempDir(), "templates"), MaxBytes: maxBytes, CheckFree: checkFree}
-	k, err := New(cfg, Deps{Images: e, Driver: e.driver, Work: work, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.Keeper = k
+	cfg := Config{Dir: filepath.Join(t.TempDir(), "templates"), MaxBytes: maxBytes, MinFree: 10, CheckFree: checkFree}
+	e.Keeper = New(cfg, Deps{Images: e, Driver: e.driver, Work: work, Logger: slog.New(slog.DiscardHandler)})
 	return e
 }
 
@@ -71,7 +70,10 @@ func (e *env) Resolve(context.Context, string) (spec.Image, string, error) {
 	if e.gone {
 		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "no such image")
 	}
-	return spec.Image{Digest: "data", Builtin: true, Config: spec.Config{Cmd: []string{"/.modbox/agent", "kernels", "serve", "python"}}}, "/data.erofs", nil
+	if e.busy != nil {
+		return spec.Image{}, "", e.busy
+	}
+	return spec.Image{Digest: "data", Builtin: !e.other, Config: spec.Config{Cmd: []string{"/.modbox/agent", "kernels", "serve", "python"}}}, "/data.erofs", nil
 }
 
 func (e *env) Runtimes(context.Context) ([]spec.Runtime, error) { return e.runtimes, e.failing }
@@ -96,9 +98,12 @@ func (e *env) Destroy(b *pool.Box[warmbox.Box]) {
 	}
 }
 
-func (e *env) Admit(pool.Kind) (release func(), ok bool) {
+func (e *env) Admit(kind pool.Kind) (release func(), ok bool) {
+	if e.fits != 0 && kind.Resources.MemoryBytes > e.fits {
+		return nil, false
+	}
 	e.admitted++
-	return func() { e.admitted-- }, !e.full
+	return func() { e.admitted-- }, true
 }
 
 func (e *env) AwaitCalm() bool { return true }
@@ -135,7 +140,7 @@ func (e *env) creates(w sandbox.WorkspaceID, kind pool.Kind, n int) {
 // wantMissing fails the test unless a kind is the next to get a template after some time; a kind without image is none.
 func (e *env) wantMissing(after time.Duration, want pool.Kind) {
 	e.t.Helper()
-	if got, ok := e.missing(time.Now().Add(after)); ok == want.IsBlank() || got != want {
+	if got, ok := e.missing(time.Now().Add(after), nil); ok == want.IsBlank() || got != want {
 		e.t.Errorf("after %v the next kind is %v, %v, want %v", after, got, ok, want)
 	}
 }
@@ -225,16 +230,22 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestTidy: templates go with their image and when the disk is low, but not during a restore.
+// TestTidy: templates go with their image, when the disk is low and when they are not used for long, but not during a restore.
 func TestTidy(t *testing.T) {
 	for name, change := range map[string]func(*env){
 		"ImageRemoved": func(e *env) { e.gone = true },
-		"DiskLow":      func(e *env) { e.low = true },
+		"DiskLow":      func(e *env) { e.free = e.cfg.MinFree - 1 },
+		"Idle": func(e *env) {
+			for _, t := range e.ready {
+				t.used = time.Now().Add(-idleMax - time.Second)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, 1<<40)
+			e.free = e.cfg.MinFree
 			for i := range 2 {
-				if _, err := e.add(kindOf(101+i), 1, 0); err != nil {
+				if _, err := e.add(kindOf(101+i), 1, time.Since(time.Unix(0, 0))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -296,14 +307,101 @@ func TestMake(t *testing.T) {
 			}
 		})
 	}
-	for _, change := range []func(*env){func(e *env) { e.low = true }, func(e *env) { e.full = true }} {
-		e := newEnv(t, 1<<40)
-		change(e)
-		e.makeOrLog(t.Context(), e, kindOf(200))
-		e.wantFiles(0)
-		if len(e.failed) > 0 {
-			t.Error("a template that the host has no space for counts as a failure")
+}
+
+// TestNotNow: what the host lacks for the moment is no failure of a kind, and another kind is made meanwhile.
+func TestNotNow(t *testing.T) {
+	for name, change := range map[string]func(*env){
+		"DiskLow":      func(e *env) { e.low = true },
+		"DiskLowAfter": func(e *env) { e.free = e.cfg.MinFree + e.cfg.MaxBytes - 1 }, // it would go again at once
+		"Full":         func(e *env) { e.fits = 1 },
+		"ImagesBusy":   func(e *env) { e.busy = sandbox.Errorf(sandbox.Unavailable, "not now") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, 1<<40)
+			change(e)
+			e.creates("w", kindOf(200), 2)
+			e.makeNext(t.Context(), e)
+			e.wantFiles(0)
+			if len(e.failed) > 0 {
+				t.Error("what the host lacks counts as a failure")
+			}
+		})
+	}
+	e := newEnv(t, 1<<40)
+	e.fits = 300 << 20
+	e.creates("w", kindOf(400), 9)
+	e.creates("w", kindOf(200), 2)
+	e.makeNext(t.Context(), e)
+	if !e.Has(kindOf(200)) {
+		t.Error("a kind that does not fit keeps a smaller one from its template")
+	}
+	e = newEnv(t, 1<<40)
+	e.other = true
+	e.creates("w", kindOf(200), 2)
+	e.makeNext(t.Context(), e)
+	if e.failed[kindOf(200)].n != 1 {
+		t.Error("a kind without interpreters is looked at again at once")
+	}
+}
+
+// TestOtherDigest: an image that the server does not list any more has no template.
+func TestOtherDigest(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	e.runtimes[0].Digest = "newer"
+	e.makeOrLog(t.Context(), e, kindOf(200))
+	e.wantFiles(0)
+}
+
+// TestLargerThanExpected: a template that is larger than those before it does not displace templates with more demand.
+func TestLargerThanExpected(t *testing.T) {
+	e := newEnv(t, 250)
+	for i, n := range []int{1, 5} {
+		e.creates("w", kindOf(101+i), n)
+		if _, err := e.add(kindOf(101+i), 100, 0); err != nil {
+			t.Fatal(err)
 		}
+	}
+	e.creates("w", kindOf(200), 4)
+	if _, err := e.add(kindOf(200), 160, 0); err == nil || !e.Has(kindOf(102)) || e.Has(kindOf(200)) {
+		t.Errorf("a template displaces one with more demand: %v", err)
+	}
+}
+
+// TestRun: a keeper begins without the files of the one before it, makes a template, and leaves none.
+func TestRun(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	if err := os.MkdirAll(filepath.Join(e.cfg.Dir, "old"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e.Keeper = New(e.cfg, e.Deps)
+	e.wantFiles(0)
+	e.creates("w", kindOf(200), 2)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Run(e)
+	}()
+	for !e.Has(kindOf(200)) {
+		time.Sleep(time.Millisecond)
+	}
+	e.Work.Cancel()
+	<-ended
+	e.wantFiles(0)
+}
+
+// TestNoDirectory: a server whose disk has no place for the directory runs without templates.
+func TestNoDirectory(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.cfg.Dir = filepath.Join(file, "templates")
+	e.Keeper = New(e.cfg, e.Deps)
+	e.Run(e)
+	if e.Collectors() != nil || !e.Lacks(&spec.Image{Digest: "data"}, kindOf(200).Resources) {
+		t.Error("there are templates without a directory")
 	}
 }
 
@@ -324,17 +422,46 @@ func TestRemoveAll(t *testing.T) {
 // restore restores a box of a kind, which must fail, and returns the error.
 func (e *env) restore(ctx context.Context, kind pool.Kind) error {
 	e.t.Helper()
+	h, err := e.tryRestore(ctx, kind)
+	if h != nil {
+		e.t.Error("the box was restored")
+	}
+	return err
+}
+
+func (e *env) tryRestore(ctx context.Context, kind pool.Kind) (driver.Handle, error) {
+	e.t.Helper()
 	img, rootfs, err := e.Resolve(ctx, "data")
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	id := sandbox.NewID()
 	b := box.New(e.Work, id, agentapi.NewClient(func(ctx context.Context) (net.Conn, error) { return e.driver.Dial(ctx, id, driver.AgentPort) }))
-	h, err := e.Restore(ctx, b, driver.Spec{ID: id, Hostname: "box", RootFS: rootfs, Resources: kind.Resources}, &img)
-	if h != nil {
-		e.t.Error("the box was restored")
+	return e.Restore(ctx, b, driver.Spec{ID: id, Hostname: "box", RootFS: rootfs, Resources: kind.Resources}, &img)
+}
+
+// TestRestore: a restore that succeeds ends the count of failures before it.
+func TestRestore(t *testing.T) {
+	e := newEnv(t, 1<<40)
+	e.makeOrLog(t.Context(), e, kindOf(200))
+	e.reconnect = func(ctx context.Context, b *box.Box, _ *spec.Image) error {
+		_, err := b.Agent.Health(ctx)
+		return err
 	}
-	return err
+	e.fail(kindOf(200), time.Now())
+	for range maxLate {
+		e.host.SetFaults(fake.Faults{})
+		if h, err := e.tryRestore(t.Context(), kindOf(200)); h == nil || err != nil {
+			t.Fatalf("the restore = %v, %v", h, err)
+		}
+		e.host.SetFaults(fake.Faults{Restore: fake.Fail(context.DeadlineExceeded)})
+		if err := e.restore(t.Context(), kindOf(200)); err != nil {
+			t.Error(err)
+		}
+	}
+	if !e.Has(kindOf(200)) || e.failed[kindOf(200)].n != 0 {
+		t.Errorf("a template whose restores succeed was removed: %v, after %d failures", !e.Has(kindOf(200)), e.failed[kindOf(200)].n)
+	}
 }
 
 // TestFailedRestores: a template of no use is removed once, and not because the host lacks resources.
@@ -360,13 +487,13 @@ func TestFailedRestores(t *testing.T) {
 	if e.Has(kindOf(200)) {
 		t.Error("the damaged template is still there")
 	}
-	e.fails(kindOf(200), old, errors.New("a second restore failed"))
+	e.fails(kindOf(200), old, time.Now(), errors.New("a second restore failed"))
 	e.release(old)
 	e.wantFiles(0)
 	if _, err := e.add(kindOf(200), 1, 0); err != nil {
 		t.Fatal(err)
 	}
-	e.fails(kindOf(200), old, errors.New("a late restore failed"))
+	e.fails(kindOf(200), old, time.Now(), errors.New("a late restore failed"))
 	e.wantFiles(1)
 	if n := e.failed[kindOf(200)].n; n != 1 {
 		t.Errorf("%d failures, want 1", n)
@@ -392,6 +519,17 @@ func TestLateRestores(t *testing.T) {
 	if n := e.failed[kindOf(200)].n; n != 1 {
 		t.Errorf("%d failures, want 1", n)
 	}
+
+	// Restores at the same time are delayed by the same stall of the host.
+	if _, err := e.add(kindOf(200), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	used, begin := e.take(kindOf(200)), time.Now()
+	for range 2 * maxLate {
+		e.fails(kindOf(200), used, begin, context.DeadlineExceeded)
+	}
+	e.release(used)
+	e.wantFiles(1)
 }
 
 // TestMuteBox: a restored box whose interpreters do not answer is destroyed. An error says that it could not be.

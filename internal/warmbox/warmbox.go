@@ -32,6 +32,8 @@ const (
 	// may delay a warm box.
 	createPause    = 100 * time.Millisecond
 	createPauseMax = time.Second
+	// calmMax bounds the wait for a moment in which no sandbox is being started: also a server that is always busy has warm boxes.
+	calmMax = time.Minute
 	// attemptTimeout bounds one call to an agent that may not have started yet.
 	attemptTimeout = 5 * time.Second
 	// blankRehearsals is how often a program is run in a blank box: with each run the next takes less time.
@@ -307,12 +309,12 @@ func (k *Keeper) fits(kind pool.Kind, others map[pool.Kind]int) bool {
 	return k.cfg.Promise.Admits(promised, kind.Resources, 1) == nil
 }
 
-// AwaitCalm waits for a moment at which the making of a box delays no create, and reports false
+// AwaitCalm waits for a moment at which the making of a box delays no create, for a minute at most, and reports false
 // when the service closes.
 func (k *Keeper) AwaitCalm() bool {
 	begin := time.Now()
 	for {
-		busy := k.Host.Starting() > 0 || k.Pool.SinceCreate() < createPause && time.Since(begin) < createPauseMax
+		busy := k.Host.Starting() > 0 && time.Since(begin) < calmMax || k.Pool.SinceCreate() < createPause && time.Since(begin) < createPauseMax
 		if !busy {
 			return k.ctx.Err() == nil
 		}

@@ -70,7 +70,7 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("the clock of sandbox %s says %v, on the host it was between %v and %v", name, now, before, time.Now())
 		}
 		drawn = append(drawn, fmt.Sprint(c.run("python", random).Results[0].Data["text/plain"]))
-		inShell = append(inShell, string(s.Bash(sb.ID, `head -c 8 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid 2>/dev/null; mktemp -u; echo $RANDOM$RANDOM$RANDOM`, time.Minute).Stdout))
+		inShell = append(inShell, string(s.Bash(sb.ID, `head -c 8 /dev/urandom | od -An -tx8; cat /proc/sys/kernel/random/uuid 2>/dev/null; mktemp -u; echo $RANDOM$RANDOM$RANDOM`, time.Minute).Stdout))
 	}
 	for _, both := range [][]string{drawn, inShell} {
 		one, two := strings.FieldsFunc(both[0], apart), strings.FieldsFunc(both[1], apart)
@@ -92,7 +92,14 @@ func TestTemplate(t *testing.T) {
 	o.Name, o.Env = "three", map[string]string{"OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "svg"}
 	_, c := fromTemplate(t, s, o)
 	c.value("python", "import os, matplotlib\nos.environ['OPENBLAS_NUM_THREADS'], matplotlib.rcParams._get('backend') if hasattr(matplotlib.rcParams, '_get') else matplotlib.get_backend()", "('1', 'svg')")
-	o.Name, o.Env, o.Resources.Memory = "four", nil, "700Mi"
+	// An environment that the owner chose, and with which nothing can be announced, does no harm to the template.
+	o.Name, o.Env = "bad", map[string]string{"GOMEMLIMIT": "x"}
+	if sb := s.MustCreate(o); s.FromTemplate(sb.ID) {
+		t.Error("the sandbox with a bad environment comes from a template")
+	}
+	o.Name, o.Env = "after", nil
+	fromTemplate(t, s, o)
+	o.Name, o.Resources.Memory = "four", "700Mi"
 	if sb := s.MustCreate(o); s.FromTemplate(sb.ID) {
 		t.Errorf("a sandbox with other resources comes from the template")
 	}
