@@ -398,7 +398,7 @@ func TestScheduleKeepsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		fails := 1
-		target := Directory{Path: dir, Keep: 2, Write: func(_ context.Context, path string) error {
+		target := Directory{Path: dir, Keep: 2, Log: slog.New(slog.DiscardHandler), Write: func(_ context.Context, path string) error {
 			if fails--; fails >= 0 {
 				return errors.New("broken")
 			}

@@ -350,3 +350,26 @@ func TestBackupWithoutPruneIsABackup(t *testing.T) {
 		}
 	})
 }
+
+// TestFilesOfTheFuture: a machine with a wrong clock made backups in a directory.
+func TestFilesOfTheFuture(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	future, newer, older := Name(now.Add(50*24*time.Hour)), Name(now.Add(-time.Hour)), Name(now.Add(-2*time.Hour))
+	fill(t, dir, map[string]string{future: "", newer: "", older: ""})
+	if last, err := Last(dir); err != nil || last.After(now) || last.Before(now.Add(-time.Hour-time.Second)) {
+		t.Errorf("Last = %v, %v, want an hour ago", last, err)
+	}
+	var log bytes.Buffer
+	d := Directory{Path: dir, Keep: 2, Log: slog.New(slog.NewTextHandler(&log, nil)), Write: func(_ context.Context, path string) error { return os.WriteFile(path, nil, 0o600) }}
+	made, err := d.Make(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{filepath.Join(dir, future), made, filepath.Join(dir, newer)}
+	if got, err := List(dir); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("List = %v, %v, want %v", got, err, want)
+	}
+	if !strings.Contains(log.String(), future) {
+		t.Errorf("the log: %s", log.String())
+	}
+}

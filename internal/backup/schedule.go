@@ -44,14 +44,15 @@ func List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Last returns when the newest backup in a directory was made; zero when there is none.
+// Last returns when the newest backup in a directory was made; zero when there is none. Times in the future, of a clock that was wrong, do not count.
 func Last(dir string) (time.Time, error) {
 	names, err := List(dir)
-	if err != nil || len(names) == 0 {
-		return time.Time{}, err
+	for _, name := range names {
+		if at, _ := made(name); !at.After(time.Now()) {
+			return at, nil
+		}
 	}
-	at, _ := made(names[0])
-	return at, nil
+	return time.Time{}, err
 }
 
 // made returns the time in the name of a backup.
@@ -142,6 +143,7 @@ type Directory struct {
 	Keep int // the number of the newest backups to retain; 0 or less: all
 	// Write makes a backup at a path that does not exist.
 	Write func(ctx context.Context, path string) error
+	Log   *slog.Logger
 }
 
 var _ Target = Directory{}
@@ -165,12 +167,23 @@ func (d Directory) Make(ctx context.Context) (string, error) {
 	if err != nil || d.Keep <= 0 {
 		return path, err
 	}
+	names = slices.DeleteFunc(names, d.ofTheFuture)
 	for _, old := range names[min(len(names), d.Keep):] {
 		if err := os.Remove(old); err != nil {
 			return path, fmt.Errorf("remove an old backup: %w", err)
 		}
 	}
 	return path, nil
+}
+
+// ofTheFuture reports whether a backup has a time in the future, and warns of it.
+func (d Directory) ofTheFuture(path string) bool {
+	at, _ := made(path)
+	if !at.After(time.Now().Add(skew)) {
+		return false
+	}
+	d.Log.Warn("a backup has a time in the future: it does not count for backup.keep and is not removed; check the clock, and delete the file when you do not need it", "file", path)
+	return true
 }
 
 // Remote is a target in a bucket, which is opened for each backup.

@@ -46,7 +46,7 @@ func backupSettings(cfg config.Config) backupPlan {
 // target returns the place of the backups. source returns the state to back up.
 func (p backupPlan) target(log *slog.Logger, source func() backup.Source) backup.Target {
 	if p.Bucket == "" {
-		return backup.Directory{Path: p.Directory, Keep: p.Keep, Write: func(ctx context.Context, path string) error {
+		return backup.Directory{Path: p.Directory, Keep: p.Keep, Log: log, Write: func(ctx context.Context, path string) error {
 			_, err := backup.Write(ctx, source(), path, p.Options)
 			return err
 		}}
