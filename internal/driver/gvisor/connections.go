@@ -32,7 +32,7 @@ type connections struct {
 	// closing has the sockets of direct connections that are closed here, and that the agent has not closed
 	// or whose bytes it still keeps. Guarded by mu; nil like open.
 	closing map[*os.File]struct{}
-	// unreadUntil is until when the agent is taken to keep unread bytes of too many of closing. Guarded by mu.
+	// unreadUntil is until when too many of closing are taken to have unread bytes. Guarded by mu.
 	unreadUntil time.Time
 }
 
@@ -79,9 +79,12 @@ const (
 	// agentHangUpTime limits the time that the agent takes to close its ends of connections. Go's HTTP server waits half a
 	// second before it closes the connection of an upload that it refused.
 	agentHangUpTime = 3 * time.Second
-	// maxClosing limits the connections that are closed by the server and whose bytes the agent has not read: they are in the
-	// host's memory.
+	// maxClosing limits the connections that are closed by the server and have bytes that nobody has read, of the server or of
+	// the agent: they are in the host's memory.
 	maxClosing = 64
+	// maxDrained limits what the server reads, and drops, of a connection that it has closed. An agent that notices the
+	// end sends little more than what was in transit.
+	maxDrained = 4 * socketBuffer
 	// maxKept limits these and the connections that are closed by the server, without such bytes, and not by the agent.
 	maxKept = 256
 	// maxSockets limits all these and the connections that are open or being made. The two clients of the agent, for calls and
@@ -146,7 +149,7 @@ func (c *connections) askHangUp(ctx context.Context, ask func(context.Context, i
 	err = ask(ctx, fds[1])
 	unix.Close(fds[1])
 	if err == nil && !until(ctx, time.Millisecond, func() bool { return pollHangUp(uintptr(fds[0])) }) {
-		c.closed(ours) // the agent has the other end
+		c.closed(ours)() // the agent has the other end
 		return errKept
 	}
 	ours.Close()
@@ -206,7 +209,7 @@ func (c *connections) beginNow() bool {
 	return true
 }
 
-// tooManyUnread reports whether the agent has not read the bytes of too many closed connections.
+// tooManyUnread reports whether too many closed connections have bytes that nobody has read.
 //
 // Preconditions: c.mu is held.
 func (c *connections) tooManyUnread() bool {
@@ -218,7 +221,7 @@ func (c *connections) tooManyUnread() bool {
 	}
 	unread := 0
 	for socket := range c.closing {
-		if raw, err := socket.SyscallConn(); err == nil && queued(raw) > 0 {
+		if raw, err := socket.SyscallConn(); err == nil && queued(raw, unix.SIOCOUTQ)+queued(raw, unix.SIOCINQ) > 0 {
 			unread++
 		}
 		if unread >= maxClosing {
@@ -229,47 +232,69 @@ func (c *connections) tooManyUnread() bool {
 	return false
 }
 
-// closed records that a direct connection was closed here, until the agent has closed it. socket is another
-// descriptor of it.
-func (c *connections) closed(socket *os.File) {
+// closed records that a direct connection is closed here, until the agent has closed it. socket is another
+// descriptor of it. The caller calls watch once nobody reads the connection any more.
+func (c *connections) closed(socket *os.File) (watch func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing == nil {
 		socket.Close()
-		return
+		return func() {}
 	}
 	c.closing[socket] = struct{}{}
-	go func() {
-		waitGone(socket)
-		c.mu.Lock()
-		delete(c.closing, socket)
-		c.mu.Unlock()
-		socket.Close()
-	}()
+	return func() {
+		go func() {
+			waitGone(socket)
+			c.mu.Lock()
+			delete(c.closing, socket)
+			c.mu.Unlock()
+			socket.Close()
+		}()
+	}
 }
 
-// waitGone waits until the other end of a connection is closed and has no bytes, or ours is closed.
+// waitGone waits until the other end of a connection is closed and has no bytes, or ours is closed. It reads some of what
+// arrives meanwhile, so that an agent that is sending notices the end.
 func waitGone(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return
 	}
-	if raw.Read(func(fd uintptr) bool { return pollHangUp(fd) }) != nil { // called again after each event
+	left := maxDrained
+	err = raw.Read(func(fd uintptr) bool { // called again after each event
+		left -= drain(int(fd), left)
+		return pollHangUp(fd)
+	})
+	if err != nil {
 		return
 	}
 	// The other end may also have been shut down only, and still keep what was sent.
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
-		if queued(raw) == 0 {
+		if queued(raw, unix.SIOCOUTQ) == 0 {
 			return
 		}
 		time.Sleep(pause)
 	}
 }
 
-// queued returns how much memory has what was sent on a socket and not read; 0 when the socket is closed.
-func queued(raw syscall.RawConn) int {
+// drain reads what has arrived on a socket, at most limit bytes, and returns how many there were.
+func drain(fd, limit int) (n int) {
+	var buffer [16 << 10]byte
+	for n < limit {
+		got, err := unix.Read(fd, buffer[:min(limit-n, len(buffer))])
+		if got <= 0 || err != nil {
+			break
+		}
+		n += got
+	}
+	return n
+}
+
+// queued returns how much there is of what was sent on a socket and not read (SIOCOUTQ), or received and not read (SIOCINQ);
+// 0 when the socket is closed.
+func queued(raw syscall.RawConn, which uint) int {
 	n := 0
-	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), which) })
 	return n
 }
 
@@ -288,18 +313,21 @@ func (c *agentConn) Direct() bool { return c.direct }
 
 // Close implements [net.Conn].
 func (c *agentConn) Close() error {
+	watch := func() {}
 	c.once.Do(func() {
 		if c.direct {
 			if socket, err := c.socket.File(); err == nil { // recorded before it is removed below
 				_ = c.socket.CloseWrite()
-				c.of.closed(socket)
+				watch = c.of.closed(socket)
 			}
 		}
 		c.of.mu.Lock()
 		delete(c.of.open, c)
 		c.of.mu.Unlock()
 	})
-	return c.Conn.Close()
+	err := c.Conn.Close()
+	watch()
+	return err
 }
 
 // hungUp reports whether the other end is closed, or ours is closed. It reads nothing, because

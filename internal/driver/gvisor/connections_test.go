@@ -125,6 +125,61 @@ func TestKeptConnectionsAreLimited(t *testing.T) {
 	}
 }
 
+// flood sends so much on a connection, or until that takes longer than limit, and returns how much it sent.
+func flood(conn net.Conn, size int, limit time.Duration) int {
+	_ = conn.SetWriteDeadline(time.Now().Add(limit))
+	n, _ := conn.Write(make([]byte, size))
+	return n
+}
+
+// TestUnreadAnswersAreLimited: an agent that goes on sending on connections that were closed keeps few of them, and what it
+// sends on one is not read without end.
+func TestUnreadAnswersAreLimited(t *testing.T) {
+	c := newConnections()
+	var sending []net.Conn
+	for c.beginNow() {
+		c.made--
+		if len(sending) == maxKept {
+			break
+		}
+		agents := c.leave(t, "")
+		if n := flood(agents, maxDrained+1, time.Minute); n != maxDrained+1 {
+			t.Fatalf("%d bytes of an agent that is sending are taken, want %d", n, maxDrained+1)
+		}
+		sending = append(sending, agents)
+	}
+	if len(sending) != maxClosing {
+		t.Errorf("an agent keeps answers of %d closed connections, want %d", len(sending), maxClosing)
+	}
+	if n := flood(sending[0], 2*maxDrained, time.Second); n > 2*socketBuffer {
+		t.Errorf("%d more bytes of a closed connection are taken", n)
+	}
+	for _, agents := range sending {
+		agents.Close()
+	}
+	if !until(t.Context(), time.Millisecond, func() bool { return c.kept() == 0 }) {
+		t.Error("connections that the agent closed are kept")
+	}
+}
+
+// TestAnswersInTransitDoNotCount: what was in transit when connections were closed does not prevent new connections.
+func TestAnswersInTransitDoNotCount(t *testing.T) {
+	c := newConnections()
+	for range 2 * maxClosing {
+		ours, agents := pair(t)
+		tracked := c.track(ours, true)
+		if flood(agents, 128<<10, time.Minute) == 0 {
+			t.Fatal("nothing was sent")
+		}
+		tracked.Close()
+	}
+	made, err := c.begin(t.Context())
+	if err != nil {
+		t.Fatalf("begin = %v", err)
+	}
+	made()
+}
+
 // TestHangUpErrors: a box that has ended has hung up, and an error of this process is not the agent's.
 func TestHangUpErrors(t *testing.T) {
 	c := newConnections()
