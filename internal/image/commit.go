@@ -57,8 +57,10 @@ type CommitRequest struct {
 	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
 	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for Owner, or for a
-	// snapshot of User. It becomes a copy if too many lie below, or by [index.Index.Carries], with BaseCounts.
+	// snapshot of User. It becomes a copy by [index.Index.Carries], with BaseCounts. If too many lie below, a layer
+	// for Owner also has the files of all but the lowest, over which it lies, and a snapshot becomes a copy.
 	Alone, BaseCounts bool
+	merge             bool // too many lie below
 	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.
 	// The file is checked before its use.
 	Volatile bool
@@ -129,7 +131,8 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 		if err != nil {
 			return nil, err
 		}
-		req.Alone = len(base.Below) < stack.Max && ix.Carries(base, cmp.Or(req.Owner, req.User), req.BaseCounts)
+		req.merge = len(base.Below) >= stack.Max
+		req.Alone = (req.Owner != "" || !req.merge) && ix.Carries(base, cmp.Or(req.Owner, req.User), req.BaseCounts)
 	}
 	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
 	staged, err := c.stage(ctx, base, req)
@@ -169,6 +172,9 @@ func (req *CommitRequest) below(base *index.Record) []string {
 	if base == nil || !req.Alone {
 		return nil
 	}
+	if req.merge {
+		return base.Below[len(base.Below)-1:]
+	}
 	return append([]string{base.Digest}, base.Below...)
 }
 
@@ -199,8 +205,8 @@ func (c *committer) stage(ctx context.Context, base *index.Record, req CommitReq
 			return nil, err
 		}
 		defer files.Close()
-		if below := req.below(base); below != nil {
-			under.Over(rootfs.Base{Stack: files, Digests: below, Files: base.FileCount})
+		if req.Alone {
+			under.Over(rootfs.Base{Stack: files, Digests: append([]string{base.Digest}, base.Below...), Files: base.FileCount, Merge: req.merge})
 		} else if err := under.Read(files); err != nil {
 			return nil, err
 		}

@@ -151,15 +151,16 @@ func TestBuildInProgressKeepsAllLayers(t *testing.T) {
 	wantLayers(t, dir)
 }
 
-// TestChainsBecomeCopies: beyond the bound the next step is a copy of everything, over which further steps are
-// layers again.
-func TestChainsBecomeCopies(t *testing.T) {
+// TestLongChainsAreMerged: beyond the bound a step also has the files of all steps before, over the image below them, and
+// further steps are layers over that.
+func TestLongChainsAreMerged(t *testing.T) {
 	_, s, base := storeWithBase(t, new([]string))
 	at, files := base.Digest, int64(0)
 	for n := range 2*stack.Max + 3 {
 		made := step(t, s, at, "me", n)
-		if copied := n > 0 && n%(stack.Max+1) == stack.Max; made.Alone == copied {
-			t.Errorf("step %d is a layer: %v", n, made.Alone)
+		below, err := stack.ReadFile(made.Path)
+		if want := n%stack.Max + 1; err != nil || !made.Alone || len(below) != want || below[len(below)-1] != base.Digest {
+			t.Errorf("step %d lies over %q, %v, want %d", n, below, err, want)
 		}
 		if n > 0 && made.FileCount != files+1 {
 			t.Errorf("step %d has %d files, want %d", n, made.FileCount, files+1)

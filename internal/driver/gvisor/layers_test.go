@@ -60,6 +60,12 @@ func (s shelf) base() string {
 // commit lays a layer over a root filesystem: alone, or in a copy. It also returns the number of names.
 func (s shelf) commit(base string, layer []byte, alone bool) (string, int64) {
 	s.t.Helper()
+	return s.commitOver(base, layer, alone, false)
+}
+
+// commitOver is commit, which merges the layers with merge.
+func (s shelf) commitOver(base string, layer []byte, alone, merge bool) (string, int64) {
+	s.t.Helper()
 	below, err := rootfs.OpenStack(base)
 	if err != nil {
 		s.t.Fatal(err)
@@ -87,7 +93,7 @@ func (s shelf) commit(base string, layer []byte, alone bool) (string, int64) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		tree.Over(rootfs.Base{Stack: below, Digests: append([]string{own}, further...), Files: files})
+		tree.Over(rootfs.Base{Stack: below, Digests: append([]string{own}, further...), Files: files, Merge: merge})
 	} else if err := tree.Read(below); err != nil {
 		s.t.Fatal(err)
 	}
@@ -194,6 +200,11 @@ func TestLayersAreLikeCopies(t *testing.T) {
 			t.Errorf("round %d: the flattened layers have %d names, want %d", i, names, files)
 		}
 		same(t, i, "the flattened layers and the copy", r.seen(t, flat), want)
+		merged, names := s.commitOver(layered, emptyLayer, true, true)
+		if names != files {
+			t.Errorf("round %d: the merged layers have %d names, want %d", i, names, files)
+		}
+		same(t, i, "the merged layers and the copy", r.seen(t, merged), want)
 		same(t, i, "the archives", s.archive(layered), s.archive(copied))
 	}
 	if info, err := os.Stat(layered); err != nil || info.Size() > 1<<20 {

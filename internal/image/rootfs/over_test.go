@@ -17,13 +17,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// layerOf returns a tar of names: directories end with a slash, "name=target" is a hard link.
+// layerOf returns a tar of names: directories end with a slash, "name=target" is a hard link, and "name~user" belongs to the user with the number of the length of that word.
 func layerOf(t *testing.T, names ...string) *bytes.Buffer {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, name := range names {
-		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}
+		name, user, _ := strings.Cut(name, "~")
+		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Uid: len(user)}
 		if link, target, ok := strings.Cut(name, "="); ok {
 			h.Name, h.Linkname, h.Typeflag = link, target, tar.TypeLink
 		} else if strings.HasSuffix(name, "/") {
@@ -42,6 +43,12 @@ func layerOf(t *testing.T, names ...string) *bytes.Buffer {
 // write lays names over a root filesystem, "" for none: alone, or in a copy. It returns the path and the
 // number of names.
 func write(t *testing.T, dir, base string, alone bool, names ...string) (string, int64, error) {
+	t.Helper()
+	return writeOver(t, dir, base, alone, false, names...)
+}
+
+// writeOver is write, which merges the layers with merge.
+func writeOver(t *testing.T, dir, base string, alone, merge bool, names ...string) (string, int64, error) {
 	t.Helper()
 	tree := NewScratch(t.TempDir(), 0).Tree(t.Context(), "")
 	defer tree.Close()
@@ -65,7 +72,7 @@ func write(t *testing.T, dir, base string, alone bool, names ...string) (string,
 				t.Fatal(err)
 			}
 			own := "sha256:" + strings.TrimSuffix(filepath.Base(base), ".erofs")
-			tree.Over(Base{Stack: below, Digests: append([]string{own}, further...), Files: n})
+			tree.Over(Base{Stack: below, Digests: append([]string{own}, further...), Files: n, Merge: merge})
 		} else if err := tree.Read(below); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +91,7 @@ func write(t *testing.T, dir, base string, alone bool, names ...string) (string,
 	}
 	root, err := w.Finish(t.Context(), layer)
 	if err != nil {
-		t.Fatal(err)
+		return "", 0, err
 	}
 	digest, _, err := Digest(t.Context(), root.EROFS, nil)
 	if err != nil {
@@ -100,6 +107,15 @@ func write(t *testing.T, dir, base string, alone bool, names ...string) (string,
 // namesIn lists all names in a root filesystem.
 func namesIn(t *testing.T, file string) (names []string) {
 	t.Helper()
+	for _, f := range filesIn(t, file) {
+		names = append(names, f.Path)
+	}
+	return names
+}
+
+// filesIn lists all files in a root filesystem.
+func filesIn(t *testing.T, file string) []sandbox.SnapshotFile {
+	t.Helper()
 	r, err := Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -109,10 +125,7 @@ func namesIn(t *testing.T, file string) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range page.Files {
-		names = append(names, f.Path)
-	}
-	return names
+	return page.Files
 }
 
 // TestWhiteoutsOfALayer compares layers with copies, for whiteouts that no sandbox writes.
@@ -215,5 +228,69 @@ func TestManyNamesInLayers(t *testing.T) {
 	}
 	if _, err := tree.settle(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("settle: %v", err)
+	}
+}
+
+// TestMergedLayers compares layers that have the files of two layers between them and the lowest root filesystem with
+// copies of everything, and with layers over these.
+func TestMergedLayers(t *testing.T) {
+	dir := t.TempDir()
+	base, _, err := write(t, dir, "", false, "a/~four", "a/b/~four", "a/b/c", "a/b/d/~four", "a/b/d/e", "f", "g/~four", "g/h", "k/~four", "k/l/~four", "k/l/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := [][]string{
+		{".wh.a", "g/new"}, {"a/", "a/b/", "a/b/other"}, {"a/b/.wh..wh..opq", "a/b/d/", "a/b/d/e2"}, {"g/.wh.h", "f2=f"}, {".wh.f", "f/"}, {".wh.k", "k"},
+		{"k/.wh.l", "k/l"}, {".wh.g", "g/", "g/i"}, {"a/b/.wh.d", "a/b/d"}, {"n/o/p"}, {".wh.n", "n"}, {"a/.wh..wh..opq", "a/b/c"},
+		{".wh.f", "f2=g/h"}, {"k/l/m", "k/.wh..wh..opq"}, {".wh.a", ".wh.g", ".wh.k", ".wh.f", ".wh.n"}, {"a/b/d/e", "k/l/new"},
+	}
+	compared := 0
+	for i, first := range changes {
+		for j, second := range changes {
+			if (i+j)%2 == 0 {
+				continue // half of all pairs take long enough
+			}
+			third := changes[(3*i+5*j)%len(changes)]
+			copied, layered, merged := base, base, ""
+			var files, counted int64
+			for n, change := range [][]string{first, second, third} {
+				change = slices.Clone(change)
+				for k := range change {
+					if !strings.ContainsAny(change[k], "=") {
+						change[k] += "~" + strings.Repeat("u", n+1) // so that files of each layer differ
+					}
+				}
+				var errCopied, errLayered error
+				copied, files, errCopied = writeOver(t, dir, copied, false, false, change...)
+				below := layered
+				layered, counted, errLayered = writeOver(t, dir, below, true, false, change...)
+				if n == 2 && errLayered == nil {
+					merged, counted, errLayered = writeOver(t, dir, below, true, true, change...)
+				}
+				if (errCopied == nil) != (errLayered == nil) {
+					t.Fatalf("%q, %q, %q: the copy: %v, the layer: %v", first, second, third, errCopied, errLayered)
+				}
+				if errCopied != nil {
+					copied = ""
+					break
+				}
+			}
+			if copied == "" {
+				continue // a change of what is not there
+			}
+			compared++
+			if below, err := stack.ReadFile(merged); err != nil || len(below) != 1 {
+				t.Fatalf("below the merged layers lie %q, %v", below, err)
+			}
+			if got, want := namesIn(t, merged), namesIn(t, copied); !slices.Equal(got, want) || counted != files {
+				t.Errorf("%q, %q, %q: the merged layers have %d names %q, want %d %q", first, second, third, counted, got, files, want)
+			}
+			if got, want := filesIn(t, merged), filesIn(t, layered); !slices.Equal(got, want) {
+				t.Errorf("%q, %q, %q: the merged layers have %v, want %v", first, second, third, got, want)
+			}
+		}
+	}
+	if compared < 50 {
+		t.Errorf("%d cases only", compared)
 	}
 }

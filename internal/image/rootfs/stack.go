@@ -47,6 +47,8 @@ type inode struct {
 	disk *disk
 	// below are the directories of lower layers whose entries a directory also has, the topmost first.
 	below []inode
+	// opaque is set for a directory over something else, such as a whiteout: it has no entries of further layers.
+	opaque bool
 }
 
 // content returns the content of a file, or the target of a link.
@@ -92,6 +94,7 @@ func (e entry) inode() (in inode, ok bool, err error) {
 		next := inode{diskInode: one, disk: p.disk}
 		switch {
 		case next.isWhiteout():
+			in.opaque = true
 			return in, i > 0, nil
 		case i == 0:
 			in = next
@@ -99,6 +102,7 @@ func (e entry) inode() (in inode, ok bool, err error) {
 			in.below = append(in.below, next)
 		}
 		if !next.mode.IsDir() {
+			in.opaque = true
 			break // of what is below a file, nothing is visible
 		}
 	}

@@ -171,10 +171,15 @@ func (b *Writer) Finish(ctx context.Context, layer Blob) (root Result, err error
 	if err != nil {
 		return root, err
 	}
+	root.Files = t.below.Files + added
+	if t.below.Merge && len(t.below.Digests) > 1 {
+		if err := t.merge(ctx); err != nil {
+			return root, err
+		}
+	}
 	if _, err := writeEROFS(ctx, root.EROFS, t, b.spec.Date); err != nil {
 		return root, err
 	}
-	root.Files = t.below.Files + added
 	return root, t.below.list(root.EROFS)
 }
 
