@@ -3,6 +3,8 @@ package warmbox
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/pool"
@@ -51,3 +53,24 @@ func TestAdmit(t *testing.T) {
 		t.Errorf("boxes count that are not made any more: %v", k.making)
 	}
 }
+
+// TestAwaitCalm: a server that always starts sandboxes makes a box after a while, and a server that closes makes none.
+func TestAwaitCalm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work := background.New()
+		k := New(Config{}, Deps{Pool: pool.New[Box](5, false), Host: busy{}, Work: work})
+		begin := time.Now()
+		if calm := k.AwaitCalm(); !calm || time.Since(begin) < calmMax || time.Since(begin) > 2*calmMax {
+			t.Errorf("after %v a box may be made: %v", time.Since(begin), calm)
+		}
+		work.Cancel()
+		if k.AwaitCalm() {
+			t.Error("a server that closes makes a box")
+		}
+	})
+}
+
+// busy always starts sandboxes.
+type busy struct{ Host }
+
+func (busy) Starting() int { return 1 }
