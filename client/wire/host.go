@@ -4,20 +4,23 @@ import "time"
 
 // Host is the answer to GET /v1/host.
 type Host struct {
-	Version       string          `json:"version" doc:"Version of the server."`
-	Driver        string          `json:"driver" doc:"What runs its sandboxes." example:"gvisor"`
-	StartedAt     time.Time       `json:"started_at" doc:"When the server was started; operations are counted since then."`
-	Cores         int             `json:"cores" doc:"Processor cores of the machine."`
-	Memory        HostResource    `json:"memory" doc:"Its memory."`
-	Disk          HostResource    `json:"disk" doc:"The disk of the state directory."`
-	DiskPressure  bool            `json:"disk_pressure" doc:"The server frees disk, because less than disk.evict_below is free."`
-	Sandboxes     []HostSandboxes `json:"sandboxes" nullable:"false" doc:"Sandboxes of all workspaces that have not ended, by state."`
-	Images        []HostImages    `json:"images" nullable:"false" doc:"Root filesystems on the disk, by kind."`
-	Pool          *HostPool       `json:"pool,omitempty" doc:"Boxes that are started before they are asked for; absent when pool.size is 0."`
-	Templates     *HostTemplates  `json:"templates,omitempty" doc:"Memory templates, from which new sandboxes are restored; absent when template.max_bytes is 0."`
-	Waiting       HostWaiting     `json:"waiting" doc:"What is under way or waits."`
-	DatabaseBytes int64           `json:"database_bytes" doc:"Size of the database with its log."`
-	Operations    []HostOperation `json:"operations" nullable:"false" doc:"How long operations took, the slowest first."`
+	Version string `json:"version" doc:"Version of the server."`
+	Driver  string `json:"driver" doc:"What runs its sandboxes." example:"gvisor"`
+	// Platform is empty for drivers that have no platforms.
+	Platform       string          `json:"platform,omitempty" doc:"What runs the programs of new sandboxes: gVisor's platform, systrap or kvm." example:"systrap"`
+	PlatformReason string          `json:"platform_reason,omitempty" doc:"Why this platform was chosen." example:"sandbox.platform is systrap"`
+	StartedAt      time.Time       `json:"started_at" doc:"When the server was started; operations are counted since then."`
+	Cores          int             `json:"cores" doc:"Processor cores of the machine."`
+	Memory         HostResource    `json:"memory" doc:"Its memory."`
+	Disk           HostResource    `json:"disk" doc:"The disk of the state directory."`
+	DiskPressure   bool            `json:"disk_pressure" doc:"The server frees disk, because less than disk.evict_below is free."`
+	Sandboxes      []HostSandboxes `json:"sandboxes" nullable:"false" doc:"Sandboxes of all workspaces that have not ended, by state."`
+	Images         []HostImages    `json:"images" nullable:"false" doc:"Root filesystems on the disk, by kind."`
+	Pool           *HostPool       `json:"pool,omitempty" doc:"Boxes that are started before they are asked for; absent when pool.size is 0."`
+	Templates      *HostTemplates  `json:"templates,omitempty" doc:"Memory templates, from which new sandboxes are restored; absent when template.max_bytes is 0."`
+	Waiting        HostWaiting     `json:"waiting" doc:"What is under way or waits."`
+	DatabaseBytes  int64           `json:"database_bytes" doc:"Size of the database with its log."`
+	Operations     []HostOperation `json:"operations" nullable:"false" doc:"How long operations took, the slowest first."`
 }
 
 // HostResource says how much of a resource there is, and how much of it is promised and used.

@@ -80,7 +80,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&audits.Routes{Log: d.Audit},
 		&sshaccess.Routes{Server: cfg.SSH, Keys: d.SSHKeys},
 		&tunnel.Tunnels{Sandboxes: d.Service, Guest: s.guest, Rights: d.Auth, Ping: cfg.Ping, Logger: d.Logger},
-		&host.Routes{Version: cfg.Version, Driver: d.Driver, Machine: d.Machine, Metrics: d.Measured},
+		&host.Routes{Version: cfg.Version, Driver: d.Driver, Machine: d.Machine, Platform: d.Platform, Metrics: d.Measured},
 		&version{version: cfg.Version, driver: d.Driver},
 	}
 }

@@ -53,7 +53,7 @@ type Config struct {
 	SSH sshaccess.Server
 }
 
-// Deps are the dependencies of the API. All but Metrics, Measured, Machine, Ready and Dialects must be set.
+// Deps are the dependencies of the API. All but Metrics, Measured, Machine, Platform, Ready and Dialects must be set.
 type Deps struct {
 	Service *lifecycle.Service
 	Auth    *auth.Authenticator
@@ -84,9 +84,10 @@ type Deps struct {
 	Driver string
 	// Metrics serves GET /metrics; it must not show ids or names.
 	Metrics http.Handler
-	// Measured are the same metrics, and Machine the machine, for GET /v1/host.
+	// Measured are the same metrics, Machine the machine, and Platform what runs new sandboxes, for GET /v1/host.
 	Measured prometheus.Gatherer
 	Machine  host.Machine
+	Platform host.Platform
 	// Ready are the checks behind GET /readyz, by name.
 	Ready map[string]func(context.Context) error
 	// Dialects put their own routes beside /v1 on the same mux.

@@ -113,6 +113,7 @@ type Sandbox struct {
 	MaxProcesses      int      `yaml:"max_processes" doc:"Maximum number of processes and threads in one sandbox."`
 	CreateConcurrency int      `yaml:"create_concurrency" doc:"Number of sandboxes that start at the same time; others wait. 0: twice the number of cores."`
 	Retention         Duration `yaml:"retention" doc:"Retention of ended sandboxes with their events, and of deleted snapshots in lineages."`
+	Platform          string   `yaml:"platform" doc:"gVisor's platform, which runs the programs of new sandboxes: systrap, kvm, or auto, which is kvm if a sandbox runs on it in a try at the start, and systrap elsewhere (docs/operate/platform.md). With systrap the server does not touch /dev/kvm."`
 	URLAccess         string   `yaml:"url_access" doc:"The least credential for the management routes on the URLs of sandboxes (/modbox/api/…, /execute). With open each sandbox decides; the URL of a sandbox made through the Modbox API without a SANDBOX_API_KEY is then a shell. With key callers need the sandbox's SANDBOX_API_KEY or an API token, as for sandboxes made through /v1. Workspaces can demand a key on their own (docs/networking.md)."`
 	StartTimeout      Duration `yaml:"start_timeout" doc:"Time limit for the agent of a new sandbox to answer."`
 	AnswerTimeout     Duration `yaml:"answer_timeout" doc:"How long a sandbox's process or agent may be unresponsive before a waiting call fails with agent_unreachable. A call that merely takes longer continues. 0: as long as the call may take."`
@@ -135,18 +136,6 @@ type Build struct {
 	Disk           Bytes    `yaml:"disk" doc:"Disk limit of a box that installs packages, including downloads, and default disk limit of a RUN of a Dockerfile."`
 	PackagesMaxAge Duration `yaml:"packages_max_age" doc:"How long the server reuses installed packages before it installs them again, to pick up updates."`
 	PipIndexURL    string   `yaml:"pip_index_url" doc:"Address of the index from which pip_packages are installed, https:// or http://, without user and password. When empty, the index of the image's pip configuration, or else PyPI."`
-}
-
-// Disk configures the handling of a full disk of the state directory. Docs/limits.md explains it.
-type Disk struct {
-	Ballast    Bytes `yaml:"ballast" doc:"Disk reserve in state_dir/ballast. The server deletes it when the disk is full, so that it can still write its database, and creates it again later. 0: none."`
-	EvictBelow Bytes `yaml:"evict_below" doc:"Free disk below which the server frees space: it removes caches, and then ends the sandbox whose files grew most, with cause disk_full, one at a time. auto: half of min_free_disk, but at least 64Mi. 0: never."`
-}
-
-// Quarantine bounds saved states that are missing from the database. Docs/durability.md explains it.
-type Quarantine struct {
-	MaxAge   Duration `yaml:"max_age" doc:"Retention of saved states, and of root filesystems of snapshots, that are missing from the database (it may be the wrong database). The server removes them earlier, oldest first, when less than min_free_disk is free. 0: no limit."`
-	MaxBytes Bytes    `yaml:"max_bytes" doc:"Maximum disk use of these saved states, and the same again for these root filesystems; beyond it the server removes the oldest. auto: a quarter of state_dir's file system. 0: no limit."`
 }
 
 // Capacity limits the sum of the limits of all workspaces' sandboxes. Docs/quotas.md explains it.
@@ -259,6 +248,7 @@ func Default() Config {
 			MaxCount:         1000,
 			AutoCheckpoints:  1,
 			MaxProcesses:     4096,
+			Platform:         "systrap",
 			URLAccess:        string(sandbox.URLOpen),
 			StartTimeout:     Duration(30 * time.Second),
 			AnswerTimeout:    Duration(5 * time.Second),
@@ -397,6 +387,7 @@ func (c *Config) validate() error {
 	oneOf(bad, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
 	oneOf(bad, "log.requests", c.Log.Requests, "off", "api", "all")
+	oneOf(bad, "sandbox.platform", c.Sandbox.Platform, "systrap", "kvm", "auto")
 	oneOf(bad, "http.path_urls", c.HTTP.PathURLs, "auto", "on", "off")
 	c.validateMonitoring(bad)
 	within(bad, "connections.max", c.Connections.Max, 16, 1<<20)

@@ -54,6 +54,8 @@ type Options struct {
 	Running string
 	// Images reports by name whether the images that a server needs are built.
 	Images func(ctx context.Context) (map[string]bool, error)
+	// Platform describes what runs the programs of new sandboxes, and why; fix is the advice, empty when nothing needs to be done.
+	Platform func() (detail, fix string, err error)
 	// Sandbox starts a sandbox and returns the result; see [TrySandbox].
 	Sandbox func(ctx context.Context) (Trial, error)
 }
@@ -65,7 +67,7 @@ const sandboxTime = time.Minute
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
 	var results []Result
 	for _, check := range []func(context.Context, Options) Result{
-		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, postgres, quarantine, backups, firstToken, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
+		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, postgres, quarantine, backups, firstToken, capacity, runDir, openFiles, port, origin, tools, images, platform, trySandbox,
 	} {
 		r := check(ctx, o)
 		if seen != nil {

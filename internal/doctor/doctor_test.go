@@ -128,18 +128,34 @@ func TestRunMakesAllChecks(t *testing.T) {
 		FirstToken: func(context.Context) (*FirstToken, error) { return nil, nil },
 		Quarantine: func(context.Context) (string, error) { return "", nil },
 		Images:     func(context.Context) (map[string]bool, error) { return map[string]bool{"a": true}, nil },
+		Platform:   func() (string, string, error) { return "systrap", "", nil },
 		Sandbox: func(context.Context) (Trial, error) {
 			return Trial{Start: 50 * time.Millisecond, Missing: []string{"CPU limits are not enforced."}}, nil
 		},
 	}, func(r Result) { seen = append(seen, r.Name) })
 	want := []string{"architecture", "kernel", "user namespaces", "control groups", "memory", "state directory", "database", "quarantine", "backups", "first token", "capacity",
-		"run directory", "open files", "port", "sandbox URLs", "image tools", "images", "sandbox"}
+		"run directory", "open files", "port", "sandbox URLs", "image tools", "images", "platform", "sandbox"}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)
 	}
 	last := results[len(results)-1]
 	if last.Status != Warn || !strings.Contains(last.Detail, "50 ms") || !strings.Contains(last.Fix, "CPU") {
 		t.Errorf("sandbox = %+v, want a warning with the time and what is missing", last)
+	}
+}
+
+func TestPlatform(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fix  string
+		err  error
+		want Status
+	}{
+		"as set": {want: OK}, "fell back": {fix: "set it", want: Warn}, "error": {err: errors.New("no kvm"), want: Fail},
+	} {
+		r := platform(t.Context(), Options{Platform: func() (string, string, error) { return "systrap", tc.fix, tc.err }})
+		if r.Status != tc.want || r.Fix == "" && r.Status != OK || tc.err != nil && !strings.Contains(r.Detail, "no kvm") {
+			t.Errorf("%s: %+v, want %s", name, r, tc.want)
+		}
 	}
 }
 

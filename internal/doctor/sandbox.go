@@ -42,6 +42,19 @@ func trySandbox(ctx context.Context, o Options) Result {
 	return ok(name, detail)
 }
 
+// platform says what runs the programs of new sandboxes.
+func platform(_ context.Context, o Options) Result {
+	const name = "platform"
+	detail, fix, err := o.Platform()
+	switch {
+	case err != nil:
+		return fail(name, err.Error(), "set sandbox.platform to systrap, or to auto, which uses kvm only where it works (docs/operate/platform.md)")
+	case fix != "":
+		return warn(name, detail, fix)
+	}
+	return ok(name, detail)
+}
+
 // agentPause is the first pause between attempts to reach a new agent.
 const agentPause = 2 * time.Millisecond
 

@@ -131,6 +131,8 @@ type Exit struct {
 type Capabilities struct {
 	// Name of the driver, e.g. "gvisor".
 	Name string
+	// Platform is the platform of new boxes, if the driver has several, e.g. "systrap".
+	Platform string
 	// Isolated: programs in a box cannot reach the host. False for test drivers.
 	Isolated bool
 	// Survives: boxes keep running when the server's process ends.

@@ -30,6 +30,7 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/conns"
 	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
@@ -92,11 +93,13 @@ type parts struct {
 	keys    *secret.Keys
 	images  *image.Store
 	driver  *gvisor.Driver
-	metrics *prometheus.Registry
-	traces  *tracing.Tracer // nil for none
-	logs    *otlp.Logs      // nil for none
-	urls    proxy.URLs
-	disk    *disk
+	// platform is gVisor's platform of new sandboxes.
+	platform platform.Choice
+	metrics  *prometheus.Registry
+	traces   *tracing.Tracer // nil for none
+	logs     *otlp.Logs      // nil for none
+	urls     proxy.URLs
+	disk     *disk
 	// instance is the id of the installation, for receivers.
 	instance string
 	// backedUp is the time of the newest automatic backup, in seconds since 1970, once it is known.
@@ -254,6 +257,9 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		log.Warn(missing)
 	}
 	p.metrics = metrics.New(p.version)
+	if err := p.choosePlatform(ctx, cfg, log); err != nil {
+		return err
+	}
 	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), {image.NewCollector(p.images)}, backupCollectors(cfg, &p.backedUp)} {
 		p.metrics.MustRegister(list...)
 	}
@@ -326,7 +332,7 @@ func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess
 	if err != nil {
 		return nil, err
 	}
-	deps.Machine = host.Machine(machine)
+	deps.Machine, deps.Platform = host.Machine(machine), host.Platform{Name: string(p.platform.Platform), Reason: p.platform.Reason}
 	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady}
 	settings := apiConfig(cfg, p.urls, p.version)
 	settings.SSH = shell

@@ -90,8 +90,9 @@ var elsewhere = map[string]bool{
 	"secrets.key_file":       true, "http.trusted_proxies": true,
 	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring, as the next five
 	"metrics.endpoint": true, "metrics.interval": true, "metrics.headers_file": true, "log.endpoint": true, "log.headers_file": true,
-	"ssh.listen":   true,                              // TestSSH
-	"log.requests": true, "http.allow_insecure": true, // TestServerPages, TestExposure
+	"ssh.listen":       true,                              // TestSSH
+	"sandbox.platform": true,                              // TestPlatform
+	"log.requests":     true, "http.allow_insecure": true, // TestServerPages, TestExposure
 }
 
 // wired returns all settings of the server's parts as text.

@@ -48,7 +48,7 @@ function Counts({ host: h }: { host: Host }) {
 				<h2>Server</h2>
 				<dl>
 					<Fact name="Version">{h.version}</Fact>
-					<Fact name="Driver">{h.driver}</Fact>
+					<Fact name="Driver">{h.platform ? `${h.driver} (${h.platform})` : h.driver}</Fact>
 					<Fact name="Started" title={moment(h.started_at)}>{ago(h.started_at, now)}</Fact>
 					<Fact name="Cores">{h.cores}</Fact>
 					<Fact name="Database">{bytes(h.database_bytes)}</Fact>

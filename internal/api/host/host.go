@@ -22,10 +22,14 @@ type Machine struct {
 	Cores       int
 }
 
+// Platform is the name of the platform of new sandboxes, and the reason for it.
+type Platform struct{ Name, Reason string }
+
 // Routes are the routes.
 type Routes struct {
 	Version, Driver string
 	Machine         Machine
+	Platform        Platform
 	// Metrics are the metrics of the server; without them the route has no numbers.
 	Metrics prometheus.Gatherer
 }
@@ -49,6 +53,7 @@ func (h *Routes) Get(context.Context, *struct{}) (*route.Body[wire.Host], error)
 	}
 	out := describe(read(families))
 	out.Version, out.Driver, out.Cores = h.Version, h.Driver, h.Machine.Cores
+	out.Platform, out.PlatformReason = h.Platform.Name, h.Platform.Reason
 	out.Memory.TotalBytes, out.Disk.TotalBytes = h.Machine.MemoryBytes, h.Machine.DiskBytes
 	return route.Reply(out), nil
 }

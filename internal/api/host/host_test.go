@@ -31,7 +31,7 @@ func gauges(r *prometheus.Registry, name, label string, values map[string]float6
 // get returns the answer about the host with the metrics of a registry.
 func get(t *testing.T, r *prometheus.Registry) wire.Host {
 	t.Helper()
-	h := &host.Routes{Version: "1.2.3", Driver: "fake", Machine: host.Machine{MemoryBytes: 64 << 30, DiskBytes: 1 << 40, Cores: 8}, Metrics: r}
+	h := &host.Routes{Version: "1.2.3", Driver: "fake", Machine: host.Machine{MemoryBytes: 64 << 30, DiskBytes: 1 << 40, Cores: 8}, Platform: host.Platform{Name: "systrap", Reason: "it was set"}, Metrics: r}
 	answer, err := h.Get(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestHost(t *testing.T) {
 	gauges(r, "modbox_builds", "", map[string]float64{"": 1})
 	got := get(t, r)
 	want := wire.Host{
-		Version: "1.2.3", Driver: "fake", StartedAt: got.StartedAt, Cores: 8, DiskPressure: true,
+		Version: "1.2.3", Driver: "fake", Platform: "systrap", PlatformReason: "it was set", StartedAt: got.StartedAt, Cores: 8, DiskPressure: true,
 		Memory:     wire.HostResource{TotalBytes: 64 << 30, PromisedBytes: 3, PromisedMaxBytes: 30, UsedBytes: 1},
 		Disk:       wire.HostResource{TotalBytes: 1 << 40, FreeBytes: 7, PromisedBytes: 4, UsedBytes: 2},
 		Sandboxes:  []wire.HostSandboxes{{State: "paused", Count: 6}, {State: "running", Count: 5}},

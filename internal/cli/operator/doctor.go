@@ -47,6 +47,7 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 				SharedOrigin: server.SharesOrigin(cfg), SharedOriginFix: server.PathURLsAdvice,
 				Capacity: func() (string, error) { return describeCapacity(cfg) },
 				Images:   func(ctx context.Context) (map[string]bool, error) { return image.BuiltImages(ctx, cfg) },
+				Platform: func() (string, string, error) { return describePlatform(cfg) },
 				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
 
 				FirstToken: func(ctx context.Context) (*doctor.FirstToken, error) { return DescribeFirstToken(ctx, cfg) },
@@ -74,6 +75,20 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 	cmd.Flags().BoolVar(&proves, "prove", false, "also try what the documentation promises, with a server and sandboxes of its own")
 	local.Add(cmd)
 	return cmd
+}
+
+// describePlatform describes the platform of new sandboxes.
+func describePlatform(cfg config.Config) (detail, fix string, err error) {
+	choice, known, err := server.LookUpPlatform(cfg)
+	switch {
+	case err != nil:
+		return "", "", err
+	case !known:
+		return fmt.Sprintf("sandbox.platform is %s: the next start of the server tries kvm", cfg.Sandbox.Platform), "", nil
+	case choice.Failed:
+		fix = "if systrap is fine, set sandbox.platform to systrap (docs/operate/platform.md)"
+	}
+	return fmt.Sprintf("%s: %s", choice.Platform, choice.Reason), fix, nil
 }
 
 func printCheck(env *base.Env, r doctor.Result) {

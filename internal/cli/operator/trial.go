@@ -46,8 +46,12 @@ func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err err
 		return t, err
 	}
 	defer os.RemoveAll(stateDir)
+	choice, _, err := server.LookUpPlatform(cfg)
+	if err != nil {
+		return t, err
+	}
 	d, err := gvisor.New(gvisor.Config{
-		RunDir: runDir, StateDir: stateDir, SandboxBinary: programs.Sandbox, AgentBinary: programs.Agent,
+		RunDir: runDir, StateDir: stateDir, SandboxBinary: programs.Sandbox, AgentBinary: programs.Agent, Platform: choice.Platform,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -66,7 +66,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	if !opts.FilesOnly {
 		m = saved.Manifest{
 			Format: s.format(), GVisor: s.GVisor, CPU: d.saves.CPU, Agent: s.Agent, Frame: s.Frame, RootFS: s.RootFS,
-			Framed: s.Framed, Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
+			Framed: s.Framed, Platform: s.Platform, Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
 		}
 		if err := d.saves.CanRestore(m); err != nil {
 			return err // checked before the work

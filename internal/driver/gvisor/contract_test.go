@@ -24,7 +24,7 @@ func contract(t *testing.T, blank bool) {
 		dir := t.TempDir()
 		cfg := gvisor.Config{
 			RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"),
-			SandboxBinary: built.sandbox, AgentBinary: built.agent,
+			SandboxBinary: built.sandbox, AgentBinary: built.agent, Platform: testPlatform(),
 			Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		}
 		open := func(t *testing.T) driver.Driver {

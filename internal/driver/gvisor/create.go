@@ -16,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 	"github.com/modbox/modbox/internal/driver/gvisor/launch"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/image/stack"
@@ -38,7 +39,12 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (_ driver.Handle,
 	if spec.MaxProcesses == 0 {
 		spec.MaxProcesses = driver.DefaultMaxProcesses
 	}
-	p := plan{spec: spec, layout: layer.Of(spec), agent: d.agent, handover: !d.forwards}
+	return d.createOn(ctx, spec, d.platform)
+}
+
+// createOn makes a box on a platform from a checked spec.
+func (d *Driver) createOn(ctx context.Context, spec driver.Spec, on platform.Name) (driver.Handle, error) {
+	p := plan{spec: spec, layout: layer.Of(spec), agent: d.agent, handover: !d.forwards, platform: on}
 	if blank := spec.RootFS == ""; blank {
 		p.frame = d.frame
 	} else if below, err := stack.ReadFile(spec.RootFS); err != nil {
@@ -58,6 +64,7 @@ type plan struct {
 	framed bool   // see [state]
 	// handover is whether the agent takes connections that are handed over.
 	handover bool
+	platform platform.Name
 	// begin starts the guest of a box that should run immediately; nil for a box to be started
 	// later.
 	begin func(ctx context.Context, b *box) error
@@ -78,7 +85,7 @@ func (d *Driver) make(ctx context.Context, p plan) (driver.Handle, error) {
 		d.boxes.forget(b)
 		return nil, publicError(ended(ctx, err), "create box %s", b.id)
 	}
-	if p.begin != nil {
+	if p.begin != nil && p.platform == platform.Systrap { // see [box.protectInOOM]
 		// Before the start, the agent cannot be distinguished from other processes: all of them may
 		// be killed.
 		process.SetScore(b.proc.PID, sentryScore)
@@ -116,6 +123,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 	}
 	p, err := launch.Box{
 		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Frame: plan.frame, Layout: plan.layout, Layers: d.host.paths.layers(), Handover: plan.handover,
+		Platform: plan.platform,
 	}.Start(ctx, d.binary, b.group)
 	if err != nil {
 		return nil, err
@@ -134,6 +142,9 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
 		GVisor: d.saves.GVisor, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent), Framed: plan.framed,
 		Handover: plan.handover,
+	}
+	if plan.platform != platform.Systrap {
+		s.Platform = plan.platform
 	}
 	if plan.frame != "" {
 		s.Frame = filepath.Base(plan.frame)

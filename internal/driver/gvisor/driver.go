@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/launch"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/durable"
@@ -40,6 +42,8 @@ type Config struct {
 	// AnswerTimeout is how long a box's process or agent may be silent when it is asked for
 	// something that takes no time; 0 means the driver's default.
 	AnswerTimeout time.Duration
+	// Platform runs new boxes; empty means systrap. See also [Driver.ChoosePlatform].
+	Platform platform.Name
 	// Logger receives events that are not an error of a call. Required.
 	Logger *slog.Logger
 }
@@ -52,6 +56,8 @@ type Driver struct {
 	agent  string     // path of the agent's image
 	frame  string     // path of the frame's image, see package agentimage
 	saves  saved.Host // this host, for checkpoints
+	// platform runs new boxes. It does not change once boxes are made.
+	platform platform.Name
 	// forwards is whether agents are not handed connections, as in earlier versions; only in tests.
 	forwards bool
 
@@ -89,7 +95,7 @@ func New(cfg Config) (*Driver, error) {
 			return nil, fmt.Errorf("gvisor: %s is %q, want an absolute path", name, path)
 		}
 	}
-	d := &Driver{host: newHost(cfg), boxes: table{boxes: map[sandbox.ID]*box{}}}
+	d := &Driver{host: newHost(cfg), boxes: table{boxes: map[sandbox.ID]*box{}}, platform: cmp.Or(cfg.Platform, platform.Systrap)}
 	paths := d.host.paths
 	for _, dir := range []string{paths.boxes(), string(paths.layers()), string(paths.agents())} {
 		if err := durable.MkdirAll(dir); err != nil {
@@ -110,7 +116,7 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		cfg.Logger.Warn("checkpoints are not available", "error", err)
 	}
-	d.saves = saved.Host{GVisor: version, CPU: saved.HostCPU(), Agents: paths.agents()}
+	d.saves = saved.Host{GVisor: version, CPU: saved.HostCPU(), Agents: paths.agents(), KVM: d.platform == platform.KVM}
 	if d.binary, err = os.Open(cfg.SandboxBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
@@ -159,6 +165,7 @@ func (d *Driver) detect() driver.Capabilities {
 func (d *Driver) Capabilities() driver.Capabilities {
 	caps := d.caps
 	caps.Missing = append([]string(nil), caps.Missing...)
+	caps.Platform = string(d.platform)
 	return caps
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -73,6 +74,15 @@ func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
 		return err
 	}
 	return b.update(func(s *state) { s.GVisor = version })
+}
+
+// SetPlatform records another platform as what runs a box.
+func (d *Driver) SetPlatform(id sandbox.ID, name platform.Name) error {
+	b, err := d.boxes.lookup(id)
+	if err != nil {
+		return err
+	}
+	return b.update(func(s *state) { s.Platform = name })
 }
 
 // ForgetHandover records what an earlier version of Modbox records of a box that takes connections.
@@ -164,4 +174,27 @@ func MakePlain(dir string) error {
 func CountSums(dir string) (int, error) {
 	m, err := saved.ReadManifest(dir)
 	return len(m.Sums), err
+}
+
+// TryPlatform runs a box, and a program in it, on a platform and removes it.
+func (d *Driver) TryPlatform(ctx context.Context, on platform.Name, argv ...string) error {
+	return d.tryPlatform(ctx, on, argv...)
+}
+
+// ChooseAs is ChoosePlatform with another device, and a try of another platform in place of KVM.
+func (d *Driver) ChooseAs(ctx context.Context, device string, on platform.Name) (platform.Choice, error) {
+	by := platform.New(d.host.paths.state, d.binary.Name())
+	by.Device = device
+	return d.choose(ctx, platform.Auto, by, on)
+}
+
+// Protect sets the scores of a box as after its start, and returns the number of its process.
+func (d *Driver) Protect(id sandbox.ID) (pid int, err error) {
+	b, err := d.boxes.lookup(id)
+	if err != nil {
+		return 0, err
+	}
+	process.SetScore(b.proc.PID, 1000)
+	b.protectInOOM()
+	return b.proc.PID, nil
 }

@@ -61,10 +61,10 @@ func TestFurnishedBoxes(t *testing.T) {
 			}
 			g.must(fill)
 			spec.RootFS = rootfs
-			wantFormat(t, r.checkpoint(t, same, driver.CheckpointOptions{}), saved.FormatHandover, false)
+			wantFormat(t, r.checkpoint(t, same, driver.CheckpointOptions{}), formatNow(), false)
 			for range 2 {
 				dir := r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
-				wantFormat(t, dir, saved.FormatHandover, true)
+				wantFormat(t, dir, formatNow(), true)
 				if err := r.Destroy(t.Context(), g.id); err != nil {
 					t.Fatal(err)
 				}

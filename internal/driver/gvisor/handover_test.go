@@ -104,7 +104,7 @@ func TestHandoverAfterDowngrade(t *testing.T) {
 	g = r.connect(t, g.id, g.handle)
 	g.exchange()
 	dir := r.checkpoint(t, g, driver.CheckpointOptions{})
-	wantFormat(t, dir, saved.FormatHandover, false)
+	wantFormat(t, dir, formatNow(), false)
 	if err := r.Destroy(t.Context(), g.id); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -76,6 +77,9 @@ type rig struct {
 	cfg gvisor.Config
 }
 
+// testPlatform returns the platform of the boxes in the tests.
+func testPlatform() platform.Name { return platform.Name(os.Getenv("MODBOX_TEST_PLATFORM")) }
+
 // newRig makes a driver of an installation of its own. After the test nothing of it may remain on
 // the host.
 func newRig(t *testing.T) *rig {
@@ -84,7 +88,7 @@ func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
 	r := &rig{cfg: gvisor.Config{
 		RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"),
-		SandboxBinary: built.sandbox, AgentBinary: built.agent,
+		SandboxBinary: built.sandbox, AgentBinary: built.agent, Platform: testPlatform(),
 		Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 	}}
 	r.open(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 )
 
@@ -73,8 +74,15 @@ func (b *box) watchHelper(mark process.Mark) {
 }
 
 // protectInOOM sets the scores of gVisor and the agent in a box that was just started: the agent
-// runs in the host process that was started last.
+// runs in the host process that was started last. On KVM there is no process but gVisor's, which has the
+// memory of the guest: it must not be protected from the kernel.
 func (b *box) protectInOOM() {
+	b.mu.Lock()
+	on := b.state.Platform
+	b.mu.Unlock()
+	if on == platform.KVM {
+		return
+	}
 	process.SetScore(b.proc.PID, sentryScore)
 	if b.group == nil {
 		return // no limit, and no way to tell which process it is

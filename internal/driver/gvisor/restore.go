@@ -8,6 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/driver/gvisor/launch"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -58,7 +59,7 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 	}
 	return d.make(ctx, plan{
 		spec: spec, layout: m.Layout, agent: d.host.paths.agents().Image(m.Agent), frame: frame, framed: m.Framed || m.Format == saved.FormatFramed,
-		handover: m.Format == saved.FormatHandover,
+		handover: m.Format >= saved.FormatHandover, platform: cmp.Or(m.Platform, platform.Systrap),
 		begin: func(ctx context.Context, b *box) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

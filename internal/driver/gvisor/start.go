@@ -6,6 +6,8 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/launch"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/tracing"
@@ -104,6 +106,9 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		return publicError(err, "recover box %s", id)
 	}
 	s.Handover = s.Handover || control.HasHandover(b.dir) // an earlier version of Modbox does not keep the field
+	if s.Platform == "" && launch.PlatformOf(p.PID) == platform.KVM {
+		s.Platform = platform.KVM // nor this one
+	}
 	b.adopt(p, s)
 	if s.Helper != nil {
 		b.watchHelper(*s.Helper)

@@ -10,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -49,6 +50,8 @@ type state struct {
 	// Handover is whether the agent takes connections by [control.Client.HandOver]. Boxes of earlier
 	// versions of Modbox do not.
 	Handover bool `json:"handover,omitempty"`
+	// Platform runs the box; "" is systrap.
+	Platform platform.Name `json:"platform,omitempty"`
 
 	// Helper is the process from which processes that run guest code are forked, see
 	// [box.watchHelper]. Nil when it is not known.
@@ -72,6 +75,8 @@ func (b *box) blank() bool {
 // format returns the format of the box's checkpoints.
 func (s state) format() int {
 	switch {
+	case s.Handover && s.Platform != "":
+		return saved.FormatPlatform
 	case s.Handover:
 		return saved.FormatHandover
 	case s.Framed:

@@ -3878,6 +3878,16 @@ export interface components {
              */
             driver: string;
             /**
+             * @description What runs the programs of new sandboxes: gVisor's platform, systrap or kvm.
+             * @example systrap
+             */
+            platform?: string;
+            /**
+             * @description Why this platform was chosen.
+             * @example sandbox.platform is systrap
+             */
+            platform_reason?: string;
+            /**
              * Format: date-time
              * @description When the server was started; operations are counted since then.
              */

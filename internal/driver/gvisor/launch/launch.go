@@ -22,6 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -37,9 +38,11 @@ const logName = "boot.log"
 // processName is argv[0] of a box's process; the process sets the same name itself.
 const processName = "modbox-sandbox"
 
+// platformFlag is followed by the box's platform on the command line.
+const platformFlag = "--platform="
+
 // bootFlags are gVisor's flags for every box.
 var bootFlags = []string{
-	"--platform=systrap",
 	"--network=sandbox", // a network stack of its own; also what port forwarding needs
 	"--directfs=false",  // no host files: tighter system call filter, no capabilities
 	"--ignore-cgroups",  // the driver's own, see package cgroup
@@ -63,6 +66,8 @@ type Box struct {
 	Frame  string // path of the frame's image if the agent makes the root; "" if gVisor makes it
 	Layout layer.Layout
 	Layers layer.Dir
+	// Platform runs the guest.
+	Platform platform.Name
 	// Handover is whether the agent takes connections from [control.Client.HandOver].
 	Handover bool
 }
@@ -99,9 +104,15 @@ func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p
 		framed(oci, b.Frame, names(layers), b.Layout.PlainTmp)
 	}
 	l := launch{
-		handover: b.Handover,
-		id:       b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: images,
+		handover: b.Handover, platform: b.Platform,
+		id: b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: images,
 		mounts: b.Layout.Mounts(oci, b.Spec.Resources, b.Layers, len(images)-1, upper), resources: b.Spec.Resources,
+	}
+	if b.Platform == platform.KVM {
+		if l.device, err = os.OpenFile(platform.Device, os.O_RDWR, 0); err != nil {
+			return nil, err
+		}
+		given.own(l.device)
 	}
 	if b.Layout.OnDisk {
 		defer func() {
@@ -150,13 +161,18 @@ type launch struct {
 	layers    []*os.File // files behind the writable layers, in the order of the mounts
 	resources sandbox.Resources
 	handover  bool
+	platform  platform.Name
+	device    *os.File // of the platform; nil for none
 }
 
 // start starts the box's process with attr and returns when gVisor listens and waits for the order
 // to start the guest. On an error no process remains.
 func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysProcAttr) (*process.Process, error) {
-	cmd := &exec.Cmd{Args: append([]string{processName, "--root=" + l.root}, bootFlags...)}
+	cmd := &exec.Cmd{Args: append([]string{processName, "--root=" + l.root, platformFlag + string(l.platform)}, bootFlags...)}
 	cmd.Env = []string{} // nil would mean the server's
+	if l.platform == platform.KVM {
+		cmd.Env = append(cmd.Env, "GODEBUG=asyncpreemptoff=1") // as runsc does
+	}
 	cmd.SysProcAttr = attr
 	var given donations
 	defer given.close()
@@ -222,6 +238,9 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	given.to(cmd, "spec-fd", spec)
 	given.to(cmd, "io-fds", l.images...)
 	given.to(cmd, "gofer-filestore-fds", l.layers...)
+	if l.device != nil {
+		given.to(cmd, "device-fd", l.device)
+	}
 
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

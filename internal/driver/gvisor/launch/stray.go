@@ -7,9 +7,21 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// PlatformOf returns the platform of the box whose first process that is, by its command line; "" if it has none.
+func PlatformOf(pid int) platform.Name {
+	line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline")) // it may have ended
+	for word := range bytes.SplitSeq(line, []byte{0}) {
+		if name, ok := bytes.CutPrefix(word, []byte(platformFlag)); ok {
+			return platform.Name(name)
+		}
+	}
+	return ""
+}
 
 // Stray is a process that an installation started for a box.
 type Stray struct {

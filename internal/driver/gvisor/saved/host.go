@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cpuid"
 
 	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -21,6 +22,7 @@ type Host struct {
 	GVisor string // its version; empty when it is not known
 	CPU    CPU
 	Agents agentimage.Dir
+	KVM    bool // boxes may run on this platform
 }
 
 // CanRestore returns nil when a checkpoint can be restored on h. Errors: Unsupported with the
@@ -29,11 +31,14 @@ func (h Host) CanRestore(m Manifest) error {
 	unsupported := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, "the checkpoint cannot be restored here: "+format, args...)
 	}
-	if m.Format < FormatPlain || m.Format > FormatHandover {
-		return unsupported("its format is %d, this server knows %d to %d", m.Format, FormatPlain, FormatHandover)
+	if m.Format < FormatPlain || m.Format > FormatPlatform {
+		return unsupported("its format is %d, this server knows %d to %d", m.Format, FormatPlain, FormatPlatform)
 	}
 	if m.GVisor == "" || m.GVisor != h.GVisor {
 		return unsupported("it was made by gVisor %s, this server has %s", cmp.Or(m.GVisor, "of an unknown version"), h.GVisor)
+	}
+	if m.Platform != "" && (m.Platform != platform.KVM || !h.KVM) {
+		return unsupported("it was made on gVisor's platform %s, on which this server runs no sandboxes (setting sandbox.platform)", m.Platform)
 	}
 	if reason := m.CPU.missingOn(h.CPU); reason != "" {
 		return unsupported("%s", reason)

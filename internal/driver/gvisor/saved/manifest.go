@@ -13,6 +13,7 @@ import (
 
 	"github.com/modbox/modbox/internal/driver/gvisor/chunksum"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,6 +23,9 @@ const (
 	// ManifestCopy has the same content as the manifest: damage to one of the two does no harm.
 	ManifestCopy = "manifest.copy.json"
 
+	// FormatPlatform is FormatHandover for a box that did not run on systrap. Earlier versions would restore it
+	// on systrap.
+	FormatPlatform = 5
 	// FormatHandover is the format of a box whose agent takes connections on a socket. Earlier versions
 	// would restore it without the socket.
 	FormatHandover = 4
@@ -44,7 +48,9 @@ type Manifest struct {
 	// Frame is the name of the frame's image if the agent assembled the root, else "". It is also "" in checkpoints of
 	// several layers that were made before frames had names.
 	Frame string `json:"frame,omitempty"`
-	// Framed is, with FormatHandover, what FormatFramed is for earlier checkpoints.
+	// Platform runs the box; "" is systrap. A checkpoint is restored only on its own.
+	Platform platform.Name `json:"platform,omitempty"`
+	// Framed is, with FormatHandover and later, what FormatFramed is for earlier checkpoints.
 	Framed bool      `json:"framed,omitempty"`
 	RootFS ImageMark `json:"rootfs"`
 	// State of the guest's kernel, which is restored unchanged.

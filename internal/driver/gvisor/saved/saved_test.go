@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
+	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -72,7 +73,8 @@ func TestCanRestore(t *testing.T) {
 	host := saved.Host{GVisor: "v1", CPU: saved.CPU{Arch: "amd64", Flags: []string{"a", "b"}, CacheLine: 64}, Agents: agents}
 	for want, change := range map[string]func(*saved.Manifest){
 		"":                      func(*saved.Manifest) {},
-		"its format is 5":       func(m *saved.Manifest) { m.Format = 5 },
+		"its format is 6":       func(m *saved.Manifest) { m.Format = 6 },
+		"gVisor's platform kvm": func(m *saved.Manifest) { m.Format, m.Platform = saved.FormatPlatform, platform.KVM },
 		"it was made by gVisor": func(m *saved.Manifest) { m.GVisor = "v0" },
 		"an unknown version":    func(m *saved.Manifest) { m.GVisor = "" },
 		"it was made on arm64":  func(m *saved.Manifest) { m.CPU.Arch = "arm64" },
@@ -88,5 +90,10 @@ func TestCanRestore(t *testing.T) {
 		if want == "" && err != nil || want != "" && (sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), want)) {
 			t.Errorf("CanRestore = %v, want %q", err, want)
 		}
+	}
+	m := saved.Manifest{Format: saved.FormatPlatform, GVisor: "v1", CPU: host.CPU, Agent: filepath.Base(agent), Platform: platform.KVM}
+	host.KVM = true
+	if err := host.CanRestore(m); err != nil {
+		t.Errorf("CanRestore on a host with kvm = %v", err)
 	}
 }
