@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -250,7 +251,11 @@ func (b *Builder) checkImageQuota(ctx context.Context, ws sandbox.WorkspaceID, t
 	for _, img := range built {
 		if img.Name == name && img.Tag == version {
 			count--
-			size -= img.OwnBytes
+			if !slices.ContainsFunc(built, func(i spec.Image) bool {
+				return i.Tag != img.Tag && i.SizeBytes == img.SizeBytes && i.OwnBytes == img.OwnBytes
+			}) {
+				size -= img.OwnBytes // unless another image probably has the same file
+			}
 		}
 	}
 	if count >= b.most || size+add > builtBytesMax {

@@ -126,7 +126,11 @@ func (r *run) finish(ctx context.Context, st *state) (spec.Image, error) {
 		return spec.Image{}, err
 	}
 	defer staged.Discard()
-	done, err := staged.Publish(ctx, r.checkQuota)
+	all, _, err := r.builder.images.Resolve(ctx, st.digest)
+	if err != nil {
+		return spec.Image{}, err
+	}
+	done, err := staged.Publish(ctx, func(ctx context.Context, add int64) error { return r.checkQuota(ctx, add, all.SizeBytes) })
 	img := done.Image
 	if err != nil || !r.req.Push {
 		return img, err
@@ -134,13 +138,18 @@ func (r *run) finish(ctx context.Context, st *state) (spec.Image, error) {
 	return r.builder.Push(ctx, r.caller, img.Ref(), "", func(e phase.Event) { r.report(Event{Kind: KindProgress, Progress: e}) })
 }
 
-// checkQuota returns an error if the workspace may not have add bytes more for the image. Images
-// that concurrent builds of the workspace have published count.
-func (r *run) checkQuota(ctx context.Context, add int64) error {
+// checkQuota returns an error if the workspace may not have add bytes more for the image, whose root filesystem has
+// size bytes. Images that concurrent builds of the workspace have published count.
+func (r *run) checkQuota(ctx context.Context, add, size int64) error {
 	if r.req.Tag == "" {
 		return r.checkCacheQuota(ctx, add)
 	}
-	if err := r.builder.checkImageQuota(ctx, r.caller.Workspace, r.req.Tag, add); err != nil {
+	_, cached, err := r.builder.images.Owned(r.caller.Workspace)
+	if err != nil {
+		return err
+	}
+	// Its layers are in the cache, and count as image from now on.
+	if err := r.builder.checkImageQuota(ctx, r.caller.Workspace, r.req.Tag, add+min(cached, size)); err != nil {
 		return err
 	}
 	return r.builder.host.CheckDiskFor(ctx, r.caller, r.resources, add)
@@ -288,7 +297,7 @@ func (r *run) checkLayerQuota(ctx context.Context) error {
 
 // layer adds the layer that make writes to a state, or the cached layer with the same key.
 func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cached func(), write func(ctx context.Context, w io.Writer) error) error {
-	data, err := json.Marshal([]any{"layer 1", r.caller.Workspace, st.digest, parts})
+	data, err := json.Marshal([]any{"layer 2", r.caller.Workspace, st.digest, parts})
 	if err != nil {
 		return err
 	}

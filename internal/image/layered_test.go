@@ -196,3 +196,26 @@ func TestLayersOfADeletedWorkspaceGo(t *testing.T) {
 	l.wantFiles()
 	l.want()
 }
+
+// TestTrimTakesWholeChains: a chain that nobody used for long goes before images that were used later, and the built-in image stays.
+func TestTrimTakesWholeChains(t *testing.T) {
+	dir, s, base := storeWithBase(t, new([]string))
+	first := step(t, s, base.Digest, "me", 1)
+	second := step(t, s, first.Digest, "me", 2)
+	newer, err := s.Commit(t.Context(), image.CommitRequest{Name: "for/all", Layer: bytes.NewReader(tarball(t, file("a", noise(1<<16), 0o644)))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leftUnused(t, dir, first, second)
+	used := filepath.Join(dir, "used", strings.TrimPrefix(newer.Digest, "sha256:"))
+	if err := os.WriteFile(used, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	age(t, dir, newer.Image, 20*time.Minute)
+	sizes := base.SizeBytes + newer.OwnBytes + newer.LayerBytes
+	removed, _, err := s.Removal().Trim(t.Context(), sizes+1<<15, unused)
+	if err != nil || len(removed) != 2 || removed[0] != second.Digest || removed[1] != first.Digest {
+		t.Errorf("Trim removed %q, %v, want %s and %s", removed, err, second.Digest, first.Digest)
+	}
+	wantLayers(t, dir, newer)
+}

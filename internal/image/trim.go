@@ -11,6 +11,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// cacheMax bounds the records of the build cache of a workspace: layers may be small, and each takes time.
+const cacheMax = 2000
+
 // TrimBuildCache is Trim for the build cache of a workspace. Images that other workspaces also use stay
 // and count for these alone. It returns the bytes of the cache that stay, which are more than
 // maxBytes only when the rest is in use or new.
@@ -21,7 +24,10 @@ func (rm *Removal) TrimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 // trimBuildCache is TrimBuildCache; with whole it removes nothing unless that is enough.
 func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (left int64, err error) {
 	have, err := rm.sizes.Of(owner)
-	if err != nil || have.Left <= maxBytes || rm.inUse == nil {
+	if err != nil || rm.inUse == nil {
+		return have.Left, err
+	}
+	if ix, err := rm.index.Load(); err != nil || have.Left <= maxBytes && ix.Cached(owner) <= cacheMax {
 		return have.Left, err
 	}
 	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: rm.inUse})
@@ -34,16 +40,20 @@ func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 		return 0, err
 	}
 	before, removed := have.Left, false
-	for more := true; more; { // again for the layers below the removed layers
+	enough := func() bool { return have.Left <= maxBytes && ix.Cached(owner) <= cacheMax }
+	for more := true; more && !enough(); {
 		more = false
 		for _, victim := range rm.leftBy(ix, owner, u) {
-			if have.Left <= maxBytes {
+			if enough() {
 				break
 			}
 			ix.Leave(&victim, owner)
 			removed, more = true, true
 			if have, err = rm.sizes.In(ix, owner); err != nil {
 				return 0, err
+			}
+			if len(victim.Below) > 0 {
+				break // the layer below may be next
 			}
 		}
 	}
@@ -80,17 +90,20 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 		return nil, 0, err
 	}
 	defer unlock()
-	size, err := rm.sizes.Total(ix)
-	for before := -1; err == nil && size > maxBytes && before < len(removed); { // again for the layers below the removed layers
+	sum, err := rm.sizes.Sum(ix)
+	for before := -1; err == nil && sum.Bytes > maxBytes && before < len(removed); {
 		before = len(removed)
 		victims, verr := rm.fairly(ix, rm.removable(ix, u, ""), maxBytes)
 		if verr != nil {
 			return nil, 0, verr
 		}
 		for _, victim := range victims {
+			if err := sum.Remove(&victim); err != nil {
+				return nil, 0, err
+			}
 			ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return r.Same(&victim) })
 			removed = append(removed, cmp.Or(strings.Trim(victim.Ref(), ":"), victim.Digest))
-			if size, err = rm.sizes.Total(ix); err != nil || size <= maxBytes {
+			if sum.Bytes <= maxBytes || len(victim.Below) > 0 { // the layer below may be next
 				break
 			}
 		}

@@ -47,6 +47,16 @@ func (ix *Index) isPaid(digest string, ws sandbox.WorkspaceID) bool {
 	return slices.ContainsFunc(ix.Images, func(r Record) bool { return r.Digest == digest && (r.RecipeHash != "" || r.CountsFor(ws)) })
 }
 
+// Cached returns the number of images in the build cache of a workspace.
+func (ix *Index) Cached(ws sandbox.WorkspaceID) (n int) {
+	for i := range ix.Images {
+		if r := &ix.Images[i]; r.CountsFor(ws) && !r.Current {
+			n++
+		}
+	}
+	return n
+}
+
 // Roots are the root filesystems of an index that may lie below images of a workspace.
 type Roots struct {
 	all     map[string]*Record // by digest

@@ -4,8 +4,6 @@ package sizes
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -210,26 +208,54 @@ func (z *Meter) IsOver(ctx context.Context, maxBytes int64) (bool, error) {
 	return size > maxBytes, err
 }
 
+// Sum is the bytes of everything that an index names, while records are removed.
+type Sum struct {
+	meter *Meter
+	Bytes int64
+	names map[string]int // how many records have a file or a blob
+}
+
+// Sum returns the sum of an index.
+func (z *Meter) Sum(ix *index.Index) (*Sum, error) {
+	s := &Sum{meter: z, names: map[string]int{}}
+	for i := range ix.Images {
+		if err := s.count(&ix.Images[i], 1); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Remove subtracts what only a record has.
+func (s *Sum) Remove(r *index.Record) error { return s.count(r, -1) }
+
+// count adds a record, or removes it if by is -1.
+func (s *Sum) count(r *index.Record, by int) error {
+	blobs, err := s.meter.LayersOf(r)
+	if err != nil {
+		return err
+	}
+	name := func(name string, bytes int64) {
+		before := s.names[name]
+		if s.names[name] = before + by; before == 0 || before+by == 0 {
+			s.Bytes += int64(by) * bytes
+		}
+	}
+	name(r.File(), r.SizeBytes)
+	name(r.Manifest.Digest.String(), r.Manifest.Size)
+	for _, b := range blobs {
+		name(b.Digest, b.Size)
+	}
+	return nil
+}
+
 // Total returns the bytes of everything that an index names.
 func (z *Meter) Total(ix *index.Index) (int64, error) {
-	blobs, err := z.LiveBlobs(ix)
+	sum, err := z.Sum(ix)
 	if err != nil {
 		return 0, err
 	}
-	var total int64
-	seen := map[string]bool{}
-	for _, r := range ix.Images {
-		if !seen[r.Digest] && !seen[r.File()] {
-			total += r.SizeBytes
-		}
-		seen[r.Digest], seen[r.File()] = true, true
-	}
-	for name := range blobs {
-		if info, err := os.Stat(filepath.Join(z.layout.BlobsDir(), name)); err == nil {
-			total += info.Size()
-		}
-	}
-	return total, nil
+	return sum.Bytes, nil
 }
 
 // LiveBlobs returns the names of the layout's blobs that the index needs.
