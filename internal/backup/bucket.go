@@ -8,12 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"regexp"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -127,10 +124,10 @@ func (b *Bucket) Get(ctx context.Context, id string) (s Stored, err error) {
 }
 
 // hold keeps the data of backups from being removed until it is released; check returns an error when that may have failed.
-// In a bucket that cannot be written, as a copy for reading only, it holds nothing and warns.
+// In a bucket that cannot be written, because it is full or for reading only, it holds nothing and warns.
 func (b *Bucket) hold(ctx context.Context) (check func() error, release func(), err error) {
 	h, err := b.objects.Hold(ctx)
-	if sandbox.CodeOf(err) == sandbox.Forbidden || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, object.ErrCollecting) {
 		b.warn("the bucket %s cannot be written, so that a prune is not prevented meanwhile: %v", b.objects.URL(), err)
 		return func() error { return nil }, func() {}, nil
 	}

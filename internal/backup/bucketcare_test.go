@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,60 +21,31 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// peak returns the most memory in use, beyond the present, while f runs.
-func peak(f func()) (most int64) {
-	live := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
+// TestDescriptionsAreReadOneAtATime: a description is garbage when the next is read.
+func TestDescriptionsAreReadOneAtATime(t *testing.T) {
+	b, src := bucket(t, "file://"+t.TempDir(), ""), state(t)
+	const backups = 5
+	for range backups {
+		if _, _, err := b.Write(t.Context(), src, Options{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	base := live()
-	done := make(chan struct{})
-	var sampler sync.WaitGroup
-	sampler.Go(func() {
-		for {
-			most = max(most, live()-base)
-			select {
-			case <-done:
-				return
-			case <-time.After(20 * time.Millisecond):
+	var before []weak.Pointer[StoredFile]
+	err := b.List(t.Context(), func(s *Stored) error {
+		runtime.GC()
+		for i, p := range before {
+			if p.Value() != nil {
+				t.Errorf("at backup %d, backup %d is in memory", len(before), i)
 			}
 		}
+		before = append(before, weak.Make(&s.Files[0]))
+		return nil
 	})
-	f()
-	close(done)
-	sampler.Wait()
-	return most
-}
-
-// TestDescriptionsAreReadOneAtATime has backups whose descriptions are large.
-func TestDescriptionsAreReadOneAtATime(t *testing.T) {
-	b := bucket(t, "file://"+t.TempDir(), "")
-	s, _, err := b.Write(t.Context(), state(t), Options{})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(before) != backups {
+		t.Errorf("List of %d backups = %v", len(before), err)
 	}
-	// A description takes 0.6 MB, and its text 1.4 MB.
-	const names, backups = 20_000, 28
-	large := s
-	large.Files = append(large.Files, StoredFile{Name: "streams/large", Blobs: make([]object.Name, names)})
-	for i := range names {
-		large.Files[len(large.Files)-1].Blobs[i] = s.Files[0].Blobs[0]
-	}
-	for i := range backups { // days of January
-		large.ID = time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC).Format(bucketStamp) + "-00000000"
-		put(t, b, &large)
-	}
-	large = Stored{}
-	const most = 14 << 20 // all take 18 MB
-	n := 0
-	if got := peak(func() { err = b.List(t.Context(), func(*Stored) error { n++; return nil }) }); err != nil || n != backups+1 || got > most {
-		t.Errorf("List of %d backups = %v, and used %d bytes", n, err, got)
-	}
-	var damage []Damage
-	if got := peak(func() { n, damage, err = b.Verify(t.Context(), "") }); err != nil || n != backups+1 || len(damage) > 0 || got > most {
-		t.Errorf("Verify of %d backups = %v, %v, and used %d bytes", n, damage, err, got)
+	if n, damage, err := b.Verify(t.Context(), ""); err != nil || n != backups || len(damage) > 0 {
+		t.Errorf("Verify = %d, %v, %v", n, damage, err)
 	}
 }
 
@@ -159,16 +130,115 @@ func TestRestoreNeedsSpace(t *testing.T) {
 			if err := tt.restore(t.TempDir(), space(tt.bytes, files)); err != nil {
 				t.Errorf("Restore onto a disk with just enough space = %v", err)
 			}
-			migrated := space(tt.bytes, files)
-			migrated.Prepare = func(context.Context, string) error { return nil }
-			if err := tt.restore(t.TempDir(), migrated); sandbox.CodeOf(err) != sandbox.DiskFull {
-				t.Errorf("Restore without space for a copy of the database = %v, want code disk_full", err)
-			}
 		})
 	}
 }
 
-// TestRestoreThatKeepsImagesNeedsNone restores from backups whose images are gone.
+// TestFilesThatDoNotFitAreRemoved: the disk is not full while the rest of a backup is read.
+func TestFilesThatDoNotFitAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	have := ballast.Space{Bytes: spareBytes + 2*blockBytes, Inodes: 10}
+	var n need
+	for i, want := range []string{dir, dir, "", ""} {
+		got, err := n.place(100, have, dir)
+		if err != nil || got != want {
+			t.Errorf("file %d: place = %q, %v, want %q", i, got, err, want)
+		}
+		if got != "" {
+			fill(t, got, map[string]string{Name(time.Unix(int64(i), 0)): "x"})
+		} else if left := tree(t, dir); len(left) > 0 {
+			t.Errorf("file %d: left %v", i, left)
+		}
+	}
+	if n.bytes != 4*blockBytes || n.files != 4 {
+		t.Errorf("%+v are needed, want four blocks", n)
+	}
+}
+
+// TestReadingOfABucketThatCannotBeWritten has a file in the place of the leases.
+func TestReadingOfABucketThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	b, src := bucket(t, "file://"+dir, ""), state(t)
+	if _, _, err := b.Write(t.Context(), src, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	leases := filepath.Join(dir, "leases")
+	if err := errors.Join(os.RemoveAll(leases), os.WriteFile(leases, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var warnings []string
+	b.Warn = func(text string) { warnings = append(warnings, text) }
+	wantRestored(t, b, "", restored())
+	if n, damage, err := b.Verify(t.Context(), ""); err != nil || n != 1 || len(damage) > 0 {
+		t.Errorf("Verify = %d, %v, %v", n, damage, err)
+	}
+	if len(warnings) != 2 || !strings.Contains(warnings[0], "cannot be written") {
+		t.Errorf("warnings: %v", warnings)
+	}
+}
+
+// TestLeasesOfTheFutureDoNotCount: a process with a wrong clock was killed.
+func TestLeasesOfTheFutureDoNotCount(t *testing.T) {
+	dir := t.TempDir()
+	b, src := bucket(t, "file://"+dir, ""), state(t)
+	if _, _, err := b.Write(t.Context(), src, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"leases/hold-1", "leases/collect-1"} {
+		fill(t, dir, map[string]string{name: "{}"})
+		at := time.Now().Add(365 * 24 * time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRestored(t, b, "", restored())
+	if _, err := b.Prune(t.Context(), 1, Grace); err != nil {
+		t.Errorf("Prune = %v", err)
+	}
+	if leases, err := filepath.Glob(filepath.Join(dir, "leases/*")); err != nil || len(leases) > 0 {
+		t.Errorf("left: %v, %v", leases, err)
+	}
+}
+
+// TestLastIsNotZeroBecauseOfAClock: else the schedule makes backups without a pause.
+func TestLastIsNotZeroBecauseOfAClock(t *testing.T) {
+	dir := t.TempDir()
+	b, src := bucket(t, "file://"+dir, ""), state(t)
+	s, _, err := b.Write(t.Context(), src, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.objects.Delete(t.Context(), bucketPrefix+s.ID); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC()
+	for _, tt := range []struct{ named, written, want time.Duration }{
+		{30 * time.Minute, 0, 0},                         // within the skew: it was made now
+		{50 * 24 * time.Hour, -time.Hour, -time.Hour},    // the bucket knows when it was made
+		{-2 * time.Hour, -5 * time.Hour, -2 * time.Hour}, // the clock of this machine is ahead of the bucket's
+	} {
+		s.ID = now.Add(tt.named).Format(bucketStamp) + "-00000000"
+		put(t, b, &s)
+		object := filepath.Join(dir, bucketPrefix, s.ID)
+		if err := os.Chtimes(object, now, now.Add(tt.written)); err != nil {
+			t.Fatal(err)
+		}
+		last, err := b.Last(t.Context())
+		if off := last.Sub(now.Add(tt.want)); err != nil || off < -time.Minute || off > time.Minute {
+			t.Errorf("named %v and written %v: Last = %v, %v, want %v", tt.named, tt.written, last, err, now.Add(tt.want))
+		}
+		if err := os.Remove(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := t.TempDir()
+	fill(t, files, map[string]string{Name(now.Add(30 * time.Minute)): ""})
+	if last, err := Last(files); err != nil || last.IsZero() || last.After(time.Now()) {
+		t.Errorf("Last of a directory = %v, %v, want now", last, err)
+	}
+}
+
+// TestRestoreThatKeepsImagesNeedsNone restores from a bucket without the images, and from a file.
 func TestRestoreThatKeepsImagesNeedsNone(t *testing.T) {
 	src, dir := state(t), t.TempDir()
 	fill(t, src.StateDir, map[string]string{"images/index.json": `{"version":3}`, "images/images/a.erofs": strings.Repeat("image", 1e5)})

@@ -31,7 +31,7 @@ func (b *Bucket) download(ctx context.Context, s *Stored, dir string, o RestoreO
 		top, _, _ := strings.Cut(f.Name, "/")
 		tops = append(tops, top)
 		files = append(files, f)
-		need.add(o, f.Name, b.objects.DownloadBytes(f.Blobs, f.Size))
+		need.add(b.objects.DownloadBytes(f.Blobs, f.Size))
 	}
 	have, err := o.space(dir)
 	if err == nil {

@@ -110,15 +110,28 @@ func present(list []entry) []entry {
 	return list
 }
 
-// Last returns when the newest backup was made, by the clock of its machine; zero when there is none. Times in the future do not count.
+// Last returns when the newest backup was made, by the clock of its machine, and not after now; zero when there is none. Backups of the future
+// do not count.
 func (b *Bucket) Last(ctx context.Context) (last time.Time, err error) {
 	list, err := b.entries(ctx)
-	for _, e := range list {
-		if at := timeOf(e.id); at.After(last) && !at.After(time.Now()) {
+	now := time.Now()
+	for _, e := range present(list) {
+		at := timeOf(e.id)
+		if at.After(now.Add(skew)) {
+			at = e.made
+		}
+		if at = earlier(at, now); at.After(last) {
 			last = at
 		}
 	}
 	return last, err
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // List calls f with the complete backups, oldest first. It has one description in memory at a time. Errors: Invalid when a description is

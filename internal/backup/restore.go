@@ -158,7 +158,7 @@ func copyDatabase(ctx context.Context, file, to string, o RestoreOptions) (Manif
 		return Manifest{}, fmt.Errorf("restore: %w", err)
 	}
 	var need need
-	need.add(o, Database, info.Size())
+	need.add(info.Size())
 	have, err := o.space(to)
 	if err == nil {
 		err = need.check(have, to)
@@ -226,8 +226,8 @@ func unpack(ctx context.Context, file, to string, o RestoreOptions) (Manifest, e
 		into := to
 		if o.leavesOut(hdr.Name) {
 			into = ""
-		} else if need.add(o, hdr.Name, hdr.Size); !need.fits(have) {
-			into = ""
+		} else if into, err = need.place(hdr.Size, have, to); err != nil {
+			return Manifest{}, err
 		}
 		got, err := extract(r, hdr, into)
 		var local *fs.PathError

@@ -48,8 +48,8 @@ func List(dir string) ([]string, error) {
 func Last(dir string) (time.Time, error) {
 	names, err := List(dir)
 	for _, name := range names {
-		if at, _ := made(name); !at.After(time.Now()) {
-			return at, nil
+		if at, _ := made(name); !at.After(time.Now().Add(skew)) {
+			return earlier(at, time.Now()), nil
 		}
 	}
 	return time.Time{}, err

@@ -1,6 +1,8 @@
 package backup
 
 import (
+	"errors"
+	"os"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -22,13 +24,9 @@ type need struct {
 }
 
 // add adds a file with so many bytes that are not in holes.
-func (n *need) add(o RestoreOptions, name string, bytes int64) {
+func (n *need) add(bytes int64) {
 	n.files++
-	bytes = (bytes + blockBytes - 1) / blockBytes * blockBytes
-	n.bytes += bytes
-	if name == Database && o.Prepare != nil { // a migration copies it
-		n.bytes += bytes
-	}
+	n.bytes += (bytes + blockBytes - 1) / blockBytes * blockBytes
 }
 
 // leavesOut reports whether the restore does not need a file.
@@ -47,6 +45,19 @@ func (o *RestoreOptions) space(dir string) (ballast.Space, error) {
 // fits reports whether there is space for it.
 func (n need) fits(have ballast.Space) bool {
 	return n.bytes+spareBytes <= have.Bytes && n.files <= have.Inodes
+}
+
+// place adds a file, and returns the directory to write it to. When the files no longer fit, it is "", and what is there is removed.
+func (n *need) place(bytes int64, have ballast.Space, dir string) (string, error) {
+	fitted := n.fits(have)
+	n.add(bytes)
+	if dir == "" || n.fits(have) {
+		return dir, nil
+	}
+	if fitted {
+		return "", errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700))
+	}
+	return "", nil
 }
 
 // check returns an error unless there is space for it in a directory. Errors: DiskFull, which says how much is needed.

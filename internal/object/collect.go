@@ -32,7 +32,7 @@ func (s *Store) Collect(ctx context.Context, grace time.Duration, reachable func
 	}
 	err = s.List(ctx, "", func(o Object) error {
 		age := now.Sub(o.At)
-		if strings.HasPrefix(o.Key, leasesPrefix) && age >= leaseExpiry || partial(o.Key) && age >= max(grace, leaseExpiry) {
+		if strings.HasPrefix(o.Key, leasesPrefix) && expired(age) || partial(o.Key) && age >= max(grace, leaseExpiry) {
 			return s.Delete(ctx, o.Key)
 		}
 		n, ok := nameOf(o.Key)

@@ -3,6 +3,7 @@ package object
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +48,10 @@ func sinceBoot() time.Duration {
 // Hold keeps the blobs of a store from being removed while they are read. It must be released.
 type Hold struct{ lease *lease }
 
-// Hold begins a hold. Errors: Unavailable while a collection is in progress; Forbidden, or [fs.ErrPermission], when the bucket cannot be written.
+// ErrCollecting is wrapped by errors because of a collection in progress.
+var ErrCollecting = errors.New("unused data is being removed")
+
+// Hold begins a hold. Errors: ErrCollecting; others when the bucket cannot be written.
 func (s *Store) Hold(ctx context.Context) (*Hold, error) {
 	l, err := s.share(ctx, holdPrefix)
 	if err != nil {
@@ -71,7 +75,7 @@ func (s *Store) share(ctx context.Context, prefix string) (*lease, error) {
 	_, others, err := l.others(ctx)
 	for _, o := range others {
 		if strings.HasPrefix(o.Key, excludePrefix) {
-			err = sandbox.Errorf(sandbox.Unavailable, "a prune of the bucket %s is in progress; try again later, or within %s if it was killed, or delete its object %s if it was", s.url, leaseExpiry, o.Key)
+			err = sandbox.Wrap(sandbox.Unavailable, ErrCollecting, "a prune of the bucket %s is in progress; try again later, or within %s if it was killed, or delete its object %s if it was", s.url, leaseExpiry, o.Key)
 		}
 	}
 	if err != nil {
@@ -90,7 +94,7 @@ func (s *Store) exclude(ctx context.Context) (*lease, time.Time, error) {
 	}
 	now, others, err := l.others(ctx)
 	if err == nil && len(others) > 0 {
-		err = sandbox.Errorf(sandbox.Unavailable, "a backup, restore, verification or prune is in progress in the bucket %s; unused data stays until the next prune", s.url)
+		err = sandbox.Errorf(sandbox.Unavailable, "a backup, restore, verification or prune is in progress in the bucket %s, with the object %s; unused data stays until the next prune", s.url, others[0].Key)
 	}
 	if err != nil {
 		l.release(ctx)
@@ -166,9 +170,12 @@ func (l *lease) others(ctx context.Context) (now time.Time, others []Object, err
 		err = sandbox.Errorf(sandbox.Unavailable, "the bucket %s does not list the object %s, which was just written", l.s.url, l.key)
 	}
 	for _, o := range all {
-		if now.Sub(o.At) < leaseExpiry {
+		if !expired(now.Sub(o.At)) {
 			others = append(others, o)
 		}
 	}
 	return now, others, err
 }
+
+// expired reports whether a lease of an age does not count any more. A time that far in the future is of a clock that was wrong.
+func expired(age time.Duration) bool { return age.Abs() >= leaseExpiry }

@@ -151,7 +151,8 @@ func (d *DB) CopyTo(ctx context.Context, path string) error {
 
 func copyTo(ctx context.Context, from, path string) (err error) {
 	// On a connection of its own: other writes wait for the writer.
-	db, err := sql.Open("sqlite", dsn(from, ""))
+	// With _error_rc, the error of a copy does not have the text of an earlier error.
+	db, err := sql.Open("sqlite", dsn(from, "_error_rc=1"))
 	if err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}
@@ -193,8 +194,13 @@ func copyPages(ctx context.Context, db *sql.DB, to string) (err error) {
 	if _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, "SELECT count(*) FROM sqlite_schema"); err != nil {
+	// The copy does not look at the pages: backups of a damaged database would displace good backups.
+	var found string
+	if err := conn.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&found); err != nil {
 		return err
+	}
+	if found != "ok" {
+		return fmt.Errorf("%w: %s", ErrDamaged, strings.ReplaceAll(found, "\n", " "))
 	}
 	return conn.Raw(func(c any) error {
 		source, ok := c.(interface {

@@ -286,3 +286,38 @@ func TestCopyWhileRowsAreWritten(t *testing.T) {
 		t.Errorf("beside the copy: %v, %v", left, err)
 	}
 }
+
+// TestDamagedDatabaseIsNotCopied damages a page of a database in use.
+func TestDamagedDatabaseIsNotCopied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.db")
+	s, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	within(t, path, func(db *sql.DB) error {
+		_, err := db.Exec(`CREATE TABLE filler (i INTEGER PRIMARY KEY, b BLOB);
+			WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 1000) INSERT INTO filler SELECT i, randomblob(1000) FROM c;
+			PRAGMA wal_checkpoint(TRUNCATE)`)
+		return err
+	})
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, 4096), (info.Size()/4096-20)*4096)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	if err := s.CopyTo(t.Context(), filepath.Join(to, "copy.db")); !errors.Is(err, ErrDamaged) {
+		t.Errorf("CopyTo = %v, want ErrDamaged", err)
+	}
+	if entries, err := os.ReadDir(to); err != nil || len(entries) > 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
