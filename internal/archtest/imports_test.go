@@ -70,7 +70,7 @@ var mayImport = map[string][]string{
 	"internal/hostmem":          {},
 	"internal/pressure":         {"internal/sandbox", "internal/box", "internal/hostmem"},
 	"internal/autocheckpoint":   {"internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/fairsem", "internal/quota"},
-	"internal/checkpoint":       {"internal/sandbox", "internal/ballast", "internal/driver", "internal/durable", "internal/quarantine", "internal/quota"},
+	"internal/checkpoint":       {"internal/sandbox", "internal/ballast", "internal/driver", "internal/durable", "internal/quarantine", "internal/quota", "internal/retry"},
 	"internal/box":              {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver", "internal/netrule"},
 	"internal/environment":      {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/image/spec", "internal/kernelapi", "internal/retry"},
 	"internal/timelimit":        {"internal/sandbox", "internal/box"},

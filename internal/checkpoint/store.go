@@ -12,12 +12,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/quarantine"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -286,16 +288,23 @@ func (s *Store) List() (map[sandbox.ID][]string, error) {
 }
 
 // CheckFiles returns the reason why the files of a running sandbox cannot be saved; nil if it does not find out in
-// time. It reads all of them. Errors: as [driver.Snapshotter].WriteNames, except Timeout.
+// time. It reads all of them, and waits for its turn until ctx ends. Errors: as [driver.Snapshotter].WriteNames, except Timeout.
 func (s *Store) CheckFiles(ctx context.Context, id sandbox.ID) error {
 	reader, ok := s.driver.(driver.Snapshotter)
 	if !ok {
 		return nil
 	}
-	if err := reader.WriteNames(ctx, id, io.Discard); sandbox.CodeOf(err) != sandbox.Timeout {
-		return err
+	var err error
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) { // the last error is err
+		if err = reader.WriteNames(ctx, id, io.Discard); sandbox.CodeOf(err) != sandbox.Unavailable {
+			return struct{}{}, nil
+		}
+		return struct{}{}, err
+	}, retry.Pauses(100*time.Millisecond, 5*time.Second), retry.Forever())
+	if sandbox.CodeOf(err) == sandbox.Timeout {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Tidy has the driver remove files that no box, and nothing in the store or in quarantine, needs.

@@ -129,7 +129,9 @@ func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 		return sandbox.Errorf(sandbox.Unsupported, "the sandbox ends with its command, which a pause without memory would end; pause it with its memory")
 	}
 	if filesOnly && b.doubtful.Load() { // before its processes are ended
-		if err := s.saved.CheckFiles(b.Context(), b.ID); err != nil {
+		ctx, cancel := context.WithTimeout(b.Context(), saveTimeout)
+		defer cancel()
+		if err := s.saved.CheckFiles(ctx, b.ID); err != nil {
 			return err
 		}
 	}

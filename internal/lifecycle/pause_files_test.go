@@ -353,8 +353,14 @@ func TestPauseFilesThatAreTooLarge(t *testing.T) {
 	if n := len(slices.DeleteFunc(types, func(t sandbox.EventType) bool { return t != sandbox.EventPauseFailed })); n != 1 {
 		t.Errorf("%d events of pauses that failed, want 1", n)
 	}
-	e.host.SetFaults(fake.Faults{})
-	s.pauseFiles("p")
+	var attempts atomic.Int64
+	e.host.SetFaults(fake.Faults{WriteLayer: func(context.Context, sandbox.ID) error {
+		if attempts.Add(1) < 3 {
+			return sandbox.Errorf(sandbox.Unavailable, "other sandboxes are being read")
+		}
+		return nil
+	}})
+	s.pauseFiles("p") // when its turn to be read has come
 }
 
 // Saved files that turn out to be damaged are no mistake of the caller.
