@@ -59,7 +59,7 @@ func (p *puller) isFree(repo *remote.Repository, digest string) (bool, error) {
 		if !same && (r.Name == "" || r.Readers() != nil) {
 			continue
 		}
-		layers, err := p.sizes.LayersOf(r)
+		layers, err := p.sizes.BlobsOf(r)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
 		}

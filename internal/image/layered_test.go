@@ -40,6 +40,10 @@ func finished(t *testing.T, s *image.Store, base string, owner sandbox.Workspace
 	return img
 }
 
+// near reports whether a number is of so many bytes and of the manifests and configurations of a few images, which
+// count, and of which each has at least some bytes.
+func near(got, bytes int64) bool { return got >= bytes && got < bytes+8<<10 }
+
 // TestStepsCountOnce: the layers of a build count once for the workspace, as long as an image needs them as
 // images, and then as build cache; the built-in image below counts for nobody, and is part of the size of the image.
 func TestStepsCountOnce(t *testing.T) {
@@ -51,7 +55,7 @@ func TestStepsCountOnce(t *testing.T) {
 	further := third.OwnBytes + third.LayerBytes
 	want := func(what string, images, left int64) {
 		t.Helper()
-		if gotImages, gotLeft, err := s.Owned("me"); err != nil || gotImages != images || gotLeft != left {
+		if gotImages, gotLeft, err := s.Owned("me"); err != nil || !near(gotImages, images) || !near(gotLeft, left) {
 			t.Errorf("%s: Owned = %d, %d, %v, want %d, %d", what, gotImages, gotLeft, err, images, left)
 		}
 	}
@@ -74,8 +78,8 @@ func TestStepsCountOnce(t *testing.T) {
 	}
 	// A removal of layers of the images would free nothing.
 	leftUnused(t, dir, first, second, third)
-	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 0); err != nil || left != 0 {
-		t.Errorf("TrimBuildCache = %d, %v, want nothing left", left, err)
+	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 0); err != nil || !near(left, 0) {
+		t.Errorf("TrimBuildCache = %d, %v, want no layer left", left, err)
 	}
 	want("after a trim", files+blobs, 0)
 	for digest, want := range map[string]sandbox.Code{first.Digest: "", second.Digest: "", third.Digest: sandbox.NotFound} {

@@ -278,7 +278,7 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	}
 	app := mustBuild(t, s, client.ImageBuildOptions{Tag: "app"}, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo hello > /hello\n"})
 	first := used()
-	if first.ImageBytes == 0 || first.ImageBytes > app.image.SizeBytes/4 || first.BuildCacheBytes != 0 {
+	if first.ImageBytes == 0 || first.ImageBytes > app.image.SizeBytes/4 || first.BuildCacheBytes > 64<<10 {
 		t.Errorf("after a build of an image of %d bytes with the built-in image below: %+v, want the bytes of a layer", app.image.SizeBytes, first)
 	}
 	// The disk has no space for another layer and the box in which it is made.

@@ -21,6 +21,7 @@ type Meter struct {
 	mu     sync.Mutex
 	owned  ownedCache         // guarded by mu
 	layers map[v1.Hash][]Blob // guarded by mu; of the OCI images with those manifests
+	blobs  int                // guarded by mu; how many were added to layers
 }
 
 // NewMeter returns the meter of the images in an index and a layout.
@@ -114,7 +115,7 @@ func (c *counter) count(chosen func(*index.Record) bool) (n int64, err error) {
 		if !chosen(r) {
 			continue
 		}
-		blobs, err := c.meter.LayersOf(r)
+		blobs, err := c.meter.BlobsOf(r)
 		if err != nil {
 			return 0, err
 		}
@@ -155,17 +156,17 @@ func (c *counter) once(what string, bytes int64) int64 {
 	return bytes
 }
 
-// Blob is a compressed layer with its size.
+// Blob is a file of an OCI image with its size.
 type Blob struct {
 	Digest string
 	Size   int64
 }
 
-// layersKnown bounds the manifests in memory.
-const layersKnown = 10_000
+// blobsKnown bounds the blobs of images in memory.
+const blobsKnown = 200_000
 
-// LayersOf returns the layers of a record's OCI image.
-func (z *Meter) LayersOf(r *index.Record) ([]Blob, error) {
+// BlobsOf returns the blobs of a record's OCI image: layers, configuration and manifest.
+func (z *Meter) BlobsOf(r *index.Record) ([]Blob, error) {
 	z.mu.Lock()
 	layers, known := z.layers[r.Manifest.Digest]
 	z.mu.Unlock()
@@ -179,10 +180,12 @@ func (z *Meter) LayersOf(r *index.Record) ([]Blob, error) {
 	for _, l := range manifest.Layers {
 		layers = append(layers, Blob{l.Digest.String(), l.Size})
 	}
+	layers = append(layers, Blob{manifest.Config.Digest.String(), manifest.Config.Size}, Blob{r.Manifest.Digest.String(), r.Manifest.Size})
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if len(z.layers) >= layersKnown {
+	if z.blobs += len(layers); z.blobs > blobsKnown {
 		clear(z.layers)
+		z.blobs = len(layers)
 	}
 	z.layers[r.Manifest.Digest] = layers
 	return layers, nil
@@ -231,7 +234,7 @@ func (s *Sum) Remove(r *index.Record) error { return s.count(r, -1) }
 
 // count adds a record, or removes it if by is -1.
 func (s *Sum) count(r *index.Record, by int) error {
-	blobs, err := s.meter.LayersOf(r)
+	blobs, err := s.meter.BlobsOf(r)
 	if err != nil {
 		return err
 	}
@@ -242,7 +245,6 @@ func (s *Sum) count(r *index.Record, by int) error {
 		}
 	}
 	name(r.File(), r.SizeBytes)
-	name(r.Manifest.Digest.String(), r.Manifest.Size)
 	for _, b := range blobs {
 		name(b.Digest, b.Size)
 	}
