@@ -27,7 +27,7 @@ GOFLAGS="$(go env GOFLAGS) -trimpath -vet=off '-toolexec=env GOGC=400'"
 export GOFLAGS CGO_ENABLED=0
 
 # The packages with concurrency worth the race detector (which needs cgo).
-racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,diskuse,eviction,execution,fairsem,front,guest,lifecycle,mcp,mcphttp,pool,prepare,pressure,proxy,quota,spool,store,stream,teardown,template,warmbox,webhook,workbox}/... ./internal/driver/{drivertest,fake}/...)
+racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,diskuse,eviction,execution,fairsem,front,guest,lifecycle,mcp,mcphttp,pool,prepare,pressure,proxy,quota,spool,store,stream,teardown,template,warmbox,webhook,workbox}/... ./internal/driver/{drivertest,fake,remote}/...)
 
 suite_lint() {
 	if [ -n "$whole" ]; then scripts/lint.sh --without-tests; else scripts/lint.sh; fi

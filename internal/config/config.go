@@ -67,6 +67,7 @@ type Config struct {
 	Secrets  Secrets  `yaml:"secrets"`
 	Audit    Audit    `yaml:"audit"`
 	Database Database `yaml:"database"`
+	Worker   Worker   `yaml:"worker"`
 	Backup   Backup   `yaml:"backup"`
 }
 
@@ -399,6 +400,7 @@ func (c *Config) validate() error {
 	c.Events.validate(bad)
 	c.Webhooks.validate(bad)
 	c.SSH.validate(bad)
+	c.Worker.validate(bad)
 	c.Database.validate(bad)
 	c.validateLimits(bad)
 	return errors.Join(errs...)

@@ -104,7 +104,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	if db, err = st.Advance(ctx); err != nil {
 		return err
 	}
-	p.instance = db.ID
+	p.instance, p.generation = db.ID, db.Generation
 	marks, err := withSpace(p.disk, func() (*installation.Marks, error) {
 		return installation.Write(installation.Mark{Identity: db, StateDir: cfg.StateDir}, slices.Compact([]string{cfg.StateDir, cfg.RunDir})...)
 	})

@@ -9,14 +9,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// choosePlatform chooses gVisor's platform of new sandboxes.
+// choosePlatform chooses gVisor's platform of new sandboxes, unless the worker has.
 func (p *parts) choosePlatform(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
-	if p.platform, err = p.driver.ChoosePlatform(ctx, cfg.Sandbox.Platform); err != nil {
+	if d, ok := p.driver.(*gvisor.Driver); !ok {
+		p.platform = platform.Choice{Platform: platform.Name(p.driver.Capabilities().Platform), Reason: "the worker chose it"}
+	} else if p.platform, err = d.ChoosePlatform(ctx, cfg.Sandbox.Platform); err != nil {
 		return err
 	}
 	level := slog.LevelInfo

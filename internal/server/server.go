@@ -29,7 +29,7 @@ import (
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/conns"
-	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
@@ -92,7 +92,7 @@ type parts struct {
 	store   *store.Store
 	keys    *secret.Keys
 	images  *image.Store
-	driver  *gvisor.Driver
+	driver  driver.Driver
 	// platform is gVisor's platform of new sandboxes.
 	platform platform.Choice
 	metrics  *prometheus.Registry
@@ -100,8 +100,9 @@ type parts struct {
 	logs     *otlp.Logs      // nil for none
 	urls     proxy.URLs
 	disk     *disk
-	// instance is the id of the installation, for receivers.
-	instance string
+	// instance is the id of the installation, for receivers. The generation of the database grows with each start.
+	instance   string
+	generation int64
 	// backedUp is the time of the newest automatic backup, in seconds since 1970, once it is known.
 	backedUp atomic.Int64
 }
@@ -249,10 +250,9 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	}); err != nil {
 		return err
 	}
-	if p.driver, err = withSpace(p.disk, func() (*gvisor.Driver, error) { return gvisor.New(driverConfig(cfg, programs, log)) }); err != nil {
+	if err := p.openDriver(ctx, cfg, programs, log, cu); err != nil {
 		return err
 	}
-	cu.Add(func() { closeLogged(log, "driver", p.driver.Close) })
 	for _, missing := range p.driver.Capabilities().Missing {
 		log.Warn(missing)
 	}

@@ -92,6 +92,7 @@ var elsewhere = map[string]bool{
 	"metrics.endpoint": true, "metrics.interval": true, "metrics.headers_file": true, "log.endpoint": true, "log.headers_file": true,
 	"ssh.listen":       true,                              // TestSSH
 	"sandbox.platform": true,                              // TestPlatform
+	"worker.listen":    true,                              // TestWorker
 	"log.requests":     true, "http.allow_insecure": true, // TestServerPages, TestExposure
 }
 

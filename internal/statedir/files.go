@@ -15,6 +15,7 @@ const (
 	TemplatesDir    = "templates" // memory templates of the running server
 	QuarantineDir   = "quarantine"
 	BallastDir      = "ballast"
+	WorkerDir       = "worker"       // token, authority and id of the worker
 	CertificatesDir = "certificates" // account, certificates and keys from an ACME server
 )
 

@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/drivertest"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
+	"github.com/modbox/modbox/internal/driver/remote/remotetest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,15 +19,47 @@ func TestContract(t *testing.T) { contract(t, false) }
 // TestContractBlank runs the contract on boxes that begin blank.
 func TestContractBlank(t *testing.T) { contract(t, true) }
 
+// TestContractRemote runs the contract on real boxes of a worker.
+func TestContractRemote(t *testing.T) {
+	gvisortest.Need(t)
+	drivertest.Run(t, func(t *testing.T) drivertest.Env {
+		cfg := contractConfig(t)
+		t.Cleanup(func() { wantNoRemains(t, cfg) }) // runs last
+		rig := remotetest.New(t, func() (driver.Driver, error) { return gvisor.New(cfg) }, func(address string) string { return address })
+		return drivertest.Env{
+			Driver: rig.Control(), Spec: contractSpec,
+			Reopen:    func(t *testing.T, old driver.Driver) driver.Driver { return rig.Restart(t, old) },
+			Leftovers: func(t *testing.T) []string { return leftovers(t, cfg) },
+		}
+	})
+}
+
+func contractConfig(t *testing.T) gvisor.Config {
+	dir := t.TempDir()
+	return gvisor.Config{
+		RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"),
+		SandboxBinary: built.sandbox, AgentBinary: built.agent, Platform: testPlatform(),
+		Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)),
+	}
+}
+
+func contractSpec() driver.Spec {
+	return driver.Spec{
+		ID: sandbox.NewID(), Hostname: "box", RootFS: built.rootfs, MaxProcesses: 256,
+		Resources: sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 96 * mib},
+	}
+}
+
+func wantNoRemains(t *testing.T, cfg gvisor.Config) {
+	for _, left := range append(leftovers(t, cfg), ownGroups(cfg)...) {
+		t.Errorf("left on the host: %s", left)
+	}
+}
+
 func contract(t *testing.T, blank bool) {
 	gvisortest.Need(t)
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
-		dir := t.TempDir()
-		cfg := gvisor.Config{
-			RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"),
-			SandboxBinary: built.sandbox, AgentBinary: built.agent, Platform: testPlatform(),
-			Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)),
-		}
+		cfg := contractConfig(t)
 		open := func(t *testing.T) driver.Driver {
 			d, err := gvisor.New(cfg)
 			if err != nil {
@@ -39,18 +72,10 @@ func contract(t *testing.T, blank bool) {
 			if err := current.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
-			for _, left := range append(leftovers(t, cfg), ownGroups(cfg)...) {
-				t.Errorf("left on the host: %s", left)
-			}
+			wantNoRemains(t, cfg)
 		})
 		return drivertest.Env{
-			Driver: current, Blank: blank,
-			Spec: func() driver.Spec {
-				return driver.Spec{
-					ID: sandbox.NewID(), Hostname: "box", RootFS: built.rootfs, MaxProcesses: 256,
-					Resources: sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 96 * mib},
-				}
-			},
+			Driver: current, Blank: blank, Spec: contractSpec,
 			Reopen: func(t *testing.T, old driver.Driver) driver.Driver {
 				if err := old.Close(); err != nil {
 					t.Errorf("Close: %v", err)

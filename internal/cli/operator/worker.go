@@ -1,0 +1,42 @@
+package operator
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/server"
+)
+
+// NewWorkerCommand returns the command "modbox worker".
+func NewWorkerCommand(env *base.Env) *cobra.Command {
+	var local base.LocalFlags
+	var o server.WorkerOptions
+	cmd := &cobra.Command{
+		Use:   "worker --join HOST:PORT --token-file FILE --state-dir DIR --run-dir DIR",
+		Short: "Run the sandboxes of a server (experimental)",
+		Long: `Run the sandboxes of a server that has the setting worker.listen, which --join names.
+This is experimental; docs/cluster.md says what it can do.
+
+The server makes the token, in the file worker/token of its state directory. The worker has
+directories of its own, and must see the server's state directory under the same path.
+SIGTERM and Ctrl-C end the worker; sandboxes keep running, and the next start takes them
+over.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.Config, err = local.Load(env); err != nil {
+				return err
+			}
+			o.Logger = server.NewLogger(o.Config.Log, env.Stderr)
+			return server.RunWorker(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.Join, "join", "", "address of the server: worker.listen")
+	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the server's token for workers")
+	cmd.Flags().StringVar(&local.File, "config", "", "YAML file with settings; a worker uses few of them")
+	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "run_dir", "cgroup_parent")
+	for _, name := range []string{"join", "token-file", "state-dir", "run-dir"} {
+		_ = cmd.MarkFlagRequired(name) // it exists
+	}
+	return cmd
+}

@@ -1,0 +1,21 @@
+package config
+
+import (
+	"net"
+	"strconv"
+)
+
+// Worker configures the worker on which sandboxes run, if it is another process than the server.
+type Worker struct {
+	Listen string `yaml:"listen" doc:"Experimental: address and port on which the server accepts its worker (modbox worker), which then runs all sandboxes; docs/cluster.md has the limits. Empty: the server runs sandboxes itself."`
+}
+
+func (w *Worker) validate(bad func(name, format string, args ...any)) {
+	if w.Listen == "" {
+		return
+	}
+	_, port, err := net.SplitHostPort(w.Listen)
+	if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
+		bad("worker.listen", "%q is not ADDRESS:PORT", w.Listen)
+	}
+}

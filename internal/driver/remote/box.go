@@ -1,0 +1,301 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// box has the handle of a box, and which driver of the worker knows it.
+type box struct {
+	id     sandbox.ID
+	handle driver.Handle
+
+	turn     *semaphore.Weighted // 1
+	instance string              // guarded by turn; of the worker's driver that knows the box
+	gone     bool                // guarded by turn; it has ended while its worker was away
+
+	plugging *semaphore.Weighted // 1; before turn
+	link     *link               // guarded by plugging; nil without interface
+}
+
+// box returns a box that this driver knows.
+func (d *Driver) box(id sandbox.ID) (*box, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b := d.boxes[id]; b != nil {
+		return b, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "there is no box %s", id)
+}
+
+// keep records a box.
+func (d *Driver) keep(id sandbox.ID, h driver.Handle, instance string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.boxes[id] = &box{id: id, handle: h, instance: instance, turn: semaphore.NewWeighted(1), plugging: semaphore.NewWeighted(1)}
+}
+
+// known makes sure that the worker's driver knows the box: it is recovered on a driver that does not. Errors: errGone;
+// as [session.call].
+func (b *box) known(ctx context.Context, s *session) error {
+	if err := b.turn.Acquire(ctx, 1); err != nil {
+		return context.Cause(ctx)
+	}
+	defer b.turn.Release(1)
+	if b.gone {
+		return errGone
+	}
+	if b.instance == s.instance {
+		return nil
+	}
+	_, err := s.call(ctx, &request{Op: opRecover, ID: b.id, Handle: b.handle})
+	switch {
+	case err == nil:
+		b.instance = s.instance
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		b.gone = true
+		return errGone
+	}
+	return err
+}
+
+// on makes a call about a box that this driver knows, and returns its stream and answer. A call that may be repeated
+// is, on another connection when one breaks; others return errOutcome. It waits for a worker as long as patience, 0:
+// until ctx ends.
+func (d *Driver) on(ctx context.Context, req *request, repeat bool, patience time.Duration) (*yamux.Stream, *response, error) {
+	b, err := d.box(req.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		s, err := d.current(ctx, patience)
+		if err != nil {
+			return nil, nil, err
+		}
+		var stream *yamux.Stream
+		var answer *response
+		sent := false
+		if err = b.known(ctx, s); err == nil {
+			sent = true
+			stream, answer, err = s.open(ctx, req)
+		}
+		switch {
+		case !errors.Is(err, errLost):
+			return stream, answer, err
+		case sent && !repeat && !errors.Is(err, errNotSent), !s.over(ctx):
+			return nil, nil, errOutcome
+		}
+	}
+}
+
+// about makes a call about a box that has one answer, see on.
+func (d *Driver) about(ctx context.Context, req *request, repeat bool, patience time.Duration) (*response, error) {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	stream, answer, err := d.on(ctx, req, repeat, patience)
+	if stream != nil {
+		_ = stream.Close()
+	}
+	return answer, err
+}
+
+// Create implements [driver.Driver].
+func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
+	return d.makeBox(ctx, &request{Op: opCreate, ID: spec.ID, Spec: &spec})
+}
+
+// makeBox makes a call that makes a box.
+func (d *Driver) makeBox(ctx context.Context, req *request) (driver.Handle, error) {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	for {
+		s, err := d.current(ctx, d.cfg.Patience)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.clear(ctx, s, req.ID); err != nil {
+			return nil, err
+		}
+		answer, err := s.call(ctx, req)
+		switch {
+		case errors.Is(err, errNotSent) && s.over(ctx):
+			continue
+		case err == nil:
+			d.keep(req.ID, answer.Handle, s.instance)
+			return answer.Handle, nil
+		case answer == nil:
+			d.mu.Lock()
+			d.unclear[req.ID] = true
+			d.mu.Unlock()
+			d.clearSoon(ctx, req.ID)
+		}
+		if errors.Is(err, errLost) {
+			err = errOutcome
+		}
+		return nil, err
+	}
+}
+
+// clearSoon destroys a box that may have been made, if the worker is back within its patience.
+func (d *Driver) clearSoon(ctx context.Context, id sandbox.ID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Patience)
+	defer cancel()
+	defer context.AfterFunc(d.life, cancel)()
+	if s, err := d.current(ctx, 0); err == nil {
+		_ = d.clear(ctx, s, id) // otherwise Attach does
+	}
+}
+
+// clear destroys a box that may have been made by a call without answer.
+func (d *Driver) clear(ctx context.Context, s *session, id sandbox.ID) error {
+	d.mu.Lock()
+	unclear := d.unclear[id]
+	d.mu.Unlock()
+	if !unclear {
+		return nil
+	}
+	_, err := s.call(ctx, &request{Op: opDestroy, ID: id})
+	if errors.Is(err, errLost) {
+		return errOutcome
+	}
+	if err == nil {
+		d.mu.Lock()
+		delete(d.unclear, id)
+		d.mu.Unlock()
+	}
+	return err
+}
+
+// removeUnclear destroys all boxes that may have been made by calls without answers.
+func (d *Driver) removeUnclear(ctx context.Context, s *session) {
+	d.mu.Lock()
+	ids := make([]sandbox.ID, 0, len(d.unclear))
+	for id := range d.unclear {
+		ids = append(ids, id)
+	}
+	d.mu.Unlock()
+	for _, id := range ids {
+		if err := d.clear(ctx, s, id); err != nil {
+			d.cfg.Log.Warn("a box that may have been made is not destroyed yet", "box", id, "error", err)
+		}
+	}
+}
+
+// Start implements [driver.Driver].
+func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
+	_, err := d.about(ctx, &request{Op: opStart, ID: id}, false, d.cfg.Patience)
+	return err
+}
+
+// Furnish implements [driver.Furnisher].
+func (d *Driver) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int, error) {
+	answer, err := d.about(ctx, &request{Op: opFurnish, ID: id, RootFS: rootfs}, false, d.cfg.Patience)
+	if err != nil {
+		return 0, err
+	}
+	return answer.Layers, nil
+}
+
+// Recover implements [driver.Driver]. It waits for a worker until ctx ends, because its callers give up a box that
+// cannot be recovered.
+func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	for {
+		s, err := d.current(ctx, 0)
+		if err != nil {
+			return err
+		}
+		b, _ := d.box(id)
+		if b != nil {
+			err = b.known(ctx, s)
+		} else if _, err = s.call(ctx, &request{Op: opRecover, ID: id, Handle: h}); err == nil {
+			d.keep(id, h, s.instance)
+		}
+		switch {
+		case errors.Is(err, errGone):
+			return sandbox.Errorf(sandbox.NotFound, "box %s has ended", id)
+		case !errors.Is(err, errLost):
+			return err
+		case !s.over(ctx):
+			return errOutcome
+		}
+	}
+}
+
+// Wait implements [driver.Driver]. It goes on while no worker is connected.
+func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
+	answer, err := d.about(ctx, &request{Op: opWait, ID: id}, true, 0)
+	switch {
+	case err == nil:
+		return answer.Exit, nil
+	case errors.Is(err, errGone):
+		return driver.Exit{Cause: sandbox.CauseExited, Lost: true, Detail: "it did not survive a restart of its worker"}, nil
+	}
+	return driver.Exit{}, err
+}
+
+// Destroy implements [driver.Driver].
+func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	b, _ := d.box(id) // it may be unknown
+	if _, err := d.ask(ctx, &request{Op: opDestroy, ID: id}, d.cfg.Patience); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	delete(d.unclear, id)
+	if d.boxes[id] == b {
+		delete(d.boxes, id)
+	}
+	d.mu.Unlock()
+	if b != nil && b.plugging.Acquire(ctx, 1) == nil {
+		defer b.plugging.Release(1)
+		b.unlink()
+	}
+	return nil
+}
+
+// Dial implements [driver.Driver].
+func (d *Driver) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	if !d.dials.TryAcquire(1) {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the worker has too many connections into sandboxes; try again")
+	}
+	stream, _, err := d.on(ctx, &request{Op: opDial, ID: id, Port: port}, true, d.cfg.Patience)
+	if err != nil {
+		d.dials.Release(1)
+		return nil, err
+	}
+	return newConn(stream, func() { d.dials.Release(1) }), nil
+}
+
+// Stats implements [driver.Driver].
+func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error) {
+	answer, err := d.about(ctx, &request{Op: opStats, ID: id}, true, d.cfg.Patience)
+	if err != nil {
+		return sandbox.Stats{}, err
+	}
+	return answer.Stats, nil
+}
+
+// Usage implements [driver.Meter].
+func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
+	answer, err := d.about(ctx, &request{Op: opUsage, ID: id}, true, d.cfg.Patience)
+	if err != nil {
+		return driver.Usage{}, err
+	}
+	return answer.Usage, nil
+}

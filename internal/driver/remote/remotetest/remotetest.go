@@ -1,0 +1,141 @@
+// Package remotetest connects a control plane and a worker in a test, as a server and modbox worker do: by TLS,
+// with certificates of their own.
+package remotetest
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+// testTimeout is how long a test waits for an event. Nothing takes so long unless it never happens.
+const testTimeout = 2 * time.Minute
+
+const installation = "0123456789abcdef0123456789abcdef"
+
+// Rig is a control plane and a worker.
+type Rig struct {
+	// Epoch is of the control plane. The next has the next.
+	Epoch int64
+
+	open    func() (driver.Driver, error)
+	address string
+	state   *worker.State
+	token   string
+	control atomic.Pointer[remote.Driver]
+	stop    func() // ends the worker
+}
+
+// New connects a control plane and a worker whose drivers open makes. The worker dials the address that via
+// returns for the control plane's. Both end with the test; the driver of the worker has ended then.
+func New(t *testing.T, open func() (driver.Driver, error), via func(address string) string) *Rig {
+	t.Helper()
+	r := &Rig{open: open}
+	dir := filepath.Join(t.TempDir(), "authority")
+	a, err := worker.OpenAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, worker.TokenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.token = string(text)
+	if r.state, err = worker.OpenState(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := worker.Listen(plain, a, func(ctx context.Context, id string, conn net.Conn) error {
+		if id != r.state.ID() {
+			t.Errorf("the worker is %q, want %q", id, r.state.ID())
+		}
+		return r.control.Load().Attach(ctx, conn, func() error { return nil })
+	}, slog.New(slog.DiscardHandler))
+	r.address = via(l.Addr().String())
+	r.Use(r.NewControl())
+	t.Cleanup(func() {
+		r.StopWorker()
+		if err := r.Control().Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	r.StartWorker(t)
+	r.ready(t)
+	return r
+}
+
+// Control returns the control plane in use.
+func (r *Rig) Control() *remote.Driver { return r.control.Load() }
+
+// NewControl returns a control plane for Use.
+func (r *Rig) NewControl() *remote.Driver {
+	r.Epoch++
+	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, StateDir: "/state", Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
+}
+
+// Use gives the next connections of the worker to a control plane.
+func (r *Rig) Use(d *remote.Driver) { r.control.Store(d) }
+
+// Restart replaces the control plane, whose driver is old, as a restart of a server does.
+func (r *Rig) Restart(t *testing.T, old driver.Driver) *remote.Driver {
+	t.Helper()
+	r.Use(r.NewControl())
+	if err := old.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	r.ready(t)
+	return r.Control()
+}
+
+// ready waits until a worker is connected.
+func (r *Rig) ready(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	if err := r.Control().Ready(ctx); err != nil {
+		t.Fatalf("Ready() = %v", err)
+	}
+}
+
+// StartWorker starts a worker, after StopWorker.
+func (r *Rig) StartWorker(t *testing.T) {
+	t.Helper()
+	w := remote.NewWorker(remote.WorkerConfig{
+		Open:  r.open,
+		Admit: func(c remote.Control) error { return r.state.Admit(c.Installation, c.Epoch) },
+		Log:   slog.New(slog.DiscardHandler),
+	})
+	dialer, err := worker.NewDialer(r.address, r.state.ID(), r.token, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { dialer.Run(ctx, w.Serve) })
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		if err := w.Close(); err != nil {
+			t.Errorf("Close() of the worker = %v", err)
+		}
+	})
+}
+
+// StopWorker ends the worker. Its boxes go on.
+func (r *Rig) StopWorker() { r.stop() }

@@ -1,0 +1,143 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Checkpoint implements [driver.Checkpointer]. When the connection breaks it waits for the worker until ctx
+// ends, and finds out whether the checkpoint is complete.
+func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	stream, _, err := d.on(ctx, &request{Op: opCheckpoint, ID: id, Dir: dir, Options: opts}, false, d.cfg.Patience)
+	if stream != nil {
+		_ = stream.Close()
+	}
+	if !errors.Is(err, errOutcome) {
+		return err
+	}
+	_, found := d.ask(ctx, &request{Op: opCanRestore, Dir: dir}, 0)
+	if found != nil && !(opts.FilesOnly && errors.Is(found, driver.ErrNoMemory)) {
+		return err
+	}
+	if opts.Stop { // the worker may have ended before it stopped the box
+		_, err := d.ask(ctx, &request{Op: opDestroy, ID: id}, 0)
+		return err
+	}
+	return nil
+}
+
+// CanRestore implements [driver.Checkpointer].
+func (d *Driver) CanRestore(dir string) error {
+	ctx, leave := d.enter(context.Background())
+	defer leave()
+	_, err := d.ask(ctx, &request{Op: opCanRestore, Dir: dir}, d.cfg.Patience)
+	return err
+}
+
+// Restore implements [driver.Checkpointer].
+func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
+	return d.makeBox(ctx, &request{Op: opRestore, ID: spec.ID, Spec: &spec, Dir: dir})
+}
+
+// Verify implements [driver.Checkpointer].
+func (d *Driver) Verify(ctx context.Context, dir string) (memory, files error) {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	answer, err := d.ask(ctx, &request{Op: opVerify, Dir: dir}, d.cfg.Patience)
+	if err != nil {
+		return err, err
+	}
+	return answer.Memory.decode(), answer.Files.decode()
+}
+
+// Tidy implements [driver.Tidier].
+func (d *Driver) Tidy(checkpoints []string) error {
+	ctx, leave := d.enter(context.Background())
+	defer leave()
+	_, err := d.ask(ctx, &request{Op: opTidy, Dirs: checkpoints}, d.cfg.Patience)
+	return err
+}
+
+// layerReader reads a layer that the worker sends.
+type layerReader struct {
+	stream *yamux.Stream
+	body   chunkReader
+}
+
+// Read implements io.Reader. At the end it returns the worker's error, if there is one.
+func (l *layerReader) Read(p []byte) (int, error) {
+	n, err := l.body.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if !errors.Is(err, io.EOF) {
+		return n, errOutcome
+	}
+	var last response
+	if err := readMessage(l.stream, &last); err != nil {
+		return n, errOutcome
+	}
+	if err := last.Error.decode(); err != nil {
+		return n, err
+	}
+	return n, io.EOF
+}
+
+// Close implements io.Closer.
+func (l *layerReader) Close() error { return l.stream.Reset() }
+
+// OpenLayer implements [driver.Checkpointer].
+func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
+	ctx, leave := d.enter(context.Background())
+	defer leave()
+	for {
+		s, err := d.current(ctx, d.cfg.Patience)
+		if err != nil {
+			return nil, err
+		}
+		stream, _, err := s.open(ctx, &request{Op: opOpenLayer, Dir: dir})
+		switch {
+		case err == nil:
+			return &layerReader{stream: stream, body: chunkReader{r: stream}}, nil
+		case !errors.Is(err, errLost):
+			return nil, err
+		case !s.over(ctx):
+			return nil, errOutcome
+		}
+	}
+}
+
+// WriteLayer implements [driver.Snapshotter].
+func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	return d.receive(ctx, &request{Op: opWriteLayer, ID: id}, w)
+}
+
+// WriteNames implements [driver.Snapshotter].
+func (d *Driver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	return d.receive(ctx, &request{Op: opWriteNames, ID: id}, w)
+}
+
+// receive makes a call whose answer is a layer.
+func (d *Driver) receive(ctx context.Context, req *request, w io.Writer) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	stream, _, err := d.on(ctx, req, true, d.cfg.Patience)
+	if err != nil {
+		return err
+	}
+	defer stream.Reset()
+	defer context.AfterFunc(ctx, func() { _ = stream.Reset() })()
+	ofWriter, err := transfer(w, &layerReader{stream: stream, body: chunkReader{r: stream}})
+	if err != nil && !ofWriter && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/installation"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+// openDriver makes the driver: this machine's, or the worker's if the server has one.
+func (p *parts) openDriver(ctx context.Context, cfg config.Config, programs embedded.Paths, log *slog.Logger, cu *cleanup.Cleanup) error {
+	if cfg.Worker.Listen != "" {
+		return p.awaitWorker(ctx, cfg, log, cu)
+	}
+	d, err := withSpace(p.disk, func() (*gvisor.Driver, error) { return gvisor.New(driverConfig(cfg, programs, log)) })
+	if err != nil {
+		return err
+	}
+	p.driver = d
+	cu.Add(func() { closeLogged(log, "driver", d.Close) })
+	return nil
+}
+
+// awaitWorker accepts workers, and waits for the first.
+func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
+	dir := filepath.Join(cfg.StateDir, statedir.WorkerDir)
+	authority, err := withSpace(p.disk, func() (*worker.Authority, error) { return worker.OpenAuthority(dir) })
+	if err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Worker.Listen)
+	if err != nil {
+		return fmt.Errorf("worker.listen: %w", err)
+	}
+	d := remote.New(remote.Config{Installation: p.instance, Epoch: p.generation, StateDir: cfg.StateDir, Log: log})
+	cu.Add(func() { closeLogged(log, "driver", d.Close) })
+	joined := joinedWorker{filepath.Join(dir, "joined")}
+	listener := worker.Listen(l, authority, func(ctx context.Context, id string, conn net.Conn) error {
+		if err := joined.check(id); err != nil {
+			return err
+		}
+		return d.Attach(ctx, conn, func() error { return joined.record(id) })
+	}, log)
+	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
+	log.Warn("sandboxes run on a worker, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(dir, worker.TokenFile))
+	log.Info("waiting for the worker")
+	if err := d.Ready(ctx); err != nil {
+		return err
+	}
+	p.driver = d
+	return nil
+}
+
+// joinedWorker is the file with the id of the server's worker. Another worker would not have the sandboxes, and the
+// server would end them.
+type joinedWorker struct{ path string }
+
+func (j joinedWorker) check(id string) error {
+	text, err := os.ReadFile(j.path)
+	switch known := strings.TrimSpace(string(text)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("id of the worker: %w", err)
+	case known != id:
+		return sandbox.Errorf(sandbox.Conflict, "this server has the worker %s already, and %s is another; if that one is gone with its sandboxes, remove %s", known, id, j.path)
+	}
+	return nil
+}
+
+func (j joinedWorker) record(id string) error {
+	if err := j.check(id); err != nil {
+		return err
+	}
+	if _, err := os.Stat(j.path); err == nil {
+		return nil
+	}
+	return durable.WriteFile(j.path, []byte(id+"\n"))
+}
+
+// WorkerOptions determine how a worker starts.
+type WorkerOptions struct {
+	// Config has the worker's own directories, and settings of sandboxes.
+	Config config.Config
+	// Join is the address of the server, and TokenFile the file with its token.
+	Join, TokenFile string
+	Logger          *slog.Logger
+}
+
+// RunWorker serves this machine's driver to a server until ctx ends. Sandboxes keep running.
+func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
+	cfg, log := o.Config, o.Logger
+	if _, found, err := installation.Read(cfg.StateDir); err != nil || found {
+		return errors.Join(err, fmt.Errorf("%s is the state directory of a server; give the worker a state directory of its own (--state-dir)", cfg.StateDir))
+	}
+	token, err := os.ReadFile(o.TokenFile)
+	if err != nil {
+		return fmt.Errorf("token of the worker: %w", err)
+	}
+	for _, dir := range []string{cfg.StateDir, cfg.RunDir} {
+		if err := statedir.Make(dir); err != nil {
+			return err
+		}
+		unlock, err := statedir.Lock(ctx, dir, cfg.StateDir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	state, err := worker.OpenState(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	programs, err := embedded.Unpack(filepath.Join(cfg.StateDir, statedir.BinDir))
+	if err != nil {
+		return err
+	}
+	dialer, err := worker.NewDialer(o.Join, state.ID(), string(token), log)
+	if err != nil {
+		return err
+	}
+	w := remote.NewWorker(remote.WorkerConfig{
+		Open:  func() (driver.Driver, error) { return openBoxes(ctx, cfg, programs, log) },
+		Admit: func(c remote.Control) error { return admit(state, c) },
+		Log:   log,
+	})
+	defer func() { err = errors.Join(err, w.Close()) }()
+	log.Info("worker", "id", state.ID(), "server", o.Join, "state_dir", cfg.StateDir)
+	dialer.Run(ctx, w.Serve)
+	log.Info("shutting down; sandboxes keep running")
+	return nil
+}
+
+// openBoxes makes this machine's driver, and chooses its platform.
+func openBoxes(ctx context.Context, cfg config.Config, programs embedded.Paths, log *slog.Logger) (driver.Driver, error) {
+	d, err := gvisor.New(driverConfig(cfg, programs, log))
+	if err != nil {
+		return nil, err
+	}
+	choice, err := d.ChoosePlatform(ctx, cfg.Sandbox.Platform)
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	log.Info("platform of new sandboxes", "platform", choice.Platform, "reason", choice.Reason)
+	return d, nil
+}
+
+// admit returns the reason why a worker does not serve a server. The worker must see its state directory.
+func admit(state *worker.State, c remote.Control) error {
+	mark, found, err := installation.Read(c.StateDir)
+	if err != nil || !found || mark.ID != c.Installation {
+		return sandbox.Wrap(sandbox.Unsupported, err, "the worker does not see the server's state directory %s; this version needs it under the same path", c.StateDir)
+	}
+	return state.Admit(c.Installation, c.Epoch)
+}

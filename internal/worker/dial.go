@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/modbox/modbox/internal/retry"
+)
+
+// leastLife is the remaining life below which a worker gets another certificate.
+const leastLife = 10 * time.Minute
+
+// keepAlive finds out that the other machine is gone while nothing is sent.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// Dialer connects a worker to its control plane.
+type Dialer struct {
+	address string
+	id      string
+	token   token
+	log     *slog.Logger
+	cert    *tls.Certificate // nil before the first join
+}
+
+// NewDialer returns the dialer of the worker id for the control plane at an address, a host with a port. tokenText
+// is the content of the control plane's token file.
+func NewDialer(address, id, tokenText string, log *slog.Logger) (*Dialer, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fmt.Errorf("the address of the server %q is not HOST:PORT", address)
+	}
+	t, err := parseToken(tokenText)
+	if err != nil {
+		return nil, err
+	}
+	return &Dialer{address: address, id: id, token: t, log: log}, nil
+}
+
+// Run connects to the control plane, again whenever a connection has ended, and calls serve with each
+// connection, until ctx ends.
+func (d *Dialer) Run(ctx context.Context, serve func(ctx context.Context, conn net.Conn) error) {
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		began := time.Now()
+		err := d.once(ctx, serve)
+		if time.Since(began) > time.Minute {
+			err = backoff.RetryAfter(0) // it was used for a while
+		}
+		return struct{}{}, err
+	}, retry.Pauses(100*time.Millisecond, 5*time.Second), retry.Forever(), backoff.WithNotify(func(err error, wait time.Duration) {
+		if ctx.Err() == nil {
+			d.log.Warn("not connected to the server, trying again", "server", d.address, "error", err, "wait", wait)
+		}
+	}))
+}
+
+// once makes a connection and serves it until it ends.
+func (d *Dialer) once(ctx context.Context, serve func(ctx context.Context, conn net.Conn) error) error {
+	if d.cert == nil || time.Until(d.cert.Leaf.NotAfter) < leastLife {
+		if err := d.join(ctx); err != nil {
+			return fmt.Errorf("join: %w", err)
+		}
+	}
+	conn, err := d.dial(ctx, protocolConnect, *d.cert)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, conn)
+}
+
+// dial makes a connection to the control plane, which proves that it has the authority of the token.
+func (d *Dialer) dial(ctx context.Context, protocol string, certs ...tls.Certificate) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	plain, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", d.address)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(plain, &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, Certificates: certs, ServerName: controlName,
+		InsecureSkipVerify: true, VerifyConnection: d.verify, // by the authority of the token, whatever the system trusts
+	})
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, fmt.Errorf("handshake: %w", err)
+	}
+	return conn, nil
+}
+
+// verify checks the certificate of a control plane.
+func (d *Dialer) verify(state tls.ConnectionState) error {
+	for _, c := range state.PeerCertificates[1:] {
+		if digest(c.Raw) != d.token.authority {
+			continue
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(c)
+		_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: controlName})
+		return err
+	}
+	return errors.New("the token is not of this server")
+}
+
+// join gets a certificate.
+func (d *Dialer) join(ctx context.Context) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return err
+	}
+	conn, err := d.dial(ctx, protocolJoin)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(greetTimeout))
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	if err := json.NewEncoder(conn).Encode(join{Secret: d.token.secret, Worker: d.id, Request: request}); err != nil {
+		return err
+	}
+	var answer joined
+	if err := json.NewDecoder(io.LimitReader(conn, maxJoin)).Decode(&answer); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer.Error != "" {
+		return fmt.Errorf("the server refuses: %s", strings.TrimSpace(answer.Error))
+	}
+	leaf, err := x509.ParseCertificate(answer.Certificate)
+	if err != nil {
+		return fmt.Errorf("read the certificate: %w", err)
+	}
+	d.cert = &tls.Certificate{Certificate: [][]byte{answer.Certificate}, PrivateKey: key, Leaf: leaf}
+	return nil
+}

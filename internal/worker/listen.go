@@ -1,0 +1,164 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Protocols of connections, by ALPN.
+const (
+	protocolJoin    = "modbox-join/1"
+	protocolConnect = "modbox-worker/1"
+)
+
+const (
+	// greetTimeout bounds the handshake of a connection, and a join.
+	greetTimeout = 10 * time.Second
+	// maxGreets bounds the connections that have not proved yet who they are.
+	maxGreets = 64
+	// maxJoin bounds the messages of a join in bytes.
+	maxJoin = 16 << 10
+)
+
+// join is a worker's request for a certificate.
+type join struct {
+	Secret string
+	// Worker is its id.
+	Worker string
+	// Request is in the form of PKCS #10.
+	Request []byte
+}
+
+// joined is the answer.
+type joined struct {
+	Certificate []byte `json:",omitempty"`
+	Error       string `json:",omitempty"`
+}
+
+// Listener accepts the connections of workers.
+type Listener struct {
+	net.Listener
+	authority *Authority
+	attach    func(ctx context.Context, worker string, conn net.Conn) error
+	log       *slog.Logger
+	ctx       context.Context
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+	greets    chan struct{}
+}
+
+// Listen serves workers on l until Close: it gives a certificate to a worker that has the token, and calls attach with
+// the connection of a worker that has a certificate. attach uses the connection until it ends.
+func Listen(l net.Listener, a *Authority, attach func(ctx context.Context, worker string, conn net.Conn) error, log *slog.Logger) *Listener {
+	w := &Listener{Listener: l, authority: a, attach: attach, log: log, greets: make(chan struct{}, maxGreets)}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.work.Go(w.accept)
+	return w
+}
+
+// Close ends the listener and all connections.
+func (l *Listener) Close() error {
+	l.cancel()
+	err := l.Listener.Close()
+	l.work.Wait()
+	return err
+}
+
+func (l *Listener) accept() {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case l.ctx.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil:
+			l.log.Error("cannot accept a worker", "error", err)
+			select {
+			case <-time.After(time.Second): // such as for open files
+			case <-l.ctx.Done():
+			}
+			continue
+		}
+		select {
+		case l.greets <- struct{}{}:
+		default:
+			_ = conn.Close()
+			continue
+		}
+		l.work.Go(func() {
+			if err := l.serve(conn); err != nil && l.ctx.Err() == nil {
+				l.log.Warn("connection of a worker", "from", conn.RemoteAddr().String(), "error", err)
+			}
+		})
+	}
+}
+
+// serve greets a connection and uses it.
+func (l *Listener) serve(conn net.Conn) error {
+	defer conn.Close()
+	secure, err := l.greet(conn)
+	<-l.greets
+	if err != nil || secure == nil {
+		return err
+	}
+	id, _ := parseWorkerID(secure.ConnectionState().PeerCertificates[0].Subject.CommonName) // the authority signs no other
+	return l.attach(l.ctx, id, secure)
+}
+
+// greet performs the handshake, and serves a join. It returns a connection whose worker has a certificate.
+func (l *Listener) greet(conn net.Conn) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(l.ctx, greetTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	secure := tls.Server(conn, &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolJoin, protocolConnect},
+		GetCertificate: l.authority.own, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: l.authority.pool(),
+		SessionTicketsDisabled: true, // a resumed session would skip the check of an expired certificate
+	})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("handshake: %w", err)
+	}
+	state := secure.ConnectionState()
+	switch {
+	case state.NegotiatedProtocol == protocolJoin:
+		return nil, l.join(secure)
+	case state.NegotiatedProtocol != protocolConnect:
+		return nil, errors.New("handshake: the client speaks another protocol")
+	case len(state.PeerCertificates) == 0:
+		return nil, errors.New("handshake: the worker has no certificate")
+	}
+	return secure, nil
+}
+
+// join answers a request for a certificate.
+func (l *Listener) join(conn *tls.Conn) error {
+	var asked join
+	if err := json.NewDecoder(io.LimitReader(conn, maxJoin)).Decode(&asked); err != nil {
+		return fmt.Errorf("join: %w", err)
+	}
+	var answer joined
+	var refused error
+	if answer.Certificate, refused = l.authority.issue(asked); refused != nil {
+		answer.Error = sandbox.Explain("the server cannot give a certificate", refused)
+	}
+	err := json.NewEncoder(conn).Encode(answer)
+	if err == nil {
+		err = conn.CloseWrite()
+	}
+	if refused != nil {
+		return fmt.Errorf("join: %w", refused)
+	}
+	return err
+}

@@ -1,0 +1,222 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// testTimeout is how long a test waits for an event. Nothing takes so long unless it never happens.
+const testTimeout = 2 * time.Minute
+
+// control is a listener for workers, with its token.
+type control struct {
+	*Listener
+	dir, token string
+	attached   chan string // ids of workers
+}
+
+func newControl(t *testing.T) *control {
+	t.Helper()
+	c := &control{dir: filepath.Join(t.TempDir(), "worker"), attached: make(chan string, 8)}
+	a, err := OpenAuthority(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(c.dir, TokenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.token = string(text)
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listener = Listen(plain, a, func(_ context.Context, id string, conn net.Conn) error {
+		c.attached <- id
+		_, err := io.Copy(conn, conn)
+		return err
+	}, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// dialer returns the dialer of a worker with a token.
+func (c *control) dialer(t *testing.T, token string) *Dialer {
+	t.Helper()
+	s, err := OpenState(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDialer(c.Addr().String(), s.ID(), token, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// echoes checks that a connection is attached.
+func echoes(_ context.Context, conn net.Conn) error {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, make([]byte, 5))
+	return err
+}
+
+func TestJoin(t *testing.T) {
+	c := newControl(t)
+	d := c.dialer(t, c.token)
+	for range 2 { // the second time with the certificate of the first
+		if err := d.once(t.Context(), echoes); err != nil {
+			t.Fatalf("connect: %v", err)
+		}
+		if id := <-c.attached; id != d.id {
+			t.Errorf("the worker is %q, want %q", id, d.id)
+		}
+	}
+	if life := time.Until(d.cert.Leaf.NotAfter); life > certificateLife {
+		t.Errorf("the certificate is valid for %v", life)
+	}
+	first := d.cert
+	d.cert.Leaf.NotAfter = time.Now().Add(leastLife / 2)
+	if err := d.once(t.Context(), echoes); err != nil || d.cert == first {
+		t.Errorf("an old certificate was not replaced, %v", err)
+	}
+	a, err := OpenAuthority(c.dir) // the same, as after a restart
+	if err != nil || digest(a.cert.Raw) != d.token.authority || a.secret != d.token.secret {
+		t.Errorf("OpenAuthority() again is another, or %v", err)
+	}
+	for _, name := range []string{TokenFile, authorityFile} {
+		if info, err := os.Stat(filepath.Join(c.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	c, other := newControl(t), newControl(t)
+	wrong := c.dialer(t, c.token)
+	wrong.token.secret += "x"
+	if err := wrong.once(t.Context(), echoes); err == nil || !strings.Contains(err.Error(), "token is not this server's") {
+		t.Errorf("a wrong secret: %v", err)
+	}
+	if err := c.dialer(t, other.token).once(t.Context(), echoes); err == nil || !strings.Contains(err.Error(), "token is not of this server") {
+		t.Errorf("a token of another server: %v", err)
+	}
+	badID := c.dialer(t, c.token)
+	badID.id = "../../x"
+	if err := badID.once(t.Context(), echoes); err == nil || !strings.Contains(err.Error(), "not the id of a worker") {
+		t.Errorf("a bad id: %v", err)
+	}
+	foreign := other.dialer(t, other.token)
+	if err := foreign.join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, certs := range map[string][]tls.Certificate{"none": nil, "of another server": {*foreign.cert}} {
+		conn, err := c.dialer(t, c.token).dial(t.Context(), protocolConnect, certs...)
+		if err == nil { // in TLS 1.3 the client hears of it with its first read
+			err = echoes(t.Context(), conn)
+		}
+		if err == nil {
+			t.Errorf("a worker with a certificate, %s, was attached", name)
+		}
+	}
+	select {
+	case id := <-c.attached:
+		t.Errorf("%s was attached", id)
+	default:
+	}
+	for _, text := range []string{"", "x", "mbw_x", "mbw_x.00", "tok_x." + strings.Repeat("0", 64)} {
+		if _, err := NewDialer("127.0.0.1:1", "x", text, nil); err == nil {
+			t.Errorf("NewDialer() with the token %q succeeded", text)
+		}
+	}
+	if _, err := NewDialer("localhost", "x", c.token, nil); err == nil {
+		t.Error("NewDialer() with an address without port succeeded")
+	}
+}
+
+// TestSilentClients checks that clients that say nothing do not keep workers away for ever.
+func TestSilentClients(t *testing.T) {
+	c := newControl(t)
+	for range maxGreets {
+		conn, err := net.Dial("tcp", c.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	d := c.dialer(t, c.token)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	d.Run(ctx, func(ctx context.Context, conn net.Conn) error {
+		err := echoes(ctx, conn)
+		if err == nil {
+			cancel()
+		}
+		return err
+	})
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Error("beside silent clients no worker can connect")
+	}
+}
+
+func TestState(t *testing.T) {
+	dir := t.TempDir()
+	s, err := OpenState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		installation string
+		epoch        int64
+		want         sandbox.Code
+	}{{"a", 5, ""}, {"a", 5, ""}, {"a", 4, sandbox.Conflict}, {"b", 9, sandbox.Conflict}, {"a", 7, ""}, {"a", 6, sandbox.Conflict}} {
+		if err := s.Admit(step.installation, step.epoch); sandbox.CodeOf(err) != step.want {
+			t.Errorf("Admit(%s, %d) = %v, want %q", step.installation, step.epoch, err, step.want)
+		}
+	}
+	again, err := OpenState(dir)
+	if err != nil || again.ID() != s.ID() {
+		t.Fatalf("OpenState() again = %v, %v", again, err)
+	}
+	if err := again.Admit("a", 6); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("after a restart Admit(a, 6) = %v", err)
+	}
+	bad, _ := json.Marshal(kept{ID: "x"})
+	for _, text := range []string{"{", string(bad)} {
+		if err := os.WriteFile(filepath.Join(dir, stateFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenState(dir); err == nil || !strings.Contains(err.Error(), stateFile) {
+			t.Errorf("OpenState() of %q = %v, want an error with the path", text, err)
+		}
+	}
+}
+
+func TestDamagedAuthority(t *testing.T) {
+	c, other := newControl(t), newControl(t)
+	for _, file := range []struct{ name, content string }{{TokenFile, "x"}, {TokenFile, other.token}, {authorityFile, "x"}} {
+		name, content := file.name, file.content
+		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenAuthority(c.dir); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("OpenAuthority() with another %s = %v, want an error with the path", name, err)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// workerProcess is a process of modbox worker.
+type workerProcess struct {
+	t    *testing.T
+	args []string
+	cmd  *exec.Cmd
+	log  *os.File
+}
+
+// launch starts the worker.
+func (w *workerProcess) launch() {
+	w.t.Helper()
+	w.cmd = exec.Command(testserver.Binary(w.t), w.args...)
+	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
+	if err := w.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// end ends the worker with a signal and waits for it.
+func (w *workerProcess) end(signal os.Signal) {
+	if w.cmd == nil {
+		return
+	}
+	_ = w.cmd.Process.Signal(signal)
+	_ = w.cmd.Wait()
+	w.cmd = nil
+}
+
+// startWithWorker starts a server whose sandboxes run on a worker. At the end, nothing may remain in the worker's directories.
+func startWithWorker(t *testing.T) (*testserver.Server, *workerProcess) {
+	t.Helper()
+	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
+		t.Skip("runs on real gVisor: set MODBOX_TEST_GVISOR=1 (make test does)")
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_ = free.Close()
+	stateDir := t.TempDir()
+	runDir, err := os.MkdirTemp("/tmp", "mbw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(runDir) })
+	own := t.TempDir()
+	token := filepath.Join(stateDir, "worker", "token")
+	w := &workerProcess{t: t, args: []string{"worker", "--join", address, "--token-file", token, "--state-dir", own, "--run-dir", runDir}}
+	if w.log, err = os.Create(filepath.Join(t.TempDir(), "worker.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the end of the server
+		w.end(os.Interrupt)
+		for _, pattern := range []string{filepath.Join(runDir, "boxes", "*"), filepath.Join(own, "layers", "*")} {
+			if left, _ := filepath.Glob(pattern); len(left) > 0 {
+				t.Errorf("left by the worker: %q", left)
+			}
+		}
+		if left := processesNaming(runDir); len(left) > 0 {
+			t.Errorf("processes left by the worker: %q", left)
+		}
+		if text, err := os.ReadFile(w.log.Name()); t.Failed() && err == nil {
+			t.Logf("the worker's log:\n%s", text)
+		}
+		_ = w.log.Close()
+	})
+	joined := make(chan struct{})
+	go func() { // the server is ready when it has its worker
+		defer close(joined)
+		for {
+			if _, err := os.Stat(token); err == nil || t.Context().Err() != nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond) // polling a file of another process
+		}
+		w.launch()
+	}()
+	s := testserver.StartSmallIn(t, stateDir, "--worker-listen", address)
+	<-joined
+	return s, w
+}
+
+// processesNaming lists the processes that name a directory on their command line.
+func processesNaming(dir string) []string {
+	var found []string
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), dir) {
+			found = append(found, strings.ReplaceAll(string(text), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// TestWorker runs sandboxes on a worker, and kills the worker and the server.
+func TestWorker(t *testing.T) {
+	s, w := startWithWorker(t)
+	sb := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
+	if n := len(s.BoxProcesses()); n != 0 {
+		t.Errorf("%d processes of sandboxes are the server's", n)
+	}
+	// The shell remembers a number, and adds one for each line that it reads.
+	const counter = `mkfifo /tmp/in /tmp/out; setsid nohup bash -c 'n=0; while :; do read line </tmp/in; n=$((n+1)); echo $n >/tmp/out; done' >/dev/null 2>&1 &`
+	s.Bash(sb.ID, counter, time.Minute)
+	count := func(id string, want int) {
+		t.Helper()
+		out := s.Bash(id, `echo >/tmp/in; cat /tmp/out`, time.Minute)
+		if got := strings.TrimSpace(string(out.Stdout)); got != fmt.Sprint(want) {
+			t.Errorf("the counter is %q, want %d (%s)", got, want, out.Stderr)
+		}
+	}
+	// available calls until a call succeeds: a worker may be away.
+	available := func(id string) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // polling another process
+			out, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/echo", "here"}, Timeout: time.Minute})
+			if err == nil && string(out.Stdout) == "here\n" {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the sandbox does not answer: %v", err)
+			}
+		}
+	}
+	count(sb.ID, 1)
+
+	if _, err := s.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
+		t.Fatalf("pause: %v", err)
+	}
+	count(sb.ID, 2) // resumes it
+	children, err := s.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 2})
+	if err != nil {
+		t.Fatalf("fork: %v", err)
+	}
+	for _, child := range children {
+		if child.Err != nil {
+			t.Fatalf("fork: %v", child.Err)
+		}
+		count(child.Sandbox.ID, 3)
+	}
+	count(sb.ID, 3)
+
+	w.end(os.Kill)
+	w.launch()
+	available(sb.ID)
+	count(sb.ID, 4)
+	count(children[0].Sandbox.ID, 4)
+
+	s.Kill()
+	s.Launch()
+	available(sb.ID)
+	count(sb.ID, 5)
+
+	s.Kill()
+	w.end(os.Kill)
+	w.launch()
+	s.Launch()
+	available(sb.ID)
+	count(sb.ID, 6)
+	count(children[1].Sandbox.ID, 4)
+
+	if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if _, err := s.Sandboxes.Get(t.Context(), children[0].Sandbox.ID); err != nil {
+		t.Errorf("get a fork: %v", err)
+	}
+}
+
+// TestAnotherWorker checks that a second worker is refused.
+func TestAnotherWorker(t *testing.T) {
+	s, w := startWithWorker(t)
+	other := &workerProcess{t: t, log: w.log, args: append([]string(nil), w.args...)}
+	own := t.TempDir()
+	for i, arg := range other.args {
+		switch arg {
+		case "--state-dir", "--run-dir":
+			other.args[i+1] = filepath.Join(own, strings.TrimLeft(arg, "-"))
+		}
+	}
+	other.launch()
+	defer other.end(os.Interrupt)
+	for end := time.Now().Add(5 * time.Minute); !strings.Contains(s.Log(), "this server has the worker"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("another worker is not refused; the server's log:\n%s", s.Log())
+		}
+	}
+	if out := s.Bash(s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"}).ID, "echo here", time.Minute); string(out.Stdout) != "here\n" {
+		t.Errorf("beside another worker the sandbox printed %q", out.Stdout)
+	}
+}
