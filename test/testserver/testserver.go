@@ -103,6 +103,7 @@ func start(t testing.TB, stateDir string, small bool, args ...string) *Server {
 		shrinkDefaultImage(t, images)
 	}
 	linkPrograms(t, s.StateDir)
+	makeDatabase(t, s.StateDir)
 	// Not in the state directory, whose file system may be full, or unmounted by the test.
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
 		t.Fatal(err)
