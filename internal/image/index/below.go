@@ -125,13 +125,25 @@ func (ix *Index) Adds(rec *Record, layerBytes int64) int64 {
 // Image returns the catalogue entry of a record's image.
 func (ix *Index) Image(r *Record) spec.Image {
 	img := r.Image()
+	if len(r.Below) == 0 {
+		return img
+	}
+	read := ix.sizes
+	if read == nil {
+		read = ix.sizesOf
+	}
+	sizes := read()
 	for _, digest := range r.Below {
-		for i := range ix.Images {
-			if below := &ix.Images[i]; below.Digest == digest {
-				img.SizeBytes += below.SizeBytes
-				break
-			}
-		}
+		img.SizeBytes += sizes[digest]
 	}
 	return img
+}
+
+// sizesOf returns the size of each root filesystem, without what lies below it.
+func (ix *Index) sizesOf() map[string]int64 {
+	sizes := make(map[string]int64, len(ix.Images))
+	for i := range ix.Images {
+		sizes[ix.Images[i].Digest] = ix.Images[i].SizeBytes
+	}
+	return sizes
 }

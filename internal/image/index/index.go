@@ -27,6 +27,8 @@ type Index struct {
 
 	base    []Record // the records before the changes of the caller of [Table.Lock]
 	rewrite bool     // the directory does not have the records yet
+
+	sizes func() map[string]int64 // sizesOf, computed once; nil for an index that the caller changes
 }
 
 // Record is an image.
@@ -135,7 +137,7 @@ func (r *Record) Has(digest string) bool {
 
 // Same reports whether two records are the same entry.
 func (r *Record) Same(other *Record) bool {
-	return r.Ref() == other.Ref() && r.Owner == other.Owner && r.CacheKey == other.CacheKey && r.Digest == other.Digest && r.Manifest == other.Manifest
+	return r.Digest == other.Digest && r.Ref() == other.Ref() && r.Owner == other.Owner && r.CacheKey == other.CacheKey && r.Manifest == other.Manifest
 }
 
 // Key identifies a record: two records are the same entry if they have the same key. It is the name

@@ -2,8 +2,15 @@ package index
 
 import (
 	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/image/archive"
 )
 
 // TestEntry: an image is made from the record with its name, owner, digest and time, and records of other files cost
@@ -27,5 +34,52 @@ func TestEntry(t *testing.T) {
 	img.Digest = "none"
 	if got := ix.Entry(img); got != nil {
 		t.Errorf("the entry of an image without a record is %+v", got)
+	}
+}
+
+// TestImageSums: the size of an image includes what lies below it. A loaded index looks at its records once for that, and
+// an index that changes looks again.
+func TestImageSums(t *testing.T) {
+	dir := t.TempDir()
+	layout, err := archive.OpenLayout(filepath.Join(dir, "oci"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Dir: dir, Lock: filepath.Join(dir, "lock"), Images: filepath.Join(dir, "images"), Layout: layout, Log: slog.New(slog.DiscardHandler)}
+	table, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ix, unlock, err := table.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := archive.Ref{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}
+	ix.Add(Record{Digest: "sha256:a", SizeBytes: 100, CacheKey: "a", Manifest: ref})
+	ix.Add(Record{Digest: "sha256:b", SizeBytes: 20, CacheKey: "b", Manifest: ref, Below: []string{"sha256:a"}})
+	ix.Add(Record{Digest: "sha256:c", SizeBytes: 3, CacheKey: "c", Manifest: ref, Below: []string{"sha256:b", "sha256:a"}})
+	if err := table.Write(ix); err != nil {
+		t.Fatal(err)
+	}
+	ix.Images[1].SizeBytes = 21
+	if img := ix.Image(&ix.Images[2]); img.SizeBytes != 124 || img.OwnBytes != 3 {
+		t.Errorf("after a change: %+v, want 124 bytes", img)
+	}
+	unlock()
+	again, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, table := range map[string]*Table{"written": table, "read": again} {
+		loaded, err := table.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img := loaded.Image(&loaded.Images[2]); img.SizeBytes != 123 || img.OwnBytes != 3 {
+			t.Errorf("%s: %+v, want 123 bytes", what, img)
+		}
+		if loaded.Images[1].SizeBytes = 0; loaded.Image(&loaded.Images[2]).SizeBytes != 123 {
+			t.Errorf("%s: another image looks at all records again", what)
+		}
 	}
 }

@@ -139,6 +139,7 @@ func (t *Table) Load() (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
+	ix.sizes = sync.OnceValue(ix.sizesOf)
 	t.cached, t.info = ix, now
 	return ix, nil
 }
@@ -278,6 +279,7 @@ func (t *Table) remember(ix *Index) error {
 	cached := ix.clone()
 	cached.base, cached.rewrite = nil, false
 	sortRecords(cached.Images)
+	cached.sizes = sync.OnceValue(cached.sizesOf)
 	t.cached, t.info = cached, now
 	return nil
 }
