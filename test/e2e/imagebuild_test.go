@@ -281,13 +281,13 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	if first.ImageBytes == 0 || first.ImageBytes > app.image.SizeBytes/4 || first.BuildCacheBytes > 64<<10 {
 		t.Errorf("after a build of an image of %d bytes with the built-in image below: %+v, want the bytes of a layer", app.image.SizeBytes, first)
 	}
-	// The disk has no space for another layer and the box in which it is made.
-	if _, err := s.Workspaces.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes + 1)}); err != nil {
+	// The disk has space for a box, and not for a layer of 20 MiB, which has a compressed copy.
+	if _, err := s.Workspaces.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.ImageBytes + first.BuildCacheBytes + 32<<20)}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = buildImage(t, s, client.ImageBuildOptions{Tag: "more"}, map[string]string{"Dockerfile": "FROM modbox/base\nRUN echo more > /more\n"})
-	if !client.IsCode(err, client.QuotaExceeded) || !strings.Contains(err.Error(), "quota of disk") {
-		t.Errorf("a build for which there is no room: %v", err)
+	big, err := buildImage(t, s, client.ImageBuildOptions{Tag: "more"}, map[string]string{"Dockerfile": "FROM modbox/base\nRUN head -c 20971520 /dev/urandom > /more && stat -c 'wrote %s' /more\n"})
+	if !client.IsCode(err, client.QuotaExceeded) || !strings.Contains(err.Error(), "quota of disk") || !strings.Contains(big.output, "wrote 20971520") {
+		t.Errorf("a build of what the disk has no space for: %v, output %q, want the refusal after the end of its step", err, big.output)
 	}
 	if d := cmp.Diff(first, used()); d != "" {
 		t.Errorf("used after it (-before +after):\n%s", d)
