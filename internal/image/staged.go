@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/index"
@@ -33,7 +34,8 @@ type Check func(ctx context.Context, add int64) error
 // full, Publish removes images of the workspace's build cache, and calls check again once. It calls
 // check without a lock, and again if the store changed before the image was part of it.
 //
-// Errors: the errors of check, and of the file system. On any error the store is unchanged, except
+// Errors: the errors of check, and of the file system; QuotaExceeded when the build cache of the workspace can have no
+// other entry. On any error the store is unchanged, except
 // for the removed images.
 func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
 	if !p.done {
@@ -52,6 +54,11 @@ var errChanged = errors.New("the store has changed")
 
 // publish does the work of [Staged.Publish].
 func (k *keeper) publish(ctx context.Context, p *Staged, check Check) error {
+	if ws := p.rec.Payer(); ws != "" && !p.rec.Single() { // it is an entry of the build cache, or another image becomes one
+		if _, err := k.removal.TrimBuildCache(ctx, ws, math.MaxInt64); err != nil {
+			return err
+		}
+	}
 	freed := false
 	for {
 		seen, err := k.check(ctx, p, check)

@@ -11,23 +11,33 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// cacheMax bounds the records of the build cache of a workspace: layers may be small, and each takes time.
+// cacheMax bounds the entries of the build cache of a workspace: layers may be small, and each takes time.
 const cacheMax = 2000
 
-// TrimBuildCache is Trim for the build cache of a workspace. Images that other workspaces also use stay
-// and count for these alone. It returns the bytes of the cache that stay, which are more than
-// maxBytes only when the rest is in use or new.
+// TrimBuildCache is Trim for the build cache of a workspace, so that another entry has space in it. Images that other
+// workspaces also use stay and count for these alone. It returns the bytes of the cache that stay, which are more than
+// maxBytes only when the rest is in use or new. Errors: QuotaExceeded when so many entries are in use or new that
+// there can be no other.
 func (rm *Removal) TrimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64) (left int64, err error) {
-	return rm.trimBuildCache(ctx, owner, maxBytes, false)
+	if left, err = rm.trimBuildCache(ctx, owner, maxBytes, false); err != nil {
+		return 0, err
+	}
+	ix, err := rm.index.Load()
+	if err == nil && ix.Cached(owner) >= cacheMax {
+		err = sandbox.Errorf(sandbox.QuotaExceeded, "the build cache of the workspace has %d entries that are in use or new, and may have no more; try again later, when builds have ended", cacheMax)
+	}
+	return left, err
 }
 
-// trimBuildCache is TrimBuildCache; with whole it removes nothing unless that is enough.
-func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (left int64, err error) {
+// trimBuildCache is TrimBuildCache without a limit of entries that are in use; with whole it removes nothing unless
+// maxBytes can be reached, and does not count entries.
+func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID, maxBytes int64, whole bool) (int64, error) {
 	have, err := rm.sizes.Of(owner)
 	if err != nil || rm.inUse == nil {
 		return have.Left, err
 	}
-	if ix, err := rm.index.Load(); err != nil || have.Left <= maxBytes && ix.Cached(owner) <= cacheMax {
+	fits := func(bytes int64, entries int) bool { return bytes <= maxBytes && (whole || entries < cacheMax) }
+	if ix, err := rm.index.Load(); err != nil || fits(have.Left, ix.Cached(owner)) {
 		return have.Left, err
 	}
 	u, ix, unlock, err := rm.lockForRemoval(ctx, lists{inUse: rm.inUse})
@@ -35,33 +45,32 @@ func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 		return 0, err
 	}
 	defer unlock()
-	have, err = rm.sizes.In(ix, owner)
+	left, err := rm.sizes.Left(ix, owner)
 	if err != nil {
 		return 0, err
 	}
-	before, removed := have.Left, false
-	enough := func() bool { return have.Left <= maxBytes && ix.Cached(owner) <= cacheMax }
-	for more := true; more && !enough(); {
+	before, removed := left.Bytes, false
+	for more := true; more && !fits(left.Bytes, left.Images); {
 		more = false
 		for _, victim := range rm.leftBy(ix, owner, u) {
-			if enough() {
+			if fits(left.Bytes, left.Images) {
 				break
+			}
+			if err := left.Remove(&victim); err != nil {
+				return 0, err
 			}
 			ix.Leave(&victim, owner)
 			removed, more = true, true
-			if have, err = rm.sizes.In(ix, owner); err != nil {
-				return 0, err
-			}
 			if len(victim.Below) > 0 {
 				break // the layer below may be next
 			}
 		}
 	}
-	if !removed || whole && have.Left > maxBytes {
+	if !removed || whole && left.Bytes > maxBytes {
 		return before, nil
 	}
 	_, err = rm.sweep(ix)
-	return have.Left, err
+	return left.Bytes, err
 }
 
 // evictBuildCache is [Store.EvictBuildCache].

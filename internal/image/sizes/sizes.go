@@ -87,15 +87,12 @@ func (z *Meter) In(ix *index.Index, owner sandbox.WorkspaceID) (Owned, error) {
 	if !slices.ContainsFunc(ix.Images, mine) {
 		return Owned{}, nil
 	}
-	c := counter{meter: z, index: ix, roots: ix.Roots(owner), owner: owner, seen: map[string]bool{}}
-	if _, err := c.count(func(r *index.Record) bool { return r.Owner == "" && !r.CountsFor(owner) }); err != nil {
-		return Owned{}, err
-	}
-	images, err := c.count(func(r *index.Record) bool { return r.Owner == owner && r.Current })
+	c := z.counter(ix, owner)
+	images, err := c.images()
 	if err != nil {
 		return Owned{}, err
 	}
-	left, err := c.count(func(r *index.Record) bool { return r.CountsFor(owner) && !r.Current })
+	left, err := c.count(c.isLeft)
 	return Owned{images, left}, err
 }
 
@@ -107,6 +104,21 @@ type counter struct {
 	owner sandbox.WorkspaceID
 	seen  map[string]bool // digests and files that were counted, or belong to others
 }
+
+func (z *Meter) counter(ix *index.Index, owner sandbox.WorkspaceID) counter {
+	return counter{meter: z, index: ix, roots: ix.Roots(owner), owner: owner, seen: map[string]bool{}}
+}
+
+// images returns the bytes of the images with a name.
+func (c *counter) images() (int64, error) {
+	if _, err := c.count(func(r *index.Record) bool { return r.Owner == "" && !r.CountsFor(c.owner) }); err != nil {
+		return 0, err
+	}
+	return c.count(func(r *index.Record) bool { return r.Owner == c.owner && r.Current })
+}
+
+// isLeft reports whether an image is in the build cache.
+func (c *counter) isLeft(r *index.Record) bool { return r.CountsFor(c.owner) && !r.Current }
 
 // count returns the bytes that the images of which chosen is true add to those counted before.
 func (c *counter) count(chosen func(*index.Record) bool) (n int64, err error) {
