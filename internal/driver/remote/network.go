@@ -19,8 +19,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// maxFrame bounds an Ethernet frame in bytes.
-const maxFrame = 1<<16 - 1
+const (
+	// maxFrame bounds an Ethernet frame in bytes.
+	maxFrame = 1<<16 - 1
+	// frameTimeout is how long a frame waits for the packet side to take it. Until then the stream is not read.
+	frameTimeout = 100 * time.Millisecond
+)
 
 // link carries the frames between a box's interface on the worker and its gateway here.
 type link struct {
@@ -125,7 +129,7 @@ func (d *Driver) run(l *link, stream *yamux.Stream) {
 }
 
 // carry carries frames in both directions until one side ends. ended is whether that is the packet
-// side. A frame that the packet side does not take is lost, as on any network.
+// side. A frame that the packet side does not take within frameTimeout is lost, as on any network.
 func carry(stream *yamux.Stream, packets net.Conn) (ended bool) {
 	var out sync.WaitGroup
 	defer packets.SetReadDeadline(time.Time{})
@@ -142,6 +146,7 @@ func carry(stream *yamux.Stream, packets net.Conn) (ended bool) {
 			if _, err := io.ReadFull(stream, frame[:n]); err != nil {
 				return
 			}
+			_ = packets.SetWriteDeadline(time.Now().Add(frameTimeout))
 			if _, err := packets.Write(frame[:n]); errors.Is(err, net.ErrClosed) {
 				return
 			}

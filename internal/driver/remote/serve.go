@@ -165,6 +165,7 @@ func (c *call) dial(d driver.Driver) {
 		_ = inside.Close()
 		return
 	}
+	defer context.AfterFunc(c.ctx, func() { _ = inside.Close() })() // the box may not read
 	splice(c.stream, inside)
 }
 
