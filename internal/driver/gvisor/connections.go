@@ -32,6 +32,8 @@ type connections struct {
 	// closing has the sockets of direct connections that are closed here, and that the agent has not closed
 	// or whose bytes it still keeps. Guarded by mu; nil like open.
 	closing map[*os.File]struct{}
+	// flooded is how many of closing keep what the agent sent after maxDrained. Guarded by mu.
+	flooded int
 	// unreadUntil is until when too many of closing are taken to have unread bytes. Guarded by mu.
 	unreadUntil time.Time
 }
@@ -83,7 +85,8 @@ const (
 	// the agent: they are in the host's memory.
 	maxClosing = 64
 	// maxDrained limits what the server reads, and drops, of a connection that it has closed. An agent that notices the
-	// end sends little more than what was in transit.
+	// end sends little more than what was in transit. Later bytes stay in the host's memory on maxClosing connections;
+	// on the others the agent can send nothing more.
 	maxDrained = 4 * socketBuffer
 	// maxKept limits these and the connections that are closed by the server, without such bytes, and not by the agent.
 	maxKept = 256
@@ -221,7 +224,7 @@ func (c *connections) tooManyUnread() bool {
 	}
 	unread := 0
 	for socket := range c.closing {
-		if raw, err := socket.SyscallConn(); err == nil && queued(raw, unix.SIOCOUTQ)+queued(raw, unix.SIOCINQ) > 0 {
+		if raw, err := socket.SyscallConn(); err == nil && (queued(raw, unix.SIOCOUTQ) > 0 || queued(raw, unix.SIOCINQ) > 0) {
 			unread++
 		}
 		if unread >= maxClosing {
@@ -244,42 +247,72 @@ func (c *connections) closed(socket *os.File) (watch func()) {
 	c.closing[socket] = struct{}{}
 	return func() {
 		go func() {
-			waitGone(socket)
+			flooded := c.waitGone(socket)
 			c.mu.Lock()
 			delete(c.closing, socket)
 			c.mu.Unlock()
 			socket.Close()
+			if flooded { // only now are the bytes gone
+				c.mu.Lock()
+				c.flooded--
+				c.mu.Unlock()
+			}
 		}()
 	}
 }
 
+// mayFlood counts a connection in c.flooded, unless there are too many.
+func (c *connections) mayFlood() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flooded >= maxClosing {
+		return false
+	}
+	c.flooded++
+	return true
+}
+
 // waitGone waits until the other end of a connection is closed and has no bytes, or ours is closed. It reads some of what
-// arrives meanwhile, so that an agent that is sending notices the end.
-func waitGone(socket *os.File) {
+// arrives meanwhile, so that an agent that is sending notices the end. If more arrives while too many others
+// are full already, it ends the connection. It returns whether it counted the connection in c.flooded.
+func (c *connections) waitGone(socket *os.File) (flooded bool) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return
+		return false
 	}
 	left := maxDrained
 	err = raw.Read(func(fd uintptr) bool { // called again after each event
 		left -= drain(int(fd), left)
-		return pollHangUp(fd)
+		if pollHangUp(fd) {
+			return true
+		}
+		if left == 0 && !flooded {
+			if flooded = c.mayFlood(); !flooded {
+				_ = unix.Shutdown(int(fd), unix.SHUT_RD) // the agent can send nothing from now on
+				drain(int(fd), math.MaxInt)
+				return true
+			}
+		}
+		return false
 	})
 	if err != nil {
-		return
+		return flooded
 	}
 	// The other end may also have been shut down only, and still keep what was sent.
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if queued(raw, unix.SIOCOUTQ) == 0 {
-			return
+			return flooded
 		}
 		time.Sleep(pause)
 	}
 }
 
+var drainBuffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
+
 // drain reads what has arrived on a socket, at most limit bytes, and returns how many there were.
 func drain(fd, limit int) (n int) {
-	var buffer [16 << 10]byte
+	buffer := drainBuffers.Get().(*[16 << 10]byte) // on the stack of each goroutine, it would stay there
+	defer drainBuffers.Put(buffer)
 	for n < limit {
 		got, err := unix.Read(fd, buffer[:min(limit-n, len(buffer))])
 		if got <= 0 || err != nil {

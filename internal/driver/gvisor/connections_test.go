@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -160,6 +163,68 @@ func TestUnreadAnswersAreLimited(t *testing.T) {
 	if !until(t.Context(), time.Millisecond, func() bool { return c.kept() == 0 }) {
 		t.Error("connections that the agent closed are kept")
 	}
+}
+
+// TestLateAnswersAreLimited: an agent that was silent when many connections were closed, and then sends on all of them, fills few,
+// also when it does so again.
+func TestLateAnswersAreLimited(t *testing.T) {
+	c := newConnections()
+	for range 2 {
+		var silent []net.Conn
+		for range maxClosing + 32 {
+			silent = append(silent, c.leave(t, ""))
+		}
+		c.mu.Lock()
+		closing := slices.Collect(maps.Keys(c.closing))
+		c.mu.Unlock()
+		for _, agents := range silent {
+			flood(agents, maxDrained, time.Minute)
+			flood(agents, 2*socketBuffer, 10*time.Millisecond)
+		}
+		full := 0
+		wait, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if !until(wait, time.Millisecond, func() bool { // the last bytes may still be read
+			full = 0
+			for _, socket := range closing {
+				if raw, err := socket.SyscallConn(); err == nil && queued(raw, unix.SIOCINQ) > 0 {
+					full++
+				}
+			}
+			return full <= maxClosing
+		}) {
+			t.Errorf("an agent keeps answers on %d closed connections, want %d at most", full, maxClosing)
+		}
+		cancel()
+		if full == 0 {
+			t.Error("no connection is full, so this test shows nothing")
+		}
+		for _, agents := range silent {
+			agents.Close()
+		}
+		if !until(t.Context(), time.Millisecond, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.closing)+c.flooded == 0
+		}) {
+			t.Error("connections that the agent closed are kept")
+		}
+	}
+}
+
+// TestClosedConnectionsAreSmall: the goroutines that wait for the end of closed connections have small stacks.
+func TestClosedConnectionsAreSmall(t *testing.T) {
+	c := newConnections()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range maxKept - 1 {
+		c.leave(t, "")
+	}
+	runtime.ReadMemStats(&after)
+	if after.StackInuse > before.StackInuse+maxKept*(12<<10) {
+		t.Errorf("the stacks of %d closed connections take %d bytes", maxKept, after.StackInuse-before.StackInuse)
+	}
+	c.end()
 }
 
 // TestAnswersInTransitDoNotCount: what was in transit when connections were closed does not prevent new connections.
