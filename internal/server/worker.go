@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"gvisor.dev/gvisor/pkg/cleanup"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/driver/remote"
-	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -52,12 +49,9 @@ func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Lo
 	}
 	d := remote.New(remote.Config{Installation: p.instance, Epoch: p.generation, StateDir: cfg.StateDir, Log: log})
 	cu.Add(func() { closeLogged(log, "driver", d.Close) })
-	joined := joinedWorker{filepath.Join(dir, "joined")}
-	listener := worker.Listen(l, authority, func(ctx context.Context, id string, conn net.Conn) error {
-		if err := joined.check(id); err != nil {
-			return err
-		}
-		return d.Attach(ctx, conn, func() error { return joined.record(id) })
+	joined := worker.NewJoined(filepath.Join(dir, "joined"))
+	listener := worker.Listen(l, authority, joined.Check, func(ctx context.Context, w worker.Identity, conn net.Conn) error {
+		return d.Attach(ctx, conn, func() error { return joined.Record(w) })
 	}, log)
 	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
 	log.Warn("sandboxes run on a worker, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(dir, worker.TokenFile))
@@ -67,33 +61,6 @@ func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Lo
 	}
 	p.driver = d
 	return nil
-}
-
-// joinedWorker is the file with the id of the server's worker. Another worker would not have the sandboxes, and the
-// server would end them.
-type joinedWorker struct{ path string }
-
-func (j joinedWorker) check(id string) error {
-	text, err := os.ReadFile(j.path)
-	switch known := strings.TrimSpace(string(text)); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("id of the worker: %w", err)
-	case known != id:
-		return sandbox.Errorf(sandbox.Conflict, "this server has the worker %s already, and %s is another; if that one is gone with its sandboxes, remove %s", known, id, j.path)
-	}
-	return nil
-}
-
-func (j joinedWorker) record(id string) error {
-	if err := j.check(id); err != nil {
-		return err
-	}
-	if _, err := os.Stat(j.path); err == nil {
-		return nil
-	}
-	return durable.WriteFile(j.path, []byte(id+"\n"))
 }
 
 // WorkerOptions determine how a worker starts.
@@ -133,7 +100,7 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	dialer, err := worker.NewDialer(o.Join, state.ID(), string(token), log)
+	dialer, err := worker.NewDialer(o.Join, state, string(token), log)
 	if err != nil {
 		return err
 	}

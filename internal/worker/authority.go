@@ -156,8 +156,8 @@ func parseToken(text string) (token, error) {
 	return token{secret, authority}, nil
 }
 
-// issue returns a certificate for the holder of the secret.
-func (a *Authority) issue(j join) (cert []byte, err error) {
+// issue returns a certificate for the holder of the secret, if check agrees.
+func (a *Authority) issue(j join, check func(Identity) error) (cert []byte, err error) {
 	if subtle.ConstantTimeCompare([]byte(j.Secret), []byte(a.secret)) != 1 {
 		return nil, sandbox.Errorf(sandbox.Unauthenticated, "the token is not this server's")
 	}
@@ -173,6 +173,9 @@ func (a *Authority) issue(j join) (cert []byte, err error) {
 	}
 	if _, ok := asked.PublicKey.(*ecdsa.PublicKey); !ok {
 		return nil, sandbox.InvalidField("request", "its key must be an ECDSA key")
+	}
+	if err := check(identity(j.Worker, asked.PublicKey)); err != nil {
+		return nil, err
 	}
 	return a.sign(asked.PublicKey, &x509.Certificate{
 		Subject: pkix.Name{CommonName: j.Worker}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,14 +30,15 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 type Dialer struct {
 	address string
 	id      string
+	key     *ecdsa.PrivateKey
 	token   token
 	log     *slog.Logger
 	cert    *tls.Certificate // nil before the first join
 }
 
-// NewDialer returns the dialer of the worker id for the control plane at an address, a host with a port. tokenText
-// is the content of the control plane's token file.
-func NewDialer(address, id, tokenText string, log *slog.Logger) (*Dialer, error) {
+// NewDialer returns the dialer of a worker for the control plane at an address, a host with a port. tokenText is the
+// content of the control plane's token file.
+func NewDialer(address string, worker *State, tokenText string, log *slog.Logger) (*Dialer, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("the address of the server %q is not HOST:PORT", address)
 	}
@@ -46,7 +46,7 @@ func NewDialer(address, id, tokenText string, log *slog.Logger) (*Dialer, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{address: address, id: id, token: t, log: log}, nil
+	return &Dialer{address: address, id: worker.ID(), key: worker.key, token: t, log: log}, nil
 }
 
 // Run connects to the control plane, again whenever a connection has ended, and calls serve with each
@@ -115,11 +115,7 @@ func (d *Dialer) verify(state tls.ConnectionState) error {
 
 // join gets a certificate.
 func (d *Dialer) join(ctx context.Context) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, d.key)
 	if err != nil {
 		return err
 	}
@@ -144,6 +140,6 @@ func (d *Dialer) join(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the certificate: %w", err)
 	}
-	d.cert = &tls.Certificate{Certificate: [][]byte{answer.Certificate}, PrivateKey: key, Leaf: leaf}
+	d.cert = &tls.Certificate{Certificate: [][]byte{answer.Certificate}, PrivateKey: d.key, Leaf: leaf}
 	return nil
 }

@@ -49,7 +49,8 @@ type joined struct {
 type Listener struct {
 	net.Listener
 	authority *Authority
-	attach    func(ctx context.Context, worker string, conn net.Conn) error
+	check     func(Identity) error
+	attach    func(ctx context.Context, worker Identity, conn net.Conn) error
 	log       *slog.Logger
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -58,9 +59,10 @@ type Listener struct {
 }
 
 // Listen serves workers on l until Close: it gives a certificate to a worker that has the token, and calls attach with
-// the connection of a worker that has a certificate. attach uses the connection until it ends.
-func Listen(l net.Listener, a *Authority, attach func(ctx context.Context, worker string, conn net.Conn) error, log *slog.Logger) *Listener {
-	w := &Listener{Listener: l, authority: a, attach: attach, log: log, greets: make(chan struct{}, maxGreets)}
+// the connection of a worker that has a certificate. Neither happens to a worker for which check returns an error. attach
+// uses the connection until it ends.
+func Listen(l net.Listener, a *Authority, check func(Identity) error, attach func(ctx context.Context, worker Identity, conn net.Conn) error, log *slog.Logger) *Listener {
+	w := &Listener{Listener: l, authority: a, check: check, attach: attach, log: log, greets: make(chan struct{}, maxGreets)}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.work.Go(w.accept)
 	return w
@@ -113,8 +115,12 @@ func (l *Listener) serve(conn net.Conn) error {
 	if err != nil || secure == nil {
 		return err
 	}
-	id, _ := parseWorkerID(secure.ConnectionState().PeerCertificates[0].Subject.CommonName) // the authority signs no other
-	return l.attach(l.ctx, id, secure)
+	leaf := secure.ConnectionState().PeerCertificates[0]
+	peer := identity(leaf.Subject.CommonName, leaf.PublicKey) // the authority signs no other
+	if err := l.check(peer); err != nil {
+		return err
+	}
+	return l.attach(l.ctx, peer, secure)
 }
 
 // greet performs the handshake, and serves a join. It returns a connection whose worker has a certificate.
@@ -150,7 +156,7 @@ func (l *Listener) join(conn *tls.Conn) error {
 	}
 	var answer joined
 	var refused error
-	if answer.Certificate, refused = l.authority.issue(asked); refused != nil {
+	if answer.Certificate, refused = l.authority.issue(asked, l.check); refused != nil {
 		answer.Error = sandbox.Explain("the server cannot give a certificate", refused)
 	}
 	err := json.NewEncoder(conn).Encode(answer)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"crypto/ecdsa"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -23,9 +24,13 @@ func parseWorkerID(text string) (string, bool) { return text, workerID.MatchStri
 // stateFile is the name of the file of a worker's [State] in its directory.
 const stateFile = "worker.json"
 
-// State is the file of a worker with its id and the control plane that it serves. It is safe for concurrent use.
+// keyFile is the name of the file of a worker's key beside it.
+const keyFile = "worker.key"
+
+// State has the files of a worker: its id, its key, and the control plane that it serves. It is safe for concurrent use.
 type State struct {
 	path string
+	key  *ecdsa.PrivateKey
 
 	mu   sync.Mutex
 	kept kept // guarded by mu
@@ -40,7 +45,11 @@ type kept struct {
 
 // OpenState returns the state in a directory. The first call makes it.
 func OpenState(dir string) (*State, error) {
-	s := &State{path: filepath.Join(dir, stateFile)}
+	key, err := openKey(dir)
+	if err != nil {
+		return nil, fmt.Errorf("key of the worker: %w", err)
+	}
+	s := &State{path: filepath.Join(dir, stateFile), key: key}
 	text, err := os.ReadFile(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -24,6 +24,7 @@ const testTimeout = 2 * time.Minute
 type control struct {
 	*Listener
 	dir, token string
+	joined     *Joined
 	attached   chan string // ids of workers
 }
 
@@ -43,8 +44,9 @@ func newControl(t *testing.T) *control {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Listener = Listen(plain, a, func(_ context.Context, id string, conn net.Conn) error {
-		c.attached <- id
+	c.joined = NewJoined(filepath.Join(c.dir, "joined"))
+	c.Listener = Listen(plain, a, func(w Identity) error { return c.joined.Check(w) }, func(_ context.Context, w Identity, conn net.Conn) error {
+		c.attached <- w.ID
 		_, err := io.Copy(conn, conn)
 		return err
 	}, slog.New(slog.DiscardHandler))
@@ -59,7 +61,7 @@ func (c *control) dialer(t *testing.T, token string) *Dialer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDialer(c.Addr().String(), s.ID(), token, slog.New(slog.DiscardHandler))
+	d, err := NewDialer(c.Addr().String(), s, token, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +128,12 @@ func TestRefused(t *testing.T) {
 	if err := foreign.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.joined.Record(Identity{"worker-A", "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.dialer(t, c.token).once(t.Context(), echoes); err == nil || !strings.Contains(err.Error(), "this server has the worker") {
+		t.Errorf("another worker: %v", err)
+	}
 	for name, certs := range map[string][]tls.Certificate{"none": nil, "of another server": {*foreign.cert}} {
 		conn, err := c.dialer(t, c.token).dial(t.Context(), protocolConnect, certs...)
 		if err == nil { // in TLS 1.3 the client hears of it with its first read
@@ -141,11 +149,11 @@ func TestRefused(t *testing.T) {
 	default:
 	}
 	for _, text := range []string{"", "x", "mbw_x", "mbw_x.00", "tok_x." + strings.Repeat("0", 64)} {
-		if _, err := NewDialer("127.0.0.1:1", "x", text, nil); err == nil {
+		if _, err := NewDialer("127.0.0.1:1", &State{}, text, nil); err == nil {
 			t.Errorf("NewDialer() with the token %q succeeded", text)
 		}
 	}
-	if _, err := NewDialer("localhost", "x", c.token, nil); err == nil {
+	if _, err := NewDialer("localhost", &State{}, c.token, nil); err == nil {
 		t.Error("NewDialer() with an address without port succeeded")
 	}
 }

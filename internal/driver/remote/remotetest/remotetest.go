@@ -58,11 +58,12 @@ func New(t *testing.T, open func() (driver.Driver, error), via func(address stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := worker.Listen(plain, a, func(ctx context.Context, id string, conn net.Conn) error {
-		if id != r.state.ID() {
-			t.Errorf("the worker is %q, want %q", id, r.state.ID())
+	joined := worker.NewJoined(filepath.Join(dir, "joined"))
+	l := worker.Listen(plain, a, joined.Check, func(ctx context.Context, w worker.Identity, conn net.Conn) error {
+		if w.ID != r.state.ID() {
+			t.Errorf("the worker is %q, want %q", w.ID, r.state.ID())
 		}
-		return r.control.Load().Attach(ctx, conn, func() error { return nil })
+		return r.control.Load().Attach(ctx, conn, func() error { return joined.Record(w) })
 	}, slog.New(slog.DiscardHandler))
 	r.address = via(l.Addr().String())
 	r.Use(r.NewControl())
@@ -121,7 +122,7 @@ func (r *Rig) StartWorker(t *testing.T) {
 		Admit: func(c remote.Control) error { return r.state.Admit(c.Installation, c.Epoch) },
 		Log:   slog.New(slog.DiscardHandler),
 	})
-	dialer, err := worker.NewDialer(r.address, r.state.ID(), r.token, slog.New(slog.DiscardHandler))
+	dialer, err := worker.NewDialer(r.address, r.state, r.token, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
