@@ -22,6 +22,8 @@ type box struct {
 	instance string              // guarded by turn; of the worker's driver that knows the box
 	gone     bool                // guarded by turn; it has ended while its worker was away
 
+	dials, agentDials *semaphore.Weighted // maxBoxDials
+
 	plugging *semaphore.Weighted // 1; before turn
 	link     *link               // guarded by plugging; nil without interface
 }
@@ -40,7 +42,10 @@ func (d *Driver) box(id sandbox.ID) (*box, error) {
 func (d *Driver) keep(id sandbox.ID, h driver.Handle, instance string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.boxes[id] = &box{id: id, handle: h, instance: instance, turn: semaphore.NewWeighted(1), plugging: semaphore.NewWeighted(1)}
+	d.boxes[id] = &box{
+		id: id, handle: h, instance: instance, turn: semaphore.NewWeighted(1), plugging: semaphore.NewWeighted(1),
+		dials: semaphore.NewWeighted(maxBoxDials), agentDials: semaphore.NewWeighted(maxBoxDials),
+	}
 }
 
 // known makes sure that the worker's driver knows the box: it is recovered on a driver that does not. Errors: errGone;
@@ -236,6 +241,10 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 
 // Wait implements [driver.Driver]. It goes on while no worker is connected.
 func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
+	if !d.waits.TryAcquire(1) {
+		return driver.Exit{}, sandbox.Errorf(sandbox.Unavailable, "the worker has too many sandboxes")
+	}
+	defer d.waits.Release(1)
 	answer, err := d.about(ctx, &request{Op: opWait, ID: id}, true, 0)
 	switch {
 	case err == nil:
@@ -271,15 +280,37 @@ func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
 func (d *Driver) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
 	ctx, leave := d.enter(ctx)
 	defer leave()
-	if !d.dials.TryAcquire(1) {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "the worker has too many connections into sandboxes; try again")
+	b, err := d.box(id)
+	if err != nil {
+		return nil, err
+	}
+	free, err := b.reserve(d, port)
+	if err != nil {
+		return nil, err
 	}
 	stream, _, err := d.on(ctx, &request{Op: opDial, ID: id, Port: port}, true, d.cfg.Patience)
 	if err != nil {
-		d.dials.Release(1)
+		free()
 		return nil, err
 	}
-	return newConn(stream, func() { d.dials.Release(1) }), nil
+	return newConn(stream, free), nil
+}
+
+// reserve counts a connection into a box until free is called. Connections to agents count apart, so that users of
+// servers in boxes do not keep others from their boxes.
+func (b *box) reserve(d *Driver, port uint16) (free func(), err error) {
+	share, all := b.dials, d.dials
+	if port == driver.AgentPort {
+		share, all = b.agentDials, d.agentDials
+	}
+	if !share.TryAcquire(1) {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the worker has too many connections into the sandbox; try again")
+	}
+	if !all.TryAcquire(1) {
+		share.Release(1)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the worker has too many connections into sandboxes; try again")
+	}
+	return func() { share.Release(1); all.Release(1) }, nil
 }
 
 // Stats implements [driver.Driver].

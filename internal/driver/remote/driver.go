@@ -33,12 +33,13 @@ type Config struct {
 
 // Driver is a driver whose boxes are on a worker's host. It needs a connection, see [Driver.Attach].
 type Driver struct {
-	cfg   Config
-	id    string
-	life  context.Context // ends with the driver
-	end   context.CancelCauseFunc
-	work  sync.WaitGroup // calls, connections to the worker, and interfaces
-	dials *semaphore.Weighted
+	cfg  Config
+	id   string
+	life context.Context // ends with the driver
+	end  context.CancelCauseFunc
+	work sync.WaitGroup // calls, connections to the worker, and interfaces
+
+	dials, agentDials, waits, links, bodies *semaphore.Weighted // see maxStreams
 
 	connected broadcast.Broadcast // there is another session
 
@@ -74,7 +75,9 @@ func New(cfg Config) *Driver {
 		cfg.Patience = defaultPatience
 	}
 	d := &Driver{
-		cfg: cfg, id: rand.Text(), dials: semaphore.NewWeighted(maxDials),
+		cfg: cfg, id: rand.Text(),
+		dials: semaphore.NewWeighted(maxDials), agentDials: semaphore.NewWeighted(maxAgentDials),
+		waits: semaphore.NewWeighted(maxWaits), links: semaphore.NewWeighted(maxLinks), bodies: semaphore.NewWeighted(maxBodies),
 		boxes: map[sandbox.ID]*box{}, unclear: map[sandbox.ID]bool{},
 	}
 	d.life, d.end = context.WithCancelCause(context.Background())

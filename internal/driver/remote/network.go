@@ -42,14 +42,22 @@ func (d *Driver) Plug(ctx context.Context, id sandbox.ID, n driver.NIC) error {
 	if err != nil {
 		return fmt.Errorf("interface of box %s: %w", id, err)
 	}
+	if !d.links.TryAcquire(1) {
+		_ = gateway.Close()
+		return sandbox.Errorf(sandbox.Unavailable, "the worker has too many sandboxes with networks")
+	}
 	ctx, leave := d.enter(ctx)
 	defer leave()
 	stream, l, err := d.plug(ctx, id, n, gateway)
 	if err != nil {
+		d.links.Release(1)
 		_ = gateway.Close()
 		return err
 	}
-	d.work.Go(func() { d.run(l, stream) })
+	d.work.Go(func() {
+		defer d.links.Release(1)
+		d.run(l, stream)
+	})
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/libp2p/go-yamux/v5"
 
@@ -70,6 +71,7 @@ func (d *Driver) Tidy(checkpoints []string) error {
 type layerReader struct {
 	stream *yamux.Stream
 	body   chunkReader
+	freed  func() // is called by Close, once or more
 }
 
 // Read implements io.Reader. At the end it returns the worker's error, if there is one.
@@ -92,12 +94,26 @@ func (l *layerReader) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (l *layerReader) Close() error { return l.stream.Reset() }
+func (l *layerReader) Close() error {
+	err := l.stream.Reset()
+	l.freed()
+	return err
+}
 
 // OpenLayer implements [driver.Checkpointer].
 func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 	ctx, leave := d.enter(context.Background())
 	defer leave()
+	if d.bodies.Acquire(ctx, 1) != nil {
+		return nil, context.Cause(ctx)
+	}
+	opened := false
+	free := sync.OnceFunc(func() { d.bodies.Release(1) })
+	defer func() {
+		if !opened {
+			free()
+		}
+	}()
 	for {
 		s, err := d.current(ctx, d.cfg.Patience)
 		if err != nil {
@@ -106,7 +122,8 @@ func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 		stream, _, err := s.open(ctx, &request{Op: opOpenLayer, Dir: dir})
 		switch {
 		case err == nil:
-			return &layerReader{stream: stream, body: chunkReader{r: stream}}, nil
+			opened = true
+			return &layerReader{stream: stream, body: chunkReader{r: stream}, freed: free}, nil
 		case !errors.Is(err, errLost):
 			return nil, err
 		case !s.over(ctx):
@@ -129,6 +146,10 @@ func (d *Driver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) err
 func (d *Driver) receive(ctx context.Context, req *request, w io.Writer) error {
 	ctx, leave := d.enter(ctx)
 	defer leave()
+	if d.bodies.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer d.bodies.Release(1)
 	stream, _, err := d.on(ctx, req, true, d.cfg.Patience)
 	if err != nil {
 		return err

@@ -9,17 +9,25 @@ import (
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
-	// maxStreams bounds the streams of a connection: calls in progress, connections into boxes, and
-	// interfaces. Each takes at most [window] bytes of memory for what nobody reads.
-	maxStreams = 4096
-	// maxDials is the part of them for connections into boxes, so that there are always some for calls.
-	maxDials = 3072
-	window   = 256 << 10
+	// maxStreams bounds the streams of a connection. It is the sum of what may use them, so that no use keeps another
+	// from its streams. Each takes at most [window] bytes of memory for what nobody reads.
+	maxStreams = maxDials + maxAgentDials + maxWaits + maxLinks + maxBodies + maxCalls + maxEnding
+	// maxDials and maxAgentDials bound connections into boxes, to their servers and to their agents, and maxBoxDials the
+	// share of one box in each.
+	maxDials, maxAgentDials, maxBoxDials = 1536, 1536, 256
+	// maxWaits and maxLinks bound running boxes and their interfaces, and maxBodies layers that are sent.
+	maxWaits, maxLinks, maxBodies = 2048, 2048, 256
+	// maxCalls bounds the other calls in progress.
+	maxCalls = 768
+	// maxEnding is for streams that have ended here and not yet at the worker.
+	maxEnding = 512
+	window    = 256 << 10
 	// keepAlive is how often a silent connection is tried. Without an answer within writeTimeout it is lost.
 	keepAlive    = 10 * time.Second
 	writeTimeout = 10 * time.Second
@@ -51,7 +59,8 @@ var errNotSent = fmt.Errorf("%w before the call", errLost)
 // session is a connection to a worker.
 type session struct {
 	mux      *yamux.Session
-	instance string // of the worker's driver
+	instance string              // of the worker's driver
+	calls    *semaphore.Weighted // maxCalls
 }
 
 func newSession(conn net.Conn) (*session, error) {
@@ -59,7 +68,7 @@ func newSession(conn net.Conn) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("multiplex: %w", err)
 	}
-	return &session{mux: mux}, nil
+	return &session{mux: mux, calls: semaphore.NewWeighted(maxCalls)}, nil
 }
 
 // open begins a call, and returns its stream and the worker's answer; without an answer it is nil. When ctx ends it
@@ -68,6 +77,14 @@ func newSession(conn net.Conn) (*session, error) {
 func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *response, error) {
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
+	}
+	switch req.Op {
+	case opDial, opWait, opPlug: // have limits of their own
+	default:
+		if s.calls.Acquire(ctx, 1) != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		defer s.calls.Release(1)
 	}
 	stream, err := s.mux.OpenStream(context.Background()) // waits no longer than the connection is alive
 	if errors.Is(err, yamux.ErrStreamsExhausted) {
