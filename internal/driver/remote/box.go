@@ -124,6 +124,11 @@ func (d *Driver) makeBox(ctx context.Context, req *request) (driver.Handle, erro
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if b, err := d.box(req.ID); err == nil { // without an answer it would be destroyed
+		if err := b.absent(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for {
 		s, err := d.current(ctx, d.cfg.Patience)
 		if err != nil {
@@ -152,6 +157,18 @@ func (d *Driver) makeBox(ctx context.Context, req *request) (driver.Handle, erro
 	}
 }
 
+// absent returns an error unless the box is gone.
+func (b *box) absent(ctx context.Context) error {
+	if b.turn.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer b.turn.Release(1)
+	if b.gone {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Exists, "box %s exists", b.id)
+}
+
 // clearSoon destroys a box that may have been made, if the worker is back within its patience.
 func (d *Driver) clearSoon(ctx context.Context, id sandbox.ID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Patience)
@@ -162,12 +179,17 @@ func (d *Driver) clearSoon(ctx context.Context, id sandbox.ID) {
 	}
 }
 
-// clear destroys a box that may have been made by a call without answer.
+// clear destroys a box that may have been made by a call without answer. One does at a time: another would destroy
+// the box that is made next.
 func (d *Driver) clear(ctx context.Context, s *session, id sandbox.ID) error {
-	d.mu.Lock()
-	unclear := d.unclear[id]
-	d.mu.Unlock()
-	if !unclear {
+	if !isUnclear(d, id) {
+		return nil
+	}
+	if d.clearing.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer d.clearing.Release(1)
+	if !isUnclear(d, id) {
 		return nil
 	}
 	_, err := s.call(ctx, &request{Op: opDestroy, ID: id})
@@ -180,6 +202,13 @@ func (d *Driver) clear(ctx context.Context, s *session, id sandbox.ID) error {
 		d.mu.Unlock()
 	}
 	return err
+}
+
+// isUnclear reports whether a box may have been made by a call without answer.
+func isUnclear(d *Driver, id sandbox.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.unclear[id]
 }
 
 // removeUnclear destroys all boxes that may have been made by calls without answers.

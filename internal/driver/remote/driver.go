@@ -49,6 +49,8 @@ type Driver struct {
 	boxes   map[sandbox.ID]*box  // guarded by mu; made or recovered by this driver
 	// unclear are boxes whose Create or Restore had no answer; they are to be destroyed. Guarded by mu.
 	unclear map[sandbox.ID]bool
+
+	clearing *semaphore.Weighted // 1; held while an unclear box is destroyed
 }
 
 var (
@@ -78,7 +80,7 @@ func New(cfg Config) *Driver {
 		cfg: cfg, id: rand.Text(),
 		dials: semaphore.NewWeighted(maxDials), agentDials: semaphore.NewWeighted(maxAgentDials),
 		waits: semaphore.NewWeighted(maxWaits), links: semaphore.NewWeighted(maxLinks), bodies: semaphore.NewWeighted(maxBodies),
-		boxes: map[sandbox.ID]*box{}, unclear: map[sandbox.ID]bool{},
+		boxes: map[sandbox.ID]*box{}, unclear: map[sandbox.ID]bool{}, clearing: semaphore.NewWeighted(1),
 	}
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d
@@ -103,7 +105,6 @@ func (d *Driver) Attach(ctx context.Context, conn net.Conn, accepted func() erro
 		return err
 	}
 	d.connected.Send()
-	d.removeUnclear(ctx, s)
 	select {
 	case <-s.mux.CloseChan():
 	case <-ctx.Done():
@@ -134,6 +135,7 @@ func (d *Driver) greet(ctx context.Context, s *session, accepted func() error) e
 	if err := accepted(); err != nil {
 		return err
 	}
+	d.removeUnclear(ctx, s) // while no call uses this connection
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.caps == nil {
