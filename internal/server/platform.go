@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver/gvisor"
@@ -19,8 +20,16 @@ import (
 func (p *parts) choosePlatform(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	if d, ok := p.driver.(*gvisor.Driver); !ok {
 		p.platform = platform.Choice{Platform: platform.Name(p.driver.Capabilities().Platform), Reason: "the worker chose it"}
-	} else if p.platform, err = d.ChoosePlatform(ctx, cfg.Sandbox.Platform); err != nil {
-		return err
+	} else {
+		p.platform, _ = withSpace(p.disk, func() (choice platform.Choice, full error) {
+			if choice, err = d.ChoosePlatform(ctx, cfg.Sandbox.Platform); choice.Full {
+				full = unix.ENOSPC
+			}
+			return choice, full
+		})
+		if err != nil {
+			return err
+		}
 	}
 	level := slog.LevelInfo
 	if p.platform.Failed {

@@ -18,7 +18,8 @@ import (
 
 // ChoosePlatform chooses the platform of new boxes by a setting, see package platform, and uses it from then on. If
 // that is necessary, it runs a box on KVM. Recovered boxes, and the boxes of checkpoints, keep theirs. It must be called before
-// boxes are made. Errors: KVM is set and does not work; the context's.
+// boxes are made. Errors: KVM is set and does not work, also
+// with the choice; the context's.
 func (d *Driver) ChoosePlatform(ctx context.Context, setting string) (platform.Choice, error) {
 	return d.choose(ctx, setting, platform.New(d.host.paths.state, d.binary.Name()), platform.KVM)
 }
@@ -29,11 +30,11 @@ func (d *Driver) choose(ctx context.Context, setting string, by platform.Chooser
 	choice, err := by.Choose(ctx, setting, func(ctx context.Context) error {
 		return d.tryPlatform(ctx, on, agentimage.Path, "-h")
 	})
-	if err != nil {
-		return platform.Choice{}, err
+	if choice.Platform == "" {
+		return choice, err
 	}
-	d.platform, d.saves.KVM = choice.Platform, choice.Platform == platform.KVM
-	return choice, nil
+	d.platform, d.saves.KVM, d.saves.Unsure = choice.Platform, choice.Platform == platform.KVM, choice.Unsure
+	return choice, err
 }
 
 // tryPlatform runs a small box, and the program argv in it, on a platform, and removes it. Errors: also

@@ -106,6 +106,48 @@ func TestChoiceIsRemembered(t *testing.T) {
 	}
 }
 
+// TestUnsureChoiceKeepsMemory: what was saved on KVM cannot be restored, but is not useless, while a start could not try KVM; it can
+// after a start that chose KVM.
+func TestUnsureChoiceKeepsMemory(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "kvm")
+	if err := os.WriteFile(device, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	g := r.start(t, newSpec(onDisk))
+	dir := r.checkpoint(t, g, driver.CheckpointOptions{})
+	m, err := saved.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Platform, m.Format = platform.KVM, saved.FormatPlatform
+	if err := saved.WriteManifest(dir, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Destroy(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(r.cfg.StateDir, platform.RecordName)
+	if err := os.Mkdir(record, 0o700); err != nil { // it can be neither read nor written
+		t.Fatal(err)
+	}
+	if choice, err := r.ChooseAs(t.Context(), device, platform.Systrap); err != nil || !choice.Unsure {
+		t.Errorf("choice without a record: %+v, %v", choice, err)
+	}
+	if err := r.CanRestore(dir); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("CanRestore while kvm could not be tried = %v, want Unavailable", err)
+	}
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	if choice, err := r.ChooseAs(t.Context(), device, platform.Systrap); err != nil || choice.Platform != platform.KVM {
+		t.Errorf("choice with a record: %+v, %v", choice, err)
+	}
+	if err := r.CanRestore(dir); err != nil {
+		t.Errorf("CanRestore where kvm was chosen = %v", err)
+	}
+}
+
 // TestPlatformOfSavedBoxes: a box keeps its platform, and is not saved for, or restored on, another one; its files are.
 func TestPlatformOfSavedBoxes(t *testing.T) {
 	if testPlatform() == platform.KVM {

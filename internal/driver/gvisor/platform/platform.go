@@ -57,6 +57,10 @@ type Choice struct {
 	Reason   string
 	// Failed is whether KVM was tried, and does not work.
 	Failed bool
+	// Unsure is whether KVM may work at the next start: what was saved on it is still of use.
+	Unsure bool
+	// Full is whether KVM was not tried because the disk is full.
+	Full bool
 }
 
 // Chooser chooses the platform of this host.
@@ -124,8 +128,8 @@ func (c Chooser) Look(setting string) (Choice, bool, error) {
 }
 
 // Choose returns the choice for a setting. It calls try if that is necessary: it runs a box on KVM, and returns
-// when nothing of it remains or with [ErrRemains]. Its context ends after [Limit]. Errors: KVM is set and does not work;
-// the context's.
+// when nothing of it remains or with [ErrRemains]. Its context ends after [Limit]. Errors: KVM is set and does not work, also
+// with the choice; the context's.
 func (c Chooser) Choose(ctx context.Context, setting string, try func(context.Context) error) (Choice, error) {
 	choice, known, next := c.look(setting)
 	if !known && c.Untried {
@@ -176,14 +180,15 @@ func (c Chooser) rule(setting string) (device string, choice Choice, known bool)
 	}
 	device, err := identify(c.Device)
 	if err != nil {
-		return "", Choice{Platform: Systrap, Reason: "kvm is not available: " + err.Error(), Failed: !errors.Is(err, fs.ErrNotExist)}, true
+		return "", Choice{Platform: Systrap, Reason: "kvm is not available: " + err.Error(), Failed: !errors.Is(err, fs.ErrNotExist), Unsure: short(err)}, true
 	}
 	return device, Choice{}, false
 }
 
 // unrecorded returns the choice when a try cannot be made or recorded; the next start tries again.
 func (c Chooser) unrecorded(err error) Choice {
-	return Choice{Platform: Systrap, Reason: "kvm is not tried at this start: " + err.Error(), Failed: true}
+	full := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+	return Choice{Platform: Systrap, Reason: "kvm is not tried at this start: " + line(err), Failed: true, Unsure: true, Full: full}
 }
 
 // choice returns the choice after a try.
@@ -194,7 +199,7 @@ func (c Chooser) choice(r record) Choice {
 	case works:
 		return Choice{Platform: KVM, Reason: "a sandbox ran on kvm in a try at " + at + ": " + r.Reason}
 	case fails:
-		return Choice{Platform: Systrap, Reason: "kvm does not work on this host: " + r.Reason + " (tried at " + at + ")" + again, Failed: true}
+		return Choice{Platform: Systrap, Reason: "kvm does not work on this host: " + r.Reason + " (tried at " + at + ")" + again, Failed: true, Unsure: r.Worked}
 	case remains:
 		return Choice{Platform: Systrap, Reason: "kvm does not work on this host, and a process of the try at " + at + " could not be killed: " + r.Reason + again, Failed: true}
 	}
@@ -217,17 +222,16 @@ func (c Chooser) try(ctx context.Context, r record, try func(context.Context) er
 	cancel()
 	switch {
 	case errors.Is(err, ErrRemains):
-		r.Outcome, r.Reason = remains, err.Error()
+		r.Outcome, r.Reason = remains, line(err)
 	case ctx.Err() != nil: // nothing is known
 		return Choice{}, errors.Join(context.Cause(ctx), c.restore(last))
 	case short(err): // nor now
 		return c.unrecorded(err), c.restore(last)
 	case err != nil:
-		r.Outcome, r.Reason = fails, err.Error()
+		r.Outcome, r.Reason = fails, line(err)
 	default:
 		r.Outcome, r.Reason = works, fmt.Sprintf("in %d ms", time.Since(began).Milliseconds())
 	}
-	r.Reason = strings.Join(strings.Fields(r.Reason), " ") // a line
 	if err := c.write(r); err != nil {
 		return c.unrecorded(err), nil // the record of the begin prevents the next try
 	}
@@ -241,6 +245,9 @@ func (c Chooser) restore(last record) error {
 	}
 	return c.write(last)
 }
+
+// line returns the text of an error as one line.
+func line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // short reports whether err is for lack of a resource of the host, which says nothing about KVM.
 func short(err error) bool {

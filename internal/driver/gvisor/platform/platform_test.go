@@ -89,7 +89,7 @@ func TestOutcomes(t *testing.T) {
 					t.Errorf("before the first try, Look = %v, %v", known, err)
 				}
 				first, tried := choose(t, c, setting, tc.result)
-				if !tried || first.Platform != tc.want || first.Failed != (tc.want == Systrap) || !strings.Contains(first.Reason, tc.reason) {
+				if !tried || first.Platform != tc.want || first.Unsure || first.Failed != (tc.want == Systrap) || !strings.Contains(first.Reason, tc.reason) {
 					t.Errorf("first: %+v, tried %v; want %s because %q", first, tried, tc.want, tc.reason)
 				}
 				if tc.want == Systrap && !strings.Contains(first.Reason, c.Record) {
@@ -168,7 +168,7 @@ func TestShortage(t *testing.T) {
 	c := newChooser(t)
 	for range 2 {
 		choice, err := c.Choose(t.Context(), Auto, func(context.Context) error { return fmt.Errorf("create: %w", unix.ENOMEM) })
-		if err != nil || choice.Platform != Systrap || !choice.Failed {
+		if err != nil || choice.Platform != Systrap || !choice.Failed || !choice.Unsure || choice.Full {
 			t.Errorf("Choose = %+v, %v", choice, err)
 		}
 		if _, known, _ := c.Look(Auto); known {
@@ -180,6 +180,17 @@ func TestShortage(t *testing.T) {
 	}
 }
 
+// A full disk is named, whatever was set, so that the caller can make space.
+func TestFullDisk(t *testing.T) {
+	for _, setting := range []string{Auto, string(KVM)} {
+		c := newChooser(t)
+		choice, err := c.Choose(t.Context(), setting, func(context.Context) error { return fmt.Errorf("create: %w", unix.ENOSPC) })
+		if !choice.Full || !choice.Unsure || choice.Platform != Systrap || (err != nil) != (setting == string(KVM)) {
+			t.Errorf("%s: Choose = %+v, %v", setting, choice, err)
+		}
+	}
+}
+
 // Where KVM worked, a failure is not final.
 func TestFailureWhereItWorked(t *testing.T) {
 	c := newChooser(t)
@@ -188,7 +199,7 @@ func TestFailureWhereItWorked(t *testing.T) {
 	for range 2 {
 		var tried bool
 		choice, err := c.Choose(t.Context(), Auto, func(context.Context) error { tried = true; return errors.New("busy") })
-		if err != nil || choice.Platform != Systrap || !tried {
+		if err != nil || choice.Platform != Systrap || !choice.Unsure || !tried {
 			t.Errorf("Choose = %+v, %v, tried %v", choice, err, tried)
 		}
 	}

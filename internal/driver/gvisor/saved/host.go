@@ -23,10 +23,11 @@ type Host struct {
 	CPU    CPU
 	Agents agentimage.Dir
 	KVM    bool // boxes may run on this platform
+	Unsure bool // the next start may show that they may
 }
 
 // CanRestore returns nil when a checkpoint can be restored on h. Errors: Unsupported with the
-// reason; the system's.
+// reason; Unavailable if that may be possible after the next start; the system's.
 func (h Host) CanRestore(m Manifest) error {
 	unsupported := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, "the checkpoint cannot be restored here: "+format, args...)
@@ -36,6 +37,9 @@ func (h Host) CanRestore(m Manifest) error {
 	}
 	if m.GVisor == "" || m.GVisor != h.GVisor {
 		return unsupported("it was made by gVisor %s, this server has %s", cmp.Or(m.GVisor, "of an unknown version"), h.GVisor)
+	}
+	if m.Platform == platform.KVM && !h.KVM && h.Unsure {
+		return sandbox.Errorf(sandbox.Unavailable, "the memory of the sandbox needs kvm, which did not work at this start of the server, but may at the next; the server keeps the memory, try again after its next start")
 	}
 	if m.Platform != "" && (m.Platform != platform.KVM || !h.KVM) {
 		return unsupported("it was made on gVisor's platform %s, on which this server runs no sandboxes (setting sandbox.platform)", m.Platform)

@@ -92,6 +92,10 @@ func TestCanRestore(t *testing.T) {
 		}
 	}
 	m := saved.Manifest{Format: saved.FormatPlatform, GVisor: "v1", CPU: host.CPU, Agent: filepath.Base(agent), Platform: platform.KVM}
+	host.Unsure = true
+	if err := host.CanRestore(m); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("CanRestore on a host where kvm may work later = %v, want Unavailable", err)
+	}
 	host.KVM = true
 	if err := host.CanRestore(m); err != nil {
 		t.Errorf("CanRestore on a host with kvm = %v", err)
