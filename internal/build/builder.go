@@ -109,11 +109,12 @@ type Event struct {
 
 // Builder builds images. Safe for concurrent use.
 type Builder struct {
-	cfg    Config
-	host   Host
-	images *image.Store
-	most   int // maximum number of images of a workspace
-	times  *prometheus.HistogramVec
+	cfg       Config
+	host      Host
+	images    *image.Store
+	most      int   // maximum number of images of a workspace
+	mostBytes int64 // and their maximum total
+	times     *prometheus.HistogramVec
 
 	mu    sync.Mutex
 	under map[sandbox.WorkspaceID]int // builds and pushes in progress; guarded by mu
@@ -124,7 +125,7 @@ func New(cfg Config, host Host, images *image.Store) *Builder {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	cfg.UploadTimeout = cmp.Or(cfg.UploadTimeout, defaultUpload)
 	return &Builder{
-		cfg: cfg, host: host, images: images, most: builtMax, times: newTimes(),
+		cfg: cfg, host: host, images: images, most: builtMax, mostBytes: builtBytesMax, times: newTimes(),
 		under: map[sandbox.WorkspaceID]int{},
 	}
 }
@@ -223,15 +224,16 @@ func (b *Builder) enter(ctx context.Context, c sandbox.Caller, req *Request) (le
 			return nil, err
 		}
 	}
-	if err := b.checkImageQuota(ctx, c.Workspace, req.Tag, 1); err != nil {
+	if err := b.checkImageQuota(ctx, c.Workspace, req.Tag, 0); err != nil {
 		return nil, err
 	}
 	return b.count(c.Workspace)
 }
 
-// checkImageQuota returns QuotaExceeded when adding add bytes under a name would exceed the limits
-// of a workspace. The image that has the name now will be replaced and does not count.
-func (b *Builder) checkImageQuota(ctx context.Context, ws sandbox.WorkspaceID, tag string, add int64) error {
+// checkImageQuota returns QuotaExceeded when an image with a name, with which the images of the workspace take so many
+// bytes, would exceed the limits of a workspace; with 0 it adds something. The image that has the name now will be replaced
+// and does not count.
+func (b *Builder) checkImageQuota(ctx context.Context, ws sandbox.WorkspaceID, tag string, with int64) error {
 	if tag == "" {
 		return nil // it counts as a cached layer
 	}
@@ -243,24 +245,17 @@ func (b *Builder) checkImageQuota(ctx context.Context, ws sandbox.WorkspaceID, t
 	if err != nil {
 		return err
 	}
-	size, _, err := b.images.Owned(ws)
+	others, err := b.images.Removal().ImagesWithout(ws, name, version)
 	if err != nil {
 		return err
 	}
 	count := len(built)
-	for _, img := range built {
-		if img.Name == name && img.Tag == version {
-			count--
-			if !slices.ContainsFunc(built, func(i spec.Image) bool {
-				return i.Tag != img.Tag && i.SizeBytes == img.SizeBytes && i.OwnBytes == img.OwnBytes
-			}) {
-				size -= img.OwnBytes // unless another image probably has the same file
-			}
-		}
+	if slices.ContainsFunc(built, func(img spec.Image) bool { return img.Name == name && img.Tag == version }) {
+		count--
 	}
-	if count >= b.most || size+add > builtBytesMax {
+	if count >= b.most || max(with, others+1) > b.mostBytes {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "the workspace has built %d other images of %d MiB together, and may have %d or %d; remove some first",
-			count, size>>20, b.most, builtBytesMax>>20)
+			count, others>>20, b.most, b.mostBytes>>20)
 	}
 	return nil
 }

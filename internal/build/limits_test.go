@@ -1,10 +1,12 @@
 package build
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -147,5 +149,46 @@ func TestFailedRunLeavesNothing(t *testing.T) {
 				t.Error("the build went well the second time")
 			}
 		})
+	}
+}
+
+// TestLayersOfImagesCountOnce: against the limit of images counts what an image takes from the build cache, once even if
+// several images have it, and neither other entries of the cache nor what is replaced.
+func TestLayersOfImagesCountOnce(t *testing.T) {
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	for i, name := range []string{"a", "b"} {
+		data := make([]byte, 1<<20)
+		_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(data) // does not fail
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := newBuilder(t, 1_000)
+	for i, step := range []struct {
+		tag, dockerfile string
+		limit           int64 // MiB; a file takes 2, with its compressed copy
+		want            sandbox.Code
+	}{
+		{"app:v1", "COPY a /\nWORKDIR /w\n", 1, sandbox.QuotaExceeded}, // takes 2 from the cache
+		{"app:v1", "COPY a /\nWORKDIR /w\n", 3, ""},
+		{"", "COPY b /\n", 3, ""}, // in the cache
+		{"app:v2", "COPY a /\nWORKDIR /w\n", 3, ""},
+		{"app:v2", "COPY b /\n", 3, sandbox.QuotaExceeded}, // v1 keeps the file that v2 has now
+		{"app:v2", "COPY b /\n", 5, ""},
+		{"app:v1", "COPY b /\n", 3, ""}, // in place of the file that no other image has
+	} {
+		b.mostBytes = step.limit << 20
+		req := Request{Tag: step.tag, Source: []byte("FROM scratch\n" + step.dockerfile)}
+		_, err := b.Build(t.Context(), sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(files.Bytes()), func(Event) {})
+		if sandbox.CodeOf(err) != step.want {
+			t.Errorf("step %d: %v, want %q", i, err, step.want)
+		}
 	}
 }

@@ -126,11 +126,7 @@ func (r *run) finish(ctx context.Context, st *state) (spec.Image, error) {
 		return spec.Image{}, err
 	}
 	defer staged.Discard()
-	all, _, err := r.builder.images.Resolve(ctx, st.digest)
-	if err != nil {
-		return spec.Image{}, err
-	}
-	done, err := staged.Publish(ctx, func(ctx context.Context, add int64) error { return r.checkQuota(ctx, add, all.SizeBytes) })
+	done, err := staged.Publish(ctx, func(ctx context.Context, add int64) error { return r.checkQuota(ctx, add, staged) })
 	img := done.Image
 	if err != nil || !r.req.Push {
 		return img, err
@@ -138,18 +134,17 @@ func (r *run) finish(ctx context.Context, st *state) (spec.Image, error) {
 	return r.builder.Push(ctx, r.caller, img.Ref(), "", func(e phase.Event) { r.report(Event{Kind: KindProgress, Progress: e}) })
 }
 
-// checkQuota returns an error if the workspace may not have add bytes more for the image, whose root filesystem has
-// size bytes. Images that concurrent builds of the workspace have published count.
-func (r *run) checkQuota(ctx context.Context, add, size int64) error {
+// checkQuota returns an error if the workspace may not have add bytes more for an image. Images that concurrent builds
+// of the workspace have published count.
+func (r *run) checkQuota(ctx context.Context, add int64, staged *image.Staged) error {
 	if r.req.Tag == "" {
 		return r.checkCacheQuota(ctx, add)
 	}
-	_, cached, err := r.builder.images.Owned(r.caller.Workspace)
+	with, err := staged.Images()
 	if err != nil {
 		return err
 	}
-	// Its layers are in the cache, and count as image from now on.
-	if err := r.builder.checkImageQuota(ctx, r.caller.Workspace, r.req.Tag, add+min(cached, size)); err != nil {
+	if err := r.builder.checkImageQuota(ctx, r.caller.Workspace, r.req.Tag, with); err != nil {
 		return err
 	}
 	return r.builder.host.CheckDiskFor(ctx, r.caller, r.resources, add)

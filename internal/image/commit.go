@@ -336,7 +336,7 @@ func (c *committer) stageBuilt(ctx context.Context, req FinishRequest) (*Staged,
 	}
 	rec := index.Record{
 		Name: req.Name, Tag: req.Tag, Owner: req.Owner, Current: req.Name != "", UpdatedAt: time.Now().UTC(), Packages: base.Packages,
-		Below: base.Below,
+		Below: base.Below, Manifest: base.Manifest, // which has the same layers, until the image has its own
 	}
 	if rec.Config, err = oci.RunConfig(&req.Config); err != nil {
 		return nil, err

@@ -46,6 +46,16 @@ func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
 	return p.keeper.committed(p.rec), nil
 }
 
+// Images returns the bytes of the named images of the image's workspace, as [Store.Owned] counts them, once the image is
+// published: what it needs of the build cache, or of other images, counts once, and what it replaces does not.
+func (p *Staged) Images() (int64, error) {
+	ix, err := p.keeper.index.Load()
+	if err != nil {
+		return 0, err
+	}
+	return p.keeper.removal.sizes.ImagesWith(ix, *p.rec)
+}
+
 // Discard removes the files of an image that was not published.
 func (p *Staged) Discard() { p.undo.Clean() }
 

@@ -73,6 +73,12 @@ func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 	return left.Bytes, err
 }
 
+// ImagesWithout returns the bytes of the named images of a workspace, as [Store.Owned] counts them, without the image of a
+// name and tag.
+func (rm *Removal) ImagesWithout(owner sandbox.WorkspaceID, name, tag string) (int64, error) {
+	return rm.sizes.ImagesWithout(owner, name, tag)
+}
+
 // evictBuildCache is [Store.EvictBuildCache].
 func (rm *Removal) evictBuildCache(ctx context.Context, owner sandbox.WorkspaceID, add int64) (bool, error) {
 	have, err := rm.sizes.Of(owner)
