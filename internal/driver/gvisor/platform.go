@@ -49,9 +49,12 @@ func (d *Driver) tryPlatform(ctx context.Context, on platform.Name, argv ...stri
 	defer func() { // also of what could not be removed in the steps
 		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
-		if e := d.Destroy(wait, spec.ID); e != nil {
-			err = errors.Join(err, fmt.Errorf("%w: %w", platform.ErrRemains, e))
+		var e error
+		until(wait, 100*time.Millisecond, func() bool { e = d.Destroy(wait, spec.ID); return e == nil })
+		if e != nil && !platform.Short(e) { // a lack shows nothing of the process
+			e = fmt.Errorf("%w: %w", platform.ErrRemains, e)
 		}
+		err = errors.Join(err, e)
 	}()
 	if _, err := d.createOn(ctx, spec, on); err != nil {
 		return err

@@ -180,7 +180,7 @@ func (c Chooser) rule(setting string) (device string, choice Choice, known bool)
 	}
 	device, err := identify(c.Device)
 	if err != nil {
-		return "", Choice{Platform: Systrap, Reason: "kvm is not available: " + err.Error(), Failed: !errors.Is(err, fs.ErrNotExist), Unsure: short(err)}, true
+		return "", Choice{Platform: Systrap, Reason: "kvm is not available: " + err.Error(), Failed: !errors.Is(err, fs.ErrNotExist), Unsure: Short(err)}, true
 	}
 	return device, Choice{}, false
 }
@@ -225,32 +225,43 @@ func (c Chooser) try(ctx context.Context, r record, try func(context.Context) er
 		r.Outcome, r.Reason = remains, line(err)
 	case ctx.Err() != nil: // nothing is known
 		return Choice{}, errors.Join(context.Cause(ctx), c.restore(last))
-	case short(err): // nor now
-		return c.unrecorded(err), c.restore(last)
+	case Short(err): // nor now
+		return c.unrecorded(errors.Join(err, c.restore(last))), nil
 	case err != nil:
 		r.Outcome, r.Reason = fails, line(err)
 	default:
 		r.Outcome, r.Reason = works, fmt.Sprintf("in %d ms", time.Since(began).Milliseconds())
 	}
 	if err := c.write(r); err != nil {
-		return c.unrecorded(err), nil // the record of the begin prevents the next try
+		if r.Outcome != remains { // else the record of the begin prevents the next try
+			err = errors.Join(err, c.forget())
+		}
+		return c.unrecorded(err), nil
 	}
 	return c.choice(r), nil
 }
 
-// restore writes the record of before a try again, or removes the record if there was none.
+// restore writes the record of before a try again, or removes the record if there was none or it cannot be written.
 func (c Chooser) restore(last record) error {
-	if last.Outcome == "" {
-		return os.Remove(c.Record)
+	if last.Outcome != "" && c.write(last) == nil {
+		return nil
 	}
-	return c.write(last)
+	return c.forget()
+}
+
+// forget removes the record, which needs no space.
+func (c Chooser) forget() error {
+	if err := os.Remove(c.Record); err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(c.Record))
 }
 
 // line returns the text of an error as one line.
 func line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// short reports whether err is for lack of a resource of the host, which says nothing about KVM.
-func short(err error) bool {
+// Short reports whether err is for lack of a resource of the host, which says nothing about KVM.
+func Short(err error) bool {
 	for _, lack := range []error{unix.ENOSPC, unix.EDQUOT, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN} {
 		if errors.Is(err, lack) {
 			return true

@@ -180,6 +180,42 @@ func TestShortage(t *testing.T) {
 	}
 }
 
+// A record that cannot be written leaves none that would prevent the next try, unless a process remains.
+func TestOutcomeThatCannotBeWritten(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(*testing.T, Chooser)
+		result error
+		known  bool
+	}{
+		"works":               {},
+		"fails":               {result: errors.New("broken")},
+		"remains":             {result: ErrRemains, known: true},
+		"a lack":              {result: unix.ENFILE},
+		"a lack after a try":  {result: unix.ENFILE, before: func(t *testing.T, c Chooser) { c.Boot = "before"; choose(t, c, Auto, nil) }},
+		"fails after a try":   {result: errors.New("broken"), before: func(t *testing.T, c Chooser) { c.Boot = "before"; choose(t, c, Auto, nil) }},
+		"remains after a try": {result: ErrRemains, known: true, before: func(t *testing.T, c Chooser) { c.Boot = "before"; choose(t, c, Auto, nil) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChooser(t)
+			if tc.before != nil {
+				tc.before(t, c)
+			}
+			choice, err := c.Choose(t.Context(), Auto, func(context.Context) error {
+				if err := errors.Join(os.Remove(c.Record), os.Mkdir(c.Record, 0o700)); err != nil { // it cannot be replaced by a file
+					t.Fatal(err)
+				}
+				return tc.result
+			})
+			if err != nil || choice.Platform != Systrap || !choice.Unsure {
+				t.Errorf("Choose = %+v, %v", choice, err)
+			}
+			if _, err := os.Stat(c.Record); (err == nil) != tc.known {
+				t.Errorf("the record of the begin: %v, want it: %v", err, tc.known)
+			}
+		})
+	}
+}
+
 // A full disk is named, whatever was set, so that the caller can make space.
 func TestFullDisk(t *testing.T) {
 	for _, setting := range []string{Auto, string(KVM)} {
