@@ -201,7 +201,7 @@ var mayImport = map[string][]string{
 	"internal/driver/gvisor/saved":      {"internal/sandbox", "internal/driver", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/chunksum", "internal/driver/gvisor/layer", "internal/driver/gvisor/platform"},
 	"internal/driver/fake":              {"internal/driver", "internal/sandbox", "internal/agent"},
 	"internal/driver/drivertest":        {"internal/driver", "internal/sandbox", "internal/agentapi"},
-	"internal/driver/remote":            {"internal/driver", "internal/sandbox", "internal/broadcast", "internal/retry"},
+	"internal/driver/remote":            {"internal/driver", "internal/durable", "internal/sandbox", "internal/broadcast", "internal/retry"},
 	"internal/driver/remote/remotetest": {"internal/driver", "internal/driver/remote", "internal/worker"},
 	"internal/worker":                   {"internal/sandbox", "internal/durable", "internal/retry", "internal/statedir"},
 

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Checkpoint implements [driver.Checkpointer]. When the connection breaks it waits for the worker until ctx
-// ends, and finds out whether the checkpoint is complete.
+// Checkpoint implements [driver.Checkpointer]. When the connection breaks it waits for the worker until ctx has ended and
+// for its patience longer, and finds out whether the checkpoint is complete.
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
 	ctx, leave := d.enter(ctx)
 	defer leave()
@@ -24,15 +27,34 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	if !errors.Is(err, errOutcome) {
 		return err
 	}
-	_, found := d.ask(ctx, &request{Op: opCanRestore, Dir: dir}, 0)
+	later, cancel := outlast(ctx, d.life, d.cfg.Patience)
+	defer cancel()
+	_, found := d.ask(later, &request{Op: opCanRestore, Dir: dir}, 0)
 	if found != nil && !(opts.FilesOnly && errors.Is(found, driver.ErrNoMemory)) {
 		return err
 	}
 	if opts.Stop { // the worker may have ended before it stopped the box
-		_, err := d.ask(ctx, &request{Op: opDestroy, ID: id}, 0)
+		if err := durable.Sync(filepath.Dir(dir)); err != nil { // the worker may have ended before that, too
+			return err
+		}
+		_, err := d.ask(later, &request{Op: opDestroy, ID: id}, 0)
 		return err
 	}
 	return nil
+}
+
+// outlast returns a context that ends a patience after ctx, and with the life of a driver.
+func outlast(ctx, life context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	closed := context.AfterFunc(life, func() { cancel(errClosed) })
+	ended := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(patience):
+			cancel(errAway)
+		case <-later.Done():
+		}
+	})
+	return later, func() { closed(); ended(); cancel(nil) }
 }
 
 // CanRestore implements [driver.Checkpointer].

@@ -33,11 +33,13 @@ const (
 	writeTimeout = 10 * time.Second
 	// helloTimeout bounds the beginning of a connection. The worker ends what it did for the one before.
 	helloTimeout = time.Minute
-	// cancelTimeout bounds the wait for the answer to a call whose context has ended.
-	cancelTimeout = 30 * time.Second
 	// lingerTimeout bounds the delivery of what was written to a closed connection.
 	lingerTimeout = 2 * time.Second
 )
+
+// cancelTimeout bounds the wait for the answer to a call whose context has ended. A Checkpoint waits as long as the
+// connection is alive, because its box may have been stopped.
+var cancelTimeout = 30 * time.Second
 
 // muxConfig is the configuration of both sides, whose peers may open streams.
 func muxConfig(streams uint32) *yamux.Config {
@@ -96,6 +98,9 @@ func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *respo
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = stream.CloseWrite()
+		if req.Op == opCheckpoint {
+			return
+		}
 		select {
 		case <-time.After(cancelTimeout):
 			_ = stream.Reset()
@@ -109,7 +114,7 @@ func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *respo
 	close(answered)
 	canceled := !stop()
 	switch {
-	case err != nil && ctx.Err() != nil && !s.mux.IsClosed():
+	case err != nil && ctx.Err() != nil && !s.mux.IsClosed() && req.Op != opCheckpoint:
 		answer, err = nil, context.Cause(ctx)
 	case err != nil:
 		answer, err = nil, errLost
