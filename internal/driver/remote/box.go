@@ -141,14 +141,14 @@ func (d *Driver) makeBox(ctx context.Context, req *request) (driver.Handle, erro
 		switch {
 		case errors.Is(err, errNotSent) && s.over(ctx):
 			continue
+		case err == nil && len(answer.Handle) > maxHandle:
+			d.destroySoon(ctx, req.ID)
+			return nil, sandbox.Errorf(sandbox.Internal, "the worker's handle of box %s is too long", req.ID)
 		case err == nil:
 			d.keep(req.ID, answer.Handle, s.instance)
 			return answer.Handle, nil
 		case answer == nil:
-			d.mu.Lock()
-			d.unclear[req.ID] = true
-			d.mu.Unlock()
-			d.clearSoon(ctx, req.ID)
+			d.destroySoon(ctx, req.ID)
 		}
 		if errors.Is(err, errLost) {
 			err = errOutcome
@@ -169,8 +169,11 @@ func (b *box) absent(ctx context.Context) error {
 	return sandbox.Errorf(sandbox.Exists, "box %s exists", b.id)
 }
 
-// clearSoon destroys a box that may have been made, if the worker is back within its patience.
-func (d *Driver) clearSoon(ctx context.Context, id sandbox.ID) {
+// destroySoon destroys a box that may have been made, if the worker is back within its patience.
+func (d *Driver) destroySoon(ctx context.Context, id sandbox.ID) {
+	d.mu.Lock()
+	d.unclear[id] = true
+	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Patience)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
@@ -277,11 +280,20 @@ func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
 	answer, err := d.about(ctx, &request{Op: opWait, ID: id}, true, 0)
 	switch {
 	case err == nil:
-		return answer.Exit, nil
+		return checkedExit(answer.Exit), nil
 	case errors.Is(err, errGone):
 		return driver.Exit{Cause: sandbox.CauseExited, Lost: true, Detail: "it did not survive a restart of its worker"}, nil
 	}
 	return driver.Exit{}, err
+}
+
+// checkedExit returns the exit that a worker reports, as the contract has it.
+func checkedExit(e driver.Exit) driver.Exit {
+	if e.Cause != sandbox.CauseOOM && e.Cause != sandbox.CauseDestroyed {
+		e.Cause = sandbox.CauseExited
+	}
+	e.Detail = sandbox.OneLine(e.Detail)
+	return e
 }
 
 // Destroy implements [driver.Driver].
@@ -348,7 +360,14 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 	if err != nil {
 		return sandbox.Stats{}, err
 	}
-	return answer.Stats, nil
+	s := answer.Stats
+	for _, n := range []*int64{
+		&s.MemoryBytes, &s.MemoryLimit, &s.CPUNanos, &s.CPULimitMilli, &s.DiskBytes, &s.DiskLimit, &s.Processes, &s.HostPSSBytes,
+		&s.SentBytes, &s.ReceivedBytes,
+	} {
+		*n = max(*n, 0)
+	}
+	return s, nil
 }
 
 // Usage implements [driver.Meter].
@@ -357,5 +376,6 @@ func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error)
 	if err != nil {
 		return driver.Usage{}, err
 	}
-	return answer.Usage, nil
+	u := answer.Usage
+	return driver.Usage{CPU: max(u.CPU, 0), MemoryBytes: max(u.MemoryBytes, 0)}, nil
 }

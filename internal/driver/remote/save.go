@@ -106,7 +106,7 @@ func (l *layerReader) Read(p []byte) (int, error) {
 		return n, errOutcome
 	}
 	var last response
-	if err := readMessage(l.stream, &last); err != nil {
+	if err := readMessage(l.stream, maxAnswer, &last); err != nil {
 		return n, errOutcome
 	}
 	if err := last.Error.decode(); err != nil {

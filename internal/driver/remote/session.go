@@ -88,9 +88,12 @@ func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *respo
 		}
 		defer s.calls.Release(1)
 	}
-	stream, err := s.mux.OpenStream(context.Background()) // waits no longer than the connection is alive
+	stream, err := s.mux.OpenStream(ctx) // waits while the worker accepts none
 	if errors.Is(err, yamux.ErrStreamsExhausted) {
 		_ = s.mux.Close() // its numbers are used up; the worker makes another
+	}
+	if err != nil && ctx.Err() != nil && !s.mux.IsClosed() {
+		return nil, nil, context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, nil, errNotSent
@@ -109,7 +112,7 @@ func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *respo
 	})
 	answer := &response{}
 	if err = writeMessage(stream, req); err == nil {
-		err = readMessage(stream, answer)
+		err = readMessage(stream, answerLimit(req.Op), answer)
 	}
 	close(answered)
 	canceled := !stop()

@@ -19,8 +19,16 @@ import (
 // protocol is the version of the messages. The two sides must have the same.
 const protocol = 1
 
-// maxMessage bounds a message in bytes. The longest are lists of boxes and of checkpoints.
-const maxMessage = 16 << 20
+const (
+	// maxMessage bounds a message in bytes. The longest are lists of boxes and of checkpoints.
+	maxMessage = 16 << 20
+	// maxAnswer bounds the answer to a call that is no list.
+	maxAnswer = 64 << 10
+	// maxPrivate bounds the private text of an error, so that its answer is not too long.
+	maxPrivate = 4 << 10
+	// maxHandle bounds the handle of a box.
+	maxHandle = 4 << 10
+)
 
 // op names a call.
 type op string
@@ -124,15 +132,23 @@ func writeMessage(w io.Writer, message any) error {
 	return err
 }
 
-// readMessage reads a message. It takes memory for what has arrived only.
-func readMessage(r io.Reader, message any) error {
+// answerLimit returns the limit of the answer to a call.
+func answerLimit(o op) uint32 {
+	if o == opList || o == opDiskUse {
+		return maxMessage
+	}
+	return maxAnswer
+}
+
+// readMessage reads a message of at most limit bytes. It takes memory for what has arrived only.
+func readMessage(r io.Reader, limit uint32, message any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return err
 	}
 	length := binary.BigEndian.Uint32(head[:])
-	if length > maxMessage {
-		return fmt.Errorf("a message of %d bytes is larger than %d", length, maxMessage)
+	if length > limit {
+		return fmt.Errorf("a message of %d bytes is larger than %d", length, limit)
 	}
 	data, err := io.ReadAll(io.LimitReader(r, int64(length)))
 	if err != nil {
@@ -181,13 +197,14 @@ func encode(err error) *wireError {
 	}
 	var e *sandbox.Error
 	if errors.As(err, &e) {
-		w.Code, w.Field, w.Message, w.RetryAfter = e.Code, e.Field, e.Message, e.RetryAfter
+		w.Code, w.Field, w.Message, w.RetryAfter = e.Code, e.Field, sandbox.OneLine(e.Message), e.RetryAfter
 		if error(e) == err && e.Err == nil {
 			w.Private = ""
 		} else if error(e) == err {
 			w.Private = e.Err.Error()
 		}
 	}
+	w.Private = w.Private[:min(len(w.Private), maxPrivate)]
 	return w
 }
 
@@ -214,7 +231,7 @@ func (w *wireError) decode() error {
 	if !slices.Contains(sandbox.Codes, w.Code) {
 		return inner
 	}
-	e := &sandbox.Error{Code: w.Code, Field: w.Field, Message: w.Message, RetryAfter: w.RetryAfter}
+	e := &sandbox.Error{Code: w.Code, Field: w.Field, Message: sandbox.OneLine(w.Message), RetryAfter: w.RetryAfter}
 	if w.Private != "" || len(inner.is) > 0 {
 		e.Err = inner
 	}

@@ -24,7 +24,7 @@ func sent(t *testing.T, err error) error {
 		t.Fatal(err)
 	}
 	var r response
-	if err := readMessage(&b, &r); err != nil {
+	if err := readMessage(&b, maxAnswer, &r); err != nil {
 		t.Fatal(err)
 	}
 	return r.Error.decode()
@@ -77,22 +77,32 @@ func TestMessages(t *testing.T) {
 	}
 	whole := b.String()
 	var got request
-	if err := readMessage(&b, &got); err != nil {
+	if err := readMessage(&b, maxAnswer, &got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the message changed:\n%s", diff)
 	}
 	for n := range len(whole) {
-		if err := readMessage(strings.NewReader(whole[:n]), &got); err == nil {
+		if err := readMessage(strings.NewReader(whole[:n]), maxAnswer, &got); err == nil {
 			t.Errorf("the first %d of %d bytes are a message", n, len(whole))
 		}
 	}
-	if err := readMessage(io.MultiReader(strings.NewReader("\xff\xff\xff\xff"), neverEnding{}), &got); err == nil {
+	if err := readMessage(io.MultiReader(strings.NewReader("\xff\xff\xff\xff"), neverEnding{}), maxMessage, &got); err == nil {
 		t.Error("a message of 4 GiB was read")
 	}
 	if err := writeMessage(io.Discard, strings.Repeat("x", maxMessage)); err == nil {
 		t.Error("a message beyond the limit was written")
+	}
+	for _, o := range []op{opWait, opStats, opList, opDiskUse} {
+		b.Reset()
+		if err := writeMessage(&b, &response{IDs: make([]sandbox.ID, maxAnswer/3)}); err != nil {
+			t.Fatal(err)
+		}
+		list := o == opList || o == opDiskUse
+		if err := readMessage(&b, answerLimit(o), &response{}); (err == nil) != list {
+			t.Errorf("an answer of %d bytes to %s is read with %v", maxAnswer, o, err)
+		}
 	}
 }
 
@@ -128,7 +138,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x14{\"Error\":{\"Code\":\"\"}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r response
-		if readMessage(bytes.NewReader(data), &r) == nil {
+		if readMessage(bytes.NewReader(data), maxAnswer, &r) == nil {
 			_ = r.Error.decode()
 		}
 		_, _ = io.ReadAll(&chunkReader{r: bytes.NewReader(data)})

@@ -127,7 +127,7 @@ func (p *peer) greet(ctx context.Context) error {
 	}
 	defer stream.Reset()
 	var req request
-	if err := readMessage(stream, &req); err != nil {
+	if err := readMessage(stream, maxMessage, &req); err != nil {
 		return fmt.Errorf("the server does not introduce itself: %w", err)
 	}
 	if req.Op != opHello || req.Hello == nil {
@@ -188,7 +188,7 @@ func (p *peer) serve(ctx context.Context, stream *yamux.Stream) {
 	defer stream.Reset()
 	var req request
 	_ = stream.SetReadDeadline(time.Now().Add(requestTimeout))
-	if err := readMessage(stream, &req); err != nil {
+	if err := readMessage(stream, maxMessage, &req); err != nil {
 		return
 	}
 	_ = stream.SetReadDeadline(time.Time{})
