@@ -122,18 +122,31 @@ func (d *Driver) run(l *link, stream *yamux.Stream) {
 		if ended || l.life.Err() != nil {
 			return
 		}
-		again, err := backoff.Retry(l.life, func() (*yamux.Stream, error) {
-			s, answer, err := d.on(l.life, l.req, true, 0)
-			if answer != nil && err != nil || errors.Is(err, errGone) || sandbox.CodeOf(err) == sandbox.NotFound {
-				err = backoff.Permanent(err) // the box has ended
-			}
-			return s, err
-		}, retry.Pauses(50*time.Millisecond, 5*time.Second), retry.Forever())
+		again, err := l.plugAgain(d)
 		if err != nil {
 			return
 		}
 		stream = again
 	}
+}
+
+// plugAgain connects an interface again, which it tries until the link ends: the worker may be short of something, or
+// the box is being saved. Errors: the box is not there.
+func (l *link) plugAgain(d *Driver) (*yamux.Stream, error) {
+	var warn sync.Once
+	return backoff.Retry(l.life, func() (*yamux.Stream, error) {
+		s, _, err := d.on(l.life, l.req, true, 0)
+		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Conflict || errors.Is(err, errGone) {
+			err = backoff.Permanent(err)
+		}
+		return s, err
+	}, retry.Pauses(50*time.Millisecond, 5*time.Second), retry.Forever(), backoff.WithNotify(func(err error, _ time.Duration) {
+		warn.Do(func() {
+			if l.life.Err() == nil {
+				d.cfg.Log.Warn("cannot connect the interface of a box again, trying on", "box", l.req.ID, "error", err)
+			}
+		})
+	}))
 }
 
 // carry carries frames in both directions until one side ends. ended is whether that is the packet

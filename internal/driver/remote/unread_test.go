@@ -1,11 +1,16 @@
 package remote_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // TestABoxThatDoesNotRead checks that a box that takes nothing keeps its worker neither from another connection to the
@@ -56,4 +61,24 @@ func TestABoxThatDoesNotRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnInterfaceIsRefused checks that an interface is connected again that the worker cannot connect at first.
+func TestAnInterfaceIsRefused(t *testing.T) {
+	r := newRig(t)
+	id := r.started(t)
+	gateway := r.plug(t, id)
+	r.StopWorker()
+	var calls atomic.Int32
+	r.host.SetFaults(fake.Faults{Plug: func(context.Context, sandbox.ID) error {
+		switch calls.Add(1) {
+		case 1:
+			return errors.New("too many open files")
+		case 2:
+			return sandbox.Errorf(sandbox.Unavailable, "the sandbox does not take a network interface")
+		}
+		return nil
+	}})
+	r.StartWorker(t)
+	r.wantFrames(t, id, gateway)
 }
