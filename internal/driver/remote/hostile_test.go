@@ -77,3 +77,9 @@ func TestAnswersBeyondTheContract(t *testing.T) {
 		t.Errorf("List() = %v, %v, with the box of that handle", ids, err)
 	}
 }
+
+// TestPathsOfOthers checks that a worker uses no path outside of the control plane's state directory.
+func TestPathsOfOthers(t *testing.T) {
+	r := newRig(t)
+	wantCode(t, "CanRestore() of the state directory", r.Control().CanRestore("/"), sandbox.Invalid)
+}

@@ -35,6 +35,10 @@ func (c *call) answer(r *response) {
 // run makes the call and sends its answer.
 func (c *call) run() {
 	d := c.served.driver
+	if err := c.req.checkPaths(c.served.stateDir); err != nil {
+		c.answer(&response{Error: encode(err)})
+		return
+	}
 	switch c.req.Op {
 	case opDial:
 		c.dial(d)

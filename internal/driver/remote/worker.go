@@ -61,6 +61,7 @@ type served struct {
 	driver   driver.Driver
 	instance string
 	control  string // the instance of the control plane
+	stateDir string // of the control plane
 
 	plugging sync.Mutex // orders changes of interfaces
 
@@ -176,7 +177,7 @@ func (w *Worker) take(ctx context.Context, p *peer, c Control) (*welcome, error)
 		if err != nil {
 			return nil, err
 		}
-		w.served = &served{driver: d, instance: rand.Text(), control: c.Instance, links: map[sandbox.ID]*workerLink{}}
+		w.served = &served{driver: d, instance: rand.Text(), control: c.Instance, stateDir: c.StateDir, links: map[sandbox.ID]*workerLink{}}
 	}
 	w.peer, p.served = p, w.served
 	w.cfg.Log.Info("serving a control plane", "installation", c.Installation, "epoch", c.Epoch)

@@ -87,7 +87,7 @@ func (r *Rig) Control() *remote.Driver { return r.control.Load() }
 // NewControl returns a control plane for Use.
 func (r *Rig) NewControl() *remote.Driver {
 	r.Epoch++
-	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, StateDir: "/state", Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
+	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, StateDir: "/", Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
 }
 
 // Use gives the next connections of the worker to a control plane.
