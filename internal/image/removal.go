@@ -25,6 +25,11 @@ type uses struct {
 	needed     []string  // digests, and references that are being resolved
 	released   []string  // see [Options.Released]
 	catalogued []string  // see [Options.Catalogued]
+
+	// last and used are results of the leases by digest: a removal of many images asks once about each. The caller
+	// calls isUsed again before it removes an image.
+	last map[string]time.Time
+	used map[string]bool
 }
 
 // lists are functions of the owner of the store that list images; nil lists none.
@@ -37,7 +42,7 @@ func (l lists) call(ctx context.Context) (u uses, err error) {
 	if l.inUse == nil {
 		return u, errors.New("list the images in use: the store has no function for that")
 	}
-	u.at = time.Now()
+	u.at, u.last, u.used = time.Now(), map[string]time.Time{}, map[string]bool{}
 	if u.needed, err = l.inUse(ctx); err != nil {
 		return u, fmt.Errorf("list the images in use: %w", err)
 	}
@@ -84,5 +89,27 @@ func (rm *Removal) lockForRemoval(ctx context.Context, l lists) (u uses, ix *ind
 
 // isUsed reports whether a digest is in use, or was used since the lists were made.
 func (rm *Removal) isUsed(u uses, digest string) bool {
-	return rm.leases.Since(digest, u.at) || rm.leases.InUse(digest)
+	u.used[digest] = rm.leases.Since(digest, u.at) || rm.leases.InUse(digest)
+	return u.used[digest]
+}
+
+// wasUsed is isUsed, or its result before.
+func (rm *Removal) wasUsed(u uses, digest string) bool {
+	if used, known := u.used[digest]; known {
+		return used
+	}
+	return rm.isUsed(u, digest)
+}
+
+// lastKnown is lastUse, or its result before.
+func (rm *Removal) lastKnown(u uses, r *index.Record) time.Time {
+	last, known := u.last[r.Digest]
+	if !known {
+		last = rm.leases.Last(r.Digest)
+		u.last[r.Digest] = last
+	}
+	if last.After(r.UpdatedAt) {
+		return last
+	}
+	return r.UpdatedAt
 }

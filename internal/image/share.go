@@ -61,7 +61,7 @@ func (rm *Removal) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []
 		if at, shared := r.Users[owner]; shared {
 			return at
 		}
-		return rm.lastUse(r)
+		return rm.lastKnown(u, r)
 	}
 	slices.SortStableFunc(list, func(a, b index.Record) int { return last(&a).Compare(last(&b)) })
 	return list

@@ -56,6 +56,9 @@ func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 			if fits(left.Bytes, left.Images) {
 				break
 			}
+			if len(victim.Payers()) == 1 && rm.isUsed(u, victim.Digest) {
+				continue // since it was listed
+			}
 			if err := left.Remove(&victim); err != nil {
 				return 0, err
 			}
@@ -113,6 +116,9 @@ func (rm *Removal) Trim(ctx context.Context, maxBytes int64, inUse func(context.
 			return nil, 0, verr
 		}
 		for _, victim := range victims {
+			if rm.isUsed(u, victim.Digest) {
+				continue // since it was listed
+			}
 			if err := sum.Remove(&victim); err != nil {
 				return nil, 0, err
 			}
@@ -151,7 +157,7 @@ func (rm *Removal) removable(ix *index.Index, u uses, builder sandbox.WorkspaceI
 		if builder != "" && r.Owner == builder && r.CacheKey != "" {
 			kept = layerKept
 		}
-		if r.Owner != "" && r.Current || rm.released != nil && r.Single() || time.Since(rm.lastUse(r)) < kept || rm.names.isNamed(r, u.needed) || rm.isUsed(u, r.Digest) {
+		if r.Owner != "" && r.Current || rm.released != nil && r.Single() || time.Since(rm.lastKnown(u, r)) < kept || rm.names.isNamed(r, u.needed) || rm.wasUsed(u, r.Digest) {
 			continue
 		}
 		list = append(list, *r)
@@ -163,7 +169,7 @@ func (rm *Removal) removable(ix *index.Index, u uses, builder sandbox.WorkspaceI
 		return 0
 	}
 	slices.SortStableFunc(list, func(a, b index.Record) int {
-		return cmp.Or(cmp.Compare(builtin(a), builtin(b)), rm.lastUse(&a).Compare(rm.lastUse(&b)))
+		return cmp.Or(cmp.Compare(builtin(a), builtin(b)), rm.lastKnown(u, &a).Compare(rm.lastKnown(u, &b)))
 	})
 	return list
 }
