@@ -218,7 +218,7 @@ func until(ctx context.Context, n *atomic.Int64, f func() error) {
 	}
 }
 
-// fillDisk writes random bytes in two sandboxes, and replaces them when they end.
+// fillDisk writes zeros in two sandboxes, and replaces the sandboxes when they end. Zeros occupy the disk as random bytes do.
 func fillDisk(ctx context.Context, r *rig, n *atomic.Int64) {
 	var both sync.WaitGroup
 	for range 2 {
@@ -230,7 +230,7 @@ func fillDisk(ctx context.Context, r *rig, n *atomic.Int64) {
 				}
 				defer func() { _, _ = r.attacker.Sandboxes.Delete(context.WithoutCancel(ctx), sb.ID) }()
 				_, err = r.attacker.Sandboxes.Exec(ctx, sb.ID, client.Command{
-					Argv: []string{"/bin/sh", "-c", "dd if=/dev/urandom of=$HOME/big bs=1M; sleep 20"}, Timeout: timeLimit,
+					Argv: []string{"/bin/sh", "-c", "dd if=/dev/zero of=$HOME/big bs=1M; sleep 20"}, Timeout: timeLimit,
 				})
 				return err
 			})
