@@ -296,12 +296,13 @@ func (s *Store) CheckFiles(ctx context.Context, id sandbox.ID) error {
 	}
 	var err error
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) { // the last error is err
-		if err = reader.WriteNames(ctx, id, io.Discard); sandbox.CodeOf(err) != sandbox.Unavailable {
+		if err = reader.WriteNames(ctx, id, io.Discard); !errors.Is(err, driver.ErrBusy) {
 			return struct{}{}, nil
 		}
 		return struct{}{}, err
 	}, retry.Pauses(100*time.Millisecond, 5*time.Second), retry.Forever())
-	if sandbox.CodeOf(err) == sandbox.Timeout {
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded) && (errors.Is(err, driver.ErrBusy) || errors.Is(err, context.DeadlineExceeded))
+	if late || sandbox.CodeOf(err) == sandbox.Timeout {
 		return nil
 	}
 	return err

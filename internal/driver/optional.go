@@ -129,12 +129,15 @@ type Snapshotter interface {
 	// [LayerSize] of its header has its size. Nothing is stored on the host, and the box is frozen until w
 	// has everything, so w must not wait. The contents are read through nevertheless, which takes about a
 	// second per gigabyte. Errors: also [ErrOmitted] when w has everything else; Timeout when the box would be frozen for more than [NamesTimeout],
-	// and Unavailable when so many boxes are being read that its turn does not come soon.
+	// and [ErrBusy] when so many boxes are being read that its turn does not come soon.
 	WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error
 }
 
 // ErrOmitted is wrapped by errors of code Unsupported which say that a layer has everything but some names of files.
 var ErrOmitted = errors.New("names of files are omitted")
+
+// ErrBusy is wrapped by errors of code Unavailable which say that other boxes have their turn.
+var ErrBusy = errors.New("other boxes have their turn")
 
 // NamesTimeout bounds the time for which a box is frozen for [Snapshotter].WriteNames; the wait for its turn does
 // not count.

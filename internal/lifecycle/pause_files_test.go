@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -356,7 +357,7 @@ func TestPauseFilesThatAreTooLarge(t *testing.T) {
 	var attempts atomic.Int64
 	e.host.SetFaults(fake.Faults{WriteLayer: func(context.Context, sandbox.ID) error {
 		if attempts.Add(1) < 3 {
-			return sandbox.Errorf(sandbox.Unavailable, "other sandboxes are being read")
+			return sandbox.Wrap(sandbox.Unavailable, driver.ErrBusy, "other sandboxes are being read")
 		}
 		return nil
 	}})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/hostmem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -106,13 +107,13 @@ func (h *host) freeSlot() (leave func(), ok bool) {
 	}
 }
 
-// readSlotSoon is readSlot for at most slotWait. Errors: Unavailable after that.
+// readSlotSoon is readSlot for at most slotWait. Errors: [driver.ErrBusy] after that.
 func (h *host) readSlotSoon(ctx context.Context) (leave func(), err error) {
 	wait, stop := context.WithTimeout(ctx, slotWait)
 	defer stop()
 	leave, err = h.readSlot(wait)
 	if err != nil && ctx.Err() == nil {
-		return nil, sandbox.Wrap(sandbox.Unavailable, err, "other sandboxes are being read; try again soon")
+		return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrBusy, "other sandboxes are being read; try again soon")
 	}
 	return leave, err
 }

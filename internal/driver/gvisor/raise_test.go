@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,7 +20,7 @@ func TestReadSlotSoon(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		if _, err := h.readSlotSoon(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable || time.Since(begin) != slotWait {
+		if _, err := h.readSlotSoon(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable || !errors.Is(err, driver.ErrBusy) || time.Since(begin) != slotWait {
 			t.Errorf("after %s: %v", time.Since(begin), err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -177,6 +177,7 @@ type wireError struct {
 
 // known are errors that callers compare with.
 var known = map[string]error{
+	"busy":      driver.ErrBusy,
 	"canceled":  context.Canceled,
 	"deadline":  context.DeadlineExceeded,
 	"no_memory": driver.ErrNoMemory,
