@@ -4,7 +4,7 @@
 //
 // Only a box that really runs shows whether KVM works, so one is tried. That a try begins is on the disk
 // before it does, and then its outcome: a host is tried once for each build of modbox-sandbox after each of
-// its starts, and a host that does not survive a try, or a process that cannot be killed, is not tried again.
+// its starts, and a host that does not survive a try, or two where KVM worked before, or a process that cannot be killed, is not tried again.
 package platform
 
 import (
@@ -95,6 +95,8 @@ type record struct {
 	Reason  string    `json:"reason,omitempty"`
 	At      time.Time `json:"at"`
 	Worked  bool      `json:"worked,omitempty"` // with the same executable and kernel in an earlier try
+	// Unended is how many tries that began, up to this one, did not end, if it did not; with the same executable and kernel.
+	Unended int `json:"unended,omitempty"`
 	// The executable and the host of the try.
 	Binary string `json:"binary"` // hash of modbox-sandbox
 	Device string `json:"device"`
@@ -105,6 +107,9 @@ type record struct {
 // final reports whether a try with outcome r says what one of next would show.
 func (r record) final(next record) bool {
 	if r.Binary != next.Binary || r.Kernel != next.Kernel {
+		return false
+	}
+	if r.Outcome == begun && r.Worked && r.Unended < 2 { // perhaps the power was cut; the next such try is the last
 		return false
 	}
 	if r.Outcome != works && r.Outcome != fails { // a restart of the host makes a try no safer
@@ -212,7 +217,12 @@ func (c Chooser) try(ctx context.Context, r record, try func(context.Context) er
 	if err != nil {
 		last = record{}
 	}
-	r.Worked = last.Binary == r.Binary && last.Kernel == r.Kernel && (last.Worked || last.Outcome == works)
+	same := last.Binary == r.Binary && last.Kernel == r.Kernel
+	r.Worked = same && (last.Worked || last.Outcome == works)
+	r.Unended = 1
+	if same && last.Outcome == begun {
+		r.Unended = max(last.Unended, 1) + 1
+	}
 	if err := c.write(r); err != nil {
 		return c.unrecorded(err), nil
 	}
@@ -232,8 +242,9 @@ func (c Chooser) try(ctx context.Context, r record, try func(context.Context) er
 	default:
 		r.Outcome, r.Reason = works, fmt.Sprintf("in %d ms", time.Since(began).Milliseconds())
 	}
+	r.Unended = 0
 	if err := c.write(r); err != nil {
-		if r.Outcome != remains { // else the record of the begin prevents the next try
+		if r.Outcome != remains { // else the record of the begin prevents the next try, or the one after it
 			err = errors.Join(err, c.forget())
 		}
 		return c.unrecorded(err), nil

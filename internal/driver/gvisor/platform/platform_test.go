@@ -163,6 +163,38 @@ func TestTryThatDidNotEnd(t *testing.T) {
 	}
 }
 
+// Where KVM worked, one try that did not end is followed by another, and two are not.
+func TestTryThatDidNotEndWhereItWorked(t *testing.T) {
+	c := newChooser(t)
+	choose(t, c, Auto, nil)
+	kill := func() { // the server in the next try
+		defer func() {
+			if recover() == nil {
+				t.Error("nothing was tried")
+			}
+		}()
+		_, _ = c.Choose(t.Context(), Auto, func(context.Context) error { panic("killed") })
+	}
+	c.Boot = "second"
+	kill()
+	if choice, tried := choose(t, c, Auto, nil); !tried || choice.Platform != KVM {
+		t.Errorf("after one try that did not end: %+v, tried %v", choice, tried)
+	}
+	c.Boot = "third"
+	kill()
+	kill()
+	for _, boot := range []string{"third", "fourth"} {
+		c.Boot = boot
+		if choice, tried := choose(t, c, Auto, nil); tried || choice.Platform != Systrap || !strings.Contains(choice.Reason, "did not end") {
+			t.Errorf("after two tries that did not end: %+v, tried %v", choice, tried)
+		}
+	}
+	c.Kernel = "6.2"
+	if _, tried := choose(t, c, Auto, nil); !tried {
+		t.Error("another kernel was not tried")
+	}
+}
+
 // A lack of resources says nothing about KVM.
 func TestShortage(t *testing.T) {
 	c := newChooser(t)
