@@ -14,13 +14,18 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 )
 
-// conn is the dialer's end of a connection into a box. It sends a body of chunks, whose end ends this direction
-// only: the end of the stream says that the connection is closed, also when nothing is sent any more.
+// conn is the dialer's end of a connection into a box. Each direction is a body of chunks. The end of the dialer's
+// body ends this direction only: the end of the stream says that the connection is closed, also when nothing is sent
+// any more. A body of the box without its end says that the box aborted the connection; a reset of the
+// stream would say so too, and drop what was not read yet.
 type conn struct {
 	*yamux.Stream
 	once  sync.Once
 	ended atomic.Bool
 	freed func() // is called when nothing remains
+
+	reading sync.Mutex
+	in      chunkReader // guarded by reading
 
 	writing sync.Mutex
 	out     chunkWriter // guarded by writing
@@ -28,15 +33,17 @@ type conn struct {
 }
 
 func newConn(s *yamux.Stream, freed func()) *conn {
-	return &conn{Stream: s, freed: freed, out: chunkWriter{w: s}}
+	return &conn{Stream: s, freed: freed, in: chunkReader{r: s}, out: chunkWriter{w: s}}
 }
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	if c.ended.Load() {
 		return 0, net.ErrClosed
 	}
-	n, err := c.Stream.Read(p)
+	n, err := c.in.Read(p)
 	return n, c.named(err)
 }
 
@@ -109,7 +116,6 @@ func splice(stream *yamux.Stream, inside net.Conn) {
 	defer inside.Close()
 	defer stream.Reset()
 	var in sync.WaitGroup
-	defer in.Wait()
 	in.Go(func() {
 		defer inside.Close() // the dialer has closed the connection
 		ofTo, err := transfer(inside, &chunkReader{r: stream})
@@ -120,12 +126,16 @@ func splice(stream *yamux.Stream, inside net.Conn) {
 		}
 		_, _ = io.Copy(io.Discard, stream)
 	})
-	ofTo, err := transfer(stream, inside)
-	if err != nil && !ofTo {
-		_ = stream.Reset() // the box has ended, or aborts it
-		return
+	out := chunkWriter{w: stream}
+	ofTo, err := transfer(&out, inside)
+	switch {
+	case err == nil:
+		_ = out.end()
+	case !ofTo: // the box has ended, or aborts it; a dialer that does not read learns it later
+		defer time.AfterFunc(lingerTimeout, func() { _ = stream.Reset() }).Stop()
 	}
 	_ = stream.CloseWrite()
+	in.Wait()
 }
 
 // transfer copies from one to the other until the end of from. ofTo is whether an error is of to.

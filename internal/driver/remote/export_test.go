@@ -15,3 +15,8 @@ func SetCancelTimeout(d time.Duration) (reset func()) {
 	cancelTimeout = d
 	return func() { cancelTimeout = before }
 }
+
+var (
+	NewConn = newConn
+	Splice  = splice
+)

@@ -270,6 +270,8 @@ func (c *chunkWriter) end() error {
 // chunkReader reads a body in chunks. Its end is io.EOF; a body without its end is another error.
 type chunkReader struct {
 	r    io.Reader
+	head [4]byte
+	got  int    // bytes of head that were read; a deadline may end a read between them
 	left uint32 // bytes of the current chunk
 	done bool
 }
@@ -279,11 +281,11 @@ func (c *chunkReader) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if c.left == 0 {
-		var head [4]byte
-		if _, err := io.ReadFull(c.r, head[:]); err != nil {
+		n, err := io.ReadFull(c.r, c.head[c.got:])
+		if c.got += n; err != nil {
 			return 0, unexpected(err)
 		}
-		c.left = binary.BigEndian.Uint32(head[:])
+		c.got, c.left = 0, binary.BigEndian.Uint32(c.head[:])
 		if c.done = c.left == 0; c.done {
 			return 0, io.EOF
 		}
