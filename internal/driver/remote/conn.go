@@ -94,15 +94,17 @@ func (c *conn) Close() error {
 		_ = c.SetDeadline(time.Now()) // wakes readers and writers
 		go func() {
 			defer c.freed()
+			c.writing.Lock() // the writer has ended, and does not take the next deadline for its own
 			_ = c.SetWriteDeadline(time.Now().Add(lingerTimeout))
-			c.writing.Lock()
 			if c.failed == nil {
 				_ = c.out.end()
 				c.failed = net.ErrClosed
 			}
 			c.writing.Unlock()
 			_ = c.Stream.CloseWrite()
+			c.reading.Lock() // so has the reader
 			_ = c.SetReadDeadline(time.Now().Add(lingerTimeout))
+			c.reading.Unlock()
 			_, _ = io.Copy(io.Discard, c.Stream)
 			_ = c.Stream.Reset()
 		}()
