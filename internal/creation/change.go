@@ -8,7 +8,7 @@ import (
 
 // UpdateRequest says what to change of a sandbox; nil fields stay.
 type UpdateRequest struct {
-	// TTL is how long the sandbox may live from now on, in every state; 0 means no limit.
+	// TTL limits the life of the sandbox from now on, whatever its state; 0 means no limit.
 	TTL *time.Duration
 	// CheckpointInterval is the time between automatic checkpoints; 0 switches them off.
 	CheckpointInterval *time.Duration

@@ -32,7 +32,7 @@ type connections struct {
 	// closing has the sockets of direct connections that are closed here, and that the agent has not closed
 	// or whose bytes it still keeps. Guarded by mu; nil like open.
 	closing map[*os.File]struct{}
-	// flooded is how many of closing keep what the agent sent after maxDrained. Guarded by mu.
+	// flooded counts the connections in closing that keep bytes that the agent sent after maxDrained. Guarded by mu.
 	flooded int
 	// unreadUntil is until when too many of closing are taken to have unread bytes. Guarded by mu.
 	unreadUntil time.Time

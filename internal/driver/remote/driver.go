@@ -17,7 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// defaultPatience is how long a call waits for a worker.
+// defaultPatience limits the time for which a call waits for a worker.
 const defaultPatience = 30 * time.Second
 
 // Config configures a [Driver].

@@ -45,10 +45,10 @@ const Device = "/dev/kvm"
 // RecordName is the name of the record in the state directory.
 const RecordName = "platform.json"
 
-// Limit is how long a box may take until it has run a program. It takes a tenth of a second.
+// Limit bounds the time in which a box starts and runs a program. A box that works needs a tenth of a second.
 const Limit = 10 * time.Second
 
-// ErrRemains is wrapped by the errors of tries of which something remains on the host.
+// ErrRemains marks the error of a try that leaves something on the host.
 var ErrRemains = errors.New("a process of it cannot be killed")
 
 // Choice is a platform, and the reason for it.
@@ -95,7 +95,7 @@ type record struct {
 	Reason  string    `json:"reason,omitempty"`
 	At      time.Time `json:"at"`
 	Worked  bool      `json:"worked,omitempty"` // with the same executable and kernel in an earlier try
-	// Unended is how many tries that began, up to this one, did not end, if it did not; with the same executable and kernel.
+	// Unended counts the latest tries, with the same executable and kernel, that began and did not end.
 	Unended int `json:"unended,omitempty"`
 	// The executable and the host of the try.
 	Binary string `json:"binary"` // hash of modbox-sandbox
