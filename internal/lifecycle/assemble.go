@@ -27,6 +27,7 @@ import (
 	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/savedbox"
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/modbox/modbox/internal/template"
@@ -100,9 +101,9 @@ type parts struct {
 	maker   *maker
 	states  *states
 	watcher *watcher
-	saver   *saver
+	saver   *savedbox.Saver
 	starter *starter
-	reviver *reviver
+	reviver *savedbox.Reviver
 	expirer *expirer
 }
 
@@ -179,17 +180,18 @@ func (s *Service) change(deps *Deps, made *parts) {
 		metrics: s.metrics, work: s.work, ctx: s.ctx, log: s.log,
 	}
 	made.watcher = &watcher{driver: deps.Driver, ender: s.ender, dir: s.saved.Dir(), work: s.work, log: s.log}
-	made.saver = &saver{driver: deps.Driver, saved: s.saved, interrupter: execution.NewInterrupter(s.executions), transferTimeout: cfg.transferTimeout}
+	interrupter := execution.NewInterrupter(s.executions)
+	made.saver = savedbox.NewSaver(deps.Driver, s.saved, interrupter, cfg.transferTimeout)
 	made.starter = &starter{
 		cfg: cfg, states: made.states, watcher: made.watcher, driver: deps.Driver, networks: s.networks, environments: s.environments,
 		executions: s.executions, slots: made.slots, templates: s.templates, metrics: s.metrics, log: s.log,
 	}
-	made.reviver = &reviver{
-		cfg: cfg, starter: made.starter, watcher: made.watcher, ender: s.ender, saved: s.saved, driver: deps.Driver, images: deps.Images,
-		networks: s.networks, environments: s.environments, executions: s.executions, log: s.log,
-	}
+	made.reviver = savedbox.NewReviver(cfg.StartTimeout, savedbox.ReviverDeps{
+		Host: made.starter, Saved: s.saved, Driver: deps.Driver, Images: deps.Images, Usage: s.usage, Networks: s.networks,
+		Environments: s.environments, Executions: s.executions, Logger: s.log, Context: s.ctx,
+	})
 	s.suspender = &suspender{
-		finder: s.Finder, states: made.states, saver: made.saver, starter: made.starter, reviver: made.reviver, watcher: made.watcher,
+		finder: s.Finder, states: made.states, interrupter: interrupter, saver: made.saver, starter: made.starter, reviver: made.reviver, watcher: made.watcher,
 		ender: s.ender, timers: s.timers, saved: s.saved, usage: s.usage, driver: deps.Driver, executions: s.executions, metrics: s.metrics,
 		work: s.work, ctx: s.ctx, log: s.log,
 	}
@@ -212,7 +214,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 		events: s.events, metrics: s.metrics, work: s.work, log: s.log,
 	}
 	s.forks = &forker{
-		cfg: cfg, suspender: s.suspender, registrar: s.registrar, provisioner: s.provisioner, saver: made.saver, reviver: made.reviver,
+		cfg: cfg, suspender: s.suspender, registrar: s.registrar, provisioner: s.provisioner, saver: made.saver, reviver: made.reviver, starter: made.starter,
 		states: made.states, watcher: made.watcher, saved: s.saved, quotas: s.quotas, store: deps.Store, metrics: s.metrics,
 		work: s.work, ctx: s.ctx, log: s.log,
 	}

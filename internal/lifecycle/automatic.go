@@ -7,12 +7,13 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/savedbox"
 )
 
 // automaticHost implements [autocheckpoint.Host] and [pressure.Host].
 type automaticHost struct {
 	boxes     *box.Index[*entry]
-	saver     *saver
+	saver     *savedbox.Saver
 	suspender *suspender
 	expirer   *expirer
 	ender     *ender
@@ -29,7 +30,7 @@ func (h automaticHost) Box(id sandbox.ID) *box.Box {
 }
 
 func (h automaticHost) Save(b *box.Box, path string) error {
-	return h.saver.save(h.boxes.ByID(b.ID), path, driver.CheckpointOptions{Layer: true})
+	return h.saver.Save(b, path, driver.CheckpointOptions{Layer: true})
 }
 
 func (h automaticHost) Working(b *box.Box) bool { return h.expirer.working(h.boxes.ByID(b.ID)) }

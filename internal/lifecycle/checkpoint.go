@@ -15,13 +15,14 @@ import (
 	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/savedbox"
 	"github.com/modbox/modbox/internal/telemetry"
 )
 
 // Checkpoints are the named checkpoints of sandboxes. Its methods are safe for concurrent use.
 type Checkpoints struct {
 	suspender *suspender
-	saver     *saver
+	saver     *savedbox.Saver
 	automatic *autocheckpoint.Keeper
 	saved     *checkpoint.Store
 	quotas    *quota.Controller
@@ -63,7 +64,7 @@ func (k *Checkpoints) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 		return err
 	}
 	defer func() { k.metrics.Operation(box.Checkpoint, begin, err) }()
-	err = k.saved.Make(k.ctx, b.ID, cp.ID, func(path string) error { return k.saver.saveTo(b, path, driver.CheckpointOptions{Layer: true}) })
+	err = k.saved.Make(k.ctx, b.ID, cp.ID, func(path string) error { return k.saver.SaveTo(b.Box, path, driver.CheckpointOptions{Layer: true}) })
 	if err != nil {
 		return err
 	}

@@ -126,7 +126,6 @@ const (
 	attemptTimeout = 5 * time.Second  // of one call to an agent or probe that is not up yet
 	purgeInterval  = time.Minute
 	purgeBatch     = 500
-	saveTimeout    = 10 * time.Minute // of saving a box
 	recoverWorkers = 16
 	sweepWorkers   = 4
 )

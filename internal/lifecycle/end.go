@@ -263,12 +263,3 @@ func (e *ender) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 		}
 	}
 }
-
-// destroyNow destroys the box of a sandbox that does not end.
-func (e *ender) destroyNow(b *entry) error {
-	b.Link.Disconnect(false)
-	e.usage.Finish(e.ctx, b.Box)
-	ctx, cancel := context.WithTimeout(b.Context(), destroyTimeout)
-	defer cancel()
-	return e.driver.Destroy(ctx, b.ID)
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/savedbox"
 	"github.com/modbox/modbox/internal/telemetry"
 )
 
@@ -27,8 +28,9 @@ type forker struct {
 	suspender   *suspender
 	registrar   *registrar
 	provisioner *provisioner
-	saver       *saver
-	reviver     *reviver
+	saver       *savedbox.Saver
+	reviver     *savedbox.Reviver
+	starter     *starter
 	states      *states
 	watcher     *watcher
 	saved       *checkpoint.Store
@@ -211,7 +213,7 @@ func (f *fork) save(count int) error {
 	if err := s.forkable(b, &sb); err != nil {
 		return err
 	}
-	if err := s.saver.saveTo(b, f.path, driver.CheckpointOptions{Volatile: true}); err != nil {
+	if err := s.saver.SaveTo(b.Box, f.path, driver.CheckpointOptions{Volatile: true}); err != nil {
 		return err
 	}
 	f.digest, f.anew = sb.ImageDigest, sb.FilesOnly
@@ -256,11 +258,11 @@ func (f *fork) revive(b *entry) error {
 			return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 		}
 	}
-	bring := s.reviver.bringBack
+	bring := s.reviver.BringBack
 	if f.anew {
-		bring = s.reviver.startAnew
+		bring = s.reviver.StartAnew
 	}
-	handle, err := bring(b, f.path)
+	handle, err := bring(b.Box, f.path)
 	if err != nil {
 		return fail(sandbox.CauseStart, err, "the fork could not be started")
 	}
@@ -268,7 +270,7 @@ func (f *fork) revive(b *entry) error {
 		return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 	}
 	if f.anew {
-		if _, err := s.reviver.late(b); err != nil {
+		if _, err := s.starter.late(b); err != nil {
 			return err
 		}
 	} else if err := environment.AnnounceLater(b.Context(), b.Box); err != nil {

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/savedbox"
 	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/modbox/modbox/internal/usage"
 )
@@ -69,22 +71,23 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 // suspender pauses and resumes sandboxes, and settles what a killed server or an error has left in
 // between.
 type suspender struct {
-	finder     *lookup.Finder[*entry]
-	states     *states
-	saver      *saver
-	starter    *starter
-	reviver    *reviver
-	watcher    *watcher
-	ender      *ender
-	timers     *timers
-	saved      *checkpoint.Store
-	usage      *usage.Recorder
-	driver     driver.Driver
-	executions *execution.Service
-	metrics    *telemetry.Metrics
-	work       *background.Group
-	ctx        context.Context // of work
-	log        *slog.Logger
+	finder      *lookup.Finder[*entry]
+	states      *states
+	interrupter *execution.Interrupter
+	saver       *savedbox.Saver
+	starter     *starter
+	reviver     *savedbox.Reviver
+	watcher     *watcher
+	ender       *ender
+	timers      *timers
+	saved       *checkpoint.Store
+	usage       *usage.Recorder
+	driver      driver.Driver
+	executions  *execution.Service
+	metrics     *telemetry.Metrics
+	work        *background.Group
+	ctx         context.Context // of work
+	log         *slog.Logger
 }
 
 // stateful returns the box of a live sandbox for an operation on its state.
@@ -125,13 +128,11 @@ func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 	default:
 		return box.StateError(&sb)
 	}
-	if filesOnly && s.saver.interrupter.HasOneShot(b.Box) {
+	if filesOnly && s.interrupter.HasOneShot(b.Box) {
 		return sandbox.Errorf(sandbox.Unsupported, "the sandbox ends with its command, which a pause without memory would end; pause it with its memory")
 	}
 	if filesOnly && b.doubtful.Load() { // before its processes are ended
-		ctx, cancel := context.WithTimeout(b.Context(), saveTimeout)
-		defer cancel()
-		if err := s.saved.CheckFiles(ctx, b.ID); err != nil {
+		if err := s.saver.CheckFiles(b.Box); err != nil {
 			return err
 		}
 	}
@@ -153,7 +154,11 @@ func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 func (s *suspender) savePaused(b *entry, begin time.Time) error {
 	sb := b.Sandbox() // the row may be of an earlier attempt, whose record had its effect after all
 	opts := driver.CheckpointOptions{Stop: true, Layer: !sb.FilesOnly, FilesOnly: sb.FilesOnly}
-	if err := s.saver.save(b, s.saved.Path(b.ID, sb.Saved), opts); err != nil {
+	err := s.saver.Save(b.Box, s.saved.Path(b.ID, sb.Saved), opts)
+	if failed := new(savedbox.SaveError); sb.FilesOnly && (err == nil || errors.As(err, &failed)) {
+		b.doubtful.Store(err != nil)
+	}
+	if err != nil {
 		s.metrics.Operation(box.Pause, begin, err)
 		return s.pauseFailed(b, err)
 	}
@@ -242,7 +247,7 @@ func (s *suspender) settle(b *entry) error {
 			return s.settleRunning(b, row)
 		}
 		// Nobody has been told that it runs: what it did since does not count.
-		if err := s.ender.destroyNow(b); err != nil {
+		if err := s.reviver.Destroy(b.Box); err != nil {
 			return err
 		}
 		return s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte)}, sandbox.Event{
@@ -253,7 +258,7 @@ func (s *suspender) settle(b *entry) error {
 		return nil
 	}
 	if s.saved.IsComplete(b.ID, sb.Saved) {
-		if err := s.ender.destroyNow(b); err != nil {
+		if err := s.reviver.Destroy(b.Box); err != nil {
 			return err
 		}
 		return s.recordPaused(b, map[string]string{})

@@ -64,16 +64,19 @@ func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest strin
 		return err
 	}
 	from = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
-	back, err := s.reviver.bringBackOrAnew(b, s.saved.Path(b.ID, from), lost, memory)
+	back, err := s.reviver.BringBackOrAnew(b.Box, s.saved.Path(b.ID, from), lost, memory)
+	if err == nil && back.Lost != "" {
+		back.Late, err = s.starter.late(b)
+	}
 	if err != nil {
 		s.metrics.Operation(box.Resume, begin, err)
 		return s.resumeFailed(b, err)
 	}
 	now := time.Now().UTC()
 	err = s.states.move(b, sandbox.Running, sandbox.Change{
-		Handle: (*[]byte)(&back.handle), Saved: new(sandbox.CheckpointID), SavedBytes: new(int64), PausedAt: &time.Time{}, LastActivityAt: &now,
-		FilesOnly: new(bool), MemoryLost: &back.lost,
-	}, back.event(now, begin))
+		Handle: (*[]byte)(&back.Handle), Saved: new(sandbox.CheckpointID), SavedBytes: new(int64), PausedAt: &time.Time{}, LastActivityAt: &now,
+		FilesOnly: new(bool), MemoryLost: &back.Lost,
+	}, back.Event(now, begin))
 	if err != nil {
 		return err // settled later: as the row says
 	}
@@ -99,16 +102,13 @@ func (s *suspender) goesOn(b *entry, at time.Time, used ...sandbox.CheckpointID)
 	}
 }
 
-// slowestRead is the assumed minimum rate of reading saved state, in bytes per second.
-const slowestRead = 32 << 20
-
 // resumeFailed records that a box that could not be restored stays paused, and returns the reason.
 func (s *suspender) resumeFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server settles it
 	}
 	s.log.Warn("sandbox could not be resumed", "sandbox", b.ID, "error", reason)
-	if err := s.ender.destroyNow(b); err != nil {
+	if err := s.reviver.Destroy(b.Box); err != nil {
 		return fmt.Errorf("%w; then: %w", reason, err) // the sweep settles it
 	}
 	err := s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte)}, sandbox.Event{
@@ -155,7 +155,7 @@ func (s *suspender) abandon(b *entry, from sandbox.CheckpointID, digest string) 
 		// The record of an earlier pause had its effect after all: that comes first.
 		return errors.Join(sandbox.Errorf(sandbox.Unavailable, "the sandbox was being paused; try again"), s.settle(b))
 	}
-	if err := s.ender.destroyNow(b); err != nil {
+	if err := s.reviver.Destroy(b.Box); err != nil {
 		return err // settled later, the same way
 	}
 	if err := s.usage.Record(s.ctx, b.Box); err != nil {

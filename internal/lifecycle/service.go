@@ -117,7 +117,7 @@ type Deps struct {
 // Start and Close; before and after, methods that change something return Unavailable. Errors carry
 // codes of package sandbox; another workspace's sandbox is NotFound, as if it did not exist.
 //
-// Its parts make the changes: states records them; ender ends sandboxes; starter and reviver start boxes;
+// Its parts make the changes: states records them; ender ends sandboxes; starter starts boxes, and package savedbox saves and revives them;
 // suspender pauses and resumes; registrar and provisioner create; forker forks; recoverer and sweeper
 // repair. New makes the parts in that order, and a part calls only parts that New made before, with two
 // exceptions: a timer calls the expirer, and the watcher asks the automatic checkpoints about a lost box.

@@ -47,6 +47,9 @@ func (c *Config) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 	}
 }
 
+// Spec implements [savedbox.Host].
+func (s *starter) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec { return s.cfg.spec(sb, rootfs) }
+
 // startBox makes and starts a box, or takes a box from the pool, and configures its agent.
 func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
 	if done, err := s.useWarmBox(b, img, rootfs); done || err != nil {
@@ -74,7 +77,7 @@ const queueTimeout = 10 * time.Minute
 func (s *starter) firstTurn(b *entry) (release func(), err error) {
 	wait, stop := context.WithTimeout(b.making(), queueTimeout)
 	defer stop()
-	if release, err = s.turn(wait, b.Sandbox().Workspace); errors.Is(err, context.DeadlineExceeded) {
+	if release, err = s.Turn(wait, b.Sandbox().Workspace); errors.Is(err, context.DeadlineExceeded) {
 		err = fail(sandbox.CauseStart, err, "other sandboxes were started for very long")
 	}
 	return release, err
@@ -116,8 +119,8 @@ func (s *starter) bootBox(b *entry, img *spec.Image, rootfs string) error {
 	return nil
 }
 
-// turn waits until a sandbox of the workspace may boot or be restored. release ends its turn.
-func (s *starter) turn(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
+// Turn implements [savedbox.Host].
+func (s *starter) Turn(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
 	err = s.metrics.Do(ctx, telemetry.Queue, func(ctx context.Context) (err error) {
 		release, err = s.slots.Acquire(ctx, ws, nil)
 		return err
@@ -197,6 +200,20 @@ func (s *starter) probe(b *entry) error {
 			"GET / on its readiness port %d did not answer with a 2xx within %s", sb.ReadinessPort, s.cfg.ReadinessTimeout)}}
 	}
 	return nil
+}
+
+// late waits until a sandbox that was started from its files is ready, at most until the time limit. A sandbox that is not ready
+// by then runs nevertheless, so that its files can be reached. A sandbox that has ended meanwhile is an error.
+func (s *starter) late(b *entry) (bool, error) {
+	err := s.probe(b)
+	if err == nil {
+		return false, nil
+	}
+	if cause, ended := s.watcher.ended(b); ended {
+		return true, &failure{cause: cause, err: err}
+	}
+	s.log.Warn("sandbox started anew is not ready", "sandbox", b.ID, "error", err)
+	return true, b.Context().Err()
 }
 
 // takeOver calls the driver's Recover for the box. It repeats failed attempts for some time, unless
