@@ -15,6 +15,7 @@ import (
 
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/lateimage"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/precompiled"
+	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/umounter"
 )
 
 const (
@@ -34,6 +35,7 @@ func main() {
 		debug.FreeOSMemory()
 	})
 	precompiled.Register()
+	umounter.Register()
 	if err := lateimage.Register(); err != nil {
 		panic(err) // tests of every build start boxes
 	}

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package umounter
+
+const machine = uint16(0)
+
+var start func() *[codeSize]byte
