@@ -6,15 +6,18 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/lateimage"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/precompiled"
+	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/tracepoints"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/umounter"
 )
 
@@ -26,6 +29,9 @@ const (
 )
 
 func main() {
+	// Neither has a reader: gVisor discards its log, and nothing asks for a profile of its memory.
+	runtime.MemProfileRate = 0
+	log.SetLevel(log.Warning)
 	// The driver starts this file by a descriptor, which would be the name in lists
 	// of processes. Without a name everything works.
 	_ = os.WriteFile("/proc/self/comm", []byte("modbox-sandbox"), 0)
@@ -36,6 +42,7 @@ func main() {
 	})
 	precompiled.Register()
 	umounter.Register()
+	tracepoints.LeaveOut()
 	if err := lateimage.Register(); err != nil {
 		panic(err) // tests of every build start boxes
 	}
