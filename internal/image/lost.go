@@ -63,14 +63,14 @@ func (rm *Removal) keepLost(ix *index.Index, u uses, now time.Time) map[string]b
 	}
 	var lost []*index.Record
 	lower := ix.Below(func(r *index.Record) bool {
-		return r.Current || r.CacheKey != "" || fresh(r) || slices.Contains(u.needed, r.Digest)
+		return r.Current || r.CacheKey != "" || rm.isFresh(u, r) || slices.Contains(u.needed, r.Digest)
 	})
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		switch {
 		case !r.Single() || lower[r.Digest] || slices.Contains(u.needed, r.Digest) || slices.Contains(u.released, r.Digest):
 			r.LostAt = time.Time{}
-		case fresh(r):
+		case rm.isFresh(u, r):
 		default:
 			if r.LostAt.IsZero() {
 				r.LostAt = now.UTC()

@@ -1,9 +1,16 @@
 package image_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,4 +134,89 @@ func TestLostRootFilesystemsAreBoundedAndRemovedWhenNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.want()
+}
+
+// unused makes root filesystems look made and used a time ago.
+func (l *losing) unused(by time.Duration, made ...image.Committed) {
+	l.Helper()
+	then := time.Now().UTC().Add(-by)
+	for _, c := range made {
+		used := filepath.Join(l.dir, "used", strings.TrimPrefix(c.Digest, "sha256:"))
+		if err := os.Chtimes(used, then, then); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			l.Fatal(err)
+		}
+		at := regexp.MustCompile(`"updated_at": "[^"]*"`)
+		editIndex(l.T, l.dir, func(record []byte) []byte {
+			if !bytes.Contains(record, []byte(`"digest": "`+c.Digest+`"`)) {
+				return record
+			}
+			return at.ReplaceAll(record, []byte(`"updated_at": "`+then.Format(time.RFC3339Nano)+`"`))
+		})
+	}
+}
+
+// wantStay compares which of some root filesystems have their files: the first stay of them.
+func (l *losing) wantStay(stay int, of ...image.Committed) {
+	l.Helper()
+	for i, c := range of {
+		if _, err := os.Stat(c.Path); (err == nil) != (i < stay) {
+			l.Errorf("root filesystem %d of %d: %v; want %d to stay", i+1, len(of), err, stay)
+		}
+	}
+}
+
+// TestReleasedRootFilesystemsDoNotStayForAnHour: the files of deleted snapshots, which count for no limit, go ten minutes after
+// their last use; what no database has yet stays for an hour, and what others need as long as they do.
+func TestReleasedRootFilesystemsDoNotStayForAnHour(t *testing.T) {
+	prunes := map[string]func(*losing) error{
+		"Prune": func(l *losing) error {
+			_, err := l.Removal().Prune(l.Context(), func(context.Context) ([]string, error) { return l.needed, nil })
+			return err
+		},
+		"PruneFor": func(l *losing) error {
+			_, err := l.Removal().PruneFor(l.Context(), image.PruneRequest{All: true})
+			return err
+		},
+	}
+	for name, prune := range prunes {
+		t.Run(name, func(t *testing.T) {
+			l := newLosing(t, time.Hour, 0)
+			var made []image.Committed
+			for i := range 6 {
+				made = append(made, commit(t, l.Store, "", file("a", strconv.Itoa(i), 0o644)))
+			}
+			begun, needed, below, used, young, deleted := made[0], made[1], made[2], made[3], made[4], made[5]
+			over := make([]image.Committed, 2) // a snapshot of a sandbox of a snapshot, of each
+			for i, base := range []image.Committed{below, deleted} {
+				var err error
+				over[i], err = l.Commit(t.Context(), image.CommitRequest{Base: base.Digest, Layer: bytes.NewReader(tarball(t, file("b", strconv.Itoa(i), 0o644))), User: "w", Alone: true, BaseCounts: true})
+				if err != nil || !over[i].Alone {
+					t.Fatalf("a layer over %s: alone is %t, %v", base.Digest, over[i].Alone, err)
+				}
+			}
+			l.needed = []string{needed.Digest, over[0].Digest}
+			for _, c := range []image.Committed{needed, below, used, young, deleted, over[1]} {
+				l.dropped = append(l.dropped, c.Digest)
+			}
+			l.unused(11*time.Minute, begun, needed, below, used, deleted, over[0], over[1])
+			if _, _, err := l.Resolve(t.Context(), used.Digest); err != nil {
+				t.Fatal(err)
+			}
+			all := []image.Committed{begun, needed, over[0], below, used, young, deleted, over[1]}
+			if err := prune(l); err != nil {
+				t.Fatal(err)
+			}
+			l.wantStay(6, all...)
+			l.unused(11*time.Minute, used, young)
+			if err := prune(l); err != nil {
+				t.Fatal(err)
+			}
+			l.wantStay(4, all...)
+			l.needed = nil
+			if err := prune(l); err != nil {
+				t.Fatal(err)
+			}
+			l.wantStay(3, begun, over[0], below, needed) // no database says that it released over[0]
+		})
+	}
 }

@@ -37,8 +37,8 @@ func (rm *Removal) Remove(ctx context.Context, ref string) error {
 }
 
 // Prune deletes images without a reference: older builds, removed images, images that Commit made
-// without a name over an hour ago, or with a CacheKey that was not requested for two weeks, and
-// files without an entry after a crash. It keeps images in use, and lost images for a while (see
+// without a name over an hour ago, or whose last use was over ten minutes ago if [Options.Released] lists
+// them, or with a CacheKey that was not requested for two weeks, and files without an entry after a crash. It keeps images in use, and lost images for a while (see
 // [Removal.Lost]). inUse returns the digests that something still needs (a sandbox, a snapshot).
 // Prune calls it without a lock, perhaps several times, and returns its error before it deletes
 // anything. Prune returns the bytes freed.
@@ -56,7 +56,7 @@ func (rm *Removal) Prune(ctx context.Context, inUse func(context.Context) (diges
 	}
 	lost := rm.keepLost(ix, u, time.Now())
 	keep := func(r *index.Record) bool {
-		return r.Current || fresh(r) || slices.Contains(u.needed, r.Digest) || lost[r.Digest] || rm.isUsed(u, r.Digest)
+		return r.Current || rm.isFresh(u, r) || slices.Contains(u.needed, r.Digest) || lost[r.Digest] || rm.isUsed(u, r.Digest)
 	}
 	lower = ix.Below(keep)
 	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !keep(&r) && !lower[r.Digest] })
@@ -95,17 +95,23 @@ func (rm *Removal) sweep(ix *index.Index) (freed int64, err error) {
 	return freed, nil
 }
 
-// pruneGrace is the time for which an image that Commit made without a name stays until something
-// uses it, and the time for which the blobs of an unfinished pull stay.
+// pruneGrace is the time for which an image that Commit made without a name stays until a database
+// has it, and the time for which the blobs of an unfinished pull stay.
 const pruneGrace = time.Hour
 
-// fresh reports whether something may be about to use the record.
-func fresh(r *index.Record) bool {
-	grace := pruneGrace
-	if r.CacheKey != "" {
-		grace = cacheGrace
+// isFresh reports whether something may be about to use the record. The root filesystem of a deleted snapshot counts for no
+// limit, so it goes earlier than a root filesystem that no database has yet.
+func (rm *Removal) isFresh(u uses, r *index.Record) bool {
+	age := time.Since(r.UpdatedAt)
+	switch {
+	case r.Name != "":
+		return false
+	case r.CacheKey != "":
+		return age < cacheGrace
+	case r.Single() && slices.Contains(u.released, r.Digest):
+		return age < pruneGrace && time.Since(rm.lastKnown(u, r)) < usedEvery
 	}
-	return r.Name == "" && time.Since(r.UpdatedAt) < grace
+	return age < pruneGrace
 }
 
 // deleteOthers deletes the files of a directory for which keep returns false.
@@ -132,8 +138,8 @@ func deleteOthers(dir string, keep func(name string) bool) (freed int64, err err
 }
 
 // PruneFor removes the unused images of a workspace, or of all: images that lost their names,
-// images that were made without a name over an hour ago, and cached layers of builds that were not
-// used within ten minutes. Built and imported images with a name stay, and so do images in
+// images that were made without a name over an hour ago, and cached layers of builds and deleted snapshots
+// that were not used within ten minutes. Built and imported images with a name stay, and so do images in
 // [Options.InUse], images in use and lost images. After a crash the store has the images or not,
 // and the next PruneFor of all or [Removal.Prune] removes remaining files.
 func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) {
@@ -148,7 +154,7 @@ func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, erro
 	}
 	var done Pruned
 	keep := func(r *index.Record) bool {
-		return !rm.prunable(r, req, u.catalogued) || rm.names.isNamed(r, u.needed) || lost[r.Digest] || rm.isUsed(u, r.Digest)
+		return !rm.prunable(r, req, u) || rm.names.isNamed(r, u.needed) || lost[r.Digest] || rm.isUsed(u, r.Digest)
 	}
 	lower := ix.Below(keep)
 	kept := ix.Keep(func(r *index.Record) bool {
@@ -186,7 +192,7 @@ func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, erro
 }
 
 // prunable reports whether a request covers a record, which may be removed when nothing uses it.
-func (rm *Removal) prunable(r *index.Record, req PruneRequest, catalogued []string) bool {
+func (rm *Removal) prunable(r *index.Record, req PruneRequest, u uses) bool {
 	mine := r.Owner == req.Workspace
 	if r.Owner == "" {
 		readers := r.Readers()
@@ -197,9 +203,9 @@ func (rm *Removal) prunable(r *index.Record, req PruneRequest, catalogued []stri
 	case !req.All && (!mine || req.Workspace == ""):
 		return false
 	case r.Current:
-		return req.All && r.Owner == "" && r.Pull != nil && unused && rm.names.recipe(r.Ref()) == nil && !rm.names.isNamed(r, catalogued)
+		return req.All && r.Owner == "" && r.Pull != nil && unused && rm.names.recipe(r.Ref()) == nil && !rm.names.isNamed(r, u.catalogued)
 	case r.CacheKey != "":
 		return unused
 	}
-	return !fresh(r)
+	return !rm.isFresh(u, r)
 }
