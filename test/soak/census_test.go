@@ -3,9 +3,11 @@ package soak_test
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -106,6 +108,16 @@ func metrics(t *testing.T, s *testserver.Server) map[string]float64 {
 // disk returns the bytes that the files of a directory take, without the database and the directory without.
 func disk(t *testing.T, dir, without string) (total int64) {
 	t.Helper()
+	for _, bytes := range files(t, dir, without) {
+		total += bytes
+	}
+	return total
+}
+
+// files returns the bytes of each file that disk counts, by path.
+func files(t *testing.T, dir, without string) map[string]int64 {
+	t.Helper()
+	list := map[string]int64{}
 	seen := map[uint64]bool{} // hard links count once
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if path == without {
@@ -123,14 +135,14 @@ func disk(t *testing.T, dir, without string) (total int64) {
 		}
 		if st := info.Sys().(*syscall.Stat_t); !seen[st.Ino] {
 			seen[st.Ino] = true
-			total += st.Blocks * 512
+			list[path] = st.Blocks * 512
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return total
+	return list
 }
 
 // rest waits until the pool is full and nothing has come or gone for a second, and counts then.
@@ -164,15 +176,27 @@ func settled(t *testing.T, s *testserver.Server, earlier census, wait time.Durat
 
 // removedImages waits until images take no more of the disk than earlier: the root filesystem of a deleted snapshot stays for
 // some minutes after its last use.
-func removedImages(t *testing.T, s *testserver.Server, earlier int64) {
+func removedImages(t *testing.T, s *testserver.Server, earlier map[string]int64) {
 	t.Helper()
+	sum := func(files map[string]int64) (n int64) {
+		for _, bytes := range files {
+			n += bytes
+		}
+		return n
+	}
 	for deadline := time.Now().Add(imageTime); ; time.Sleep(time.Second) { // polling another process
-		now := disk(t, filepath.Join(s.StateDir, "images"), "")
-		if now <= earlier+moreDisk {
+		now := files(t, filepath.Join(s.StateDir, "images"), "")
+		if sum(now) <= sum(earlier)+moreDisk {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("images take %d bytes %v after the deletion of the last snapshot, and took %d before", now, imageTime, earlier)
+			t.Errorf("images take %d bytes %v after the deletion of the last snapshot, and took %d before; new are:", sum(now), imageTime, sum(earlier))
+			for _, path := range slices.Sorted(maps.Keys(now)) {
+				if _, before := earlier[path]; !before {
+					t.Logf("%s: %d bytes", path, now[path])
+				}
+			}
+			return
 		}
 	}
 }

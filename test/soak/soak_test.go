@@ -259,7 +259,7 @@ func TestSoak(t *testing.T) {
 	d := length(t)
 	s := testserver.StartSmall(t, "--pool-size", strconv.Itoa(poolSize), "--sandbox-retention", "1m", "--exec-retention", "1m")
 	work(t, s, 0, part) // fills caches and pools of connections
-	before, images := rest(t, s), disk(t, filepath.Join(s.StateDir, "images"), "")
+	before, images := rest(t, s), files(t, filepath.Join(s.StateDir, "images"), "")
 	t.Logf("before: %s", before)
 	for round := 1; round <= counts; round++ {
 		operations := work(t, s, round, d)
