@@ -31,6 +31,8 @@ type options struct {
 	commits bool
 	// programs has only the rows of the programs of clients measured.
 	programs bool
+	// idles has only the rows of idle sandboxes measured.
+	idles bool
 	// base is the binary of the server to compare with; only limits the rows of the comparison.
 	base string
 	only *regexp.Regexp
@@ -45,6 +47,7 @@ func main() {
 	flag.StringVar(&o.load, "load", "", "only measure the server of this URL")
 	flag.BoolVar(&o.commits, "commits", false, "only measure what is on the disk when it is answered, and write no file")
 	flag.BoolVar(&o.programs, "programs", false, "only measure the programs of E2B's client and of Modbox's SDK, and write no file")
+	flag.BoolVar(&o.idles, "idles", false, "only measure the idle sandboxes and the API beside them, and write no file")
 	flag.StringVar(&o.base, "base", "", "only compare with the server at MODBOX_BASE_URL, whose binary this is, and write no file")
 	only := flag.String("only", "", "the rows of a comparison, as a regular expression")
 	flag.StringVar(&o.image, "image", "modbox/code-exec", "image to measure with")
@@ -91,6 +94,12 @@ func run(ctx context.Context, o options) error {
 	if o.programs {
 		if err := addClients(ctx, r, o.rounds, m, o.clients); err != nil {
 			return fmt.Errorf("clients: %w", err)
+		}
+		return r.Markdown(os.Stdout)
+	}
+	if o.idles {
+		if err := r.AddIdle(ctx, o.idle, bench.IdleTime, m, "", nil); err != nil {
+			return fmt.Errorf("idle sandboxes: %w", err)
 		}
 		return r.Markdown(os.Stdout)
 	}

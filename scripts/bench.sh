@@ -46,5 +46,7 @@ if command -v npm >/dev/null && scripts/npm-ci.sh sdk/typescript bench/clients &
 	clients=(-clients bench/clients)
 fi
 CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench # static: it also runs inside a sandbox
-# The idle sandboxes at the end exceed the default quota of a workspace on a small machine.
-MODBOX_QUOTA_MEMORY=0 MODBOX_CAPACITY_MEMORY_OVERCOMMIT=0 scripts/with-server.sh tmp/bench -image "$image" "${peer[@]}" "${clients[@]}" "$@"
+# The idle sandboxes at the end exceed the default quotas of a workspace on a small machine, as for `modbox bench`.
+export MODBOX_QUOTA_SANDBOXES=0 MODBOX_QUOTA_MEMORY=0 MODBOX_QUOTA_CPU=0 MODBOX_QUOTA_DISK=0 MODBOX_QUOTA_CREATES_PER_MINUTE=0
+export MODBOX_CAPACITY_MEMORY_OVERCOMMIT=0 MODBOX_CAPACITY_DISK_OVERCOMMIT=0
+scripts/with-server.sh tmp/bench -image "$image" "${peer[@]}" "${clients[@]}" "$@"

@@ -48,7 +48,7 @@ func NewServer(c *client.Client, url, token, bin, image string) *Server {
 }
 
 // ttl ends what a killed benchmark leaves behind.
-const ttl = 20 * time.Minute
+const ttl = time.Hour
 
 // poolSize is how many sandboxes the server keeps ready, its default.
 const poolSize = 2
