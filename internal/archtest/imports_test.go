@@ -63,6 +63,7 @@ var mayImport = map[string][]string{
 	"internal/catalogue":        {"internal/sandbox", "internal/audit", "internal/image/spec", "internal/registry", "internal/retry"},
 	"internal/stream":           {"internal/sandbox", "internal/durable"},
 	"internal/backup":           {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object"},
+	"internal/archive":          {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object"},
 	"internal/object/bucketurl": {},
 	"internal/object":           {"internal/sandbox", "internal/durable", "internal/retry", "internal/object/bucketurl"},
 	"internal/retry":            {"internal/sandbox"},
