@@ -40,8 +40,7 @@ type Forked struct {
 	Err     error
 }
 
-// Pause saves a sandbox, ends its processes and frees its memory, and returns after that. Calls
-// into a paused sandbox resume it. Errors: NotFound, NotRunning, Ended, Unsupported, DiskFull.
+// Pause saves a sandbox, ends its processes and frees its memory, and returns after that. Calls into a paused sandbox resume it. Errors: NotFound, NotRunning, Ended, Unsupported, DiskFull.
 func (c *Sandboxes) Pause(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.change(ctx, sandboxPath(ref, "pause"), nil)
 }
@@ -49,6 +48,11 @@ func (c *Sandboxes) Pause(ctx context.Context, ref string) (*Sandbox, error) {
 // PauseWithoutMemory is Pause that ends the processes and saves the files alone: a resume starts the sandbox anew.
 func (c *Sandboxes) PauseWithoutMemory(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.change(ctx, sandboxPath(ref, "pause"), wire.PauseSandbox{Memory: new(bool)})
+}
+
+// Archive moves the state of a paused sandbox to the server's object store. Errors: NotFound, Ended, Conflict, QuotaExceeded, Unsupported, Unavailable.
+func (c *Sandboxes) Archive(ctx context.Context, ref string) (*Sandbox, error) {
+	return c.change(ctx, sandboxPath(ref, "archive"), nil)
 }
 
 // Memory is a policy for the memory of a sandbox that is resumed.
@@ -65,14 +69,12 @@ const (
 type ResumeOptions struct {
 	// Memory is MemoryPrefer when empty.
 	Memory Memory
-	// WaitForQuota bounds the time for which the server waits for the workspace's quota, in whole
-	// seconds, at most 10 minutes; the sandbox stays paused meanwhile. 0 does not wait.
+	// WaitForQuota bounds the time for which the server waits for the workspace's quota, in whole seconds, at most 10 minutes. 0 does not wait.
 	WaitForQuota time.Duration
 }
 
-// Resume restores a paused sandbox and returns when it can be used. If its memory cannot be restored, the
-// sandbox starts anew with its files, and MemoryLostReason gives the reason. Errors: NotFound, Ended,
-// QuotaExceeded; Unsupported, also when the memory is required and cannot be restored.
+// Resume restores a paused sandbox and returns when it can be used. If its memory cannot be restored, the sandbox starts anew with its files, and
+// MemoryLostReason gives the reason. Errors: NotFound, Ended, QuotaExceeded; Unsupported, also when the memory is required and cannot be restored.
 func (c *Sandboxes) Resume(ctx context.Context, ref string, o ResumeOptions) (*Sandbox, error) {
 	body := wire.ResumeSandbox{Memory: string(o.Memory), WaitForQuotaSeconds: seconds(o.WaitForQuota)}
 	return c.change(ctx, sandboxPath(ref, "resume"), body)
@@ -96,8 +98,7 @@ func (c *Checkpoints) List(ref string) *List[Checkpoint] {
 	return newList[Checkpoint](c.transport, sandboxPath(ref, "checkpoints"), nil)
 }
 
-// Restore restores a checkpoint of a sandbox, by id or name, and returns when it runs.
-// Its later state is lost.
+// Restore restores a checkpoint of a sandbox, by id or name, and returns when it runs. Its later state is lost.
 func (c *Checkpoints) Restore(ctx context.Context, ref, checkpoint string) (*Sandbox, error) {
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: checkpointPath(ref, checkpoint, "restore")}, sb))
@@ -112,9 +113,8 @@ func checkpointPath(ref, checkpoint string, parts ...string) string {
 	return sandboxPath(ref, append([]string{"checkpoints", url.PathEscape(checkpoint)}, parts...)...)
 }
 
-// Fork makes sandboxes with the memory, processes and files of a running or paused sandbox: the
-// quota admits all of them, or none. It returns when each child runs or has failed, in the order of
-// the names. Errors: QuotaExceeded, and the errors of Pause.
+// Fork makes sandboxes with the memory, processes and files of a running or paused sandbox: the quota admits all of them, or none. It
+// returns when each child runs or has failed, in the order of the names. Errors: QuotaExceeded, and the errors of Pause.
 func (c *Sandboxes) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
 	var answer wire.ForkList
 	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: wire.Fork{

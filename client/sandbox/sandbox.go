@@ -298,6 +298,12 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	return err
 }
 
+// Archive moves the state of the paused sandbox to the server's object store. The next call into the sandbox fetches it and takes longer.
+func (s *Sandbox) Archive(ctx context.Context) error {
+	_, err := s.learn(s.client.Sandboxes.Archive(ctx, s.ID))
+	return err
+}
+
 // Resume brings a paused sandbox back. Errors: QuotaExceeded; Ended.
 func (s *Sandbox) Resume(ctx context.Context) error {
 	_, err := s.learn(s.client.Sandboxes.Resume(ctx, s.ID, client.ResumeOptions{}))

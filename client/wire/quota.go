@@ -7,6 +7,7 @@ type Quota struct {
 	Memory           string `json:"memory,omitempty" maxLength:"32" doc:"Sum of the memory limits of running sandboxes." example:"16Gi"`
 	CPU              string `json:"cpu,omitempty" maxLength:"32" doc:"Sum of the CPU limits of running sandboxes." example:"8"`
 	Disk             string `json:"disk,omitempty" maxLength:"32" doc:"Disk: the disk limits of running sandboxes, and the disk use of paused sandboxes, checkpoints, snapshots, output of executions and files of builds." example:"200Gi"`
+	Archive          string `json:"archive,omitempty" maxLength:"32" doc:"Size of the states of archived sandboxes in the object store. The state of a sandbox that was resumed or has ended counts until it is removed." example:"1Ti"`
 	CreatesPerMinute *int64 `json:"creates_per_minute,omitempty" minimum:"0" doc:"Sandboxes that may be made in a minute, forks included." example:"60"`
 	SandboxMemory    string `json:"sandbox_memory,omitempty" maxLength:"32" doc:"The most memory that one sandbox may ask for." example:"4Gi"`
 	SandboxCPU       string `json:"sandbox_cpu,omitempty" maxLength:"32" doc:"The most CPU that one sandbox may ask for." example:"2"`
@@ -27,6 +28,7 @@ type QuotaUsed struct {
 	Memory    string  `json:"memory" doc:"Memory of sandboxes and builds." example:"2Gi"`
 	CPU       string  `json:"cpu" doc:"CPU of sandboxes and builds." example:"1500m"`
 	Disk      string  `json:"disk" doc:"The sum of disk_by." example:"11Gi"`
+	Archive   string  `json:"archive" doc:"States of archived sandboxes in the object store." example:"30Gi"`
 	DiskBy    DiskUse `json:"disk_by" doc:"What the disk is used for, in bytes."`
 }
 

@@ -129,6 +129,7 @@ type Sandbox struct {
 	LastActivity              *time.Time        `json:"last_activity_at,omitempty" doc:"When something last used it."`
 	IdleDeadline              *time.Time        `json:"idle_deadline,omitempty" doc:"When its idle timeout is over if nothing uses it before; absent without one, and unless it runs."`
 	PausedAt                  *time.Time        `json:"paused_at,omitempty" doc:"When it was paused; absent unless it is paused."`
+	ArchivedAt                *time.Time        `json:"archived_at,omitempty" doc:"When its saved state was moved to the object store; absent while it is on the disk of the server. A resume fetches it, which takes longer."`
 	PausedWithoutMemory       bool              `json:"paused_without_memory,omitempty" doc:"Its files are saved without its memory, so that a resume starts it anew; absent when its memory is saved, and unless it is paused."`
 	PausedUntil               *time.Time        `json:"paused_deadline,omitempty" doc:"When its paused timeout ends it; absent without one, and unless it is paused."`
 	MemoryLostReason          string            `json:"memory_lost_reason,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`

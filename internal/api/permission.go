@@ -92,6 +92,7 @@ var needs = map[string]account.Permission{
 	"POST /v1/sandboxes/{sandbox}/ports/{port}/links":                  account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/fork":                                account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/pause":                               account.SandboxesWrite,
+	"POST /v1/sandboxes/{sandbox}/archive":                             account.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/resume":                              account.SandboxesWrite,
 	"GET /v1/sandboxes/{sandbox}/stats":                                account.SandboxesRead,
 	"GET /v1/sandboxes/{sandbox}/wait":                                 account.SandboxesRead,

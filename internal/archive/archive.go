@@ -7,6 +7,7 @@ package archive
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/ballast"
@@ -27,8 +30,8 @@ const (
 	// Prefix begins the names of the objects that describe states.
 	Prefix = "archives/"
 	format = 1
-	// newPrefix begins the name of a directory that a fetch writes to; the sweep of checkpoints removes such directories.
-	newPrefix = ".new-"
+	// NewPrefix begins the name of a directory that a fetch writes to. The sweep of checkpoints removes such directories.
+	NewPrefix = ".new-"
 	// spareBytes stay free on the disk.
 	spareBytes = 256 << 20
 )
@@ -39,7 +42,30 @@ type State struct {
 	Checkpoint sandbox.CheckpointID `json:"checkpoint"`
 	Sandbox    sandbox.ID           `json:"sandbox"`
 	StoredAt   time.Time            `json:"stored_at"`
-	Files      []File               `json:"files"`
+	// Installation is the server that stored it. Other servers do not remove it.
+	Installation string `json:"installation"`
+	Files        []File `json:"files"`
+	// Parts are files that a restore needs beside the state, and that other states need as well. Their names have no slash.
+	Parts []File `json:"parts,omitempty"`
+}
+
+// Size returns the bytes of the files of the state alone.
+func (s *State) Size() (n int64) {
+	for _, f := range s.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// Source is a state on the disk of a server.
+type Source struct {
+	Owner        sandbox.ID
+	ID           sandbox.CheckpointID
+	Installation string
+	// Dir has the files of the state, which must not change while they are stored.
+	Dir string
+	// Parts are the paths of files that a restore needs beside Dir.
+	Parts []string
 }
 
 // File is a file of a state.
@@ -51,35 +77,35 @@ type File struct {
 	Blobs []object.Name `json:"blobs"`
 }
 
-// Size returns the bytes of all files.
-func (s *State) Size() (n int64) {
-	for _, f := range s.Files {
-		n += f.Size
-	}
-	return n
+// Store has saved states in an object store. It is safe for concurrent use.
+type Store struct {
+	objects *object.Store
+
+	mu      sync.Mutex
+	pending int64 // bytes that the fetches in progress may take on the disk; guarded by mu
 }
 
-// Store has saved states in an object store. It is safe for concurrent use.
-type Store struct{ objects *object.Store }
-
 // New returns the states in an object store.
-func New(objects *object.Store) *Store { return &Store{objects} }
+func New(objects *object.Store) *Store { return &Store{objects: objects} }
 
-// Put stores the state in a directory, whose files must not change meanwhile. The state is in the store when Put returns nil, and may be
+// Close ends the use of the object store.
+func (s *Store) Close() error { return s.objects.Close() }
+
+// Put stores a state. It is in the store when Put returns nil, and may be
 // there after an error. A state that is stored already is stored again, and only missing blobs are sent. Errors: Unavailable while unused
 // data is being removed, and when the store cannot be reached.
-func (s *Store) Put(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID, dir string) (st State, sent object.Counts, err error) {
+func (s *Store) Put(ctx context.Context, src Source) (st State, sent object.Counts, err error) {
 	u, err := s.objects.NewUpload(ctx)
 	if err != nil {
 		return st, sent, err
 	}
 	defer u.Close()
-	st = State{Format: format, Checkpoint: id, Sandbox: owner, StoredAt: time.Now().UTC()}
-	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	st = State{Format: format, Checkpoint: src.ID, Sandbox: src.Owner, Installation: src.Installation, StoredAt: time.Now().UTC()}
+	err = filepath.WalkDir(src.Dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		rel, err := filepath.Rel(dir, name)
+		rel, err := filepath.Rel(src.Dir, name)
 		if err != nil {
 			return err
 		}
@@ -87,6 +113,14 @@ func (s *Store) Put(ctx context.Context, owner sandbox.ID, id sandbox.Checkpoint
 		st.Files = append(st.Files, f)
 		return err
 	})
+	for _, name := range src.Parts {
+		if err != nil {
+			break
+		}
+		var f File
+		f, err = upload(ctx, u, name, filepath.Base(name))
+		st.Parts = append(st.Parts, f)
+	}
 	sent, werr := u.Wait() // its error is the cause of the other
 	if werr != nil {
 		err = werr
@@ -98,7 +132,7 @@ func (s *Store) Put(ctx context.Context, owner sandbox.ID, id sandbox.Checkpoint
 		err = s.describe(ctx, &st)
 	}
 	if err != nil {
-		return st, sent, fmt.Errorf("archive the saved state %s: %w", id, err)
+		return st, sent, fmt.Errorf("archive the saved state %s: %w", src.ID, err)
 	}
 	return st, sent, nil
 }
@@ -157,25 +191,30 @@ func (s *Store) Get(ctx context.Context, id sandbox.CheckpointID) (st State, err
 	return st, nil
 }
 
-// Fetch writes a state to a directory, which appears when it is complete and on the disk; it does nothing if the directory exists. Its parent must
-// exist. Errors: NotFound; Invalid when an object is damaged; DiskFull; Unavailable when the store cannot be reached. After an error there is no directory.
-func (s *Store) Fetch(ctx context.Context, id sandbox.CheckpointID, dir string) (err error) {
+// Place returns the path at which a server has a file of [State.Parts]. Errors: Invalid for a name that it does not know.
+type Place func(name string) (string, error)
+
+// Fetch writes a state to a directory, which appears when it is complete and on the disk, and its missing parts to their places. It does
+// nothing if the directory exists, whose parent is made. The description must not be removed meanwhile: a collection then keeps its blobs. Errors:
+// NotFound; Invalid when an object is damaged; DiskFull; Unavailable when the store cannot be reached. After an error there is no directory.
+func (s *Store) Fetch(ctx context.Context, id sandbox.CheckpointID, dir string, place Place) (err error) {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if hold, err := s.objects.Hold(ctx); err == nil {
-		defer hold.Release(ctx)
-	} else if ctx.Err() != nil || errors.Is(err, object.ErrCollecting) {
-		return err
-	} // else the bucket cannot be written, because it is full for example: what is missing is an error
 	st, err := s.Get(ctx, id)
 	if err != nil {
 		return err
 	}
-	if err := s.checkSpace(&st, filepath.Dir(dir)); err != nil {
+	parent := filepath.Dir(dir)
+	if err := durable.MkdirAll(parent); err != nil {
 		return err
 	}
-	part, err := os.MkdirTemp(filepath.Dir(dir), newPrefix)
+	release, err := s.takeSpace(&st, parent)
+	if err != nil {
+		return err
+	}
+	defer release()
+	part, err := os.MkdirTemp(parent, NewPrefix)
 	if err != nil {
 		return fmt.Errorf("fetch the saved state %s: %w", id, err)
 	}
@@ -184,8 +223,14 @@ func (s *Store) Fetch(ctx context.Context, id sandbox.CheckpointID, dir string) 
 			err = errors.Join(fmt.Errorf("fetch the saved state %s: %w", id, err), os.RemoveAll(part))
 		}
 	}()
+	if err := s.fetchParts(ctx, &st, place); err != nil {
+		return err
+	}
 	for _, f := range st.Files {
-		if err := s.fetch(ctx, &f, part); err != nil {
+		if f.Name != path.Clean(f.Name) || !filepath.IsLocal(f.Name) {
+			return sandbox.Errorf(sandbox.Invalid, "the saved state has a file %.200q", f.Name)
+		}
+		if err := s.fetch(ctx, &f, filepath.Join(part, filepath.FromSlash(f.Name))); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
@@ -195,28 +240,61 @@ func (s *Store) Fetch(ctx context.Context, id sandbox.CheckpointID, dir string) 
 	if err := os.Rename(part, dir); err != nil {
 		return err
 	}
-	return durable.Sync(filepath.Dir(dir))
+	return durable.Sync(parent)
 }
 
-// checkSpace returns an error unless the disk has space for a state.
-func (s *Store) checkSpace(st *State, dir string) error {
+// takeSpace takes the space of a state on the disk until release is called. Errors: DiskFull.
+func (s *Store) takeSpace(st *State, dir string) (release func(), err error) {
 	var need int64
-	for _, f := range st.Files {
+	for _, f := range slices.Concat(st.Files, st.Parts) {
 		need += s.objects.DownloadBytes(f.Blobs, f.Size)
 	}
 	have, err := ballast.Free(dir)
-	if err == nil && have.Usable() < need+spareBytes {
-		err = sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to fetch the saved state, which takes %s", sandbox.ShowBytes((need+1<<20-1)>>20<<20))
+	if err != nil {
+		return nil, err
 	}
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have.Usable() < s.pending+need+spareBytes {
+		return nil, sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to fetch the saved state, which takes %s", sandbox.ShowBytes((need+1<<20-1)>>20<<20))
+	}
+	s.pending += need
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pending -= need
+	}, nil
 }
 
-// fetch writes a file of a state into dir.
-func (s *Store) fetch(ctx context.Context, file *File, dir string) (err error) {
-	if file.Name != path.Clean(file.Name) || !filepath.IsLocal(file.Name) {
-		return sandbox.Errorf(sandbox.Invalid, "the saved state has a file %.200q", file.Name)
+// fetchParts writes the parts of a state that the server does not have.
+func (s *Store) fetchParts(ctx context.Context, st *State, place Place) error {
+	for _, f := range st.Parts {
+		if place == nil {
+			return sandbox.Errorf(sandbox.Unsupported, "the saved state needs %.200q, which this server cannot use", f.Name)
+		}
+		to, err := place(f.Name)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Lstat(to); err == nil {
+			continue
+		}
+		part := filepath.Join(filepath.Dir(to), NewPrefix+rand.Text())
+		if err = s.fetch(ctx, &f, part); err == nil {
+			err = os.Rename(part, to)
+		}
+		if err == nil {
+			err = durable.Sync(filepath.Dir(to))
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", f.Name, err), os.RemoveAll(part))
+		}
 	}
-	name := filepath.Join(dir, filepath.FromSlash(file.Name))
+	return nil
+}
+
+// fetch writes a file of a state to a path that does not exist.
+func (s *Store) fetch(ctx context.Context, file *File, name string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
@@ -249,23 +327,40 @@ func (s *Store) Remove(ctx context.Context, id sandbox.CheckpointID) error {
 	return s.objects.Delete(ctx, Prefix+string(id))
 }
 
-// Sweep removes the descriptions of states that are not in use and were written before a time of the bucket. It returns how many it has removed.
-func (s *Store) Sweep(ctx context.Context, before time.Time, used func(sandbox.CheckpointID) bool) (n int, err error) {
+// Strays returns the states of an installation that were stored before a time of the bucket, and that known does not know.
+func (s *Store) Strays(ctx context.Context, installation string, before time.Time, known func(sandbox.CheckpointID) (bool, error)) (ids []sandbox.CheckpointID, err error) {
+	var old []sandbox.CheckpointID
 	err = s.objects.List(ctx, Prefix, func(o object.Object) error {
-		id := sandbox.CheckpointID(strings.TrimPrefix(o.Key, Prefix))
-		if used(id) || !o.At.Before(before) {
-			return nil
+		if o.At.Before(before) {
+			old = append(old, sandbox.CheckpointID(strings.TrimPrefix(o.Key, Prefix)))
 		}
-		n++
-		return s.Remove(ctx, id)
+		return nil
 	})
-	return n, err
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range old {
+		is, err := known(id)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			continue
+		}
+		st, err := s.Get(ctx, id) // without memory of the others
+		if err == nil && st.Installation == installation {
+			ids = append(ids, id)
+		} else if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return ids, nil
 }
 
-// Reach adds the blobs of all states to used. Errors: Invalid when a description is damaged: its blobs are unknown.
-func (s *Store) Reach(ctx context.Context, used map[object.Name]bool) error {
+// Reach adds the blobs of all states in an object store to used. Errors: Invalid when a description is damaged: its blobs are unknown.
+func Reach(ctx context.Context, objects *object.Store, used map[object.Name]bool) error {
 	var ids []sandbox.CheckpointID
-	err := s.objects.List(ctx, Prefix, func(o object.Object) error {
+	err := objects.List(ctx, Prefix, func(o object.Object) error {
 		ids = append(ids, sandbox.CheckpointID(strings.TrimPrefix(o.Key, Prefix)))
 		return nil
 	})
@@ -273,14 +368,14 @@ func (s *Store) Reach(ctx context.Context, used map[object.Name]bool) error {
 		return err
 	}
 	for _, id := range ids { // one description in memory at a time
-		st, err := s.Get(ctx, id)
+		st, err := New(objects).Get(ctx, id)
 		if sandbox.CodeOf(err) == sandbox.NotFound { // removed meanwhile
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		for _, f := range st.Files {
+		for _, f := range slices.Concat(st.Files, st.Parts) {
 			for _, n := range f.Blobs {
 				used[n] = true
 			}

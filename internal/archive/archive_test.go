@@ -18,7 +18,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-const owner = sandbox.ID("owner")
+const server = "server"
+
+// source is a state in a directory.
+func source(id sandbox.CheckpointID, dir string) archive.Source {
+	return archive.Source{Owner: "owner", ID: id, Installation: server, Dir: dir}
+}
 
 // open opens the store at a URL.
 func open(t *testing.T, url string, key *object.Key) (*archive.Store, *object.Store) {
@@ -71,16 +76,16 @@ func tree(t *testing.T, dir string) map[string]string {
 func testStateComesBack(t *testing.T, url string, key *object.Key) {
 	s, _ := open(t, url, key)
 	dir, id := state(t), sandbox.NewCheckpointID()
-	st, sent, err := s.Put(t.Context(), owner, id, dir)
+	st, sent, err := s.Put(t.Context(), source(id, dir))
 	if err != nil || sent.Sent == 0 || len(st.Files) != 4 {
 		t.Fatalf("Put = %+v, %v", sent, err)
 	}
-	if _, sent, err := s.Put(t.Context(), owner, id, dir); err != nil || sent.Sent != 0 {
+	if _, sent, err := s.Put(t.Context(), source(id, dir)); err != nil || sent.Sent != 0 {
 		t.Errorf("Put again = %+v, %v, want nothing sent", sent, err)
 	}
 	to := filepath.Join(t.TempDir(), "fetched")
 	for range 2 { // the second time does nothing
-		if err := s.Fetch(t.Context(), id, to); err != nil {
+		if err := s.Fetch(t.Context(), id, to, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +98,7 @@ func testStateComesBack(t *testing.T, url string, key *object.Key) {
 	if err := s.Remove(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Fetch(t.Context(), id, to+"2"); sandbox.CodeOf(err) != sandbox.NotFound {
+	if err := s.Fetch(t.Context(), id, to+"2", nil); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Fetch after Remove = %v, want code not_found", err)
 	}
 }
@@ -112,7 +117,7 @@ func TestDamagedStateIsNotFetched(t *testing.T) {
 	bucket := t.TempDir()
 	s, _ := open(t, "file://"+bucket, nil)
 	dir, id := state(t), sandbox.NewCheckpointID()
-	st, _, err := s.Put(t.Context(), owner, id, dir)
+	st, _, err := s.Put(t.Context(), source(id, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +142,7 @@ func TestDamagedStateIsNotFetched(t *testing.T) {
 		if err := tt.damage(); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Fetch(t.Context(), id, filepath.Join(parent, "fetched")); sandbox.CodeOf(err) != tt.want {
+		if err := s.Fetch(t.Context(), id, filepath.Join(parent, "fetched"), nil); sandbox.CodeOf(err) != tt.want {
 			t.Errorf("Fetch = %v, want code %s", err, tt.want)
 		}
 		if got := tree(t, parent); len(got) > 0 {
@@ -145,10 +150,10 @@ func TestDamagedStateIsNotFetched(t *testing.T) {
 		}
 	}
 	// The local files are there: storing them again mends the state.
-	if _, sent, err := s.Put(t.Context(), owner, id, dir); err != nil || sent.Sent != 1 {
+	if _, sent, err := s.Put(t.Context(), source(id, dir)); err != nil || sent.Sent != 1 {
 		t.Errorf("Put = %+v, %v, want one blob sent", sent, err)
 	}
-	if err := s.Fetch(t.Context(), id, filepath.Join(parent, "fetched")); err != nil {
+	if err := s.Fetch(t.Context(), id, filepath.Join(parent, "fetched"), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -160,7 +165,7 @@ func TestInterruptedPutIsNoState(t *testing.T) {
 	if err := os.Symlink("pages.img", filepath.Join(dir, "zz")); err != nil { // no file of a state, after all others
 		t.Fatal(err)
 	}
-	if _, _, err := s.Put(t.Context(), owner, id, dir); err == nil {
+	if _, _, err := s.Put(t.Context(), source(id, dir)); err == nil {
 		t.Fatal("Put of a symbolic link succeeded")
 	}
 	if _, err := s.Get(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -169,12 +174,12 @@ func TestInterruptedPutIsNoState(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "zz")); err != nil {
 		t.Fatal(err)
 	}
-	if _, sent, err := s.Put(t.Context(), owner, id, dir); err != nil || sent.Sent != 0 || sent.Blobs == 0 {
+	if _, sent, err := s.Put(t.Context(), source(id, dir)); err != nil || sent.Sent != 0 || sent.Blobs == 0 {
 		t.Errorf("Put = %+v, %v, want nothing sent again", sent, err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := s.Put(ended, owner, sandbox.NewCheckpointID(), dir); !errors.Is(err, context.Canceled) {
+	if _, _, err := s.Put(ended, source(sandbox.NewCheckpointID(), dir)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Put after its context ended = %v", err)
 	}
 	n := 0
@@ -188,26 +193,33 @@ func TestBlobsOfStatesAreInUse(t *testing.T) {
 	s, o := open(t, "file://"+t.TempDir(), nil)
 	dir, kept, gone := state(t), sandbox.NewCheckpointID(), sandbox.NewCheckpointID()
 	for id, dir := range map[sandbox.CheckpointID]string{kept: dir, gone: state(t)} {
-		if _, _, err := s.Put(t.Context(), owner, id, dir); err != nil {
+		if _, _, err := s.Put(t.Context(), source(id, dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	used := func(id sandbox.CheckpointID) bool { return id == kept }
-	if n, err := s.Sweep(t.Context(), time.Now().Add(-time.Hour), used); err != nil || n != 0 {
-		t.Errorf("Sweep of young states = %d, %v", n, err)
+	known := func(id sandbox.CheckpointID) (bool, error) { return id == kept, nil }
+	if ids, err := s.Strays(t.Context(), server, time.Now().Add(-time.Hour), known); err != nil || len(ids) != 0 {
+		t.Errorf("young strays = %v, %v", ids, err)
 	}
-	if n, err := s.Sweep(t.Context(), time.Now().Add(time.Hour), used); err != nil || n != 1 {
-		t.Errorf("Sweep = %d, %v, want one state removed", n, err)
+	if ids, err := s.Strays(t.Context(), "another", time.Now().Add(time.Hour), known); err != nil || len(ids) != 0 {
+		t.Errorf("strays of another server = %v, %v", ids, err)
+	}
+	ids, err := s.Strays(t.Context(), server, time.Now().Add(time.Hour), known)
+	if err != nil || len(ids) != 1 || ids[0] != gone {
+		t.Fatalf("strays = %v, %v, want %s", ids, err, gone)
+	}
+	if err := s.Remove(t.Context(), ids[0]); err != nil {
+		t.Fatal(err)
 	}
 	c, err := o.Collect(t.Context(), 0, func(ctx context.Context) (map[object.Name]bool, error) {
 		used := map[object.Name]bool{}
-		return used, s.Reach(ctx, used)
+		return used, archive.Reach(ctx, o, used)
 	})
 	if err != nil || c.Removed != 3 || c.Kept == 0 {
 		t.Errorf("Collect = %+v, %v, want the three blobs of memory removed", c, err)
 	}
 	to := filepath.Join(t.TempDir(), "fetched")
-	if err := s.Fetch(t.Context(), kept, to); err != nil {
+	if err := s.Fetch(t.Context(), kept, to, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !cmp.Equal(tree(t, dir), tree(t, to)) {

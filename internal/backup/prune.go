@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -16,7 +17,7 @@ type Pruned struct {
 	object.Collected
 }
 
-// Prune removes all but the newest keep backups, and then the data that no backup uses and that is older than the grace period.
+// Prune removes all but the newest keep backups, and then the data that no backup and no archived sandbox uses and that is older than the grace period.
 // A keep of 0 or less removes no backup, and backups of the future stay beside the others. Errors: Unavailable while a backup, a restore, a
 // verification or another prune is in progress, whose data must stay: the backups are removed all the same; Invalid when the description of a
 // backup is damaged, and then no data is removed.
@@ -37,8 +38,11 @@ func (b *Bucket) Prune(ctx context.Context, keep int, grace time.Duration) (p Pr
 	}
 	p.Collected, err = b.objects.Collect(ctx, grace, func(ctx context.Context) (map[object.Name]bool, error) {
 		used, err := b.used(ctx, list)
+		if err == nil {
+			err = archive.Reach(ctx, b.objects, used)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("no data is removed, because it is unknown which data a backup needs; delete its object if it is of no use: %w", err)
+			return nil, fmt.Errorf("no data is removed, because it is unknown which data a backup or an archived sandbox needs; delete its object if it is of no use: %w", err)
 		}
 		return used, nil
 	})

@@ -69,7 +69,7 @@ func Write(ctx context.Context, src Source, to string, o Options) (m Manifest, e
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	m = Manifest{Format: manifestFormat, CreatedAt: time.Now().UTC(), Version: src.Version, Images: o.Images, Checkpoints: !o.WithoutCheckpoints}
-	if err := archive(ctx, work, to, &m); err != nil {
+	if err := pack(ctx, work, to, &m); err != nil {
 		return m, fmt.Errorf("backup to %s: %w", to, err)
 	}
 	return m, nil
@@ -203,8 +203,8 @@ func link(from, to string) error {
 	return err
 }
 
-// archive writes the files in dir, and then the manifest, to a new file.
-func archive(ctx context.Context, dir, to string, m *Manifest) (err error) {
+// pack writes the files in dir, and then the manifest, to a new file.
+func pack(ctx context.Context, dir, to string, m *Manifest) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(to), ".part-*") // mode 0600
 	if err != nil {
 		return err

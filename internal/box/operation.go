@@ -29,16 +29,18 @@ const (
 	Fork             OperationKind = "fork"
 	Snapshot         OperationKind = "snapshot"
 	Network          OperationKind = "network"
+	Archive          OperationKind = "archive"
+	Fetch            OperationKind = "fetch"
 )
 
 // shared reports whether a second request for the operation shares the result of the first.
-func (k OperationKind) shared() bool { return k == Pause || k == Resume || k == Settle }
+func (k OperationKind) shared() bool { return k == Pause || k == Resume || k == Settle || k == Fetch }
 
 // Busy reports whether an operation has the box.
 func (b *Box) Busy() bool { return b.operation.Load() != nil }
 
 // Exclusively runs f as the only operation on the box, after the operations that are under
-// way, and waits for its end. A pause, resume or settle that finds another of its kind under
+// way, and waits for its end. A pause, resume, settle or fetch that finds another of its kind under
 // way shares its result instead. If ctx ends first, Exclusively returns its error and f goes on.
 //
 // Errors: f's; Ended if the sandbox's end is recorded; Unavailable if the service closes.

@@ -118,6 +118,7 @@ func (m Machine) Quota(p Policy) quota.Limits {
 	if half.DiskBytes > 0 {
 		q[quota.LimitDisk] = max(mebibytes(half.DiskBytes/2), enough.DiskBytes)
 	}
+	q[quota.LimitArchive] = archivedDisks * q[quota.LimitDisk]
 	if p.MaxSandboxes > 0 {
 		q[quota.LimitSandboxes] = max(int64(p.MaxSandboxes)/2, min(int64(p.MaxSandboxes), sandboxesMin))
 	}
@@ -127,6 +128,7 @@ func (m Machine) Quota(p Policy) quota.Limits {
 const (
 	cpuPerCore     = 64_000 // thousandths of a core
 	createsPerCore = 600    // a minute; a core starts about as many
+	archivedDisks  = 10     // sandboxes in the object store take no disk of the machine
 )
 
 // mebibytes rounds down to whole mebibytes.

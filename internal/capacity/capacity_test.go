@@ -50,10 +50,10 @@ func TestQuotaLeavesHalfToOthersAndHasTwentySandboxes(t *testing.T) {
 		want    quota.Limits
 	}{
 		{capacity.Machine{MemoryBytes: 64 * gib, DiskBytes: 500 * gib, Cores: 16}, quota.Limits{
-			quota.LimitSandboxes: 500, quota.LimitMemory: 124 * gib, quota.LimitCPU: 1_024_000, quota.LimitDisk: 1000 * gib, quota.LimitCreates: 9600,
+			quota.LimitSandboxes: 500, quota.LimitMemory: 124 * gib, quota.LimitCPU: 1_024_000, quota.LimitDisk: 1000 * gib, quota.LimitArchive: 10_000 * gib, quota.LimitCreates: 9600,
 		}},
 		{capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: 20 * gib, Cores: 1}, quota.Limits{
-			quota.LimitSandboxes: 500, quota.LimitMemory: 12 * gib, quota.LimitCPU: 64_000, quota.LimitDisk: 56 * gib, quota.LimitCreates: 600,
+			quota.LimitSandboxes: 500, quota.LimitMemory: 12 * gib, quota.LimitCPU: 64_000, quota.LimitDisk: 56 * gib, quota.LimitArchive: 560 * gib, quota.LimitCreates: 600,
 		}},
 	} {
 		got := tc.machine.Quota(policy)

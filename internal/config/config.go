@@ -17,7 +17,6 @@ import (
 
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/installation"
-	"github.com/modbox/modbox/internal/object/bucketurl"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -69,6 +68,7 @@ type Config struct {
 	Database Database `yaml:"database"`
 	Worker   Worker   `yaml:"worker"`
 	Backup   Backup   `yaml:"backup"`
+	Archive  Archive  `yaml:"archive"`
 }
 
 // Log configures the log on standard error, and its export.
@@ -154,6 +154,7 @@ type Quota struct {
 	Memory           Bytes `yaml:"memory" doc:"Sum of the memory limits of a workspace's running sandboxes. auto: derived from the machine. 0: no limit."`
 	CPU              CPU   `yaml:"cpu" doc:"Sum of the CPU limits of a workspace's running sandboxes. auto: derived from the machine. 0: no limit."`
 	Disk             Bytes `yaml:"disk" doc:"Disk of a workspace: the disk limits of its running sandboxes, plus the size of paused sandboxes, checkpoints, snapshots, output of executions, files of builds and built images. auto: derived from the machine. 0: no limit."`
+	Archive          Bytes `yaml:"archive" doc:"Size of the states of a workspace's archived sandboxes in the object store (docs/operate/archive.md). auto: 10 times quota.disk. 0: no limit."`
 	CreatesPerMinute Count `yaml:"creates_per_minute" doc:"Number of sandboxes that a workspace may create per minute, including forks; this is also the largest burst. auto: derived from the machine. 0: no limit."`
 	Workspaces       int   `yaml:"workspaces" doc:"Maximum number of workspaces created by a user who is not an administrator. 0: no limit."`
 }
@@ -208,16 +209,6 @@ type Audit struct {
 	MaxBytes  Bytes    `yaml:"max_bytes" doc:"Maximum size of the records and of the index of their words; beyond it the server removes the oldest records, whatever their age."`
 }
 
-// Backup configures periodic backups; docs/backup.md describes their content.
-type Backup struct {
-	Every     Duration `yaml:"every" doc:"Interval of automatic backups of the server's state. 0: never; \"modbox backup\" makes one at any time."`
-	Directory string   `yaml:"directory" doc:"Directory of backups. Should be on another disk than state_dir. Empty: state_dir/backups."`
-	URL       string   `yaml:"url" doc:"Bucket of automatic backups and of \"modbox backup create\", instead of backup.directory: s3://bucket/prefix?region=… or file:///directory. Backups there share equal data."`
-	KeyFile   string   `yaml:"key_file" doc:"File with the key that encrypts backups in a bucket: 32 random bytes in base64. Keep a copy elsewhere: without it they cannot be restored. Empty: they are not encrypted."`
-	Keep      int      `yaml:"keep" doc:"Number of backups to keep in backup.directory or in the bucket; the server removes older backups with a name given by the server or \"modbox backup\". 0: all."`
-	Images    string   `yaml:"images" doc:"Images in a backup: needed (images of snapshots, and of live sandboxes and their checkpoints), all, or none."`
-}
-
 // Default returns the defaults. Defaults that depend on the user, its environment or the host are
 // empty or 0; Load sets them.
 func Default() Config {
@@ -268,7 +259,8 @@ func Default() Config {
 		Audit:       Audit{Retention: Duration(90 * 24 * time.Hour), MaxBytes: 1 << 30},
 		Database:    Database{MaxConnections: 10, ConnectTimeout: Duration(5 * time.Second), StatementTimeout: Duration(30 * time.Second)},
 		Backup:      Backup{Keep: 7, Images: "needed"},
-		Quota:       Quota{Sandboxes: Auto, Memory: Auto, CPU: Auto, Disk: Auto, CreatesPerMinute: Auto, Workspaces: 20},
+		Archive:     Archive{Grace: Duration(7 * 24 * time.Hour)},
+		Quota:       Quota{Sandboxes: Auto, Memory: Auto, CPU: Auto, Disk: Auto, Archive: Auto, CreatesPerMinute: Auto, Workspaces: 20},
 		Disk:        Disk{Ballast: 64 << 20, EvictBelow: Auto},
 		Quarantine:  Quarantine{MaxAge: Duration(14 * 24 * time.Hour), MaxBytes: Auto},
 		Capacity:    Capacity{MemoryOvercommit: Auto, MemoryReserve: Auto, DiskOvercommit: Auto, PauseIdle: Duration(time.Minute)},
@@ -327,7 +319,10 @@ func (c *Config) resolve(getenv func(string) string) error {
 	if c.Backup.Directory == "" {
 		c.Backup.Directory = filepath.Join(c.StateDir, "backups")
 	}
-	for _, dir := range []*string{&c.StateDir, &c.RunDir, &c.Secrets.KeyFile, &c.Backup.Directory, &c.Backup.KeyFile} {
+	if c.Archive.KeyFile == "" {
+		c.Archive.KeyFile = c.Backup.KeyFile
+	}
+	for _, dir := range []*string{&c.StateDir, &c.RunDir, &c.Secrets.KeyFile, &c.Backup.Directory, &c.Backup.KeyFile, &c.Archive.KeyFile} {
 		if *dir == "" {
 			continue
 		}
@@ -433,6 +428,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "quota.memory", c.Quota.Memory, Auto, 1<<60)
 	within(bad, "quota.cpu", c.Quota.CPU, Auto, 1<<40)
 	within(bad, "quota.disk", c.Quota.Disk, Auto, 1<<60)
+	within(bad, "quota.archive", c.Quota.Archive, Auto, 1<<60)
 	within(bad, "quota.creates_per_minute", c.Quota.CreatesPerMinute, Auto, 1<<20)
 	within(bad, "disk.ballast", c.Disk.Ballast, 0, 1<<40)
 	within(bad, "disk.evict_below", c.Disk.EvictBelow, 0, 1<<50)
@@ -467,6 +463,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "audit.max_bytes", c.Audit.MaxBytes, 1<<20, 1<<44)
 	within(bad, "images.memory", c.Images.Memory, 0, 1<<50)
 	c.validateBackup(bad)
+	c.validateArchive(bad)
 	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
 	_, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation)
@@ -474,20 +471,4 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 		bad("images.default_registry", "%q is not a registry such as docker.io or registry.example.com:5000", c.Images.DefaultRegistry)
 	}
 	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))
-}
-
-func (c *Config) validateBackup(bad func(name, format string, args ...any)) {
-	if c.Backup.Every != 0 && c.Database.URL != "" {
-		bad("backup.every", "the server makes no backups of PostgreSQL; use pg_dump (docs/operate/postgresql.md)")
-	}
-	if c.Backup.Every != 0 {
-		within(bad, "backup.every", c.Backup.Every, Duration(time.Minute), Duration(10*365*24*time.Hour))
-	}
-	if c.Backup.URL != "" {
-		if _, err := bucketurl.Parse(c.Backup.URL); err != nil {
-			bad("backup.url", "it %v", err)
-		}
-	}
-	within(bad, "backup.keep", c.Backup.Keep, 0, 1<<20)
-	oneOf(bad, "backup.images", c.Backup.Images, "needed", "all", "none")
 }

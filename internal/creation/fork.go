@@ -79,7 +79,7 @@ func (req *ForkRequest) Child(parent *sandbox.Sandbox, user sandbox.UserID, i in
 		return sandbox.Creation{}, err
 	}
 	sb.Handle, sb.Saved, sb.SavedBytes, sb.FilesOnly = nil, "", 0, false
-	sb.StartedAt, sb.PausedAt, sb.LastCheckpointAt = time.Time{}, time.Time{}, time.Time{}
+	sb.StartedAt, sb.PausedAt, sb.ArchivedAt, sb.LastCheckpointAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	sb.CreatedBy, sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt = user, now, now, now
 	return sandbox.Creation{
 		Sandbox: sb, RequestHash: "fork of " + string(parent.ID),

@@ -111,6 +111,15 @@ type Tidier interface {
 	Tidy(checkpoints []string) error
 }
 
+// Carrier is a driver whose checkpoints need files outside of their directories. The files never change, and a name means the same
+// content on every server.
+type Carrier interface {
+	// Needs returns the paths of the files that a restore of the checkpoint in dir needs. Errors: NotFound when dir is not a complete checkpoint.
+	Needs(dir string) ([]string, error)
+	// Place returns the path where Restore finds the file with a name. Errors: Invalid when no such file can have the name.
+	Place(name string) (string, error)
+}
+
 // Snapshotter is a driver that can read what a box has written.
 // [Capabilities].Snapshot announces it.
 type Snapshotter interface {

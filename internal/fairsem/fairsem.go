@@ -105,7 +105,7 @@ func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits f
 	}
 	if len(l.waiting) >= s.most {
 		s.mu.Unlock()
-		e := sandbox.Errorf(sandbox.QuotaExceeded, "%d images or snapshots of the workspace are waiting to be made, which is the maximum", waitersMax)
+		e := sandbox.Errorf(sandbox.QuotaExceeded, "%d images, snapshots or archived sandboxes of the workspace wait for their turn, which is the maximum", waitersMax)
 		e.RetryAfter = retryAfter
 		return nil, e
 	}

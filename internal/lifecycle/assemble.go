@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
@@ -86,7 +87,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.change(&deps, made)
 	s.repair(&deps, made)
 	used := []prometheus.Collector{telemetry.NewUsed(s.boxes.Boxes, deps.Driver), quota.NewCollector(deps.Quotas, cfg.Promise), telemetry.NewWaiting(made.slots.Waiting)}
-	if err := s.metrics.Register(used, s.quotas.Collectors(), s.prepare.Collectors(), s.guest.Collectors(), s.executions.Collectors(), s.templates.Collectors()); err != nil {
+	if err := s.metrics.Register(used, s.quotas.Collectors(), s.prepare.Collectors(), s.guest.Collectors(), s.executions.Collectors(), s.templates.Collectors(), s.archives.Collectors()); err != nil {
 		s.work.Cancel()
 		return nil, err
 	}
@@ -115,6 +116,10 @@ func (s *Service) observe(deps *Deps, made *parts) {
 		Quota: cfg.Quota, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise,
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
 	}, deps.Quotas, made.use, s.log)
+	cfg.Archive.Observe = func(k box.OperationKind, begin time.Time, err error) { s.metrics.Operation(k, begin, err) }
+	s.archives = archiver.New(cfg.Archive, archiver.Deps{
+		Records: deps.Archives, States: deps.States, Sandboxes: s, Boxes: s.boxes.Boxes, Saved: s.saved, Driver: deps.Driver, Quotas: s.quotas, Work: s.work, Logger: s.log,
+	})
 	s.usage = usage.New(deps.Usage, deps.Driver, s.log)
 	s.guest = guest.New(s, deps.Driver, cfg.commandTimeout, deps.Scans)
 	s.executions = execution.New(execution.Config{
@@ -160,7 +165,7 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 		MaxSnapshots: cfg.MaxSnapshots, MaxBytes: cfg.MaxSnapshotBytes, MinFreeDisk: cfg.MinFreeDisk, WriteTimeout: cfg.ImageTimeout,
 		SpoolDir: cfg.SpoolDir, Observe: func(begin time.Time, err error) { s.metrics.Operation(box.Snapshot, begin, err) },
 	}, snapshot.Deps{
-		Records: deps.Snapshots, Drafts: deps.Drafts, Sandboxes: s, Images: deps.Images, Layers: toSnapshot, Saved: s.saved, Boxes: s.workboxes,
+		Records: deps.Snapshots, Drafts: deps.Drafts, Sandboxes: s, Images: deps.Images, Layers: toSnapshot, Saved: s.saved, Boxes: s.workboxes, Archives: s.archives,
 		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Logger: s.log,
 	})
 	made.use.Uploads = diskuse.Sum{s.snapshots, deps.Uploads}
@@ -181,7 +186,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 	}
 	made.watcher = &watcher{driver: deps.Driver, ender: s.ender, dir: s.saved.Dir(), work: s.work, log: s.log}
 	interrupter := execution.NewInterrupter(s.executions)
-	made.saver = savedbox.NewSaver(deps.Driver, s.saved, interrupter, cfg.transferTimeout)
+	made.saver = savedbox.NewSaver(deps.Driver, s.saved, s.archives.Fetch, interrupter, cfg.transferTimeout)
 	made.starter = &starter{
 		cfg: cfg, states: made.states, watcher: made.watcher, driver: deps.Driver, networks: s.networks, environments: s.environments,
 		executions: s.executions, slots: made.slots, templates: s.templates, metrics: s.metrics, log: s.log,
@@ -191,7 +196,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 		Environments: s.environments, Executions: s.executions, Logger: s.log, Context: s.ctx,
 	})
 	s.suspender = &suspender{
-		finder: s.Finder, states: made.states, interrupter: interrupter, saver: made.saver, starter: made.starter, reviver: made.reviver, watcher: made.watcher,
+		finder: s.Finder, states: made.states, interrupter: interrupter, saver: made.saver, archives: s.archives, starter: made.starter, reviver: made.reviver, watcher: made.watcher,
 		ender: s.ender, timers: s.timers, saved: s.saved, usage: s.usage, driver: deps.Driver, executions: s.executions, metrics: s.metrics,
 		work: s.work, ctx: s.ctx, log: s.log,
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/pressure"
@@ -93,6 +94,8 @@ type Config struct {
 	// CheckpointDir is the directory of saved sandboxes, an absolute path; without it nothing can be
 	// paused, checkpointed or forked.
 	CheckpointDir string
+	// Archive are the settings of archived sandboxes; Observe is the service's.
+	Archive archiver.Config
 	// MaxCheckpointBytes is how much the named checkpoints of one sandbox may take; 64 GiB.
 	MaxCheckpointBytes int64
 	// AutoCheckpoints is how many automatic checkpoints are made at once; 1.

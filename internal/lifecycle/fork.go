@@ -71,6 +71,9 @@ func (r *forker) fork(ctx context.Context, c sandbox.Caller, ref string, req For
 		return nil, err
 	}
 	f := &fork{service: r, caller: c, parent: b, request: req, saved: make(chan struct{}), results: make([]ForkResult, req.Count)}
+	if err := r.suspender.archives.Ready(ctx, b.Box); err != nil {
+		return nil, err
+	}
 	if err := f.admit(ctx); err != nil {
 		return nil, err
 	}
@@ -209,6 +212,9 @@ func (f *fork) save(count int) error {
 	s, b := f.service, f.parent
 	begin := time.Now()
 	b.Activity.At(begin)
+	if err := s.suspender.archives.Fetch(b.Box); err != nil {
+		return err
+	}
 	sb := b.Sandbox()
 	if err := s.forkable(b, &sb); err != nil {
 		return err

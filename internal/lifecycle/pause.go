@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
@@ -75,6 +76,7 @@ type suspender struct {
 	states      *states
 	interrupter *execution.Interrupter
 	saver       *savedbox.Saver
+	archives    *archiver.Service
 	starter     *starter
 	reviver     *savedbox.Reviver
 	watcher     *watcher

@@ -39,6 +39,9 @@ func (s *suspender) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	default:
 		return box.StateError(&sb)
 	}
+	if err := s.archives.Fetch(b.Box); err != nil {
+		return err
+	}
 	return s.resumeFrom(b, sb.Saved, sb.ImageDigest, memory)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/background"
@@ -86,6 +87,9 @@ type Deps struct {
 	Snapshots   snapshot.Records
 	Drafts      snapshot.Drafts
 	Switches    prepare.Switches
+	// Archives and States record what is in the object store, in the same database; they are needed with Config.Archive.URL.
+	Archives archiver.Records
+	States   archiver.States
 
 	Driver driver.Driver
 	Images Images
@@ -138,6 +142,7 @@ type Service struct {
 	usage  *usage.Recorder
 	saved  *checkpoint.Store
 
+	archives *archiver.Service
 	// Work on sandboxes that keeps their state.
 	guest        *guest.Calls
 	executions   *execution.Service
@@ -197,6 +202,9 @@ func (s *Service) Usage(ctx context.Context, c sandbox.Caller, ref string) (sand
 	return s.usage.Of(ctx, sb.ID, b)
 }
 
+// Archives returns the archived sandboxes.
+func (s *Service) Archives() *archiver.Service { return s.archives }
+
 // Quotas returns the admission control of the service: quotas, and what waits for them.
 func (s *Service) Quotas() *quota.Controller { return s.quotas }
 
@@ -241,6 +249,7 @@ func (s *Service) Start(ctx context.Context) error {
 	s.work.Go(func() { s.reliever.Run(s.ctx) })
 	s.work.Go(s.events.Run)
 	s.work.Go(func() { s.templates.Run(s.warm) })
+	s.work.Go(s.archives.Run)
 	if s.pool.Size() > 0 {
 		s.work.Go(s.warm.Run)
 	}
@@ -272,7 +281,7 @@ func (s *Service) Close(ctx context.Context) error {
 		return err
 	}
 	s.warm.Drain(ctx)
-	return nil
+	return s.archives.Close()
 }
 
 // ready returns an error unless the service is between Start and Close.

@@ -42,7 +42,10 @@ const (
 
 	blobsPrefix = "blobs/"
 	configKey   = "store.json"
-	format      = 1
+	// format is the format of a store, and formatArchives of a store with the states of archived sandboxes: earlier versions
+	// would take their blobs for unused.
+	format         = 1
+	formatArchives = 2
 
 	// patience is the default of Options.Patience: more than two attempts to send a blob.
 	patience = 2 * time.Minute
@@ -57,6 +60,8 @@ type Options struct {
 	Key *Key
 	// Create makes a missing directory, and the store in an empty bucket. Without it, Open refuses a bucket without a store.
 	Create bool
+	// Archives says that the store has, or will have, states of archived sandboxes.
+	Archives bool
 	// Patience is how long a request to a bucket that cannot be reached, or that has failed, is repeated; 0 means two minutes.
 	Patience time.Duration
 
@@ -161,16 +166,15 @@ type config struct {
 // check compares the store's format and key with ours, and makes the store.
 func (s *Store) check(ctx context.Context) error {
 	ours := config{Format: format, Key: s.codec.keyID}
+	if s.o.Archives {
+		ours.Format = formatArchives
+	}
 	data, err := s.read(ctx, configKey, 1<<10)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		if !s.o.Create {
 			return sandbox.Errorf(sandbox.NotFound, "there is nothing of Modbox in the bucket %s", s.url)
 		}
-		text, err := json.Marshal(ours)
-		if err != nil {
-			return err
-		}
-		if err := s.write(ctx, configKey, text); err != nil {
+		if err := s.writeConfig(ctx, ours); err != nil {
 			return err
 		}
 		// Another process may have made the store with another key at the same time.
@@ -186,16 +190,27 @@ func (s *Store) check(ctx context.Context) error {
 		return sandbox.Wrap(sandbox.Invalid, err, "the object %s of the bucket %s is damaged", configKey, s.url)
 	}
 	switch {
-	case c.Format != format:
-		return sandbox.Errorf(sandbox.Unsupported, "the bucket %s is of format %d, this program supports %d", s.url, c.Format, format)
+	case c.Format < format || c.Format > formatArchives:
+		return sandbox.Errorf(sandbox.Unsupported, "the bucket %s is of format %d, this program supports %d to %d", s.url, c.Format, format, formatArchives)
 	case c.Key != "" && s.o.Key == nil:
 		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is encrypted, and no key file is set (backup.key_file)", s.url)
 	case c.Key == "" && s.o.Key != nil:
 		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is not encrypted, and a key file is set (backup.key_file); use another bucket or prefix for encrypted objects", s.url)
 	case c.Key != s.codec.keyID:
 		return sandbox.Errorf(sandbox.Forbidden, "the bucket %s is encrypted with another key than the key file has", s.url)
+	case c.Format < ours.Format:
+		return s.writeConfig(ctx, ours)
 	}
 	return nil
+}
+
+// writeConfig writes the store's format and key.
+func (s *Store) writeConfig(ctx context.Context, c config) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, configKey, text)
 }
 
 // Put stores an object under a name that the caller has chosen, and replaces its content.

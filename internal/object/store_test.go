@@ -264,7 +264,7 @@ func TestBucketsHaveOneKey(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	empty := t.TempDir()
 	newer := directory(t)
-	if err := os.WriteFile(newer.path("store.json"), []byte(`{"format":2}`), 0o600); err != nil {
+	if err := os.WriteFile(newer.path("store.json"), []byte(`{"format":3}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for url, want := range map[string]sandbox.Code{

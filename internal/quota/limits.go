@@ -16,9 +16,10 @@ type Limit string
 // provisioning, running, pausing or resuming; LimitMemory and LimitCPU also count builds.
 const (
 	LimitSandboxes Limit = "sandboxes"
-	LimitMemory    Limit = "memory" // bytes, of the sandboxes' limits
-	LimitCPU       Limit = "cpu"    // thousandths of a core, of the sandboxes' limits
-	LimitDisk      Limit = "disk"   // bytes, of everything in [DiskUse]
+	LimitMemory    Limit = "memory"  // bytes, of the sandboxes' limits
+	LimitCPU       Limit = "cpu"     // thousandths of a core, of the sandboxes' limits
+	LimitDisk      Limit = "disk"    // bytes, of everything in [DiskUse]
+	LimitArchive   Limit = "archive" // bytes in the object store
 	LimitCreates   Limit = "creates_per_minute"
 	// The most that a single sandbox may ask for.
 	LimitSandboxMemory Limit = "sandbox_memory"
@@ -28,7 +29,7 @@ const (
 
 // AllLimits lists every limit.
 var AllLimits = []Limit{
-	LimitSandboxes, LimitMemory, LimitCPU, LimitDisk, LimitCreates, LimitSandboxMemory, LimitSandboxCPU, LimitSandboxDisk,
+	LimitSandboxes, LimitMemory, LimitCPU, LimitDisk, LimitArchive, LimitCreates, LimitSandboxMemory, LimitSandboxCPU, LimitSandboxDisk,
 }
 
 // Limits are the quota of a workspace. 0 is no limit. A missing limit has the value in the
@@ -61,12 +62,15 @@ type Use struct {
 	MemoryBytes int64
 	CPUMilli    int64
 	Disk        DiskUse
+	// ArchiveBytes is the saved states in the object store, also released states.
+	ArchiveBytes int64
 }
 
 // Without subtracts the use of a sandbox.
 func (u *Use) Without(sb *sandbox.Sandbox) {
 	switch {
 	case sb.State == sandbox.Destroying || sb.State.Ended():
+	case sb.State == sandbox.Paused && !sb.ArchivedAt.IsZero():
 	case sb.State == sandbox.Paused && sb.SavedBytes > 0:
 		u.Disk.Paused -= sb.SavedBytes
 	case sb.State == sandbox.Paused: // paused by a version that did not measure it
@@ -296,6 +300,11 @@ func (q Limits) AdmitsDisk(used DiskUse, add int64) error {
 		return full(LimitDisk, total+1-most, sandbox.ShowBytes(most), sandbox.ShowBytes(total), "which leaves nothing for this")
 	}
 	return nil
+}
+
+// AdmitsArchive is Admits for a saved state in the object store.
+func (q Limits) AdmitsArchive(used Use, add int64) error {
+	return q.admits([]claim{{LimitArchive, used.ArchiveBytes, add, sandbox.ShowBytes}})
 }
 
 func full(limit Limit, short int64, most, used, rest string) error {

@@ -146,7 +146,7 @@ func (c *Controller) Set(ctx context.Context, ws sandbox.WorkspaceID, q Limits) 
 func (c *Config) validate(q Limits) error {
 	most := map[Limit]int64{
 		LimitSandboxes: quotaCountMax, LimitCreates: quotaCountMax,
-		LimitMemory: quotaSizeMax, LimitCPU: quotaSizeMax, LimitDisk: quotaSizeMax,
+		LimitMemory: quotaSizeMax, LimitCPU: quotaSizeMax, LimitDisk: quotaSizeMax, LimitArchive: quotaSizeMax,
 	}
 	for limit, n := range q {
 		if high, ok := most[limit]; ok && (n < 0 || n > high) {

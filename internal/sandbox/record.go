@@ -84,6 +84,7 @@ type Change struct {
 	FilesOnly      *bool
 	StartedAt      *time.Time
 	PausedAt       *time.Time
+	ArchivedAt     *time.Time
 	EndedAt        *time.Time
 	LastActivityAt *time.Time
 	MemoryLost     *string

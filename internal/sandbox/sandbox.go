@@ -92,6 +92,8 @@ type Sandbox struct {
 	FilesOnly bool
 	// PausedAt is when it was paused; zero unless it is paused or resuming.
 	PausedAt time.Time
+	// ArchivedAt is when Saved was moved to the object store; zero while it is on the server's disk.
+	ArchivedAt time.Time
 	// MemoryLost is why the last resume started it anew from its files; "" when its
 	// memory was brought back, and when there was none.
 	MemoryLost string
@@ -192,6 +194,8 @@ const (
 	EventPausing            EventType = "pausing"             // its memory and files are being saved
 	EventPaused             EventType = "paused"              // saved; it takes no memory any more
 	EventPauseFailed        EventType = "pause_failed"        // it could not be saved and goes on
+	EventArchived           EventType = "archived"            // its saved state was moved to the object store
+	EventFetched            EventType = "fetched"             // its saved state is on the server's disk again
 	EventResuming           EventType = "resuming"            // being brought back
 	EventResumed            EventType = "resumed"             // it goes on where it was paused
 	EventResumedFromFiles   EventType = "resumed_from_files"  // its memory could not be brought back: it was started anew with its files
@@ -211,7 +215,7 @@ const (
 // EventTypes lists every type of events.
 var EventTypes = []EventType{
 	EventCreated, EventRunning, EventDestroying, EventDestroyed, EventFailed, EventRecovered, EventExec,
-	EventImageBuilding, EventTTL, EventNetwork, EventPausing, EventPaused, EventPauseFailed, EventResuming,
+	EventImageBuilding, EventTTL, EventNetwork, EventPausing, EventPaused, EventPauseFailed, EventArchived, EventFetched, EventResuming,
 	EventResumed, EventResumedFromFiles, EventResumeFailed, EventCheckpointCreated, EventCheckpointRestored,
 	EventCheckpointDeleted, EventRolledBack, EventCheckpointFailed, EventCheckpointInterval, EventForked,
 	EventSnapshotCreated, EventSnapshotTagged, EventSnapshotDeleted,

@@ -16,14 +16,16 @@ import (
 type Saver struct {
 	driver          driver.Driver
 	saved           *checkpoint.Store
+	fetch           func(*box.Box) error
 	interrupter     *execution.Interrupter
 	transferTimeout time.Duration
 }
 
-// NewSaver returns a saver, whose interrupter ends the processes of a box whose memory is not saved. It waits
+// NewSaver returns a saver, whose interrupter ends the processes of a box whose memory is not saved. Fetch brings the state of a
+// paused box to the disk. It waits
 // for transferTimeout for transfers of files, whose connections a save breaks.
-func NewSaver(d driver.Driver, saved *checkpoint.Store, interrupter *execution.Interrupter, transferTimeout time.Duration) *Saver {
-	return &Saver{driver: d, saved: saved, interrupter: interrupter, transferTimeout: transferTimeout}
+func NewSaver(d driver.Driver, saved *checkpoint.Store, fetch func(*box.Box) error, interrupter *execution.Interrupter, transferTimeout time.Duration) *Saver {
+	return &Saver{driver: d, saved: saved, fetch: fetch, interrupter: interrupter, transferTimeout: transferTimeout}
 }
 
 // SaveError means that the driver began to save a box and could not.
@@ -87,6 +89,9 @@ func (s *Saver) SaveTo(b *box.Box, path string, opts driver.CheckpointOptions) e
 	case sandbox.Running:
 		return s.Save(b, path, opts)
 	case sandbox.Paused:
+		if err := s.fetch(b); err != nil {
+			return err
+		}
 		return s.saved.Copy(s.saved.Path(b.ID, sb.Saved), path)
 	default:
 		return box.StateError(&sb)

@@ -292,6 +292,7 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls, Console: cfg.Console.At(p.urls.Server()),
 		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg),
 	}
+	s.Lifecycle.Archive.Installation = p.instance
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
 		return services.Config{}, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
@@ -83,6 +84,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		MaxSnapshotBytes:   int64(cfg.Snapshot.MaxBytes),
 		SandboxURL:         urls.Sandbox,
 		Domain:             cfg.Domain,
+		Archive:            archiver.Config{URL: cfg.Archive.URL, KeyFile: cfg.Archive.KeyFile, After: cfg.Archive.After.Std(), Grace: cfg.Archive.Grace.Std()},
 		CheckpointDir:      filepath.Join(cfg.StateDir, statedir.CheckpointsDir),
 		SpoolDir:           filepath.Join(cfg.StateDir, statedir.SpoolDir),
 	}
@@ -112,7 +114,7 @@ func DefaultQuota(cfg config.Config, machine capacity.Machine) quota.Limits {
 	q, derived := cfg.Quota, machine.Quota(CapacityPolicy(cfg))
 	quota := quota.Limits{
 		quota.LimitSandboxes: int64(q.Sandboxes), quota.LimitMemory: int64(q.Memory), quota.LimitCPU: int64(q.CPU),
-		quota.LimitDisk: int64(q.Disk), quota.LimitCreates: int64(q.CreatesPerMinute),
+		quota.LimitDisk: int64(q.Disk), quota.LimitArchive: int64(q.Archive), quota.LimitCreates: int64(q.CreatesPerMinute),
 	}
 	for limit, n := range quota {
 		if n == config.Auto {

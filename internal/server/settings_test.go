@@ -16,6 +16,7 @@ import (
 // otherValues are values that differ from the settings' defaults.
 var otherValues = map[string]string{
 	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all", "backup.url": "file:///bucket", "backup.key_file": "/elsewhere/key",
+	"archive.url": "file:///archive", "archive.key_file": "/elsewhere/key", "archive.after": "1h", "archive.grace": "1h",
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                    "https://modbox.example.com",
 	"console.url":                   "https://console.example.com",
@@ -40,7 +41,7 @@ var otherValues = map[string]string{
 	"sandbox.create_concurrency":    "77",
 	"build.max_count":               "7",
 	"snapshot.max_count":            "7",
-	"quota.sandboxes":               "7", "quota.memory": "7Gi", "quota.cpu": "7", "quota.disk": "7Gi", "quota.creates_per_minute": "7", "quota.workspaces": "7",
+	"quota.sandboxes":               "7", "quota.memory": "7Gi", "quota.cpu": "7", "quota.disk": "7Gi", "quota.archive": "7Gi", "quota.creates_per_minute": "7", "quota.workspaces": "7",
 	"min_free_disk":          "7Gi",
 	"snapshot.max_bytes":     "7Gi",
 	"build.timeout":          "7m",

@@ -93,7 +93,7 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, ref string, req 
 	}
 	audit.FromContext(ctx).Made("snapshot", string(sn.ID), sn.Name)
 	return s.produce(ctx, sn, job{
-		prepare: func() error { return nil },
+		prepare: func() error { return s.archives.Ready(s.ctx, b) },
 		write:   func(into *os.File) (base, error) { return s.writeFiles(b, into) },
 		release: func(error) {},
 	})

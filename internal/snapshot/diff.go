@@ -108,6 +108,9 @@ func (s *Service) Diff(ctx context.Context, c sandbox.Caller, ref string, q Diff
 		return DiffPage{}, err
 	}
 	defer end()
+	if err := s.archives.Ready(ctx, b); err != nil { // before the place, which others wait for
+		return DiffPage{}, err
+	}
 	leave, err := s.diffPlace(ctx, sb.Workspace)
 	if err != nil {
 		return DiffPage{}, err
@@ -195,6 +198,9 @@ func (s *Service) readAlone(ctx context.Context, b *box.Box, into *layerNames) e
 			}
 			return err
 		case sandbox.Paused:
+			if err := s.archives.Fetch(b); err != nil {
+				return err
+			}
 			return s.readPaused(ctx, &sb, into)
 		default:
 			return box.StateError(&sb)

@@ -35,6 +35,9 @@ func (s *Service) writeFiles(b *box.Box, into *os.File) (below base, err error) 
 			defer b.BeginSave()() // the sandbox stands still, and connections may time out
 			return reader.WriteLayer(ctx, b.ID, into)
 		case sandbox.Paused:
+			if err := s.archives.Fetch(b); err != nil {
+				return err
+			}
 			return s.writePaused(ctx, reader, &sb, into)
 		default:
 			return box.StateError(&sb)

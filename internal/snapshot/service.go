@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
@@ -138,13 +139,15 @@ type Deps struct {
 	Sandboxes Sandboxes
 	Images    Images
 	// Layers makes the root filesystems; without it there are no snapshots.
-	Layers  Layers
-	Saved   *checkpoint.Store
-	Boxes   *workbox.Maker
-	Prepare *prepare.Service
-	Quotas  *quota.Controller
-	Work    *background.Group
-	Logger  *slog.Logger
+	Layers Layers
+	Saved  *checkpoint.Store
+	Boxes  *workbox.Maker
+	// Archives fetches the states of archived sandboxes.
+	Archives *archiver.Service
+	Prepare  *prepare.Service
+	Quotas   *quota.Controller
+	Work     *background.Group
+	Logger   *slog.Logger
 }
 
 // Service makes, finds, reads and deletes snapshots. It is safe for concurrent use. A snapshot of
@@ -158,6 +161,7 @@ type Service struct {
 	layers    Layers // nil for none
 	saved     *checkpoint.Store
 	boxes     *workbox.Maker
+	archives  *archiver.Service
 	quotas    *quota.Controller
 	work      *background.Group
 	ctx       context.Context // of work
@@ -192,7 +196,7 @@ const diffsOfWorkspace = 2
 func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, records: deps.Records, drafts: deps.Drafts, sandboxes: deps.Sandboxes, images: deps.Images, layers: deps.Layers,
-		saved: deps.Saved, boxes: deps.Boxes, quotas: deps.Quotas, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
+		saved: deps.Saved, boxes: deps.Boxes, archives: deps.Archives, quotas: deps.Quotas, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
 		readers: newReaders("snapshots", readersOfWorkspace, readersMax), diffs: newReaders("sandboxes for diffs", diffsOfWorkspace, 0),
 		originals: newReaders("files of images", readersOfWorkspace, readersMax), diffPlaces: fairsem.New(diffWorkers), signer: newSigner(), places: fairsem.New(workers),
 	}

@@ -106,6 +106,12 @@ func transition(ctx context.Context, tx *sql.Tx, id sandbox.ID, from, to sandbox
 	if to.Ended() { // an ended sandbox does not need its secrets
 		u.set("env", "{}")
 	}
+	if from == sandbox.Paused {
+		u.set("archived_at", 0)
+		if err := release(ctx, tx, id, ev.Time); err != nil {
+			return sandboxRow{}, err
+		}
+	}
 	row, err := updateInState(ctx, tx, id, from, u)
 	if err != nil {
 		return row, err
@@ -161,6 +167,7 @@ func replacing(c sandbox.Change) *sandboxUpdate {
 	}
 	u.replaceTime("started_at", c.StartedAt)
 	u.replaceTime("paused_at", c.PausedAt)
+	u.replaceTime("archived_at", c.ArchivedAt)
 	u.replaceTime("ended_at", c.EndedAt)
 	u.replaceTime("last_activity_at", c.LastActivityAt)
 	u.replaceTime("ttl_from", c.TTLFrom)

@@ -22,7 +22,9 @@ const (
 		FROM sandboxes WHERE workspace_id = $1 AND ` + isLive + ` AND state <> 'destroying'`
 	quotaCheckpoints = `SELECT coalesce(sum(c.size_bytes), 0) FROM checkpoints c JOIN sandboxes s ON s.id = c.sandbox_id
 		WHERE s.workspace_id = $1 AND s.` + isLive
-	quotaBuilds = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0), coalesce(sum(disk_bytes), 0) FROM builds WHERE workspace_id = $1"
+	// quotaArchives is the bytes in the object store, and of these the bytes of paused sandboxes, which quotaSandboxes has as well.
+	quotaArchives = "SELECT coalesce(sum(size_bytes), 0), coalesce(sum(size_bytes) FILTER (WHERE released_at = 0), 0) FROM archives WHERE workspace_id = $1"
+	quotaBuilds   = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0), coalesce(sum(disk_bytes), 0) FROM builds WHERE workspace_id = $1"
 	// quotaSnapshots includes deleted snapshots on whose root filesystems other snapshots lie.
 	quotaSnapshots = `WITH RECURSIVE below (digest) AS (
 			SELECT s.base_digest FROM snapshots s WHERE s.workspace_id = $1 AND s.is_layer = 1 AND ` + isReady + `
@@ -110,6 +112,11 @@ func quotaUse(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID, d
 		return use, err
 	}
 	use.MemoryBytes, use.CPUMilli = use.MemoryBytes+memory, use.CPUMilli+cpu
+	var archived int64
+	if err := q.QueryRowContext(ctx, quotaArchives, ws).Scan(&use.ArchiveBytes, &archived); err != nil {
+		return use, err
+	}
+	use.Disk.Paused -= archived
 	if !disk {
 		return use, nil
 	}

@@ -19,7 +19,7 @@ const (
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
 		apt_packages, npm_packages, pip_packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at, ttl_from,
-		network_rules, files_only`
+		network_rules, files_only, archived_at`
 	// isLive and isNamed repeat the conditions of the indexes sandboxes_quota and
 	// sandboxes_live_name word for word, so that SQLite uses the indexes. At most one sandbox
 	// of a workspace with a given name meets isNamed.
@@ -157,13 +157,13 @@ func scanSandboxRow(row database.Scanner) (sandboxRow, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
 	var env, labels, metadata, ports, rules, apt, npm, pip string
-	var created, updated, started, ended, paused, activity, checkpoint, ttlFrom int64
+	var created, updated, started, ended, paused, activity, checkpoint, ttlFrom, archived int64
 	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
 		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
-		&apt, &npm, &pip, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint, &ttlFrom, &rules, &sb.FilesOnly)
+		&apt, &npm, &pip, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint, &ttlFrom, &rules, &sb.FilesOnly, &archived)
 	if err != nil {
 		return sandboxRow{}, err
 	}
@@ -192,7 +192,7 @@ func scanSandboxRow(row database.Scanner) (sandboxRow, error) {
 		return sandboxRow{}, fmt.Errorf("pip_packages of %s: %w", sb.ID, err)
 	}
 	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt, sb.TTLFrom = database.FromNanos(paused), database.FromNanos(activity), database.FromNanos(checkpoint), database.FromNanos(ttlFrom)
-	sb.CreatedAt, sb.UpdatedAt = database.FromNanos(created), database.FromNanos(updated)
+	sb.CreatedAt, sb.UpdatedAt, sb.ArchivedAt = database.FromNanos(created), database.FromNanos(updated), database.FromNanos(archived)
 	sb.StartedAt, sb.EndedAt = database.FromNanos(started), database.FromNanos(ended)
 	return sandboxRow{sb, env}, nil
 }

@@ -30,7 +30,7 @@ func serve(t *testing.T) *testserver.Server {
 	t.Setenv("MODBOX_BACKUP_IMAGES", "none")
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	t.Cleanup(receiver.Close) // after the server's, which sends until its end
-	s := testserver.Start(t, "--pool-size", "1", "--traces-endpoint", receiver.URL, "--metrics-endpoint", receiver.URL, "--log-endpoint", receiver.URL)
+	s := testserver.Start(t, "--pool-size", "1", "--archive-url", "file:///archive", "--traces-endpoint", receiver.URL, "--metrics-endpoint", receiver.URL, "--log-endpoint", receiver.URL)
 	sb := s.MustCreate(client.CreateOptions{})
 	if _, err := s.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Shell: "true"}); err != nil {
 		t.Fatal(err)

@@ -69,6 +69,7 @@ var quotaFields = []struct {
 	{quota.LimitMemory, func(q *wire.Quota) *string { return &q.Memory }, (*resource.Quantity).Value, quantity.Bytes},
 	{quota.LimitCPU, func(q *wire.Quota) *string { return &q.CPU }, (*resource.Quantity).MilliValue, quantity.Milli},
 	{quota.LimitDisk, func(q *wire.Quota) *string { return &q.Disk }, (*resource.Quantity).Value, quantity.Bytes},
+	{quota.LimitArchive, func(q *wire.Quota) *string { return &q.Archive }, (*resource.Quantity).Value, quantity.Bytes},
 	{quota.LimitSandboxMemory, func(q *wire.Quota) *string { return &q.SandboxMemory }, (*resource.Quantity).Value, quantity.Bytes},
 	{quota.LimitSandboxCPU, func(q *wire.Quota) *string { return &q.SandboxCPU }, (*resource.Quantity).MilliValue, quantity.Milli},
 	{quota.LimitSandboxDisk, func(q *wire.Quota) *string { return &q.SandboxDisk }, (*resource.Quantity).Value, quantity.Bytes},
@@ -126,7 +127,7 @@ func quotaReport(ws sandbox.WorkspaceID, r quota.Report) wire.QuotaReport {
 	return wire.QuotaReport{
 		WorkspaceID: string(ws), Limits: formatQuota(all), Set: formatQuota(r.Set),
 		Used: wire.QuotaUsed{
-			Sandboxes: r.Used.Sandboxes, Memory: quantity.Bytes(r.Used.MemoryBytes), CPU: quantity.Milli(r.Used.CPUMilli), Disk: quantity.Bytes(d.Total()),
+			Sandboxes: r.Used.Sandboxes, Memory: quantity.Bytes(r.Used.MemoryBytes), CPU: quantity.Milli(r.Used.CPUMilli), Disk: quantity.Bytes(d.Total()), Archive: quantity.Bytes(r.Used.ArchiveBytes),
 			DiskBy: wire.DiskUse{
 				SandboxBytes: d.Sandboxes, PausedBytes: d.Paused, CheckpointBytes: d.Checkpoints, SnapshotBytes: d.Snapshots, StreamBytes: d.Streams,
 				BuildBytes: d.Builds, UploadBytes: d.Uploads, ImageBytes: d.Images, BuildCacheBytes: d.BuildCache,

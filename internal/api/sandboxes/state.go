@@ -43,6 +43,11 @@ func (h *Sandboxes) registerStates(m *route.Mux) {
 		Summary: "Resume a sandbox", Description: "Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. Where its memory cannot be brought back any more (another gVisor or processor by now, or what was saved is damaged) it is started anew with its files, and `memory_lost_reason` says why; `memory` asks for something else. When it cannot be brought back at all it stays paused.",
 	}, h.resumeSandbox)
 	route.JSON(m, huma.Operation{
+		OperationID: "archive-sandbox", Method: http.MethodPost, Path: sandboxes + "/archive", Tags: tags,
+		Summary:     "Archive a paused sandbox",
+		Description: "Moves the saved state of a paused sandbox from the disk of the server to its object store, and answers when that is done; `archived_at` of the sandbox is set then. Everything that needs the state fetches it first: a resume, calls into the sandbox, forks, checkpoints, snapshots and diffs, which then take longer. `conflict` for a sandbox that is not paused, or that is resumed meanwhile; `unsupported` if the server has no object store (setting `archive.url`).",
+	}, h.archiveSandbox)
+	route.JSON(m, huma.Operation{
 		OperationID: "fork-sandbox", Method: http.MethodPost, Path: sandboxes + "/fork", Tags: tags,
 		Summary:     "Fork a sandbox",
 		Description: "Makes sandboxes with the memory, processes and files of this one as they are, each with its own id, name and URL. The parent stands still only while it is saved. Answers when each child runs or has failed.",
@@ -54,6 +59,10 @@ func (h *Sandboxes) pauseSandbox(ctx context.Context, in *pauseInput) (*route.Bo
 		return h.View.changed(h.Service.PauseFiles(ctx, route.Caller(ctx), in.Ref))
 	}
 	return h.View.changed(h.Service.Pause(ctx, route.Caller(ctx), in.Ref))
+}
+
+func (h *Sandboxes) archiveSandbox(ctx context.Context, in *route.SandboxRef) (*route.Body[wire.Sandbox], error) {
+	return h.View.changed(h.Service.Archives().Archive(ctx, route.Caller(ctx), in.Ref))
 }
 
 func (h *Sandboxes) resumeSandbox(ctx context.Context, in *resumeInput) (*route.Body[wire.Sandbox], error) {

@@ -25,7 +25,7 @@ func (v View) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		AptPackages: sb.AptPackages, NpmPackages: sb.NpmPackages, PipPackages: sb.PipPackages,
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: v.network(&sb), URLAccess: wire.URLAccess(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: route.Optional(sb.StartedAt), EndedAt: route.Optional(sb.EndedAt),
-		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: route.Optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: route.Optional(sb.LastCheckpointAt), PausedAt: route.Optional(sb.PausedAt), MemoryLostReason: sb.MemoryLost, PausedWithoutMemory: sb.State == sandbox.Paused && sb.FilesOnly,
+		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: route.Optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: route.Optional(sb.LastCheckpointAt), PausedAt: route.Optional(sb.PausedAt), ArchivedAt: route.Optional(sb.ArchivedAt), MemoryLostReason: sb.MemoryLost, PausedWithoutMemory: sb.State == sandbox.Paused && sb.FilesOnly,
 		Parent: string(sb.Parent), SnapshotID: string(sb.Snapshot), Description: sb.Description, Metadata: sb.Metadata,
 	}
 	if d, ok := sb.IdleDeadline(); ok {

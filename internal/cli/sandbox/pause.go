@@ -34,6 +34,19 @@ later; the sandbox is started anew with its files.`,
 	return cmd
 }
 
+// NewArchiveCommand returns the command "modbox archive".
+func NewArchiveCommand(env *base.Env) *cobra.Command {
+	return newChangeCommand(env, "archive SANDBOX...", "Move paused sandboxes to the object store",
+		`Move what was saved of paused sandboxes from the disk of the server to its
+object store. "modbox resume", and everything else that needs it, fetches it
+first, which takes longer.
+
+The server needs an object store: its setting archive.url.`,
+		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
+			return c.Sandboxes.Archive(ctx, ref)
+		})
+}
+
 // NewResumeCommand returns the command "modbox resume".
 func NewResumeCommand(env *base.Env) *cobra.Command {
 	var memory string

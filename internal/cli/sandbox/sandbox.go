@@ -274,6 +274,9 @@ func printSandbox(env *base.Env, sb *client.Sandbox) error {
 		}
 		fields = append(fields, [2]string{"PAUSED", paused})
 	}
+	if sb.ArchivedAt != nil {
+		fields = append(fields, [2]string{"ARCHIVED", sb.ArchivedAt.Format(time.RFC3339)})
+	}
 	if sb.Parent != "" {
 		fields = append(fields, [2]string{"FORKED FROM", sb.Parent})
 	}

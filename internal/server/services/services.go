@@ -142,6 +142,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
 		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
+		Archives: st.Sandboxes, States: st.Sandboxes.Archives(),
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, ObserveCalls: ports.ObserveCalls,
 		Scans: codescan.New(policyrows.New(ports.Store.DB)), Audit: s.Audit, Uploads: uploads,

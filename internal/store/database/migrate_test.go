@@ -52,6 +52,7 @@ var fixtures = []string{
 		VALUES ('wh', 'w', 'https://a.example', '', '', 1, 'sealed:k:AA', 'u', 1, 1)`,
 	`INSERT INTO webhook_deliveries (id, webhook_id, workspace_id, event_seq, sandbox_id, sandbox_name, time, type, message, data, created_at, retry_until, next_attempt_at)
 		VALUES ('msg_1', 'wh', 'w', 1, 's', 'n', 1, 'created', '', '{}', 1, 0, 0)`,
+	`INSERT INTO archives (checkpoint_id, sandbox_id, workspace_id, size_bytes, archived_at) VALUES ('c4', 's', 'w', 1, 1)`,
 	`UPDATE installation SET generation = 7`,
 }
 

@@ -688,6 +688,26 @@ export interface paths {
         patch: operations["update-sandbox"];
         trace?: never;
     };
+    "/v1/sandboxes/{sandbox}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Archive a paused sandbox
+         * @description Moves the saved state of a paused sandbox from the disk of the server to its object store, and answers when that is done; `archived_at` of the sandbox is set then. Everything that needs the state fetches it first: a resume, calls into the sandbox, forks, checkpoints, snapshots and diffs, which then take longer. `conflict` for a sandbox that is not paused, or that is resumed meanwhile; `unsupported` if the server has no object store (setting `archive.url`).
+         */
+        post: operations["archive-sandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{sandbox}/checkpoints": {
         parameters: {
             query?: never;
@@ -4807,6 +4827,11 @@ export interface components {
              */
             disk?: string;
             /**
+             * @description Size of the states of archived sandboxes in the object store. The state of a sandbox that was resumed or has ended counts until it is removed.
+             * @example 1Ti
+             */
+            archive?: string;
+            /**
              * Format: int64
              * @description Sandboxes that may be made in a minute, forks included.
              * @example 60
@@ -4864,6 +4889,11 @@ export interface components {
              * @example 11Gi
              */
             disk: string;
+            /**
+             * @description States of archived sandboxes in the object store.
+             * @example 30Gi
+             */
+            archive: string;
             /** @description What the disk is used for, in bytes. */
             disk_by: components["schemas"]["DiskUse"];
         };
@@ -5261,6 +5291,11 @@ export interface components {
              * @description When it was paused; absent unless it is paused.
              */
             paused_at?: string;
+            /**
+             * Format: date-time
+             * @description When its saved state was moved to the object store; absent while it is on the disk of the server. A resume fetches it, which takes longer.
+             */
+            archived_at?: string;
             /** @description Its files are saved without its memory, so that a resume starts it anew; absent when its memory is saved, and unless it is paused. */
             paused_without_memory?: boolean;
             /**
@@ -7994,6 +8029,41 @@ export interface operations {
                 "application/json": components["schemas"]["UpdateSandbox"];
             };
         };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "archive-sandbox": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox takes precedence over ended sandboxes of the same name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
         responses: {
             /** @description OK */
             200: {

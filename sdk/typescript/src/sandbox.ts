@@ -249,6 +249,14 @@ export class Sandbox {
   }
 
   /**
+   * Moves the state of the paused sandbox to the server's object store; returns when that is done. The next call fetches it, and
+   * takes longer.
+   */
+  async archive(options: { signal?: AbortSignal | undefined } = {}): Promise<SandboxInfo> {
+    return this.known(await this.client.sandboxes.archive(this.id, options));
+  }
+
+  /**
    * Resumes a paused sandbox and returns when it runs. If its memory cannot be brought back, it is started again from its files, and
    * `memoryLostReason` of its record says why; `memory` changes that.
    */

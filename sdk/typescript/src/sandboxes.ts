@@ -179,6 +179,16 @@ export class Sandboxes {
   }
 
   /**
+   * Moves the state of a paused sandbox to the server's object store; returns when that is done. Everything that needs
+   * the state fetches it first and takes longer. A sandbox that is not paused is an error of code `conflict`.
+   */
+  async archive(ref: string, options: { signal?: AbortSignal | undefined } = {}): Promise<SandboxInfo> {
+    const path = sandboxPath(ref, "/archive");
+    const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: true });
+    return schemas.sandbox(w);
+  }
+
+  /**
    * Brings a paused sandbox back and returns when it can be used. Where its memory
    * cannot be brought back it is started anew with its files, and `memoryLostReason` says
    * why; with memory `require` it stays paused and an error of code `unsupported`

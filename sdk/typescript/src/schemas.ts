@@ -163,6 +163,8 @@ export interface Quota {
   cpu?: string | undefined;
   /** Disk: the disk limits of running sandboxes, and the disk use of paused sandboxes, checkpoints, snapshots, output of executions and files of builds. */
   disk?: string | undefined;
+  /** Size of the states of archived sandboxes in the object store. The state of a sandbox that was resumed or has ended counts until it is removed. */
+  archive?: string | undefined;
   /** Sandboxes that may be made in a minute, forks included. */
   createsPerMinute?: number | undefined;
   /** The most memory that one sandbox may ask for. */
@@ -179,6 +181,7 @@ export function quota(w: Wire["Quota"]): Quota {
     memory: w.memory,
     cpu: w.cpu,
     disk: w.disk,
+    archive: w.archive,
     createsPerMinute: w.creates_per_minute,
     sandboxMemory: w.sandbox_memory,
     sandboxCpu: w.sandbox_cpu,
@@ -186,7 +189,7 @@ export function quota(w: Wire["Quota"]): Quota {
   };
 }
 
-export const quotaMembers: Members<Quota> = { sandboxes: true, memory: true, cpu: true, disk: true, createsPerMinute: true, sandboxMemory: true, sandboxCpu: true, sandboxDisk: true };
+export const quotaMembers: Members<Quota> = { sandboxes: true, memory: true, cpu: true, disk: true, archive: true, createsPerMinute: true, sandboxMemory: true, sandboxCpu: true, sandboxDisk: true };
 
 export function encodeQuota(o: Quota): Wire["Quota"] {
   checkMembers("Quota", o, quotaMembers);
@@ -195,6 +198,7 @@ export function encodeQuota(o: Quota): Wire["Quota"] {
     memory: o.memory,
     cpu: o.cpu,
     disk: o.disk,
+    archive: o.archive,
     creates_per_minute: o.createsPerMinute,
     sandbox_memory: o.sandboxMemory,
     sandbox_cpu: o.sandboxCpu,
@@ -331,6 +335,8 @@ export interface SandboxInfo {
   idleDeadline: string | undefined;
   /** When it was paused; absent unless it is paused. */
   pausedAt: string | undefined;
+  /** When its saved state was moved to the object store; absent while it is on the disk of the server. A resume fetches it, which takes longer. */
+  archivedAt: string | undefined;
   /** Its files are saved without its memory, so that a resume starts it anew; absent when its memory is saved, and unless it is paused. */
   pausedWithoutMemory: boolean;
   /** When its paused timeout ends it; absent without one, and unless it is paused. */
@@ -386,6 +392,7 @@ export function sandbox(w: Wire["Sandbox"]): SandboxInfo {
     lastActivityAt: w.last_activity_at,
     idleDeadline: w.idle_deadline,
     pausedAt: w.paused_at,
+    archivedAt: w.archived_at,
     pausedWithoutMemory: w.paused_without_memory ?? false,
     pausedDeadline: w.paused_deadline,
     memoryLostReason: w.memory_lost_reason,
@@ -1713,6 +1720,8 @@ export interface QuotaUsed {
   cpu: string;
   /** The sum of disk_by. */
   disk: string;
+  /** States of archived sandboxes in the object store. */
+  archive: string;
   /** What the disk is used for, in bytes. */
   diskBy: DiskUse;
 }
@@ -1723,6 +1732,7 @@ export function quotaUsed(w: Wire["QuotaUsed"]): QuotaUsed {
     memory: w.memory,
     cpu: w.cpu,
     disk: w.disk,
+    archive: w.archive,
     diskBy: diskUse(w.disk_by),
   };
 }

@@ -203,6 +203,9 @@ class SandboxInfo:
     idle_deadline: Optional[datetime] = _optional_time()
     #: When it was paused; None unless it is paused.
     paused_at: Optional[datetime] = _optional_time()
+    #: When its saved state was moved to the object store; None while it is on the disk of the server. A resume
+    #: fetches it, which takes longer.
+    archived_at: Optional[datetime] = _optional_time()
     #: Its files are saved without its memory, so that a resume starts it anew; None when its memory is saved, and
     #: unless it is paused.
     paused_without_memory: bool = False
@@ -1109,6 +1112,9 @@ class Quota:
     #: Disk: the disk limits of running sandboxes, and the disk use of paused sandboxes, checkpoints, snapshots,
     #: output of executions and files of builds.
     disk: Optional[str] = None
+    #: Size of the states of archived sandboxes in the object store. The state of a sandbox that was resumed or has
+    #: ended counts until it is removed.
+    archive: Optional[str] = None
     #: Sandboxes that may be made in a minute, forks included.
     creates_per_minute: Optional[int] = None
     #: The most memory that one sandbox may ask for.
@@ -1157,6 +1163,8 @@ class QuotaUsed:
     cpu: str = ""
     #: The sum of disk_by.
     disk: str = ""
+    #: States of archived sandboxes in the object store.
+    archive: str = ""
     #: What the disk is used for, in bytes.
     disk_by: DiskUse = _by(_object(DiskUse), default=DiskUse())
 

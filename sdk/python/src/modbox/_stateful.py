@@ -19,6 +19,10 @@ def pause(ref: str, memory: bool) -> Call[SandboxInfo]:
     return Call("POST", sandbox_path(ref, "/pause"), _into(SandboxInfo), repeatable=True, json=body, timeout=None)
 
 
+def archive(ref: str) -> Call[SandboxInfo]:
+    return Call("POST", sandbox_path(ref, "/archive"), _into(SandboxInfo), repeatable=True, timeout=None)
+
+
 def resume(ref: str, memory: Optional[Memory], wait_for_quota_seconds: Optional[int]) -> Call[SandboxInfo]:
     body = _body(memory=memory, wait_for_quota_seconds=wait_for_quota_seconds)
     return Call("POST", sandbox_path(ref, "/resume"), _into(SandboxInfo), repeatable=True, json=body, timeout=None)

@@ -344,6 +344,14 @@ class AsyncSandbox:
         self.info = await self.client.sandboxes.pause(self.id, memory=memory)
         return self.info
 
+    async def archive(self) -> SandboxInfo:
+        """Moves the state of the paused sandbox to the server's object store; returns when that is done.
+
+        The next call into it fetches the state and takes longer.
+        """
+        self.info = await self.client.sandboxes.archive(self.id)
+        return self.info
+
     async def resume(self, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:
         """Resumes a paused sandbox and returns when it runs.
 

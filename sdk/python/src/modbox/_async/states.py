@@ -25,6 +25,14 @@ class AsyncStates:
         """
         return await self._requester.perform(calls.pause(ref, memory))
 
+    async def archive(self, ref: str) -> SandboxInfo:
+        """Moves the state of a paused sandbox to the server's object store; returns when that is done.
+
+        Everything that needs the state fetches it first and takes longer. A sandbox that is not
+        paused raises an error of code ``conflict``.
+        """
+        return await self._requester.perform(calls.archive(ref))
+
     async def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:
         """Brings a paused sandbox back and returns when it can be used.
 

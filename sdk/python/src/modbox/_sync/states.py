@@ -26,6 +26,14 @@ class States:
         """
         return self._requester.perform(calls.pause(ref, memory))
 
+    def archive(self, ref: str) -> SandboxInfo:
+        """Moves the state of a paused sandbox to the server's object store; returns when that is done.
+
+        Everything that needs the state fetches it first and takes longer. A sandbox that is not
+        paused raises an error of code ``conflict``.
+        """
+        return self._requester.perform(calls.archive(ref))
+
     def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> SandboxInfo:
         """Brings a paused sandbox back and returns when it can be used.
 

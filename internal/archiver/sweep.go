@@ -1,0 +1,217 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/modbox/modbox/internal/backup"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	tick         = time.Minute
+	sweepEvery   = time.Hour
+	collectEvery = 24 * time.Hour
+	// sweepMost bounds the states that a sweep removes; the next goes on.
+	sweepMost = 1000
+)
+
+// Run archives sandboxes that are paused for long, and sweeps, until the service closes.
+func (s *Service) Run() {
+	if s.cfg.URL == "" {
+		return
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	var swept time.Time
+	collected := time.Now()
+	for {
+		if time.Since(swept) >= sweepEvery {
+			s.Sweep(s.ctx)
+			swept = time.Now()
+		}
+		if time.Since(collected) >= collectEvery && s.collect(s.ctx) {
+			collected = time.Now()
+		}
+		s.archiveOld()
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// archiveOld archives the sandboxes that are paused for longer than the setting. A failure ends it, because others would fail in the
+// same way, except a full quota of one workspace.
+func (s *Service) archiveOld() {
+	if s.cfg.After <= 0 {
+		return
+	}
+	full := map[sandbox.WorkspaceID]bool{}
+	for _, b := range s.deps.Boxes() {
+		sb := b.View().Sandbox
+		if sb.State != sandbox.Paused || !sb.ArchivedAt.IsZero() || time.Since(sb.PausedAt) < s.cfg.After || full[sb.Workspace] || b.Busy() {
+			continue
+		}
+		c, err := s.start(b, "it is paused for "+s.cfg.After.String())
+		if err != nil {
+			return
+		}
+		<-c.done
+		switch code := sandbox.CodeOf(c.err); {
+		case c.err == nil || code == sandbox.Conflict || code == sandbox.Ended:
+		case code == sandbox.QuotaExceeded:
+			full[sb.Workspace] = true
+		case s.ctx.Err() != nil:
+			return
+		default:
+			s.log.Warn("paused sandbox not archived, trying again soon", "sandbox", b.ID, "error", c.err)
+			return
+		}
+	}
+}
+
+// Sweep removes the remains of interrupted work, and the stored states that no sandbox needs and whose grace period is over.
+func (s *Service) Sweep(ctx context.Context) {
+	s.sweepLocal(ctx)
+	if err := s.sweepStored(ctx); err != nil && ctx.Err() == nil {
+		s.log.Error("states in the object store not swept, trying again later", "error", err)
+	}
+}
+
+// sweepLocal removes the local files of archived sandboxes.
+func (s *Service) sweepLocal(ctx context.Context) {
+	for _, b := range s.deps.Boxes() {
+		if !s.hasRemains(b) {
+			continue
+		}
+		err := b.Exclusively(ctx, box.Archive, func() error {
+			if s.hasRemains(b) {
+				s.removeLocal(b, b.View().Sandbox.Saved)
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil && b.Context().Err() == nil {
+			s.log.Error("local files of an archived sandbox not removed, trying again later", "sandbox", b.ID, "error", err)
+		}
+	}
+}
+
+func (s *Service) hasRemains(b *box.Box) bool {
+	sb := b.View().Sandbox
+	if sb.State != sandbox.Paused || sb.ArchivedAt.IsZero() {
+		return false
+	}
+	_, err := os.Lstat(s.deps.Saved.Path(b.ID, sb.Saved))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// sweepStored removes stored states.
+func (s *Service) sweepStored(ctx context.Context) error {
+	any, err := s.deps.States.Any(ctx)
+	if err != nil || !any { // the bucket may not exist yet
+		return err
+	}
+	store, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	before := time.Now().Add(-s.cfg.Grace)
+	ids, err := s.deps.States.Released(ctx, "", before, sweepMost)
+	if err != nil {
+		return err
+	}
+	strays, err := store.Strays(ctx, s.cfg.Installation, before, func(id sandbox.CheckpointID) (bool, error) { return s.deps.States.Known(ctx, id) })
+	if err != nil {
+		return err
+	}
+	for _, id := range append(ids, strays...) {
+		if _, err := s.remove(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes a stored state that no sandbox needs. It reports whether the state counted until now: it may be needed by now.
+func (s *Service) remove(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
+	release, ok := s.hold(id)
+	if !ok {
+		return false, nil
+	}
+	defer release()
+	store, err := s.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	// The record goes first. After a crash the description is a stray, which the next sweep removes if it is old: either its grace period
+	// was over, or its workspace needed the space.
+	forgotten, err := s.deps.States.Forget(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	if known, err := s.deps.States.Known(ctx, id); err != nil || known { // the sandbox is paused with it, on the disk: a later sweep removes it
+		return forgotten, err
+	}
+	return true, store.Remove(ctx, id)
+}
+
+// collect removes data that no backup and no archived sandbox uses. It reports whether the next attempt has time.
+func (s *Service) collect(ctx context.Context) bool {
+	any, err := s.deps.States.Any(ctx)
+	if err != nil || !any {
+		return err == nil
+	}
+	b, err := backup.OpenBucket(ctx, s.cfg.URL, s.cfg.KeyFile, false)
+	if err == nil {
+		_, err = b.Prune(ctx, 0, backup.Grace)
+		err = errors.Join(err, b.Close())
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("unused data in the bucket of archived sandboxes not removed, trying again later", "error", err)
+	}
+	return sandbox.CodeOf(err) != sandbox.Unavailable
+}
+
+// moved counts transfers.
+type moved struct{ bytes *prometheus.CounterVec }
+
+func newMoved() moved {
+	m := moved{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "modbox_archive_moved_bytes_total", Help: "Bytes of the states of archived sandboxes, by direction: sent, without data that the object store had; fetched.",
+	}, []string{"direction"})}
+	for _, d := range []string{"sent", "fetched"} {
+		m.bytes.WithLabelValues(d)
+	}
+	return m
+}
+
+// Collectors returns the metrics of archived sandboxes; none without an object store.
+func (s *Service) Collectors() []prometheus.Collector {
+	if s.cfg.URL == "" {
+		return nil
+	}
+	gauge := func(name, help string, of func(archived, bytes int64) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+			defer cancel()
+			archived, bytes, _ := s.deps.States.Use(ctx) // 0 when the database cannot be read
+			return float64(of(archived, bytes))
+		})
+	}
+	waiting := func(of func() int) func() float64 { return func() float64 { return float64(of()) } }
+	return []prometheus.Collector{
+		s.moved.bytes,
+		gauge("modbox_archive_sandboxes", "Archived sandboxes.", func(n, _ int64) int64 { return n }),
+		gauge("modbox_archive_bytes", "States of archived sandboxes in the object store, and of sandboxes that were resumed or ended within archive.grace.", func(_, n int64) int64 { return n }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uploads_waiting", Help: "Sandboxes whose upload to the object store waits for others."}, waiting(s.uploads.Waiting)),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_fetches_waiting", Help: "Sandboxes whose fetch from the object store waits for others."}, waiting(s.fetches.Waiting)),
+	}
+}

@@ -1,0 +1,265 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/archive"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/object"
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// archive stores the state of a paused sandbox, records that, and removes the local files. The upload does not keep others from the box: a
+// resume ends it, and the record checks again.
+func (s *Service) archive(b *box.Box, why string) (err error) {
+	sb := b.Sandbox()
+	if sb.State != sandbox.Paused {
+		return notPaused(&sb)
+	}
+	if !sb.ArchivedAt.IsZero() {
+		return nil
+	}
+	begin := time.Now()
+	defer func() {
+		err = ended(b, err)
+		s.observe(box.Archive, begin, err)
+	}()
+	release, ok := s.hold(sb.Saved)
+	if !ok {
+		return sandbox.Errorf(sandbox.Unavailable, "an earlier copy of the state is being removed; try again")
+	}
+	defer release()
+	ctx, cancel := context.WithCancelCause(b.Context())
+	defer cancel(nil)
+	go watch(ctx, b, sb.Saved, cancel)
+	if err := s.makeRoom(ctx, &sb); err != nil {
+		return err
+	}
+	leave, err := s.uploads.Acquire(ctx, sb.Workspace, nil)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	defer leave()
+	st, sent, err := s.put(ctx, &sb)
+	if err != nil {
+		return cause(ctx, s.unusable(ctx, err))
+	}
+	s.moved.bytes.WithLabelValues("sent").Add(float64(sent.SentBytes))
+	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventArchived, Message: sandbox.OneLine("its saved state was moved to the object store: " + why), Data: map[string]string{
+		"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(st.Size(), 10), "sent_bytes": strconv.FormatInt(sent.SentBytes, 10),
+	}}
+	err = b.Exclusively(ctx, box.Archive, func() error {
+		if err := s.record(b, func(a quota.Admission) (sandbox.Sandbox, error) {
+			return s.deps.Records.Archive(s.ctx, b.ID, sb.Saved, st.Size(), ev, a)
+		}); err != nil {
+			return err
+		}
+		s.removeLocal(b, sb.Saved)
+		return nil
+	})
+	if err != nil {
+		return cause(ctx, err)
+	}
+	return nil
+}
+
+// put stores the state of a paused sandbox.
+func (s *Service) put(ctx context.Context, sb *sandbox.Sandbox) (st archive.State, sent object.Counts, err error) {
+	store, err := s.open(ctx)
+	if err != nil {
+		return st, sent, err
+	}
+	src := archive.Source{Owner: sb.ID, ID: sb.Saved, Installation: s.cfg.Installation, Dir: s.deps.Saved.Path(sb.ID, sb.Saved)}
+	if carrier, ok := s.deps.Driver.(driver.Carrier); ok {
+		if src.Parts, err = carrier.Needs(src.Dir); err != nil {
+			return st, sent, fmt.Errorf("archive the saved state %s: %w", sb.Saved, err)
+		}
+	}
+	return store.Put(ctx, src)
+}
+
+// makeRoom removes released states of the workspace until a state fits into the quota. Errors: QuotaExceeded.
+func (s *Service) makeRoom(ctx context.Context, sb *sandbox.Sandbox) error {
+	for {
+		r, err := s.deps.Quotas.Report(ctx, sb.Workspace)
+		if err != nil {
+			return err
+		}
+		full := r.Limits.AdmitsArchive(r.Used, sb.SavedBytes)
+		if full == nil {
+			return nil
+		}
+		ids, err := s.deps.States.Released(ctx, sb.Workspace, time.Now(), 10)
+		if err != nil {
+			return err
+		}
+		removed := 0
+		for _, id := range ids {
+			done, err := s.remove(ctx, id)
+			if err != nil {
+				return err
+			}
+			if done {
+				removed++
+			}
+		}
+		if removed == 0 {
+			return full
+		}
+	}
+}
+
+// record records where the state of a box is.
+func (s *Service) record(b *box.Box, write func(quota.Admission) (sandbox.Sandbox, error)) error {
+	b.Lock()
+	defer b.Unlock()
+	if err := b.Over(); err != nil {
+		return err
+	}
+	ws := b.View().Sandbox.Workspace
+	return s.deps.Quotas.Record(s.ctx, s.deps.Quotas.Admission(ws), ws, func(a quota.Admission) error {
+		row, err := write(a)
+		if err == nil {
+			b.Set(row)
+		}
+		return err
+	})
+}
+
+// removeLocal removes the local files of an archived sandbox, if its state is stored. The sweep removes the rest.
+func (s *Service) removeLocal(b *box.Box, saved sandbox.CheckpointID) {
+	ctx, cancel := context.WithTimeout(s.ctx, lookTimeout) // nothing else can be done with the sandbox meanwhile
+	defer cancel()
+	store, err := s.open(ctx)
+	if err == nil {
+		_, err = store.Get(ctx, saved)
+	}
+	if err == nil {
+		dir := s.deps.Saved.Path(b.ID, saved)
+		gone := filepath.Join(filepath.Dir(dir), archive.NewPrefix+string(saved)) // a directory that lacks files has another name
+		if err = os.Rename(dir, gone); err == nil {
+			err = os.RemoveAll(gone)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && s.ctx.Err() == nil {
+		s.log.Error("local files of an archived sandbox not removed, trying again later", "sandbox", b.ID, "checkpoint", saved, "error", err)
+	}
+	s.deps.Saved.RemoveOwner(b.ID)
+	s.deps.Quotas.Released()
+}
+
+// Ready returns when the state of a sandbox, if it is paused, is on the disk of the server. Errors: as of [Service.Fetch]; the context's.
+func (s *Service) Ready(ctx context.Context, b *box.Box) error {
+	sb := b.View().Sandbox
+	if sb.State != sandbox.Paused || sb.ArchivedAt.IsZero() {
+		return nil
+	}
+	return b.Exclusively(ctx, box.Fetch, func() error { return s.Fetch(b) })
+}
+
+// Fetch brings the state of a paused sandbox to the disk of the server, unless it is there, and records that. The caller has exclusive
+// use of the box, so that a state is fetched once however many callers wait. A state that is missing on the disk is also fetched if the row does not
+// say that it is archived: the database may be from a backup of before.
+//
+// Errors: QuotaExceeded; DiskFull; Unsupported when the stored state is missing or damaged; Unavailable; Ended.
+func (s *Service) Fetch(b *box.Box) (err error) {
+	sb := b.Sandbox()
+	if sb.State != sandbox.Paused || sb.Saved == "" {
+		return nil
+	}
+	archived := !sb.ArchivedAt.IsZero()
+	if !archived {
+		if s.cfg.URL == "" {
+			return nil
+		}
+		if _, err := os.Lstat(s.deps.Saved.Path(b.ID, sb.Saved)); !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	begin := time.Now()
+	err = ended(b, s.fetch(b.Context(), &sb))
+	if isGone(err) && !archived {
+		return nil // the caller says what is missing
+	}
+	if err == nil && archived {
+		ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventFetched, Message: "its saved state was fetched from the object store", Data: map[string]string{
+			"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(sb.SavedBytes, 10),
+		}}
+		err = s.record(b, func(a quota.Admission) (sandbox.Sandbox, error) {
+			return s.deps.Records.Fetched(s.ctx, b.ID, sb.Saved, ev, a)
+		})
+		if sandbox.CodeOf(err) == sandbox.QuotaExceeded { // it was not recorded
+			s.removeLocal(b, sb.Saved)
+		}
+	}
+	s.observe(box.Fetch, begin, err)
+	if err != nil && b.Context().Err() == nil {
+		s.log.Warn("state of an archived sandbox not fetched", "sandbox", b.ID, "checkpoint", sb.Saved, "error", err)
+	}
+	if isGone(err) {
+		return sandbox.Wrap(sandbox.Unsupported, err, "%s; delete the sandbox, or take it back to one of its checkpoints", sandbox.Explain("its state cannot be fetched from the object store", err))
+	}
+	return err
+}
+
+// fetch writes the state of a sandbox to the disk.
+func (s *Service) fetch(ctx context.Context, sb *sandbox.Sandbox) error {
+	if s.cfg.URL == "" {
+		return sandbox.Errorf(sandbox.Unavailable, "the state of the sandbox is in an object store, and the server has none (archive.url); ask an administrator")
+	}
+	err := s.deps.Quotas.Record(ctx, quota.Admission{}, sb.Workspace, func(quota.Admission) error { // which frees the build cache
+		return s.deps.Quotas.CheckDiskFor(ctx, sb.Workspace, 0, sb.SavedBytes)
+	})
+	if err != nil {
+		return err
+	}
+	leave, err := s.fetches.Acquire(ctx, sb.Workspace, nil)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	store, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	var place archive.Place
+	if carrier, ok := s.deps.Driver.(driver.Carrier); ok {
+		place = carrier.Place
+	}
+	if err := store.Fetch(ctx, sb.Saved, s.deps.Saved.Path(sb.ID, sb.Saved), place); err != nil {
+		switch {
+		case isGone(err):
+			return err
+		case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+			return sandbox.Wrap(sandbox.DiskFull, err, "the server's disk is too full to fetch the state of the sandbox")
+		}
+		return s.unusable(ctx, err)
+	}
+	s.moved.bytes.WithLabelValues("fetched").Add(float64(sb.SavedBytes))
+	return nil
+}
+
+// cause returns why a context ended, else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (s *Service) observe(kind box.OperationKind, begin time.Time, err error) {
+	if s.cfg.Observe != nil {
+		s.cfg.Observe(kind, begin, err)
+	}
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/database"
+)
+
+// Archive records that the saved state of a paused sandbox, of size bytes unless the sandbox's row has its size, is in the object
+// store, and appends ev. It does nothing for a state that is recorded there. Errors: NotFound; Conflict when the sandbox is not paused with
+// that state; QuotaExceeded.
+func (s *Sandboxes) Archive(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
+	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+		row, err := pausedWith(ctx, tx, id, saved)
+		if err != nil || !row.ArchivedAt.IsZero() {
+			return row, err
+		}
+		if row.SavedBytes > 0 {
+			size = row.SavedBytes
+		}
+		limits, err := effective(ctx, tx, row.Workspace, a.Limits)
+		if err != nil {
+			return row, err
+		}
+		var use quota.Use // without what is stored of this state already
+		err = tx.QueryRowContext(ctx, "SELECT coalesce(sum(size_bytes), 0) FROM archives WHERE workspace_id = $1 AND checkpoint_id <> $2", row.Workspace, saved).Scan(&use.ArchiveBytes)
+		if err != nil {
+			return row, err
+		}
+		if err := limits.AdmitsArchive(use, size); err != nil {
+			return row, err
+		}
+		at := database.Nanos(ev.Time)
+		_, err = tx.ExecContext(ctx, `INSERT INTO archives (checkpoint_id, sandbox_id, workspace_id, size_bytes, archived_at) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (checkpoint_id) DO UPDATE SET size_bytes = $4, archived_at = $5, released_at = 0`, saved, id, row.Workspace, size, at)
+		if err != nil {
+			return row, err
+		}
+		return moved(ctx, tx, id, sandbox.Change{ArchivedAt: &ev.Time, SavedBytes: &size}, ev)
+	})
+}
+
+// Fetched records that the saved state of an archived sandbox is on the server's disk again, and appends ev. It does nothing for a sandbox
+// that is not archived. Errors: as of [Sandboxes.Archive].
+func (s *Sandboxes) Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
+	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+		row, err := pausedWith(ctx, tx, id, saved)
+		if err != nil || row.ArchivedAt.IsZero() {
+			return row, err
+		}
+		if err := admitDisk(ctx, tx, row.Workspace, row.SavedBytes, a); err != nil {
+			return row, err
+		}
+		if err := release(ctx, tx, id, ev.Time); err != nil {
+			return row, err
+		}
+		return moved(ctx, tx, id, sandbox.Change{ArchivedAt: &time.Time{}}, ev)
+	})
+}
+
+// pausedWith returns the row of a sandbox that is paused with that state. Errors: NotFound; Conflict.
+func pausedWith(ctx context.Context, tx *sql.Tx, id sandbox.ID, saved sandbox.CheckpointID) (sandboxRow, error) {
+	row, err := sandboxRowByID(ctx, tx, id)
+	switch {
+	case err != nil:
+		return row, err
+	case row.State != sandbox.Paused:
+		return row, notInState(row.State, sandbox.Paused)
+	case row.Saved != saved:
+		return row, sandbox.Errorf(sandbox.Conflict, "the sandbox was resumed and paused again meanwhile")
+	}
+	return row, nil
+}
+
+// moved records a change of where the state of a paused sandbox is.
+func moved(ctx context.Context, tx *sql.Tx, id sandbox.ID, c sandbox.Change, ev sandbox.Event) (sandboxRow, error) {
+	u := replacing(c)
+	u.set("updated_at", database.Nanos(ev.Time))
+	row, err := updateInState(ctx, tx, id, sandbox.Paused, u)
+	if err != nil {
+		return row, err
+	}
+	return row, insertEvent(ctx, tx, id, ev)
+}
+
+// release records that a sandbox does not need its state in the object store any more.
+func release(ctx context.Context, tx *sql.Tx, id sandbox.ID, at time.Time) error {
+	_, err := tx.ExecContext(ctx, "UPDATE archives SET released_at = $1 WHERE sandbox_id = $2 AND released_at = 0", database.Nanos(at), id)
+	return err
+}
+
+// Archives are the saved states in the object store.
+func (s *Sandboxes) Archives() *Archives { return &Archives{s.db} }
+
+// Archives are the records of the saved states in the object store.
+type Archives struct{ db *database.DB }
+
+// Released returns at most limit states that no sandbox needs and that were released before a time, of one workspace or, with "", of
+// all, the first released first.
+func (s *Archives) Released(ctx context.Context, ws sandbox.WorkspaceID, before time.Time, limit int) ([]sandbox.CheckpointID, error) {
+	return database.Column[sandbox.CheckpointID](ctx, s.db.Reader(), `SELECT checkpoint_id FROM archives
+		WHERE released_at > 0 AND released_at < $1 AND ($2 = '' OR workspace_id = $2) ORDER BY released_at LIMIT $3`, database.Nanos(before), ws, limit)
+}
+
+// Forget deletes the record of a released state. It reports whether there was one.
+func (s *Archives) Forget(ctx context.Context, id sandbox.CheckpointID) (found bool, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		found, err = database.Exists(ctx, tx, "SELECT 1 FROM archives WHERE checkpoint_id = $1 AND released_at > 0", id)
+		if err == nil && found {
+			_, err = tx.ExecContext(ctx, "DELETE FROM archives WHERE checkpoint_id = $1", id)
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("forget the archived state %s: %w", id, err)
+	}
+	return found, nil
+}
+
+// Known reports whether the state has a record, or a sandbox is paused with it.
+func (s *Archives) Known(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
+	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives WHERE checkpoint_id = $1 UNION SELECT 1 FROM sandboxes WHERE saved = $1 AND "+isLive, id)
+}
+
+// Any reports whether any state was stored.
+func (s *Archives) Any(ctx context.Context) (bool, error) {
+	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives LIMIT 1")
+}
+
+// Use returns the number of stored states that sandboxes need, and the bytes of all stored states.
+func (s *Archives) Use(ctx context.Context) (archived, bytes int64, err error) {
+	err = s.db.Reader().QueryRowContext(ctx, "SELECT count(*) FILTER (WHERE released_at = 0), coalesce(sum(size_bytes), 0) FROM archives").Scan(&archived, &bytes)
+	return archived, bytes, err
+}

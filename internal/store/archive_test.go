@@ -1,0 +1,85 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestArchivedStateCountsUntilItIsForgotten follows a state through a sandbox's archive, fetch, archive and resume.
+func TestArchivedStateCountsUntilItIsForgotten(t *testing.T) {
+	s, ws := openStore(t)
+	now := time.Now().UTC()
+	sb := create(t, s, creation(ws, "a"))
+	ev := sandbox.Event{Sandbox: sb.ID, Time: now, Type: sandbox.EventPaused}
+	saved, size := sandbox.NewCheckpointID(), int64(1000)
+	for _, step := range []struct {
+		from, to sandbox.State
+		change   sandbox.Change
+	}{
+		{sandbox.Provisioning, sandbox.Running, sandbox.Change{}},
+		{sandbox.Running, sandbox.Pausing, sandbox.Change{Saved: &saved}},
+		{sandbox.Pausing, sandbox.Paused, sandbox.Change{SavedBytes: &size}},
+	} {
+		if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, step.from, step.to, step.change, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	archives := s.Sandboxes.Archives()
+	want := func(what string, disk, archived int64, released int, known bool) {
+		t.Helper()
+		use, err := s.Quotas.QuotaUse(t.Context(), ws)
+		if err != nil || use.Disk.Paused != disk || use.ArchiveBytes != archived {
+			t.Errorf("%s: paused %d, archive %d, %v, want %d and %d", what, use.Disk.Paused, use.ArchiveBytes, err, disk, archived)
+		}
+		ids, err := archives.Released(t.Context(), ws, now.Add(time.Hour), 10)
+		if err != nil || len(ids) != released {
+			t.Errorf("%s: released %v, %v, want %d", what, ids, err, released)
+		}
+		if got, err := archives.Known(t.Context(), saved); err != nil || got != known {
+			t.Errorf("%s: known %v, %v, want %v", what, got, err, known)
+		}
+	}
+	want("paused", size, 0, 0, true)
+	small := quota.Admission{Limits: quota.Limits{quota.LimitArchive: 999, quota.LimitDisk: 999}}
+	if _, err := s.Sandboxes.Archive(t.Context(), sb.ID, saved, 5, ev, small); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("archive beyond the quota = %v, want quota_exceeded", err)
+	}
+	if _, err := s.Sandboxes.Archive(t.Context(), sb.ID, sandbox.NewCheckpointID(), 5, ev, quota.Admission{}); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("archive of another state = %v, want conflict", err)
+	}
+	for range 2 {
+		row, err := s.Sandboxes.Archive(t.Context(), sb.ID, saved, 5, ev, quota.Admission{})
+		if err != nil || row.ArchivedAt.IsZero() || row.State != sandbox.Paused {
+			t.Fatalf("archive = %+v, %v", row, err)
+		}
+		want("archived", 0, size, 0, true)
+	}
+	if forgotten, err := archives.Forget(t.Context(), saved); err != nil || forgotten {
+		t.Errorf("forget a state in use = %v, %v", forgotten, err)
+	}
+	if _, err := s.Sandboxes.Fetched(t.Context(), sb.ID, saved, ev, small); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("fetch beyond the quota = %v, want quota_exceeded", err)
+	}
+	for range 2 {
+		if row, err := s.Sandboxes.Fetched(t.Context(), sb.ID, saved, ev, quota.Admission{}); err != nil || !row.ArchivedAt.IsZero() {
+			t.Fatalf("fetched = %+v, %v", row, err)
+		}
+		want("fetched", size, size, 1, true)
+	}
+	if _, err := s.Sandboxes.Archive(t.Context(), sb.ID, saved, 5, ev, quota.Admission{Limits: quota.Limits{quota.LimitArchive: size}}); err != nil {
+		t.Fatal(err)
+	}
+	want("archived again", 0, size, 0, true)
+	row, err := s.Sandboxes.Transition(t.Context(), sb.ID, sandbox.Paused, sandbox.Destroying, sandbox.Change{Saved: new(sandbox.CheckpointID)}, ev)
+	if err != nil || !row.ArchivedAt.IsZero() {
+		t.Fatalf("end = %+v, %v", row, err)
+	}
+	want("ended", 0, size, 1, true)
+	if forgotten, err := archives.Forget(t.Context(), saved); err != nil || !forgotten {
+		t.Errorf("forget = %v, %v", forgotten, err)
+	}
+	want("forgotten", 0, 0, 0, false)
+}
