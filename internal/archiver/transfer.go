@@ -44,7 +44,7 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 	defer cancel(nil)
 	go watch(ctx, b, sb.Saved, cancel)
 	if err := s.makeRoom(ctx, &sb); err != nil {
-		return err
+		return cause(ctx, err)
 	}
 	leave, err := s.uploads.Acquire(ctx, sb.Workspace, nil)
 	if err != nil {

@@ -1,0 +1,102 @@
+package lifecycle_test
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/archiver"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// archiving is newEnv with an object store.
+func archiving(t *testing.T) *env {
+	e := newEnv(t)
+	e.cfg.Archive = archiver.Config{URL: "file://" + filepath.Join(t.TempDir(), "bucket"), Grace: time.Hour, Installation: "i"}
+	return e
+}
+
+// TestArchiveBesideEverythingElse archives, resumes and pauses a sandbox at the same time: nothing but a conflict happens, and it keeps its file.
+func TestArchiveBesideEverythingElse(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "kept")
+	var g sync.WaitGroup
+	for _, do := range []func() error{
+		func() error { _, err := s.Archives().Archive(t.Context(), s.caller, "s"); return err },
+		func() error { _, err := s.Archives().Archive(t.Context(), s.caller, "s"); return err },
+		func() error { _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); return err },
+		func() error { _, err := s.Pause(t.Context(), s.caller, "s"); return err },
+	} {
+		g.Go(func() {
+			for range 30 {
+				if err := do(); err != nil && sandbox.CodeOf(err) != sandbox.Conflict {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	s.pause("s")
+	if sb, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil || sb.ArchivedAt.IsZero() || len(e.saved(string(sb.ID))) != 0 {
+		t.Fatalf("archive = %+v, %v; on the disk %v", sb, err, e.saved(string(sb.ID)))
+	}
+	// Callers share the fetch.
+	for range 10 {
+		g.Go(func() {
+			if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	g.Wait()
+	fetched := 0
+	for _, typ := range s.eventTypes("s") {
+		switch typ {
+		case sandbox.EventArchived:
+			fetched = 0
+		case sandbox.EventFetched:
+			fetched++
+		}
+	}
+	if got := s.readFile("s", "/a"); got != "kept" || fetched != 1 {
+		t.Errorf("file %q after %d fetches, want kept after 1", got, fetched)
+	}
+}
+
+// TestReleasedStatesMakeRoom archives a sandbox again and again, with a quota for one state.
+func TestReleasedStatesMakeRoom(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "s"})
+	s.pause("s")
+	size := s.get("s").SavedBytes
+	if _, err := s.Quotas().Set(t.Context(), sb.Workspace, quota.Limits{quota.LimitArchive: size + size/2}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		s.pause("s")
+	}
+	if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+		t.Fatal(err)
+	}
+	s.run(lifecycle.CreateRequest{Name: "other"})
+	s.pause("other")
+	if _, err := s.Archives().Archive(t.Context(), s.caller, "other"); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("archive beside a state in use = %v, want quota_exceeded", err)
+	}
+	r, err := s.Quotas().Report(t.Context(), sb.Workspace)
+	if err != nil || r.Used.ArchiveBytes > size+size/2 {
+		t.Errorf("use %d, %v", r.Used.ArchiveBytes, err)
+	}
+}
