@@ -14,7 +14,7 @@ import (
 // a fork. An image without a JDK refuses it with the package to install.
 func TestJava(t *testing.T) {
 	_, args := mirrors(t)
-	s := testserver.StartSmall(t, args...)
+	s := testserver.StartInstalled(t, "java", args...)
 	without := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	var refused *client.Error
 	_, err := s.Sandboxes.RunCode(t.Context(), without.ID, "1", client.CodeOptions{Language: "java"})

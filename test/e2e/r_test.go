@@ -14,7 +14,7 @@ import (
 // TestCodeInR runs R in a context, with the kernel that its error names as missing elsewhere.
 func TestCodeInR(t *testing.T) {
 	_, args := mirrors(t) // the real mirrors
-	s := testserver.StartSmall(t, args...)
+	s := testserver.StartInstalled(t, "r", args...)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", AptPackages: []string{"r-cran-irkernel"}, WaitUpTo: 10 * time.Minute})
 	c := cells{t, s.Client, sb.ID}
 	c.want("r", "x <- 20; cat('one\\n')", "one\n")

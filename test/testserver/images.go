@@ -24,12 +24,24 @@ const (
 // verifying is held while a test reads images.
 var verifying sync.Mutex
 
-// verifiedImages returns the image store of the built images, with records that they are undamaged:
+// linkBuilt makes an image store with the built images.
+func linkBuilt(t testing.TB, dir string) {
+	t.Helper()
+	linkImages(t, verifiedImages(t, imageDir(t)), dir)
+}
+
+// linkSmall is linkBuilt for [StartSmall].
+func linkSmall(t testing.TB, dir string) {
+	t.Helper()
+	linkBuilt(t, dir)
+	shrinkDefaultImage(t, dir)
+}
+
+// verifiedImages returns an image store, with records that its images are undamaged:
 // no server of a test reads them. A hard link to an image, which other clones make, ends its record, so that
 // it is read again here, once for all tests that follow. A directory without images is returned unchanged.
-func verifiedImages(t testing.TB) string {
+func verifiedImages(t testing.TB, dir string) string {
 	t.Helper()
-	dir := imageDir(t)
 	if _, err := os.Stat(filepath.Join(dir, "images")); errors.Is(err, fs.ErrNotExist) {
 		return dir
 	}

@@ -69,39 +69,42 @@ func Start(t testing.TB, args ...string) *Server {
 // when it starts, and the usual one of the default image has seven times the size.
 func StartSmall(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, t.TempDir(), true, args...)
+	return StartSmallIn(t, t.TempDir(), args...)
 }
 
 // StartIn is Start with a state directory of the caller, which exists, for example on a file system
 // of its own, and outlives the server.
 func StartIn(t testing.TB, stateDir string, args ...string) *Server {
 	t.Helper()
-	return start(t, stateDir, false, args...)
+	skipElsewhere(t)
+	return start(t, stateDir, func(dir string) { linkBuilt(t, dir) }, args...)
 }
 
 // StartSmallIn is StartIn with the images of StartSmall.
 func StartSmallIn(t testing.TB, stateDir string, args ...string) *Server {
 	t.Helper()
-	return start(t, stateDir, true, args...)
+	skipElsewhere(t)
+	return start(t, stateDir, func(dir string) { linkSmall(t, dir) }, args...)
 }
 
-// start is StartIn; small makes the default image small.
-func start(t testing.TB, stateDir string, small bool, args ...string) *Server {
+// skipElsewhere skips a test where the suites that use this package do not run.
+func skipElsewhere(t testing.TB) {
 	t.Helper()
 	if os.Getenv(envRun) != "1" {
 		t.Skipf("runs on real gVisor, with a built binary and images: set %s=1 (make test does)", envRun)
 	}
+}
+
+// start is StartIn; link makes the image store in a directory.
+func start(t testing.TB, stateDir string, link func(dir string), args ...string) *Server {
+	t.Helper()
 	runDir, err := os.MkdirTemp("/tmp", "mbx")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(runDir) })
 	s := &Server{t: t, StateDir: stateDir, RunDir: runDir, args: args}
-	images := filepath.Join(s.StateDir, "images")
-	linkImages(t, verifiedImages(t), images)
-	if small {
-		shrinkDefaultImage(t, images)
-	}
+	link(filepath.Join(s.StateDir, statedir.ImagesDir))
 	linkPrograms(t, s.StateDir)
 	makeDatabase(t, s.StateDir)
 	// Not in the state directory, whose file system may be full, or unmounted by the test.
