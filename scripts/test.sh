@@ -93,9 +93,9 @@ suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; 
 # The lanes, and what they take when they have ended their own: the longest suites first, so that the lanes end
 # together. Suites that build the TypeScript SDK in the working copy wait for each other: the first one builds it.
 computing=(race lint go)
-sandboxed=(system gvisor)
+sandboxed=(system)
 building=(typescript sdks browser)
-others=(e2b agentuity release examples postgres s3 images docker python mcp seeds)
+others=(gvisor e2b agentuity release examples postgres s3 images docker python mcp seeds)
 suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${others[@]}")
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
