@@ -45,7 +45,7 @@ if [ "${1:-}" = --test ]; then
 	initdb=(/usr/lib/postgresql/*/bin/initdb) # the directory may be of a client alone
 	need "${initdb[0]}" postgresql # the store on PostgreSQL
 	need prometheus prometheus # scrapes a server, and checks the alert rules
-	need chromium chromium # opens pages of development servers in sandboxes
+	need chromium-headless-shell chromium-headless-shell # opens pages of development servers in sandboxes
 	need systemd-analyze systemd # verifies the unit of the Debian package
 	need shellcheck shellcheck
 	need /usr/bin/mypy mypy

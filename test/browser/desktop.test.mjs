@@ -4,9 +4,8 @@
 // Pictures are kept below tmp/desktop for people to look at.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { delimiter, join } from "node:path";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -15,17 +14,10 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import { ModboxError, Sandbox } from "modbox-sdk";
 import { chromium } from "playwright-core";
 import { PNG } from "pngjs";
+import { launch } from "./machine.mjs";
 
 const patience = 300_000; // for a busy machine
 const pictures = fileURLToPath(new URL("../../tmp/desktop/", import.meta.url));
-
-/** program returns the path of the browser of this machine. */
-function program() {
-	const names = ["chromium", "chromium-browser", "google-chrome"].flatMap((name) => process.env.PATH.split(delimiter).map((dir) => join(dir, name)));
-	const path = names.find((name) => existsSync(name));
-	assert.ok(path, "install chromium: scripts/install-deps.sh --test");
-	return path;
-}
 
 /** until asks again until probe does not fail. */
 async function until(probe) {
@@ -94,7 +86,7 @@ before(async () => {
 	sbx = await Sandbox.create({ image: "modbox/sandbox", ttlSeconds: 3600, waitSeconds: 900, resources: { memory: "2Gi", cpu: "2" } });
 	await sbx.files.write("/workspace/site/page.html", page);
 	await sbx.commands.start("python3 -m http.server --directory /workspace/site 3000");
-	browser = await chromium.launch({ executablePath: program(), args: ["--no-sandbox"] });
+	browser = await launch();
 });
 after(async () => {
 	await browser?.close();

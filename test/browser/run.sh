@@ -1,7 +1,7 @@
 #!/bin/bash
 # Drives a browser in sandboxes of the server at MODBOX_URL, with MODBOX_API_TOKEN, by
 # Playwright over their URLs, and opens pages of sandboxes in a browser of this machine.
-# Needs node, npm and chromium.
+# Needs node, npm and chromium-headless-shell.
 # The last line is "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")" || exit
