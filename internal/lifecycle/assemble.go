@@ -197,7 +197,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 	})
 	s.suspender = &suspender{
 		finder: s.Finder, states: made.states, interrupter: interrupter, saver: made.saver, archives: s.archives, starter: made.starter, reviver: made.reviver, watcher: made.watcher,
-		ender: s.ender, timers: s.timers, saved: s.saved, usage: s.usage, driver: deps.Driver, executions: s.executions, metrics: s.metrics,
+		ender: s.ender, timers: s.timers, saved: s.saved, usage: s.usage, events: deps.Store, driver: deps.Driver, executions: s.executions, metrics: s.metrics,
 		work: s.work, ctx: s.ctx, log: s.log,
 	}
 	made.expirer = &expirer{timers: s.timers, ender: s.ender, suspender: s.suspender, log: s.log}

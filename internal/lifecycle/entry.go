@@ -26,9 +26,11 @@ type entry struct {
 	// written. Set before that; used afterwards for provisioning alone.
 	warm *warmbox.Box
 	// made is the span of the create, for the spans of its phases. Set with warm.
-	made     tracing.Span
-	evicted  atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk; nil unless it is
-	doubtful atomic.Bool                   // its files could not be saved at the last attempt without its memory
+	made    tracing.Span
+	evicted atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk; nil unless it is
+	// doubtful is set if its files could not be saved at the last attempt without its memory: to the message of its last
+	// event pause_failed, "" for none.
+	doubtful atomic.Pointer[string]
 
 	// The box's lock guards these fields.
 	timer        *time.Timer    // see armTimer

@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
@@ -84,6 +85,7 @@ type suspender struct {
 	timers      *timers
 	saved       *checkpoint.Store
 	usage       *usage.Recorder
+	events      eventlog.Store
 	driver      driver.Driver
 	executions  *execution.Service
 	metrics     *telemetry.Metrics
@@ -133,8 +135,9 @@ func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
 	if filesOnly && s.interrupter.HasOneShot(b.Box) {
 		return sandbox.Errorf(sandbox.Unsupported, "the sandbox ends with its command, which a pause without memory would end; pause it with its memory")
 	}
-	if filesOnly && b.doubtful.Load() { // before its processes are ended
+	if filesOnly && b.doubtful.Load() != nil { // before its processes are ended
 		if err := s.saver.CheckFiles(b.Box); err != nil {
+			s.noteRefusal(b, err)
 			return err
 		}
 	}
@@ -158,7 +161,10 @@ func (s *suspender) savePaused(b *entry, begin time.Time) error {
 	opts := driver.CheckpointOptions{Stop: true, Layer: !sb.FilesOnly, FilesOnly: sb.FilesOnly}
 	err := s.saver.Save(b.Box, s.saved.Path(b.ID, sb.Saved), opts)
 	if failed := new(savedbox.SaveError); sb.FilesOnly && (err == nil || errors.As(err, &failed)) {
-		b.doubtful.Store(err != nil)
+		b.doubtful.Store(nil)
+		if err != nil {
+			b.doubtful.Store(new(string))
+		}
 	}
 	if err != nil {
 		s.metrics.Operation(box.Pause, begin, err)
@@ -176,11 +182,13 @@ func (s *suspender) pauseFailed(b *entry, reason error) error {
 	if b.Context().Err() != nil {
 		return reason // its end was decided, or the next server sorts it out
 	}
-	err := s.states.move(b, sandbox.Running, sandbox.Change{Saved: new(sandbox.CheckpointID), FilesOnly: new(bool)}, sandbox.Event{
-		Time: time.Now().UTC(), Type: sandbox.EventPauseFailed, Message: sandbox.Explain("it could not be saved and goes on", reason),
-	})
+	failed := pauseFailure(reason)
+	err := s.states.move(b, sandbox.Running, sandbox.Change{Saved: new(sandbox.CheckpointID), FilesOnly: new(bool)}, failed)
 	if err != nil {
 		return err // the sweep settles it
+	}
+	if b.doubtful.Load() != nil {
+		b.doubtful.Store(&failed.Message)
 	}
 	b.Lock()
 	defer b.Unlock()
@@ -188,6 +196,28 @@ func (s *suspender) pauseFailed(b *entry, reason error) error {
 		s.watcher.watchLater(b)
 	}
 	return reason
+}
+
+// noteRefusal records that the pause of a doubtful box was refused, once for each reason: callers and the idle timeout repeat
+// refused pauses.
+func (s *suspender) noteRefusal(b *entry, reason error) {
+	refused := pauseFailure(reason)
+	if b.Context().Err() != nil || *b.doubtful.Load() == refused.Message {
+		return
+	}
+	refused.Sandbox = b.ID
+	if err := s.events.AppendEvent(b.Context(), refused); err != nil {
+		s.log.Error("refusal of a pause not recorded", "sandbox", b.ID, "error", err) // the next one is
+		return
+	}
+	b.doubtful.Store(&refused.Message)
+}
+
+// pauseFailure returns the event of a pause that failed for the reason.
+func pauseFailure(reason error) sandbox.Event {
+	return sandbox.Event{
+		Time: time.Now().UTC(), Type: sandbox.EventPauseFailed, Message: sandbox.Explain("it could not be saved and goes on", reason),
+	}
 }
 
 // recordPaused records that a box is saved and frees its resources.

@@ -333,6 +333,24 @@ func TestPauseAfterAnotherThatWasRecorded(t *testing.T) {
 	}
 }
 
+// wantFailures compares the events of pauses of "p" that failed.
+func wantFailures(t *testing.T, s *server, want ...string) {
+	t.Helper()
+	events, err := s.Events(t.Context(), s.caller, "p", sandbox.EventFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, ev := range events.Items {
+		if ev.Type == sandbox.EventPauseFailed {
+			got = append(got, ev.Message)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("pauses failed: %q, want %q", got, want)
+	}
+}
+
 // Processes are ended once for files that cannot be saved, not at each attempt.
 func TestPauseFilesThatAreTooLarge(t *testing.T) {
 	e := newEnv(t)
@@ -350,10 +368,36 @@ func TestPauseFilesThatAreTooLarge(t *testing.T) {
 			t.Errorf("attempt %d: the execution %+v, %v; want it running", i, now, err)
 		}
 	}
-	types := s.eventTypes("p")
-	if n := len(slices.DeleteFunc(types, func(t sandbox.EventType) bool { return t != sandbox.EventPauseFailed })); n != 1 {
-		t.Errorf("%d events of pauses that failed, want 1", n)
+	const reason = "it could not be saved and goes on: "
+	wantFailures(t, s, reason+"the files are too large")
+	link := fake.Fail(sandbox.Errorf(sandbox.Unsupported, "the file is linked"))
+	for _, fault := range []fake.Fault{link, link, large, large, link} {
+		e.host.SetFaults(fake.Faults{WriteLayer: fault})
+		if _, err := s.PauseFiles(t.Context(), e.caller, "p"); err == nil {
+			t.Fatal("a pause that must be refused succeeded")
+		}
 	}
+	wantFailures(t, s, reason+"the files are too large", reason+"the file is linked", reason+"the files are too large", reason+"the file is linked")
+
+	// The event of another failure came between two refusals, and a refusal that could not be recorded is not taken for recorded.
+	e.host.SetFaults(fake.Faults{Checkpoint: large, WriteLayer: link})
+	if _, err := s.Pause(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.TooLarge {
+		t.Errorf("Pause = %v, want code too_large", err)
+	}
+	s.driver.faults.on(nil, func(_ int, call string) error {
+		if strings.HasPrefix(call, "store.AppendEvent") {
+			return errors.New("connection lost")
+		}
+		return nil
+	})
+	for range 2 {
+		if _, err := s.PauseFiles(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.Unsupported {
+			t.Errorf("PauseFiles = %v, want code unsupported", err)
+		}
+		s.driver.faults.on(nil, nil)
+	}
+	wantFailures(t, s, reason+"the files are too large", reason+"the file is linked", reason+"the files are too large", reason+"the file is linked",
+		reason+"the files are too large", reason+"the file is linked")
 	var attempts atomic.Int64
 	e.host.SetFaults(fake.Faults{WriteLayer: func(context.Context, sandbox.ID) error {
 		if attempts.Add(1) < 3 {
