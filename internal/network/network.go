@@ -254,9 +254,16 @@ func (s *Service) Readopt(ctx context.Context, b *box.Box) {
 		return
 	}
 	s.deps.Work.Go(func() {
-		ctx, cancel := context.WithTimeout(b.Context(), callTimeout)
-		defer cancel()
-		if err := s.deps.Agents.Refresh(ctx, b); err != nil && b.Context().Err() == nil {
+		// The operation keeps others from giving the box a new agent meanwhile, which takes no files after its configuration.
+		err := b.Exclusively(b.Context(), box.Network, func() error {
+			if b.Sandbox().State != sandbox.Running {
+				return nil // its resume configures it
+			}
+			ctx, cancel := context.WithTimeout(b.Context(), callTimeout)
+			defer cancel()
+			return s.deps.Agents.Refresh(ctx, b)
+		})
+		if err != nil && b.Context().Err() == nil {
 			s.deps.Logger.Warn("agent not configured for its network", "sandbox", b.ID, "error", err)
 		}
 	})
