@@ -29,6 +29,8 @@ type faults struct {
 	// dial, when set, connects to agents instead; guarded by mu.
 	dial func() (net.Conn, error)
 	open []net.Conn // to agents; guarded by mu
+	// event, when set, is the result of appending an event, which then has no effect; guarded by mu.
+	event error
 	dead bool       // guarded by mu
 }
 
@@ -144,6 +146,23 @@ func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sa
 		return err
 	})
 	return sb, err
+}
+
+// AppendEvent is not among the calls of [faults.do]: an event alone is no step of a change.
+func (s *faultyStore) AppendEvent(ctx context.Context, ev sandbox.Event) error {
+	s.faults.mu.Lock()
+	err := s.faults.event
+	s.faults.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.storeRows.AppendEvent(ctx, ev)
+}
+
+func (f *faults) setEvent(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.event = err
 }
 
 func (s *faultyStore) ChangeSandbox(ctx context.Context, id sandbox.ID, c sandbox.Change, ev sandbox.Event) (sb sandbox.Sandbox, err error) {

@@ -384,17 +384,12 @@ func TestPauseFilesThatAreTooLarge(t *testing.T) {
 	if _, err := s.Pause(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.TooLarge {
 		t.Errorf("Pause = %v, want code too_large", err)
 	}
-	s.driver.faults.on(nil, func(_ int, call string) error {
-		if strings.HasPrefix(call, "store.AppendEvent") {
-			return errors.New("connection lost")
-		}
-		return nil
-	})
+	s.driver.faults.setEvent(errors.New("connection lost"))
 	for range 2 {
 		if _, err := s.PauseFiles(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.Unsupported {
 			t.Errorf("PauseFiles = %v, want code unsupported", err)
 		}
-		s.driver.faults.on(nil, nil)
+		s.driver.faults.setEvent(nil)
 	}
 	wantFailures(t, s, reason+"the files are too large", reason+"the file is linked", reason+"the files are too large", reason+"the file is linked",
 		reason+"the files are too large", reason+"the file is linked")
