@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -47,6 +48,68 @@ func TestDescriptionsAreReadOneAtATime(t *testing.T) {
 	if n, damage, err := b.Verify(t.Context(), ""); err != nil || n != backups || len(damage) > 0 {
 		t.Errorf("Verify = %d, %v, %v", n, damage, err)
 	}
+}
+
+// TestVerifyHoldsNamesAlone: of the backups that were verified, the name of each blob is in memory once, and no description. A blob that
+// many backups have is read once.
+func TestVerifyHoldsNamesAlone(t *testing.T) {
+	dir := t.TempDir()
+	b, src := bucket(t, "file://"+dir, ""), state(t)
+	const backups, files = 5, 50
+	more := map[string]string{}
+	for i := range files {
+		more[fmt.Sprintf("streams/f/%d", i)] = fmt.Sprintf("output %d", i)
+	}
+	fill(t, src.StateDir, more)
+	for range backups {
+		if _, _, err := b.Write(t.Context(), src, Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids, err := b.IDs(t.Context())
+	if err != nil || len(ids) != backups {
+		t.Fatalf("IDs = %v, %v", ids, err)
+	}
+	v := verification{map[object.Name]bool{}, map[object.Name]*Damage{}}
+	var descriptions []weak.Pointer[StoredFile]
+	distinct := map[object.Name]bool{}
+	verify := func(id string) {
+		t.Helper()
+		s, err := b.Get(t.Context(), id)
+		if err == nil {
+			err = v.backup(t.Context(), b.objects, &s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range s.Files {
+			for _, n := range f.Blobs {
+				distinct[n] = true
+			}
+		}
+		descriptions = append(descriptions, weak.Make(&s.Files[0]))
+	}
+	verify(ids[0])
+	shared := len(v.read)
+	if shared <= files {
+		t.Errorf("%d blobs were read of a backup with %d files and more", shared, files)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "blobs")); err != nil { // what is read from now on is missing
+		t.Fatal(err)
+	}
+	for _, id := range ids[1:] {
+		verify(id)
+	}
+	if len(v.read) != len(distinct) || len(v.damaged) != len(distinct)-shared {
+		t.Errorf("in memory are %d names and %d damages; of %d blobs, %d are only in later backups", len(v.read), len(v.damaged), len(distinct), len(distinct)-shared)
+	}
+	runtime.GC()
+	for i, p := range descriptions {
+		if p.Value() != nil {
+			t.Errorf("the description of backup %d is in memory", i)
+		}
+	}
+	runtime.KeepAlive(v)
 }
 
 func TestListWithADamagedDescription(t *testing.T) {
