@@ -229,7 +229,19 @@ func TestCopiesDifferWhereTheDatabaseChanged(t *testing.T) {
 	}
 }
 
-// TestCopyWhileRowsAreWritten copies a database, whose rows always have the same sum, while they change.
+// steppedContext calls step when a copy asks between two steps whether it is canceled.
+type steppedContext struct {
+	context.Context
+	step func()
+}
+
+func (c *steppedContext) Err() error {
+	c.step()
+	return c.Context.Err()
+}
+
+// TestCopyWhileRowsAreWritten copies a database, whose rows always have the same sum, while they change: in another goroutine, and
+// between two steps of the copy, which therefore waits for no writer, and no writer for it.
 func TestCopyWhileRowsAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.db")
 	s, err := Open(t.Context(), path)
@@ -259,19 +271,32 @@ func TestCopyWhileRowsAreWritten(t *testing.T) {
 	})
 	defer writers.Wait()
 	defer cancel()
+	var between atomic.Int64 // writes in the middle of copies
+	steps := &steppedContext{Context: t.Context(), step: func() {
+		if err := s.Write(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE accounts SET n = n + CASE i WHEN 2 THEN 1 ELSE -1 END WHERE i IN (2, 9999)")
+			return err
+		}); err != nil {
+			t.Errorf("write in the middle of a copy: %v", err)
+			return
+		}
+		between.Add(1)
+	}}
 	for range 3 {
 		to := filepath.Join(t.TempDir(), "copy.db")
-		begin := writes.Load()
-		if err := s.CopyTo(t.Context(), to); err != nil {
+		if err := s.CopyTo(steps, to); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%d writes during the copy", writes.Load()-begin)
 		within(t, to, func(db *sql.DB) error {
-			var sum int
+			var sum, copied int
 			var found string
-			err := errors.Join(db.QueryRow("SELECT sum(n) FROM accounts").Scan(&sum), db.QueryRow("PRAGMA integrity_check").Scan(&found))
+			err := errors.Join(db.QueryRow("SELECT sum(n) FROM accounts").Scan(&sum), db.QueryRow("SELECT n FROM accounts WHERE i = 2").Scan(&copied),
+				db.QueryRow("PRAGMA integrity_check").Scan(&found))
 			if sum != 0 || found != "ok" {
 				t.Errorf("the copy has the sum %d and integrity_check says %q", sum, found)
+			}
+			if n := int(between.Load()); copied >= n {
+				t.Errorf("the copy has %d of the %d writes in the middle of copies; want that some came after it had begun", copied, n)
 			}
 			return err
 		})
