@@ -1,8 +1,11 @@
 package e2e_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -53,8 +56,15 @@ func TestPlatform(t *testing.T) {
 	if (kvm.Status == doctor.OK) != works || !strings.Contains(kvm.Detail, host.PlatformReason) {
 		t.Errorf("doctor with the setting kvm: %+v; kvm works: %v", kvm, works)
 	}
+	// Only a host with the device has tried kvm.
 	record := filepath.Join(s.StateDir, "platform.json")
-	before, _ := os.ReadFile(record)
+	before, err := os.ReadFile(record)
+	if _, device := os.Stat("/dev/kvm"); (err == nil) != (device == nil) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the record of the try: %v; /dev/kvm: %v", err, device)
+	}
+	if tried := err == nil; strings.Contains(host.PlatformReason, " in a try at ") != works || works && !tried {
+		t.Errorf("the reason %q does not fit the record %s", host.PlatformReason, before)
+	}
 	s.Stop()
 	if !works {
 		cmd := exec.CommandContext(t.Context(), testserver.Binary(t), "server", "--listen", "127.0.0.1:0", "--state-dir", s.StateDir, "--run-dir", s.RunDir, "--sandbox-platform", "kvm")
@@ -64,8 +74,8 @@ func TestPlatform(t *testing.T) {
 		}
 	}
 	s.Launch()
-	if after, _ := os.ReadFile(record); string(after) != string(before) {
-		t.Errorf("the record of the try was %s, is %s", before, after)
+	if after, again := os.ReadFile(record); !bytes.Equal(after, before) || (again == nil) != (err == nil) {
+		t.Errorf("the record of the try was %q, %v, is %q, %v", before, err, after, again)
 	}
 	s.SetArgs("--pool-size", "0")
 	s.Stop()
