@@ -94,7 +94,7 @@ func TestVerifyHoldsNamesAlone(t *testing.T) {
 	if shared <= files {
 		t.Errorf("%d blobs were read of a backup with %d files and more", shared, files)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "blobs")); err != nil { // what is read from now on is missing
+	if err := os.RemoveAll(filepath.Join(dir, "blobs")); err != nil { // each later read finds nothing
 		t.Fatal(err)
 	}
 	for _, id := range ids[1:] {
