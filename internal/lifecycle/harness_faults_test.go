@@ -31,7 +31,7 @@ type faults struct {
 	open []net.Conn // to agents; guarded by mu
 	// event, when set, is the result of appending an event, which then has no effect; guarded by mu.
 	event error
-	dead bool       // guarded by mu
+	dead  bool // guarded by mu
 }
 
 var errDead = errors.New("this server was killed")
