@@ -200,7 +200,7 @@ func FuzzLayer(f *testing.F) {
 				return
 			}
 		}
-		root, err := u.Finish(t.Context())
+		root, err := u.Write(t.Context(), "root.erofs", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

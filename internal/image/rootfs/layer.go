@@ -126,6 +126,7 @@ func (l *layerReader) entry(hdr *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
+	n.since = l.tree.layer
 	if n.mode.IsRegular() {
 		if n.content, err = l.spool.add(content); err != nil {
 			return layerError(err)

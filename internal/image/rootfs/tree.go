@@ -43,6 +43,8 @@ type node struct {
 	hidden bool
 	// links is the number of its names while it is written.
 	links uint32
+	// since is the layer that a file comes from, and lost the last layer that removed a name from a directory.
+	since, lost int
 }
 
 // dentry is a name in a directory, with the layer that it comes from.
@@ -188,6 +190,7 @@ func (t *Tree) hideName(dir *node, base string) {
 	case !ok:
 	case n.layer != t.layer:
 		delete(dir.names, base)
+		dir.lost = t.layer
 	case n.isDir():
 		t.hideNames(n.node)
 	}

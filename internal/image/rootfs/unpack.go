@@ -13,11 +13,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Unpacker makes a root filesystem of the layers of an image of other tools. Only one goroutine at
+// Unpacker makes root filesystems of the layers of an image of other tools. Only one goroutine at
 // a time may use it.
 type Unpacker struct {
-	dir    string
-	layers layerReader
+	scratch *Scratch
+	owner   sandbox.WorkspaceID
+	dir     string
+	layers  layerReader
+	written int // the first layer that no file has
 }
 
 // NewUnpacker returns an unpacker that works in a directory. Its memory counts for a workspace; the
@@ -27,9 +30,9 @@ func NewUnpacker(ctx context.Context, s *Scratch, owner sandbox.WorkspaceID, dir
 	if err != nil {
 		return nil, err
 	}
-	t := s.Tree(ctx, owner)
-	t.lenient = true
-	return &Unpacker{dir: dir, layers: layerReader{tree: t, spool: sp, limits: limits}}, nil
+	u := &Unpacker{scratch: s, owner: owner, dir: dir, layers: layerReader{tree: s.Tree(ctx, owner), spool: sp, limits: limits, used: &Meter{Limits: limits}}}
+	u.layers.tree.lenient = true
+	return u, nil
 }
 
 // Close frees memory and temporary files.
@@ -38,10 +41,34 @@ func (u *Unpacker) Close() {
 	u.layers.spool.file.Close()
 }
 
+// Over makes the next layers lie over a root filesystem instead of the layers before. It must stay open for as
+// long as the unpacker is used. Errors: as of [Scratch.Files].
+func (u *Unpacker) Over(ctx context.Context, base *Stack) error {
+	u.layers.tree.Close()
+	u.layers.tree = u.scratch.Tree(ctx, u.owner)
+	u.layers.tree.lenient = true
+	err := u.layers.tree.Read(base)
+	u.written = u.layers.tree.layer
+	return err
+}
+
 // Layer applies the layer in a file, which may be compressed, over the layers before it. Errors:
 // Invalid, also for a layer with another diff id; TooLarge; Unavailable when other trees use the
 // memory.
 func (u *Unpacker) Layer(ctx context.Context, file string, diffID v1.Hash) error {
+	return u.open(file, diffID, func(plain io.Reader) error { return u.layers.read(ctx, plain) })
+}
+
+// Check reads a layer for its diff id alone. Its bytes count for the limits. Errors: as of [Unpacker.Layer].
+func (u *Unpacker) Check(ctx context.Context, file string, diffID v1.Hash) error {
+	return u.open(file, diffID, func(plain io.Reader) error {
+		_, err := io.Copy(io.Discard, UntilDone(ctx, u.layers.used.Reader(plain)))
+		return err
+	})
+}
+
+// open calls read with the tar in a file, and compares its diff id.
+func (u *Unpacker) open(file string, diffID v1.Hash, read func(plain io.Reader) error) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -53,7 +80,7 @@ func (u *Unpacker) Layer(ctx context.Context, file string, diffID v1.Hash) error
 	}
 	defer plain.Close()
 	sum := sha256.New()
-	if err := u.layers.read(ctx, io.TeeReader(plain, sum)); err != nil {
+	if err := read(io.TeeReader(plain, sum)); err != nil {
 		return err
 	}
 	if got := SHA256(sum); got != diffID {
@@ -62,12 +89,53 @@ func (u *Unpacker) Layer(ctx context.Context, file string, diffID v1.Hash) error
 	return nil
 }
 
-// Finish writes the root filesystem as an EROFS.
-func (u *Unpacker) Finish(ctx context.Context) (root Result, err error) {
+// Write writes the layers as an EROFS with a name. Over a base, whose tree is that of the layers written before,
+// the file has only the differences. Further layers may follow.
+func (u *Unpacker) Write(ctx context.Context, name string, base *Base) (root Result, err error) {
 	if err := u.layers.spool.finish(); err != nil {
 		return Result{}, err
 	}
-	root.EROFS = filepath.Join(u.dir, "root.erofs")
-	root.Files, err = writeEROFS(ctx, root.EROFS, u.layers.tree, time.Unix(0, 0))
+	t := u.layers.tree
+	root.EROFS = filepath.Join(u.dir, name)
+	if base == nil {
+		root.Files, err = writeEROFS(ctx, root.EROFS, t, time.Unix(0, 0))
+		t.root.unlink()
+	} else {
+		root.Files = t.root.size()
+		err = u.writeOver(ctx, root.EROFS, *base)
+	}
+	u.written = t.layer
 	return root, err
+}
+
+// writeOver writes the differences to a base.
+func (u *Unpacker) writeOver(ctx context.Context, erofs string, base Base) error {
+	out := u.scratch.Tree(ctx, u.owner)
+	defer out.Close()
+	d := difference{ctx: ctx, from: u.written, base: base.Stack, out: out, again: map[*node]bool{}}
+	if err := d.make(u.layers.tree); err != nil {
+		return err
+	}
+	_, err := writeEROFS(ctx, erofs, out, time.Unix(0, 0))
+	out.root.unlink()
+	if err != nil {
+		return err
+	}
+	return base.list(erofs)
+}
+
+// unlink forgets the numbers of names, which the next file counts again.
+func (n *node) unlink() {
+	for _, child := range n.names {
+		child.links = 0
+		child.unlink()
+	}
+}
+
+// size returns the number of names below a directory.
+func (n *node) size() (names int64) {
+	for _, child := range n.names {
+		names += 1 + child.size()
+	}
+	return names
 }
