@@ -146,7 +146,7 @@ var mayImport = map[string][]string{
 	"internal/netrule":  {"internal/sandbox"},
 	"internal/egress":   {"internal/sandbox", "internal/netguard", "internal/netrule"},
 	"internal/image": {
-		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
+		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/chain", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
 		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/sizes", "internal/image/spec", "internal/image/stack", "internal/quota", "internal/registry",
 	},
 	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs", "internal/image/spec"},
@@ -162,6 +162,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":            {"internal/sandbox", "internal/audit", "internal/broadcast", "internal/retry", "internal/netguard", "internal/page", "internal/secret"},
 	"internal/store/eventrows":    {"internal/sandbox", "internal/eventstream", "internal/page", "internal/store/database"},
 	"internal/store/imagerows":    {"internal/sandbox", "internal/image/index", "internal/store/database"},
+	"internal/image/chain":        {"internal/sandbox", "internal/image/oci", "internal/image/rootfs"},
 	"internal/image/integrity":    {},
 	"internal/image/lease":        {"internal/image/lock"},
 	"internal/image/lock":         {},

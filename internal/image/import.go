@@ -90,10 +90,11 @@ func (im *importer) importImage(ctx context.Context, f *archive.Image, dir strin
 		ready[i] = make(chan struct{})
 		close(ready[i])
 	}
-	root, err := im.puller.unpack(ctx, img, "", oci.MaxBytes, dir, ready, progress)
+	files, err := im.puller.unpack(ctx, img, "", oci.MaxBytes, dir, ready, progress)
+	defer im.puller.settle(ctx, &files)
 	if err != nil {
 		return nil, err
 	}
 	rec := index.Record{Name: name, Tag: tag, Current: true, Config: config, UpdatedAt: time.Now().UTC()}
-	return &rec, im.keeper.keepPulled(ctx, root, &rec, img)
+	return &rec, im.keeper.keepPulled(ctx, &files, &rec, img, dir)
 }

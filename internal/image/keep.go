@@ -8,7 +8,9 @@ import (
 
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/chain"
 	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/lease"
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
@@ -32,6 +34,7 @@ type keeper struct {
 	layout   archive.Layout
 	verifier *verifier
 	removal  *Removal
+	leases   *lease.Leases
 }
 
 // keep makes a finished root filesystem part of the store: see complete and [Staged.Publish].
@@ -46,7 +49,7 @@ func (k *keeper) keep(ctx context.Context, root *made, rec *index.Record, write 
 // complete describes a finished root filesystem in rec, and puts its files on the disk.
 func (k *keeper) complete(ctx context.Context, root *made, rec *index.Record) (err error) {
 	if root.mark == nil {
-		mark, err := rec.Config.Mark()
+		mark, err := rec.UUID()
 		if err == nil {
 			err = rootfs.Mark(root.EROFS, mark)
 		}
@@ -140,13 +143,27 @@ func (k *keeper) install(ctx context.Context, p *Staged, seen *index.Generation)
 		rec.CreatedAt = old.CreatedAt
 	}
 	ix.Add(*rec)
-	return k.index.Write(ix)
+	if err := k.index.Write(ix); err != nil || !p.held {
+		return err
+	}
+	p.release, err = k.leases.Hold(ctx, rec.Digest)
+	return err
 }
 
-// keepPulled is keep for an image whose configuration and layers are files in the directory of its
-// root filesystem.
-func (k *keeper) keepPulled(ctx context.Context, root *made, rec *index.Record, img oci.Image) error {
-	return k.keep(ctx, root, rec, func(rootfs.Blob) (archive.Ref, error) {
-		return k.layout.AddFiles(img, filepath.Dir(root.EROFS))
-	})
+// keepPulled is keep for an image whose configuration and layers are files in a directory. A chain of all of its layers
+// is its root filesystem, too.
+func (k *keeper) keepPulled(ctx context.Context, files *chain.Result, rec *index.Record, img oci.Image, dir string) error {
+	root := &made{Result: files.Result}
+	rec.Below = files.Below
+	if files.Same != nil {
+		mark, err := rec.UUID()
+		if err != nil {
+			return err
+		}
+		root.EROFS, root.mark = filepath.Join(dir, "root.erofs"), mark[:rootfs.MarkLength]
+		if err := rootfs.LinkOrCopy(ctx, files.Same.Path, root.EROFS); err != nil {
+			return fmt.Errorf("name root filesystem: %w", err)
+		}
+	}
+	return k.keep(ctx, root, rec, func(rootfs.Blob) (archive.Ref, error) { return k.layout.AddFiles(img, dir) })
 }

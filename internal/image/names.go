@@ -115,7 +115,7 @@ func (ns *names) find(ctx context.Context, ix *index.Index, ref string) (*index.
 		return nil, err
 	}
 	if parsed.Digest != "" {
-		if rec := ix.ByDigest(parsed.Digest, parsed.Names...); rec != nil {
+		if rec := ix.ByDigest(parsed.Digest, parsed.Names...); rec != nil && !rec.IsChain() {
 			return rec, nil
 		}
 	} else {

@@ -104,7 +104,7 @@ const pruneGrace = time.Hour
 func (rm *Removal) isFresh(u uses, r *index.Record) bool {
 	age := time.Since(r.UpdatedAt)
 	switch {
-	case r.Name != "":
+	case r.Name != "" || r.IsChain(): // an image that is new keeps its chain
 		return false
 	case r.CacheKey != "":
 		return age < cacheGrace
@@ -161,6 +161,9 @@ func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, erro
 		if keep(r) || lower[r.Digest] {
 			return true
 		}
+		if r.IsChain() {
+			return false
+		}
 		gone := PrunedImage{Workspace: r.Owner, Digest: r.Digest, SizeBytes: ix.Image(r).SizeBytes}
 		if img := r.Image(); img.VisibleTo(req.Workspace) {
 			gone.Ref = strings.Trim(r.Ref(), ":")
@@ -193,6 +196,9 @@ func (rm *Removal) PruneFor(ctx context.Context, req PruneRequest) (Pruned, erro
 
 // prunable reports whether a request covers a record, which may be removed when nothing uses it.
 func (rm *Removal) prunable(r *index.Record, req PruneRequest, u uses) bool {
+	if r.IsChain() {
+		return true // unless an image stays that needs it
+	}
 	mine := r.Owner == req.Workspace
 	if r.Owner == "" {
 		readers := r.Readers()

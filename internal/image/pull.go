@@ -15,6 +15,7 @@ import (
 	ociname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/chain"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/oci"
@@ -27,7 +28,6 @@ import (
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 )
 
 // PullOptions configure a pull.
@@ -41,9 +41,8 @@ type PullOptions struct {
 
 // Bounds on pulls.
 const (
-	pullEntries   = 5_000_000
-	pullParallel  = 3
-	fullDiskRetry = time.Minute // the advised pause before another pull on a full disk
+	pullEntries  = 5_000_000
+	pullParallel = 3
 )
 
 // pullLock begins the names of the locks of references that are being pulled.
@@ -59,9 +58,8 @@ type puller struct {
 	layout     archive.Layout
 	sizes      *sizes.Meter
 	keeper     *keeper
-	scratch    *rootfs.Scratch
-	// maxDisk and minFree are as in Options.
-	maxDisk, minFree int64
+	maker      *chain.Maker
+	room       sizes.Room
 }
 
 // pullAs is [Store.Pull].
@@ -137,7 +135,7 @@ func (p *puller) pulled(ctx context.Context, ref ociname.Reference, digest v1.Ha
 // pullImage downloads and unpacks an image and adds it to the store. asked is the digest of the
 // reference, perhaps of an index.
 func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref ociname.Reference, asked v1.Hash, img oci.Image, opts PullOptions) (*index.Record, error) {
-	most, err := p.freeFor(img.Manifest)
+	most, err := p.room.For(img.Manifest)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +155,8 @@ func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref oci
 	if err != nil {
 		return nil, err
 	}
-	root, err := p.fetchLayers(ctx, repo, img, opts.Puller.Workspace, most, work, opts.Progress)
+	files, err := p.fetchLayers(ctx, repo, img, opts.Puller.Workspace, most, work, opts.Progress)
+	defer p.settle(ctx, &files)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +165,7 @@ func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref oci
 		rec.Pull.Private = true
 		rec.Pull.Prove(repo.Proof())
 	}
-	if err := p.keeper.keepPulled(ctx, root, &rec, img); err != nil {
+	if err := p.keeper.keepPulled(ctx, &files, &rec, img, work); err != nil {
 		return nil, err
 	}
 	p.downloads.Remove(repo, append(slices.Clone(img.Manifest.Layers), img.Manifest.Config)...)
@@ -206,44 +205,9 @@ func (p *puller) fetchConfig(ctx context.Context, repo *remote.Repository, blob 
 	return config, nil
 }
 
-// freeFor returns the bytes that the layers of a manifest may have uncompressed. It refuses an
-// image whose layers have more bytes than all images may take, or than the disk has free, before
-// any of them is downloaded. The download refuses a layer that is larger than the manifest says.
-//
-// Errors: TooLarge; Unavailable while the disk is full.
-func (p *puller) freeFor(m *v1.Manifest) (int64, error) {
-	var packed, missing int64
-	for _, l := range m.Layers {
-		packed += l.Size
-		if _, err := os.Stat(p.layout.Blob(l.Digest)); err != nil {
-			missing += l.Size
-		}
-	}
-	if p.maxDisk > 0 && packed > p.maxDisk {
-		return 0, sandbox.Errorf(sandbox.TooLarge, "the layers of the image are %s, and all images may take %s (images.max_disk)", showMiB(packed), showMiB(p.maxDisk))
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(p.files.dir, &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", p.files.dir, err)
-	}
-	free := int64(st.Bavail)*st.Bsize - p.minFree
-	if missing > free {
-		e := sandbox.Errorf(sandbox.Unavailable, "the server's disk has not enough space for the image: its missing layers have %s, and %s may be used", showMiB(missing), showMiB(max(0, free)))
-		e.RetryAfter = fullDiskRetry
-		return 0, e
-	}
-	most := min(oci.MaxBytes, max(0, free))
-	if p.maxDisk > 0 {
-		most = min(most, p.maxDisk)
-	}
-	return most, nil
-}
-
-func showMiB(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
-
 // fetchLayers downloads all layers, some of them in parallel, and applies each as soon as it and
 // the layers below it are complete.
-func (p *puller) fetchLayers(ctx context.Context, repo *remote.Repository, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, progress func(phase.Event)) (*made, error) {
+func (p *puller) fetchLayers(ctx context.Context, repo *remote.Repository, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, progress func(phase.Event)) (files chain.Result, err error) {
 	var mu sync.Mutex
 	var done, total int64
 	for _, l := range img.Manifest.Layers {
@@ -261,9 +225,8 @@ func (p *puller) fetchLayers(ctx context.Context, repo *remote.Repository, img o
 	for i := range ready {
 		ready[i] = make(chan struct{})
 	}
-	var root *made
 	group.Go(func() (err error) {
-		root, err = p.unpack(ctx, img, owner, most, dir, ready, progress)
+		files, err = p.unpack(ctx, img, owner, most, dir, ready, progress)
 		return err
 	})
 	for i, l := range img.Manifest.Layers {
@@ -275,28 +238,30 @@ func (p *puller) fetchLayers(ctx context.Context, repo *remote.Repository, img o
 			return nil
 		})
 	}
-	return root, group.Wait()
+	return files, group.Wait()
 }
 
 // unpack applies the layers of an image as they become complete, at most most bytes of them, and
-// writes the root filesystem. Its memory counts for the owner.
-func (p *puller) unpack(ctx context.Context, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, ready []chan struct{}, progress func(phase.Event)) (*made, error) {
-	u, err := rootfs.NewUnpacker(ctx, p.scratch, owner, dir, rootfs.Limits{Bytes: most, Entries: pullEntries})
-	if err != nil {
-		return nil, err
+// writes the root filesystem. Its memory counts for the owner. The caller settles the result, also after an error.
+func (p *puller) unpack(ctx context.Context, img oci.Image, owner sandbox.WorkspaceID, most int64, dir string, ready []chan struct{}, progress func(phase.Event)) (chain.Result, error) {
+	return p.maker.Make(ctx, chain.Job{
+		Image: img, Owner: owner, Limits: rootfs.Limits{Bytes: most, Entries: pullEntries}, Dir: dir,
+		Ready: func(ctx context.Context, i int) error {
+			select {
+			case <-ready[i]:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		Writing: func() { progress(phase.Event{Phase: phase.Writing, Message: "root filesystem"}) },
+	})
+}
+
+// settle ends the use of chains by a pull, and removes those that no image needs.
+func (p *puller) settle(ctx context.Context, files *chain.Result) {
+	files.Release()
+	if err := p.keeper.removal.collectChains(context.WithoutCancel(ctx)); err != nil {
+		p.files.log.Warn("the remains of a pull cannot be removed", "error", err)
 	}
-	defer u.Close()
-	for i := range ready {
-		select {
-		case <-ready[i]:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if err := u.Layer(ctx, oci.LayerFile(dir, i), img.Config.RootFS.DiffIDs[i]); err != nil {
-			return nil, fmt.Errorf("layer %d, %s: %w", i+1, img.Manifest.Layers[i].Digest, err)
-		}
-	}
-	progress(phase.Event{Phase: phase.Writing, Message: "root filesystem"})
-	root, err := u.Finish(ctx)
-	return &made{Result: root}, err
 }

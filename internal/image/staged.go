@@ -23,6 +23,9 @@ type Staged struct {
 	done   bool                                         // the store has the image already
 	task   string                                       // for errors
 	undo   cleanup.Cleanup
+	// held holds the image once it is part of the store, until release.
+	held    bool
+	release func() error
 }
 
 // Check returns an error if a workspace may not have add more bytes of images. It may take locks and

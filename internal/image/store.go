@@ -12,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/chain"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/integrity"
 	"github.com/modbox/modbox/internal/image/lease"
@@ -82,6 +83,9 @@ type Options struct {
 	// Catalogued returns the references in the catalogues of all workspaces; nil is none.
 	// The store calls it without a lock.
 	Catalogued func(context.Context) ([]string, error)
+	// ChainBytes is the least size of compressed layers of pulled images that become a root filesystem of their own,
+	// see package chain; 0 is its default.
+	ChainBytes int64
 	// Rows are the index in the database of the server. Without them, or while there is no
 	// database, the descriptors in the directory are the index.
 	Rows index.Rows
@@ -172,21 +176,22 @@ func open(f *files, recipes []*recipe.Recipe, opts Options) (*Store, error) {
 		inUse: opts.InUse, released: opts.Released, catalogued: opts.Catalogued, log: opts.Logger,
 	}
 	s.connect(downloads, opts)
-	return s, nil
+	return s, s.removal.collectChains(ctx) // of pulls that a crash interrupted
 }
 
 // connect makes the parts that add images.
 func (s *Store) connect(downloads *remote.Downloads, opts Options) {
 	s.asker = &asker{names: s.names, index: s.index, registries: s.registries, recheck: opts.RecheckInterval, log: opts.Logger}
 	s.cache = &cache{index: s.index, names: s.names, files: s.files, verifier: s.verifier, leases: s.leases}
-	k := &keeper{index: s.index, names: s.names, files: s.files, layout: s.layout, verifier: s.verifier, removal: s.removal}
+	k := &keeper{index: s.index, names: s.names, files: s.files, layout: s.layout, verifier: s.verifier, removal: s.removal, leases: s.leases}
 	s.committer = &committer{
 		index: s.index, names: s.names, files: s.files, layout: s.layout, verifier: s.verifier, keeper: k, leases: s.leases,
 		scratch: s.scratch, log: opts.Logger,
 	}
 	s.puller = &puller{
 		registries: s.registries, downloads: downloads, index: s.index, names: s.names, files: s.files, layout: s.layout, sizes: s.sizes,
-		keeper: k, scratch: s.scratch, maxDisk: opts.MaxDisk, minFree: opts.MinFree,
+		keeper: k, room: sizes.Room{Dir: s.files.dir, Layout: s.layout, MaxDisk: opts.MaxDisk, MinFree: opts.MinFree},
+		maker: &chain.Maker{Roots: &chains{keeper: k, committer: s.committer}, Scratch: s.scratch, Least: opts.ChainBytes},
 	}
 	s.builder = &builder{
 		bootstrap: opts.Bootstrapper, index: s.index, names: s.names, files: s.files, layout: s.layout, verifier: s.verifier, keeper: k,

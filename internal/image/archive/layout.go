@@ -2,11 +2,14 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,6 +105,40 @@ func (l Layout) AddFiles(img oci.Image, dir string) (Ref, error) {
 		return Ref{}, err
 	}
 	return Ref{Digest: digest, Size: size, MediaType: img.Manifest.MediaType}, durable.WriteFile(l.Blob(digest), img.Raw)
+}
+
+// AddLayers writes an image of the first layers of another, which are files in a working directory. It runs nothing.
+// The caller has synced the files.
+func (l Layout) AddLayers(img oci.Image, layers int, dir string) (Ref, error) {
+	config := v1.ConfigFile{
+		OS: img.Config.OS, Architecture: img.Config.Architecture, RootFS: v1.RootFS{Type: "layers", DiffIDs: img.Config.RootFS.DiffIDs[:layers]},
+	}
+	manifest := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Layers: img.Manifest.Layers[:layers]}
+	for i, layer := range manifest.Layers {
+		if err := os.Link(oci.LayerFile(dir, i), l.Blob(layer.Digest)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return Ref{}, err
+		}
+	}
+	digest, size, err := l.addJSON(config)
+	if err != nil {
+		return Ref{}, err
+	}
+	manifest.Config = v1.Descriptor{MediaType: types.OCIConfigJSON, Digest: digest, Size: size}
+	digest, size, err = l.addJSON(manifest)
+	return Ref{Digest: digest, Size: size, MediaType: manifest.MediaType}, err
+}
+
+// addJSON writes a blob.
+func (l Layout) addJSON(what any) (v1.Hash, int64, error) {
+	data, err := json.Marshal(what)
+	if err != nil {
+		return v1.Hash{}, 0, fmt.Errorf("write OCI image: %w", err)
+	}
+	digest, size, err := v1.SHA256(bytes.NewReader(data))
+	if err != nil {
+		return v1.Hash{}, 0, err
+	}
+	return digest, size, durable.WriteFile(l.Blob(digest), data)
 }
 
 // Entry is an image in the index of a layout.

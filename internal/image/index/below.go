@@ -7,7 +7,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Below returns the digests of the root filesystems that lie below a record that keep accepts; nil accepts all.
+// Below returns the digests of the root filesystems that lie below a record that keep accepts, and of the chains whose
+// files such a record has; nil accepts all.
 func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
 	below := map[string]bool{}
 	for i := range ix.Images {
@@ -17,6 +18,7 @@ func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
 			}
 		}
 	}
+	ix.linked(below, keep)
 	return below
 }
 

@@ -197,8 +197,11 @@ func (r *Record) Title() string {
 
 // Remedy says in messages how to get the root filesystem again.
 func (r *Record) Remedy() string {
-	if r.Name != "" {
+	switch {
+	case r.Name != "":
 		return "build it again with: modbox images build " + r.Name
+	case r.IsChain():
+		return "pull the image over it again"
 	}
 	return "a backup may have it"
 }

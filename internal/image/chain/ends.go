@@ -1,0 +1,45 @@
+package chain
+
+import (
+	"crypto/sha256"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/image/rootfs"
+)
+
+const (
+	// most bounds the chains of an image: each makes the lookup of a name in a sandbox slower, and snapshots and
+	// builds lie over them.
+	most = 4
+	// Least is the default of [Maker.Least].
+	Least = 16 << 20
+)
+
+// ends returns the numbers of the lowest layers that are a chain, in ascending order. A chain begins after the one
+// before and ends with the layer that makes it large enough: at least bytes compressed, and half of all below it. Only
+// the layers of a chain decide about it, so that images with the same lowest layers have the same chains.
+func ends(layers []v1.Descriptor, least int64) (list []int) {
+	var own, below int64
+	for i, l := range layers {
+		if own += l.Size; own < max(least, below/2) {
+			continue
+		}
+		below, own = below+own, 0
+		if list = append(list, i+1); len(list) == most {
+			break
+		}
+	}
+	return list
+}
+
+// id returns OCI's chain ID of layers with these diff IDs.
+func id(diffIDs []v1.Hash) v1.Hash {
+	at := diffIDs[0]
+	for _, next := range diffIDs[1:] {
+		sum := sha256.New()
+		sum.Write([]byte(at.String() + " " + next.String()))
+		at = rootfs.SHA256(sum)
+	}
+	return at
+}
