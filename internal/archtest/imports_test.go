@@ -146,7 +146,7 @@ var mayImport = map[string][]string{
 	"internal/netrule":  {"internal/sandbox"},
 	"internal/egress":   {"internal/sandbox", "internal/netguard", "internal/netrule"},
 	"internal/image": {
-		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/chain", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
+		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/chain", "internal/image/compressed", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
 		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/sizes", "internal/image/spec", "internal/image/stack", "internal/quota", "internal/registry",
 	},
 	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs", "internal/image/spec"},
@@ -172,10 +172,11 @@ var mayImport = map[string][]string{
 	"internal/image/reference":    {"internal/sandbox"},
 	"internal/image/registrytest": {},
 	"internal/image/remote":       {"internal/sandbox", "internal/netguard", "internal/image/lock", "internal/image/oci", "internal/image/reference", "internal/image/rootfs", "internal/registry"},
-	"internal/image/sizes":        {"internal/sandbox", "internal/image/archive", "internal/image/index"},
+	"internal/image/sizes":        {"internal/sandbox", "internal/image/archive", "internal/image/index", "internal/image/oci"},
 	"internal/image/spec":         {"internal/sandbox"},
 	"internal/image/stack":        {},
-	"internal/image/rootfs":       {"internal/sandbox", "internal/share", "internal/sparse", "internal/image/stack"},
+	"internal/image/compressed":   {"internal/sandbox"},
+	"internal/image/rootfs":       {"internal/sandbox", "internal/image/compressed", "internal/share", "internal/sparse", "internal/image/stack"},
 
 	// What the agent consists of.
 	"internal/agent/answer":     {"internal/agentapi"},

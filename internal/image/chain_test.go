@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,7 +94,7 @@ func (c *chainStore) want(img spec.Image, files map[string]string) {
 	}
 	defer r.Close()
 	for name, content := range files {
-		got, err := r.ReadFile(name, 1<<20)
+		got, err := r.ReadFile(name, 8<<20)
 		if string(got) != content || (err == nil) != (content != "") {
 			c.Errorf("%s: %s has %.100q, %v, want %.100q", img.Ref(), name, got, err, content)
 		}
@@ -338,4 +339,51 @@ func TestKilledPullLeavesNoChain(t *testing.T) {
 	}
 	_ = cmd.Wait() // it was killed
 	newChainStore(t, dir).wantEmpty("after the next start")
+}
+
+// TestStepsOverPulledImage: steps of builds are layers over a pulled image, which counts once for the workspace, also
+// beyond the bound of layers, and stays for them.
+func TestStepsOverPulledImage(t *testing.T) {
+	reg, c := registrytest.New(t), newChainStore(t, t.TempDir())
+	ref := reg.Push(t, "base:v1", imageOf(t, v1.Config{}, gzipped(t, file("lib", noise(3_000_000), 0o644)), gzipped(t, file("runtime", noise(2_000_000), 0o644)), gzipped(t, file("a", "a", 0o644))))
+	base, _ := c.pull(ref)
+	under := append([]string{base.Digest}, c.below(base.Digest)...)
+	if len(under) != 3 {
+		t.Fatalf("the base has the root filesystems %v, want 3", under)
+	}
+	at := base.Digest
+	const steps = 2*stack.Max + 1
+	for n := range steps {
+		made := step(t, c.Store, at, "me", n)
+		below := c.below(made.Digest)
+		if want := 3 + n%(stack.Max-2); !made.Alone || len(below) != want || !slices.Equal(below[len(below)-3:], under) {
+			t.Errorf("step %d lies over %v, want %d with the base", n, below, want)
+		}
+		at = made.Digest
+	}
+	first := finished(t, c.Store, at, "me", "v1")
+	one, left, err := c.Owned("me")
+	if files := int64(5_000_000 + 4*steps<<16); err != nil || one < 5_000_000 || one+left > 2*files {
+		t.Errorf("the image has %d bytes, and the cache %d, %v; want the base once", one, left, err)
+	}
+	finished(t, c.Store, step(t, c.Store, base.Digest, "me", 0).Digest, "me", "v2")
+	if two, _, err := c.Owned("me"); err != nil || two < one || two > one+1<<20 {
+		t.Errorf("with another image of the base they have %d bytes, %v, and one had %d; want the base once", two, err, one)
+	}
+	finished(t, c.Store, step(t, c.Store, base.Digest, "you", 0).Digest, "you", "v1")
+	if other, _, err := c.Owned("you"); err != nil || other < 5_000_000 {
+		t.Errorf("an image of another workspace over the base has %d bytes, %v, want the base in it", other, err)
+	}
+	if err := c.Removal().Remove(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	c.prune()
+	c.want(first, map[string]string{"a": "a", "lib": noise(3_000_000), "step0": noise(1 << 16), fmt.Sprint("step", steps-1): noise(1<<16 + steps - 1)})
+	for _, ws := range []sandbox.WorkspaceID{"me", "you"} {
+		if err := c.ForgetBuilt(t.Context(), ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.prune()
+	c.wantEmpty("after the removal of all images")
 }

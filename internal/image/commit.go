@@ -57,10 +57,10 @@ type CommitRequest struct {
 	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
 	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for Owner, or for a
-	// snapshot of User. It becomes a copy by [index.Index.Carries], with BaseCounts. If too many lie below, a layer
-	// for Owner also has the files of all but the lowest, over which it lies, and a snapshot becomes a copy.
+	// snapshot of User, which becomes a copy by [index.Index.Carries], with BaseCounts. If too many lie below, a layer
+	// for Owner also has the files of all layers of Owner between, and a snapshot becomes a copy.
 	Alone, BaseCounts bool
-	merge             bool // too many lie below
+	keep              int // how many of those below stay below if too many lie there; 0 is all
 	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.
 	// The file is checked before its use.
 	Volatile bool
@@ -131,8 +131,10 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 		if err != nil {
 			return nil, err
 		}
-		req.merge = len(base.Below) >= stack.Max
-		req.Alone = (req.Owner != "" || !req.merge) && ix.Carries(base, cmp.Or(req.Owner, req.User), req.BaseCounts)
+		if len(base.Below) >= stack.Max {
+			req.keep = ix.Foundation(base, req.Owner)
+		}
+		req.Alone = req.Owner != "" || req.keep == 0 && ix.Carries(base, req.User, req.BaseCounts)
 	}
 	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
 	staged, err := c.stage(ctx, base, req)
@@ -172,8 +174,8 @@ func (req *CommitRequest) below(base *index.Record) []string {
 	if base == nil || !req.Alone {
 		return nil
 	}
-	if req.merge {
-		return base.Below[len(base.Below)-1:]
+	if req.keep > 0 {
+		return base.Below[len(base.Below)-req.keep:]
 	}
 	return append([]string{base.Digest}, base.Below...)
 }
@@ -206,7 +208,7 @@ func (c *committer) stage(ctx context.Context, base *index.Record, req CommitReq
 		}
 		defer files.Close()
 		if req.Alone {
-			under.Over(rootfs.Base{Stack: files, Digests: append([]string{base.Digest}, base.Below...), Files: base.FileCount, Merge: req.merge})
+			under.Over(rootfs.Base{Stack: files, Digests: append([]string{base.Digest}, base.Below...), Files: base.FileCount, Keep: req.keep})
 		} else if err := under.Read(files); err != nil {
 			return nil, err
 		}

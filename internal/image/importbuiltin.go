@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/compressed"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/oci"
@@ -72,7 +73,7 @@ func (im *importer) importLayer(ctx context.Context, f *archive.Image, r *recipe
 		return nil, err
 	}
 	defer layer.Close()
-	plain, err := rootfs.Decompress(layer)
+	plain, err := compressed.Open(layer)
 	if err != nil {
 		return nil, sandbox.Wrap(sandbox.Invalid, err, "its layer cannot be read")
 	}

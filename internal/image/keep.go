@@ -151,7 +151,7 @@ func (k *keeper) install(ctx context.Context, p *Staged, seen *index.Generation)
 }
 
 // keepPulled is keep for an image whose configuration and layers are files in a directory. A chain of all of its layers
-// is its root filesystem, too.
+// is also its root filesystem.
 func (k *keeper) keepPulled(ctx context.Context, files *chain.Result, rec *index.Record, img oci.Image, dir string) error {
 	root := &made{Result: files.Result}
 	rec.Below = files.Below

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -160,7 +159,7 @@ func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref oci
 	if err != nil {
 		return nil, err
 	}
-	rec := pullRecordOf(ref, asked, img, config)
+	rec := index.Pulled(ref, asked, config, img.Config.Config.Labels["org.opencontainers.image.description"])
 	if repo.Proof() != "" {
 		rec.Pull.Private = true
 		rec.Pull.Prove(repo.Proof())
@@ -170,23 +169,6 @@ func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref oci
 	}
 	p.downloads.Remove(repo, append(slices.Clone(img.Manifest.Layers), img.Manifest.Config)...)
 	return &rec, nil
-}
-
-// pullRecordOf returns the record of an image that was pulled as ref.
-func pullRecordOf(ref ociname.Reference, asked v1.Hash, img oci.Image, config spec.Config) index.Record {
-	name, tag := reference.RepositoryName(ref), ref.Identifier()
-	if _, ok := ref.(ociname.Digest); ok {
-		tag = ""
-	}
-	now := time.Now().UTC()
-	rec := index.Record{
-		Name: name, Tag: tag, Current: true, Config: config, Description: img.Config.Config.Labels["org.opencontainers.image.description"], UpdatedAt: now,
-		Pull: &index.Pull{Reference: name + reference.Identifier(ref), Asked: asked, CheckedAt: now},
-	}
-	if rec.Description = strings.ToValidUTF8(rec.Description, ""); len(rec.Description) > 200 {
-		rec.Description = ""
-	}
-	return rec
 }
 
 // fetchConfig downloads the configuration of an image to a file, and reads it. Errors: Invalid.
@@ -258,7 +240,7 @@ func (p *puller) unpack(ctx context.Context, img oci.Image, owner sandbox.Worksp
 	})
 }
 
-// settle ends the use of chains by a pull, and removes those that no image needs.
+// settle ends the use of chains by a pull, and removes chains that no image needs.
 func (p *puller) settle(ctx context.Context, files *chain.Result) {
 	files.Release()
 	if err := p.keeper.removal.collectChains(context.WithoutCancel(ctx)); err != nil {

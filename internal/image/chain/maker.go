@@ -180,8 +180,8 @@ func (w *work) chain(ctx context.Context, end int) error {
 	return w.lieOver(root, end)
 }
 
-// check checks that the layers up to end are those of a chain: its ID is only a promise of the configuration. The digests of
-// the layers were checked when the layers were fetched.
+// check checks that the layers up to end are the layers of a chain: the configuration only promises the ID of a chain. The
+// digests of the layers were checked when the layers were fetched.
 func (w *work) check(ctx context.Context, root *Root, end int) error {
 	for i := w.done; i < end; i++ {
 		layer := w.Image.Manifest.Layers[i].Digest

@@ -32,9 +32,20 @@ func (ix *Index) Over(digest string) (over *Record) {
 	return over
 }
 
+// Foundation returns how many of the lowest root filesystems below a record do not count for a workspace: the image
+// over which it has built layers. It is 1 at least.
+func (ix *Index) Foundation(r *Record, ws sandbox.WorkspaceID) (n int) {
+	roots := ix.Roots(ws)
+	for n < len(r.Below) && (n == 0 || roots.own[r.Below[len(r.Below)-1-n]] == nil) {
+		n++
+	}
+	return n
+}
+
 // Carries reports whether a snapshot of a workspace may be a layer over a root filesystem: all below the
 // layer are built-in images, or count for the workspace. single is whether snapshots of the workspace have
-// the root filesystem; they count as long as something lies on them.
+// the root filesystem; they count as long as something lies on them. A layer of a build needs no such rule: what
+// lies below it counts for the workspace with it.
 func (ix *Index) Carries(r *Record, ws sandbox.WorkspaceID, single bool) bool {
 	for i, digest := range append([]string{r.Digest}, r.Below...) {
 		if b := ix.ByDigest(digest); !ix.isPaid(digest, ws) && (b == nil || !b.Single() || i == 0 && !single) {
@@ -44,9 +55,11 @@ func (ix *Index) Carries(r *Record, ws sandbox.WorkspaceID, single bool) bool {
 	return true
 }
 
-// isPaid reports whether a digest is of a built-in image, or of an image that counts for a workspace.
+// isPaid reports whether a digest is of a built-in image or below one, or of an image that counts for a workspace.
 func (ix *Index) isPaid(digest string, ws sandbox.WorkspaceID) bool {
-	return slices.ContainsFunc(ix.Images, func(r Record) bool { return r.Digest == digest && (r.RecipeHash != "" || r.CountsFor(ws)) })
+	return slices.ContainsFunc(ix.Images, func(r Record) bool {
+		return r.RecipeHash != "" && slices.Contains(r.Below, digest) || r.Digest == digest && (r.RecipeHash != "" || r.CountsFor(ws))
+	})
 }
 
 // Cached returns the number of images in the build cache of a workspace.
@@ -74,6 +87,9 @@ func (ix *Index) Roots(ws sandbox.WorkspaceID) Roots {
 		roots.all[r.Digest] = r
 		if r.RecipeHash != "" {
 			roots.builtin[r.Digest] = true
+			for _, digest := range r.Below {
+				roots.builtin[digest] = true
+			}
 		}
 		if r.CountsFor(ws) {
 			roots.own[r.Digest] = r

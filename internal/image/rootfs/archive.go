@@ -15,6 +15,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/compressed"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -184,11 +185,11 @@ func openArchive(r io.Reader) (io.ReadCloser, error) {
 	}
 	switch {
 	case bytes.HasPrefix(magic, []byte("BZh")):
-		return io.NopCloser(decompressing{bzip2.NewReader(b)}), nil
+		return io.NopCloser(compressed.Reader{From: bzip2.NewReader(b)}), nil
 	case bytes.Equal(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
 		return nil, sandbox.Errorf(sandbox.Unsupported, "archives compressed with xz cannot be read here; use gzip or zstd")
 	}
-	return Decompress(b)
+	return compressed.Open(b)
 }
 
 // isArchive reports whether a file is an archive that [Scratch.ReadArchive] reads, or such an

@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// merge makes the settled tree of a layer a tree over the lowest root filesystem of its base alone, with the
+// merge makes the settled tree of a layer a tree over the lowest root filesystems of its base alone, with the
 // files and the whiteouts of all layers between. Errors: as of [Tree.settle].
 func (t *Tree) merge(ctx context.Context) error {
-	all, lowest := t.below.Stack, len(t.below.Digests)-1
+	all, lowest := t.below.Stack, len(t.below.Digests)-t.below.Keep
 	m := merger{ctx, t, &Stack{disks: all.disks[:lowest]}, map[place]*node{}}
 	t.root.settled()
 	root, err := m.upper.rootDir()

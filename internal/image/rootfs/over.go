@@ -16,8 +16,9 @@ type Base struct {
 	Stack   *Stack
 	Digests []string // of the root filesystem and of all below it, the nearest first
 	Files   int64    // the number of names in it
-	// Merge makes the layer one over the lowest root filesystem alone: it also has the files of all between.
-	Merge bool
+	// Keep, unless 0, makes the layer one over so many of the lowest root filesystems alone: it also has the files of
+	// all between.
+	Keep int
 }
 
 // Over makes an empty tree one for the files of a layer alone, over a base that must stay open for as

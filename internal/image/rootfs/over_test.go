@@ -44,11 +44,11 @@ func layerOf(t *testing.T, names ...string) *bytes.Buffer {
 // number of names.
 func write(t *testing.T, dir, base string, alone bool, names ...string) (string, int64, error) {
 	t.Helper()
-	return writeOver(t, dir, base, alone, false, names...)
+	return writeOver(t, dir, base, alone, 0, names...)
 }
 
-// writeOver is write, which merges the layers with merge.
-func writeOver(t *testing.T, dir, base string, alone, merge bool, names ...string) (string, int64, error) {
+// writeOver is write, which merges the layers over the lowest keep, unless that is 0.
+func writeOver(t *testing.T, dir, base string, alone bool, keep int, names ...string) (string, int64, error) {
 	t.Helper()
 	tree := NewScratch(t.TempDir(), 0).Tree(t.Context(), "")
 	defer tree.Close()
@@ -72,7 +72,7 @@ func writeOver(t *testing.T, dir, base string, alone, merge bool, names ...strin
 				t.Fatal(err)
 			}
 			own := "sha256:" + strings.TrimSuffix(filepath.Base(base), ".erofs")
-			tree.Over(Base{Stack: below, Digests: append([]string{own}, further...), Files: n, Merge: merge})
+			tree.Over(Base{Stack: below, Digests: append([]string{own}, further...), Files: n, Keep: keep})
 		} else if err := tree.Read(below); err != nil {
 			t.Fatal(err)
 		}
@@ -261,11 +261,11 @@ func TestMergedLayers(t *testing.T) {
 					}
 				}
 				var errCopied, errLayered error
-				copied, files, errCopied = writeOver(t, dir, copied, false, false, change...)
+				copied, files, errCopied = writeOver(t, dir, copied, false, 0, change...)
 				below := layered
-				layered, counted, errLayered = writeOver(t, dir, below, true, false, change...)
+				layered, counted, errLayered = writeOver(t, dir, below, true, 0, change...)
 				if n == 2 && errLayered == nil {
-					merged, counted, errLayered = writeOver(t, dir, below, true, true, change...)
+					merged, counted, errLayered = writeOver(t, dir, below, true, 1, change...)
 				}
 				if (errCopied == nil) != (errLayered == nil) {
 					t.Fatalf("%q, %q, %q: the copy: %v, the layer: %v", first, second, third, errCopied, errLayered)

@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/modbox/modbox/internal/image/compressed"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -74,7 +75,7 @@ func (u *Unpacker) open(file string, diffID v1.Hash, read func(plain io.Reader) 
 		return err
 	}
 	defer f.Close()
-	plain, err := Decompress(f)
+	plain, err := compressed.Open(f)
 	if err != nil {
 		return err
 	}
@@ -89,8 +90,8 @@ func (u *Unpacker) open(file string, diffID v1.Hash, read func(plain io.Reader) 
 	return nil
 }
 
-// Write writes the layers as an EROFS with a name. Over a base, whose tree is that of the layers written before,
-// the file has only the differences. Further layers may follow.
+// Write writes the layers as an EROFS with a name. Over a base, which has the tree of the layers written
+// before, the file has only the differences. Further layers may follow.
 func (u *Unpacker) Write(ctx context.Context, name string, base *Base) (root Result, err error) {
 	if err := u.layers.spool.finish(); err != nil {
 		return Result{}, err

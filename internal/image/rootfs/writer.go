@@ -172,7 +172,7 @@ func (b *Writer) Finish(ctx context.Context, layer Blob) (root Result, err error
 		return root, err
 	}
 	root.Files = t.below.Files + added
-	if t.below.Merge && len(t.below.Digests) > 1 {
+	if t.below.Keep > 0 && t.below.Keep < len(t.below.Digests) {
 		if err := t.merge(ctx); err != nil {
 			return root, err
 		}

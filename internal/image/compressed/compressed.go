@@ -1,4 +1,5 @@
-package rootfs
+// Package compressed reads compressed layers.
+package compressed
 
 import (
 	"bufio"
@@ -15,9 +16,9 @@ import (
 // zstdWindowMax bounds the memory that a compressed layer can ask for.
 const zstdWindowMax = 128 << 20
 
-// Decompress returns the tar in a layer. The first bytes decide about the compression, because
+// Open returns the tar in a layer. The first bytes decide about the compression, because
 // registries name compressions wrongly.
-func Decompress(r io.Reader) (io.ReadCloser, error) {
+func Open(r io.Reader) (io.ReadCloser, error) {
 	br := bufio.NewReaderSize(r, 256<<10)
 	magic, err := br.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -29,7 +30,7 @@ func Decompress(r io.Reader) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, damagedLayer(err)
 		}
-		return io.NopCloser(decompressing{zr}), nil
+		return io.NopCloser(Reader{zr}), nil
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		zr, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindowMax))
 		if err != nil {
@@ -38,17 +39,17 @@ func Decompress(r io.Reader) (io.ReadCloser, error) {
 		return struct {
 			io.Reader
 			io.Closer
-		}{decompressing{zr}, zr.IOReadCloser()}, nil
+		}{Reader{zr}, zr.IOReadCloser()}, nil
 	}
 	return io.NopCloser(br), nil
 }
 
-// decompressing turns every read error into the error of a damaged layer: the file was checked a
+// Reader turns every read error into the error of a damaged layer: the file was checked a
 // moment ago, so other errors are very unlikely.
-type decompressing struct{ r io.Reader }
+type Reader struct{ From io.Reader }
 
-func (d decompressing) Read(p []byte) (int, error) {
-	n, err := d.r.Read(p)
+func (d Reader) Read(p []byte) (int, error) {
+	n, err := d.From.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = damagedLayer(err)
 	}
