@@ -11,18 +11,19 @@ import (
 const (
 	// most bounds the chains of an image: each makes the lookup of a name in a sandbox slower, and snapshots and
 	// builds lie over them.
-	most = 4
+	most = 3
 	// Least is the default of [Maker.Least].
 	Least = 16 << 20
 )
 
 // ends returns the numbers of the lowest layers that are a chain, in ascending order. A chain begins after the one
-// before and ends with the layer that makes it large enough: at least bytes compressed, and half of all below it. Only
-// the layers of a chain decide about it, so that images with the same lowest layers have the same chains.
+// before and ends with the layer that makes it large enough: compressed, its layers have the least number of bytes, and
+// as many as all layers below. Only the layers of a chain decide where it ends, so that images with the same lowest
+// layers have the same chains.
 func ends(layers []v1.Descriptor, least int64) (list []int) {
 	var own, below int64
 	for i, l := range layers {
-		if own += l.Size; own < max(least, below/2) {
+		if own += l.Size; own < max(least, below) {
 			continue
 		}
 		below, own = below+own, 0
