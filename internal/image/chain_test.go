@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -386,4 +387,101 @@ func TestStepsOverPulledImage(t *testing.T) {
 	}
 	c.prune()
 	c.wantEmpty("after the removal of all images")
+}
+
+// TestFailedPullEvictsNothing: layers of a pull that fails take the space of no other image.
+func TestFailedPullEvictsNothing(t *testing.T) {
+	reg, dir := registrytest.New(t), t.TempDir()
+	open := func() *image.Store {
+		s, err := image.Open(dir, recipeFS(), image.Options{
+			Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, ChainBytes: 1, MaxDisk: 1_500_000,
+			InUse: func(context.Context) ([]string, error) { return nil, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	ref := reg.Push(t, "old:v1", imageOf(t, v1.Config{}, gzipped(t, file("old", noise(400_000), 0o644))))
+	if _, err := open().Pull(t.Context(), ref, image.PullOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	times := regexp.MustCompile(`"updated_at": "\d{4}`)
+	editIndex(t, dir, func(index []byte) []byte { return times.ReplaceAll(index, []byte(`"updated_at": "2001`)) })
+	if err := os.RemoveAll(filepath.Join(dir, "used")); err != nil { // the times of the last uses
+		t.Fatal(err)
+	}
+	large := gzipped(t, file("large", noise(600_000), 0o644))
+	broken := compressedLayer{gzipped(t, file("runtime", noise(140_000), 0o644)), digestOf(t, large)} // another diff id
+	s := open()
+	_, err := s.Pull(t.Context(), reg.Push(t, "broken:v1", imageOf(t, v1.Config{}, large, broken)), image.PullOptions{})
+	wantCode(t, "a pull with a wrong diff id", err, sandbox.Invalid)
+	if _, err := s.Lookup(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Resolve(t.Context(), ref); err != nil {
+		t.Errorf("after a pull that failed, another image is gone: %v", err)
+	}
+	if _, err := s.Pull(t.Context(), reg.Push(t, "good:v1", imageOf(t, v1.Config{}, large)), image.PullOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSharedLayersCountOnce: an image of shared layers and images over them count these once for a workspace that has built over
+// all of them.
+func TestSharedLayersCountOnce(t *testing.T) {
+	reg, c := registrytest.New(t), newChainStore(t, t.TempDir())
+	system := gzipped(t, file("lib", noise(2_000_000), 0o644))
+	base, _ := c.pull(reg.Push(t, "base:v1", imageOf(t, v1.Config{}, system)))
+	other, _ := c.pull(reg.Push(t, "other:v1", imageOf(t, v1.Config{User: "other"}, system)))
+	app, _ := c.pull(reg.Push(t, "app:v1", imageOf(t, v1.Config{}, system, gzipped(t, file("a", "a", 0o644)))))
+	finished(t, c.Store, step(t, c.Store, app.Digest, "me", 0).Digest, "me", "v0")
+	one, _, err := c.Owned("me")
+	if err != nil || one < 2_000_000 {
+		t.Errorf("the first image has %d bytes, %v", one, err)
+	}
+	finished(t, c.Store, step(t, c.Store, base.Digest, "me", 1).Digest, "me", "v1")
+	finished(t, c.Store, step(t, c.Store, other.Digest, "me", 2).Digest, "me", "v2")
+	finished(t, c.Store, base.Digest, "me", "v3")
+	if all, _, err := c.Owned("me"); err != nil || all < one || all > one+500_000 {
+		t.Errorf("four images of the same layers have %d bytes, %v, and one had %d", all, err, one)
+	}
+	staged, err := c.StageBuilt(t.Context(), image.FinishRequest{Base: other.Digest, Name: "app", Tag: "v4", Owner: "me", Config: v1.Config{Cmd: []string{"/c"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer staged.Discard()
+	if _, err := staged.Publish(t.Context(), func(_ context.Context, add int64) error {
+		if add > 10_000 {
+			t.Errorf("another image of these layers would add %d bytes", add)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStepsOverManySnapshots: steps over a snapshot with as many below as possible do not have the files of all steps before.
+func TestStepsOverManySnapshots(t *testing.T) {
+	c := newChainStore(t, t.TempDir())
+	at := commit(t, c.Store, "", file("a", "a", 0o644)).Digest
+	for n := range stack.Max {
+		at = commitAlone(t, c.Store, at, true, file(fmt.Sprint("s", n), "s", 0o644)).Digest
+	}
+	if n := len(c.below(at)); n != stack.Max {
+		t.Fatalf("the snapshot lies over %d, want %d", n, stack.Max)
+	}
+	const steps = stack.Max
+	large := 0
+	for n := range steps {
+		made := step(t, c.Store, at, "me", n)
+		if at = made.Digest; made.OwnBytes > 2<<16 {
+			large++
+		}
+	}
+	if large > 1 {
+		t.Errorf("%d of %d steps have the files of the steps before, want one at most", large, steps)
+	}
+	img := finished(t, c.Store, at, "me", "v1")
+	c.want(img, map[string]string{"a": "a", "s0": "s", "s7": "s", "step0": noise(1 << 16), "step7": noise(1<<16 + 7)})
 }

@@ -22,8 +22,8 @@ type chains struct {
 var _ chain.Roots = (*chains)(nil)
 
 // Lock implements [chain.Roots].
-func (c *chains) Lock(ctx context.Context, id v1.Hash) (unlock func(), err error) {
-	return lock.Briefly(ctx, c.keeper.files.lockPath(pullLock+"chain-"+id.Hex), nil)
+func (c *chains) Lock(ctx context.Context, work v1.Hash) (unlock func(), err error) {
+	return lock.Briefly(ctx, c.keeper.files.lockPath(pullLock+"chain-"+work.Hex), nil)
 }
 
 // Find implements [chain.Roots].
@@ -60,9 +60,10 @@ func (c *chains) Keep(ctx context.Context, files chain.New) (*chain.Root, error)
 	if err := k.complete(ctx, p.root, rec); err != nil {
 		return nil, err
 	}
-	if err := k.publish(ctx, p, nil); err != nil {
+	if err := k.install(ctx, p, nil); err != nil { // the image over it keeps the store within its bounds
 		return nil, err
 	}
+	k.verifier.written(rec.Digest)
 	return c.root(rec, func() {
 		if err := p.release(); err != nil {
 			k.files.log.Warn("layers that images may share may be removed early", "error", err)

@@ -220,7 +220,8 @@ func (p *puller) fetchLayers(ctx context.Context, repo *remote.Repository, img o
 			return nil
 		})
 	}
-	return files, group.Wait()
+	err = group.Wait()
+	return files, err
 }
 
 // unpack applies the layers of an image as they become complete, at most most bytes of them, and

@@ -176,7 +176,10 @@ func open(f *files, recipes []*recipe.Recipe, opts Options) (*Store, error) {
 		inUse: opts.InUse, released: opts.Released, catalogued: opts.Catalogued, log: opts.Logger,
 	}
 	s.connect(downloads, opts)
-	return s, s.removal.collectChains(ctx) // of pulls that a crash interrupted
+	if err := s.removal.collectChains(ctx); err != nil { // of pulls that a crash interrupted
+		opts.Logger.Warn("the remains of pulls cannot be removed", "error", err)
+	}
+	return s, nil
 }
 
 // connect makes the parts that add images.

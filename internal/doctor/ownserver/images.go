@@ -37,18 +37,19 @@ func linkImages(ctx context.Context, from, to string, refs []string) error {
 		return err
 	}
 	defer unlock()
+	listed := func(r *index.Record) bool { return r.Current && slices.Contains(refs, r.Ref()) }
+	below := ix.Below(listed)
 	var kept []string
 	for _, ref := range refs {
 		image := ix.Current(ref)
 		if image == nil {
 			return fmt.Errorf("the store has no image %s", ref)
 		}
-		for _, digest := range append([]string{image.Digest}, image.Below...) {
-			kept = append(kept, stack.FileName(digest))
-		}
+		kept = append(kept, stack.FileName(image.Digest))
 	}
-	listed := func(r *index.Record) bool { return r.Current && slices.Contains(refs, r.Ref()) }
-	below := ix.Below(listed)
+	for digest := range below {
+		kept = append(kept, stack.FileName(digest))
+	}
 	if err := table.Write(ix.Keep(func(r *index.Record) bool { return listed(r) || below[r.Digest] })); err != nil {
 		return err
 	}

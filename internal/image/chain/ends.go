@@ -38,9 +38,21 @@ func ends(layers []v1.Descriptor, least int64) (list []int) {
 func id(diffIDs []v1.Hash) v1.Hash {
 	at := diffIDs[0]
 	for _, next := range diffIDs[1:] {
-		sum := sha256.New()
-		sum.Write([]byte(at.String() + " " + next.String()))
-		at = rootfs.SHA256(sum)
+		at = join(at, next)
 	}
 	return at
+}
+
+// name names the work on a chain that has these layers compressed.
+func name(chainID v1.Hash, layers []v1.Descriptor) v1.Hash {
+	for _, l := range layers {
+		chainID = join(chainID, l.Digest)
+	}
+	return chainID
+}
+
+func join(a, b v1.Hash) v1.Hash {
+	sum := sha256.New()
+	sum.Write([]byte(a.String() + " " + b.String()))
+	return rootfs.SHA256(sum)
 }

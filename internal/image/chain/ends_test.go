@@ -37,6 +37,18 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestNameOfWork: images that promise the same layers and have others do not wait for each other.
+func TestNameOfWork(t *testing.T) {
+	hash := func(n string) v1.Hash { return v1.Hash{Algorithm: "sha256", Hex: n} }
+	same := []v1.Descriptor{{Digest: hash("x")}, {Digest: hash("y")}}
+	if name(hash("a"), same) != name(hash("a"), same) {
+		t.Error("the same work has two names")
+	}
+	if name(hash("a"), same) == name(hash("a"), same[:1]) || name(hash("a"), same) == name(hash("b"), same) || name(hash("a"), same[:1]) == name(hash("a"), same[1:]) {
+		t.Error("different works have the same name")
+	}
+}
+
 // TestID compares with what OCI's specification says: the ID of one layer is its diff ID, and of more the digest of the ID of
 // the lower layers, a space and the last diff ID.
 func TestID(t *testing.T) {

@@ -40,8 +40,8 @@ type Roots interface {
 	Find(ctx context.Context, id v1.Hash) (*Root, error)
 	// Keep adds a root filesystem to the store.
 	Keep(ctx context.Context, made New) (*Root, error)
-	// Lock keeps other processes and callers from making the same chain until unlock.
-	Lock(ctx context.Context, id v1.Hash) (unlock func(), err error)
+	// Lock keeps other processes and callers from work with the same name until unlock.
+	Lock(ctx context.Context, work v1.Hash) (unlock func(), err error)
 }
 
 // Maker makes the root filesystems of images. It is safe for concurrent use.
@@ -147,22 +147,18 @@ func (w *work) chain(ctx context.Context, end int) error {
 		}
 	}
 	chainID := id(w.Image.Config.RootFS.DiffIDs[:end])
-	unlock, err := w.maker.Roots.Lock(ctx, chainID)
+	if known, err := w.take(ctx, chainID, end); known || err != nil {
+		return err
+	}
+	// The configuration only promises the ID, so that the layers are part of the name: an image with other layers, which
+	// promises the same, keeps nobody waiting.
+	unlock, err := w.maker.Roots.Lock(ctx, name(chainID, w.Image.Manifest.Layers[:end]))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	root, err := w.maker.Roots.Find(ctx, chainID)
-	if err != nil {
+	if known, err := w.take(ctx, chainID, end); known || err != nil {
 		return err
-	}
-	if root != nil {
-		w.result.release.Add(root.Release)
-		if err := w.check(ctx, root, end); err != nil {
-			return err
-		}
-		w.behind = true
-		return w.lieOver(root, end)
 	}
 	for i := w.done; i < end; i++ {
 		if err := w.apply(ctx, i); err != nil {
@@ -173,11 +169,26 @@ func (w *work) chain(ctx context.Context, end int) error {
 	if err != nil {
 		return err
 	}
-	if root, err = w.maker.Roots.Keep(ctx, New{ID: chainID, Files: made, Below: w.below(), Image: w.Image, Layers: end, Dir: w.Dir}); err != nil {
+	root, err := w.maker.Roots.Keep(ctx, New{ID: chainID, Files: made, Below: w.below(), Image: w.Image, Layers: end, Dir: w.Dir})
+	if err != nil {
 		return err
 	}
 	w.result.release.Add(root.Release)
 	return w.lieOver(root, end)
+}
+
+// take makes the next layers lie over the chain with an ID, and reports whether the store has that.
+func (w *work) take(ctx context.Context, chainID v1.Hash, end int) (known bool, err error) {
+	root, err := w.maker.Roots.Find(ctx, chainID)
+	if err != nil || root == nil {
+		return false, err
+	}
+	w.result.release.Add(root.Release)
+	if err := w.check(ctx, root, end); err != nil {
+		return false, err
+	}
+	w.behind = true
+	return true, w.lieOver(root, end)
 }
 
 // check checks that the layers up to end are the layers of a chain: the configuration only promises the ID of a chain. The

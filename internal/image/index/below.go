@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -33,11 +34,15 @@ func (ix *Index) Over(digest string) (over *Record) {
 }
 
 // Foundation returns how many of the lowest root filesystems below a record do not count for a workspace: the image
-// over which it has built layers. It is 1 at least.
+// over which it has built layers. It is 1 if they are many, such as layers of snapshots: one of the lowest alone leaves
+// most room for layers over it.
 func (ix *Index) Foundation(r *Record, ws sandbox.WorkspaceID) (n int) {
 	roots := ix.Roots(ws)
 	for n < len(r.Below) && (n == 0 || roots.own[r.Below[len(r.Below)-1-n]] == nil) {
 		n++
+	}
+	if n > stack.Max/2 {
+		return 1
 	}
 	return n
 }
@@ -122,19 +127,24 @@ func (ix *Index) Adds(rec *Record, layerBytes int64) int64 {
 	roots := ix.Roots(payer)
 	for i := range ix.Images {
 		if r := &ix.Images[i]; r.CountsFor(payer) {
-			if r.Has(rec.Digest) || r.File() == rec.File() {
+			if r.Has(rec.Digest) {
 				n = 0
 			}
 			_, others := roots.Below(r)
 			for _, b := range others {
-				counted[b.Digest] = true
+				counted[b.File()] = true
 			}
+			counted[r.File()] = true
 		}
+	}
+	if counted[rec.File()] {
+		n = 0
 	}
 	_, others := roots.Below(rec)
 	for _, b := range others {
-		if !counted[b.Digest] {
+		if !counted[b.File()] {
 			n += b.SizeBytes
+			counted[b.File()] = true
 		}
 	}
 	return n + layerBytes

@@ -26,7 +26,8 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.bytes
 }
 
-// Collect implements [prometheus.Collector]. Images with the same root filesystem count once.
+// Collect implements [prometheus.Collector]. Images with the same root filesystem count once, and each file. Layers that
+// pulled images share are bytes of these.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	ix, err := c.table.Load()
 	if err != nil {
@@ -34,7 +35,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	type sum struct{ count, bytes int64 }
-	sums, seen := map[string]sum{"built_in": {}, "pulled": {}, "built": {}, "cache": {}}, map[string]bool{}
+	sums, seen, files := map[string]sum{"built_in": {}, "pulled": {}, "built": {}, "cache": {}}, map[string]bool{}, map[file]bool{}
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		if r.Digest == "" || seen[r.Digest] {
@@ -42,7 +43,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		seen[r.Digest] = true
 		s := sums[imageKind(r)]
-		sums[imageKind(r)] = sum{s.count + 1, s.bytes + r.SizeBytes}
+		if !r.IsChain() {
+			s.count++
+		}
+		if !files[r.fileOf()] {
+			files[r.fileOf()] = true
+			s.bytes += r.SizeBytes
+		}
+		sums[imageKind(r)] = s
 	}
 	for kind, s := range sums {
 		ch <- prometheus.MustNewConstMetric(c.count, prometheus.GaugeValue, float64(s.count), kind)
@@ -53,7 +61,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // imageKind returns the label of an image's kind.
 func imageKind(r *Record) string {
 	switch {
-	case r.Pull != nil:
+	case r.Pull != nil || r.IsChain():
 		return "pulled"
 	case r.Name == "":
 		return "cache"

@@ -74,7 +74,7 @@ func (l *Left) count(r *index.Record, by int) error {
 		}
 	}
 	for _, below := range others {
-		name("below "+below.Digest, below.SizeBytes)
+		name(below.File(), below.SizeBytes)
 	}
 	for _, b := range blobs {
 		name(b.Digest, b.Size)

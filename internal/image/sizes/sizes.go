@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -136,7 +137,7 @@ func (c *counter) count(chosen func(*index.Record) bool) (n int64, err error) {
 			n += c.file(below)
 		}
 		for _, below := range others {
-			n += c.once("below "+below.Digest, below.SizeBytes)
+			n += c.once(below.File(), below.SizeBytes)
 		}
 		n += c.file(r)
 		for _, b := range blobs {
@@ -276,13 +277,12 @@ func (z *Meter) Total(ix *index.Index) (int64, error) {
 func (z *Meter) LiveBlobs(ix *index.Index) (map[string]bool, error) {
 	live := map[string]bool{}
 	for _, rec := range ix.Images {
-		manifest, err := z.manifestOf(&rec)
+		blobs, err := z.BlobsOf(&rec)
 		if err != nil {
 			return nil, err
 		}
-		live[rec.Manifest.Digest.Hex], live[manifest.Config.Digest.Hex] = true, true
-		for _, l := range manifest.Layers {
-			live[l.Digest.Hex] = true
+		for _, b := range blobs {
+			live[strings.TrimPrefix(b.Digest, "sha256:")] = true
 		}
 	}
 	return live, nil
