@@ -16,7 +16,7 @@ func TestEnds(t *testing.T) {
 		{[]int64{9}, nil},
 		{[]int64{10}, []int{1}},
 		{[]int64{4, 5, 1, 9}, []int{3}},                       // the last is the image's own
-		{[]int64{29, 3, 14, 1}, []int{1}},                     // what follows is small beside the first
+		{[]int64{29, 3, 14, 1}, []int{1}},                     // the layers after the first are small beside it
 		{[]int64{48, 24, 64, 211, 6, 25}, []int{1, 3, 4}},     // of a distribution, tools, compilers, an interpreter
 		{[]int64{10, 10, 20, 40, 80}, []int{1, 2, 3}},         // no more than three
 		{[]int64{0, 0, 12, 0, 0, 12, 0}, []int{3, 6}},         // layers without files belong to the next chain
@@ -41,9 +41,6 @@ func TestEnds(t *testing.T) {
 func TestNameOfWork(t *testing.T) {
 	hash := func(n string) v1.Hash { return v1.Hash{Algorithm: "sha256", Hex: n} }
 	same := []v1.Descriptor{{Digest: hash("x")}, {Digest: hash("y")}}
-	if name(hash("a"), same) != name(hash("a"), same) {
-		t.Error("the same work has two names")
-	}
 	if name(hash("a"), same) == name(hash("a"), same[:1]) || name(hash("a"), same) == name(hash("b"), same) || name(hash("a"), same[:1]) == name(hash("a"), same[1:]) {
 		t.Error("different works have the same name")
 	}

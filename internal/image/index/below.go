@@ -34,8 +34,8 @@ func (ix *Index) Over(digest string) (over *Record) {
 }
 
 // Foundation returns how many of the lowest root filesystems below a record do not count for a workspace: the image
-// over which it has built layers. It is 1 if they are many, such as layers of snapshots: one of the lowest alone leaves
-// most room for layers over it.
+// over which it has built layers. It is 1 if they are many, such as layers of snapshots: over the lowest alone the most
+// layers may lie.
 func (ix *Index) Foundation(r *Record, ws sandbox.WorkspaceID) (n int) {
 	roots := ix.Roots(ws)
 	for n < len(r.Below) && (n == 0 || roots.own[r.Below[len(r.Below)-1-n]] == nil) {
