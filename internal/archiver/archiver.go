@@ -44,6 +44,9 @@ type Config struct {
 	Grace time.Duration
 	// After is the time after which paused sandboxes are archived; 0 for never.
 	After time.Duration
+	// Worker says that a worker runs the sandboxes. Then none is archived: its driver cannot say which files beside a saved state a restore
+	// needs, and removes them when the state is not on the disk.
+	Worker bool
 	// Installation is the installation whose states the sweep removes.
 	Installation string
 	// Observe, if set, is called with the begin and the result of each upload and fetch.
@@ -60,9 +63,9 @@ type Records interface {
 
 // States are the records of stored states. Their methods are safe for concurrent use. Internal/store has them.
 type States interface {
-	// Released returns states that no sandbox needs, of one workspace or, with "", of all, the first released first.
+	// Released returns released states that no sandbox is paused with, of one workspace or, with "", of all, the first released first.
 	Released(ctx context.Context, ws sandbox.WorkspaceID, before time.Time, limit int) ([]sandbox.CheckpointID, error)
-	// Forget deletes the record of a released state. It reports whether there was one.
+	// Forget deletes the record of a released state, unless a sandbox is paused with it. It reports whether it did.
 	Forget(ctx context.Context, id sandbox.CheckpointID) (bool, error)
 	// Known reports whether the state has a record, or a sandbox is paused with it.
 	Known(ctx context.Context, id sandbox.CheckpointID) (bool, error)
@@ -137,8 +140,8 @@ func (s *Service) Archive(ctx context.Context, c sandbox.Caller, ref string) (sa
 	if b == nil {
 		return sandbox.Sandbox{}, box.StateError(&sb)
 	}
-	if s.cfg.URL == "" {
-		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.Unsupported, "this server archives no sandboxes; an administrator can set archive.url")
+	if err := s.supported(); err != nil {
+		return sandbox.Sandbox{}, err
 	}
 	if err := b.Settled(ctx); err != nil {
 		return sandbox.Sandbox{}, err
@@ -153,6 +156,17 @@ func (s *Service) Archive(ctx context.Context, c sandbox.Caller, ref string) (sa
 	case <-ctx.Done():
 		return sandbox.Sandbox{}, ctx.Err()
 	}
+}
+
+// supported returns nil if the server archives sandboxes. Errors: Unsupported.
+func (s *Service) supported() error {
+	if s.cfg.URL == "" {
+		return sandbox.Errorf(sandbox.Unsupported, "this server archives no sandboxes; an administrator can set archive.url")
+	}
+	if s.cfg.Worker {
+		return sandbox.Errorf(sandbox.Unsupported, "this server archives no sandboxes, because a worker runs them (worker.listen)")
+	}
+	return nil
 }
 
 // start starts an upload, or returns the one in progress. Errors: QuotaExceeded; Unavailable if the service closes.

@@ -51,7 +51,7 @@ func (s *Service) Run() {
 // archiveOld archives the sandboxes that are paused for longer than the setting. A failure ends it, because others would fail in the
 // same way, except a full quota of one workspace.
 func (s *Service) archiveOld() {
-	if s.cfg.After <= 0 {
+	if s.cfg.After <= 0 || s.supported() != nil {
 		return
 	}
 	full := map[sandbox.WorkspaceID]bool{}
@@ -140,7 +140,10 @@ func (s *Service) sweepStored(ctx context.Context) error {
 	return nil
 }
 
-// remove removes a stored state that no sandbox needs. It reports whether the state counted until now: it may be needed by now.
+// remove removes a stored state that no sandbox needs. It reports whether the state counts no more: it may be needed by now.
+//
+// A state that another installation stored stays, and only its record goes: a restored copy of a server has records of states that the
+// server itself still needs.
 func (s *Service) remove(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
 	release, ok := s.hold(id)
 	if !ok {
@@ -153,12 +156,18 @@ func (s *Service) remove(ctx context.Context, id sandbox.CheckpointID) (bool, er
 	}
 	// The record goes first. After a crash the description is a stray, which the next sweep removes if it is old: either its grace period
 	// was over, or its workspace needed the space.
-	forgotten, err := s.deps.States.Forget(ctx, id)
-	if err != nil {
+	if _, err := s.deps.States.Forget(ctx, id); err != nil {
 		return false, err
 	}
-	if known, err := s.deps.States.Known(ctx, id); err != nil || known { // the sandbox is paused with it, on the disk: a later sweep removes it
-		return forgotten, err
+	if known, err := s.deps.States.Known(ctx, id); err != nil || known { // the sandbox is paused with it: a later sweep removes it
+		return false, err
+	}
+	st, err := store.Get(ctx, id)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound || err == nil && st.Installation != s.cfg.Installation:
+		return true, nil
+	case err != nil:
+		return false, err
 	}
 	return true, store.Remove(ctx, id)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/quota"
@@ -98,5 +99,43 @@ func TestReleasedStatesMakeRoom(t *testing.T) {
 	r, err := s.Quotas().Report(t.Context(), sb.Workspace)
 	if err != nil || r.Used.ArchiveBytes > size+size/2 {
 		t.Errorf("use %d, %v", r.Used.ArchiveBytes, err)
+	}
+}
+
+// TestStatesOfOtherInstallationsStay sweeps a released state in the server that stored it, and in a server that was restored beside it.
+func TestStatesOfOtherInstallationsStay(t *testing.T) {
+	for installation, want := range map[string]int{"restored": 1, "i": 0} {
+		t.Run(installation, func(t *testing.T) {
+			e := archiving(t)
+			s := e.start()
+			sb := s.run(lifecycle.CreateRequest{Name: "s"})
+			s.pause("s")
+			if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			s.stop()
+			e.cfg.Archive.Installation, e.cfg.Archive.Grace = installation, time.Nanosecond
+			s = e.start()
+			s.Archives().Sweep(t.Context())
+			stored := func() int {
+				found, err := filepath.Glob(filepath.Join(e.cfg.Archive.URL[len("file://"):], archive.Prefix+"*"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(found)
+			}
+			eventually(t, "the record is removed", func() bool { // the server sweeps at its start, too
+				r, err := s.Quotas().Report(t.Context(), sb.Workspace)
+				return err == nil && r.Used.ArchiveBytes == 0
+			})
+			eventually(t, "the sweeps end", func() bool { return stored() == want })
+			s.stop()
+			if got := stored(); got != want {
+				t.Errorf("%d states in the bucket after the sweeps, want %d", got, want)
+			}
+		})
 	}
 }

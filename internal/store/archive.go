@@ -100,17 +100,21 @@ func (s *Sandboxes) Archives() *Archives { return &Archives{s.db} }
 // Archives are the records of the saved states in the object store.
 type Archives struct{ db *database.DB }
 
-// Released returns at most limit states that no sandbox needs and that were released before a time, of one workspace or, with "", of
-// all, the first released first.
+// unneeded are the released states that may be removed. A sandbox that is paused with its state on the disk keeps the stored copy, and the
+// row: without the row, the copy would count for no quota when the sandbox goes on.
+const unneeded = "released_at > 0 AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE saved = archives.checkpoint_id AND " + isLive + ")"
+
+// Released returns at most limit states that no sandbox is paused with and that were released before a time, of one workspace or, with "",
+// of all, the first released first.
 func (s *Archives) Released(ctx context.Context, ws sandbox.WorkspaceID, before time.Time, limit int) ([]sandbox.CheckpointID, error) {
 	return database.Column[sandbox.CheckpointID](ctx, s.db.Reader(), `SELECT checkpoint_id FROM archives
-		WHERE released_at > 0 AND released_at < $1 AND ($2 = '' OR workspace_id = $2) ORDER BY released_at LIMIT $3`, database.Nanos(before), ws, limit)
+		WHERE `+unneeded+` AND released_at < $1 AND ($2 = '' OR workspace_id = $2) ORDER BY released_at LIMIT $3`, database.Nanos(before), ws, limit)
 }
 
-// Forget deletes the record of a released state. It reports whether there was one.
+// Forget deletes the record of a released state, unless a sandbox is paused with it. It reports whether it did.
 func (s *Archives) Forget(ctx context.Context, id sandbox.CheckpointID) (found bool, err error) {
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		found, err = database.Exists(ctx, tx, "SELECT 1 FROM archives WHERE checkpoint_id = $1 AND released_at > 0", id)
+		found, err = database.Exists(ctx, tx, "SELECT 1 FROM archives WHERE checkpoint_id = $1 AND "+unneeded, id)
 		if err == nil && found {
 			_, err = tx.ExecContext(ctx, "DELETE FROM archives WHERE checkpoint_id = $1", id)
 		}

@@ -67,7 +67,10 @@ func TestArchivedStateCountsUntilItIsForgotten(t *testing.T) {
 		if row, err := s.Sandboxes.Fetched(t.Context(), sb.ID, saved, ev, quota.Admission{}); err != nil || !row.ArchivedAt.IsZero() {
 			t.Fatalf("fetched = %+v, %v", row, err)
 		}
-		want("fetched", size, size, 1, true)
+		want("fetched", size, size, 0, true)
+		if forgotten, err := archives.Forget(t.Context(), saved); err != nil || forgotten {
+			t.Errorf("forget a state that a sandbox is paused with = %v, %v", forgotten, err)
+		}
 	}
 	if _, err := s.Sandboxes.Archive(t.Context(), sb.ID, saved, 5, ev, quota.Admission{Limits: quota.Limits{quota.LimitArchive: size}}); err != nil {
 		t.Fatal(err)
