@@ -60,11 +60,11 @@ func (s shelf) base() string {
 // commit lays a layer over a root filesystem: alone, or in a copy. It also returns the number of names.
 func (s shelf) commit(base string, layer []byte, alone bool) (string, int64) {
 	s.t.Helper()
-	return s.commitOver(base, layer, alone, false)
+	return s.commitOver(base, layer, alone, 0)
 }
 
-// commitOver is commit, which merges the layers with merge.
-func (s shelf) commitOver(base string, layer []byte, alone, merge bool) (string, int64) {
+// commitOver is commit, whose layer lies over so many of the lowest root filesystems alone, unless keep is 0.
+func (s shelf) commitOver(base string, layer []byte, alone bool, keep int) (string, int64) {
 	s.t.Helper()
 	below, err := rootfs.OpenStack(base)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s shelf) commitOver(base string, layer []byte, alone, merge bool) (string,
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		tree.Over(rootfs.Base{Stack: below, Digests: append([]string{own}, further...), Files: files, Merge: merge})
+		tree.Over(rootfs.Base{Stack: below, Digests: append([]string{own}, further...), Files: files, Keep: keep})
 	} else if err := tree.Read(below); err != nil {
 		s.t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestLayersAreLikeCopies(t *testing.T) {
 			t.Errorf("round %d: the flattened layers have %d names, want %d", i, names, files)
 		}
 		same(t, i, "the flattened layers and the copy", r.seen(t, flat), want)
-		merged, names := s.commitOver(layered, emptyLayer, true, true)
+		merged, names := s.commitOver(layered, emptyLayer, true, 1)
 		if names != files {
 			t.Errorf("round %d: the merged layers have %d names, want %d", i, names, files)
 		}
