@@ -92,7 +92,8 @@ func New(objects *object.Store) *Store { return &Store{objects: objects} }
 func (s *Store) Close() error { return s.objects.Close() }
 
 // Put stores a state. It is in the store when Put returns nil, and may be
-// there after an error. A state that is stored already is stored again, and only missing blobs are sent. Errors: Unavailable while unused
+// there after an error. A state that is stored already is stored again, and only missing and damaged blobs are sent: the caller removes the
+// local files, so that Put reads the blobs that the bucket has. Errors: Unavailable while unused
 // data is being removed, and when the store cannot be reached.
 func (s *Store) Put(ctx context.Context, src Source) (st State, sent object.Counts, err error) {
 	u, err := s.objects.NewUpload(ctx)
@@ -100,6 +101,7 @@ func (s *Store) Put(ctx context.Context, src Source) (st State, sent object.Coun
 		return st, sent, err
 	}
 	defer u.Close()
+	u.Verify()
 	st = State{Format: format, Checkpoint: src.ID, Sandbox: src.Owner, Installation: src.Installation, StoredAt: time.Now().UTC()}
 	err = filepath.WalkDir(src.Dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

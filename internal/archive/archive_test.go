@@ -158,6 +158,32 @@ func TestDamagedStateIsNotFetched(t *testing.T) {
 	}
 }
 
+// TestDamagedBlobIsSentAgain stores a state whose memory the bucket has, damaged, of another state.
+func TestDamagedBlobIsSentAgain(t *testing.T) {
+	bucket := t.TempDir()
+	s, _ := open(t, "file://"+bucket, &object.Key{1})
+	dir := state(t)
+	st, _, err := s.Put(t.Context(), source(sandbox.NewCheckpointID(), dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range st.Files {
+		if f.Name == "pages.img" {
+			name := f.Blobs[1].String()
+			if err := os.WriteFile(filepath.Join(bucket, "blobs", name[:2], name), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	id, to := sandbox.NewCheckpointID(), filepath.Join(t.TempDir(), "fetched")
+	if _, sent, err := s.Put(t.Context(), source(id, dir)); err != nil || sent.Sent != 1 {
+		t.Errorf("Put = %+v, %v, want one blob sent", sent, err)
+	}
+	if err := s.Fetch(t.Context(), id, to, nil); err != nil || !cmp.Equal(tree(t, dir), tree(t, to)) {
+		t.Errorf("Fetch = %v, or another state", err)
+	}
+}
+
 // TestInterruptedPutIsNoState ends the context in the middle; the next attempt sends the rest.
 func TestInterruptedPutIsNoState(t *testing.T) {
 	s, o := open(t, "file://"+t.TempDir(), nil)

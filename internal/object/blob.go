@@ -68,10 +68,20 @@ type Upload struct {
 	ctx     context.Context // ends when a blob could not be sent
 	buffers chan []byte
 
+	verify bool
+
 	mu     sync.Mutex
-	known  map[Name]bool // in the bucket, or being sent
+	known  map[Name]origin // in the bucket, or being sent
 	counts Counts
 }
+
+// origin says why a blob is known to an upload.
+type origin uint8
+
+const (
+	found origin = iota + 1 // in a list of the bucket
+	ours                    // the upload has sent or verified it, or does so
+)
 
 // Counts are the blobs of an upload.
 type Counts struct {
@@ -88,10 +98,10 @@ func (s *Store) NewUpload(ctx context.Context) (*Upload, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := map[Name]bool{}
+	known := map[Name]origin{}
 	err = s.List(ctx, blobsPrefix, func(o Object) error {
 		if n, ok := nameOf(o.Key); ok {
-			known[n] = true
+			known[n] = found
 		}
 		return nil
 	})
@@ -106,6 +116,9 @@ func (s *Store) NewUpload(ctx context.Context) (*Upload, error) {
 	}
 	return u, nil
 }
+
+// Verify makes the upload read the blobs that the bucket has already, and send damaged blobs again. It is called before File.
+func (u *Upload) Verify() { u.verify = true }
 
 // File cuts the next size bytes of r into blobs, and sends the blobs that the bucket lacks. The names are valid
 // after Wait.
@@ -136,16 +149,22 @@ func (u *Upload) File(r io.Reader, size int64) ([]Name, error) {
 	return names, nil
 }
 
-// send sends a blob that the bucket does not have.
+// send sends a blob that the bucket does not have, or not whole.
 func (u *Upload) send(data []byte) (Name, error) {
 	n := u.s.codec.name(data)
 	u.mu.Lock()
 	u.counts.Blobs++
 	known := u.known[n]
-	u.known[n] = true
+	u.known[n] = ours
 	u.mu.Unlock()
-	if known {
+	if known == ours || known == found && !u.verify {
 		return n, nil
+	}
+	if known == found {
+		_, err := u.s.Blob(u.ctx, n)
+		if code := sandbox.CodeOf(err); err == nil || code != sandbox.NotFound && code != sandbox.Invalid {
+			return n, err
+		}
 	}
 	body, err := u.s.codec.encode(n.key(), data)
 	if err != nil {
