@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
@@ -102,8 +104,10 @@ type Service struct {
 	log  *slog.Logger
 
 	uploads, fetches *fairsem.Semaphore
-	moved            moved
-	opening          chan struct{} // has an element while nobody opens the store
+	// bucket is taken once by each upload, and as often as there may be uploads by a collection. Callers take turns in order.
+	bucket  *semaphore.Weighted
+	moved   moved
+	opening chan struct{} // has an element while nobody opens the store
 
 	mu    sync.Mutex
 	store *archive.Store                // once it is open; guarded by mu
@@ -122,7 +126,7 @@ type call struct {
 func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, deps: deps, ctx: deps.Work.Context(), log: deps.Logger, uploads: fairsem.New(uploads), fetches: fairsem.New(fetches),
-		moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{},
+		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{},
 	}
 	s.opening <- struct{}{}
 	return s

@@ -36,7 +36,7 @@ func (s *Service) Run() {
 			s.Sweep(s.ctx)
 			swept = time.Now()
 		}
-		if time.Since(collected) >= collectEvery && s.collect(s.ctx) {
+		if time.Since(collected) >= collectEvery && s.Collect(s.ctx) {
 			collected = time.Now()
 		}
 		s.archiveOld()
@@ -172,12 +172,17 @@ func (s *Service) remove(ctx context.Context, id sandbox.CheckpointID) (bool, er
 	return true, store.Remove(ctx, id)
 }
 
-// collect removes data that no backup and no archived sandbox uses. It reports whether the next attempt has time.
-func (s *Service) collect(ctx context.Context) bool {
+// Collect removes data that no backup and no archived sandbox uses. It reports whether the next attempt has time. It waits for the uploads of
+// this server, and later uploads wait for it.
+func (s *Service) Collect(ctx context.Context) bool {
 	any, err := s.deps.States.Any(ctx)
 	if err != nil || !any {
 		return err == nil
 	}
+	if err := s.bucket.Acquire(ctx, uploads); err != nil {
+		return false
+	}
+	defer s.bucket.Release(uploads)
 	b, err := backup.OpenBucket(ctx, s.cfg.URL, s.cfg.KeyFile, false)
 	if err == nil {
 		_, err = b.Prune(ctx, 0, backup.Grace)

@@ -51,6 +51,10 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 		return cause(ctx, err)
 	}
 	defer leave()
+	if err := s.bucket.Acquire(ctx, 1); err != nil { // a collection refuses uploads
+		return cause(ctx, err)
+	}
+	defer s.bucket.Release(1)
 	st, sent, err := s.put(ctx, &sb)
 	if err != nil {
 		return cause(ctx, s.unusable(ctx, err))

@@ -69,6 +69,35 @@ func TestArchiveBesideEverythingElse(t *testing.T) {
 	}
 }
 
+// TestCollectionBesideUploads removes unused data while sandboxes are archived again and again: neither refuses the other.
+func TestCollectionBesideUploads(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	var g sync.WaitGroup
+	for _, name := range []string{"a", "b", "c"} {
+		s.run(lifecycle.CreateRequest{Name: name})
+		g.Go(func() {
+			for range 10 {
+				s.pause(name)
+				if _, err := s.Archives().Archive(t.Context(), s.caller, name); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Resume(t.Context(), s.caller, name, lifecycle.ResumeRequest{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Go(func() {
+		for range 20 {
+			if !s.Archives().Collect(t.Context()) {
+				t.Error("unused data was not removed")
+			}
+		}
+	})
+	g.Wait()
+}
+
 // TestReleasedStatesMakeRoom archives a sandbox again and again, with a quota for one state.
 func TestReleasedStatesMakeRoom(t *testing.T) {
 	e := archiving(t)
