@@ -6,7 +6,10 @@
 // of a sandbox whose row says that it is archived are remains, and so are stored states that no row has. The sweep removes both.
 //
 // A stored state whose sandbox went on or ended is released. It stays for a time, because the database may be replaced by a backup of
-// before, and counts for the quota of its workspace; what needs the space removes the states that were released first.
+// before, and counts for the quota of its workspace; what needs the space removes the states that were released first. Their data stays
+// until the next collection that finds it old, like the data of interrupted uploads. So a workspace that has sent its quota since
+// the last collection sends nothing until the next. The bucket has of it at most its quota, and what it has sent since the collection before the
+// last. The count is in memory: a start of the server begins anew.
 package archiver
 
 import (
@@ -113,6 +116,7 @@ type Service struct {
 	store *archive.Store                // once it is open; guarded by mu
 	calls map[sandbox.ID]*call          // uploads in progress; guarded by mu
 	held  map[sandbox.CheckpointID]bool // states that are being stored or removed; guarded by mu
+	sent  map[sandbox.WorkspaceID]int64 // bytes that workspaces have sent since unused data was removed; guarded by mu
 }
 
 // call is an upload, whose callers share its result.
@@ -126,7 +130,7 @@ type call struct {
 func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, deps: deps, ctx: deps.Work.Context(), log: deps.Logger, uploads: fairsem.New(uploads), fetches: fairsem.New(fetches),
-		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{},
+		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{}, sent: map[sandbox.WorkspaceID]int64{},
 	}
 	s.opening <- struct{}{}
 	return s

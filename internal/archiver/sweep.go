@@ -176,7 +176,10 @@ func (s *Service) remove(ctx context.Context, id sandbox.CheckpointID) (bool, er
 // this server, and later uploads wait for it.
 func (s *Service) Collect(ctx context.Context) bool {
 	any, err := s.deps.States.Any(ctx)
-	if err != nil || !any {
+	s.mu.Lock()
+	any = any || len(s.sent) > 0
+	s.mu.Unlock()
+	if err != nil || !any { // the bucket may not exist yet
 		return err == nil
 	}
 	if err := s.bucket.Acquire(ctx, uploads); err != nil {
@@ -187,6 +190,11 @@ func (s *Service) Collect(ctx context.Context) bool {
 	if err == nil {
 		_, err = b.Prune(ctx, 0, backup.Grace)
 		err = errors.Join(err, b.Close())
+	}
+	if err == nil {
+		s.mu.Lock()
+		clear(s.sent)
+		s.mu.Unlock()
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("unused data in the bucket of archived sandboxes not removed, trying again later", "error", err)

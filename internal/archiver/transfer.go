@@ -43,6 +43,9 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 	ctx, cancel := context.WithCancelCause(b.Context())
 	defer cancel(nil)
 	go watch(ctx, b, sb.Saved, cancel)
+	if err := s.maySend(ctx, sb.Workspace); err != nil { // before states are removed for nothing
+		return cause(ctx, err)
+	}
 	if err := s.makeRoom(ctx, &sb); err != nil {
 		return cause(ctx, err)
 	}
@@ -55,11 +58,14 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 		return cause(ctx, err)
 	}
 	defer s.bucket.Release(1)
+	if err := s.maySend(ctx, sb.Workspace); err != nil { // others have sent meanwhile
+		return cause(ctx, err)
+	}
 	st, sent, err := s.put(ctx, &sb)
+	s.hasSent(sb.Workspace, sent.SentBytes)
 	if err != nil {
 		return cause(ctx, s.unusable(ctx, err))
 	}
-	s.moved.bytes.WithLabelValues("sent").Add(float64(sent.SentBytes))
 	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventArchived, Message: sandbox.OneLine("its saved state was moved to the object store: " + why), Data: map[string]string{
 		"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(st.Size(), 10), "sent_bytes": strconv.FormatInt(sent.SentBytes, 10),
 	}}
@@ -91,6 +97,37 @@ func (s *Service) put(ctx context.Context, sb *sandbox.Sandbox) (st archive.Stat
 		}
 	}
 	return store.Put(ctx, src)
+}
+
+// maySend returns nil unless a workspace has sent as much as its quota since unused data was removed: of what it has removed itself, or
+// has sent in vain, the bucket still has the data. Errors: QuotaExceeded.
+func (s *Service) maySend(ctx context.Context, ws sandbox.WorkspaceID) error {
+	limits, err := s.deps.Quotas.Limits(ctx, ws)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	sent := s.sent[ws]
+	s.mu.Unlock()
+	most := limits[quota.LimitArchive]
+	if most <= 0 || sent < most {
+		return nil
+	}
+	// How much it is stays unsaid: it would tell which data of others the bucket has.
+	e := sandbox.Errorf(sandbox.QuotaExceeded, "the workspace has sent its quota of %s, %s, to the object store since unused data was removed there last, which happens once a day; try again later",
+		quota.LimitArchive, sandbox.ShowBytes(most))
+	e.RetryAfter = sweepEvery
+	return e
+}
+
+// hasSent counts the bytes that an upload has sent.
+func (s *Service) hasSent(ws sandbox.WorkspaceID, n int64) {
+	s.moved.bytes.WithLabelValues("sent").Add(float64(n))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > 0 {
+		s.sent[ws] += n
+	}
 }
 
 // makeRoom removes released states of the workspace until a state fits into the quota. Errors: QuotaExceeded.

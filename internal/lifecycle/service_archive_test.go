@@ -1,6 +1,8 @@
 package lifecycle_test
 
 import (
+	"crypto/rand"
+	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -128,6 +130,50 @@ func TestReleasedStatesMakeRoom(t *testing.T) {
 	r, err := s.Quotas().Report(t.Context(), sb.Workspace)
 	if err != nil || r.Used.ArchiveBytes > size+size/2 {
 		t.Errorf("use %d, %v", r.Used.ArchiveBytes, err)
+	}
+}
+
+// TestSentBytesAreBounded archives a sandbox with new data again and again: what it removes itself stays in the bucket until a collection.
+func TestSentBytesAreBounded(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "s"})
+	again := func() error {
+		data := make([]byte, 100<<10)
+		_, _ = rand.Read(data) // never fails
+		s.write("s", "/a", string(data))
+		s.pause("s")
+		_, err := s.Archives().Archive(t.Context(), s.caller, "s")
+		if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		return err
+	}
+	if err := again(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Quotas().Report(t.Context(), sb.Workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := r.Used.ArchiveBytes
+	if _, err := s.Quotas().Set(t.Context(), sb.Workspace, quota.Limits{quota.LimitArchive: 2 * size}); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for n < 20 && err == nil {
+		err = again()
+		n++
+	}
+	var full *sandbox.Error
+	if !errors.As(err, &full) || full.Code != sandbox.QuotaExceeded || full.RetryAfter == 0 {
+		t.Fatalf("archive %d = %v, want quota_exceeded with a time", n, err)
+	}
+	if !s.Archives().Collect(t.Context()) {
+		t.Error("unused data was not removed")
+	}
+	if err := again(); err != nil {
+		t.Errorf("archive after a collection = %v", err)
 	}
 }
 

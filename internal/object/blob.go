@@ -87,7 +87,7 @@ const (
 type Counts struct {
 	Blobs int // all, also the blobs that the bucket had before
 	Sent  int
-	// SentBytes are the bytes written to the bucket for those.
+	// SentBytes are the bytes written to the bucket for those, and for blobs that were perhaps written before an error.
 	SentBytes int64
 }
 
@@ -170,13 +170,15 @@ func (u *Upload) send(data []byte) (Name, error) {
 	if err != nil {
 		return n, err
 	}
+	u.mu.Lock()
+	u.counts.SentBytes += int64(len(body))
+	u.mu.Unlock()
 	if err := u.s.write(u.ctx, n.key(), body); err != nil {
 		return n, err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.counts.Sent++
-	u.counts.SentBytes += int64(len(body))
 	return n, nil
 }
 
