@@ -24,6 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sparse"
 )
 
 const (
@@ -305,7 +306,7 @@ func (s *Store) fetch(ctx context.Context, file *File, name string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := s.objects.Download(ctx, file.Blobs, file.Size, f); err != nil {
+	if err := s.objects.Download(ctx, file.Blobs, file.Size, sparse.NewAt(f)); err != nil {
 		return err
 	}
 	if err := f.Truncate(file.Size); err != nil { // zero bytes at its end were not written

@@ -1,12 +1,14 @@
 package archive_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -181,6 +183,26 @@ func TestDamagedBlobIsSentAgain(t *testing.T) {
 	}
 	if err := s.Fetch(t.Context(), id, to, nil); err != nil || !cmp.Equal(tree(t, dir), tree(t, to)) {
 		t.Errorf("Fetch = %v, or another state", err)
+	}
+}
+
+// TestFetchedStateHasHoles fetches a file of one byte for each blob.
+func TestFetchedStateHasHoles(t *testing.T) {
+	s, _ := open(t, "file://"+t.TempDir(), nil)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "layer.tar"), bytes.Repeat(append(make([]byte, object.ChunkBytes-1), 1), 4), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id, to := sandbox.NewCheckpointID(), filepath.Join(t.TempDir(), "fetched")
+	if _, _, err := s.Put(t.Context(), source(id, dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fetch(t.Context(), id, to, nil); err != nil || !cmp.Equal(tree(t, dir), tree(t, to)) {
+		t.Fatalf("Fetch = %v, or another state", err)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(to, "layer.tar"), &st); err != nil || st.Blocks*512 > 1<<20 {
+		t.Errorf("it takes %d bytes of the disk, %v, want only the blocks with data", st.Blocks*512, err)
 	}
 }
 

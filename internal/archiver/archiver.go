@@ -60,10 +60,10 @@ type Config struct {
 
 // Records are the records of archived sandboxes. Their methods are safe for concurrent use. Internal/store has them.
 type Records interface {
-	// Archive records that the state of a paused sandbox is in the object store, and Fetched that it is on the disk again. They return the row, and
-	// change nothing when that is recorded already. Errors: NotFound; Conflict when the sandbox is not paused with that state; QuotaExceeded.
+	// Archive records that the state of a paused sandbox is in the object store, and Fetched that it is on the disk again, where it takes size
+	// bytes. They return the row, and change nothing when that is recorded already. Errors: NotFound; Conflict when the sandbox is not paused with that state; QuotaExceeded.
 	Archive(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error)
-	Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) // see Archive
+	Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) // see Archive
 }
 
 // States are the records of stored states. Their methods are safe for concurrent use. Internal/store has them.

@@ -233,12 +233,16 @@ func (s *Service) Fetch(b *box.Box) (err error) {
 	if isGone(err) && !archived {
 		return nil // the caller says what is missing
 	}
+	var size int64
+	if err == nil && archived {
+		size, err = s.deps.Saved.Size(s.deps.Saved.Path(b.ID, sb.Saved))
+	}
 	if err == nil && archived {
 		ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventFetched, Message: "its saved state was fetched from the object store", Data: map[string]string{
-			"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(sb.SavedBytes, 10),
+			"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(size, 10),
 		}}
 		err = s.record(b, func(a quota.Admission) (sandbox.Sandbox, error) {
-			return s.deps.Records.Fetched(s.ctx, b.ID, sb.Saved, ev, a)
+			return s.deps.Records.Fetched(s.ctx, b.ID, sb.Saved, size, ev, a)
 		})
 		if sandbox.CodeOf(err) == sandbox.QuotaExceeded { // it was not recorded
 			s.removeLocal(b, sb.Saved)

@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"internal/catalogue":        {"internal/sandbox", "internal/audit", "internal/image/spec", "internal/registry", "internal/retry"},
 	"internal/stream":           {"internal/sandbox", "internal/durable"},
 	"internal/backup":           {"internal/sandbox", "internal/archive", "internal/ballast", "internal/durable", "internal/object"},
-	"internal/archive":          {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object"},
+	"internal/archive":          {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object", "internal/sparse"},
 	"internal/archiver":         {"internal/sandbox", "internal/archive", "internal/backup", "internal/background", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/object", "internal/quota"},
 	"internal/object/bucketurl": {},
 	"internal/object":           {"internal/sandbox", "internal/durable", "internal/retry", "internal/object/bucketurl"},

@@ -22,6 +22,15 @@ type Writer struct {
 // NewWriter returns a writer to f. Only the writer may change f until Finish.
 func NewWriter(f *os.File) *Writer { return &Writer{f: f} }
 
+// At writes to different places of a file that is new and empty, whose length the caller sets. It is safe for concurrent use.
+type At struct{ f *os.File }
+
+// NewAt returns a writer to f.
+func NewAt(f *os.File) At { return At{f} }
+
+// WriteAt writes p at an offset.
+func (w At) WriteAt(p []byte, off int64) (int, error) { return (&Writer{f: w.f, off: off}).Write(p) }
+
 // Write writes p at the current offset.
 func (w *Writer) Write(p []byte) (int, error) {
 	written := 0

@@ -47,3 +47,34 @@ func TestWriter(t *testing.T) {
 		}
 	}
 }
+
+// TestAt writes parts from the last to the first.
+func TestAt(t *testing.T) {
+	content := make([]byte, 16<<20)
+	content[0], content[9<<20+1] = 1, 1
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const part = 4 << 20
+	for off := len(content) - part; off >= 0; off -= part {
+		if n, err := sparse.NewAt(f).WriteAt(content[off:off+part], int64(off)); err != nil || n != part {
+			t.Fatal(n, err)
+		}
+	}
+	if err := f.Truncate(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(f.Name())
+	if err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes, %v, want the %d bytes written", len(got), err, len(content))
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; used > 64<<10 {
+		t.Errorf("the file takes %d bytes of the disk, want only the blocks with data", used)
+	}
+}

@@ -45,21 +45,21 @@ func (s *Sandboxes) Archive(ctx context.Context, id sandbox.ID, saved sandbox.Ch
 	})
 }
 
-// Fetched records that the saved state of an archived sandbox is on the server's disk again, and appends ev. It does nothing for a sandbox
+// Fetched records that the saved state of an archived sandbox, of size bytes there, is on the server's disk again, and appends ev. It does nothing for a sandbox
 // that is not archived. Errors: as of [Sandboxes.Archive].
-func (s *Sandboxes) Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
+func (s *Sandboxes) Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) {
 	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
 		row, err := pausedWith(ctx, tx, id, saved)
 		if err != nil || row.ArchivedAt.IsZero() {
 			return row, err
 		}
-		if err := admitDisk(ctx, tx, row.Workspace, row.SavedBytes, a); err != nil {
+		if err := admitDisk(ctx, tx, row.Workspace, size, a); err != nil {
 			return row, err
 		}
 		if err := release(ctx, tx, id, ev.Time); err != nil {
 			return row, err
 		}
-		return moved(ctx, tx, id, sandbox.Change{ArchivedAt: &time.Time{}}, ev)
+		return moved(ctx, tx, id, sandbox.Change{ArchivedAt: &time.Time{}, SavedBytes: &size}, ev)
 	})
 }
 

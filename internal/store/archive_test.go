@@ -60,14 +60,15 @@ func TestArchivedStateCountsUntilItIsForgotten(t *testing.T) {
 	if forgotten, err := archives.Forget(t.Context(), saved); err != nil || forgotten {
 		t.Errorf("forget a state in use = %v, %v", forgotten, err)
 	}
-	if _, err := s.Sandboxes.Fetched(t.Context(), sb.ID, saved, ev, small); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	if _, err := s.Sandboxes.Fetched(t.Context(), sb.ID, saved, size, ev, small); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("fetch beyond the quota = %v, want quota_exceeded", err)
 	}
+	size += 8 // on this disk
 	for range 2 {
-		if row, err := s.Sandboxes.Fetched(t.Context(), sb.ID, saved, ev, quota.Admission{}); err != nil || !row.ArchivedAt.IsZero() {
+		if row, err := s.Sandboxes.Fetched(t.Context(), sb.ID, saved, size, ev, quota.Admission{}); err != nil || !row.ArchivedAt.IsZero() {
 			t.Fatalf("fetched = %+v, %v", row, err)
 		}
-		want("fetched", size, size, 0, true)
+		want("fetched", size, size-8, 0, true)
 		if forgotten, err := archives.Forget(t.Context(), saved); err != nil || forgotten {
 			t.Errorf("forget a state that a sandbox is paused with = %v, %v", forgotten, err)
 		}
