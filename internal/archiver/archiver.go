@@ -74,6 +74,8 @@ type States interface {
 	Forget(ctx context.Context, id sandbox.CheckpointID) (bool, error)
 	// Known reports whether the state has a record, or a sandbox is paused with it.
 	Known(ctx context.Context, id sandbox.CheckpointID) (bool, error)
+	// Stored returns the bytes that the record of a state counts; 0 without a record.
+	Stored(ctx context.Context, id sandbox.CheckpointID) (int64, error)
 	// Any reports whether there is any record.
 	Any(ctx context.Context) (bool, error)
 	// Use returns the number of archived sandboxes, and the bytes of all stored states.

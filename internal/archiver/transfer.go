@@ -137,6 +137,11 @@ func (s *Service) makeRoom(ctx context.Context, sb *sandbox.Sandbox) error {
 		if err != nil {
 			return err
 		}
+		own, err := s.deps.States.Stored(ctx, sb.Saved) // of when it was archived before
+		if err != nil {
+			return err
+		}
+		r.Used.ArchiveBytes -= own
 		full := r.Limits.AdmitsArchive(r.Used, sb.SavedBytes)
 		if full == nil {
 			return nil
@@ -189,7 +194,10 @@ func (s *Service) removeLocal(b *box.Box, saved sandbox.CheckpointID) {
 	if err == nil {
 		dir := s.deps.Saved.Path(b.ID, saved)
 		gone := filepath.Join(filepath.Dir(dir), archive.NewPrefix+string(saved)) // a directory that lacks files has another name
-		if err = os.Rename(dir, gone); err == nil {
+		if err = os.RemoveAll(gone); err == nil {                                 // of a removal that was interrupted
+			err = os.Rename(dir, gone)
+		}
+		if err == nil {
 			err = os.RemoveAll(gone)
 		}
 	}

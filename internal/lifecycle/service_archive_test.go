@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"crypto/rand"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -130,6 +131,48 @@ func TestReleasedStatesMakeRoom(t *testing.T) {
 	r, err := s.Quotas().Report(t.Context(), sb.Workspace)
 	if err != nil || r.Used.ArchiveBytes > size+size/2 {
 		t.Errorf("use %d, %v", r.Used.ArchiveBytes, err)
+	}
+}
+
+// TestStateThatIsArchivedAgainNeedsNoRoom archives a sandbox, fetches its state as a comparison does, and archives it again, with a quota for one state.
+func TestStateThatIsArchivedAgainNeedsNoRoom(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "s"})
+	s.pause("s")
+	if _, err := s.Quotas().Set(t.Context(), sb.Workspace, quota.Limits{quota.LimitArchive: s.get("s").SavedBytes * 3 / 2}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+			t.Fatal(err)
+		}
+		b, _, err := s.Find(t.Context(), s.caller, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Archives().Ready(t.Context(), b); err != nil || !s.get("s").ArchivedAt.IsZero() {
+			t.Fatalf("Ready = %v", err)
+		}
+	}
+}
+
+// TestInterruptedRemovalOfLocalFiles archives a sandbox beside the remains of an earlier removal of the same state.
+func TestInterruptedRemovalOfLocalFiles(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.pause("s")
+	sb := s.get("s")
+	remains := filepath.Join(e.cfg.CheckpointDir, string(sb.ID), archive.NewPrefix+string(sb.Saved), "layer")
+	if err := os.MkdirAll(remains, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if left := e.saved(string(sb.ID)); len(left) != 0 {
+		t.Errorf("on the disk: %v", left)
 	}
 }
 

@@ -131,6 +131,12 @@ func (s *Archives) Known(ctx context.Context, id sandbox.CheckpointID) (bool, er
 	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives WHERE checkpoint_id = $1 UNION SELECT 1 FROM sandboxes WHERE saved = $1 AND "+isLive, id)
 }
 
+// Stored returns the bytes that the record of a state counts; 0 without a record.
+func (s *Archives) Stored(ctx context.Context, id sandbox.CheckpointID) (n int64, err error) {
+	err = s.db.Reader().QueryRowContext(ctx, "SELECT coalesce(sum(size_bytes), 0) FROM archives WHERE checkpoint_id = $1", id).Scan(&n)
+	return n, err
+}
+
 // Any reports whether any state was stored.
 func (s *Archives) Any(ctx context.Context) (bool, error) {
 	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives LIMIT 1")
