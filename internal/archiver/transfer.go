@@ -66,8 +66,10 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 	if err != nil {
 		return cause(ctx, s.unusable(ctx, err))
 	}
+	// The owner does not learn it: it tells which data of others the bucket has.
+	s.log.Info("state of a paused sandbox sent", "sandbox", b.ID, "checkpoint", sb.Saved, "size_bytes", st.Size(), "sent_bytes", sent.SentBytes)
 	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventArchived, Message: sandbox.OneLine("its saved state was moved to the object store: " + why), Data: map[string]string{
-		"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(st.Size(), 10), "sent_bytes": strconv.FormatInt(sent.SentBytes, 10),
+		"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(st.Size(), 10),
 	}}
 	err = b.Exclusively(ctx, box.Archive, func() error {
 		if err := s.record(b, func(a quota.Admission) (sandbox.Sandbox, error) {
