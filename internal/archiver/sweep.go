@@ -49,13 +49,16 @@ func (s *Service) Run() {
 }
 
 // archiveOld archives the sandboxes that are paused for longer than the setting. A failure ends it, because others would fail in the
-// same way, except a full quota of one workspace.
+// same way, except a full quota of one workspace. It ends after a while, so that a backlog keeps nothing else from its turn; the next call goes on.
 func (s *Service) archiveOld() {
 	if s.cfg.After <= 0 || s.supported() != nil {
 		return
 	}
-	full := map[sandbox.WorkspaceID]bool{}
+	full, begin := map[sandbox.WorkspaceID]bool{}, time.Now()
 	for _, b := range s.deps.Boxes() {
+		if time.Since(begin) > tick {
+			return
+		}
 		sb := b.View().Sandbox
 		if sb.State != sandbox.Paused || !sb.ArchivedAt.IsZero() || time.Since(sb.PausedAt) < s.cfg.After || full[sb.Workspace] || b.Busy() {
 			continue
@@ -86,10 +89,10 @@ func (s *Service) Sweep(ctx context.Context) {
 	}
 }
 
-// sweepLocal removes the local files of archived sandboxes.
+// sweepLocal removes the local files of archived sandboxes that nothing else is done with.
 func (s *Service) sweepLocal(ctx context.Context) {
 	for _, b := range s.deps.Boxes() {
-		if !s.hasRemains(b) {
+		if b.Busy() || !s.hasRemains(b) {
 			continue
 		}
 		err := b.Exclusively(ctx, box.Archive, func() error {
