@@ -212,8 +212,7 @@ func (s *Service) removeLocal(b *box.Box, saved sandbox.CheckpointID) {
 
 // Ready returns when the state of a sandbox, if it is paused, is on the disk of the server. Errors: as of [Service.Fetch]; the context's.
 func (s *Service) Ready(ctx context.Context, b *box.Box) error {
-	sb := b.View().Sandbox
-	if sb.State != sandbox.Paused || sb.ArchivedAt.IsZero() {
+	if sb := b.View().Sandbox; !s.isAway(&sb) {
 		return nil
 	}
 	return b.Exclusively(ctx, box.Fetch, func() error { return s.Fetch(b) })
@@ -226,18 +225,10 @@ func (s *Service) Ready(ctx context.Context, b *box.Box) error {
 // Errors: QuotaExceeded; DiskFull; Unsupported when the stored state is missing or damaged; Unavailable; Ended.
 func (s *Service) Fetch(b *box.Box) (err error) {
 	sb := b.Sandbox()
-	if sb.State != sandbox.Paused || sb.Saved == "" {
+	if !s.isAway(&sb) {
 		return nil
 	}
 	archived := !sb.ArchivedAt.IsZero()
-	if !archived {
-		if s.cfg.URL == "" {
-			return nil
-		}
-		if _, err := os.Lstat(s.deps.Saved.Path(b.ID, sb.Saved)); !errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-	}
 	begin := time.Now()
 	err = ended(b, s.fetch(b.Context(), &sb))
 	if isGone(err) && !archived {
@@ -266,6 +257,21 @@ func (s *Service) Fetch(b *box.Box) (err error) {
 		return sandbox.Wrap(sandbox.Unsupported, err, "%s; delete the sandbox, or take it back to one of its checkpoints", sandbox.Explain("its state cannot be fetched from the object store", err))
 	}
 	return err
+}
+
+// isAway reports whether a sandbox is paused and its state is, or may be, only in the object store.
+func (s *Service) isAway(sb *sandbox.Sandbox) bool {
+	if sb.State != sandbox.Paused || sb.Saved == "" {
+		return false
+	}
+	if !sb.ArchivedAt.IsZero() {
+		return true
+	}
+	if s.cfg.URL == "" {
+		return false
+	}
+	_, err := os.Lstat(s.deps.Saved.Path(sb.ID, sb.Saved))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // fetch writes the state of a sandbox to the disk.

@@ -176,6 +176,35 @@ func TestInterruptedRemovalOfLocalFiles(t *testing.T) {
 	}
 }
 
+// TestForkFetchesAStateThatIsMissing forks a sandbox whose row, as of a database that was put back, does not say that it is archived.
+func TestForkFetchesAStateThatIsMissing(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "kept")
+	s.pause("s")
+	if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+		t.Fatal(err)
+	}
+	b, sb, err := s.Find(t.Context(), s.caller, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Archives().Ready(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(e.cfg.CheckpointDir, string(sb.ID), string(sb.Saved))); err != nil {
+		t.Fatal(err)
+	}
+	children, err := s.Fork(t.Context(), s.caller, "s", lifecycle.ForkRequest{Count: 1})
+	if err != nil || children[0].Err != nil {
+		t.Fatalf("fork = %+v, %v", children, err)
+	}
+	if got := s.readFile(children[0].Sandbox.Name, "/a"); got != "kept" {
+		t.Errorf("file %q, want kept", got)
+	}
+}
+
 // TestSentBytesAreBounded archives a sandbox with new data again and again: what it removes itself stays in the bucket until a collection.
 func TestSentBytesAreBounded(t *testing.T) {
 	e := archiving(t)
