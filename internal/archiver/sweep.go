@@ -30,7 +30,7 @@ func (s *Service) Run() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	var swept time.Time
-	collected := time.Now()
+	collected := time.Now().Add(sweepEvery - collectEvery) // also by servers that are started every day
 	for {
 		if time.Since(swept) >= sweepEvery {
 			s.Sweep(s.ctx)
