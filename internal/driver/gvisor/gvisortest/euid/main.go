@@ -2,6 +2,9 @@
 // set-user-id bit, which the shell and its tools would drop.
 package main
 
-import "os"
+import (
+	"fmt"
+	"os"
+)
 
-func main() { println(os.Geteuid()) }
+func main() { fmt.Println(os.Geteuid()) }
