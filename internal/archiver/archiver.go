@@ -37,7 +37,7 @@ const (
 	fetches = 4
 	// uploadsMost is the number of uploads of a workspace that may be in progress or wait, each with a goroutine.
 	uploadsMost = 100
-	// lookTimeout is how long the store may take to say that it has a state.
+	// lookTimeout bounds the request that asks the store whether it has a state.
 	lookTimeout = 30 * time.Second
 )
 

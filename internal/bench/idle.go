@@ -14,7 +14,7 @@ import (
 // starts and the requests for their statistics, so it is long.
 const IdleTime = time.Minute
 
-// idleStarts is how many of the idle sandboxes are started at once.
+// idleStarts bounds the idle sandboxes that start at the same time.
 const idleStarts = 4
 
 // idle measures n idle sandboxes: the proportional memory of the host processes of a sandbox, and

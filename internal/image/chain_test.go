@@ -154,7 +154,7 @@ func TestPulledImagesShareLayers(t *testing.T) {
 	second, written := c.pull(two)
 	files, bytes := c.erofs()
 	if written != 1 || files != 4 || bytes > 330_000 {
-		t.Errorf("for the second image %d root filesystems were written; there are %d with %d bytes, want 1, 4 and not twice those of the layers", written, files, bytes)
+		t.Errorf("the second pull wrote %d root filesystems, and the store has %d with %d bytes; want 1, 4, and less than twice the bytes of the layers", written, files, bytes)
 	}
 	whole, written := c.pull(base)
 	if files, more := c.erofs(); written != 0 || files != 4 || more != bytes {
@@ -199,7 +199,7 @@ func TestChainStaysWithItsLink(t *testing.T) {
 	}
 	c.prune()
 	if _, written := c.pull(reg.Push(t, "app:v1", imageOf(t, v1.Config{}, system, gzipped(t, file("a", "a", 0o644))))); written != 1 {
-		t.Errorf("%d root filesystems were written, want that of the second layer alone", written)
+		t.Errorf("the pull wrote %d root filesystems, want only the root filesystem of the second layer", written)
 	}
 	if files, _ := c.erofs(); files != 2 {
 		t.Errorf("there are %d root filesystems, want 2", files)

@@ -32,7 +32,7 @@ const (
 var small = client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
 
 var settings = []string{
-	"--pool-size", "3", // of which two boxes fit any image
+	"--pool-size", "3", // two of the boxes fit any image
 	"--sandbox-default-memory", small.Memory, "--sandbox-default-disk", small.Disk, "--sandbox-default-cpu", small.CPU,
 }
 

@@ -15,7 +15,8 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// installedAge is how long tests use packages that an earlier run installed. Servers install them again after build.packages_max_age, which is longer.
+// installedAge is the age up to which tests use packages of an earlier run. It is shorter than build.packages_max_age, after which servers install
+// packages again.
 const installedAge = 6 * 24 * time.Hour
 
 // StartInstalled is StartSmall for a test that takes much longer to install packages than for the rest. It keeps the images of its

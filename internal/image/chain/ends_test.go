@@ -31,7 +31,7 @@ func TestEnds(t *testing.T) {
 		}
 		for n := range layers { // an image of the lowest layers has the same chains
 			if got := ends(layers[:n], 10); !slices.Equal(got, tt.want[:len(got)]) {
-				t.Errorf("the first %d layers of %v: chains end after %v, and those of all after %v", n, tt.sizes, got, tt.want)
+				t.Errorf("chains of the first %d layers of %v end after layers %v; chains of all layers end after %v", n, tt.sizes, got, tt.want)
 			}
 		}
 	}
