@@ -102,7 +102,9 @@ func (w *Sweeper) sweepOwner(ctx context.Context, id sandbox.ID, owner Owner, na
 			errs = append(errs, w.remove(ctx, id, sandbox.CheckpointID(name), reason))
 		}
 	}
-	w.store.RemoveOwner(id)
+	if !owner.Live { // a pause or a fetch of a live sandbox may be about to write into its directory
+		w.store.RemoveOwner(id)
+	}
 	return errors.Join(errs...)
 }
 
