@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/quota"
@@ -278,4 +279,25 @@ func (c *faultyCheckpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Che
 
 func (c *faultyCheckpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
 	return c.faults.do("checkpoints.Delete", func() error { return c.Records.Delete(ctx, id, ev) })
+}
+
+type faultyArchives struct {
+	archiver.Records
+	faults *faults
+}
+
+func (a *faultyArchives) Archive(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, adm quota.Admission) (sb sandbox.Sandbox, err error) {
+	err = a.faults.do("archives.Archive", func() error {
+		sb, err = a.Records.Archive(ctx, id, saved, size, ev, adm)
+		return err
+	})
+	return sb, err
+}
+
+func (a *faultyArchives) Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, adm quota.Admission) (sb sandbox.Sandbox, err error) {
+	err = a.faults.do("archives.Fetched", func() error {
+		sb, err = a.Records.Fetched(ctx, id, saved, size, ev, adm)
+		return err
+	})
+	return sb, err
 }

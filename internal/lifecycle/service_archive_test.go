@@ -3,11 +3,17 @@ package lifecycle_test
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/archiver"
@@ -202,6 +208,93 @@ func TestForkFetchesAStateThatIsMissing(t *testing.T) {
 	}
 	if got := s.readFile(children[0].Sandbox.Name, "/a"); got != "kept" {
 		t.Errorf("file %q, want kept", got)
+	}
+}
+
+// TestEventsOfArchivedSandboxes looks at all that the owner learns: it does not have the number of sent bytes, which tells which data of
+// others the bucket has.
+func TestEventsOfArchivedSandboxes(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.pause("s")
+	if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	events, err := s.Events(t.Context(), s.caller, "s", sandbox.EventFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[sandbox.EventType]string{}
+	for _, ev := range events.Items {
+		if ev.Type == sandbox.EventArchived || ev.Type == sandbox.EventFetched {
+			got[ev.Type] = fmt.Sprint(slices.Sorted(maps.Keys(ev.Data)), " ", ev.Message)
+		}
+	}
+	want := map[sandbox.EventType]string{
+		sandbox.EventArchived: "[size_bytes took_ms] its saved state was moved to the object store: asked for by " + string(s.caller.User),
+		sandbox.EventFetched:  "[size_bytes took_ms] its saved state was fetched from the object store",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestServerWithAWorkerArchivesNothing names the setting.
+func TestServerWithAWorkerArchivesNothing(t *testing.T) {
+	e := archiving(t)
+	e.cfg.Archive.Worker = true
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.pause("s")
+	if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), "worker.listen") {
+		t.Errorf("archive = %v, want unsupported, naming worker.listen", err)
+	}
+	if sb := s.get("s"); !sb.ArchivedAt.IsZero() || len(e.saved(string(sb.ID))) != 1 {
+		t.Errorf("the sandbox is archived: %+v", sb)
+	}
+}
+
+// TestServerThatIsKilledBeforeAFetchIsRecorded kills the server when the state is on the disk and its row still says that it is archived.
+func TestServerThatIsKilledBeforeAFetchIsRecorded(t *testing.T) {
+	e := archiving(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "kept")
+	s.pause("s")
+	if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+		t.Fatal(err)
+	}
+	sb := s.get("s")
+	s.store.faults.on(func(_ int, call string) error {
+		if call == "archives.Fetched" {
+			s.store.faults.die()
+		}
+		return nil
+	}, nil)
+	if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); !errors.Is(err, errDead) {
+		t.Fatalf("resume = %v, want the end of the server", err)
+	}
+	if got := e.saved(string(sb.ID)); !slices.Equal(got, []string{string(sb.Saved)}) {
+		t.Fatalf("on the disk: %v, want the state", got)
+	}
+	s.kill()
+	s = e.start()
+	if sb := s.get("s"); sb.ArchivedAt.IsZero() {
+		t.Errorf("the row says that the state was fetched: %+v", sb)
+	}
+	// The sweep of the server may remove the files before, or after.
+	if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.readFile("s", "/a"); got != "kept" {
+		t.Errorf("file %q, want kept", got)
+	}
+	if got := e.saved(string(sb.ID)); len(got) != 0 {
+		t.Errorf("on the disk of a running sandbox: %v", got)
 	}
 }
 

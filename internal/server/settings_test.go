@@ -17,6 +17,7 @@ import (
 var otherValues = map[string]string{
 	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all", "backup.url": "file:///bucket", "backup.key_file": "/elsewhere/key",
 	"archive.url": "file:///archive", "archive.key_file": "/elsewhere/key", "archive.after": "1h", "archive.grace": "1h",
+	"worker.listen":                 "127.0.0.1:7", // the server archives no sandboxes; TestWorker of the end-to-end tests shows the rest
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                    "https://modbox.example.com",
 	"console.url":                   "https://console.example.com",
@@ -93,7 +94,6 @@ var elsewhere = map[string]bool{
 	"metrics.endpoint": true, "metrics.interval": true, "metrics.headers_file": true, "log.endpoint": true, "log.headers_file": true,
 	"ssh.listen":       true,                              // TestSSH
 	"sandbox.platform": true,                              // TestPlatform
-	"worker.listen":    true,                              // TestWorker
 	"log.requests":     true, "http.allow_insecure": true, // TestServerPages, TestExposure
 }
 
