@@ -22,61 +22,45 @@ const (
 	sweepMost = 1000
 )
 
-// Run archives sandboxes that are paused for long, and sweeps, until the service closes.
+// Run archives sandboxes that are paused for long, sweeps, and removes unused data, until the service closes.
 func (s *Service) Run() {
 	if s.cfg.URL == "" {
 		return
 	}
+	s.deps.Work.Go(s.collectDaily) // which waits for uploads
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	var swept time.Time
-	collected := time.Now().Add(sweepEvery - collectEvery) // also by servers that are started every day
+	old, swept := newBacklog(s), time.Time{}
 	for {
 		if time.Since(swept) >= sweepEvery {
 			s.Sweep(s.ctx)
 			swept = time.Now()
 		}
-		if time.Since(collected) >= collectEvery && s.Collect(s.ctx) {
-			collected = time.Now()
-		}
-		s.archiveOld()
+		old.fill()
 		select {
+		case u := <-old.ended:
+			old.end(u)
 		case <-ticker.C:
+			old.retry()
 		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
-// archiveOld archives the sandboxes that are paused for longer than the setting. A failure ends it, because others would fail in the
-// same way, except a full quota of one workspace. It ends after a while, so that a backlog keeps nothing else from its turn; the next call goes on.
-func (s *Service) archiveOld() {
-	if s.cfg.After <= 0 || s.supported() != nil {
-		return
-	}
-	full, begin := map[sandbox.WorkspaceID]bool{}, time.Now()
-	for _, b := range s.deps.Boxes() {
-		if time.Since(begin) > tick {
+// collectDaily removes unused data until the service closes.
+func (s *Service) collectDaily() {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	collected := time.Now().Add(sweepEvery - collectEvery) // also by servers that are started every day
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
 			return
 		}
-		sb := b.View().Sandbox
-		if sb.State != sandbox.Paused || !sb.ArchivedAt.IsZero() || time.Since(sb.PausedAt) < s.cfg.After || full[sb.Workspace] || b.Busy() {
-			continue
-		}
-		c, err := s.start(b, "it is paused for "+s.cfg.After.String())
-		if err != nil {
-			return
-		}
-		<-c.done
-		switch code := sandbox.CodeOf(c.err); {
-		case c.err == nil || code == sandbox.Conflict || code == sandbox.Ended:
-		case code == sandbox.QuotaExceeded:
-			full[sb.Workspace] = true
-		case s.ctx.Err() != nil:
-			return
-		default:
-			s.log.Warn("paused sandbox not archived, trying again soon", "sandbox", b.ID, "error", c.err)
-			return
+		if time.Since(collected) >= collectEvery && s.Collect(s.ctx) {
+			collected = time.Now()
 		}
 	}
 }

@@ -1,0 +1,122 @@
+package archiver
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// backlog archives the sandboxes that are paused for longer than the setting, as many at a time as there may be uploads. Workspaces take
+// turns. A single goroutine uses it, which waits for none of the uploads.
+type backlog struct {
+	s         *Service
+	ended     chan upload // buffered for all uploads in progress
+	uploading map[sandbox.WorkspaceID]int
+	// turns has the last turn of each workspace; turn is the last turn of all.
+	turns map[sandbox.WorkspaceID]int
+	turn  int
+	// tried are the sandboxes whose upload has begun since the last retry, and full the workspaces whose quota refused an upload since. failed
+	// says that an upload failed, for which others would fail as well.
+	tried  map[sandbox.ID]bool
+	full   map[sandbox.WorkspaceID]bool
+	failed bool
+}
+
+// upload is an upload of a backlog that has ended.
+type upload struct {
+	sandbox   sandbox.ID
+	workspace sandbox.WorkspaceID
+	err       error
+}
+
+func newBacklog(s *Service) *backlog {
+	return &backlog{
+		s: s, ended: make(chan upload, uploads), uploading: map[sandbox.WorkspaceID]int{}, turns: map[sandbox.WorkspaceID]int{},
+		tried: map[sandbox.ID]bool{}, full: map[sandbox.WorkspaceID]bool{},
+	}
+}
+
+// fill starts uploads while there may be more.
+func (l *backlog) fill() {
+	if l.s.cfg.After <= 0 || l.s.supported() != nil {
+		return
+	}
+	for !l.failed && l.inProgress() < uploads {
+		b := l.next()
+		if b == nil {
+			clear(l.turns)
+			return
+		}
+		l.start(b)
+	}
+}
+
+func (l *backlog) inProgress() (n int) {
+	for _, m := range l.uploading {
+		n += m
+	}
+	return n
+}
+
+// next returns the sandbox that is archived next: of the workspace with the fewest uploads, and of several of the workspace that had none for the
+// longest time, the sandbox that is paused for the longest time. It returns nil if there is none.
+func (l *backlog) next() (first *box.Box) {
+	var best sandbox.Sandbox
+	for _, b := range l.s.deps.Boxes() {
+		sb := b.View().Sandbox
+		if sb.State != sandbox.Paused || !sb.ArchivedAt.IsZero() || time.Since(sb.PausedAt) < l.s.cfg.After || l.full[sb.Workspace] || l.tried[b.ID] || b.Busy() {
+			continue
+		}
+		if first == nil || cmp.Or(
+			cmp.Compare(l.uploading[sb.Workspace], l.uploading[best.Workspace]), cmp.Compare(l.turns[sb.Workspace], l.turns[best.Workspace]), sb.PausedAt.Compare(best.PausedAt),
+		) < 0 {
+			first, best = b, sb
+		}
+	}
+	return first
+}
+
+// start starts the upload of a sandbox.
+func (l *backlog) start(b *box.Box) {
+	u := upload{sandbox: b.ID, workspace: b.View().Sandbox.Workspace}
+	l.tried[u.sandbox] = true
+	l.turn++
+	l.turns[u.workspace] = l.turn
+	l.uploading[u.workspace]++
+	c, err := l.s.start(b, "it is paused for "+l.s.cfg.After.String())
+	if err == nil && !l.s.deps.Work.Go(func() {
+		<-c.done
+		u.err = c.err
+		l.ended <- u
+	}) {
+		err = box.ErrClosed
+	}
+	if err != nil {
+		u.err = err
+		l.end(u)
+	}
+}
+
+// end notes the end of an upload.
+func (l *backlog) end(u upload) {
+	if l.uploading[u.workspace]--; l.uploading[u.workspace] == 0 {
+		delete(l.uploading, u.workspace)
+	}
+	switch code := sandbox.CodeOf(u.err); {
+	case u.err == nil || code == sandbox.Conflict || code == sandbox.Ended || l.s.ctx.Err() != nil:
+	case code == sandbox.QuotaExceeded:
+		l.full[u.workspace] = true
+	default:
+		l.failed = true
+		l.s.log.Warn("paused sandbox not archived, trying again soon", "sandbox", u.sandbox, "error", u.err)
+	}
+}
+
+// retry lets sandboxes be tried again.
+func (l *backlog) retry() {
+	clear(l.tried)
+	clear(l.full)
+	l.failed = false
+}

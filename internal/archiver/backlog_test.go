@@ -1,0 +1,220 @@
+package archiver
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/archive"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// fixture has the parts of a service beside its object store, in a directory.
+type fixture struct {
+	driver.Driver
+	Records
+	States
+	quota.Store
+	quota.Disk
+
+	t      *testing.T
+	cfg    Config
+	saved  *checkpoint.Store
+	work   *background.Group
+	boxes  []*box.Box
+	begun  chan upload   // of each upload
+	finish chan struct{} // an element for the end of each upload
+	sweeps atomic.Int32
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{t: t, work: background.New(), begun: make(chan upload, 100), finish: make(chan struct{}, 100)}
+	f.cfg = Config{URL: "file://" + filepath.Join(t.TempDir(), "bucket"), Grace: time.Hour, After: time.Minute, Installation: "i"}
+	saved, err := checkpoint.Open(filepath.Join(t.TempDir(), "saved"), f, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.saved = saved
+	store, err := archive.Open(t.Context(), f.cfg.URL, "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// pause adds paused sandboxes of a workspace.
+func (f *fixture) pause(ws sandbox.WorkspaceID, n int) {
+	f.t.Helper()
+	for range n {
+		sb := sandbox.Sandbox{ID: sandbox.NewID(), Workspace: ws, State: sandbox.Paused, PausedAt: time.Now(), Saved: sandbox.NewCheckpointID()}
+		dir := f.saved.Path(sb.ID, sb.Saved)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			f.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "layer"), []byte(sb.ID), 0o600); err != nil {
+			f.t.Fatal(err)
+		}
+		b := box.New(f.work, sb.ID, agentapi.NewClient(nil))
+		b.Lock()
+		b.Set(sb)
+		b.Unlock()
+		f.boxes = append(f.boxes, b)
+	}
+}
+
+// run runs a service, which ends with do.
+func (f *fixture) run(do func()) {
+	f.work.Start()
+	s := New(f.cfg, Deps{
+		Records: f, States: f, Boxes: func() []*box.Box { return f.boxes }, Saved: f.saved, Driver: f,
+		Quotas: quota.New(quota.Config{}, f, f, slog.New(slog.DiscardHandler)), Work: f.work, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
+	})
+	f.work.Go(s.Run)
+	do()
+	f.work.Stop()
+	f.work.Cancel()
+	close(f.finish)
+	if err := f.work.Wait(context.Background()); err != nil {
+		f.t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// Needs implements [driver.Carrier]. Each upload waits there.
+func (f *fixture) Needs(dir string) ([]string, error) {
+	for _, b := range f.boxes {
+		if sb := b.View().Sandbox; f.saved.Path(sb.ID, sb.Saved) == dir {
+			f.begun <- upload{sandbox: sb.ID, workspace: sb.Workspace}
+		}
+	}
+	<-f.finish
+	return nil, nil
+}
+
+func (f *fixture) Place(string) (string, error) { return "", nil }
+
+func (f *fixture) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+
+func (f *fixture) Archive(_ context.Context, id sandbox.ID, _ sandbox.CheckpointID, _ int64, _ sandbox.Event, _ quota.Admission) (sandbox.Sandbox, error) {
+	for _, b := range f.boxes {
+		if b.ID == id {
+			sb := b.View().Sandbox
+			sb.ArchivedAt = time.Now()
+			return sb, nil
+		}
+	}
+	return sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "no sandbox %s", id)
+}
+
+func (f *fixture) Any(context.Context) (bool, error) { return true, nil }
+
+func (f *fixture) Stored(context.Context, sandbox.CheckpointID) (int64, error) { return 0, nil }
+
+// Released is called by each sweep.
+func (f *fixture) Released(context.Context, sandbox.WorkspaceID, time.Time, int) ([]sandbox.CheckpointID, error) {
+	f.sweeps.Add(1)
+	return nil, nil
+}
+
+func (f *fixture) Known(context.Context, sandbox.CheckpointID) (bool, error) { return true, nil }
+
+func (f *fixture) Quota(context.Context, sandbox.WorkspaceID) (quota.Limits, error) {
+	return quota.Limits{}, nil
+}
+
+func (f *fixture) QuotaUse(context.Context, sandbox.WorkspaceID) (quota.Use, error) {
+	return quota.Use{}, nil
+}
+
+func (f *fixture) Unrecorded(sandbox.WorkspaceID) (u quota.UnrecordedDisk) { return u }
+
+// TestBacklogTakesTurns archives sandboxes of three workspaces: two at a time, and of each workspace as many.
+func TestBacklogTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.pause("a", 20) // the first
+		time.Sleep(time.Second)
+		f.pause("b", 2)
+		f.pause("c", 2)
+		time.Sleep(time.Minute)
+		got := map[sandbox.WorkspaceID]int{}
+		f.run(func() {
+			synctest.Wait()
+			for n := range 6 { // the first two are in progress
+				if n >= uploads {
+					f.finish <- struct{}{}
+					synctest.Wait() // not for the next tick
+				}
+				select {
+				case u := <-f.begun:
+					got[u.workspace]++
+				default:
+					t.Errorf("no upload after %d", n)
+				}
+			}
+			if len(f.begun) > 0 {
+				t.Errorf("more than %d uploads at a time", uploads)
+			}
+		})
+		if diff := cmp.Diff(map[sandbox.WorkspaceID]int{"a": 2, "b": 2, "c": 2}, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestBacklogHoldsUpNothing archives sandboxes while an upload never ends: others are archived, and the service sweeps.
+func TestBacklogHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.pause("a", 20)
+		time.Sleep(time.Minute)
+		f.run(func() {
+			synctest.Wait()
+			for range 18 {
+				f.finish <- struct{}{}
+				synctest.Wait()
+			}
+			before := f.sweeps.Load()
+			time.Sleep(10*sweepEvery + tick)
+			if got := f.sweeps.Load() - before; got != 10 {
+				t.Errorf("%d sweeps in ten hours of an upload", got)
+			}
+			if len(f.begun) != 20 {
+				t.Errorf("%d of 20 uploads have begun", len(f.begun))
+			}
+		})
+	})
+}
+
+// TestWorkerKeepsTheBacklog runs a server that archives nothing.
+func TestWorkerKeepsTheBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.cfg.Worker = true
+		f.pause("a", 1)
+		f.run(func() {
+			time.Sleep(time.Hour)
+			if len(f.begun) != 0 {
+				t.Error("a server with a worker archives a sandbox")
+			}
+		})
+	})
+}
