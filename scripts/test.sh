@@ -61,8 +61,11 @@ suite_postgres() {
 	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows} ./internal/{audit,eventstream,registry,catalogue} &&
 		tidily scripts/with-postgres.sh go test -v -count=1 -run Postgres ./internal/{server,cli}
 }
-# The object store, and backups in it, on a real S3 server; the suite go runs the same tests on directories.
-suite_s3() { tidily scripts/with-s3.sh go test -v -count=1 -run S3 ./internal/object ./internal/backup; }
+# The object store, and archives and backups in it, on a real S3 server; the suite go runs the same tests on directories. Then a whole server with it.
+suite_s3() {
+	tidily scripts/with-s3.sh go test -v -count=1 -run S3 ./internal/{object,archive,backup} &&
+		use_cached_images && MODBOX_TEST_GVISOR=1 scripts/with-s3.sh go test -v -count=1 -timeout 60m -run S3 ./test/e2e
+}
 suite_typescript() { scripts/npm-ci.sh sdk/typescript && npm test --prefix sdk/typescript; }
 # A release of the working copy, and each of its files installed and tried.
 suite_release() { use_cached_images && test/release/run.sh; }

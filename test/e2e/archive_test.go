@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// archiving is a server with an object store in a directory, and a sandbox with a process and a file of random bytes.
+// archiving is a server with an object store, in a directory if bucket is set, and a sandbox with a process and a file of random bytes.
 type archiving struct {
 	*testserver.Server
 	bucket, id, sum string
@@ -21,7 +21,14 @@ type archiving struct {
 func startArchiving(t *testing.T, settings ...string) *archiving {
 	t.Helper()
 	bucket := filepath.Join(t.TempDir(), "bucket")
-	a := &archiving{Server: testserver.StartSmall(t, append(settings, "--archive-url", "file://"+bucket)...), bucket: bucket}
+	a := startArchivingAt(t, "file://"+bucket, settings...)
+	a.bucket = bucket
+	return a
+}
+
+func startArchivingAt(t *testing.T, url string, settings ...string) *archiving {
+	t.Helper()
+	a := &archiving{Server: testserver.StartSmall(t, append(settings, "--archive-url", url)...)}
 	a.id = a.MustCreate(client.CreateOptions{Image: image}).ID
 	res := a.Bash(a.id, "head -c 30000000 /dev/urandom > ~/big; sha256sum < ~/big; (sleep 1000 >/dev/null 2>&1 &)", time.Minute)
 	if a.sum = string(res.Stdout); res.ExitCode != 0 || a.sum == "" {
