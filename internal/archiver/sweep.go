@@ -150,13 +150,24 @@ func (s *Service) remove(ctx context.Context, id sandbox.CheckpointID) (bool, er
 		return false, err
 	}
 	st, err := store.Get(ctx, id)
-	switch {
-	case sandbox.CodeOf(err) == sandbox.NotFound || err == nil && st.Installation != s.cfg.Installation:
+	switch code := sandbox.CodeOf(err); {
+	case code == sandbox.NotFound || err == nil && st.Installation != s.cfg.Installation:
 		return true, nil
+	case code == sandbox.Unsupported: // of another version
+		s.unreadable(id, "it stays in the object store", err)
+		return true, nil
+	case code == sandbox.Invalid: // no server can use it, and it keeps all unused data
+		s.unreadable(id, "it is removed", err)
 	case err != nil:
 		return false, err
 	}
 	return true, store.Remove(ctx, id)
+}
+
+// unreadable reports the description of a state that cannot be read, once, because the state has no record any more.
+func (s *Service) unreadable(id sandbox.CheckpointID, then string, err error) {
+	s.moved.unreadable.Inc()
+	s.log.Warn("the description of a stored state that no sandbox needs cannot be read; "+then, "checkpoint", id, "error", err)
 }
 
 // Collect removes data that no backup and no archived sandbox uses. It reports whether the next attempt has time. It waits for the uploads of
@@ -189,13 +200,18 @@ func (s *Service) Collect(ctx context.Context) bool {
 	return sandbox.CodeOf(err) != sandbox.Unavailable
 }
 
-// moved counts transfers.
-type moved struct{ bytes *prometheus.CounterVec }
+// moved counts transfers, and descriptions of removed states that could not be read.
+type moved struct {
+	bytes      *prometheus.CounterVec
+	unreadable prometheus.Counter
+}
 
 func newMoved() moved {
 	m := moved{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "modbox_archive_moved_bytes_total", Help: "Bytes of the states of archived sandboxes, by direction: sent, without data that the object store had; fetched.",
-	}, []string{"direction"})}
+	}, []string{"direction"}), prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "modbox_archive_unreadable_total", Help: "States that no sandbox needs any more and whose description in the object store was damaged, and was removed, or of another version, and stays.",
+	})}
 	for _, d := range []string{"sent", "fetched"} {
 		m.bytes.WithLabelValues(d)
 	}
@@ -217,7 +233,7 @@ func (s *Service) Collectors() []prometheus.Collector {
 	}
 	waiting := func(of func() int) func() float64 { return func() float64 { return float64(of()) } }
 	return []prometheus.Collector{
-		s.moved.bytes,
+		s.moved.bytes, s.moved.unreadable,
 		gauge("modbox_archive_sandboxes", "Archived sandboxes.", func(n, _ int64) int64 { return n }),
 		gauge("modbox_archive_bytes", "States of archived sandboxes in the object store, and of sandboxes that were resumed or ended within archive.grace.", func(_, n int64) int64 { return n }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uploads_waiting", Help: "Sandboxes whose upload to the object store waits for others."}, waiting(s.uploads.Waiting)),

@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -375,6 +376,59 @@ func TestStatesOfOtherInstallationsStay(t *testing.T) {
 			s.stop()
 			if got := stored(); got != want {
 				t.Errorf("%d states in the bucket after the sweeps, want %d", got, want)
+			}
+		})
+	}
+}
+
+// TestUnreadableDescriptionsHoldUpNothing makes the description of a released state unreadable: later states are archived within the quota. A
+// damaged description is removed, so that unused data can be; a description of another version stays.
+func TestUnreadableDescriptionsHoldUpNothing(t *testing.T) {
+	for what, content := range map[string]string{"damaged": "{", "foreign": `{"format":99}`} {
+		t.Run(what, func(t *testing.T) {
+			e := archiving(t)
+			s := e.start()
+			sb := s.run(lifecycle.CreateRequest{Name: "s"})
+			again := func() string { // returns the key of the description
+				t.Helper()
+				s.pause("s")
+				if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+					t.Fatal(err)
+				}
+				saved := s.get("s").Saved
+				if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+					t.Fatal(err)
+				}
+				return archive.Prefix + string(saved)
+			}
+			first, second := again(), again()
+			r, err := s.Quotas().Report(t.Context(), sb.Workspace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Quotas().Set(t.Context(), sb.Workspace, quota.Limits{quota.LimitArchive: r.Used.ArchiveBytes}); err != nil {
+				t.Fatal(err)
+			}
+			objects, err := object.Open(t.Context(), e.cfg.Archive.URL, object.Options{Archives: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = objects.Close() }() // it was used as the test needs
+			if err := objects.Put(t.Context(), first, []byte(content)); err != nil {
+				t.Fatal(err)
+			}
+			again()
+			var left []string
+			for _, key := range []string{first, second} {
+				if _, err := objects.Get(t.Context(), key); sandbox.CodeOf(err) != sandbox.NotFound {
+					left = append(left, key)
+				}
+			}
+			if removed := len(left) == 0; removed != (what == "damaged") {
+				t.Errorf("%v of %s and %s are left", left, first, second)
+			}
+			if err := archive.Reach(t.Context(), objects, map[object.Name]bool{}); (err == nil) != (what == "damaged") {
+				t.Errorf("a removal of unused data finds %v", err)
 			}
 		})
 	}
