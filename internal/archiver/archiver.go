@@ -9,7 +9,7 @@
 // before, and counts for the quota of its workspace; what needs the space removes the states that were released first. Their data stays
 // until the next collection that finds it old, like the data of interrupted uploads. So a workspace that has sent its quota since
 // the last collection sends nothing until the next. The bucket has of it at most its quota, and what it has sent since the collection before the
-// last. The count is in memory: a start of the server begins anew.
+// last.
 package archiver
 
 import (
@@ -76,8 +76,14 @@ type States interface {
 	Known(ctx context.Context, id sandbox.CheckpointID) (bool, error)
 	// Stored returns the bytes that the record of a state counts; 0 without a record.
 	Stored(ctx context.Context, id sandbox.CheckpointID) (int64, error)
-	// Any reports whether there is any record.
+	// Any reports whether there is any record, or anything was sent since ClearSent.
 	Any(ctx context.Context) (bool, error)
+	// Sent returns the bytes that a workspace has sent since ClearSent.
+	Sent(ctx context.Context, ws sandbox.WorkspaceID) (int64, error)
+	// AddSent adds to the bytes that a workspace has sent.
+	AddSent(ctx context.Context, ws sandbox.WorkspaceID, n int64) error
+	// ClearSent records that unused data was removed.
+	ClearSent(ctx context.Context) error
 	// Use returns the number of archived sandboxes, and the bytes of all stored states.
 	Use(ctx context.Context) (archived, bytes int64, err error)
 }
@@ -118,7 +124,6 @@ type Service struct {
 	store *archive.Store                // once it is open; guarded by mu
 	calls map[sandbox.ID]*call          // uploads in progress; guarded by mu
 	held  map[sandbox.CheckpointID]bool // states that are being stored or removed; guarded by mu
-	sent  map[sandbox.WorkspaceID]int64 // bytes that workspaces have sent since unused data was removed; guarded by mu
 }
 
 // call is an upload, whose callers share its result.
@@ -132,7 +137,7 @@ type call struct {
 func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, deps: deps, ctx: deps.Work.Context(), log: deps.Logger, uploads: fairsem.New(uploads), fetches: fairsem.New(fetches),
-		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{}, sent: map[sandbox.WorkspaceID]int64{},
+		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{},
 	}
 	s.opening <- struct{}{}
 	return s

@@ -128,6 +128,12 @@ func (f *fixture) Any(context.Context) (bool, error) { return true, nil }
 
 func (f *fixture) Stored(context.Context, sandbox.CheckpointID) (int64, error) { return 0, nil }
 
+func (f *fixture) Sent(context.Context, sandbox.WorkspaceID) (int64, error) { return 0, nil }
+
+func (f *fixture) AddSent(context.Context, sandbox.WorkspaceID, int64) error { return nil }
+
+func (f *fixture) ClearSent(context.Context) error { return nil }
+
 // Released is called by each sweep.
 func (f *fixture) Released(context.Context, sandbox.WorkspaceID, time.Time, int) ([]sandbox.CheckpointID, error) {
 	f.sweeps.Add(1)

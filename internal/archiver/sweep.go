@@ -174,9 +174,6 @@ func (s *Service) unreadable(id sandbox.CheckpointID, then string, err error) {
 // this server, and later uploads wait for it.
 func (s *Service) Collect(ctx context.Context) bool {
 	any, err := s.deps.States.Any(ctx)
-	s.mu.Lock()
-	any = any || len(s.sent) > 0
-	s.mu.Unlock()
 	if err != nil || !any { // the bucket may not exist yet
 		return err == nil
 	}
@@ -190,9 +187,7 @@ func (s *Service) Collect(ctx context.Context) bool {
 		err = errors.Join(err, b.Close())
 	}
 	if err == nil {
-		s.mu.Lock()
-		clear(s.sent)
-		s.mu.Unlock()
+		err = s.deps.States.ClearSent(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("unused data in the bucket of archived sandboxes not removed, trying again later", "error", err)

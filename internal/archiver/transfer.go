@@ -62,9 +62,11 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 		return cause(ctx, err)
 	}
 	st, sent, err := s.put(ctx, &sb)
-	s.hasSent(sb.Workspace, sent.SentBytes)
 	if err != nil {
-		return cause(ctx, s.unusable(ctx, err))
+		err = s.unusable(ctx, err)
+	}
+	if err := errors.Join(err, s.hasSent(ctx, sb.Workspace, sent.SentBytes)); err != nil {
+		return cause(ctx, err)
 	}
 	// The owner does not learn it: it tells which data of others the bucket has.
 	s.log.Info("state of a paused sandbox sent", "sandbox", b.ID, "checkpoint", sb.Saved, "size_bytes", st.Size(), "sent_bytes", sent.SentBytes)
@@ -108,9 +110,10 @@ func (s *Service) maySend(ctx context.Context, ws sandbox.WorkspaceID) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	sent := s.sent[ws]
-	s.mu.Unlock()
+	sent, err := s.deps.States.Sent(ctx, ws)
+	if err != nil {
+		return err
+	}
 	most := limits[quota.LimitArchive]
 	if most <= 0 || sent < most {
 		return nil
@@ -122,14 +125,15 @@ func (s *Service) maySend(ctx context.Context, ws sandbox.WorkspaceID) error {
 	return e
 }
 
-// hasSent counts the bytes that an upload has sent.
-func (s *Service) hasSent(ws sandbox.WorkspaceID, n int64) {
-	s.moved.bytes.WithLabelValues("sent").Add(float64(n))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n > 0 {
-		s.sent[ws] += n
+// hasSent counts the bytes that an upload has sent, also when ctx has ended.
+func (s *Service) hasSent(ctx context.Context, ws sandbox.WorkspaceID, n int64) error {
+	if n == 0 {
+		return nil
 	}
+	s.moved.bytes.WithLabelValues("sent").Add(float64(n))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	return s.deps.States.AddSent(ctx, ws, n)
 }
 
 // makeRoom removes released states of the workspace until a state fits into the quota. Errors: QuotaExceeded.

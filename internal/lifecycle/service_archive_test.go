@@ -335,6 +335,11 @@ func TestSentBytesAreBounded(t *testing.T) {
 	if !errors.As(err, &full) || full.Code != sandbox.QuotaExceeded || full.RetryAfter == 0 {
 		t.Fatalf("archive %d = %v, want quota_exceeded with a time", n, err)
 	}
+	s.stop()
+	s = e.start()
+	if err := again(); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("archive after another start of the server = %v, want quota_exceeded", err)
+	}
 	if !s.Archives().Collect(t.Context()) {
 		t.Error("unused data was not removed")
 	}

@@ -137,9 +137,31 @@ func (s *Archives) Stored(ctx context.Context, id sandbox.CheckpointID) (n int64
 	return n, err
 }
 
-// Any reports whether any state was stored.
+// Any reports whether any state was stored, or anything was sent since the last ClearSent.
 func (s *Archives) Any(ctx context.Context) (bool, error) {
-	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives LIMIT 1")
+	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives UNION ALL SELECT 1 FROM workspaces WHERE archive_sent_bytes > 0 LIMIT 1")
+}
+
+// Sent returns the bytes that a workspace has sent to the object store since the last ClearSent; 0 for a workspace that does not exist.
+func (s *Archives) Sent(ctx context.Context, ws sandbox.WorkspaceID) (n int64, err error) {
+	err = s.db.Reader().QueryRowContext(ctx, "SELECT coalesce(sum(archive_sent_bytes), 0) FROM workspaces WHERE id = $1", ws).Scan(&n)
+	return n, err
+}
+
+// AddSent adds to the bytes that a workspace has sent.
+func (s *Archives) AddSent(ctx context.Context, ws sandbox.WorkspaceID, n int64) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE workspaces SET archive_sent_bytes = archive_sent_bytes + $1 WHERE id = $2", n, ws)
+		return err
+	})
+}
+
+// ClearSent makes the sent bytes of all workspaces 0.
+func (s *Archives) ClearSent(ctx context.Context) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE workspaces SET archive_sent_bytes = 0 WHERE archive_sent_bytes > 0")
+		return err
+	})
 }
 
 // Use returns the number of stored states that sandboxes need, and the bytes of all stored states.

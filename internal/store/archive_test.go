@@ -87,3 +87,32 @@ func TestArchivedStateCountsUntilItIsForgotten(t *testing.T) {
 	}
 	want("forgotten", 0, 0, 0, false)
 }
+
+// TestSentBytesAreAdded counts what a workspace has sent to the object store.
+func TestSentBytesAreAdded(t *testing.T) {
+	s, ws := openStore(t)
+	archives := s.Sandboxes.Archives()
+	want := func(what string, sent int64) {
+		t.Helper()
+		if got, err := archives.Sent(t.Context(), ws); err != nil || got != sent {
+			t.Errorf("%s: %d sent, %v, want %d", what, got, err, sent)
+		}
+		if any, err := archives.Any(t.Context()); err != nil || any != (sent > 0) {
+			t.Errorf("%s: Any = %v, %v", what, any, err)
+		}
+	}
+	want("at first", 0)
+	for range 2 {
+		if err := archives.AddSent(t.Context(), ws, 5<<30); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("after two uploads", 10<<30)
+	if got, err := archives.Sent(t.Context(), "another"); err != nil || got != 0 {
+		t.Errorf("another workspace has sent %d, %v", got, err)
+	}
+	if err := archives.ClearSent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("after a collection", 0)
+}
