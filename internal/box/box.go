@@ -40,9 +40,6 @@ type Box struct {
 	// obey Context.
 	Work sync.WaitGroup
 
-	// Configuration orders changes of the agent's configuration. It is taken before the box's lock.
-	Configuration sync.Mutex
-
 	ctx    context.Context
 	cancel context.CancelFunc
 	group  *background.Group

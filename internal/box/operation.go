@@ -29,6 +29,7 @@ const (
 	Fork             OperationKind = "fork"
 	Snapshot         OperationKind = "snapshot"
 	Network          OperationKind = "network"
+	Environment      OperationKind = "environment"
 	Archive          OperationKind = "archive"
 	Fetch            OperationKind = "fetch"
 )

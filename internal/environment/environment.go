@@ -22,8 +22,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// attemptTimeout bounds one call to an agent that may not have started yet.
-const attemptTimeout = 5 * time.Second
+const (
+	// attemptTimeout bounds one call to an agent that may not have started yet.
+	attemptTimeout = 5 * time.Second
+	// updateTimeout bounds a change of the environment, during which nothing else can be done with the sandbox.
+	updateTimeout = 30 * time.Second
+)
 
 // viteHosts is the variable with hosts for which Vite answers besides the hosts of a project's
 // configuration. Without it, Vite refuses requests to the URL of its port.
@@ -187,9 +191,9 @@ func untilAnswered(ctx context.Context, call func(context.Context) error) error 
 }
 
 // Refresh configures the agent of a running box with the present settings of its sandbox.
+//
+// Preconditions: an operation has the box.
 func (s *Service) Refresh(ctx context.Context, b *box.Box) error {
-	b.Configuration.Lock()
-	defer b.Configuration.Unlock()
 	sb := b.Sandbox()
 	img, _, err := s.images.Resolve(ctx, sb.ImageDigest)
 	if err != nil {
@@ -214,12 +218,36 @@ func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, chan
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		audit.FromContext(ctx).Detail("variable", name)
 	}
-	b.Configuration.Lock()
-	defer b.Configuration.Unlock()
-	sb := b.Sandbox()
-	if sb.State.Ended() {
-		return nil, box.StateError(&sb)
+	for {
+		var env map[string]string
+		var done bool
+		// The operation keeps others from giving the box a new agent meanwhile, which takes no files after its configuration.
+		err = b.Exclusively(ctx, box.Environment, func() (err error) {
+			if b.Sandbox().State == sandbox.Running {
+				done = true
+				env, err = s.update(ctx, b, changes)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if done {
+			return env, nil
+		}
+		if b, err = s.calls.Use(ctx, c, ref); err != nil { // it was paused meanwhile
+			return nil, err
+		}
 	}
+}
+
+// update is Update of a running sandbox.
+//
+// Preconditions: an operation has the box.
+func (s *Service) update(ctx context.Context, b *box.Box, changes map[string]*string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	sb := b.Sandbox()
 	env := make(map[string]string, len(sb.Env)+len(changes))
 	maps.Copy(env, sb.Env)
 	for name, value := range changes {

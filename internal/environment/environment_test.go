@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -73,6 +76,74 @@ func agentOf(t *testing.T, h http.HandlerFunc) *agentapi.Client {
 	})
 	t.Cleanup(func() { c.Close(); server.Close() })
 	return c
+}
+
+// records are the environments of sandboxes, and their images.
+type records struct{}
+
+func (records) SetEnv(context.Context, sandbox.ID, map[string]string) error { return nil }
+
+func (records) Resolve(context.Context, string) (spec.Image, string, error) {
+	return spec.Image{}, "", nil
+}
+
+// calls resumes a box when it is paused, after entered.
+type calls struct {
+	box     *box.Box
+	entered func()
+}
+
+func (c calls) Use(context.Context, sandbox.Caller, string) (*box.Box, error) {
+	c.entered()
+	return c.box, nil
+}
+
+// TestUpdateConfiguresAsAnOperation pauses a sandbox between the two steps of an update. The agent that a resume starts takes no files after its
+// configuration.
+func TestUpdateConfiguresAsAnOperation(t *testing.T) {
+	group := background.New()
+	group.Start()
+	var b *box.Box
+	var configured atomic.Int32
+	b = box.New(group, "s", agentOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/configure" { // no supervisor of interpreters runs
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(agentapi.Error{Code: agentapi.CodePortClosed})
+			return
+		}
+		if sb := b.Sandbox(); !b.Busy() || sb.State != sandbox.Running {
+			t.Errorf("the agent of a sandbox that is %s is configured beside operations", sb.State)
+		}
+		configured.Add(1)
+	}))
+	t.Cleanup(b.Cancel)
+	become := func(state sandbox.State) {
+		b.Lock()
+		defer b.Unlock()
+		sb := sandbox.Sandbox{ID: b.ID, State: state, Env: map[string]string{"OLD": "1"}}
+		b.Set(sb)
+	}
+	become(sandbox.Running)
+	uses := 0
+	s := New(Config{}, records{}, records{}, calls{b, func() {
+		if uses++; uses == 1 {
+			become(sandbox.Paused) // after Use found it running
+		} else {
+			become(sandbox.Running)
+		}
+	}})
+	value := "2"
+	env, err := s.Update(t.Context(), sandbox.Caller{}, "s", map[string]*string{"NEW": &value})
+	if diff := cmp.Diff(map[string]string{"OLD": "1", "NEW": "2"}, env); err != nil || diff != "" {
+		t.Errorf("Update = %v, %s", err, diff)
+	}
+	if uses != 2 || configured.Load() != 1 {
+		t.Errorf("%d uses and %d configurations, want 2 and 1", uses, configured.Load())
+	}
+	group.Stop()
+	if err := group.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // A layer of many files may take longer than the limit, which an agent that takes nothing may not.
