@@ -7,17 +7,9 @@ import (
 )
 
 // Open opens the states in the bucket at a URL. keyFile has the key that encrypts them; "" for no encryption. create makes a new
-// bucket's objects. It returns the errors of [object.Open].
+// bucket's objects. It returns the errors of [object.OpenWithKeyFile].
 func Open(ctx context.Context, url, keyFile string, create bool) (*Store, error) {
-	o := object.Options{Create: create, Archives: true}
-	if keyFile != "" {
-		key, err := object.ReadKey(keyFile)
-		if err != nil {
-			return nil, err
-		}
-		o.Key = key
-	}
-	objects, err := object.Open(ctx, url, o)
+	objects, err := object.OpenWithKeyFile(ctx, url, keyFile, object.Options{Create: create, Archives: true})
 	if err != nil {
 		return nil, err
 	}

@@ -45,17 +45,9 @@ func (b *Bucket) warn(format string, args ...any) {
 }
 
 // OpenBucket opens the backups in the bucket at a URL. keyFile has the key that encrypts them; "" for no encryption. create makes a
-// new bucket's objects. It returns the errors of [object.Open].
+// new bucket's objects. It returns the errors of [object.OpenWithKeyFile].
 func OpenBucket(ctx context.Context, url, keyFile string, create bool) (*Bucket, error) {
-	o := object.Options{Create: create}
-	if keyFile != "" {
-		key, err := object.ReadKey(keyFile)
-		if err != nil {
-			return nil, err
-		}
-		o.Key = key
-	}
-	objects, err := object.Open(ctx, url, o)
+	objects, err := object.OpenWithKeyFile(ctx, url, keyFile, object.Options{Create: create})
 	if err != nil {
 		return nil, err
 	}

@@ -81,6 +81,18 @@ type Store struct {
 	zeroName func() Name
 }
 
+// OpenWithKeyFile is Open with the key in a file; "" for no encryption. Errors: also of [ReadKey].
+func OpenWithKeyFile(ctx context.Context, url, file string, o Options) (*Store, error) {
+	if file != "" {
+		key, err := ReadKey(file)
+		if err != nil {
+			return nil, err
+		}
+		o.Key = key
+	}
+	return Open(ctx, url, o)
+}
+
 // Open opens the store in the bucket at a URL: file:///directory, or s3://bucket/prefix with the parameters of
 // gocloud.dev/blob/s3blob, such as region, endpoint and use_path_style. The credentials for S3 come from the
 // environment, as for other programs.
