@@ -192,8 +192,8 @@ type faultyDriver struct {
 	isolated bool
 	// listed, when set, is called behind the next list of boxes.
 	listed atomic.Pointer[func()]
-	// tidied are the checkpoints that there were when the server started.
-	tidied []string
+	// tidied are the checkpoints that there were when the server started, beforeTidy the calls until then.
+	tidied, beforeTidy []string
 }
 
 func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.Handle, err error) {

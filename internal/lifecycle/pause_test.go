@@ -460,8 +460,30 @@ func TestStartTidiesForTheCheckpointsThereAre(t *testing.T) {
 	}
 }
 
+// A box that becomes a saved state between the look at the saved states and the look at the boxes would lose its files, so the driver tidies
+// before anything is done with the sandboxes of the server before.
+func TestStartTidiesFirst(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.store.faults.on(func(_ int, call string) error {
+		if call == "driver.Create" {
+			s.store.faults.die()
+		}
+		return nil
+	}, nil)
+	s.create(lifecycle.CreateRequest{Name: "p"})
+	eventually(t, "the server is killed", s.store.faults.isDead)
+	s.kill()
+	s = e.start()
+	s.reach("p", sandbox.Failed)
+	if before := s.driver.beforeTidy; before == nil || len(before) > 0 {
+		t.Errorf("before the driver tidies the server calls %q", before)
+	}
+}
+
 func (d *faultyDriver) Tidy(checkpoints []string) error {
 	d.tidied = checkpoints
+	d.beforeTidy = append([]string{}, d.faults.called()...)
 	return nil
 }
 

@@ -52,6 +52,7 @@ func (r *recoverer) recover(ctx context.Context) error {
 	if err := r.savedSweeper.Return(ctx, rows); err != nil {
 		return fmt.Errorf("recover sandboxes: %w", err)
 	}
+	r.tidy() // before anything turns boxes into saved states, or saved states into boxes: both need the files
 	begin := time.Now()
 	var g errgroup.Group
 	g.SetLimit(recoverWorkers)

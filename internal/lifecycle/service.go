@@ -243,7 +243,6 @@ func (s *Service) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.recoverer.tidy()
 	s.work.Go(s.sweeper.run)
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })
 	s.work.Go(func() { s.reliever.Run(s.ctx) })
