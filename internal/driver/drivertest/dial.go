@@ -17,8 +17,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// bulk exceeds all buffers and windows of a connection together.
-const bulk = 64 << 20
+// usualBulk exceeds all buffers and windows of a connection together.
+const usualBulk = 64 << 20
 
 func stringReader(s string) io.Reader { return strings.NewReader(s) }
 
@@ -73,32 +73,32 @@ func testUpload(t *testing.T, h *host) {
 	port, _ := b.serve(t, "sink")
 	c := b.dial(t, port)
 	sum := sha256.New()
-	if n, err := io.Copy(c, io.TeeReader(io.LimitReader(source(), bulk), sum)); err != nil || n != bulk {
+	if n, err := io.Copy(c, io.TeeReader(io.LimitReader(source(), h.Bulk), sum)); err != nil || n != h.Bulk {
 		t.Fatalf("sent %d bytes: %v", n, err)
 	}
 	closeWrite(t, c)
 	got, err := io.ReadAll(c)
-	if want := fmt.Sprintf("%d %s", bulk, hex.EncodeToString(sum.Sum(nil))); err != nil || string(got) != want {
+	if want := fmt.Sprintf("%d %s", h.Bulk, hex.EncodeToString(sum.Sum(nil))); err != nil || string(got) != want {
 		t.Errorf("the server got %q, %v, want %q", got, err, want)
 	}
 }
 
 func testDownload(t *testing.T, h *host) {
 	b := h.start(t)
-	port, _ := b.serve(t, "source", fmt.Sprint(bulk))
-	wantSource(t, b.dial(t, port))
+	port, _ := b.serve(t, "source", fmt.Sprint(h.Bulk))
+	wantSource(t, b.dial(t, port), h.Bulk)
 }
 
 func testDownloadSlowly(t *testing.T, h *host) {
 	b := h.start(t)
-	port, _ := b.serve(t, "source", fmt.Sprint(bulk))
+	port, _ := b.serve(t, "source", fmt.Sprint(h.Bulk))
 	c := b.dial(t, port)
 	// All buffers fill up while nothing is read: another call shows that the box got that far and
 	// goes on.
 	if _, _, err := output(b.run(t, "eat", "1000")); err != nil {
 		t.Fatal(err)
 	}
-	wantSource(t, smallReads{c})
+	wantSource(t, smallReads{c}, h.Bulk)
 }
 
 // smallReads reads in small, odd pieces.
@@ -106,8 +106,8 @@ type smallReads struct{ r io.Reader }
 
 func (s smallReads) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), 1021)]) }
 
-// wantSource checks that exactly bulk bytes of the source arrive.
-func wantSource(t *testing.T, r io.Reader) {
+// wantSource checks that exactly so many bytes of the source arrive.
+func wantSource(t *testing.T, r io.Reader, bulk int64) {
 	t.Helper()
 	want, got := sha256.New(), sha256.New()
 	io.CopyN(want, source(), bulk)
@@ -132,9 +132,9 @@ func testEcho(t *testing.T, h *host) {
 	}
 	ahead := make(chan struct{}, lead/chunk)
 	sent := make(chan error, 1)
-	go func() { sent <- sendAhead(t.Context(), c, ahead) }()
+	go func() { sent <- sendAhead(t.Context(), c, h.Bulk, ahead) }()
 	again := source()
-	for at := 0; at < bulk; at += chunk {
+	for at := int64(0); at < h.Bulk; at += chunk {
 		var got, want [chunk]byte
 		if _, err := io.ReadFull(c, got[:]); err != nil {
 			t.Fatalf("after %d bytes: %v", at, err)
@@ -153,7 +153,7 @@ func testEcho(t *testing.T, h *host) {
 }
 
 // sendAhead sends bulk bytes, a chunk for each token that it gets from ahead.
-func sendAhead(ctx context.Context, c net.Conn, ahead chan<- struct{}) error {
+func sendAhead(ctx context.Context, c net.Conn, bulk int64, ahead chan<- struct{}) error {
 	from := source()
 	for range bulk / chunk {
 		select {
@@ -210,12 +210,12 @@ func testManyConnections(t *testing.T, h *host) {
 
 func testStalledConnections(t *testing.T, h *host) {
 	b := h.start(t)
-	port, _ := b.serve(t, "source", fmt.Sprint(bulk))
+	port, _ := b.serve(t, "source", fmt.Sprint(h.Bulk))
 	for range 12 {
 		b.dial(t, port) // nobody reads them
 	}
 	if out, _, err := output(b.run(t, "eat", "1000")); err != nil || out != "eaten 1000\n" {
 		t.Errorf("beside stalled connections the guest printed %q, %v", out, err)
 	}
-	wantSource(t, b.dial(t, port))
+	wantSource(t, b.dial(t, port), h.Bulk)
 }

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -36,6 +37,9 @@ type Env struct {
 	ForksFilesOnly bool
 	// Blank is whether started boxes begin blank and are furnished, see [driver.Furnisher].
 	Blank bool
+	// Bulk is the number of bytes, a multiple of 32 KiB, that a connection carries in tests of many bytes; 0 means 64 MiB. A second
+	// run over the same connections, on boxes or a network that differ otherwise, may have fewer: the race detector counts each byte.
+	Bulk int64
 }
 
 const (
@@ -149,6 +153,7 @@ type host struct {
 func (s *suite) host(t *testing.T) *host {
 	t.Helper()
 	h := &host{Env: s.newEnv(t), guest: s.guest}
+	h.Bulk = cmp.Or(h.Bulk, usualBulk)
 	t.Cleanup(func() { h.checkEmpty(t) })
 	return h
 }

@@ -34,17 +34,17 @@ func newHost(t *testing.T) *fake.Host {
 	return h
 }
 
-func TestContract(t *testing.T) { contract(t, false) }
+func TestContract(t *testing.T) { contract(t, false, 0) }
 
-// TestContractBlank runs the contract on boxes that begin blank.
-func TestContractBlank(t *testing.T) { contract(t, true) }
+// TestContractBlank runs the contract on boxes that begin blank. Their connections are the same.
+func TestContractBlank(t *testing.T) { contract(t, true, 16<<20) }
 
-func contract(t *testing.T, blank bool) {
+func contract(t *testing.T, blank bool, bulk int64) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
 		h := newHost(t)
 		return drivertest.Env{
 			Driver: fake.New(h),
-			Spec:   spec, ForksFilesOnly: true, Blank: blank,
+			Spec:   spec, ForksFilesOnly: true, Blank: blank, Bulk: bulk,
 			Reopen: func(t *testing.T, old driver.Driver) driver.Driver {
 				if err := old.Close(); err != nil {
 					t.Errorf("Close() = %v", err)

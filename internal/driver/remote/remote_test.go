@@ -48,21 +48,21 @@ func spec() driver.Spec {
 	}
 }
 
-func TestContract(t *testing.T) { contract(t, false, false) }
+func TestContract(t *testing.T) { contract(t, false, false, 0) }
 
-// TestContractBlank runs the contract on boxes that begin blank.
-func TestContractBlank(t *testing.T) { contract(t, true, false) }
+// TestContractBlank runs the contract on boxes that begin blank. Their connections are the same.
+func TestContractBlank(t *testing.T) { contract(t, true, false, 16<<20) }
 
-// TestContractSlow runs the contract over a network that delivers small pieces late.
-func TestContractSlow(t *testing.T) { contract(t, false, true) }
+// TestContractSlow runs the contract over a network that delivers small pieces late: thousands of them for each stream.
+func TestContractSlow(t *testing.T) { contract(t, false, true, 16<<20) }
 
-func contract(t *testing.T, blank, slow bool) {
+func contract(t *testing.T, blank, slow bool, bulk int64) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
 		r := newRig(t)
 		r.relay.slowDown(slow)
 		return drivertest.Env{
 			Driver: r.Control(),
-			Spec:   spec, ForksFilesOnly: true, Blank: blank,
+			Spec:   spec, ForksFilesOnly: true, Blank: blank, Bulk: bulk,
 			Reopen: func(t *testing.T, old driver.Driver) driver.Driver { return r.Restart(t, old) },
 		}
 	})
