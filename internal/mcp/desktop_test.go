@@ -144,7 +144,7 @@ func TestDesktopToolsRefuse(t *testing.T) {
 
 // TestWindowsOfAHostileProgram has more windows and longer titles than a model can read.
 func TestWindowsOfAHostileProgram(t *testing.T) {
-	s := &screenServer{windows: slices.Repeat([]client.DesktopWindow{{ID: "0x1", Title: strings.Repeat("<", 10_000), WMClass: strings.Repeat("😀", 10_000)}}, 500)}
+	s := &screenServer{windows: slices.Repeat([]client.DesktopWindow{{ID: "0x1", Title: strings.Repeat("<", 2_000), WMClass: strings.Repeat("😀", 2_000)}}, 500)}
 	_, said := use(t, s.connect(t), "list_windows", map[string]any{})
 	var list struct {
 		Windows []client.DesktopWindow
