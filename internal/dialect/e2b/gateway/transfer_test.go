@@ -1,4 +1,4 @@
-package envd_test
+package gateway_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package template_test
+package e2b_test
 
 import (
 	"net/http"

@@ -1,4 +1,4 @@
-package sso_test
+package ssotest_test
 
 import (
 	"net/http"
