@@ -38,7 +38,7 @@ type Env struct {
 	// Blank is whether started boxes begin blank and are furnished, see [driver.Furnisher].
 	Blank bool
 	// Bulk is the number of bytes, a multiple of 32 KiB, that a connection carries in tests of many bytes; 0 means 64 MiB. A second
-	// run over the same connections, on boxes or a network that differ otherwise, may have fewer: the race detector counts each byte.
+	// run over the same connections, on boxes or a network that differ otherwise, may have fewer: with the race detector each byte takes long.
 	Bulk int64
 }
 
