@@ -13,8 +13,8 @@ const (
 	// pauseGrace is the time between SIGTERM and SIGKILL of the processes of a sandbox that is paused without
 	// its memory.
 	pauseGrace = 2 * time.Second
-	// pauseWait bounds the wait for the ends of processes and for their records.
-	pauseWait = pauseGrace + 3*time.Second
+	// PauseWait is the default time limit of [Interrupter.EndAll].
+	PauseWait = pauseGrace + 3*time.Second
 	pausePoll = 10 * time.Millisecond
 )
 
@@ -22,10 +22,13 @@ const (
 const pausedWithout = "its sandbox was paused without its memory"
 
 // Interrupter ends the executions of sandboxes that are paused without their memory.
-type Interrupter struct{ service *Service }
+type Interrupter struct {
+	service *Service
+	wait    time.Duration
+}
 
-// NewInterrupter returns an interrupter for the executions of a service.
-func NewInterrupter(s *Service) *Interrupter { return &Interrupter{s} }
+// NewInterrupter returns an interrupter for the executions of a service, which waits so long for the ends of processes and for their records.
+func NewInterrupter(s *Service, wait time.Duration) *Interrupter { return &Interrupter{s, wait} }
 
 // HasOneShot reports whether the sandbox of a box ends with one of its executions.
 func (i *Interrupter) HasOneShot(b *box.Box) bool {
@@ -42,7 +45,7 @@ func (i *Interrupter) HasOneShot(b *box.Box) bool {
 // and one without a connection to its process, ends without an exit code when the sandbox is paused.
 func (i *Interrupter) EndAll(ctx context.Context, b *box.Box) {
 	s := i.service
-	ctx, cancel := context.WithTimeout(ctx, pauseWait)
+	ctx, cancel := context.WithTimeout(ctx, i.wait)
 	defer cancel()
 	var connected []*execution // the others learn the exit code only when the sandbox runs
 	for _, x := range s.live.of(b) {

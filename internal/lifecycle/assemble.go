@@ -185,7 +185,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 		metrics: s.metrics, work: s.work, ctx: s.ctx, log: s.log,
 	}
 	made.watcher = &watcher{driver: deps.Driver, ender: s.ender, dir: s.saved.Dir(), work: s.work, log: s.log}
-	interrupter := execution.NewInterrupter(s.executions)
+	interrupter := execution.NewInterrupter(s.executions, cfg.pauseWait)
 	made.saver = savedbox.NewSaver(deps.Driver, s.saved, s.archives.Fetch, interrupter, cfg.transferTimeout)
 	made.starter = &starter{
 		cfg: cfg, states: made.states, watcher: made.watcher, driver: deps.Driver, networks: s.networks, environments: s.environments,

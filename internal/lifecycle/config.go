@@ -8,6 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/creation"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -115,6 +116,8 @@ type Config struct {
 	// transferTimeout is how long saving a sandbox waits for files that are on their
 	// way into it or out of it, whose connections it breaks; 5 s. Only tests change it.
 	transferTimeout time.Duration
+	// pauseWait is how long a pause without memory waits for the ends of processes. Only tests change it.
+	pauseWait time.Duration
 	// agentTimeout and commandTimeout are how long the agent of a running sandbox may
 	// not answer until its executions, and its commands, are given up. Only tests change them.
 	agentTimeout, commandTimeout time.Duration
@@ -164,6 +167,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxEndedExecutions = cmp.Or(c.MaxEndedExecutions, 1000)
 	c.shortest = cmp.Or(c.shortest, timelimit.Bounds{TTL: sandbox.TTLMin, Idle: sandbox.IdleMin})
 	c.transferTimeout = cmp.Or(c.transferTimeout, 5*time.Second)
+	c.pauseWait = cmp.Or(c.pauseWait, execution.PauseWait)
 	c.callMemory = cmp.Or(c.callMemory, callMemory)
 
 	for _, r := range quota.Fields {

@@ -19,6 +19,12 @@ func (c Config) TransferTimeout(d time.Duration) Config {
 	return c
 }
 
+// PauseWait has a pause without memory wait so long for the ends of processes.
+func (c Config) PauseWait(d time.Duration) Config {
+	c.pauseWait = d
+	return c
+}
+
 // AgentTimeout has executions and commands wait so long for an agent to answer.
 func (c Config) AgentTimeout(d time.Duration) Config {
 	c.agentTimeout, c.commandTimeout = d, d

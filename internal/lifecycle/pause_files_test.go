@@ -31,6 +31,7 @@ func (s *server) pauseFiles(ref string) sandbox.Sandbox {
 
 func TestPauseFiles(t *testing.T) {
 	e := newEnv(t)
+	e.cfg = e.cfg.PauseWait(testTimeout)
 	s := e.start()
 	before := s.run(lifecycle.CreateRequest{Name: "p"})
 	s.write("p", "/a", "kept")
