@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,9 +19,9 @@ import (
 )
 
 // commitAlone lays entries over a base without copying it.
-func commitAlone(t *testing.T, s *image.Store, base string, counts bool, entries ...entry) image.Committed {
+func commitAlone(t *testing.T, s *image.Store, base string, entries ...entry) image.Committed {
 	t.Helper()
-	done, err := s.Commit(t.Context(), image.CommitRequest{Base: base, Layer: bytes.NewReader(tarball(t, entries...)), Alone: true, BaseCounts: counts})
+	done, err := s.Commit(t.Context(), image.CommitRequest{Base: base, Layer: bytes.NewReader(tarball(t, entries...)), Alone: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +53,12 @@ func (l *losing) wantFiles(digests ...string) {
 func TestLayersKeepTheirBase(t *testing.T) {
 	l := newLosing(t, 0, 0)
 	base := commit(t, l.Store, "", file("a", "a", 0o644), file("b", "b", 0o644))
-	first := commitAlone(t, l.Store, base.Digest, true, file(".wh.a", "", 0))
-	second := commitAlone(t, l.Store, first.Digest, true, file("c", "c", 0o644))
+	first := commitAlone(t, l.Store, base.Digest, file(".wh.a", "", 0))
+	second := commitAlone(t, l.Store, first.Digest, file("c", "c", 0o644))
 	if base.Alone || !first.Alone || !second.Alone || second.FileCount != 2 {
 		t.Errorf("base %+v, first %+v, second %+v: want two layers, and 2 files", base, first, second)
 	}
-	if again := commitAlone(t, l.Store, first.Digest, true, file("c", "c", 0o644)); again.Digest != second.Digest {
+	if again := commitAlone(t, l.Store, first.Digest, file("c", "c", 0o644)); again.Digest != second.Digest {
 		t.Errorf("the same layer has the digests %s and %s", second.Digest, again.Digest)
 	}
 	l.needed, l.dropped = []string{second.Digest}, []string{base.Digest, first.Digest}
@@ -107,56 +108,95 @@ func TestLayersKeepTheirBase(t *testing.T) {
 func TestLayersGoWithTheLast(t *testing.T) {
 	l := newLosing(t, 0, 0)
 	base := commit(t, l.Store, "", file("a", "a", 0o644))
-	over := commitAlone(t, l.Store, base.Digest, true, file("b", "b", 0o644))
+	over := commitAlone(t, l.Store, base.Digest, file("b", "b", 0o644))
 	l.dropped = []string{base.Digest, over.Digest}
 	l.old("updated_at")
 	l.prune()
 	l.wantFiles()
 }
 
-// TestWhatIsCopied checks when a layer becomes a copy with its base.
-func TestWhatIsCopied(t *testing.T) {
+// TestWhatCountsBelowSnapshots: a snapshot is a layer over any image, and what lies below counts for its workspace unless it is
+// built in or counts for the workspace anyway.
+func TestWhatCountsBelowSnapshots(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{})
-	unnamed := commit(t, s, "", file("a", "a", 0o644))
-	if commitAlone(t, s, unnamed.Digest, false, file("b", "b", 0o644)).Alone {
-		t.Error("a layer lies over a base that counts for nobody")
-	}
 	list := func(req image.CommitRequest) string {
-		req.Layer = bytes.NewReader(tarball(t, file("a", req.Name+req.CacheKey, 0o644)))
+		t.Helper()
+		req.Layer = bytes.NewReader(tarball(t, file("a", req.Name+req.CacheKey+string(req.User), 0o644)))
 		done, err := commitWith(t, s, nil, req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return done.Digest
 	}
-	pulled, owned := list(image.CommitRequest{Name: "for/all"}), list(image.CommitRequest{Name: "mine", Owner: "me"})
-	cached := list(image.CommitRequest{CacheKey: "k", User: "me"})
-	for i, c := range []struct {
-		base  string
-		user  sandbox.WorkspaceID
-		alone bool
-	}{{pulled, "me", false}, {owned, "me", true}, {owned, "they", false}, {cached, "they", false}, {cached, "me", true}, {cached, "they", false}} {
-		done, err := commitWith(t, s, nil, image.CommitRequest{Base: c.base, User: c.user, Alone: true, Layer: bytes.NewReader(tarball(t, file("c", "c", 0o644)))})
-		if err != nil || done.Alone != c.alone {
-			t.Errorf("case %d: a snapshot of %s is a layer: %v, %v, want %v", i, c.user, done.Alone, err, c.alone)
+	unnamed, pulled := list(image.CommitRequest{}), list(image.CommitRequest{Name: "for/all"})
+	owned, cached := list(image.CommitRequest{Name: "mine", Owner: "me"}), list(image.CommitRequest{CacheKey: "k", User: "me"})
+	stepped := list(image.CommitRequest{Base: pulled, Owner: "me", CacheKey: "step", Alone: true}) // has the pulled image count for me
+	foreign := list(image.CommitRequest{Base: pulled, User: "they", Alone: true})
+	mine := list(image.CommitRequest{Base: foreign, User: "me", Alone: true})
+	for _, c := range []struct {
+		what, base string
+		user       sandbox.WorkspaceID
+		want       []string
+	}{
+		{"a pulled image", pulled, "me", []string{pulled}},
+		{"files without a name", unnamed, "me", []string{unnamed}},
+		{"an own image", owned, "me", nil},
+		{"an image of others", owned, "they", []string{owned}},
+		{"own dependencies", cached, "me", nil},
+		{"dependencies of others", cached, "they", []string{cached}},
+		{"an own image over a pulled image", stepped, "me", nil},
+		{"an image of others over a pulled image", stepped, "they", []string{stepped, pulled}},
+		{"a snapshot of others", foreign, "me", []string{foreign, pulled}},
+		{"an own snapshot over a snapshot of others", mine, "me", []string{mine, foreign, pulled}},
+		{"a built-in image", build(t, s, "other").Digest, "me", nil},
+	} {
+		done, err := commitWith(t, s, nil, image.CommitRequest{Base: c.base, User: c.user, Alone: true, Layer: bytes.NewReader(tarball(t, file("c", c.what, 0o644)))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, b := range done.Counted {
+			got = append(got, b.Digest)
+			if info, err := os.Stat(filepath.Join(filepath.Dir(done.Path), stack.FileName(b.Digest))); err != nil || info.Size() != b.SizeBytes {
+				t.Errorf("over %s: %s is said to have %d bytes, %v", c.what, b.Digest, b.SizeBytes, err)
+			}
+		}
+		if !done.Alone || !slices.Equal(got, c.want) {
+			t.Errorf("over %s: a layer: %v, and %q counts, want %q", c.what, done.Alone, got, c.want)
 		}
 	}
-	named := build(t, s, "other")
-	over := commitAlone(t, s, named.Digest, false, file("b", "b", 0o644))
-	if !over.Alone || over.OwnBytes >= named.OwnBytes && named.OwnBytes > 1<<20 {
-		t.Errorf("over a named image: %+v", over)
+}
+
+// TestLongChainsOfSnapshotsAreMerged: beyond the bound a snapshot also has the files of all snapshots before, over the
+// image below them alone.
+func TestLongChainsOfSnapshotsAreMerged(t *testing.T) {
+	s := open(t, t.TempDir(), &fake{})
+	bottom := commit(t, s, "", file("image", "bottom", 0o644))
+	base, err := s.Commit(t.Context(), image.CommitRequest{Base: bottom.Digest, Owner: "w", CacheKey: "step", Alone: true, Layer: bytes.NewReader(tarball(t, file("b", "image", 0o644)))})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i := 1; i < stack.Max; i++ {
-		if over = commitAlone(t, s, over.Digest, true, file("b", string(rune('a'+i)), 0o644)); !over.Alone {
-			t.Fatalf("layer %d is a copy", i+1)
+	image := []string{base.Digest, bottom.Digest}
+	at := base
+	for i := range 2*stack.Max + 1 {
+		name := fmt.Sprint("snapshot", i)
+		entries := []entry{file(name, name, 0o644), file("b", name, 0o644)}
+		if i > 0 {
+			entries = append(entries, file(fmt.Sprint(".wh.snapshot", i-1), "", 0))
 		}
-	}
-	files := over.FileCount
-	if over = commitAlone(t, s, over.Digest, true, file("b", "last", 0o644)); over.Alone || over.FileCount != files {
-		t.Errorf("beyond the bound: %+v, want a copy with %d files", over, files)
-	}
-	if got := contents(t, readEROFS(t, over.Path))["b"]; got != "last" {
-		t.Errorf("the copy has %q", got)
+		at = commitAlone(t, s, at.Digest, entries...)
+		below, err := stack.ReadFile(at.Path)
+		if want := 2 + i%(stack.Max-1); err != nil || !at.Alone || len(below) != want || !slices.Equal(below[len(below)-2:], image) {
+			t.Errorf("snapshot %d lies over %q, %v, want %d, and the image last", i, below, err, want)
+		}
+		page, err := readFiles(t, s, at.Digest, sandbox.SnapshotFileQuery{Path: "/"})
+		var names []string
+		for _, f := range page.Files {
+			names = append(names, f.Path)
+		}
+		if want := []string{"/b", "/image", "/" + name}; err != nil || !slices.Equal(names, want) {
+			t.Errorf("snapshot %d has %q, %v, want %q", i, names, err, want)
+		}
 	}
 }
 
@@ -197,7 +237,7 @@ func TestLayersOverSharedImages(t *testing.T) {
 func TestWhatLiesBelowIsNotLost(t *testing.T) {
 	l := newLosing(t, 0, 0)
 	base := commit(t, l.Store, "", file("a", "a", 0o644))
-	over := commitAlone(t, l.Store, base.Digest, true, file("b", "b", 0o644))
+	over := commitAlone(t, l.Store, base.Digest, file("b", "b", 0o644))
 	l.needed = []string{over.Digest}
 	l.old("updated_at")
 	l.prune()

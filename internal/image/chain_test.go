@@ -30,8 +30,8 @@ import (
 type chainStore struct {
 	*testing.T
 	*image.Store
-	dir    string
-	needed []string
+	dir             string
+	needed, dropped []string // of the database
 }
 
 func newChainStore(t *testing.T, dir string) *chainStore {
@@ -40,7 +40,8 @@ func newChainStore(t *testing.T, dir string) *chainStore {
 	var err error
 	c.Store, err = image.Open(dir, recipeFS(), image.Options{
 		Remote: remote.Options{InsecureRegistries: loopback, StallTimeout: time.Minute}, Bootstrapper: &fake{}, ChainBytes: 1,
-		InUse: func(context.Context) ([]string, error) { return c.needed, nil },
+		InUse:    func(context.Context) ([]string, error) { return c.needed, nil },
+		Released: func(context.Context) ([]string, error) { return c.dropped, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -466,7 +467,7 @@ func TestStepsOverManySnapshots(t *testing.T) {
 	c := newChainStore(t, t.TempDir())
 	at := commit(t, c.Store, "", file("a", "a", 0o644)).Digest
 	for n := range stack.Max {
-		at = commitAlone(t, c.Store, at, true, file(fmt.Sprint("s", n), "s", 0o644)).Digest
+		at = commitAlone(t, c.Store, at, file(fmt.Sprint("s", n), "s", 0o644)).Digest
 	}
 	if n := len(c.below(at)); n != stack.Max {
 		t.Fatalf("the snapshot lies over %d, want %d", n, stack.Max)

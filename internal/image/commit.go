@@ -57,10 +57,9 @@ type CommitRequest struct {
 	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
 	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for Owner, or for a
-	// snapshot of User, which becomes a copy by [index.Index.Carries], with BaseCounts. If too many lie below, a layer
-	// for Owner also has the files of all layers of Owner between, and a snapshot becomes a copy.
-	Alone, BaseCounts bool
-	keep              int // how many of those below stay below if too many lie there; 0 is all
+	// snapshot of User. If too many lie below, it also has the files of the layers between, by [index.Index.Foundation].
+	Alone bool
+	keep  int // how many of those below stay below if too many lie there; 0 is all
 	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.
 	// The file is checked before its use.
 	Volatile bool
@@ -77,7 +76,8 @@ type Committed struct {
 	Path string
 	// FileCount counts the names in it.
 	FileCount int64
-	Alone     bool // see [CommitRequest]; the path and OwnBytes are the layer's then
+	Alone     bool             // see [CommitRequest]; the path and OwnBytes are the layer's then
+	Counted   []sandbox.RootFS // root filesystems that count for the User of a snapshot: see [index.Index.Counted]
 	// LayerDigest and LayerBytes describe the compressed layer in the store's OCI layout, DiffID its
 	// uncompressed content, ManifestDigest the OCI image.
 	LayerDigest    string
@@ -126,6 +126,7 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 	if err != nil {
 		return nil, err
 	}
+	var counted []sandbox.RootFS
 	if base != nil && req.Alone {
 		ix, err := c.index.Load()
 		if err != nil {
@@ -134,14 +135,14 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 		if len(base.Below) >= stack.Max {
 			req.keep = ix.Foundation(base, req.Owner)
 		}
-		req.Alone = req.Owner != "" || req.keep == 0 && ix.Carries(base, req.User, req.BaseCounts)
+		counted = ix.Counted(req.below(base), req.User)
 	}
 	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
 	staged, err := c.stage(ctx, base, req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", task, err)
 	}
-	staged.task = task
+	staged.task, staged.counted = task, counted
 	return staged, nil
 }
 

@@ -119,7 +119,7 @@ func TestCommitMerges(t *testing.T) {
 			}
 			// A layer alone, and a copy made of it and its base, show the same.
 			other := open(t, t.TempDir(), &fake{})
-			alone := commitAlone(t, other, commit(t, other, "", base...).Digest, true, c.layer...)
+			alone := commitAlone(t, other, commit(t, other, "", base...).Digest, c.layer...)
 			if d := cmp.Diff(want, contents(t, readEROFS(t, commit(t, other, alone.Digest).Path))); d != "" {
 				t.Errorf("the layer alone over its base (-want +got):\n%s", d)
 			}

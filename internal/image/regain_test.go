@@ -17,7 +17,7 @@ import (
 func TestLayersRegainTheirBase(t *testing.T) {
 	l := newLosing(t, 0, 0)
 	base := commit(t, l.Store, "", file("a", "a", 0o644))
-	over := commitAlone(t, l.Store, base.Digest, true, file("b", "b", 0o644))
+	over := commitAlone(t, l.Store, base.Digest, file("b", "b", 0o644))
 	list := regexp.MustCompile(`"below": \[[^]]*\],?`)
 	if !editIndex(t, l.dir, func(index []byte) []byte { return list.ReplaceAll(index, nil) }) {
 		t.Fatal("no record lists what lies below")

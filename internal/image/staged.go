@@ -10,19 +10,21 @@ import (
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
 	"gvisor.dev/gvisor/pkg/cleanup"
 )
 
 // Staged is an image whose files are complete and on the disk, outside the store. The caller
 // publishes it at most once, and discards it in any case. It is not safe for concurrent use.
 type Staged struct {
-	keeper *keeper
-	root   *made
-	rec    *index.Record
-	write  func(layer rootfs.Blob) (archive.Ref, error) // adds the OCI image to the layout
-	done   bool                                         // the store has the image already
-	task   string                                       // for errors
-	undo   cleanup.Cleanup
+	keeper  *keeper
+	root    *made
+	rec     *index.Record
+	write   func(layer rootfs.Blob) (archive.Ref, error) // adds the OCI image to the layout
+	done    bool                                         // the store has the image already
+	task    string                                       // for errors
+	undo    cleanup.Cleanup
+	counted []sandbox.RootFS // see [Committed]
 	// held holds the image once it is part of the store, until release.
 	held    bool
 	release func() error
@@ -46,7 +48,9 @@ func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
 			return Committed{}, fmt.Errorf("%s: %w", p.task, err)
 		}
 	}
-	return p.keeper.committed(p.rec), nil
+	done := p.keeper.committed(p.rec)
+	done.Counted = p.counted
+	return done, nil
 }
 
 // Images returns the bytes of the named images of the image's workspace, as [Store.Owned] counts them, once the image is

@@ -41,9 +41,8 @@ type images struct {
 	cached map[string]string
 	// payers are the workspaces that had what is cached, layerBytes what that is said to
 	// take; guarded by mu.
-	payers []sandbox.WorkspaceID
-	// counted has, for each snapshot, whether its base counted for the workspace.
-	counted    []bool
+	payers     []sandbox.WorkspaceID
+	belowBytes int64 // the size of what lies below snapshots, and counts with them
 	layerBytes int64
 	forgotten  sandbox.WorkspaceID // whose images were forgotten last; guarded by mu
 	stale      string              // the reference that is; guarded by mu

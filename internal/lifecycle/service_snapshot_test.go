@@ -19,12 +19,11 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
-// Stack is Commit.
-func (c *images) Stack(ctx context.Context, _ sandbox.WorkspaceID, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
-	c.mu.Lock()
-	c.counted = append(c.counted, counts)
-	c.mu.Unlock()
-	return c.Commit(ctx, base, layer)
+// Stack is Commit, over a base that counts with belowBytes.
+func (c *images) Stack(ctx context.Context, _ sandbox.WorkspaceID, base string, layer io.Reader) (prepare.Layered, error) {
+	done, err := c.Commit(ctx, base, layer)
+	done.Below = []sandbox.RootFS{{Digest: base, SizeBytes: c.belowBytes}}
+	return done, err
 }
 
 // CommitCached is Commit for what is found again by key.
@@ -219,30 +218,6 @@ func TestSnapshot(t *testing.T) {
 
 // TestSnapshotIsCollectedWhenNothingNeedsIt deletes a snapshot that a sandbox was
 // made from, paused at last.
-// TestBasesThatCount checks which snapshots may lie over their base: it must count for their workspace.
-func TestBasesThatCount(t *testing.T) {
-	e := newEnv(t)
-	other := e.workspace("other")
-	s := e.start()
-	s.run(lifecycle.CreateRequest{Name: "s"})
-	first := s.snap("s", snapshot.Request{Name: "first", Public: true}) // over an image
-	s.run(lifecycle.CreateRequest{Name: "child", Snapshot: "first"})
-	s.write("child", "/b", "child")
-	s.snap("child", snapshot.Request{Name: "second"})
-	if err := s.Snapshots().Delete(t.Context(), e.caller, string(first.ID)); err != nil {
-		t.Fatal(err)
-	}
-	s.snap("child", snapshot.Request{Name: "third"})
-
-	open := s.snap("s", snapshot.Request{Name: "open", Public: true})
-	s.caller = other
-	s.run(lifecycle.CreateRequest{Name: "foreign", Snapshot: string(open.ID)})
-	s.snap("foreign", snapshot.Request{Name: "copy"})
-	if want := []bool{false, true, true, false, false}; !slices.Equal(e.images.counted, want) {
-		t.Errorf("the bases count: %v, want %v", e.images.counted, want)
-	}
-}
-
 func TestSnapshotIsCollectedWhenNothingNeedsIt(t *testing.T) {
 	e := newEnv(t)
 	e.images.aged = true
@@ -271,6 +246,30 @@ func TestSnapshotIsCollectedWhenNothingNeedsIt(t *testing.T) {
 	}
 	if _, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Snapshot: string(sn.ID)}); sandbox.CodeOf(err) != sandbox.Invalid {
 		t.Errorf("a sandbox of a deleted snapshot: %v", err)
+	}
+}
+
+// TestBaseOfASnapshotCounts: the root filesystem below the snapshots of a workspace counts once for its quota, and a
+// snapshot that does not fit with it is refused and leaves nothing.
+func TestBaseOfASnapshotCounts(t *testing.T) {
+	e := newEnv(t)
+	e.images.belowBytes = 1 << 36
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "one")
+	before := s.used().Disk
+	s.setQuota(quota.Limits{quota.LimitDisk: before.Total() + 1<<36})
+	_, err := s.Snapshots().Create(t.Context(), e.caller, "s", snapshot.Request{Name: "n"})
+	wantRefused(t, "a snapshot over a base beyond the quota", err, quota.LimitDisk)
+	if used := s.used().Disk; used != before {
+		t.Errorf("after a refused snapshot the workspace uses %+v, want %+v as before", used, before)
+	}
+	s.setQuota(quota.Limits{quota.LimitDisk: before.Total() + 1<<36 + 1<<20})
+	first := s.snap("s", snapshot.Request{Name: "n"})
+	s.write("s", "/a", "two")
+	second := s.snap("s", snapshot.Request{Name: "n"})
+	if used, want := s.used().Disk.Snapshots, 1<<36+first.SizeBytes+second.SizeBytes; used != want {
+		t.Errorf("two snapshots over one base take %d bytes, want %d", used, want)
 	}
 }
 

@@ -77,8 +77,8 @@ type Layered struct {
 	// LayerBytes is the size of the layer alone, compressed.
 	LayerBytes int64
 	FileCount  int64 // names in the root filesystem
-	// Alone: the root filesystem has only what differs from its base, and needs it.
-	Alone bool
+	// Below are the root filesystems below it that count for the workspace of a snapshot.
+	Below []sandbox.RootFS
 }
 
 // Config are the settings of preparation.

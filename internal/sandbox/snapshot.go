@@ -77,12 +77,19 @@ func (s *Snapshot) FullName() string {
 	return full
 }
 
+// RootFS is the file of a root filesystem.
+type RootFS struct {
+	Digest    string
+	SizeBytes int64
+}
+
 // SnapshotResult describes the root filesystem of a snapshot that was made.
 type SnapshotResult struct {
 	BaseDigest, Digest               string
 	SizeBytes, LayerBytes, FileCount int64
-	Alone                            bool // the root filesystem needs its base
-	CreatedAt                        time.Time
+	// Below are the root filesystems below it that count for its workspace with it, each once for all of its snapshots.
+	Below     []RootFS
+	CreatedAt time.Time
 }
 
 // SnapshotSort names an order of snapshots. The values appear on the wire.

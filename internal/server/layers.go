@@ -34,8 +34,8 @@ func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (prepa
 }
 
 // Stack implements [lifecycle.Layers].
-func (l layers) Stack(ctx context.Context, ws sandbox.WorkspaceID, base string, counts bool, layer io.Reader) (prepare.Layered, error) {
-	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, User: ws, Alone: true, BaseCounts: counts}, nil)
+func (l layers) Stack(ctx context.Context, ws sandbox.WorkspaceID, base string, layer io.Reader) (prepare.Layered, error) {
+	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, User: ws, Alone: true}, nil)
 }
 
 // CommitCached implements [lifecycle.Layers].
@@ -61,7 +61,7 @@ func (l layers) commit(ctx context.Context, req image.CommitRequest, check image
 	if err != nil {
 		return prepare.Layered{}, err
 	}
-	return prepare.Layered{Digest: done.Digest, SizeBytes: done.OwnBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount, Alone: done.Alone}, nil
+	return prepare.Layered{Digest: done.Digest, SizeBytes: done.OwnBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount, Below: done.Counted}, nil
 }
 
 // Open implements [lifecycle.Layers].

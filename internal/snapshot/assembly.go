@@ -252,14 +252,14 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 		release(err)
 		return sandbox.Snapshot{}, err
 	}
-	var below base
+	var base string
 	return x.snapshots.produce(ctx, sn, job{
 		prepare: func() (err error) {
-			below.digest, err = x.base(a, contents.packages())
+			base, err = x.base(a, contents.packages())
 			return err
 		},
-		write: func(into *os.File) (base, error) {
-			return below, x.writeFiles(a, below.digest, contents.FilesIgnored, into)
+		write: func(into *os.File) (string, error) {
+			return base, x.writeFiles(a, base, contents.FilesIgnored, into)
 		},
 		release: release,
 	})

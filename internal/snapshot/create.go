@@ -94,7 +94,7 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, ref string, req 
 	audit.FromContext(ctx).Made("snapshot", string(sn.ID), sn.Name)
 	return s.produce(ctx, sn, job{
 		prepare: func() error { return s.archives.Ready(s.ctx, b) },
-		write:   func(into *os.File) (base, error) { return s.writeFiles(b, into) },
+		write:   func(into *os.File) (string, error) { return s.writeFiles(b, into) },
 		release: func(error) {},
 	})
 }
@@ -103,16 +103,10 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, ref string, req 
 type job struct {
 	// prepare comes first and may take long.
 	prepare func() error
-	// write writes a layer into a file and returns the root filesystem below it.
-	write func(into *os.File) (base, error)
+	// write writes a layer into a file and returns the digest of the root filesystem below it.
+	write func(into *os.File) (base string, err error)
 	// release is called with the result, after the last use of what the job holds.
 	release func(error)
-}
-
-// base is the root filesystem below the layer of a snapshot.
-type base struct {
-	digest string
-	counts bool // its disk space counts for the workspace of the snapshot
 }
 
 // produce makes a snapshot in the background and waits for it.
@@ -185,26 +179,26 @@ func (s *Service) produceNow(sn sandbox.Snapshot, j job) (_ sandbox.Snapshot, er
 		return sandbox.Snapshot{}, err
 	}
 	defer func() { _ = file.Close() }()
-	below, err := j.write(file)
+	base, err := j.write(file)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	return s.commit(&sn, below, file)
+	return s.commit(&sn, base, file)
 }
 
-// commit lays the layer in a file on the root filesystem below and records the result. Until then Collect spares the
+// commit lays the layer in a file on a root filesystem and records the result. Until then Collect spares the
 // result because it was just made.
-func (s *Service) commit(sn *sandbox.Snapshot, below base, file *os.File) (sandbox.Snapshot, error) {
+func (s *Service) commit(sn *sandbox.Snapshot, base string, file *os.File) (sandbox.Snapshot, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	img, err := s.layers.Stack(s.ctx, sn.Workspace, below.digest, below.counts, file)
+	img, err := s.layers.Stack(s.ctx, sn.Workspace, base, file)
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("snapshot %s: %w", sn.ID, err)
 	}
 	now := time.Now().UTC()
 	result := sandbox.SnapshotResult{
-		BaseDigest: below.digest, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: img.LayerBytes, FileCount: img.FileCount, Alone: img.Alone, CreatedAt: now,
+		BaseDigest: base, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: img.LayerBytes, FileCount: img.FileCount, Below: img.Below, CreatedAt: now,
 	}
 	ev := sandbox.Event{
 		Sandbox: sn.Sandbox, Time: now, Type: sandbox.EventSnapshotCreated, Message: sandbox.OneLine("its files were saved as snapshot " + sn.Name + ":" + sn.Tag),

@@ -16,18 +16,16 @@ import (
 // readTimeout bounds the reading of the files of a sandbox.
 const readTimeout = 10 * time.Minute
 
-// writeFiles writes the files that a sandbox has written into a file as a layer, and returns the
+// writeFiles writes the files that a sandbox has written into a file as a layer, and returns the digest of the
 // root filesystem below.
-func (s *Service) writeFiles(b *box.Box, into *os.File) (below base, err error) {
+func (s *Service) writeFiles(b *box.Box, into *os.File) (base string, err error) {
 	reader, err := s.boxes.Snapshotter()
 	if err != nil {
-		return base{}, err
+		return "", err
 	}
 	err = b.Exclusively(s.ctx, box.Snapshot, func() error {
 		sb := b.Sandbox()
-		if below, err = s.below(&sb); err != nil {
-			return err
-		}
+		base = sb.ImageDigest
 		ctx, cancel := context.WithTimeout(b.Context(), readTimeout)
 		defer cancel()
 		switch sb.State {
@@ -43,22 +41,7 @@ func (s *Service) writeFiles(b *box.Box, into *os.File) (below base, err error) 
 			return box.StateError(&sb)
 		}
 	})
-	return below, err
-}
-
-// below returns the root filesystem of a sandbox. Of a snapshot it counts for the workspace of the
-// sandbox if the snapshot is of this workspace, also after the snapshot was deleted.
-func (s *Service) below(sb *sandbox.Sandbox) (base, error) {
-	below := base{digest: sb.ImageDigest}
-	if sb.Snapshot == "" {
-		return below, nil
-	}
-	sn, err := s.records.Snapshot(s.ctx, sb.Snapshot)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return below, nil
-	}
-	below.counts = err == nil && sn.Workspace == sb.Workspace && sn.Digest == sb.ImageDigest
-	return below, err
+	return base, err
 }
 
 // writePaused is writeFiles for a paused sandbox. If no layer was saved beside the memory, it

@@ -73,9 +73,8 @@ type Layers interface {
 	// digest. [Images] resolves the result by its digest from then on. The same inputs make the
 	// same result. Errors: NotFound for base; Invalid; TooLarge.
 	Commit(ctx context.Context, base string, layer io.Reader) (prepare.Layered, error)
-	// Stack is Commit for a snapshot of a workspace that needs the base, if possible, instead of a copy of it.
-	// counts is whether the base is a snapshot whose disk space counts for the workspace.
-	Stack(ctx context.Context, ws sandbox.WorkspaceID, base string, counts bool, layer io.Reader) (prepare.Layered, error)
+	// Stack is Commit for a snapshot of a workspace, whose root filesystem needs the base and has no copy of it.
+	Stack(ctx context.Context, ws sandbox.WorkspaceID, base string, layer io.Reader) (prepare.Layered, error)
 	// Collect removes the root filesystems that have no name and are not among the digests of
 	// inUse, except those just made, and returns the bytes freed.
 	Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -82,5 +83,56 @@ func TestPortLabelsOfAnOlderDatabase(t *testing.T) {
 		if err := db.QueryRowContext(t.Context(), "SELECT ports FROM sandboxes WHERE id = $1", id).Scan(&got); err != nil || got != want {
 			t.Errorf("ports of %s after going back: %s, %v, want %s", id, got, err, want)
 		}
+	}
+}
+
+// TestBasesOfOlderSnapshots migrates snapshots from before a table had what lies below them, and back.
+func TestBasesOfOlderSnapshots(t *testing.T) {
+	const before = 60
+	path := filepath.Join(t.TempDir(), "m.db")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=foreign_keys(1)&_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	m, err := database.Migrator(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.UpTo(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	rows := older
+	for _, sn := range []struct {
+		id, state, base string
+		size, layer     int
+	}{{"first", "deleted", "image", 100, 1}, {"second", "deleted", "first", 10, 1}, {"third", "ready", "second", 1, 1}, {"copy", "ready", "second", 1000, 0}} {
+		rows = append(rows, fmt.Sprintf(`INSERT INTO snapshots (id, workspace_id, state, name, tag, description, message, metadata, parent_id, sandbox_id, image,
+			base_digest, digest, size_bytes, is_layer, env, content_hash, created_by, created_at)
+			VALUES ('%[1]s', 'w', '%[2]s', 'n', '', '', '', '{}', '', '', 'i', '%[3]s', '%[1]s', %[4]d, %[5]d, '{}', '', 'u', 1)`, sn.id, sn.state, sn.base, sn.size, sn.layer))
+	}
+	for _, row := range rows {
+		if _, err := db.ExecContext(t.Context(), row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Open(t.Context(), path) // migrates
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if use, err := s.Quotas.QuotaUse(t.Context(), "w"); err != nil || use.Disk.Snapshots != 1111 {
+		t.Errorf("snapshots take %d, %v, want 1111 as before", use.Disk.Snapshots, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.DownTo(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	// "first" lies over an image that counts for nobody, so it is the same with and without the mark.
+	layers, err := database.Column[string](t.Context(), db, "SELECT id FROM snapshots WHERE is_layer = 1 ORDER BY id")
+	if want := []string{"second", "third"}; err != nil || !slices.Equal(layers, want) {
+		t.Errorf("layers after going back: %q, %v, want %q", layers, err, want)
 	}
 }

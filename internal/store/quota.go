@@ -25,13 +25,11 @@ const (
 	// quotaArchives is the bytes in the object store, and of these the bytes of paused sandboxes, which quotaSandboxes has as well.
 	quotaArchives = "SELECT coalesce(sum(size_bytes), 0), coalesce(sum(size_bytes) FILTER (WHERE released_at = 0), 0) FROM archives WHERE workspace_id = $1"
 	quotaBuilds   = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0), coalesce(sum(disk_bytes), 0) FROM builds WHERE workspace_id = $1"
-	// quotaSnapshots includes deleted snapshots on whose root filesystems other snapshots lie.
-	quotaSnapshots = `WITH RECURSIVE below (digest) AS (
-			SELECT s.base_digest FROM snapshots s WHERE s.workspace_id = $1 AND s.is_layer = 1 AND ` + isReady + `
-			UNION SELECT s.base_digest FROM below JOIN snapshots s ON s.digest = below.digest WHERE s.workspace_id = $1 AND s.is_layer = 1),
-		ready (digest, size) AS (SELECT s.digest, s.size_bytes FROM snapshots s WHERE s.workspace_id = $1 AND ` + isReady + `)
-		SELECT coalesce(sum(size), 0) FROM (SELECT digest, size FROM ready UNION ALL SELECT DISTINCT s.digest, s.size_bytes FROM snapshots s
-			JOIN below ON below.digest = s.digest WHERE s.workspace_id = $1 AND s.state = 'deleted' AND s.digest NOT IN (SELECT digest FROM ready)) AS kept`
+	// quotaSnapshots includes, once, what lies below snapshots.
+	quotaSnapshots = `WITH ready (digest, size) AS (SELECT s.digest, s.size_bytes FROM snapshots s WHERE s.workspace_id = $1 AND ` + isReady + `)
+		SELECT coalesce(sum(size), 0) FROM (SELECT size FROM ready UNION ALL SELECT max(b.size_bytes) FROM snapshots s
+			JOIN snapshot_below b ON b.snapshot_id = s.id WHERE s.workspace_id = $1 AND ` + isReady + ` AND b.digest NOT IN (SELECT digest FROM ready)
+			GROUP BY b.digest) AS kept`
 )
 
 // Quotas are the quotas of workspaces, and their use.

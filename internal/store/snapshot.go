@@ -85,16 +85,10 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g
 		if err != nil {
 			return err
 		}
-		if err := admitDisk(ctx, tx, row.Workspace, g.SizeBytes, a); err != nil {
-			return err
-		}
 		if err := takeTag(ctx, tx, &row.Snapshot, row.Tag); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE snapshots SET state = 'ready', base_digest = $1, digest = $2, size_bytes = $3, layer_bytes = $4,
-			file_count = $5, is_layer = $6, created_at = $7 WHERE id = $8`,
-			g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, database.Number(g.Alone), database.Nanos(g.CreatedAt), id)
-		if err != nil {
+		if err := admitSnapshot(ctx, tx, &row.Snapshot, g, a); err != nil {
 			return err
 		}
 		if row, err = snapshotByID(ctx, tx, id); err != nil {
@@ -109,6 +103,37 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g
 		return sandbox.Snapshot{}, fmt.Errorf("finish snapshot %s: %w", id, err)
 	}
 	return row.Snapshot, nil
+}
+
+// admitSnapshot records the result of a snapshot, unless that and what lies below and did not count before exceed the disk
+// quota of the workspace.
+func admitSnapshot(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, g sandbox.SnapshotResult, a quota.Admission) error {
+	limits, err := effective(ctx, tx, sn.Workspace, a.Limits)
+	if err != nil {
+		return err
+	}
+	use, err := quotaUse(ctx, tx, sn.Workspace, true)
+	if err != nil {
+		return err
+	}
+	use.Disk.AddUnrecorded(a.Unrecorded)
+	_, err = tx.ExecContext(ctx, `UPDATE snapshots SET state = 'ready', base_digest = $1, digest = $2, size_bytes = $3, layer_bytes = $4,
+		file_count = $5, created_at = $6 WHERE id = $7`,
+		g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, database.Nanos(g.CreatedAt), sn.ID)
+	if err != nil {
+		return err
+	}
+	for _, b := range g.Below {
+		_, err := tx.ExecContext(ctx, "INSERT INTO snapshot_below (snapshot_id, digest, size_bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", sn.ID, b.Digest, b.SizeBytes)
+		if err != nil {
+			return err
+		}
+	}
+	var with int64
+	if err := tx.QueryRowContext(ctx, quotaSnapshots, sn.Workspace).Scan(&with); err != nil {
+		return err
+	}
+	return limits.AdmitsDisk(use.Disk, with-use.Disk.Snapshots)
 }
 
 // insertIfKnown appends an event if its sandbox has a row.

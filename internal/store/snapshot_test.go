@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -217,18 +218,31 @@ func TestPurgeOfDeletedSnapshots(t *testing.T) {
 	}
 }
 
-// TestDeletedBasesCount checks that a deleted snapshot takes space for as long as another lies on it, once.
-func TestDeletedBasesCount(t *testing.T) {
+// TestWhatLiesBelowSnapshotsCounts checks that what snapshots lie over takes space for as long as one of them needs it, once, and
+// that the quota refuses a snapshot that does not fit with what lies below.
+func TestWhatLiesBelowSnapshotsCounts(t *testing.T) {
 	s, ws := openStore(t)
-	made := func(digest, base string, size int64, alone bool) sandbox.SnapshotID {
+	sizes := map[string]int64{"image": 500, "1": 100, "2": 10, "3": 1, "foreign": 5000}
+	a := quota.Admission{}
+	try := func(digest string, below ...string) (sandbox.SnapshotID, error) {
 		id := begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n"}).ID
-		g := sandbox.SnapshotResult{BaseDigest: base, Digest: digest, SizeBytes: size, Alone: alone, CreatedAt: time.Now().UTC()}
-		if _, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, quota.Admission{}, sandbox.Event{}); err != nil {
+		g := sandbox.SnapshotResult{Digest: digest, SizeBytes: sizes[digest], CreatedAt: time.Now().UTC()}
+		for _, b := range below {
+			g.Below = append(g.Below, sandbox.RootFS{Digest: b, SizeBytes: sizes[b]})
+		}
+		_, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, a, sandbox.Event{})
+		return id, err
+	}
+	made := func(digest string, below ...string) sandbox.SnapshotID {
+		t.Helper()
+		id, err := try(digest, below...)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
 	drop := func(id sandbox.SnapshotID) {
+		t.Helper()
 		if err := s.Snapshots.DeleteSnapshot(t.Context(), id, sandbox.Event{Time: time.Now().UTC()}); err != nil {
 			t.Fatal(err)
 		}
@@ -239,19 +253,35 @@ func TestDeletedBasesCount(t *testing.T) {
 			t.Errorf("%s: snapshots take %d, %v, want %d", when, use.Disk.Snapshots, err, bytes)
 		}
 	}
-	first := made("sha256:1", "sha256:image", 100, true)
-	twin := made("sha256:1", "sha256:image", 100, true)
-	second := made("sha256:2", "sha256:1", 10, true)
-	third := made("sha256:3", "sha256:2", 1, true)
-	copied := made("sha256:4", "sha256:1", 300, false)
-	want("all", 511)
+	a.Limits = quota.Limits{quota.LimitDisk: 599}
+	refused, err := try("1", "image")
+	if sandbox.CodeOf(err) != sandbox.QuotaExceeded || !strings.Contains(err.Error(), "quota of disk") {
+		t.Errorf("beyond the quota with what lies below: %v, want quota_exceeded and its name", err)
+	}
+	want("after a refusal", 0)
+	if err := s.Snapshots.AbandonSnapshot(t.Context(), refused); err != nil {
+		t.Fatal(err)
+	}
+	a.Limits[quota.LimitDisk] = 811
+	first := made("1", "image")
+	twin := made("1", "image")
+	second := made("2", "1", "image")
+	third := made("3", "2", "1", "image")
+	want("all", 711)
+	if id, err := try("4", "foreign"); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("over another image beyond the quota: %v", err)
+	} else if err := s.Snapshots.AbandonSnapshot(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
 	drop(first)
-	want("without a twin", 411)
+	want("without a twin", 611)
 	drop(twin)
 	drop(second)
-	want("without the twins and the second, on which the third lies", 411)
+	want("without the twins and the second, on which the third lies", 611)
+	if n, err := s.Sandboxes.Purge(t.Context(), time.Now(), time.Now(), 10); err != nil || n != 3 {
+		t.Errorf("Purge = %d, %v, want 3", n, err)
+	}
+	want("without the rows of what the third lies over", 611)
 	drop(third)
-	want("with the copy alone", 300)
-	drop(copied)
 	want("without any", 0)
 }

@@ -374,7 +374,7 @@ func (images) Commit(_ context.Context, base string, layer io.Reader) (prepare.L
 	return prepare.Layered{Digest: base, SizeBytes: builtin().SizeBytes + n, LayerBytes: n, FileCount: 1}, err
 }
 
-func (i images) Stack(ctx context.Context, _ sandbox.WorkspaceID, base string, _ bool, layer io.Reader) (prepare.Layered, error) {
+func (i images) Stack(ctx context.Context, _ sandbox.WorkspaceID, base string, layer io.Reader) (prepare.Layered, error) {
 	return i.Commit(ctx, base, layer)
 }
 

@@ -33,12 +33,15 @@ func (ix *Index) Over(digest string) (over *Record) {
 	return over
 }
 
-// Foundation returns how many of the lowest root filesystems below a record do not count for a workspace: the image
-// over which it has built layers. It is 1 if they are many, such as layers of snapshots: over the lowest alone the most
-// layers may lie.
-func (ix *Index) Foundation(r *Record, ws sandbox.WorkspaceID) (n int) {
-	roots := ix.Roots(ws)
-	for n < len(r.Below) && (n == 0 || roots.own[r.Below[len(r.Below)-1-n]] == nil) {
+// Foundation returns how many of the lowest root filesystems below a record are an image: no layers of snapshots, and no
+// layers of a workspace that builds, "" for none. It is 1 if they are many: over the lowest alone the most layers may lie.
+func (ix *Index) Foundation(r *Record, builder sandbox.WorkspaceID) (n int) {
+	roots := ix.Roots(builder)
+	isImage := func(digest string) bool {
+		lower := roots.all[digest]
+		return roots.own[digest] == nil && (lower == nil || !lower.Single())
+	}
+	for n < len(r.Below) && (n == 0 || isImage(r.Below[len(r.Below)-1-n])) {
 		n++
 	}
 	if n > stack.Max/2 {
@@ -47,24 +50,23 @@ func (ix *Index) Foundation(r *Record, ws sandbox.WorkspaceID) (n int) {
 	return n
 }
 
-// Carries reports whether a snapshot of a workspace may be a layer over a root filesystem: all below the
-// layer are built-in images, or count for the workspace. single is whether snapshots of the workspace have
-// the root filesystem; they count as long as something lies on them. A layer of a build needs no such rule: what
-// lies below it counts for the workspace with it.
-func (ix *Index) Carries(r *Record, ws sandbox.WorkspaceID, single bool) bool {
-	for i, digest := range append([]string{r.Digest}, r.Below...) {
-		if b := ix.ByDigest(digest); !ix.isPaid(digest, ws) && (b == nil || !b.Single() || i == 0 && !single) {
-			return false
+// Counted returns which root filesystems of a list, the upper first, count for a workspace because the layer of its
+// snapshot lies over them: all but built-in images, and root filesystems that count because of its own images or
+// dependencies in the list. A root filesystem that is another link to the file of a chain has the digest of the chain,
+// so that the file counts once.
+func (ix *Index) Counted(below []string, ws sandbox.WorkspaceID) (counted []sandbox.RootFS) {
+	roots, with := ix.Roots(ws), map[string]bool{}
+	for _, digest := range below {
+		if own := roots.own[digest]; own != nil {
+			_, others := roots.Below(own)
+			for _, r := range others {
+				with[r.Digest] = true
+			}
+		} else if r := roots.all[digest]; r != nil && !roots.builtin[digest] && !with[digest] {
+			counted = append(counted, sandbox.RootFS{Digest: ix.chainOf(r), SizeBytes: r.SizeBytes})
 		}
 	}
-	return true
-}
-
-// isPaid reports whether a digest is of a built-in image or below one, or of an image that counts for a workspace.
-func (ix *Index) isPaid(digest string, ws sandbox.WorkspaceID) bool {
-	return slices.ContainsFunc(ix.Images, func(r Record) bool {
-		return r.RecipeHash != "" && slices.Contains(r.Below, digest) || r.Digest == digest && (r.RecipeHash != "" || r.CountsFor(ws))
-	})
+	return counted
 }
 
 // Cached returns the number of images in the build cache of a workspace.

@@ -69,3 +69,13 @@ func (ix *Index) linked(below map[string]bool, keep func(*Record) bool) {
 		}
 	}
 }
+
+// chainOf returns the digest of the chain whose file a record has, or else the record's own.
+func (ix *Index) chainOf(r *Record) string {
+	for i := range ix.Images {
+		if c := &ix.Images[i]; c.IsChain() && c.fileOf() == r.fileOf() {
+			return c.Digest
+		}
+	}
+	return r.Digest
+}

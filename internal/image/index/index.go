@@ -62,7 +62,7 @@ type Record struct {
 	Owner sandbox.WorkspaceID `json:"owner,omitempty"`
 	// Users are the workspaces that have used an image for all workspaces with a CacheKey, and the
 	// approximate time. The image counts as build cache of each of them. Of a snapshot's layer, they are
-	// the workspaces whose snapshots have it; it counts for none of them.
+	// the workspaces whose snapshots have it; the database counts it.
 	Users map[sandbox.WorkspaceID]time.Time `json:"users,omitempty"`
 	// LostAt is the time at which a prune found that no database knows the image.
 	LostAt    time.Time        `json:"lost_at,omitzero"`

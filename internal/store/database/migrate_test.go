@@ -24,6 +24,7 @@ var fixtures = []string{
 		VALUES ('e', 's', 'w', 'exec', '[]', 'running', 'o', 'e', 'u', 1)`,
 	`INSERT INTO snapshots (id, workspace_id, state, name, tag, description, message, metadata, parent_id, sandbox_id, image, env, content_hash, created_by, created_at)
 		VALUES ('p', 'w', 'ready', 'n', 'latest', '', '', '{}', '', 's', 'i', '{}', '', 'u', 1)`,
+	`INSERT INTO snapshot_below (snapshot_id, digest, size_bytes) VALUES ('p', 'sha256:b', 1)`,
 	`INSERT INTO registries (id, workspace_id, name, server, host, username, email, key_id, password, enabled, created_by, created_at, updated_at)
 		VALUES ('r', 'w', 'n', 'h', 'h', 'u', '', 'k', x'00', 1, 'u', 1, 1)`,
 	`INSERT INTO catalogue_images (id, workspace_id, name, image, tag, description, enabled, is_default, memory_bytes, readiness_port, ttl,

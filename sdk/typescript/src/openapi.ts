@@ -3341,7 +3341,7 @@ export interface components {
             checkpoint_bytes: number;
             /**
              * Format: int64
-             * @description What snapshots take, each with what it adds to its base, and deleted snapshots below others.
+             * @description What snapshots take: each what it adds to its base, and, once, the pulled and imported images, deleted snapshots and snapshots of others that lie below them.
              */
             snapshot_bytes: number;
             /**

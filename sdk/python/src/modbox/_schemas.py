@@ -1135,7 +1135,8 @@ class DiskUse:
     paused_bytes: int = 0
     #: What checkpoints take.
     checkpoint_bytes: int = 0
-    #: What snapshots take, each with what it adds to its base, and deleted snapshots below others.
+    #: What snapshots take: each what it adds to its base, and, once, the pulled and imported images, deleted
+    #: snapshots and snapshots of others that lie below them.
     snapshot_bytes: int = 0
     #: What output and input of executions took when it was last measured, which is every minute.
     stream_bytes: int = 0
