@@ -26,6 +26,8 @@ import (
 type Rows interface {
 	// LiveSandboxes returns all that have not ended.
 	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
+	// LiveStates returns the states of all that have not ended.
+	LiveStates(ctx context.Context) (map[sandbox.ID]sandbox.State, error)
 	// Purge forgets at most limit idempotency keys that expired before now and,
 	// unless endedBefore is zero, at most limit sandboxes that ended and snapshots
 	// that were deleted before it and that no other names. It returns how many of
@@ -134,27 +136,42 @@ func lostCause() *sandbox.Cause {
 // sweepRows finds live rows without a box: the row was written although the store reported an
 // error.
 func (w *sweeper) sweepRows() {
-	rows, err := w.store.LiveSandboxes(w.ctx)
+	states, err := w.store.LiveStates(w.ctx) // not the rows: this is done every few seconds
 	if err != nil {
 		w.logSweep("list live sandboxes", err)
 		return
 	}
-	for _, row := range rows {
-		if w.boxes.Has(row.ID) {
-			if row.State == sandbox.Destroying { // perhaps replaced although the store said that writing that failed
-				w.ender.foundEnding(row)
+	for id, state := range states {
+		if w.boxes.Has(id) {
+			if state == sandbox.Destroying {
+				w.sweepEnding(id)
 			}
 			continue
 		}
 		// EntryByID looks again and adopts it when it is still without a box.
-		b, _, err := w.finder.EntryByID(w.ctx, row.ID)
+		b, sb, err := w.finder.EntryByID(w.ctx, id)
 		if err != nil {
-			w.logSweep("look up sandbox "+string(row.ID), err)
+			w.logSweep("look up sandbox "+string(id), err)
 		}
 		if b != nil {
-			w.log.Error("found a sandbox that nobody works on", "sandbox", row.ID, "state", row.State)
+			w.log.Error("found a sandbox that nobody works on", "sandbox", id, "state", sb.State)
 			w.ender.endOrLog(b, *lostCause())
 		}
+	}
+}
+
+// sweepEnding sees to the end of a sandbox that was perhaps replaced although the store said that writing that failed.
+func (w *sweeper) sweepEnding(id sandbox.ID) {
+	if b := w.boxes.ByID(id); b == nil || b.Sandbox().State == sandbox.Destroying {
+		return // it has ended, or it is being destroyed
+	}
+	row, err := w.finder.Row(w.ctx, id)
+	if err != nil {
+		w.logSweep("look up sandbox "+string(id), err)
+		return
+	}
+	if row.State == sandbox.Destroying {
+		w.ender.foundEnding(row)
 	}
 }
 

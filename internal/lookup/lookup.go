@@ -204,6 +204,11 @@ func (f *Finder[E]) FindID(ctx context.Context, id sandbox.ID) (*box.Box, sandbo
 	return base(f.EntryByID(ctx, id))
 }
 
+// Row returns a sandbox as the store has it, in any state. Errors: NotFound.
+func (f *Finder[E]) Row(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
+	return f.store.SandboxByID(ctx, id)
+}
+
 // base returns the box of an entry, nil for the zero entry.
 func base[E box.Entry](e E, sb sandbox.Sandbox, err error) (*box.Box, sandbox.Sandbox, error) {
 	var none E

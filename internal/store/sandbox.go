@@ -69,6 +69,22 @@ func (s *Sandboxes) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error
 	return s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+isLive)
 }
 
+// LiveStates returns the state of every sandbox of the installation that has not ended.
+func (s *Sandboxes) LiveStates(ctx context.Context) (map[sandbox.ID]sandbox.State, error) {
+	states := map[sandbox.ID]sandbox.State{}
+	_, err := database.Collect(ctx, s.db.Reader(), func(row database.Scanner) (none struct{}, err error) {
+		var id sandbox.ID
+		var state sandbox.State
+		err = row.Scan(&id, &state)
+		states[id] = state
+		return none, err
+	}, "SELECT id, state FROM sandboxes WHERE "+isLive)
+	if err != nil {
+		return nil, fmt.Errorf("list the states of live sandboxes: %w", err)
+	}
+	return states, nil
+}
+
 // Purge deletes the rows of sandboxes that ended before endedBefore, with their events; of
 // snapshots that were deleted before it, unless a sandbox or a later snapshot names them as
 // its origin; and of idempotency keys that expired before now. It deletes at most limit rows

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -14,24 +16,48 @@ import (
 // Usage has the resource use of sandboxes and the times of their last use.
 type Usage struct{ db *database.DB }
 
+// noteBatch bounds the sandboxes that a transaction notes something of, and with it the wait of requests.
+const noteBatch = 200
+
 // NoteUsage records the usage of sandboxes so far. It ignores unknown sandboxes and values
 // that are older than the recorded values.
 func (s *Usage) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error {
-	if len(usage) == 0 {
-		return nil
+	var rows [][]any
+	for id, u := range usage {
+		rows = append(rows, []any{string(id), database.Nanos(u.At), int64(u.Running), int64(u.CPU), u.MemoryByteSeconds, u.SentBytes, u.ReceivedBytes, int64(u.BoxCPU)})
 	}
-	err := s.db.Note(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		for id, u := range usage {
-			if _, err := tx.ExecContext(ctx, `UPDATE sandboxes SET usage_at = $1, usage_running = $2, usage_cpu = $3, usage_memory = $4,
-					usage_sent = $5, usage_received = $6, usage_box_cpu = $7 WHERE id = $8 AND usage_at <= $1`,
-				database.Nanos(u.At), int64(u.Running), int64(u.CPU), u.MemoryByteSeconds, u.SentBytes, u.ReceivedBytes, int64(u.BoxCPU), id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := s.note(ctx, []string{"usage_at", "usage_running", "usage_cpu", "usage_memory", "usage_sent", "usage_received", "usage_box_cpu"}, "sandboxes.usage_at <= noted.usage_at", rows); err != nil {
 		return fmt.Errorf("record usage: %w", err)
+	}
+	return nil
+}
+
+// note sets columns of sandboxes that meet a condition. Each row is an ID with the integers for the columns.
+func (s *Usage) note(ctx context.Context, columns []string, condition string, rows [][]any) error {
+	var set []string
+	for _, c := range columns {
+		set = append(set, c+" = noted."+c)
+	}
+	for rows := range slices.Chunk(rows, noteBatch) {
+		var q database.Query
+		var values []string
+		for _, row := range rows {
+			value := "(CAST(" + q.Arg(row[0]) + " AS TEXT)"
+			for _, n := range row[1:] {
+				value += ", CAST(" + q.Arg(n) + " AS BIGINT)"
+			}
+			values = append(values, value+")")
+		}
+		// A statement for many sandboxes, because each waits for the answer of the database.
+		text := "WITH noted (id, " + strings.Join(columns, ", ") + ") AS (VALUES " + strings.Join(values, ", ") + ") UPDATE sandboxes SET " +
+			strings.Join(set, ", ") + " FROM noted WHERE sandboxes.id = noted.id AND " + condition
+		err := s.db.Note(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, text, q.Args...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -54,19 +80,11 @@ func (s *Usage) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
 
 // NoteActivity records when sandboxes were last used. Times only go forward.
 func (s *Usage) NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error {
-	if len(at) == 0 {
-		return nil
+	var rows [][]any
+	for id, t := range at {
+		rows = append(rows, []any{string(id), database.Nanos(t)})
 	}
-	err := s.db.Note(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		for id, t := range at {
-			if _, err := tx.ExecContext(ctx, "UPDATE sandboxes SET last_activity_at = $1 WHERE id = $2 AND last_activity_at < $1",
-				database.Nanos(t), id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := s.note(ctx, []string{"last_activity_at"}, "sandboxes.last_activity_at < noted.last_activity_at", rows); err != nil {
 		return fmt.Errorf("record activity: %w", err)
 	}
 	return nil
