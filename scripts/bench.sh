@@ -5,7 +5,18 @@
 #   scripts/bench.sh -base DIR [-only ROWS] [OPTION...]
 #
 # compares with the server of another working copy, which is built, in turns.
+#
+#   scripts/bench.sh -control [-ended 90000] [-live 10000] [-calls 1000] [-clients 4] [-rest 15s]
+#
+# measures the control plane alone, without gVisor, on PostgreSQL and on SQLite.
 set -euo pipefail
+if [ "${1:-}" = -control ]; then
+	cd "$(dirname "$0")/.."
+	export CGO_ENABLED=0
+	options=(-ended 90000 -live 10000 -calls 1000 -clients 4 -rest 15s "${@:2}")
+	scripts/with-postgres.sh go test -count=1 -timeout 30m -v ./test/control -args "${options[@]}"
+	exec go test -count=1 -timeout 30m -v ./test/control -args "${options[@]}"
+fi
 source "$(dirname "$0")/env.sh"
 image=modbox/code-exec
 bin/modbox images build "$image" modbox/data

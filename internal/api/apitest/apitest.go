@@ -32,6 +32,7 @@ import (
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
@@ -100,6 +101,17 @@ func New(t testing.TB) *Server { return NewWith(t, nil) }
 // services that people sign in with.
 func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso.Provider) *Server {
 	t.Helper()
+	return newServer(t, lifecycle.Config{}, change, providers)
+}
+
+// NewLimited is New with a limit of sandboxes for the server, and default quotas for workspaces.
+func NewLimited(t testing.TB, sandboxes int, quotas quota.Limits) *Server {
+	t.Helper()
+	return newServer(t, lifecycle.Config{MaxSandboxes: sandboxes, Quota: quotas}, nil, nil)
+}
+
+func newServer(t testing.TB, lives lifecycle.Config, change func(*api.Config, *api.Deps), providers []sso.Provider) *Server {
+	t.Helper()
 	s := &Server{T: t, Log: &Log{}}
 	logger := slog.New(slog.NewTextHandler(s.Log, nil))
 	var err error
@@ -122,8 +134,9 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.openImages()
 	streams, err := stream.Open(filepath.Join(t.TempDir(), "streams"), logger)
 	check()
+	lives.CheckpointDir = filepath.Join(t.TempDir(), "checkpoints")
 	s.Services, err = services.New(t.Context(), services.Config{
-		Lifecycle: lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, Audit: audit.Config{MaxRefused: 1 << 20},
+		Lifecycle: lives, Audit: audit.Config{MaxRefused: 1 << 20},
 		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls, Console: "http://" + ConsoleHost,
 		Webhooks: webhook.Config{MaxPerWorkspace: 100, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
 	}, services.Ports{
