@@ -87,7 +87,7 @@ suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
 # in a sandbox, and pages of other origins, opened in a browser of this machine.
 suite_browser() {
 	use_cached_images && cached_images browser chromium data sandbox sandbox-lite &&
-		MODBOX_IMAGES=$images_cache/browser/images MODBOX_HTTP_CORS_ORIGINS=http://allowed.localhost scripts/with-server.sh test/browser/run.sh
+		MODBOX_POOL_SIZE=0 MODBOX_IMAGES=$images_cache/browser/images MODBOX_HTTP_CORS_ORIGINS=http://allowed.localhost scripts/with-server.sh test/browser/run.sh
 }
 
 # The programs under examples/, which check what they print.

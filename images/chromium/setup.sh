@@ -4,7 +4,7 @@
 useradd --uid 1000 --user-group --create-home --shell /bin/bash user
 passwd --lock user >/dev/null
 install -d -o user -g user -m 0755 /workspace /workspace/uploads /home/user/browser /var/log/browser
-install -m 0755 "$BUILD/run-chromium" /usr/local/bin/run-chromium
+install -m 0755 "$BUILD/programs" "$BUILD/run-chromium" "$BUILD/run-vnc" /usr/local/bin
 
 # What nginx was built to use; here it runs as an ordinary user.
 chown -R user:user /var/lib/nginx /var/log/nginx

@@ -167,12 +167,12 @@ type Snapshot struct {
 
 // Pool configures the pool of warm boxes.
 type Pool struct {
-	Size int `yaml:"size" doc:"Number of boxes to start in advance, for new sandboxes: with the images and resources of recent creates and the default image, the others for any image. Each uses about 10 MiB of memory, with started interpreters (modbox/data) about 110 MiB, whatever its limits, in addition to sandbox.max_count. 0 turns the pool off."`
+	Size int `yaml:"size" doc:"Number of boxes to start in advance, for new sandboxes: with the images and resources of recent creates and the default image, the others for any image. Each uses about 10 MiB of memory, with started interpreters (modbox/data) about 110 MiB, with a started screen (modbox/chromium) 50 MiB, whatever its limits, in addition to sandbox.max_count. 0 turns the pool off."`
 }
 
 // Template configures memory templates.
 type Template struct {
-	MaxBytes Bytes `yaml:"max_bytes" doc:"Disk space for memory templates: saved sandboxes of built-in images whose interpreters have started, from which new sandboxes with the same image and resources are restored. Beyond it a template makes place for another with twice its demand. 0 turns templates off."`
+	MaxBytes Bytes `yaml:"max_bytes" doc:"Disk space for memory templates: saved sandboxes of built-in images whose interpreters or screen have started, from which new sandboxes with the same image and resources are restored. Beyond it a template makes place for another with twice its demand. 0 turns templates off."`
 }
 
 // Images configures registries, pulls and the disk and memory of images.

@@ -112,7 +112,7 @@ func (s *Service) Agent(sb *sandbox.Sandbox, img *spec.Image) agentapi.Config {
 	}
 	return agentapi.Config{
 		Hostname: Hostname(sb), Env: env,
-		WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: slices.Concat(img.Config.Entrypoint, img.Config.Cmd), Network: network,
+		WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: mainCommand(img), Network: network,
 	}
 }
 

@@ -56,6 +56,29 @@ func TestAgent(t *testing.T) {
 	}
 }
 
+func TestPrestarts(t *testing.T) {
+	for _, test := range []struct {
+		main    string
+		builtin bool
+		want    bool
+	}{
+		{"/.modbox/agent kernels serve python", true, true},
+		{"/.modbox/agent kernels serve python", false, false},
+		{"/.modbox/agent kernels serve", true, false},
+		{"/usr/local/bin/programs serve", true, true},
+		{"/usr/local/bin/programs serve", false, false},
+		{"supervisord -c /etc/supervisor/browser.conf", true, false},
+		{"", true, false},
+	} {
+		img := spec.Image{Builtin: test.builtin}
+		main := strings.Fields(test.main)
+		img.Config.Entrypoint, img.Config.Cmd = main[:min(1, len(main))], main[min(1, len(main)):]
+		if got := Prestarts(&img); got != test.want {
+			t.Errorf("Prestarts() of %q, built in: %v, = %v", test.main, test.builtin, got)
+		}
+	}
+}
+
 func TestHostname(t *testing.T) {
 	for label, want := range map[string]string{"job-1-abc": "job-1", "abc": "sandbox", "-abc": "sandbox", "": "sandbox"} {
 		if got := Hostname(&sandbox.Sandbox{HostLabel: label}); got != want {

@@ -35,6 +35,10 @@ var (
 	laterAnnouncer = []string{"/.modbox/agent", "kernels", "later-environment"}
 )
 
+// programs begins the command of an image whose main process starts programs of which some wait for a sandbox, and with other
+// arguments calls that process: images/chromium/build/programs.
+const programs = "/usr/local/bin/programs"
+
 const (
 	// announceTimeout bounds the announcement of an environment.
 	announceTimeout = 5 * time.Second
@@ -43,22 +47,50 @@ const (
 )
 
 // Prestarts reports whether the main command of an image can be started in a box that belongs to no
-// sandbox yet: the supervisor of interpreters, which can take over the environment of its sandbox
-// later. It holds for built-in images only, whose programs nobody else has written.
+// sandbox yet, because it can take over the environment of its sandbox later: the supervisor of interpreters, or the
+// programs of an image. It holds for built-in images only, whose programs nobody else has written.
 func Prestarts(img *spec.Image) bool {
-	main := img.Config.Entrypoint
-	main = slices.Concat(main, img.Config.Cmd)
-	return img.Builtin && len(main) > len(supervisor) && slices.Equal(main[:len(supervisor)], supervisor)
+	return img.Builtin && (len(languages(img)) > 0 || hasPrograms(img))
+}
+
+// languages returns the languages whose interpreters the main command of an image starts.
+func languages(img *spec.Image) []string {
+	main := mainCommand(img)
+	if len(main) <= len(supervisor) || !slices.Equal(main[:len(supervisor)], supervisor) {
+		return nil
+	}
+	return main[len(supervisor):]
+}
+
+// hasPrograms reports whether the main command of an image starts programs of which some wait for a sandbox.
+func hasPrograms(img *spec.Image) bool {
+	main := mainCommand(img)
+	return len(main) > 0 && main[0] == programs
+}
+
+func mainCommand(img *spec.Image) []string {
+	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd)
 }
 
 // Prestart starts the main command of such an image in a box of no sandbox, and returns when its
-// interpreters have started. The agent of the box must answer.
+// interpreters or programs have started. The agent of the box must answer.
 func Prestart(ctx context.Context, b *box.Box, img *spec.Image) error {
-	cfg := prestarted(img)
-	if err := Configure(ctx, b, cfg); err != nil {
+	if err := Configure(ctx, b, prestarted(img)); err != nil {
 		return err
 	}
-	return awaitInterpreters(ctx, b, cfg.Main[len(supervisor):])
+	return awaitStarted(ctx, b, img)
+}
+
+// awaitStarted returns when the interpreters or programs of an image have started.
+func awaitStarted(ctx context.Context, b *box.Box, img *spec.Image) error {
+	if !hasPrograms(img) {
+		return awaitInterpreters(ctx, b, languages(img))
+	}
+	failure, err := run(ctx, b, agentapi.Command{Argv: []string{programs, "await"}})
+	if err == nil && failure != "" {
+		err = fmt.Errorf("await the programs of the image: %s", failure)
+	}
+	return err
 }
 
 // awaitInterpreters returns when the interpreters of languages have started.
@@ -90,7 +122,7 @@ func prestarted(img *spec.Image) agentapi.Config {
 		}
 	}
 	return agentapi.Config{
-		Unassigned: true, Env: env, WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: slices.Concat(img.Config.Entrypoint, img.Config.Cmd),
+		Unassigned: true, Env: env, WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: mainCommand(img),
 	}
 }
 
@@ -109,7 +141,7 @@ func Reconnect(ctx context.Context, b *box.Box, img *spec.Image) error {
 	if err := Configure(ctx, b, cfg); err != nil {
 		return err
 	}
-	return awaitInterpreters(ctx, b, cfg.Main[len(supervisor):])
+	return awaitStarted(ctx, b, img)
 }
 
 // refusal is an answer of the supervisor that stays the same when the request is repeated.
@@ -150,10 +182,14 @@ func callSupervisor(ctx context.Context, b *box.Box, to string, request any) err
 	return nil
 }
 
-// Announce gives the interpreters that [Prestart] started the environment of the box's sandbox, with
-// which its agent was configured.
-func Announce(ctx context.Context, b *box.Box) error {
-	failure, err := announce(ctx, b, announcer)
+// Announce gives the interpreters or programs that [Prestart] started for an image the environment of the box's sandbox,
+// with which its agent was configured.
+func Announce(ctx context.Context, b *box.Box, img *spec.Image) error {
+	argv := announcer
+	if hasPrograms(img) {
+		argv = []string{programs, "assign"}
+	}
+	failure, err := announce(ctx, b, argv)
 	if err == nil && failure != "" {
 		err = fmt.Errorf("announce the environment: %s", failure)
 	}
@@ -184,7 +220,12 @@ func AnnounceLater(ctx context.Context, b *box.Box) error {
 // announce runs a command that announces the environment, and returns the beginning of its errors if
 // it failed.
 func announce(ctx context.Context, b *box.Box, argv []string) (failure string, err error) {
-	cmd, err := b.Agent.Exec(ctx, agentapi.Command{Argv: argv, Timeout: announceTimeout})
+	return run(ctx, b, agentapi.Command{Argv: argv, Timeout: announceTimeout})
+}
+
+// run runs a command to its end, and returns the beginning of its errors if it failed.
+func run(ctx context.Context, b *box.Box, c agentapi.Command) (failure string, err error) {
+	cmd, err := b.Agent.Exec(ctx, c)
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +235,7 @@ func announce(ctx context.Context, b *box.Box, argv []string) (failure string, e
 		f, err := cmd.Next()
 		switch {
 		case err == io.EOF:
-			return "", errors.New("the announcement of the environment has no end")
+			return "", fmt.Errorf("%s has no end", strings.Join(c.Argv, " "))
 		case err != nil:
 			return "", err
 		case f.Type == agentapi.FrameStderr:

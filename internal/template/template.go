@@ -1,5 +1,6 @@
 // Package template keeps memory templates: saved boxes of no sandbox, in which the interpreters of a built-in image
-// have started and have loaded modules. Boxes with the same image and resources are restored from them.
+// have started and have loaded modules, or in which the programs of an image run that need no sandbox. Boxes with the same
+// image and resources are restored from them.
 //
 // A template belongs to one server process: a server begins with none, and makes them again when there is demand. So
 // gVisor, the agent and the processor are always the same as at its save. Nothing of a workspace is in a template, and none
@@ -58,7 +59,7 @@ type Images interface {
 
 // Boxes makes the boxes that become templates. [warmbox.Keeper] implements it.
 type Boxes interface {
-	// MakeNew makes a box of a kind, not from a template, and returns when its interpreters have started.
+	// MakeNew makes a box of a kind, not from a template, and returns when its interpreters or programs have started.
 	MakeNew(kind pool.Kind) (*pool.Box[warmbox.Box], error)
 	// Destroy destroys such a box.
 	Destroy(b *pool.Box[warmbox.Box])
@@ -106,7 +107,7 @@ type Keeper struct {
 	cfg      Config
 	saver    driver.Checkpointer // nil makes none
 	restores *prometheus.CounterVec
-	// reconnect returns when the interpreters of a restored box answer.
+	// reconnect returns when the interpreters or programs of a restored box answer.
 	reconnect func(ctx context.Context, b *box.Box, img *spec.Image) error
 
 	mu        sync.Mutex
@@ -175,7 +176,7 @@ func (k *Keeper) Lacks(img *spec.Image, r sandbox.Resources) bool {
 }
 
 // Restore restores the box b of a spec, which does not exist, from the template of its image and resources. Like a box of
-// the pool it answers, its interpreters have started, and it belongs to no sandbox yet. It returns nil without an error
+// the pool it answers, its interpreters or programs have started, and it belongs to no sandbox yet. It returns nil without an error
 // when there is no template, or the restore failed and nothing of the box remains. After an error something may remain.
 func (k *Keeper) Restore(ctx context.Context, b *box.Box, s driver.Spec, img *spec.Image) (driver.Handle, error) {
 	kind := pool.Kind{Digest: img.Digest, Resources: s.Resources}
@@ -221,7 +222,7 @@ func (k *Keeper) restore(ctx context.Context, b *box.Box, s driver.Spec, img *sp
 }
 
 // fails counts a restore from the template t of a kind that began at a time and failed, and removes t if it is damaged. A
-// restore that lasts too long, or whose interpreters do not answer, may have been delayed by the host: only several, one
+// restore that lasts too long, or whose programs do not answer, may have been delayed by the host: only several, one
 // after the other, say that.
 func (k *Keeper) fails(kind pool.Kind, t *template, begin time.Time, why error) {
 	k.restores.WithLabelValues(failed).Inc()

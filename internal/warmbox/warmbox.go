@@ -45,7 +45,7 @@ const (
 )
 
 // Box is a box in the pool. Its agent answers, and nothing was ever run in it but its image's
-// "true" and, for some built-in images, interpreters that have executed nothing. In a blank box the agent
+// "true" and, for some built-in images, interpreters that have executed nothing, or programs that need no sandbox. In a blank box the agent
 // alone was run. It is in the index of boxes without a view, so that no caller can find it and the sweep
 // ignores it; it has no row, so that the next server's sweep destroys it.
 type Box struct {
@@ -87,7 +87,7 @@ func (b *Box) Assign(ctx context.Context, d driver.Driver, networks Networks, cf
 		return err
 	}
 	if environment.Prestarts(img) && !b.Blank {
-		return environment.Announce(ctx, b.Box)
+		return environment.Announce(ctx, b.Box, img)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func New(cfg Config, deps Deps) *Keeper {
 }
 
 // Reserve takes a box of the pool for a sandbox of a kind, as [pool.Pool.Reserve] does. It takes no blank box when there is
-// a template of the kind: a box from that saves the start of interpreters.
+// a template of the kind: a box from that saves the start of interpreters or programs.
 func (k *Keeper) Reserve(ctx context.Context, w sandbox.WorkspaceID, kind pool.Kind) *pool.Reservation[Box] {
 	if k.Templates != nil && k.Templates.Has(kind) {
 		return k.Pool.ReserveOwn(ctx, w, kind)
@@ -367,7 +367,7 @@ func (k *Keeper) make(kind pool.Kind, templates Templates) (*pool.Box[Box], erro
 
 // start starts a box and returns when its agent answers and has run a command: the first command in
 // a box takes half as long again as the commands after it. The interpreters
-// that the image starts with a sandbox have started by then. A blank box has no image.
+// or programs that the image starts before it has a sandbox have started by then. A blank box has no image.
 func (k *Keeper) start(ctx context.Context, b *box.Box, img *spec.Image) error {
 	if err := k.Driver.Start(ctx, b.ID); err != nil {
 		return err

@@ -1,6 +1,6 @@
 // A browser in a sandbox, used over the sandbox's URL as people use it: by
 // Playwright, and by a viewer of its screen; also after a pause, in forks, and
-// after it was killed.
+// after it was killed. The sandbox comes from a memory template.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -31,15 +31,15 @@ async function exec(id, line) {
 	return r.stdout;
 }
 
-/** until asks again until probe does not fail. */
-async function until(probe) {
+/** until asks again, after a pause, until probe does not fail. */
+async function until(probe, pause = 500) {
 	const deadline = Date.now() + patience;
 	for (;;) {
 		try {
 			return await probe();
 		} catch (err) {
 			if (Date.now() > deadline) throw err;
-			await new Promise((done) => setTimeout(done, 500));
+			await new Promise((done) => setTimeout(done, pause));
 		}
 	}
 }
@@ -63,15 +63,19 @@ function pageAt(context, path) {
 	return page;
 }
 
+/** templated makes a sandbox that comes from a memory template, which the server makes after some creates. */
+const templated = (options) => until(async () => {
+	const sb = await api("POST", "/sandboxes", { image: "modbox/chromium", ttl_seconds: 3600, wait_seconds: 300, ...options });
+	assert.equal(sb.state, "running", JSON.stringify(sb.cause));
+	const { items } = await api("GET", `/sandboxes/${sb.id}/events`);
+	if (items.some((e) => e.data?.from_template === "true")) return sb;
+	await api("DELETE", `/sandboxes/${sb.id}`);
+	throw new Error(`sandbox ${sb.id} does not come from a memory template`);
+}, 5000); // it is made while no sandbox is being started
+
 let sandbox;
 before(async () => {
-	const made = await api("POST", "/sandboxes", { image: "modbox/chromium", ttl_seconds: 3600 });
-	sandbox = await until(async () => {
-		const sb = await api("GET", `/sandboxes/${made.id}`);
-		assert.notEqual(sb.state, "provisioning");
-		return sb;
-	});
-	assert.equal(sandbox.state, "running", JSON.stringify(sandbox.cause));
+	sandbox = await templated({});
 	await exec(sandbox.id, `mkdir -p /workspace/site && cat >/workspace/site/app.html <<'EOF'
 <!DOCTYPE html><title>App</title>
 <button onclick="n++; out.textContent = 'clicked ' + n">Press</button> <p id="out">waiting</p>
@@ -191,6 +195,63 @@ test("everything that is killed comes back", async () => {
 	await browseAgain(sandbox, killed);
 	await until(async () => assert.equal((await fetch(`${sandbox.url}/`)).status, 200));
 	await until(() => exec(sandbox.id, "pgrep Xvfb && pgrep x11vnc"));
+});
+
+// A program that waits for a connection and prints what was drawn for its TLS handshake: the random bytes, the session, the keys.
+const listener = `import socket
+listening = socket.create_server(("127.0.0.1", 4443))
+open("/tmp/listening", "w").close()
+print(listening.accept()[0].recv(16384).hex())`;
+
+test("sandboxes of one memory template share nothing", async (t) => {
+	const drawn = [];
+	for (const name of ["one", "two"]) {
+		const env = { PERSON: `it's "${name}"`, environment: "own", CHROMIUM_FLAGS: "--user-agent=agent-of-" + name };
+		const sb = await templated({ env, name: `${name}-of-template` });
+		t.after(() => api("DELETE", `/sandboxes/${sb.id}`));
+		const variables = async (process) => (await exec(sb.id, `tr '\\0' '\\n' </proc/$(pgrep -o ${process})/environ`)).split("\n");
+		await exec(sb.id, "pkill -9 x11vnc; until pgrep x11vnc; do sleep 0.1; done");
+		for (const process of ["chromium", "x11vnc"]) {
+			const has = await until(() => variables(process));
+			for (const want of [`PERSON=${env.PERSON}`, "environment=own", `MODBOX_SANDBOX_ID=${sb.id}`, `MODBOX_SANDBOX_NAME=${sb.name}`]) {
+				assert.ok(has.includes(want), `${process} of ${name} lacks ${want}: ${has}`);
+			}
+		}
+		assert.equal((await exec(sb.id, "hostname; readlink /home/user/browser/SingletonLock | sed 's/-[0-9]*$//'")), `${sb.name}\n${sb.name}\n`);
+		const { webSocketDebuggerUrl } = await (await fetch(`${sb.url}/cdp/json/version`)).json();
+		const values = { browser: webSocketDebuggerUrl.split("/").at(-1) };
+		(await (await fetch(`${sb.url}/cdp/json/list`)).json()).forEach((target, i) => { values[`target ${i}`] = target.id; });
+		await api("POST", `/sandboxes/${sb.id}/executions`, { command: ["sh", "-c", `python3 -c '${listener}' >/tmp/hello.new && mv /tmp/hello.new /tmp/hello`] });
+		await api("POST", `/sandboxes/${sb.id}/executions`, { command: ["python3", "-m", "http.server", "--directory", "/tmp", "3000"] });
+		await until(() => exec(sb.id, "curl -fsS -o /dev/null http://127.0.0.1:3000/ && test -e /tmp/listening"));
+		await browse(sb, async (context) => {
+			const page = await context.newPage();
+			await page.goto("http://127.0.0.1:3000/");
+			assert.equal(await page.evaluate(() => navigator.userAgent), `agent-of-${name}`);
+			Object.assign(values, await page.evaluate(async () => {
+				const key = await crypto.subtle.exportKey("raw", await crypto.subtle.generateKey({ name: "AES-GCM", length: 128 }, true, ["encrypt"]));
+				return {
+					bytes: String(crypto.getRandomValues(new Uint8Array(16))), uuid: crypto.randomUUID(), math: Math.random(),
+					key: String(new Uint8Array(key)), blob: URL.createObjectURL(new Blob(["x"])),
+				};
+			}));
+			const session = await context.newCDPSession(page);
+			values.page = (await session.send("Target.getTargetInfo")).targetInfo.targetId;
+			values.frame = (await session.send("Page.getFrameTree")).frameTree.frame.loaderId;
+			values.attached = (await session.send("Target.attachToTarget", { targetId: values.page })).sessionId;
+			await page.goto("https://127.0.0.1:4443/").catch(() => {}); // nobody answers the handshake
+		});
+		const hello = Buffer.from((await until(() => exec(sb.id, "cat /tmp/hello"))).trim(), "hex");
+		Object.assign(values, { "TLS random": hello.subarray(11, 43).toString("hex"), "TLS session": hello.subarray(44, 44 + hello[43]).toString("hex") });
+		assert.ok(hello[0] === 22 && hello[43] === 32, `not a handshake: ${hello.toString("hex")}`);
+		drawn.push(values);
+	}
+	const [one, two] = drawn;
+	assert.deepEqual(Object.keys(one), Object.keys(two));
+	for (const [what, value] of Object.entries(one)) {
+		assert.ok(value, `${what} is ${value}`);
+		assert.notEqual(value, two[what], `${what} is in both sandboxes`);
+	}
 });
 
 test("the example of the documentation runs as written", async (t) => {
