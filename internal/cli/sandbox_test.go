@@ -50,13 +50,19 @@ func failed() wire.Sandbox {
 	return sb
 }
 
+func archived() wire.Sandbox {
+	sb := demo()
+	sb.ID, sb.Name, sb.State, sb.PausedAt, sb.ArchivedAt = "0192f000-0000-7000-8000-000000000003", "stored", "paused", &fixed, &fixed
+	return sb
+}
+
 func cannedSandboxes() canned {
 	live, dead := demo(), failed()
 	listed := dead
 	listed.CreatedAt = longAgo
 	used := longAgo
 	return canned{
-		"/v1/sandboxes":             wire.Page[wire.Sandbox]{Items: []wire.Sandbox{live, listed}},
+		"/v1/sandboxes":             wire.Page[wire.Sandbox]{Items: []wire.Sandbox{live, listed, archived()}},
 		"/v1/sandboxes/broken":      dead,
 		"/v1/sandboxes/demo":        live,
 		"/v1/sandboxes/broken/wait": dead,
@@ -202,7 +208,7 @@ func TestRemove(t *testing.T) {
 	if r.code != base.ExitFailure || r.stdout != "a\nb\n" || !strings.Contains(r.stderr, "nobody") {
 		t.Errorf("rm a nobody b = %+v, want a and b removed and an error about nobody", r)
 	}
-	for answer, want := range map[string]int{"n\n": 0, "": 0, "y\n": 2} {
+	for answer, want := range map[string]int{"n\n": 0, "": 0, "y\n": 3} {
 		removed = nil
 		r := invoke(t, server, answer, "rm", "--all")
 		if len(removed) != want || (r.code == 0) != (want > 0) || strings.Contains(r.stderr, "--yes") == (want > 0) {
@@ -210,7 +216,7 @@ func TestRemove(t *testing.T) {
 		}
 	}
 	removed = nil
-	if r := invoke(t, server, "", "rm", "--all", "-y", "--json"); r.code != 0 || len(removed) != 2 {
+	if r := invoke(t, server, "", "rm", "--all", "-y", "--json"); r.code != 0 || len(removed) != 3 {
 		t.Errorf("rm --all -y = %+v, removed %v", r, removed)
 	}
 }

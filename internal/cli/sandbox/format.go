@@ -134,6 +134,9 @@ func printSandboxes(env *base.Env, list []client.Sandbox, quiet, wide bool) erro
 	var rows [][]string
 	for _, sb := range list {
 		state, left := string(sb.State), base.Until(sb.Deadline)
+		if sb.ArchivedAt != nil {
+			state += " (archived)"
+		}
 		if sb.State.Ended() {
 			left = ""
 			if sb.Cause != nil {
