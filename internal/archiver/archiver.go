@@ -217,6 +217,13 @@ func (s *Service) start(b *box.Box, why string) (*call, error) {
 	return c, nil
 }
 
+// isUploading reports whether an upload of a sandbox is in progress.
+func (s *Service) isUploading(id sandbox.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[id] != nil
+}
+
 // hold keeps a state from being stored or removed by others until release is called. It reports whether nobody else holds it.
 func (s *Service) hold(id sandbox.CheckpointID) (release func(), ok bool) {
 	s.mu.Lock()

@@ -13,7 +13,7 @@ import (
 type backlog struct {
 	s         *Service
 	ended     chan upload // buffered for all uploads in progress
-	uploading map[sandbox.WorkspaceID]int
+	uploading map[sandbox.ID]sandbox.WorkspaceID
 	// turns has the last turn of each workspace; turn is the last turn of all.
 	turns map[sandbox.WorkspaceID]int
 	turn  int
@@ -33,7 +33,7 @@ type upload struct {
 
 func newBacklog(s *Service) *backlog {
 	return &backlog{
-		s: s, ended: make(chan upload, uploads), uploading: map[sandbox.WorkspaceID]int{}, turns: map[sandbox.WorkspaceID]int{},
+		s: s, ended: make(chan upload, uploads), uploading: map[sandbox.ID]sandbox.WorkspaceID{}, turns: map[sandbox.WorkspaceID]int{},
 		tried: map[sandbox.ID]bool{}, full: map[sandbox.WorkspaceID]bool{},
 	}
 }
@@ -43,7 +43,7 @@ func (l *backlog) fill() {
 	if l.s.cfg.After <= 0 || l.s.supported() != nil {
 		return
 	}
-	for !l.failed && l.inProgress() < uploads {
+	for !l.failed && len(l.uploading) < uploads {
 		b := l.next()
 		if b == nil {
 			clear(l.turns)
@@ -53,24 +53,24 @@ func (l *backlog) fill() {
 	}
 }
 
-func (l *backlog) inProgress() (n int) {
-	for _, m := range l.uploading {
-		n += m
-	}
-	return n
-}
-
 // next returns the sandbox that is archived next: of the workspace with the fewest uploads, and of several of the workspace that had none for the
 // longest time, the sandbox that is paused for the longest time. It returns nil if there is none.
 func (l *backlog) next() (first *box.Box) {
 	var best sandbox.Sandbox
+	busy := map[sandbox.WorkspaceID]int{}
+	for _, ws := range l.uploading {
+		busy[ws]++
+	}
 	for _, b := range l.s.deps.Boxes() {
 		sb := b.View().Sandbox
 		if sb.State != sandbox.Paused || !sb.ArchivedAt.IsZero() || time.Since(sb.PausedAt) < l.s.cfg.After || l.full[sb.Workspace] || l.tried[b.ID] || b.Busy() {
 			continue
 		}
+		if _, own := l.uploading[b.ID]; own || l.s.isUploading(b.ID) {
+			continue
+		}
 		if first == nil || cmp.Or(
-			cmp.Compare(l.uploading[sb.Workspace], l.uploading[best.Workspace]), cmp.Compare(l.turns[sb.Workspace], l.turns[best.Workspace]), sb.PausedAt.Compare(best.PausedAt),
+			cmp.Compare(busy[sb.Workspace], busy[best.Workspace]), cmp.Compare(l.turns[sb.Workspace], l.turns[best.Workspace]), sb.PausedAt.Compare(best.PausedAt),
 		) < 0 {
 			first, best = b, sb
 		}
@@ -84,7 +84,7 @@ func (l *backlog) start(b *box.Box) {
 	l.tried[u.sandbox] = true
 	l.turn++
 	l.turns[u.workspace] = l.turn
-	l.uploading[u.workspace]++
+	l.uploading[u.sandbox] = u.workspace
 	c, err := l.s.start(b, "it is paused for "+l.s.cfg.After.String())
 	if err == nil && !l.s.deps.Work.Go(func() {
 		<-c.done
@@ -101,9 +101,7 @@ func (l *backlog) start(b *box.Box) {
 
 // end notes the end of an upload.
 func (l *backlog) end(u upload) {
-	if l.uploading[u.workspace]--; l.uploading[u.workspace] == 0 {
-		delete(l.uploading, u.workspace)
-	}
+	delete(l.uploading, u.sandbox)
 	switch code := sandbox.CodeOf(u.err); {
 	case u.err == nil || code == sandbox.Conflict || code == sandbox.Ended || l.s.ctx.Err() != nil:
 	case code == sandbox.QuotaExceeded:

@@ -2,6 +2,7 @@ package archiver
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -30,14 +31,16 @@ type fixture struct {
 	quota.Store
 	quota.Disk
 
-	t      *testing.T
-	cfg    Config
-	saved  *checkpoint.Store
-	work   *background.Group
-	boxes  []*box.Box
-	begun  chan upload   // of each upload
-	finish chan struct{} // an element for the end of each upload
-	sweeps atomic.Int32
+	t       *testing.T
+	service *Service
+	slow    sandbox.ID // the sandbox whose upload does not end before the work
+	cfg     Config
+	saved   *checkpoint.Store
+	work    *background.Group
+	boxes   []*box.Box
+	begun   chan upload   // of each upload
+	finish  chan struct{} // an element for the end of each upload
+	sweeps  atomic.Int32
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -85,6 +88,7 @@ func (f *fixture) run(do func()) {
 		Records: f, States: f, Boxes: func() []*box.Box { return f.boxes }, Saved: f.saved, Driver: f,
 		Quotas: quota.New(quota.Config{}, f, f, slog.New(slog.DiscardHandler)), Work: f.work, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
 	})
+	f.service = s
 	f.work.Go(s.Run)
 	do()
 	f.work.Stop()
@@ -103,6 +107,9 @@ func (f *fixture) Needs(dir string) ([]string, error) {
 	for _, b := range f.boxes {
 		if sb := b.View().Sandbox; f.saved.Path(sb.ID, sb.Saved) == dir {
 			f.begun <- upload{sandbox: sb.ID, workspace: sb.Workspace}
+			if sb.ID == f.slow {
+				<-f.work.Context().Done()
+			}
 		}
 	}
 	<-f.finish
@@ -208,6 +215,37 @@ func TestBacklogHoldsUpNothing(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestSlowUploadTakesASingleSlot archives sandboxes of a single workspace while the upload of the sandbox that is paused for the longest time takes
+// many ticks. The backlog began it, or the owner asked for it.
+func TestSlowUploadTakesASingleSlot(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("asked=%t", asked), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				f.pause("a", 1)
+				f.slow = f.boxes[0].ID
+				time.Sleep(time.Second)
+				f.pause("a", 4)
+				f.run(func() {
+					if asked {
+						if _, err := f.service.start(f.boxes[0], "asked for"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(2 * tick)
+					for range 2 {
+						f.finish <- struct{}{}
+						time.Sleep(tick)
+					}
+					if len(f.begun) != 4 {
+						t.Errorf("%d uploads have begun, want 4: the slow upload, two that have ended, and another", len(f.begun))
+					}
+				})
+			})
+		})
+	}
 }
 
 // TestWorkerKeepsTheBacklog runs a server that archives nothing.
