@@ -13,7 +13,7 @@ link_images() {
 	rm -rf "$new"
 	cp -al "$1" "$new" 2>/dev/null || {
 		rm -rf "$new"
-		cp -a "$1" "$new" # on another file system
+		cp -a "$1" "$new" || return # on another file system
 	}
 	rm -rf "$new/tmp"
 	find "$new" -name '*.lock' -delete
@@ -51,18 +51,27 @@ tested_images=(base code-exec data)
 
 # cached_images NAME [IMAGE...]: builds images, by default base and code-exec, into the
 # state directory NAME of the cache, unless it has them.
+# Each state directory has a lock of its own: the suites that use the others do not wait for a build of minutes.
 cached_images() {
-	local state=$images_cache/$1 made=$images_cache/$1/made
+	local name=$1 state=$images_cache/$1 made=$images_cache/$1/made
 	shift
 	mkdir -p "$images_cache"
 	(
 		flock 9
 		if [ -n "$(find "$made" -mtime +7 2>/dev/null)" ]; then rm -rf "$state"; fi
-		if ! [ -e "$state" ] && [ "${state##*/}" != base ]; then link_images "$images_cache/base/images" "$state/images"; fi
+		if ! [ -e "$state" ] && [ "$name" != base ]; then link_base "$state/images"; fi
 		mkdir -p "$state" && chmod 700 "$state"
 		[ -e "$made" ] || touch "$made"
 		bin/modbox images build --state-dir "$state" --run-dir "$state/run" "$@"
-	) 9>"$images_cache/lock"
+	) 9>"$images_cache/$name.lock"
+}
+
+# link_base TO: makes the image store TO with the images of the suites, which nothing replaces meanwhile.
+link_base() {
+	(
+		flock -s 7
+		link_images "$images_cache/base/images" "$1"
+	) 7>"$images_cache/base.lock"
 }
 
 # use_cached_images: gives this clone's state directory the images of the suites.
@@ -71,7 +80,7 @@ use_cached_images() {
 	(
 		flock 8
 		cached_images base "${tested_images[@]}" || exit
-		if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_images "$images_cache/base/images" "$MODBOX_STATE_DIR/images"; fi
+		if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_base "$MODBOX_STATE_DIR/images"; fi
 		bin/modbox images build "${tested_images[@]}"
 	) 8>"${MODBOX_STATE_DIR%/*}/images.lock"
 }
