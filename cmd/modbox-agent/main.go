@@ -60,9 +60,6 @@ func run(address string, layers int, mounts []string) error {
 		if err := agent.Confine(); err != nil {
 			return err
 		}
-		if err := agent.Shield(); err != nil {
-			log.Warn("root in the sandbox can kill PID 1", "error", err)
-		}
 		if layers > 0 {
 			if err := agent.ComposeRoot(layers, mounts); err != nil {
 				return err

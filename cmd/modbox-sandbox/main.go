@@ -1,10 +1,11 @@
 // Command modbox-sandbox is the process of a sandbox. Package driver/gvisor starts it once per box;
 // it is gVisor's own "boot" and, as its helper, "umount", chosen by the arguments. Of Modbox it has only
-// what package lateimage adds to a system call: a guest that breaks into it finds no other code and no
+// what the packages lateimage and initguard add to system calls: a guest that breaks into it finds no other code and no
 // data of ours.
 package main
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -15,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
+	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/initguard"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/lateimage"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/precompiled"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/tracepoints"
@@ -43,7 +45,7 @@ func main() {
 	precompiled.Register()
 	umounter.Register()
 	tracepoints.LeaveOut()
-	if err := lateimage.Register(); err != nil {
+	if err := errors.Join(lateimage.Register(), initguard.Register()); err != nil {
 		panic(err) // tests of every build start boxes
 	}
 	cli.Run(nil, map[util.SubCommand]string{

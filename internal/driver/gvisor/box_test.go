@@ -193,8 +193,8 @@ func TestEndOfTheProcessIsSeen(t *testing.T) {
 	}
 }
 
-// killAgent is a shell command that ends PID 1 by a signal to one of its other threads: the agent
-// refuses signals that name PID 1 itself.
+// killAgent is a shell command that ends PID 1 by a signal to one of its other threads: gVisor
+// refuses signals that name PID 1 itself (package initguard).
 const killAgent = `kill -9 $(ls /proc/1/task | grep -vx 1 | head -n 1); sleep 600`
 
 // Unlike Linux, gVisor lets root in the box kill PID 1 by a signal to a thread of it.

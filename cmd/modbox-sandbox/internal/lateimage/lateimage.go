@@ -7,7 +7,6 @@ package lateimage
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +20,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/erofs"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/systemcall"
 )
 
 // Type is the type of file system. Package agent knows it also. Mounting it at the mount point of an
@@ -30,27 +31,7 @@ const Type = "modbox-image"
 
 // Register changes the mount system call. It must be called before gVisor's boot runs.
 func Register() error {
-	for _, table := range kernel.SyscallTables() {
-		if table.Arch != hostArch() {
-			continue
-		}
-		call, ok := table.Table[unix.SYS_MOUNT]
-		if !ok {
-			break
-		}
-		call.Fn = wrap(call.Fn)
-		table.Table[unix.SYS_MOUNT] = call
-		table.Init()
-		return nil
-	}
-	return fmt.Errorf("no mount system call for %s", runtime.GOARCH)
-}
-
-func hostArch() arch.Arch {
-	if runtime.GOARCH == "arm64" {
-		return arch.ARM64
-	}
-	return arch.AMD64
+	return systemcall.Wrap(map[uintptr]systemcall.Wrapper{unix.SYS_MOUNT: wrap})
 }
 
 // wrap returns the mount system call with the type.

@@ -27,8 +27,8 @@ var capabilities = []string{
 }
 
 // agentCapabilities are additional capabilities of the agent: it sets the host name of a box that was
-// made before its sandbox was known, makes the root of a framed one, and installs its seccomp filter. The
-// agent prevents that other processes inherit them, see agent.Confine.
+// made before its sandbox was known, and makes the root of a framed box. The agent
+// prevents that other processes inherit them, see agent.Confine.
 var agentCapabilities = []string{"CAP_SYS_ADMIN"}
 
 var hostnamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
