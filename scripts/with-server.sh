@@ -23,6 +23,9 @@ export MODBOX_IMAGES_DEFAULT_REGISTRY=${MODBOX_IMAGES_DEFAULT_REGISTRY:-}
 # Tests have registries of their own on this host.
 export MODBOX_IMAGES_INSECURE_REGISTRIES=${MODBOX_IMAGES_INSECURE_REGISTRIES:-127.0.0.1,localhost}
 
+# Archived sandboxes are in a directory of its own.
+export MODBOX_ARCHIVE_URL=${MODBOX_ARCHIVE_URL:-file://$work/archive}
+
 # A machine that is slow or busy fails no test.
 export MODBOX_EXEC_DEFAULT_TIMEOUT=${MODBOX_EXEC_DEFAULT_TIMEOUT:-10m}
 export MODBOX_SANDBOX_START_TIMEOUT=${MODBOX_SANDBOX_START_TIMEOUT:-5m}

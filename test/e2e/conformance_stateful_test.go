@@ -61,6 +61,9 @@ var statefulCalls = map[string]call{
 	"sandboxes.update_env": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Sandboxes.UpdateEnv(ctx, a.Ref, a.Changes)
 	},
+	"sandboxes.archive": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Sandboxes.Archive(ctx, a.Ref)
+	},
 	"sandboxes.pause": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Sandboxes.Pause(ctx, a.Ref)
 	},

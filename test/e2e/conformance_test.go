@@ -43,7 +43,7 @@ var otherCalls = []string{
 }
 
 func TestConformance(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.Start(t, "--archive-url", "file://"+filepath.Join(t.TempDir(), "archive"))
 	data, err := os.ReadFile(filepath.Join("..", "..", "sdk", "conformance", "scenario.json"))
 	if err != nil {
 		t.Fatal(err)
