@@ -38,6 +38,9 @@ import (
 // correct; the caller must send the agent its settings again (hostname, environment, fresh
 // entropy).
 //
+// The files of a checkpoint are in no directory below it. Files whose names end in ".json" describe it: CanRestore reads
+// no others, but may look at their sizes. The file [LayerFile] has the files of the box; Restore does not need it.
+//
 // A server that dies during Checkpoint leaves a directory whose name begins with ".new-" beside
 // dir, for the caller to remove; the box goes on once it is recovered. With Stop, dir may exist
 // while the box still lives: what the box did since is discarded.
@@ -99,7 +102,17 @@ type CheckpointOptions struct {
 	// Volatile is whether the checkpoint may be lost in a failure of the host, which saves waiting
 	// for its disk.
 	Volatile bool
+	// Unsynced is whether the files need not be on the disk when Checkpoint returns, because the caller copies them.
+	Unsynced bool
+	// Workspace has the box. Drivers that have more to do than they can do at a time share it fairly between workspaces.
+	Workspace sandbox.WorkspaceID
+	// Take, if set, is called with Stop when the checkpoint is complete in dir and the box is still frozen. If it returns an
+	// error, Checkpoint fails with it, and the box goes on. It returns soon when ctx ends.
+	Take func(ctx context.Context, dir string) error `json:"-"`
 }
+
+// LayerFile is the name of the file of a checkpoint with its layer.
+const LayerFile = "layer.tar"
 
 // ErrNoMemory is the error for restoring a checkpoint of the files alone.
 var ErrNoMemory = sandbox.Errorf(sandbox.Unsupported, "only the files of the sandbox were saved, not its memory")
@@ -118,6 +131,30 @@ type Carrier interface {
 	Needs(dir string) ([]string, error)
 	// Place returns the path where Restore finds the file with a name. Errors: Invalid when no such file can have the name.
 	Place(name string) (string, error)
+}
+
+// Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore
+// never wait for that: they return [ErrNotStaged] for files that are not there.
+type Stager interface {
+	// Stage makes a root filesystem and a checkpoint that is based on it, both or one of them, ready for Create, Furnish and
+	// Restore, until release is called. "" is none. It takes as long as the files need, until ctx ends:
+	// callers call it before a time limit of a start begins. Transfers take turns between workspaces. Several callers share
+	// the transfer of the same files.
+	//
+	// Errors: Invalid for a path that names no root filesystem; NotFound when the checkpoint does not exist; DiskFull;
+	// Unavailable when the transfer failed, which says nothing about the files; the context's.
+	Stage(ctx context.Context, w sandbox.WorkspaceID, rootfs, checkpoint string) (release func(), err error)
+}
+
+// ErrNotStaged is the error of a call that needs files which are not staged, or not any more: the connection to the worker was lost.
+var ErrNotStaged = sandbox.Errorf(sandbox.Unavailable, "the worker does not have the files of the sandbox yet; try again")
+
+// Stage calls Stage of a driver that is a [Stager]. With others it does nothing.
+func Stage(ctx context.Context, d Driver, w sandbox.WorkspaceID, rootfs, checkpoint string) (release func(), err error) {
+	if s, ok := d.(Stager); ok {
+		return s.Stage(ctx, w, rootfs, checkpoint)
+	}
+	return func() {}, nil
 }
 
 // Snapshotter is a driver that can read what a box has written.

@@ -144,18 +144,23 @@ func (r *Reviver) StartAnew(b *box.Box, path string) (driver.Handle, error) {
 
 // bootAnew starts a new box on the root filesystem of the sandbox.
 func (r *Reviver) bootAnew(b *box.Box) (handle driver.Handle, img spec.Image, err error) {
-	release, err := r.Host.Turn(b.Context(), b.Sandbox().Workspace)
+	sb := b.Sandbox()
+	img, rootfs, err := r.image(b.Context(), &sb)
+	if err != nil {
+		return nil, img, err
+	}
+	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, rootfs, "")
+	if err != nil {
+		return nil, img, err
+	}
+	defer staged()
+	release, err := r.Host.Turn(b.Context(), sb.Workspace)
 	if err != nil {
 		return nil, img, err
 	}
 	defer release() // before the files, which may take minutes of the sandbox's own share of the processor
 	ctx, cancel := context.WithTimeout(b.Context(), r.startTimeout)
 	defer cancel()
-	sb := b.Sandbox()
-	img, rootfs, err := r.image(ctx, &sb)
-	if err != nil {
-		return nil, img, err
-	}
 	if handle, err = r.Driver.Create(ctx, r.Host.Spec(&sb, rootfs)); err == nil {
 		err = r.Driver.Start(ctx, b.ID)
 	}
@@ -202,7 +207,17 @@ const slowestRead = 32 << 20
 
 // BringBack restores a box from its saved state, and configures its agent with the sandbox's identity.
 func (r *Reviver) BringBack(b *box.Box, path string) (driver.Handle, error) {
-	release, err := r.Host.Turn(b.Context(), b.Sandbox().Workspace)
+	sb := b.Sandbox()
+	img, rootfs, err := r.image(b.Context(), &sb)
+	if err != nil {
+		return nil, err
+	}
+	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, rootfs, path) // without a deadline: it may take long
+	if err != nil {
+		return nil, fmt.Errorf("bring the saved state of sandbox %s to its worker: %w", b.ID, err)
+	}
+	defer staged()
+	release, err := r.Host.Turn(b.Context(), sb.Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -214,15 +229,10 @@ func (r *Reviver) BringBack(b *box.Box, path string) (driver.Handle, error) {
 	size := r.Saved.SizeOrLog(b.ID, path)
 	ctx, cancel := context.WithTimeout(b.Context(), r.startTimeout+time.Duration(size/slowestRead)*time.Second)
 	defer cancel()
-	sb := b.Sandbox()
-	img, rootfs, err := r.image(ctx, &sb)
-	if err != nil {
-		return nil, err
-	}
 	handle, err := saver.Restore(ctx, r.Host.Spec(&sb, rootfs), path)
 	if err != nil {
 		err = fmt.Errorf("restore sandbox %s: %w", b.ID, err)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && sandbox.CodeOf(err) != sandbox.Unavailable {
 			err = &muteError{err}
 		}
 		return nil, err

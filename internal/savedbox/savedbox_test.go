@@ -196,7 +196,7 @@ func TestBringBackWaitsForItsTurn(t *testing.T) {
 		defer b.Cancel()
 		b.Set(sandbox.Sandbox{Workspace: "b"})
 		begin := time.Now()
-		reviver := savedbox.NewReviver(time.Second, savedbox.ReviverDeps{Host: host})
+		reviver := savedbox.NewReviver(time.Second, savedbox.ReviverDeps{Host: host, Images: host})
 		if _, err := reviver.BringBack(b, ""); sandbox.CodeOf(err) != sandbox.Unavailable || time.Since(begin) != fairsem.MaxWait {
 			t.Errorf("BringBack after %s = %v", time.Since(begin), err)
 		}

@@ -73,6 +73,7 @@ func (s *Saver) Save(b *box.Box, path string, opts driver.CheckpointOptions) err
 	if opts.FilesOnly {
 		s.interrupter.EndAll(ctx, b)
 	}
+	opts.Workspace = b.Sandbox().Workspace
 	end := b.BeginSave()
 	err = saver.Checkpoint(ctx, b.ID, path, opts)
 	b.Agent.Reset() // its connections do not outlive a checkpoint

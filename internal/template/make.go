@@ -93,7 +93,7 @@ func (k *Keeper) RemoveAll() (bytes int64) {
 
 // makeOrLog makes the template of a kind. It reports false if it does not try, because the image has none or the host has no space.
 func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) bool {
-	img, _, err := k.Images.Resolve(ctx, kind.Digest)
+	img, rootfs, err := k.Images.Resolve(ctx, kind.Digest)
 	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && !environment.Prestarts(&img) {
 		k.mu.Lock()
 		k.fail(kind, time.Now())
@@ -108,7 +108,7 @@ func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) boo
 	}
 	defer release()
 	begin := time.Now()
-	t, err := k.make(ctx, boxes, kind)
+	t, err := k.make(ctx, boxes, kind, rootfs)
 	now := time.Now()
 	k.mu.Lock()
 	k.made = now
@@ -131,7 +131,7 @@ func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) boo
 }
 
 // make makes a template in a box of its own.
-func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind) (*template, error) {
+func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind, rootfs string) (*template, error) {
 	modules, err := k.modules(ctx, kind)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,10 @@ func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind) (*templa
 		return nil, err
 	}
 	t := &template{path: path, used: time.Now()}
-	if t.bytes, err = sizeOf(path); err != nil {
+	if t.bytes, err = sizeOf(path); err == nil {
+		t.unstage, err = driver.Stage(saving, k.Driver, "", rootfs, path) // once for all restores
+	}
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(path))
 	}
 	return t, nil

@@ -99,6 +99,8 @@ type template struct {
 	last  time.Time // the last of these failures
 	used  time.Time // the last time
 	gone  bool      // its files go with the last of its users
+	// unstage ends the use of its files by the driver; nil for a template that was never ready.
+	unstage func()
 }
 
 // Keeper makes templates, restores boxes from them, and removes them. It is safe for concurrent use.
@@ -228,10 +230,12 @@ func (k *Keeper) fails(kind pool.Kind, t *template, begin time.Time, why error) 
 	k.restores.WithLabelValues(failed).Inc()
 	k.Logger.Warn("a sandbox could not be restored from a memory template", "image", kind.Digest, "error", why)
 	late := 1
-	switch sandbox.CodeOf(why) {
-	case sandbox.Unavailable, sandbox.DiskFull:
+	switch code := sandbox.CodeOf(why); {
+	case errors.Is(why, driver.ErrNotStaged): // another is made where boxes are
+		late = maxLate
+	case code == sandbox.Unavailable, code == sandbox.DiskFull:
 		return // the host lacks resources
-	case sandbox.Unsupported, sandbox.NotFound, sandbox.Invalid:
+	case code == sandbox.Unsupported, code == sandbox.NotFound, code == sandbox.Invalid:
 		late = maxLate
 	}
 	var old *template
@@ -291,6 +295,9 @@ func (k *Keeper) remove(list ...*template) {
 	for _, t := range list {
 		if t == nil {
 			continue
+		}
+		if t.unstage != nil {
+			t.unstage()
 		}
 		if err := os.RemoveAll(t.path); err != nil {
 			k.Logger.Error("memory template not removed; the next server removes it", "error", err)

@@ -331,22 +331,26 @@ func (k *Keeper) MakeNew(kind pool.Kind) (*pool.Box[Box], error) { return k.make
 
 // make makes a box that is ready for a sandbox, from a template if templates has one of the kind. After an error the box is destroyed.
 func (k *Keeper) make(kind pool.Kind, templates Templates) (*pool.Box[Box], error) {
-	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
-	defer cancel()
 	var img *spec.Image
 	var rootfs string
 	if !kind.IsBlank() {
-		found, path, err := k.Images.Resolve(ctx, kind.Digest)
+		found, path, err := k.Images.Resolve(k.ctx, kind.Digest)
 		if err != nil {
 			return nil, err
 		}
 		img, rootfs = &found, path
 	}
+	staged, err := driver.Stage(k.ctx, k.Driver, "", rootfs, "")
+	if err != nil {
+		return nil, err
+	}
+	defer staged()
+	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
+	defer cancel()
 	b := k.Host.NewBox(sandbox.NewID())
 	watching, stop := context.WithCancel(b.Context())
 	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, Blank: kind.IsBlank(), stop: stop}}
 	described := k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)
-	var err error
 	if img != nil && templates != nil {
 		warm.Value.Handle, err = templates.Restore(ctx, b, described, img)
 		warm.Value.Restored = warm.Value.Handle != nil

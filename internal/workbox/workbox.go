@@ -186,6 +186,11 @@ func (m *Maker) Open(ctx context.Context, spec Spec) (*Box, error) {
 // start makes and starts a box for sb from an image's root filesystem, and returns it when its agent
 // answers. After an error the box is destroyed.
 func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error) {
+	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, rootfs, "")
+	if err != nil {
+		return nil, fmt.Errorf("make work box: %w", err)
+	}
+	defer staged()
 	b := m.Host.NewBox(sb.ID)
 	undo := cleanup.Make(func() { m.Destroy(b) })
 	defer undo.Clean()
@@ -216,6 +221,11 @@ func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image,
 // Restore restores a saved state of sb in a box that no caller can find, without a network. After an
 // error no part of the box remains.
 func (m *Maker) Restore(ctx context.Context, saver driver.Checkpointer, sb *sandbox.Sandbox, rootfs, path string) (*box.Box, error) {
+	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, rootfs, path)
+	if err != nil {
+		return nil, err
+	}
+	defer staged()
 	b := m.Host.NewBox(sandbox.NewID())
 	spec := m.Host.Spec(sb, rootfs)
 	spec.ID = b.ID

@@ -21,7 +21,7 @@ import (
 const (
 	manifestName = "manifest.json"
 	filesName    = "files.tar"
-	layerName    = "layer.tar" // not in every checkpoint
+	layerName    = driver.LayerFile // not in every checkpoint
 )
 
 // manifest describes a checkpoint.
@@ -98,6 +98,11 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	}
 	if err == nil {
 		err = os.Rename(temp, dir)
+	}
+	if err == nil && opts.Stop && opts.Take != nil {
+		if err = opts.Take(ctx, dir); err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
 	}
 	if err != nil || !opts.Stop {
 		return errors.Join(err, signalIn(b.dir, syscall.SIGCONT))

@@ -88,8 +88,9 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 			}
 		})
 	}
+	synced := !opts.Volatile && !opts.Unsynced
 	if !opts.Volatile {
-		if m.Sums, err = saved.Sync(ctx, temp); err != nil {
+		if m.Sums, err = saved.Sums(ctx, temp, synced); err != nil {
 			return err
 		}
 	}
@@ -99,7 +100,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	if err := d.CanRestore(temp); err != nil && !(opts.FilesOnly && errors.Is(err, driver.ErrNoMemory)) {
 		return err
 	}
-	if !opts.Volatile {
+	if synced {
 		if err := saved.SyncManifest(ctx, temp); err != nil {
 			return err
 		}
@@ -108,8 +109,13 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 		return err
 	}
 	undo.Add(func() { _ = os.RemoveAll(dir) })
-	if !opts.Volatile {
+	if synced {
 		if err := durable.Sync(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	}
+	if opts.Stop && opts.Take != nil {
+		if err := opts.Take(ctx, dir); err != nil {
 			return err
 		}
 	}

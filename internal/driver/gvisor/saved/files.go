@@ -24,7 +24,7 @@ const (
 	pagesIndex = "pages.meta"
 	pagesFile  = "pages.img"
 	// LayerName is the file with the written files as a layer; not every checkpoint has it.
-	LayerName = "layer.tar"
+	LayerName = driver.LayerFile
 )
 
 // names are gVisor's files, in the order in which it takes them.
@@ -158,9 +158,9 @@ func unreadable(err error) bool {
 	return false
 }
 
-// Sync syncs the files of a checkpoint, but not its manifest, to disk, and returns their digests, which it computes meanwhile
-// from the page cache, so that they take no additional time.
-func Sync(ctx context.Context, dir string) (sums map[string]chunksum.Sums, err error) {
+// Sums returns the digests of the files of a checkpoint, without its manifest. If sync is set it syncs the files to disk meanwhile,
+// so that the digests, from the page cache, take no additional time.
+func Sums(ctx context.Context, dir string, sync bool) (sums map[string]chunksum.Sums, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -170,7 +170,9 @@ func Sync(ctx context.Context, dir string) (sums map[string]chunksum.Sums, err e
 		all = append(all, e.Name())
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return syncFiles(ctx, dir, all...) })
+	if sync {
+		g.Go(func() error { return syncFiles(ctx, dir, all...) })
+	}
 	g.Go(func() (err error) {
 		sums, err = sumFiles(ctx, dir, all)
 		return err

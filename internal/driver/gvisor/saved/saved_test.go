@@ -27,7 +27,7 @@ func checkpoint(t *testing.T, m saved.Manifest) string {
 		}
 	}
 	files.Close()
-	if m.Sums, err = saved.Sync(t.Context(), dir); err != nil {
+	if m.Sums, err = saved.Sums(t.Context(), dir, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := saved.WriteManifest(dir, m); err != nil {

@@ -1,0 +1,74 @@
+package savedbox_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/savedbox"
+	"github.com/modbox/modbox/internal/usage"
+)
+
+// stager is a driver whose files are staged by a function.
+type stager struct {
+	*fake.Driver
+	stage func(ctx context.Context, rootfs, checkpoint string) (func(), error)
+}
+
+func (s *stager) Stage(ctx context.Context, _ sandbox.WorkspaceID, rootfs, checkpoint string) (func(), error) {
+	return s.stage(ctx, rootfs, checkpoint)
+}
+
+// TestSlowTransferKeepsTheMemory: the files of a box are brought to its driver before its turn and without a deadline, so that a slow transfer
+// does not look like a useless memory. Neither does a transfer that fails.
+func TestSlowTransferKeepsTheMemory(t *testing.T) {
+	e := newEnv(t)
+	if err := e.saver.Save(e.box, e.path, driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
+		t.Fatal(err)
+	}
+	host := &service{slots: fairsem.NewBrief(1), rootfs: t.TempDir()}
+	var steps []string
+	step := func(name string, err error) fake.Fault {
+		return func(context.Context, sandbox.ID) error { steps = append(steps, name); return err }
+	}
+	refused := sandbox.Errorf(sandbox.Unavailable, "the driver is busy")
+	e.host.SetFaults(fake.Faults{Restore: step("restore", refused), Create: step("create", refused), Destroy: step("destroy", nil)})
+	defer e.host.SetFaults(fake.Faults{})
+	var failed error
+	d := &stager{e.driver, func(ctx context.Context, rootfs, _ string) (func(), error) {
+		if _, has := ctx.Deadline(); has {
+			t.Error("the transfer has a deadline")
+		}
+		if host.slots.Used() != 0 {
+			t.Error("the transfer takes the turn of another box")
+		}
+		if rootfs != host.rootfs {
+			t.Errorf("the root filesystem is %q", rootfs)
+		}
+		steps = append(steps, "stage")
+		return func() { steps = append(steps, "release") }, failed
+	}}
+	reviver := savedbox.NewReviver(time.Minute, savedbox.ReviverDeps{
+		Host: host, Saved: e.store, Driver: d, Images: host, Usage: usage.New(nil, d, slog.Default()), Logger: slog.Default(), Context: t.Context(),
+	})
+	want := func(err error, want ...string) {
+		t.Helper()
+		if sandbox.CodeOf(err) != sandbox.Unavailable || !slices.Equal(steps, want) {
+			t.Errorf("steps %q, error %v, want %q and unavailable", steps, err, want)
+		}
+		steps = nil
+	}
+	_, err := reviver.BringBackOrAnew(e.box, e.path, "", sandbox.MemoryPrefer)
+	want(err, "stage", "restore", "release")
+	_, err = reviver.StartAnew(e.box, e.path)
+	want(err, "stage", "create", "release")
+	failed = sandbox.Errorf(sandbox.Unavailable, "the connection was lost")
+	_, err = reviver.BringBackOrAnew(e.box, e.path, "", sandbox.MemoryPrefer)
+	want(err, "stage")
+}
