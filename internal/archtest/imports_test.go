@@ -207,6 +207,7 @@ var mayImport = map[string][]string{
 	"internal/driver/fake":              {"internal/driver", "internal/sandbox", "internal/agent"},
 	"internal/driver/drivertest":        {"internal/driver", "internal/sandbox", "internal/agentapi"},
 	"internal/driver/remote":            {"internal/driver", "internal/durable", "internal/sandbox", "internal/broadcast", "internal/retry"},
+	"internal/driver/remote/rootcache":  {"internal/sandbox", "internal/ballast", "internal/image/integrity", "internal/image/stack"},
 	"internal/driver/remote/remotetest": {"internal/driver", "internal/driver/remote", "internal/worker"},
 	"internal/worker":                   {"internal/sandbox", "internal/durable", "internal/retry", "internal/statedir"},
 
