@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/retry"
 )
@@ -25,6 +26,23 @@ const leastLife = 10 * time.Minute
 
 // keepAlive finds out that the other machine is gone while nothing is sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// unsent is how much of what was written to a connection the kernel keeps before it sends it. A short message after a large transfer, such
+// as the sign that the connection is alive, waits no longer than these bytes take.
+const unsent = 256 << 10
+
+// limitUnsent sets the limit [unsent] for a connection.
+func limitUnsent(c net.Conn) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // without it, only slow connections suffer
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+		})
+	}
+}
 
 // Dialer connects a worker to its control plane.
 type Dialer struct {
@@ -88,6 +106,7 @@ func (d *Dialer) dial(ctx context.Context, protocol string, certs ...tls.Certifi
 	if err != nil {
 		return nil, err
 	}
+	limitUnsent(plain)
 	conn := tls.Client(plain, &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, Certificates: certs, ServerName: controlName,
 		InsecureSkipVerify: true, VerifyConnection: d.verify, // by the authority of the token, whatever the system trusts

@@ -110,6 +110,7 @@ func (l *Listener) accept() {
 // serve greets a connection and uses it.
 func (l *Listener) serve(conn net.Conn) error {
 	defer conn.Close()
+	limitUnsent(conn)
 	secure, err := l.greet(conn)
 	<-l.greets
 	if err != nil || secure == nil {
