@@ -206,9 +206,9 @@ var mayImport = map[string][]string{
 	"internal/driver/gvisor/saved":      {"internal/sandbox", "internal/driver", "internal/durable", "internal/driver/gvisor/agentimage", "internal/driver/gvisor/chunksum", "internal/driver/gvisor/layer", "internal/driver/gvisor/platform"},
 	"internal/driver/fake":              {"internal/driver", "internal/sandbox", "internal/agent"},
 	"internal/driver/drivertest":        {"internal/driver", "internal/sandbox", "internal/agentapi"},
-	"internal/driver/remote":            {"internal/driver", "internal/durable", "internal/sandbox", "internal/broadcast", "internal/retry"},
+	"internal/driver/remote":            {"internal/driver", "internal/ballast", "internal/durable", "internal/fairsem", "internal/sandbox", "internal/broadcast", "internal/retry", "internal/sparse", "internal/driver/remote/rootcache", "internal/image/stack"},
 	"internal/driver/remote/rootcache":  {"internal/sandbox", "internal/ballast", "internal/image/integrity", "internal/image/stack"},
-	"internal/driver/remote/remotetest": {"internal/driver", "internal/driver/remote", "internal/worker"},
+	"internal/driver/remote/remotetest": {"internal/driver", "internal/driver/remote", "internal/driver/remote/rootcache", "internal/sandbox", "internal/worker"},
 	"internal/worker":                   {"internal/sandbox", "internal/durable", "internal/retry", "internal/statedir"},
 
 	// A whole server for the tests of the HTTP interfaces.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -14,10 +15,11 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/installation"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/worker"
 )
@@ -47,7 +49,7 @@ func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Lo
 	if err != nil {
 		return fmt.Errorf("worker.listen: %w", err)
 	}
-	d := remote.New(remote.Config{Installation: p.instance, Epoch: p.generation, StateDir: cfg.StateDir, Log: log})
+	d := remote.New(remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, Log: log})
 	cu.Add(func() { closeLogged(log, "driver", d.Close) })
 	joined := worker.NewJoined(filepath.Join(dir, "joined"))
 	listener := worker.Listen(l, authority, joined.Check, func(ctx context.Context, w worker.Identity, conn net.Conn) error {
@@ -61,6 +63,17 @@ func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Lo
 	}
 	p.driver = d
 	return nil
+}
+
+// savedFiles reads checkpoints of a worker's gVisor. It implements [remote.Saved].
+type savedFiles struct{}
+
+// OpenLayer implements [remote.Saved].
+func (savedFiles) OpenLayer(dir string) (io.ReadCloser, error) { return saved.OpenLayer(dir) }
+
+// Verify implements [remote.Saved].
+func (savedFiles) Verify(ctx context.Context, dir string) (memory, files error) {
+	return saved.Verify(ctx, dir)
 }
 
 // WorkerOptions determine how a worker starts.
@@ -104,9 +117,15 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	cache, err := rootcache.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), int64(cfg.MinFreeDisk), log)
+	if err != nil {
+		return err
+	}
 	w := remote.NewWorker(remote.WorkerConfig{
 		Open:  func() (driver.Driver, error) { return openBoxes(ctx, cfg, programs, log) },
-		Admit: func(c remote.Control) error { return admit(state, c) },
+		Cache: cache,
+		Dir:   filepath.Join(cfg.StateDir, "under-way"),
+		Admit: func(c remote.Control) error { return state.Admit(c.Installation, c.Epoch) },
 		Log:   log,
 	})
 	defer func() { err = errors.Join(err, w.Close()) }()
@@ -128,13 +147,4 @@ func openBoxes(ctx context.Context, cfg config.Config, programs embedded.Paths, 
 	}
 	log.Info("platform of new sandboxes", "platform", choice.Platform, "reason", choice.Reason)
 	return d, nil
-}
-
-// admit returns the reason why a worker does not serve a server. The worker must see its state directory.
-func admit(state *worker.State, c remote.Control) error {
-	mark, found, err := installation.Read(c.StateDir)
-	if err != nil || !found || mark.ID != c.Installation {
-		return sandbox.Wrap(sandbox.Unsupported, err, "the worker does not see the server's state directory %s; this version needs it under the same path", c.StateDir)
-	}
-	return state.Admit(c.Installation, c.Epoch)
 }

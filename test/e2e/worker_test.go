@@ -14,18 +14,22 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// workerProcess is a process of modbox worker.
+// workerProcess is a process of modbox worker, which does not see the server's state directory.
 type workerProcess struct {
-	t    *testing.T
-	args []string
-	cmd  *exec.Cmd
-	log  *os.File
+	t      *testing.T
+	hidden string // the server's state directory
+	args   []string
+	cmd    *exec.Cmd
+	log    *os.File
+	state  string // its own directory
+	link   *slowLink
 }
 
 // launch starts the worker.
 func (w *workerProcess) launch() {
 	w.t.Helper()
-	w.cmd = exec.Command(testserver.Binary(w.t), w.args...)
+	const elsewhere = `mount --make-rprivate / && mount -t tmpfs none "$0" && exec "$@"`
+	w.cmd = exec.Command("unshare", append([]string{"--mount", "sh", "-c", elsewhere, w.hidden, testserver.Binary(w.t)}, w.args...)...)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
@@ -43,7 +47,7 @@ func (w *workerProcess) end(signal os.Signal) {
 }
 
 // startWithWorker starts a server whose sandboxes run on a worker. At the end, nothing may remain in the worker's directories.
-func startWithWorker(t *testing.T) (*testserver.Server, *workerProcess) {
+func startWithWorker(t *testing.T, args ...string) (*testserver.Server, *workerProcess) {
 	t.Helper()
 	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
 		t.Skip("runs on real gVisor: set MODBOX_TEST_GVISOR=1 (make test does)")
@@ -61,14 +65,15 @@ func startWithWorker(t *testing.T) (*testserver.Server, *workerProcess) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(runDir) })
 	own := t.TempDir()
-	token := filepath.Join(stateDir, "worker", "token")
-	w := &workerProcess{t: t, args: []string{"worker", "--join", address, "--token-file", token, "--state-dir", own, "--run-dir", runDir}}
+	made, token := filepath.Join(stateDir, "worker", "token"), filepath.Join(t.TempDir(), "token")
+	w := &workerProcess{t: t, hidden: stateDir, state: own, link: newSlowLink(t, address)}
+	w.args = []string{"worker", "--join", w.link.address(), "--token-file", token, "--state-dir", own, "--run-dir", runDir}
 	if w.log, err = os.Create(filepath.Join(t.TempDir(), "worker.log")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // after the end of the server
 		w.end(os.Interrupt)
-		for _, pattern := range []string{filepath.Join(runDir, "boxes", "*"), filepath.Join(own, "layers", "*")} {
+		for _, pattern := range []string{filepath.Join(runDir, "boxes", "*"), filepath.Join(own, "layers", "*"), filepath.Join(own, "under-way", "*"), filepath.Join(own, "images", "boxes", "*")} {
 			if left, _ := filepath.Glob(pattern); len(left) > 0 {
 				t.Errorf("left by the worker: %q", left)
 			}
@@ -85,14 +90,18 @@ func startWithWorker(t *testing.T) (*testserver.Server, *workerProcess) {
 	go func() { // the server is ready when it has its worker
 		defer close(joined)
 		for {
-			if _, err := os.Stat(token); err == nil || t.Context().Err() != nil {
+			text, err := os.ReadFile(made)
+			if err == nil {
+				err = os.WriteFile(token, text, 0o600)
+			}
+			if err == nil || t.Context().Err() != nil {
 				break
 			}
 			time.Sleep(10 * time.Millisecond) // polling a file of another process
 		}
 		w.launch()
 	}()
-	s := testserver.StartSmallIn(t, stateDir, "--worker-listen", address)
+	s := testserver.StartSmallIn(t, stateDir, append([]string{"--worker-listen", address}, args...)...)
 	<-joined
 	return s, w
 }
@@ -157,6 +166,16 @@ func TestWorker(t *testing.T) {
 	}
 	count(sb.ID, 3)
 
+	s.Bash(sb.ID, "echo layer >/layer", time.Minute)
+	snapshot, err := s.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{})
+	if err != nil {
+		t.Fatalf("snapshot: %v", err)
+	}
+	layered := s.MustCreate(client.CreateOptions{Snapshot: snapshot.ID})
+	if out := s.Bash(layered.ID, "cat /layer; ls /usr/bin | wc -l", time.Minute); !strings.HasPrefix(string(out.Stdout), "layer\n") || len(out.Stdout) < len("layer\n100\n") {
+		t.Errorf("a sandbox of a snapshot has %q, want a layer over the image", out.Stdout)
+	}
+
 	w.end(os.Kill)
 	w.launch()
 	available(sb.ID)
@@ -187,7 +206,7 @@ func TestWorker(t *testing.T) {
 // TestAnotherWorker checks that a second worker is refused.
 func TestAnotherWorker(t *testing.T) {
 	s, w := startWithWorker(t)
-	other := &workerProcess{t: t, log: w.log, args: append([]string(nil), w.args...)}
+	other := &workerProcess{t: t, hidden: w.hidden, log: w.log, args: append([]string(nil), w.args...)}
 	own := t.TempDir()
 	for i, arg := range other.args {
 		switch arg {

@@ -18,8 +18,8 @@ func NewWorkerCommand(env *base.Env) *cobra.Command {
 		Long: `Run the sandboxes of a server that has the setting worker.listen, which --join names.
 This is experimental; docs/cluster.md says what it can do.
 
-The server makes the token, in the file worker/token of its state directory. The worker has
-directories of its own, and must see the server's state directory under the same path.
+The server makes the token, in the file worker/token of its state directory: copy it. The
+worker has directories of its own, and needs none of the server's.
 SIGTERM and Ctrl-C end the worker; sandboxes keep running, and the next start takes them
 over.`,
 		Args: cobra.NoArgs,

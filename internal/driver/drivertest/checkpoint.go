@@ -188,6 +188,36 @@ func testCheckpointStops(t *testing.T, h *host) {
 	}
 }
 
+// testCheckpointTaken checks that the box goes on if the caller does not take the checkpoint, and that the checkpoint is complete then.
+func testCheckpointTaken(t *testing.T, h *host) {
+	c := h.checkpointer(t)
+	b, port, before := h.withState(t)
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "saved")
+	opts := driver.CheckpointOptions{Stop: true, Unsynced: true}
+	opts.Take = func(_ context.Context, dir string) error {
+		if err := c.CanRestore(dir); err != nil {
+			t.Errorf("CanRestore() of a checkpoint to take = %v", err)
+		}
+		return sandbox.Errorf(sandbox.DiskFull, "there is no space for it")
+	}
+	wantCode(t, "Checkpoint() that is not taken", c.Checkpoint(within(t), b.id, dir, opts), sandbox.DiskFull)
+	wantAlone(t, dir)
+	b.connect(t)
+	b.wantOn(t, port, before)
+	opts.Take = func(context.Context, string) error { return nil }
+	if err := c.Checkpoint(within(t), b.id, dir, opts); err != nil {
+		t.Fatalf("Checkpoint() = %v", err)
+	}
+	if memory, _ := c.Verify(within(t), dir); memory != nil {
+		t.Errorf("Verify() = %v", memory)
+	}
+	if err := h.Driver.Destroy(within(t), b.id); err != nil {
+		t.Fatalf("Destroy() = %v", err)
+	}
+	h.restored(t, b.spec, dir).wantOn(t, port, before)
+}
+
 func testCheckpointLayer(t *testing.T, h *host) {
 	c := h.checkpointer(t)
 	h.snapshotter(t)

@@ -109,6 +109,7 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 
 		{"CheckpointGoesOn", testCheckpointGoesOn},
 		{"CheckpointStops", testCheckpointStops},
+		{"CheckpointTaken", testCheckpointTaken},
 		{"CheckpointLayer", testCheckpointLayer},
 		{"CheckpointFilesOnly", testCheckpointFilesOnly},
 		{"CheckpointFilesOnlyRefused", testCheckpointFilesOnlyRefused},

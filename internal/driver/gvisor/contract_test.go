@@ -1,7 +1,12 @@
 package gvisor_test
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -9,7 +14,9 @@ import (
 	"github.com/modbox/modbox/internal/driver/drivertest"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
+	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/driver/remote/remotetest"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,16 +29,45 @@ func TestContractBlank(t *testing.T) { contract(t, true) }
 // TestContractRemote runs the contract on real boxes of a worker.
 func TestContractRemote(t *testing.T) {
 	gvisortest.Need(t)
+	named := byDigest(t, built.rootfs)
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
 		cfg := contractConfig(t)
 		t.Cleanup(func() { wantNoRemains(t, cfg) }) // runs last
-		rig := remotetest.New(t, func() (driver.Driver, error) { return gvisor.New(cfg) }, func(address string) string { return address })
+		rig := remotetest.New(t, func() (driver.Driver, error) { return gvisor.New(cfg) }, savedFiles{}, func(address string) string { return address })
 		return drivertest.Env{
-			Driver: rig.Control(), Spec: contractSpec,
+			Driver: rig.Control(), Spec: func() driver.Spec {
+				s := contractSpec()
+				s.RootFS = named
+				return s
+			},
 			Reopen:    func(t *testing.T, old driver.Driver) driver.Driver { return rig.Restart(t, old) },
 			Leftovers: func(t *testing.T) []string { return leftovers(t, cfg) },
 		}
 	})
+}
+
+// savedFiles reads checkpoints.
+type savedFiles struct{}
+
+func (savedFiles) OpenLayer(dir string) (io.ReadCloser, error) { return saved.OpenLayer(dir) }
+
+func (savedFiles) Verify(ctx context.Context, dir string) (memory, files error) {
+	return saved.Verify(ctx, dir)
+}
+
+// byDigest returns a name of a root filesystem that has its digest.
+func byDigest(t *testing.T, rootfs string) string {
+	t.Helper()
+	content, err := os.ReadFile(rootfs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	named := filepath.Join(t.TempDir(), stack.FileName("sha256:"+hex.EncodeToString(sum[:])))
+	if err := os.WriteFile(named, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return named
 }
 
 func contractConfig(t *testing.T) gvisor.Config {

@@ -114,13 +114,17 @@ func (d *Driver) about(ctx context.Context, req *request, repeat bool, patience 
 
 // Create implements [driver.Driver].
 func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
-	return d.makeBox(ctx, &request{Op: opCreate, ID: spec.ID, Spec: &spec})
+	return d.makeBox(ctx, &request{Op: opCreate, ID: spec.ID}, spec)
 }
 
 // makeBox makes a call that makes a box.
-func (d *Driver) makeBox(ctx context.Context, req *request) (driver.Handle, error) {
+func (d *Driver) makeBox(ctx context.Context, req *request, spec driver.Spec) (_ driver.Handle, err error) {
 	ctx, leave := d.enter(ctx)
 	defer leave()
+	if spec.RootFS, err = digestOf(spec.RootFS); err != nil {
+		return nil, err
+	}
+	req.Spec = &spec
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -131,6 +135,9 @@ func (d *Driver) makeBox(ctx context.Context, req *request) (driver.Handle, erro
 	}
 	for {
 		s, err := d.current(ctx, d.cfg.Patience)
+		if err != nil && req.Op == opRestore && errors.Is(err, context.DeadlineExceeded) {
+			err = errAway
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -149,6 +156,9 @@ func (d *Driver) makeBox(ctx context.Context, req *request) (driver.Handle, erro
 			return answer.Handle, nil
 		case answer == nil:
 			d.destroySoon(ctx, req.ID)
+			if req.Op == opRestore && errors.Is(err, context.DeadlineExceeded) {
+				err = errLost // its caller would take the checkpoint for useless, and no answer does not say so
+			}
 		}
 		if errors.Is(err, errLost) {
 			err = errOutcome
@@ -237,7 +247,11 @@ func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
 
 // Furnish implements [driver.Furnisher].
 func (d *Driver) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int, error) {
-	answer, err := d.about(ctx, &request{Op: opFurnish, ID: id, RootFS: rootfs}, false, d.cfg.Patience)
+	digest, err := digestOf(rootfs)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := d.about(ctx, &request{Op: opFurnish, ID: id, RootFS: digest}, false, d.cfg.Patience)
 	if err != nil {
 		return 0, err
 	}

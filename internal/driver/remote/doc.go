@@ -17,15 +17,19 @@
 //
 //   - Wait goes on until its context ends, however long the worker is away.
 //   - A box whose Create or Restore may have succeeded is destroyed, and the call returns Unavailable.
-//   - A Checkpoint has succeeded if its directory is complete.
+//   - A Checkpoint has succeeded if the control plane has all of it. Otherwise its box goes on.
+//   - Staged files are staged no longer, and a transfer begins again.
 //   - Start and Furnish return Unavailable.
 //   - Interfaces of boxes are connected again. Connections from Dial are not.
 //
 // If the worker's process is another one, its driver knows no box: [Driver] has each of its boxes recovered at the
 // next call for it. A new [Driver], after a restart of the control plane, gets a new driver on the worker.
 //
-// # Paths
+// # Files
 //
-// Root images and checkpoints are paths on the worker's host. This version wants the control plane's
-// state directory there, under the same path.
+// No path of one side is used by the other. A root filesystem is named by the digests of its files, and the worker keeps them in a
+// cache (package rootcache). A checkpoint is a directory of the control plane. [Driver.Stage] brings both to the worker before the
+// calls that need them; a checkpoint stays there as long as it is staged. In a Checkpoint, the worker saves the box on its disk and sends the files, and a
+// box that is to stop stays frozen until the control plane has them on its disk. Images of agents are never sent: a worker
+// restores boxes only with the agents that it has had itself.
 package remote

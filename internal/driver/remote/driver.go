@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -12,8 +13,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,13 +25,22 @@ const defaultPatience = 30 * time.Second
 
 // Config configures a [Driver].
 type Config struct {
-	// Installation, Epoch and StateDir are for the worker, see [Control].
+	// Installation and Epoch are for the worker, see [Control].
 	Installation string
 	Epoch        int64
-	StateDir     string
+	// Saved reads checkpoints on this host, as the worker's driver makes them.
+	Saved Saved
 	// Patience is how long a call other than Wait and Checkpoint waits for a worker; 0 means 30 seconds.
 	Patience time.Duration
 	Log      *slog.Logger
+}
+
+// Saved reads checkpoints, see [driver.Checkpointer].
+type Saved interface {
+	// OpenLayer returns the files that were saved.
+	OpenLayer(dir string) (io.ReadCloser, error)
+	// Verify reads a whole checkpoint.
+	Verify(ctx context.Context, dir string) (memory, files error)
 }
 
 // Driver is a driver whose boxes are on a worker's host. It needs a connection, see [Driver.Attach].
@@ -40,6 +52,10 @@ type Driver struct {
 	work sync.WaitGroup // calls, connections to the worker, and interfaces
 
 	dials, agentDials, waits, links, bodies *semaphore.Weighted // see maxStreams
+
+	stager *stager
+	saves  *fairsem.Semaphore   // places for saves
+	space  ballast.Reservations // on the disk of checkpoints
 
 	connected broadcast.Broadcast // there is another session
 
@@ -61,7 +77,7 @@ var (
 	_ driver.Furnisher    = (*Driver)(nil)
 	_ driver.Meter        = (*Driver)(nil)
 	_ driver.DiskMeter    = (*Driver)(nil)
-	_ driver.Tidier       = (*Driver)(nil)
+	_ driver.Stager       = (*Driver)(nil)
 )
 
 var (
@@ -80,8 +96,10 @@ func New(cfg Config) *Driver {
 		cfg: cfg, id: rand.Text(),
 		dials: semaphore.NewWeighted(maxDials), agentDials: semaphore.NewWeighted(maxAgentDials),
 		waits: semaphore.NewWeighted(maxWaits), links: semaphore.NewWeighted(maxLinks), bodies: semaphore.NewWeighted(maxBodies),
+		saves: fairsem.NewBrief(maxSavesAtOnce),
 		boxes: map[sandbox.ID]*box{}, unclear: map[sandbox.ID]bool{}, clearing: semaphore.NewWeighted(1),
 	}
+	d.stager = newStager(d)
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d
 }
@@ -122,13 +140,16 @@ func (d *Driver) greet(ctx context.Context, s *session, accepted func() error) e
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	answer, err := s.call(ctx, &request{Op: opHello, Hello: &Control{
-		Protocol: protocol, Instance: d.id, Installation: d.cfg.Installation, Epoch: d.cfg.Epoch, StateDir: d.cfg.StateDir,
+		Protocol: protocol, Instance: d.id, Installation: d.cfg.Installation, Epoch: d.cfg.Epoch,
 	}})
 	if err != nil {
 		return fmt.Errorf("the worker refuses this server: %w", err)
 	}
 	if answer.Welcome == nil {
 		return errors.New("the worker does not introduce itself")
+	}
+	if p := answer.Welcome.Protocol; p != protocol {
+		return fmt.Errorf("the worker speaks version %d of the workers' protocol, and this server %d: they must be of the same version of Modbox", max(p, 1), protocol)
 	}
 	s.instance = answer.Welcome.Instance
 	caps := answer.Welcome.Capabilities

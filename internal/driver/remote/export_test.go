@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -20,3 +21,14 @@ var (
 	NewConn = newConn
 	Splice  = splice
 )
+
+// TakePlace takes the place of a transfer to the worker.
+func (d *Driver) TakePlace(ctx context.Context, w sandbox.WorkspaceID) (release func(), err error) {
+	return d.stager.places.Acquire(ctx, w, nil)
+}
+
+// Waiting returns the number of transfers that wait for a place.
+func (d *Driver) Waiting() int { return d.stager.places.Waiting() }
+
+// Places is the number of transfers at a time.
+const Places = maxTransfersAtOnce

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -115,13 +114,13 @@ func TestNoWorker(t *testing.T) {
 
 // TestLostAnswers checks that nothing remains of a box whose maker heard nothing.
 func TestLostAnswers(t *testing.T) {
-	for name, call := range map[string]func(*rig, driver.Spec, string) error{
-		"Create": func(r *rig, s driver.Spec, _ string) error {
-			_, err := r.Control().Create(context.Background(), s)
+	for name, call := range map[string]func(d driver.Checkpointer, s driver.Spec, dir string) error{
+		"Create": func(d driver.Checkpointer, s driver.Spec, _ string) error {
+			_, err := d.(driver.Driver).Create(context.Background(), s)
 			return err
 		},
-		"Restore": func(r *rig, s driver.Spec, dir string) error {
-			_, err := r.Control().Restore(context.Background(), s, dir)
+		"Restore": func(d driver.Checkpointer, s driver.Spec, dir string) error {
+			_, err := d.Restore(context.Background(), s, dir)
 			return err
 		},
 	} {
@@ -133,9 +132,14 @@ func TestLostAnswers(t *testing.T) {
 				t.Fatalf("Checkpoint() = %v", err)
 			}
 			s := spec()
+			release, err := d.Stage(within(t), "", s.RootFS, dir)
+			if err != nil {
+				t.Fatalf("Stage() = %v", err)
+			}
+			defer release()
 			r.relay.block()
 			done := make(chan error, 1)
-			go func() { done <- call(r, s, dir) }()
+			go func() { done <- call(d.Driver, s, dir) }()
 			beside := fake.New(r.host)
 			eventually(t, "the box is made", func() error {
 				ids, err := beside.List(within(t))
@@ -150,7 +154,7 @@ func TestLostAnswers(t *testing.T) {
 			if ids, err := d.List(within(t)); err != nil || slices.Contains(ids, s.ID) {
 				t.Errorf("List() = %v, %v, with what was made", ids, err)
 			}
-			if err := call(r, s, dir); err != nil {
+			if err := call(d, s, dir); err != nil {
 				t.Errorf("%s() again = %v", name, err)
 			}
 		})
@@ -179,90 +183,6 @@ func TestCutWhileMaking(t *testing.T) {
 		t.Fatalf("Create() = %v", err)
 	}
 	wantCode(t, "Start() that is cut off", r.Control().Start(within(t), s.ID), sandbox.Unavailable)
-}
-
-// TestCheckpointWithoutAnswer checks that a checkpoint whose answer is lost counts if it is complete.
-func TestCheckpointWithoutAnswer(t *testing.T) {
-	for name, stop := range map[string]bool{"GoesOn": false, "Stops": true} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			d := r.Control()
-			id := r.started(t)
-			dir := filepath.Join(t.TempDir(), "saved")
-			r.relay.block()
-			done := make(chan error, 1)
-			go func() {
-				done <- d.Checkpoint(context.Background(), id, dir, driver.CheckpointOptions{Stop: stop, Layer: true})
-			}()
-			eventually(t, "the checkpoint is there", func() error { _, err := os.Stat(dir); return err })
-			r.relay.cut()
-			r.relay.pass()
-			if err := <-done; err != nil {
-				t.Errorf("Checkpoint() = %v", err)
-			}
-			if err := d.CanRestore(dir); err != nil {
-				t.Errorf("CanRestore() = %v", err)
-			}
-			if !stop {
-				r.wantAnswer(t, id)
-				return
-			}
-			if err := d.Destroy(within(t), id); err != nil {
-				t.Errorf("Destroy() = %v", err)
-			}
-			if ids, err := d.List(within(t)); err != nil || len(ids) != 0 {
-				t.Errorf("List() = %v, %v, want none", ids, err)
-			}
-		})
-	}
-	t.Run("CutBefore", func(t *testing.T) {
-		r := newRig(t)
-		id := r.started(t)
-		dir := filepath.Join(t.TempDir(), "saved")
-		r.host.SetFaults(fake.Faults{Checkpoint: func(ctx context.Context, _ sandbox.ID) error {
-			r.relay.cut()
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}})
-		wantCode(t, "Checkpoint() that is cut off", r.Control().Checkpoint(within(t), id, dir, driver.CheckpointOptions{Stop: true}), sandbox.Unavailable)
-		if _, err := os.Stat(dir); err == nil {
-			t.Error("a checkpoint that failed is there")
-		}
-		r.wantAnswer(t, id)
-	})
-}
-
-// TestCheckpointWithoutItsStop checks that a complete checkpoint counts whose worker ended before it stopped the box, and
-// that the box ends.
-func TestCheckpointWithoutItsStop(t *testing.T) {
-	r := newRig(t)
-	d := r.Control()
-	s := spec()
-	handle, err := d.Create(within(t), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Start(within(t), s.ID); err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "saved")
-	var begun atomic.Bool
-	r.host.SetFaults(fake.Faults{Checkpoint: func(ctx context.Context, _ sandbox.ID) error {
-		if begun.Swap(true) {
-			return nil // of the driver beside
-		}
-		beside := fake.New(r.host)
-		err := errors.Join(beside.Recover(ctx, s.ID, handle), beside.Checkpoint(ctx, s.ID, dir, driver.CheckpointOptions{}))
-		r.relay.cut()
-		<-ctx.Done()
-		return errors.Join(err, context.Cause(ctx))
-	}})
-	if err := d.Checkpoint(within(t), s.ID, dir, driver.CheckpointOptions{Stop: true}); err != nil {
-		t.Errorf("Checkpoint() = %v", err)
-	}
-	if ids, err := d.List(within(t)); err != nil || slices.Contains(ids, s.ID) {
-		t.Errorf("List() = %v, %v, with the box that was to stop", ids, err)
-	}
 }
 
 // TestWorkerRestarts checks that another process of the worker takes over the boxes that live, and that waits for
@@ -420,7 +340,7 @@ func TestAnOlderControlPlane(t *testing.T) {
 	if err := older.Ready(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Ready() of an older control plane = %v", err)
 	}
-	r.Use(newer)
+	r.Use(newer.Driver)
 	if ids, err := newer.List(within(t)); err != nil || !slices.Contains(ids, id) {
 		t.Errorf("List() = %v, %v", ids, err)
 	}

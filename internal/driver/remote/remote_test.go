@@ -2,6 +2,11 @@ package remote_test
 
 import (
 	"context"
+	cryptorand "crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,10 +16,35 @@ import (
 	"github.com/modbox/modbox/internal/driver/drivertest"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/driver/remote/remotetest"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "rootfs")
+	if err == nil {
+		rootfs, err = writeImage(dir, 64<<10)
+	}
+	if err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// rootfs is the root filesystem of boxes, in a directory of the control plane.
+var rootfs string
+
+// writeImage writes a root filesystem of another content than all others, and returns its path.
+func writeImage(dir string, size int) (string, error) {
+	content := make([]byte, size)
+	_, _ = cryptorand.Read(content) // never fails
+	sum := sha256.Sum256(content)
+	path := filepath.Join(dir, stack.FileName("sha256:"+hex.EncodeToString(sum[:])))
+	return path, os.WriteFile(path, content, 0o600)
+}
 
 // testTimeout is how long a test waits for an event. Nothing takes so long unless it never happens.
 const testTimeout = 2 * time.Minute
@@ -28,22 +58,39 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	return newRigOf(t, func(d *fake.Driver) driver.Driver { return d })
+}
+
+// newRigOf is newRig with another driver on the worker, of a fake driver.
+func newRigOf(t *testing.T, of func(*fake.Driver) driver.Driver) *rig {
+	t.Helper()
 	r := &rig{host: fake.NewHost(t.TempDir())}
 	t.Cleanup(func() {
 		if err := r.host.Close(); err != nil {
 			t.Errorf("Close() = %v", err)
 		}
 	})
-	r.Rig = remotetest.New(t, func() (driver.Driver, error) { return fake.New(r.host), nil }, func(address string) string {
+	r.Rig = remotetest.New(t, func() (driver.Driver, error) { return of(fake.New(r.host)), nil }, fake.New(r.host), func(address string) string {
 		r.relay = newRelay(t, address)
 		return r.relay.l.Addr().String()
 	})
 	return r
 }
 
+// digestOf returns the digest of a file.
+func digestOf(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
 func spec() driver.Spec {
 	return driver.Spec{
-		ID: sandbox.NewID(), Hostname: "box", RootFS: "/rootfs.erofs", MaxProcesses: 256,
+		ID: sandbox.NewID(), Hostname: "box", RootFS: rootfs, MaxProcesses: 256,
 		Resources: sandbox.Resources{MemoryBytes: 256 << 20, CPUMilli: 1000, DiskBytes: 64 << 20},
 	}
 }

@@ -4,43 +4,111 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Checkpoint implements [driver.Checkpointer]. When the connection breaks it waits for the worker until ctx has ended and
-// for its patience longer, and finds out whether the checkpoint is complete.
+// Checkpoint implements [driver.Checkpointer]. The worker saves the box on its disk and sends the files; with Stop it ends the box
+// when they are complete here. A checkpoint that is complete counts, also if the worker does not hear of that: then
+// its box goes on, and is destroyed when the worker is back.
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
 	ctx, leave := d.enter(ctx)
 	defer leave()
-	stream, _, err := d.on(ctx, &request{Op: opCheckpoint, ID: id, Dir: dir, Options: opts}, false, d.cfg.Patience)
-	if stream != nil {
-		_ = stream.Close()
+	if _, err := os.Lstat(dir); err == nil {
+		return sandbox.Errorf(sandbox.Exists, "the checkpoint exists already")
 	}
-	if !errors.Is(err, errOutcome) {
+	release, err := d.saves.Acquire(ctx, opts.Workspace, nil) // before the box is frozen
+	if err != nil {
 		return err
+	}
+	defer release()
+	stream, _, err := d.on(ctx, &request{Op: opCheckpoint, ID: id, Options: opts}, false, d.cfg.Patience)
+	if err != nil {
+		return err
+	}
+	defer stream.Reset()
+	if err := keepCheckpoint(ctx, stream, dir, opts, &d.space); err != nil {
+		return err
+	}
+	var last response
+	err = writeMessage(stream, &response{}) // it may go
+	if err == nil {
+		_ = stream.SetReadDeadline(time.Now().Add(cancelTimeout))
+		err = readMessage(stream, maxAnswer, &last)
+	}
+	switch {
+	case err == nil && last.Error != nil:
+		return errors.Join(last.Error.decode(), os.RemoveAll(dir))
+	case err == nil || !opts.Stop:
+		return nil
 	}
 	later, cancel := outlast(ctx, d.life, d.cfg.Patience)
 	defer cancel()
-	_, found := d.ask(later, &request{Op: opCanRestore, Dir: dir}, 0)
-	if found != nil && !(opts.FilesOnly && errors.Is(found, driver.ErrNoMemory)) {
+	_, err = d.ask(later, &request{Op: opDestroy, ID: id}, 0)
+	return err
+}
+
+// keepCheckpoint writes the files of a checkpoint from a stream. dir exists if it returns nil, which it does not after
+// ctx has ended.
+func keepCheckpoint(ctx context.Context, stream *yamux.Stream, dir string, opts driver.CheckpointOptions, space *ballast.Reservations) (err error) {
+	goesOn := context.AfterFunc(ctx, func() { _ = stream.Reset() })
+	defer goesOn()
+	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
+	if err != nil {
 		return err
 	}
-	if opts.Stop { // the worker may have ended before it stopped the box
-		if err := durable.Sync(filepath.Dir(dir)); err != nil { // the worker may have ended before that, too
+	defer func() {
+		if err != nil {
+			_ = stream.Reset()
+			err = transferError(ctx, errors.Join(err, os.RemoveAll(temp)))
+		}
+	}()
+	if err := receiveTree(stream, temp, spaceOn(space, temp)); err != nil {
+		return err
+	}
+	if !opts.Volatile {
+		if err := syncTree(temp); err != nil {
 			return err
 		}
-		_, err := d.ask(later, &request{Op: opDestroy, ID: id}, 0)
+	}
+	if opts.Stop && opts.Take != nil {
+		if err := opts.Take(ctx, temp); err != nil {
+			return err
+		}
+	}
+	if !goesOn() {
+		return context.Cause(ctx)
+	}
+	if err := os.Rename(temp, dir); err != nil {
 		return err
 	}
+	if !opts.Volatile {
+		if err := durable.Sync(filepath.Dir(dir)); err != nil {
+			return errors.Join(err, os.RemoveAll(dir))
+		}
+	}
 	return nil
+}
+
+// syncTree brings the files in a directory and their names to the disk.
+func syncTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	paths := make([]string, 0, len(entries)+1)
+	for _, e := range entries {
+		paths = append(paths, filepath.Join(dir, e.Name()))
+	}
+	return durable.Sync(append(paths, dir)...)
 }
 
 // outlast returns a context that ends a patience after ctx, and with the life of a driver.
@@ -57,43 +125,53 @@ func outlast(ctx, life context.Context, patience time.Duration) (context.Context
 	return later, func() { closed(); ended(); cancel(nil) }
 }
 
-// CanRestore implements [driver.Checkpointer].
+// CanRestore implements [driver.Checkpointer]. The worker gets what describes the checkpoint, and the sizes of the other files.
 func (d *Driver) CanRestore(dir string) error {
 	ctx, leave := d.enter(context.Background())
 	defer leave()
-	_, err := d.ask(ctx, &request{Op: opCanRestore, Dir: dir}, d.cfg.Patience)
+	files, err := filesOf(dir)
+	if err != nil {
+		return err
+	}
+	for i, f := range files {
+		if !describes(f.Name) {
+			continue
+		}
+		if f.Size > maxDescription {
+			return sandbox.Errorf(sandbox.NotFound, "the file %s of the checkpoint has %d bytes", f.Name, f.Size)
+		}
+		if files[i].Content, err = os.ReadFile(filepath.Join(dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	_, err = d.ask(ctx, &request{Op: opCanRestore, Files: files}, d.cfg.Patience)
 	return err
 }
 
-// Restore implements [driver.Checkpointer].
+// maxDescription bounds a file that describes a checkpoint. Two of them fit into a message.
+const maxDescription = 5 << 20
+
+// Restore implements [driver.Checkpointer]. The checkpoint must be staged.
 func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
-	return d.makeBox(ctx, &request{Op: opRestore, ID: spec.ID, Spec: &spec, Dir: dir})
+	token, err := d.stager.staged(spec.RootFS, dir)
+	if err != nil {
+		return nil, err
+	}
+	return d.makeBox(ctx, &request{Op: opRestore, ID: spec.ID, Token: token}, spec)
 }
 
 // Verify implements [driver.Checkpointer].
 func (d *Driver) Verify(ctx context.Context, dir string) (memory, files error) {
-	ctx, leave := d.enter(ctx)
-	defer leave()
-	answer, err := d.ask(ctx, &request{Op: opVerify, Dir: dir}, d.cfg.Patience)
-	if err != nil {
-		return err, err
-	}
-	return answer.Memory.decode(), answer.Files.decode()
+	return d.cfg.Saved.Verify(ctx, dir)
 }
 
-// Tidy implements [driver.Tidier].
-func (d *Driver) Tidy(checkpoints []string) error {
-	ctx, leave := d.enter(context.Background())
-	defer leave()
-	_, err := d.ask(ctx, &request{Op: opTidy, Dirs: checkpoints}, d.cfg.Patience)
-	return err
-}
+// OpenLayer implements [driver.Checkpointer].
+func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) { return d.cfg.Saved.OpenLayer(dir) }
 
 // layerReader reads a layer that the worker sends.
 type layerReader struct {
 	stream *yamux.Stream
 	body   chunkReader
-	freed  func() // is called by Close, once or more
 }
 
 // Read implements io.Reader. At the end it returns the worker's error, if there is one.
@@ -113,45 +191,6 @@ func (l *layerReader) Read(p []byte) (int, error) {
 		return n, err
 	}
 	return n, io.EOF
-}
-
-// Close implements io.Closer.
-func (l *layerReader) Close() error {
-	err := l.stream.Reset()
-	l.freed()
-	return err
-}
-
-// OpenLayer implements [driver.Checkpointer].
-func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
-	ctx, leave := d.enter(context.Background())
-	defer leave()
-	if d.bodies.Acquire(ctx, 1) != nil {
-		return nil, context.Cause(ctx)
-	}
-	opened := false
-	free := sync.OnceFunc(func() { d.bodies.Release(1) })
-	defer func() {
-		if !opened {
-			free()
-		}
-	}()
-	for {
-		s, err := d.current(ctx, d.cfg.Patience)
-		if err != nil {
-			return nil, err
-		}
-		stream, _, err := s.open(ctx, &request{Op: opOpenLayer, Dir: dir})
-		switch {
-		case err == nil:
-			opened = true
-			return &layerReader{stream: stream, body: chunkReader{r: stream}, freed: free}, nil
-		case !errors.Is(err, errLost):
-			return nil, err
-		case !s.over(ctx):
-			return nil, errOutcome
-		}
-	}
 }
 
 // WriteLayer implements [driver.Snapshotter].

@@ -35,10 +35,6 @@ func (c *call) answer(r *response) {
 // run makes the call and sends its answer.
 func (c *call) run() {
 	d := c.served.driver
-	if err := c.req.checkPaths(c.served.stateDir); err != nil {
-		c.answer(&response{Error: encode(err)})
-		return
-	}
 	switch c.req.Op {
 	case opDial:
 		c.dial(d)
@@ -46,8 +42,12 @@ func (c *call) run() {
 		c.plug(d)
 	case opWriteLayer, opWriteNames:
 		c.writeLayer(d)
-	case opOpenLayer:
-		c.openLayer(d)
+	case opStage:
+		c.stage()
+	case opImage:
+		c.image()
+	case opCheckpoint:
+		c.answer(&response{Error: encode(c.checkpoint(d))})
 	default:
 		r, err := c.simple(d)
 		r.Error = encode(err)
@@ -69,7 +69,7 @@ func (c *call) simple(d driver.Driver) (r response, err error) {
 	ctx, req := c.ctx, c.req
 	switch req.Op {
 	case opCreate, opRestore:
-		return c.make(d)
+		r.Handle, err = c.make(d)
 	case opStart:
 		err = d.Start(ctx, req.ID)
 	case opRecover:
@@ -79,16 +79,16 @@ func (c *call) simple(d driver.Driver) (r response, err error) {
 	case opDestroy:
 		if err = d.Destroy(ctx, req.ID); err == nil {
 			c.served.unlink(req.ID)
+			c.served.cache.Unuse(req.ID)
 		}
 	case opStats:
 		r.Stats, err = d.Stats(ctx, req.ID)
 	case opList:
 		r.IDs, err = d.List(ctx)
 	case opFurnish:
-		var f driver.Furnisher
-		if f, err = as[driver.Furnisher](d); err == nil {
-			r.Layers, err = f.Furnish(ctx, req.ID, req.RootFS)
-		}
+		r.Layers, err = c.furnish(d)
+	case opCanRestore:
+		err = c.canRestore(d)
 	case opUnplug:
 		var n driver.Networker
 		if n, err = as[driver.Networker](d); err == nil {
@@ -108,51 +108,7 @@ func (c *call) simple(d driver.Driver) (r response, err error) {
 			r.DiskUse, err = m.DiskUse()
 		}
 	default:
-		return c.saved(d)
-	}
-	return r, err
-}
-
-// saved makes a call about checkpoints with one answer.
-func (c *call) saved(d driver.Driver) (r response, err error) {
-	ctx, req := c.ctx, c.req
-	if req.Op == opTidy {
-		var t driver.Tidier
-		if t, err = as[driver.Tidier](d); err == nil {
-			err = t.Tidy(req.Dirs)
-		}
-		return r, err
-	}
-	saver, err := as[driver.Checkpointer](d)
-	if err != nil {
-		return r, err
-	}
-	switch req.Op {
-	case opCheckpoint:
-		err = saver.Checkpoint(ctx, req.ID, req.Dir, req.Options)
-	case opCanRestore:
-		err = saver.CanRestore(req.Dir)
-	case opVerify:
-		memory, files := saver.Verify(ctx, req.Dir)
-		r.Memory, r.Files = encode(memory), encode(files)
-	default:
 		err = sandbox.Errorf(sandbox.Unsupported, "the worker does not know the call %q", req.Op)
-	}
-	return r, err
-}
-
-// make makes a box. If the answer does not arrive, the control plane has the box destroyed.
-func (c *call) make(d driver.Driver) (r response, err error) {
-	if c.req.Spec == nil {
-		return r, sandbox.Errorf(sandbox.Invalid, "the call has no spec")
-	}
-	if c.req.Op == opCreate {
-		r.Handle, err = d.Create(c.ctx, *c.req.Spec)
-		return r, err
-	}
-	saver, err := as[driver.Checkpointer](d)
-	if err == nil {
-		r.Handle, err = saver.Restore(c.ctx, *c.req.Spec, c.req.Dir)
 	}
 	return r, err
 }
@@ -188,25 +144,6 @@ func (c *call) writeLayer(d driver.Driver) {
 		err = reader.WriteLayer(c.ctx, c.req.ID, out)
 	}
 	out.end(err)
-}
-
-// openLayer sends the files that were saved with a checkpoint.
-func (c *call) openLayer(d driver.Driver) {
-	saver, err := as[driver.Checkpointer](d)
-	if err != nil {
-		c.answer(&response{Error: encode(err)})
-		return
-	}
-	layer, err := saver.OpenLayer(c.req.Dir)
-	if err != nil {
-		c.answer(&response{Error: encode(err)})
-		return
-	}
-	defer layer.Close()
-	out := &body{call: c}
-	if ofTo, cerr := transfer(out, layer); !ofTo {
-		out.end(cerr)
-	}
 }
 
 // body sends the answer to a call that has a layer: an answer before the first bytes, the bytes, and an

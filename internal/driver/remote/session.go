@@ -17,12 +17,15 @@ import (
 const (
 	// maxStreams bounds the streams of a connection. It is the sum of what may use them, so that no use keeps another
 	// from its streams. Each takes at most [window] bytes of memory for what nobody reads.
-	maxStreams = maxDials + maxAgentDials + maxWaits + maxLinks + maxBodies + maxCalls + maxEnding
+	maxStreams = maxDials + maxAgentDials + maxWaits + maxLinks + maxBodies + maxStages + maxTransfersAtOnce + maxSavesAtOnce + maxCalls + maxEnding
 	// maxDials and maxAgentDials bound connections into boxes, to their servers and to their agents, and maxBoxDials the
 	// share of one box in each.
 	maxDials, maxAgentDials, maxBoxDials = 1536, 1536, 256
 	// maxWaits and maxLinks bound running boxes and their interfaces, and maxBodies layers that are sent.
 	maxWaits, maxLinks, maxBodies = 2048, 2048, 256
+	// maxStages bounds the files that are staged at the same time. maxTransfersAtOnce and maxSavesAtOnce are the transfers to the
+	// worker and the saves at the same time, which workspaces share: each gets the connection's share of one.
+	maxStages, maxTransfersAtOnce, maxSavesAtOnce = 1024, 4, 8
 	// maxCalls bounds the other calls in progress.
 	maxCalls = 768
 	// maxEnding is for streams that have ended here and not yet at the worker.
@@ -37,8 +40,7 @@ const (
 	lingerTimeout = 2 * time.Second
 )
 
-// cancelTimeout bounds the wait for the answer to a call whose context has ended. A Checkpoint waits as long as the
-// connection is alive, because its box may have been stopped.
+// cancelTimeout bounds the wait for the answer to a call whose context has ended, and for the end of a box that was saved.
 var cancelTimeout = 30 * time.Second
 
 // muxConfig is the configuration of both sides, whose peers may open streams.
@@ -81,7 +83,7 @@ func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *respo
 		return nil, nil, context.Cause(ctx)
 	}
 	switch req.Op {
-	case opDial, opWait, opPlug: // have limits of their own
+	case opDial, opWait, opPlug, opStage, opImage, opCheckpoint: // have limits of their own
 	default:
 		if s.calls.Acquire(ctx, 1) != nil {
 			return nil, nil, context.Cause(ctx)
@@ -101,9 +103,6 @@ func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *respo
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = stream.CloseWrite()
-		if req.Op == opCheckpoint {
-			return
-		}
 		select {
 		case <-time.After(cancelTimeout):
 			_ = stream.Reset()
@@ -117,7 +116,7 @@ func (s *session) open(ctx context.Context, req *request) (*yamux.Stream, *respo
 	close(answered)
 	canceled := !stop()
 	switch {
-	case err != nil && ctx.Err() != nil && !s.mux.IsClosed() && req.Op != opCheckpoint:
+	case err != nil && ctx.Err() != nil && !s.mux.IsClosed():
 		answer, err = nil, context.Cause(ctx)
 	case err != nil:
 		answer, err = nil, errLost

@@ -17,7 +17,7 @@ import (
 )
 
 // protocol is the version of the messages. The two sides must have the same.
-const protocol = 1
+const protocol = 2
 
 const (
 	// maxMessage bounds a message in bytes. The longest are lists of boxes and of checkpoints.
@@ -46,9 +46,8 @@ const (
 	opCheckpoint op = "checkpoint"
 	opCanRestore op = "can_restore"
 	opRestore    op = "restore"
-	opOpenLayer  op = "open_layer"
-	opVerify     op = "verify"
-	opTidy       op = "tidy"
+	opStage      op = "stage"
+	opImage      op = "image"
 	opWriteLayer op = "write_layer"
 	opWriteNames op = "write_names"
 	opFurnish    op = "furnish"
@@ -60,14 +59,19 @@ const (
 
 // request is the first message of a stream. Each call uses the fields that it needs.
 type request struct {
-	Op      op
-	ID      sandbox.ID               `json:",omitempty"`
-	Hello   *Control                 `json:",omitempty"`
-	Spec    *driver.Spec             `json:",omitempty"`
-	Handle  driver.Handle            `json:",omitempty"`
-	Port    uint16                   `json:",omitempty"`
-	Dir     string                   `json:",omitempty"` // of a checkpoint
-	Dirs    []string                 `json:",omitempty"`
+	Op     op
+	ID     sandbox.ID    `json:",omitempty"`
+	Hello  *Control      `json:",omitempty"`
+	Spec   *driver.Spec  `json:",omitempty"`
+	Handle driver.Handle `json:",omitempty"`
+	Port   uint16        `json:",omitempty"`
+	// Digests are of files of a root filesystem, and Size is of the only one.
+	Digests []string `json:",omitempty"`
+	Size    int64    `json:",omitempty"`
+	// Token names a staged checkpoint. Files describe a checkpoint for opCanRestore.
+	Token string `json:",omitempty"`
+	Files []file `json:",omitempty"`
+	// RootFS is the digest of a root filesystem, as in Spec.
 	RootFS  string                   `json:",omitempty"`
 	Options driver.CheckpointOptions `json:",omitzero"`
 	NIC     *nic                     `json:",omitempty"`
@@ -84,8 +88,10 @@ type response struct {
 	IDs     []sandbox.ID         `json:",omitempty"`
 	DiskUse map[sandbox.ID]int64 `json:",omitempty"`
 	Layers  int                  `json:",omitempty"`
-	// Memory and Files are the answer of Verify.
-	Memory, Files *wireError `json:",omitempty"`
+	// Lacks are the digests of files that the worker must be sent first.
+	Lacks []string `json:",omitempty"`
+	// File is a file of a checkpoint, whose content follows.
+	File *file `json:",omitempty"`
 }
 
 // Control is how a control plane introduces itself to a worker.
@@ -98,12 +104,12 @@ type Control struct {
 	Installation string
 	// Epoch grows with each start of a control plane of the installation.
 	Epoch int64
-	// StateDir is its state directory.
-	StateDir string
 }
 
 // welcome is the worker's answer to a [Control].
 type welcome struct {
+	// Protocol is the version of the messages.
+	Protocol int
 	// Instance names the driver on the worker, which knows its boxes.
 	Instance     string
 	Capabilities driver.Capabilities
@@ -177,12 +183,13 @@ type wireError struct {
 
 // known are errors that callers compare with.
 var known = map[string]error{
-	"busy":      driver.ErrBusy,
-	"canceled":  context.Canceled,
-	"deadline":  context.DeadlineExceeded,
-	"no_memory": driver.ErrNoMemory,
-	"omitted":   driver.ErrOmitted,
-	"no_space":  sandbox.ErrNoSpace,
+	"busy":       driver.ErrBusy,
+	"canceled":   context.Canceled,
+	"deadline":   context.DeadlineExceeded,
+	"no_memory":  driver.ErrNoMemory,
+	"not_staged": driver.ErrNotStaged,
+	"omitted":    driver.ErrOmitted,
+	"no_space":   sandbox.ErrNoSpace,
 }
 
 // encode returns the message of an error; nil for nil.

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -27,6 +29,10 @@ const (
 type WorkerConfig struct {
 	// Open makes a driver that knows no box. The one before was closed.
 	Open func() (driver.Driver, error)
+	// Cache has the root filesystems, and the account of the disk.
+	Cache *rootcache.Cache
+	// Dir is for checkpoints under way, on the same file system. Nothing in it outlives a control plane or a process.
+	Dir string
 	// Admit returns the reason why a control plane must not be served; nil for none.
 	Admit func(Control) error
 	Log   *slog.Logger
@@ -61,12 +67,15 @@ type served struct {
 	driver   driver.Driver
 	instance string
 	control  string // the instance of the control plane
-	stateDir string // of the control plane
+	cache    *rootcache.Cache
+	dir      string // for checkpoints under way
 
 	plugging sync.Mutex // orders changes of interfaces
 
 	mu    sync.Mutex
 	links map[sandbox.ID]*workerLink // guarded by mu; by box
+	// staged are the directories of checkpoints that are staged, by token. Guarded by mu.
+	staged map[string]string
 }
 
 func (s *served) close() error {
@@ -173,15 +182,34 @@ func (w *Worker) take(ctx context.Context, p *peer, c Control) (*welcome, error)
 		w.served = nil
 	}
 	if w.served == nil {
-		d, err := w.cfg.Open()
-		if err != nil {
+		if err := w.open(ctx, c); err != nil {
 			return nil, err
 		}
-		w.served = &served{driver: d, instance: rand.Text(), control: c.Instance, stateDir: c.StateDir, links: map[sandbox.ID]*workerLink{}}
 	}
 	w.peer, p.served = p, w.served
 	w.cfg.Log.Info("serving a control plane", "installation", c.Installation, "epoch", c.Epoch)
-	return &welcome{Instance: w.served.instance, Capabilities: w.served.driver.Capabilities()}, nil
+	return &welcome{Protocol: protocol, Instance: w.served.instance, Capabilities: w.served.driver.Capabilities()}, nil
+}
+
+// open makes the driver for a control plane. No call is in progress.
+func (w *Worker) open(ctx context.Context, c Control) error {
+	if err := errors.Join(os.RemoveAll(w.cfg.Dir), os.MkdirAll(w.cfg.Dir, 0o700)); err != nil {
+		return fmt.Errorf("directory of checkpoints under way: %w", err)
+	}
+	d, err := w.cfg.Open()
+	if err != nil {
+		return err
+	}
+	ids, err := d.List(ctx)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	w.cfg.Cache.Retain(ids)
+	w.served = &served{
+		driver: d, instance: rand.Text(), control: c.Instance, cache: w.cfg.Cache, dir: w.cfg.Dir,
+		links: map[sandbox.ID]*workerLink{}, staged: map[string]string{},
+	}
+	return nil
 }
 
 // serve answers a call.

@@ -15,6 +15,8 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/driver/remote/rootcache"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/worker"
 )
 
@@ -27,8 +29,12 @@ const installation = "0123456789abcdef0123456789abcdef"
 type Rig struct {
 	// Epoch is of the control plane. The next has the next.
 	Epoch int64
+	// KeepFree is the number of bytes that the next process of the worker keeps free.
+	KeepFree int64
 
 	open    func() (driver.Driver, error)
+	saved   remote.Saved
+	dir     string // of the worker
 	address string
 	state   *worker.State
 	token   string
@@ -36,11 +42,11 @@ type Rig struct {
 	stop    func() // ends the worker
 }
 
-// New connects a control plane and a worker whose drivers open makes. The worker dials the address that via
+// New connects a control plane and a worker whose drivers open makes, and whose checkpoints saved reads. They share no directory. The worker dials the address that via
 // returns for the control plane's. Both end with the test; the driver of the worker has ended then.
-func New(t *testing.T, open func() (driver.Driver, error), via func(address string) string) *Rig {
+func New(t *testing.T, open func() (driver.Driver, error), saved remote.Saved, via func(address string) string) *Rig {
 	t.Helper()
-	r := &Rig{open: open}
+	r := &Rig{open: open, saved: saved, dir: t.TempDir()}
 	dir := filepath.Join(t.TempDir(), "authority")
 	a, err := worker.OpenAuthority(dir)
 	if err != nil {
@@ -81,20 +87,56 @@ func New(t *testing.T, open func() (driver.Driver, error), via func(address stri
 	return r
 }
 
+// Dir returns the directory of the worker.
+func (r *Rig) Dir() string { return r.dir }
+
+// Staging is a driver that stages the files of each box that it makes, as the callers of drivers do.
+type Staging struct{ *remote.Driver }
+
+// Create implements [driver.Driver].
+func (s Staging) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
+	release, err := s.Stage(ctx, "", spec.RootFS, "")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.Driver.Create(ctx, spec)
+}
+
+// Furnish implements [driver.Furnisher].
+func (s Staging) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int, error) {
+	release, err := s.Stage(ctx, "", rootfs, "")
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	return s.Driver.Furnish(ctx, id, rootfs)
+}
+
+// Restore implements [driver.Checkpointer].
+func (s Staging) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
+	release, err := s.Stage(ctx, "", spec.RootFS, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.Driver.Restore(ctx, spec, dir)
+}
+
 // Control returns the control plane in use.
-func (r *Rig) Control() *remote.Driver { return r.control.Load() }
+func (r *Rig) Control() Staging { return Staging{r.control.Load()} }
 
 // NewControl returns a control plane for Use.
 func (r *Rig) NewControl() *remote.Driver {
 	r.Epoch++
-	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, StateDir: "/", Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
+	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, Saved: r.saved, Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
 }
 
 // Use gives the next connections of the worker to a control plane.
 func (r *Rig) Use(d *remote.Driver) { r.control.Store(d) }
 
 // Restart replaces the control plane, whose driver is old, as a restart of a server does.
-func (r *Rig) Restart(t *testing.T, old driver.Driver) *remote.Driver {
+func (r *Rig) Restart(t *testing.T, old driver.Driver) Staging {
 	t.Helper()
 	r.Use(r.NewControl())
 	if err := old.Close(); err != nil {
@@ -117,8 +159,14 @@ func (r *Rig) ready(t *testing.T) {
 // StartWorker starts a worker, after StopWorker.
 func (r *Rig) StartWorker(t *testing.T) {
 	t.Helper()
+	cache, err := rootcache.Open(filepath.Join(r.dir, "images"), r.KeepFree, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := remote.NewWorker(remote.WorkerConfig{
 		Open:  r.open,
+		Cache: cache,
+		Dir:   filepath.Join(r.dir, "under-way"),
 		Admit: func(c remote.Control) error { return r.state.Admit(c.Installation, c.Epoch) },
 		Log:   slog.New(slog.DiscardHandler),
 	})

@@ -1,0 +1,338 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/image/stack"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// cached returns the names of the root filesystems that the worker has.
+func (r *rig) cached(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(r.Dir(), "images", "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// newImage writes a root filesystem.
+func newImage(t *testing.T, dir string, size int) string {
+	t.Helper()
+	path, err := writeImage(dir, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// saved makes a checkpoint of a box with a large file.
+func (r *rig) saved(t *testing.T, size int64) (driver.Spec, string) {
+	t.Helper()
+	s := spec()
+	d := r.Control()
+	if _, err := d.Create(within(t), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(within(t), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.fill(t, s.ID, size)
+	dir := filepath.Join(t.TempDir(), "saved")
+	if err := d.Checkpoint(within(t), s.ID, dir, driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
+		t.Fatalf("Checkpoint() = %v", err)
+	}
+	if err := d.Destroy(within(t), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	return s, dir
+}
+
+// TestCallsDoNotWaitForFiles checks that calls for files that the worker lacks fail, and leave nothing.
+func TestCallsDoNotWaitForFiles(t *testing.T) {
+	r := newRig(t)
+	d := r.Control().Driver
+	s, dir := r.saved(t, 1)
+	_, err := d.Restore(within(t), s, dir)
+	if !errors.Is(err, driver.ErrNotStaged) {
+		t.Errorf("Restore() of a checkpoint that is not staged = %v", err)
+	}
+	release, err := d.Stage(within(t), "", s.RootFS, dir)
+	if err != nil {
+		t.Fatalf("Stage() = %v", err)
+	}
+	release()
+	if _, err = d.Restore(within(t), s, dir); !errors.Is(err, driver.ErrNotStaged) {
+		t.Errorf("Restore() of a checkpoint that is not staged any more = %v", err)
+	}
+	s.RootFS = newImage(t, t.TempDir(), 4096)
+	if _, err = d.Create(within(t), s); !errors.Is(err, driver.ErrNotStaged) || sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("Create() with a root filesystem that the worker does not have = %v", err)
+	}
+	for _, bad := range []string{"/etc/passwd", "relative", strings.TrimSuffix(s.RootFS, ".erofs"), filepath.Join(filepath.Dir(s.RootFS), stack.FileName("sha256:"+strings.Repeat("0", 64)))} {
+		_, err := d.Stage(within(t), "", bad, "")
+		wantCode(t, "Stage() of "+bad, err, sandbox.Invalid)
+	}
+	_, err = d.Stage(within(t), "", rootfs, filepath.Join(t.TempDir(), "none"))
+	wantCode(t, "Stage() of a checkpoint that does not exist", err, sandbox.NotFound)
+	if ids, err := d.List(within(t)); err != nil || len(ids) != 0 {
+		t.Errorf("List() = %v, %v, want none", ids, err)
+	}
+	r.wantNothingUnderWay(t)
+}
+
+// TestImageWithAnotherContent checks that the worker keeps no root filesystem that does not have its digest.
+func TestImageWithAnotherContent(t *testing.T) {
+	r := newRig(t)
+	path := newImage(t, t.TempDir(), 256<<10)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[200<<10]++
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Control().Stage(within(t), "", path, "")
+	wantCode(t, "Stage() of a root filesystem with another content", err, sandbox.Unavailable)
+	if got := r.cached(t); len(got) != 0 {
+		t.Errorf("the worker keeps %q", got)
+	}
+}
+
+// TestStackIsFetchedOnce checks that all files of a root filesystem arrive, once, and that another process of the worker has them.
+func TestStackIsFetchedOnce(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	base := newImage(t, dir, 64<<10)
+	top := filepath.Join(dir, "top")
+	f, err := os.Create(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(stack.Write(f, []string{"sha256:" + strings.TrimSuffix(filepath.Base(base), ".erofs")}), f.Truncate(64<<10), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	named := filepath.Join(dir, stack.FileName(digestOf(t, top)))
+	if err := os.Rename(top, named); err != nil {
+		t.Fatal(err)
+	}
+	s := spec()
+	s.RootFS = named
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			s := s
+			s.ID = sandbox.NewID()
+			if _, err := r.Control().Create(within(t), s); err != nil {
+				t.Errorf("Create() = %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if got := r.cached(t); len(got) != 2 {
+		t.Errorf("the worker has %q, want both", got)
+	}
+	r.StopWorker()
+	r.StartWorker(t)
+	if err := os.Truncate(base, 1); err != nil { // it cannot be sent again
+		t.Fatal(err)
+	}
+	if _, err := r.Control().Create(within(t), s); err != nil {
+		t.Errorf("Create() with another process of the worker = %v", err)
+	}
+}
+
+// TestStageIsShared checks that several callers share a transfer, and that the checkpoint stays until the last of them is done.
+func TestStageIsShared(t *testing.T) {
+	r := newRig(t)
+	d := r.Control()
+	s, dir := r.saved(t, 1<<20)
+	releases := make(chan func(), 8)
+	var all sync.WaitGroup
+	for range cap(releases) {
+		all.Go(func() {
+			release, err := d.Stage(within(t), "", s.RootFS, dir)
+			if err != nil {
+				t.Errorf("Stage() = %v", err)
+				return
+			}
+			releases <- release
+		})
+	}
+	all.Wait()
+	if entries, err := os.ReadDir(filepath.Join(r.Dir(), "under-way")); err != nil || len(entries) != 1 {
+		t.Errorf("the worker has %v, %v, want one checkpoint", entries, err)
+	}
+	layers, _ := filepath.Glob(filepath.Join(r.Dir(), "under-way", "*", driver.LayerFile))
+	var layer syscall.Stat_t
+	if len(layers) != 1 || syscall.Stat(layers[0], &layer) != nil || layer.Blocks != 0 || layer.Size < 1<<20 {
+		t.Errorf("the layers %q have %d bytes in %d blocks, want one file without its content, which a restore does not need", layers, layer.Size, layer.Blocks)
+	}
+	for range cap(releases) - 1 {
+		release := <-releases
+		release()
+		release()
+	}
+	if _, err := d.Driver.Restore(within(t), s, dir); err != nil {
+		t.Errorf("Restore() = %v", err)
+	}
+	(<-releases)()
+	r.wantNothingUnderWay(t)
+}
+
+// TestCutWhileStaging checks that a transfer that breaks off begins again, and leaves nothing if its caller gives up.
+func TestCutWhileStaging(t *testing.T) {
+	for _, what := range []string{"image", "checkpoint"} {
+		t.Run(what, func(t *testing.T) {
+			r := newRig(t)
+			d := r.Control()
+			s, dir := r.saved(t, 16<<20)
+			pattern := filepath.Join(r.Dir(), "under-way", "*", "*")
+			if what == "image" {
+				s.RootFS, dir = newImage(t, t.TempDir(), 16<<20), ""
+				pattern = filepath.Join(r.Dir(), "images", "images", ".new-*")
+			}
+			arrives := func() {
+				eventually(t, "a part has arrived", func() error {
+					if parts, _ := filepath.Glob(pattern); len(parts) == 0 {
+						return errors.New("not yet")
+					}
+					return nil
+				})
+			}
+			r.relay.slowDown(true)
+			ctx, cancel := context.WithCancel(within(t))
+			done := make(chan error, 1)
+			go func() {
+				_, err := d.Stage(ctx, "", s.RootFS, dir)
+				done <- err
+			}()
+			arrives()
+			cancel()
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Errorf("Stage() that is canceled = %v", err)
+			}
+			r.wantNothingUnderWay(t)
+			var release func()
+			go func() {
+				var err error
+				release, err = d.Stage(within(t), "", s.RootFS, dir)
+				done <- err
+			}()
+			arrives()
+			r.relay.cut()
+			r.relay.slowDown(false)
+			if err := <-done; err != nil {
+				t.Fatalf("Stage() that was cut off = %v", err)
+			}
+			if parts, _ := filepath.Glob(filepath.Join(r.Dir(), "images", "images", ".new-*")); len(parts) != 0 {
+				t.Errorf("remains: %q", parts)
+			}
+			release()
+			r.wantNothingUnderWay(t)
+		})
+	}
+}
+
+// TestConnectionEndsWhileStaged checks that a checkpoint goes with its connection, and can be staged again.
+func TestConnectionEndsWhileStaged(t *testing.T) {
+	r := newRig(t)
+	d := r.Control()
+	s, dir := r.saved(t, 1)
+	release, err := d.Stage(within(t), "", s.RootFS, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	r.relay.cut()
+	r.wantNothingUnderWay(t)
+	eventually(t, "the next stage begins anew", func() error {
+		_, err := d.Restore(within(t), s, dir)
+		return err
+	})
+}
+
+// TestWorkerWithAFullDisk checks that a root filesystem, and a checkpoint that has no space, are refused, and that a save gets the space of the cache.
+func TestWorkerWithAFullDisk(t *testing.T) {
+	r := newRig(t)
+	id := r.started(t)
+	r.StopWorker()
+	r.KeepFree = 1 << 60
+	r.StartWorker(t)
+	_, err := r.Control().Stage(within(t), "", newImage(t, t.TempDir(), 4096), "")
+	wantCode(t, "Stage() on a full disk", err, sandbox.DiskFull)
+	r.host.SetFaults(fake.Faults{})
+	r.wantAnswer(t, id)
+}
+
+// TestTransfersAreShared checks that a workspace with many transfers does not keep another from its first.
+func TestTransfersAreShared(t *testing.T) {
+	r := newRig(t)
+	d := r.Control()
+	var releases []func()
+	for range remote.Places {
+		release, err := d.TakePlace(within(t), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	r.relay.slowDown(true)
+	dir := t.TempDir()
+	var all sync.WaitGroup
+	var images []string
+	for i, w := range []sandbox.WorkspaceID{"a", "a", "a", "b"} {
+		path := newImage(t, dir, 1<<20)
+		images = append(images, path)
+		all.Go(func() {
+			release, err := d.Stage(within(t), w, path, "")
+			if err != nil {
+				t.Errorf("Stage() = %v", err)
+				return
+			}
+			release()
+			if w == "b" { // the other workspace may have no more places until then
+				for _, release := range releases {
+					release()
+				}
+			}
+		})
+		eventually(t, "the transfer waits", func() error {
+			if d.Waiting() <= i {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	releases[0]()
+	all.Wait()
+	arrived := func(path string) time.Time {
+		info, err := os.Stat(filepath.Join(r.Dir(), "images", "images", filepath.Base(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.ModTime()
+	}
+	for _, path := range images[:3] {
+		if !arrived(images[3]).Before(arrived(path)) {
+			t.Error("the transfer of the other workspace is not the first")
+		}
+	}
+}

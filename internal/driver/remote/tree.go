@@ -1,0 +1,190 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/modbox/modbox/internal/ballast"
+	"github.com/modbox/modbox/internal/driver/remote/rootcache"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sparse"
+)
+
+// A checkpoint is sent file by file: a message with the name and size of a file, its content as a body of chunks, and a message without a
+// file at the end.
+
+// maxFiles bounds the files of a checkpoint.
+const maxFiles = 64
+
+// file is a file of a checkpoint in a message.
+type file struct {
+	Name string
+	Size int64
+	// Hole says that the content is not sent: the file gets its size alone.
+	Hole bool `json:",omitempty"`
+	// Content is of a file that describes the checkpoint; only with opCanRestore.
+	Content []byte `json:",omitempty"`
+}
+
+// filesOf returns the files of a checkpoint. Errors: NotFound when there is no directory.
+func filesOf(dir string) (files []file, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, sandbox.Wrap(sandbox.NotFound, err, "there is no complete checkpoint")
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s in a checkpoint is not a file", e.Name())
+		}
+		files = append(files, file{Name: e.Name(), Size: info.Size()})
+	}
+	return files, nil
+}
+
+// describes reports whether a file of a checkpoint describes it, see [driver.Checkpointer].
+func describes(name string) bool { return strings.HasSuffix(name, ".json") }
+
+// checkName returns an error unless a checkpoint may have a file with a name.
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || len(name) > 255 {
+		return sandbox.Errorf(sandbox.Unavailable, "the other side sends a file with the name %.300q", name)
+	}
+	return nil
+}
+
+// sendTree sends files of a checkpoint.
+func sendTree(w io.Writer, dir string, files []file) error {
+	for _, f := range files {
+		if err := writeMessage(w, &response{File: &f}); err != nil {
+			return err
+		}
+		if f.Hole {
+			continue
+		}
+		if err := sendFile(w, filepath.Join(dir, f.Name), f.Size); err != nil {
+			return err
+		}
+	}
+	return writeMessage(w, &response{})
+}
+
+// sendFile sends the content of a file as a body.
+func sendFile(w io.Writer, path string, size int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	body := &chunkWriter{w: w}
+	buffer := make([]byte, maxChunk)
+	n, err := io.CopyBuffer(struct{ io.Writer }{body}, struct{ io.Reader }{f}, buffer)
+	if err == nil && n != size {
+		err = fmt.Errorf("%s has %d bytes, and had %d", path, n, size)
+	}
+	if err != nil {
+		return err
+	}
+	return body.end()
+}
+
+// receiveTree writes the files of a checkpoint that the other side sends into an empty directory. space reserves the bytes of a file.
+// Errors: DiskFull; of the other side; of the stream.
+func receiveTree(r io.Reader, dir string, space func(n int64) (*ballast.Reservation, error)) error {
+	for range maxFiles + 1 {
+		var next response
+		if err := readMessage(r, maxAnswer, &next); err != nil {
+			return err
+		}
+		if next.Error != nil {
+			return next.Error.decode()
+		}
+		if next.File == nil {
+			return nil
+		}
+		if err := receiveFile(r, dir, next.File, space); err != nil {
+			return err
+		}
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "the other side sends more than %d files", maxFiles)
+}
+
+func receiveFile(r io.Reader, dir string, next *file, space func(n int64) (*ballast.Reservation, error)) (err error) {
+	if err := checkName(next.Name); err != nil {
+		return err
+	}
+	if next.Size < 0 {
+		return sandbox.Errorf(sandbox.Unavailable, "the other side sends a file of %d bytes", next.Size)
+	}
+	need := next.Size
+	if next.Hole {
+		need = 0
+	}
+	reserved, err := space(need)
+	if err != nil {
+		return err
+	}
+	defer reserved.Release()
+	f, err := os.OpenFile(filepath.Join(dir, next.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if next.Hole {
+		return f.Truncate(next.Size)
+	}
+	out := sparse.NewWriter(f)
+	n, err := io.CopyBuffer(counting{out, reserved}, struct{ io.Reader }{io.LimitReader(&chunkReader{r: r}, next.Size+1)}, make([]byte, maxChunk))
+	if err != nil {
+		return err
+	}
+	if n != next.Size {
+		return sandbox.Errorf(sandbox.Unavailable, "the other side sends another size of a file than it said")
+	}
+	return out.Finish()
+}
+
+// counting writes and counts what was written.
+type counting struct {
+	w     io.Writer
+	space *ballast.Reservation
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.space.Wrote(int64(n))
+	return n, err
+}
+
+// spaceOn reserves bytes on the disk of dir, on which spare bytes stay free. Errors: DiskFull.
+func spaceOn(all *ballast.Reservations, dir string) func(n int64) (*ballast.Reservation, error) {
+	return func(n int64) (*ballast.Reservation, error) {
+		r, ok, err := all.Reserve(dir, n, rootcache.SpareBytes)
+		if err == nil && !ok {
+			err = sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to save the sandbox, which takes %s", sandbox.ShowBytes((n+1<<20-1)>>20<<20))
+		}
+		return r, err
+	}
+}
+
+// transferError gives an error of a transfer its code: it says nothing about what was sent.
+func transferError(ctx context.Context, err error) error {
+	var coded *sandbox.Error
+	switch {
+	case err == nil, errors.As(err, &coded):
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case ballast.IsFull(err):
+		return sandbox.Wrap(sandbox.DiskFull, err, "the disk is full")
+	}
+	return sandbox.Wrap(sandbox.Unavailable, err, "files could not be sent between the server and the worker; try again")
+}
