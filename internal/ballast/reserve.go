@@ -10,16 +10,19 @@ type Reservations struct {
 }
 
 // Reserve reserves need bytes on the file system of path, on which keep bytes more must stay free beside all that is reserved.
-// It reports false when there is no space for that.
-func (r *Reservations) Reserve(path string, need, keep int64) (*Reservation, bool, error) {
+// Without space for that it returns how many bytes are missing.
+func (r *Reservations) Reserve(path string, need, keep int64) (_ *Reservation, missing int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	have, err := Free(path)
-	if err != nil || have.Usable()-r.pending-keep < need {
-		return nil, false, err
+	if err != nil {
+		return nil, 0, err
+	}
+	if missing = need - (have.Usable() - r.pending - keep); missing > 0 {
+		return nil, missing, nil
 	}
 	r.pending += need
-	return &Reservation{of: r, left: need}, true, nil
+	return &Reservation{of: r, left: need}, 0, nil
 }
 
 // Reservation is space for something that is being written.

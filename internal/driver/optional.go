@@ -146,6 +146,9 @@ type Stager interface {
 	Stage(ctx context.Context, w sandbox.WorkspaceID, rootfs, checkpoint string) (release func(), err error)
 }
 
+// ErrAway is wrapped by errors of calls that did not reach the worker, or whose answer did not arrive. They say nothing about a box.
+var ErrAway = sandbox.Errorf(sandbox.Unavailable, "the worker is not connected")
+
 // ErrNotStaged is the error of a call that needs files which are not staged, or not any more: the connection to the worker was lost.
 var ErrNotStaged = sandbox.Errorf(sandbox.Unavailable, "the worker does not have the files of the sandbox yet; try again")
 

@@ -247,6 +247,9 @@ func (r *Reviver) BringBack(b *box.Box, path string) (driver.Handle, error) {
 	cfg := r.Environments.Agent(&sb, &img)
 	cfg.Restored = true
 	if err := environment.Configure(ctx, b, cfg); err != nil {
+		if errors.Is(err, driver.ErrAway) { // which says nothing about the memory
+			return nil, fmt.Errorf("agent of restored sandbox %s: %w", b.ID, err)
+		}
 		return nil, &muteError{fmt.Errorf("agent of restored sandbox %s: %w", b.ID, box.AgentError(err))}
 	}
 	return handle, nil

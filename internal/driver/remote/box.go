@@ -125,6 +125,12 @@ func (d *Driver) makeBox(ctx context.Context, req *request, spec driver.Spec) (_
 		return nil, err
 	}
 	req.Spec = &spec
+	answered := false
+	defer func() {
+		if req.Op == opRestore && !answered && errors.Is(err, context.DeadlineExceeded) {
+			err = errAway // the caller would take the checkpoint for useless, which no answer does not say
+		}
+	}()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -135,9 +141,6 @@ func (d *Driver) makeBox(ctx context.Context, req *request, spec driver.Spec) (_
 	}
 	for {
 		s, err := d.current(ctx, d.cfg.Patience)
-		if err != nil && req.Op == opRestore && errors.Is(err, context.DeadlineExceeded) {
-			err = errAway
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -145,6 +148,7 @@ func (d *Driver) makeBox(ctx context.Context, req *request, spec driver.Spec) (_
 			return nil, err
 		}
 		answer, err := s.call(ctx, req)
+		answered = answer != nil
 		switch {
 		case errors.Is(err, errNotSent) && s.over(ctx):
 			continue
@@ -156,9 +160,6 @@ func (d *Driver) makeBox(ctx context.Context, req *request, spec driver.Spec) (_
 			return answer.Handle, nil
 		case answer == nil:
 			d.destroySoon(ctx, req.ID)
-			if req.Op == opRestore && errors.Is(err, context.DeadlineExceeded) {
-				err = errLost // its caller would take the checkpoint for useless, and no answer does not say so
-			}
 		}
 		if errors.Is(err, errLost) {
 			err = errOutcome

@@ -82,8 +82,8 @@ var (
 
 var (
 	errClosed  = sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
-	errAway    = sandbox.Errorf(sandbox.Unavailable, "the worker is not connected")
-	errOutcome = sandbox.Errorf(sandbox.Unavailable, "the connection to the worker was lost")
+	errAway    = driver.ErrAway
+	errOutcome = sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "the connection to the worker was lost")
 	errGone    = sandbox.Errorf(sandbox.Unavailable, "the box has ended while its worker was away")
 )
 
@@ -96,7 +96,7 @@ func New(cfg Config) *Driver {
 		cfg: cfg, id: rand.Text(),
 		dials: semaphore.NewWeighted(maxDials), agentDials: semaphore.NewWeighted(maxAgentDials),
 		waits: semaphore.NewWeighted(maxWaits), links: semaphore.NewWeighted(maxLinks), bodies: semaphore.NewWeighted(maxBodies),
-		saves: fairsem.NewBrief(maxSavesAtOnce),
+		saves: fairsem.New(maxSavesAtOnce),
 		boxes: map[sandbox.ID]*box{}, unclear: map[sandbox.ID]bool{}, clearing: semaphore.NewWeighted(1),
 	}
 	d.stager = newStager(d)

@@ -44,16 +44,10 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 		_ = stream.SetReadDeadline(time.Now().Add(cancelTimeout))
 		err = readMessage(stream, maxAnswer, &last)
 	}
-	switch {
-	case err == nil && last.Error != nil:
-		return errors.Join(last.Error.decode(), os.RemoveAll(dir))
-	case err == nil || !opts.Stop:
-		return nil
+	if opts.Stop && (err != nil || last.Error != nil) { // it may have ended, and must not go on
+		d.destroySoon(ctx, id)
 	}
-	later, cancel := outlast(ctx, d.life, d.cfg.Patience)
-	defer cancel()
-	_, err = d.ask(later, &request{Op: opDestroy, ID: id}, 0)
-	return err
+	return nil
 }
 
 // keepCheckpoint writes the files of a checkpoint from a stream. dir exists if it returns nil, which it does not after
@@ -71,7 +65,7 @@ func keepCheckpoint(ctx context.Context, stream *yamux.Stream, dir string, opts 
 			err = transferError(ctx, errors.Join(err, os.RemoveAll(temp)))
 		}
 	}()
-	if err := receiveTree(stream, temp, spaceOn(space, temp)); err != nil {
+	if err := receiveTree(stream, temp, false, spaceOn(space, temp)); err != nil {
 		return err
 	}
 	if !opts.Volatile {
@@ -111,20 +105,6 @@ func syncTree(dir string) error {
 	return durable.Sync(append(paths, dir)...)
 }
 
-// outlast returns a context that ends a patience after ctx, and with the life of a driver.
-func outlast(ctx, life context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
-	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	closed := context.AfterFunc(life, func() { cancel(errClosed) })
-	ended := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(patience):
-			cancel(errAway)
-		case <-later.Done():
-		}
-	})
-	return later, func() { closed(); ended(); cancel(nil) }
-}
-
 // CanRestore implements [driver.Checkpointer]. The worker gets what describes the checkpoint, and the sizes of the other files.
 func (d *Driver) CanRestore(dir string) error {
 	ctx, leave := d.enter(context.Background())
@@ -138,7 +118,7 @@ func (d *Driver) CanRestore(dir string) error {
 			continue
 		}
 		if f.Size > maxDescription {
-			return sandbox.Errorf(sandbox.NotFound, "the file %s of the checkpoint has %d bytes", f.Name, f.Size)
+			return sandbox.Errorf(sandbox.Unavailable, "the file %s of the checkpoint has %d bytes", f.Name, f.Size)
 		}
 		if files[i].Content, err = os.ReadFile(filepath.Join(dir, f.Name)); err != nil {
 			return err
@@ -149,7 +129,7 @@ func (d *Driver) CanRestore(dir string) error {
 }
 
 // maxDescription bounds a file that describes a checkpoint. Two of them fit into a message.
-const maxDescription = 5 << 20
+const maxDescription = 8 << 20
 
 // Restore implements [driver.Checkpointer]. The checkpoint must be staged.
 func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {

@@ -41,7 +41,7 @@ type stager struct {
 
 func newStager(d *Driver) *stager {
 	return &stager{
-		driver: d, places: fairsem.NewBrief(maxTransfersAtOnce), held: semaphore.NewWeighted(maxStages),
+		driver: d, places: fairsem.New(maxTransfersAtOnce), held: semaphore.NewWeighted(maxStages),
 		stages: map[stageKey]*stage{}, sending: map[string]chan struct{}{},
 	}
 }
@@ -100,7 +100,7 @@ func (g *stager) leave(st *stage) {
 
 // forget makes the next Stage begin anew.
 //
-// Preconditions: d.mu is held.
+// Preconditions: g.mu is held.
 func (g *stager) forget(st *stage) {
 	if g.stages[st.key] == st {
 		delete(g.stages, st.key)
@@ -219,11 +219,21 @@ func (g *stager) sendCheckpoint(ctx context.Context, s *session, stream *yamux.S
 	defer release()
 	defer context.AfterFunc(ctx, func() { _ = stream.Reset() })()
 	err = sendTree(stream, dir, files)
+	var source *sourceError
+	if errors.As(err, &source) {
+		_ = stream.Reset()
+		return source.ofCheckpoint()
+	}
 	return s.confirmed(ctx, stream, err)
 }
 
 // confirmed returns the worker's answer to what was sent on a stream with the error err. The answer is the reason if the worker did not take all of it.
 func (s *session) confirmed(ctx context.Context, stream *yamux.Stream, err error) error {
+	var source *sourceError
+	if errors.As(err, &source) { // the worker waits for the rest
+		_ = stream.Reset()
+		return transferError(ctx, err)
+	}
 	var answer response
 	if rerr := readMessage(stream, maxAnswer, &answer); rerr == nil && (err == nil || answer.Error != nil) {
 		err = answer.Error.decode()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -269,7 +268,7 @@ func TestConnectionEndsWhileStaged(t *testing.T) {
 	})
 }
 
-// TestWorkerWithAFullDisk checks that a root filesystem, and a checkpoint that has no space, are refused, and that a save gets the space of the cache.
+// TestWorkerWithAFullDisk checks that a root filesystem is refused that has no space, and that boxes go on.
 func TestWorkerWithAFullDisk(t *testing.T) {
 	r := newRig(t)
 	id := r.started(t)
@@ -278,8 +277,59 @@ func TestWorkerWithAFullDisk(t *testing.T) {
 	r.StartWorker(t)
 	_, err := r.Control().Stage(within(t), "", newImage(t, t.TempDir(), 4096), "")
 	wantCode(t, "Stage() on a full disk", err, sandbox.DiskFull)
-	r.host.SetFaults(fake.Faults{})
 	r.wantAnswer(t, id)
+}
+
+// TestFilesThatCannotBeRead checks that a transfer ends whose files become shorter on the server meanwhile, and gives its place back.
+func TestFilesThatCannotBeRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		checkpoint bool
+		want       sandbox.Code
+	}{"Image": {false, sandbox.Unavailable}, "Checkpoint": {true, sandbox.Unsupported}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			d := r.Control()
+			s, dir := r.saved(t, 1<<20)
+			damaged := filepath.Join(dir, "files.tar")
+			if !c.checkpoint {
+				s.RootFS, dir = newImage(t, t.TempDir(), 256<<10), ""
+				damaged = s.RootFS
+			}
+			var releases []func()
+			for range remote.Places {
+				release, err := d.TakePlace(within(t), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				releases = append(releases, release)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := d.Stage(within(t), "", s.RootFS, dir)
+				done <- err
+			}()
+			eventually(t, "the transfer waits", func() error {
+				if d.Waiting() == 0 {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			if err := os.Truncate(damaged, 100<<10); err != nil {
+				t.Fatal(err)
+			}
+			releases[0]()
+			wantCode(t, "Stage() of files that become shorter", <-done, c.want)
+			release, err := d.Stage(within(t), "", newImage(t, t.TempDir(), 4096), "")
+			if err != nil {
+				t.Fatalf("Stage() = %v", err)
+			}
+			release()
+			for _, release := range releases[1:] {
+				release()
+			}
+			r.wantNothingUnderWay(t)
+		})
+	}
 }
 
 // TestTransfersAreShared checks that a workspace with many transfers does not keep another from its first.

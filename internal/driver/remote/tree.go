@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver/remote/rootcache"
@@ -34,6 +36,9 @@ type file struct {
 // filesOf returns the files of a checkpoint. Errors: NotFound when there is no directory.
 func filesOf(dir string) (files []file, err error) {
 	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return nil, err // it says nothing about the checkpoint
+	}
 	if err != nil {
 		return nil, sandbox.Wrap(sandbox.NotFound, err, "there is no complete checkpoint")
 	}
@@ -81,24 +86,42 @@ func sendTree(w io.Writer, dir string, files []file) error {
 func sendFile(w io.Writer, path string, size int64) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return &sourceError{err}
 	}
 	defer f.Close()
 	body := &chunkWriter{w: w}
 	buffer := make([]byte, maxChunk)
-	n, err := io.CopyBuffer(struct{ io.Writer }{body}, struct{ io.Reader }{f}, buffer)
-	if err == nil && n != size {
-		err = fmt.Errorf("%s has %d bytes, and had %d", path, n, size)
-	}
-	if err != nil {
-		return err
+	for left := size; left > 0; {
+		n, err := f.Read(buffer[:min(left, maxChunk)])
+		if _, werr := body.Write(buffer[:n]); werr != nil {
+			return werr
+		}
+		if left -= int64(n); err != nil && left > 0 {
+			return &sourceError{unexpected(err)}
+		}
 	}
 	return body.end()
 }
 
-// receiveTree writes the files of a checkpoint that the other side sends into an empty directory. space reserves the bytes of a file.
+// sourceError is the error of a file that is to be sent.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return "read a file to send: " + e.err.Error() }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// ofCheckpoint gives the error of a file of a checkpoint its code: Unsupported if the file is damaged, as a restore on this host would.
+func (e *sourceError) ofCheckpoint() error {
+	for _, no := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EINTR} {
+		if errors.Is(e, no) { // it concerns this process and may be gone the next time
+			return sandbox.Wrap(sandbox.Unavailable, e, "the saved state cannot be read now; try again")
+		}
+	}
+	return sandbox.Wrap(sandbox.Unsupported, e, "the saved state is damaged: a file cannot be read")
+}
+
+// receiveTree writes the files of a checkpoint that the other side sends into an empty directory, with holes if they are allowed. space reserves the bytes of a file.
 // Errors: DiskFull; of the other side; of the stream.
-func receiveTree(r io.Reader, dir string, space func(n int64) (*ballast.Reservation, error)) error {
+func receiveTree(r io.Reader, dir string, holes bool, space func(n int64) (*ballast.Reservation, error)) error {
 	for range maxFiles + 1 {
 		var next response
 		if err := readMessage(r, maxAnswer, &next); err != nil {
@@ -109,6 +132,9 @@ func receiveTree(r io.Reader, dir string, space func(n int64) (*ballast.Reservat
 		}
 		if next.File == nil {
 			return nil
+		}
+		if next.File.Hole && !holes {
+			return sandbox.Errorf(sandbox.Unavailable, "the other side does not send the content of %.300q", next.File.Name)
 		}
 		if err := receiveFile(r, dir, next.File, space); err != nil {
 			return err
@@ -167,8 +193,8 @@ func (c counting) Write(p []byte) (int, error) {
 // spaceOn reserves bytes on the disk of dir, on which spare bytes stay free. Errors: DiskFull.
 func spaceOn(all *ballast.Reservations, dir string) func(n int64) (*ballast.Reservation, error) {
 	return func(n int64) (*ballast.Reservation, error) {
-		r, ok, err := all.Reserve(dir, n, rootcache.SpareBytes)
-		if err == nil && !ok {
+		r, missing, err := all.Reserve(dir, n, rootcache.SpareBytes)
+		if err == nil && missing > 0 {
 			err = sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to save the sandbox, which takes %s", sandbox.ShowBytes((n+1<<20-1)>>20<<20))
 		}
 		return r, err

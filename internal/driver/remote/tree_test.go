@@ -13,6 +13,7 @@ import (
 
 // TestReceiveTree checks that the receiver bounds what the other side sends, and writes into its directory only.
 func TestReceiveTree(t *testing.T) {
+	holes := true
 	receive := func(t *testing.T, send func(w *bytes.Buffer)) (string, error) {
 		t.Helper()
 		var sent bytes.Buffer
@@ -21,7 +22,7 @@ func TestReceiveTree(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		err := receiveTree(&sent, dir, spaceOn(&ballast.Reservations{}, dir))
+		err := receiveTree(&sent, dir, holes, spaceOn(&ballast.Reservations{}, dir))
 		if entries, rerr := os.ReadDir(filepath.Dir(dir)); rerr != nil || len(entries) != 1 {
 			t.Errorf("beside the directory: %v, %v", entries, rerr)
 		}
@@ -42,7 +43,9 @@ func TestReceiveTree(t *testing.T) {
 	if content, rerr := os.ReadFile(filepath.Join(dir, "a")); err != nil || rerr != nil || string(content) != "abc" {
 		t.Errorf("receiveTree() = %v, content %q, %v", err, content, rerr)
 	}
+	holes = false
 	for name, send := range map[string]func(w *bytes.Buffer){
+		"Hole":     func(w *bytes.Buffer) { _ = writeMessage(w, &response{File: &file{Name: "a", Hole: true}}); end(w) },
 		"Outside":  func(w *bytes.Buffer) { put(w, "../a", 1, "a"); end(w) },
 		"Parent":   func(w *bytes.Buffer) { put(w, "..", 1, "a"); end(w) },
 		"Absolute": func(w *bytes.Buffer) { put(w, "/a", 1, "a"); end(w) },

@@ -20,8 +20,8 @@ import (
 const protocol = 2
 
 const (
-	// maxMessage bounds a message in bytes. The longest are lists of boxes and of checkpoints.
-	maxMessage = 16 << 20
+	// maxMessage bounds a message in bytes. The longest are descriptions of checkpoints.
+	maxMessage = 24 << 20
 	// maxAnswer bounds the answer to a call that is no list.
 	maxAnswer = 64 << 10
 	// maxPrivate bounds the private text of an error, so that its answer is not too long.

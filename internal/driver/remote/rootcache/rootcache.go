@@ -57,7 +57,11 @@ type Cache struct {
 // file is a complete file of the cache.
 type file struct {
 	used time.Time
+	size int64
 	pins int // holders and boxes
+	// checked says that it was compared with its digest in this process or since the host booted.
+	checked   bool
+	verifying sync.Mutex // held while it is compared
 }
 
 // boxRecord has the files of a box.
@@ -90,7 +94,11 @@ func Open(dir string, keepFree int64, log *slog.Logger) (*Cache, error) {
 			}
 			continue
 		}
-		f := &file{}
+		info, err := e.Info()
+		if err != nil {
+			return nil, fmt.Errorf("cache of root filesystems: %w", err)
+		}
+		f := &file{size: info.Size()}
 		if info, err := os.Stat(c.usedPath(digest)); err == nil {
 			f.used = info.ModTime()
 		}
@@ -122,13 +130,18 @@ func (c *Cache) readBoxes() error {
 	for _, e := range entries {
 		path := filepath.Join(c.dir, "boxes", e.Name())
 		text, err := os.ReadFile(path)
-		id, ok := sandbox.ParseID(e.Name())
-		if err == nil && ok {
-			var pinned []string
-			if pinned, err = c.stackOf(string(text)); err == nil {
+		if err != nil {
+			return fmt.Errorf("cache of root filesystems: %w", err)
+		}
+		if id, ok := sandbox.ParseID(e.Name()); ok {
+			pinned, err := c.stackOf(string(text))
+			if err == nil {
 				c.pin(pinned, 1)
 				c.boxes[id] = boxRecord{string(text), pinned}
 				continue
+			}
+			if code := sandbox.CodeOf(err); code != sandbox.NotFound && code != sandbox.Invalid {
+				return fmt.Errorf("cache of root filesystems: %w", err)
 			}
 		}
 		if err := os.Remove(path); err != nil { // it was being written, or its files are gone with its box
@@ -192,11 +205,12 @@ func (c *Cache) Hold(ctx context.Context, digests []string) (lacks []string, rel
 			release()
 			return nil, nil, sandbox.InvalidField("rootfs", "%.100q is no digest", digest)
 		}
-		if !c.take(digest) {
+		f := c.take(digest)
+		if f == nil {
 			lacks = append(lacks, digest)
 			continue
 		}
-		err := c.verify(ctx, digest)
+		err := c.verify(ctx, f, digest)
 		var damaged *integrity.DamagedError
 		switch {
 		case errors.As(err, &damaged):
@@ -216,13 +230,13 @@ func (c *Cache) Hold(ctx context.Context, digests []string) (lacks []string, rel
 	return lacks, release, nil
 }
 
-// take pins a file and records its use. It reports false if the cache lacks it.
-func (c *Cache) take(digest string) bool {
+// take pins a file and records its use. It returns nil if the cache lacks it.
+func (c *Cache) take(digest string) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.files[digest]
 	if f == nil {
-		return false
+		return nil
 	}
 	f.pins++
 	f.used = time.Now()
@@ -230,7 +244,7 @@ func (c *Cache) take(digest string) bool {
 		c.log.Warn("the use of a root filesystem is not recorded", "digest", digest, "error", err)
 	}
 	_ = os.Chtimes(c.usedPath(digest), f.used, f.used)
-	return true
+	return f
 }
 
 func (c *Cache) untake(digest string) {
@@ -240,9 +254,11 @@ func (c *Cache) untake(digest string) {
 }
 
 // verify compares a file with its digest, unless that was done since the host booted.
-func (c *Cache) verify(ctx context.Context, digest string) error {
+func (c *Cache) verify(ctx context.Context, of *file, digest string) error {
+	of.verifying.Lock() // the first reads it for all
+	defer of.verifying.Unlock()
 	path := c.Path(digest)
-	return c.records.Check(digest, path, func() (string, error) {
+	err := c.records.Check(digest, path, func() (string, error) {
 		f, err := os.Open(path)
 		if err != nil {
 			return "", err
@@ -257,6 +273,12 @@ func (c *Cache) verify(ctx context.Context, digest string) error {
 		}))
 		return "sha256:" + hex.EncodeToString(sum.Sum(nil)), err
 	})
+	if err == nil {
+		c.mu.Lock()
+		of.checked = true
+		c.mu.Unlock()
+	}
+	return err
 }
 
 type readerFunc func(p []byte) (int, error)
@@ -269,7 +291,7 @@ func (c *Cache) removeDamaged(digest string) error {
 	defer c.mu.Unlock()
 	f := c.files[digest]
 	f.pins--
-	f.used = time.Time{}
+	f.checked = false
 	if f.pins > 0 { // its name is replaced by the next Add
 		return nil
 	}
@@ -316,7 +338,7 @@ func (c *Cache) Add(digest string, size int64, r io.Reader) (err error) {
 	if c.files[digest] == nil {
 		c.files[digest] = &file{}
 	}
-	c.files[digest].used = time.Now()
+	c.files[digest].used, c.files[digest].size, c.files[digest].checked = time.Now(), size, true
 	c.records.Written(digest, c.Path(digest))
 	return nil
 }
@@ -338,13 +360,15 @@ func full(err error) error {
 // recently used first. Errors: DiskFull.
 func (c *Cache) Reserve(need, keep int64) (*ballast.Reservation, error) {
 	for {
-		r, ok, err := c.space.Reserve(c.dir, need, keep)
-		if err != nil || ok {
+		r, missing, err := c.space.Reserve(c.dir, need, keep)
+		if err != nil || missing <= 0 {
 			return r, err
 		}
-		removed, err := c.removeOldest()
-		if err != nil {
-			return nil, err
+		removed := false
+		if missing <= c.unused() { // otherwise nothing is gained
+			if removed, err = c.removeOldest(); err != nil {
+				return nil, err
+			}
 		}
 		if !removed {
 			e := sandbox.Errorf(sandbox.DiskFull, "the worker's disk is too full: this needs %s, and %s more must stay free", sandbox.ShowBytes((need+1<<20-1)>>20<<20), sandbox.ShowBytes(keep))
@@ -352,6 +376,18 @@ func (c *Cache) Reserve(need, keep int64) (*ballast.Reservation, error) {
 			return nil, e
 		}
 	}
+}
+
+// unused returns the bytes of the files that nothing uses.
+func (c *Cache) unused() (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.files {
+		if f.pins == 0 {
+			n += f.size
+		}
+	}
+	return n
 }
 
 // removeOldest removes the least recently used file that nothing uses. It reports false if there is none.
@@ -377,7 +413,7 @@ func (c *Cache) removeOldest() (bool, error) {
 }
 
 // Use records that a box uses a root filesystem and returns its path; "" for "". undo is for a box that was not made.
-// Errors: NotFound unless the cache has it and all below it; the file system's.
+// Errors: NotFound unless the cache has it and all below it, and Hold or Add has compared them; the file system's.
 func (c *Cache) Use(id sandbox.ID, digest string) (path string, undo func(), err error) {
 	if digest == "" {
 		return "", func() {}, nil
@@ -388,6 +424,15 @@ func (c *Cache) Use(id sandbox.ID, digest string) (path string, undo func(), err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.boxes[id]
+	pinned, err := c.stackOf(digest)
+	for _, below := range pinned {
+		if !c.files[below].checked {
+			err = sandbox.Errorf(sandbox.NotFound, "the worker has not compared the root filesystem %s with its digest", below)
+		}
+	}
+	if err != nil {
+		return "", nil, err
+	}
 	if err := c.use(id, digest); err != nil {
 		return "", nil, err
 	}

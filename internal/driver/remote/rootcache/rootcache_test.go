@@ -168,7 +168,7 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 	if removed, err := c.removeOldest(); removed || err != nil {
 		t.Errorf("removeOldest() removes what is in use: %v", err)
 	}
-	// More than there is: everything that nothing uses goes.
+	// More than there is.
 	release()
 	c.Unuse(id)
 	free, err := ballast.Free(dir)
@@ -178,7 +178,22 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 	if _, err := c.Reserve(2*free.Bytes+1<<40, 0); sandbox.CodeOf(err) != sandbox.DiskFull {
 		t.Errorf("Reserve() of more than the disk has = %v", err)
 	}
-	wantFiles(t, dir, 0)
+	wantFiles(t, dir, 3) // nothing is gained by their removal
+}
+
+// TestUseOfAFileThatWasNotCompared: after a start of the process no box gets a file that Hold has not looked at.
+func TestUseOfAFileThatWasNotCompared(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir)
+	content, digest := image(t, 1)
+	c.mustAdd(t, content, digest)
+	if err := errors.Join(os.Chmod(c.Path(digest), 0o600), os.WriteFile(c.Path(digest), content[1:], 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c = open(t, dir)
+	if _, _, err := c.Use(sandbox.NewID(), digest); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Use() = %v", err)
+	}
 }
 
 // TestReserveInSum: what is reserved together does not exceed what is free, and is free again afterwards.
