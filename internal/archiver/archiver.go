@@ -146,7 +146,7 @@ func New(cfg Config, deps Deps) *Service {
 // Archive moves the state of a paused sandbox to the object store, and returns when it is there and the local files are removed, at once
 // if it was there already. If ctx ends first, the work continues. A resume meanwhile ends it.
 //
-// Errors: NotFound; Ended; Conflict if the sandbox is not paused; Unsupported without an object store; QuotaExceeded; Unavailable; the context's error.
+// Errors: NotFound; Ended; Conflict if the sandbox is not paused, or its state not on the disk; Unsupported without an object store; QuotaExceeded; Unavailable; the context's error.
 func (s *Service) Archive(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
 	b, sb, err := s.deps.Sandboxes.Find(ctx, c, ref)
 	if err != nil {
@@ -290,7 +290,10 @@ func (s *Service) Close() error {
 	return store.Close()
 }
 
-var errResumed = sandbox.Errorf(sandbox.Conflict, "the sandbox was resumed meanwhile")
+var (
+	errResumed = sandbox.Errorf(sandbox.Conflict, "the sandbox was resumed meanwhile")
+	errHeld    = sandbox.Errorf(sandbox.Unavailable, "an earlier copy of the state is being removed; try again")
+)
 
 // notPaused is the error for archiving a sandbox in another state.
 func notPaused(sb *sandbox.Sandbox) error {

@@ -2,6 +2,8 @@ package archiver
 
 import (
 	"cmp"
+	"errors"
+	"maps"
 	"time"
 
 	"github.com/modbox/modbox/internal/box"
@@ -22,6 +24,8 @@ type backlog struct {
 	tried  map[sandbox.ID]bool
 	full   map[sandbox.WorkspaceID]bool
 	failed bool
+	// failures has the time of the last failure of each sandbox whose upload failed: they are tried after the others, because the cause may be their own.
+	failures map[sandbox.ID]time.Time
 }
 
 // upload is an upload of a backlog that has ended.
@@ -34,7 +38,7 @@ type upload struct {
 func newBacklog(s *Service) *backlog {
 	return &backlog{
 		s: s, ended: make(chan upload, uploads), uploading: map[sandbox.ID]sandbox.WorkspaceID{}, turns: map[sandbox.WorkspaceID]int{},
-		tried: map[sandbox.ID]bool{}, full: map[sandbox.WorkspaceID]bool{},
+		tried: map[sandbox.ID]bool{}, full: map[sandbox.WorkspaceID]bool{}, failures: map[sandbox.ID]time.Time{},
 	}
 }
 
@@ -54,7 +58,7 @@ func (l *backlog) fill() {
 }
 
 // next returns the sandbox that is archived next: of the workspace with the fewest uploads, and of several of the workspace that had none for the
-// longest time, the sandbox that is paused for the longest time. It returns nil if there is none.
+// longest time, the sandbox that is paused for the longest time. Sandboxes whose upload failed come last. It returns nil if there is none.
 func (l *backlog) next() (first *box.Box) {
 	var best sandbox.Sandbox
 	busy := map[sandbox.WorkspaceID]int{}
@@ -70,6 +74,7 @@ func (l *backlog) next() (first *box.Box) {
 			continue
 		}
 		if first == nil || cmp.Or(
+			l.failures[b.ID].Compare(l.failures[best.ID]),
 			cmp.Compare(busy[sb.Workspace], busy[best.Workspace]), cmp.Compare(l.turns[sb.Workspace], l.turns[best.Workspace]), sb.PausedAt.Compare(best.PausedAt),
 		) < 0 {
 			first, best = b, sb
@@ -102,12 +107,14 @@ func (l *backlog) start(b *box.Box) {
 // end notes the end of an upload.
 func (l *backlog) end(u upload) {
 	delete(l.uploading, u.sandbox)
+	delete(l.failures, u.sandbox)
 	switch code := sandbox.CodeOf(u.err); {
-	case u.err == nil || code == sandbox.Conflict || code == sandbox.Ended || l.s.ctx.Err() != nil:
+	case u.err == nil || code == sandbox.Conflict || code == sandbox.Ended || errors.Is(u.err, errHeld) || l.s.ctx.Err() != nil:
 	case code == sandbox.QuotaExceeded:
 		l.full[u.workspace] = true
 	default:
 		l.failed = true
+		l.failures[u.sandbox] = time.Now()
 		l.s.log.Warn("paused sandbox not archived, trying again soon", "sandbox", u.sandbox, "error", u.err)
 	}
 }
@@ -117,4 +124,11 @@ func (l *backlog) retry() {
 	clear(l.tried)
 	clear(l.full)
 	l.failed = false
+	if len(l.failures) > 0 { // forgets sandboxes that have ended
+		live := map[sandbox.ID]bool{}
+		for _, b := range l.s.deps.Boxes() {
+			live[b.ID] = true
+		}
+		maps.DeleteFunc(l.failures, func(id sandbox.ID, _ time.Time) bool { return !live[id] })
+	}
 }

@@ -248,6 +248,46 @@ func TestSlowUploadTakesASingleSlot(t *testing.T) {
 	}
 }
 
+// TestStatesThatCannotBeSentHoldUpNothing archives sandboxes after some whose local states are missing, or have a file that is none.
+func TestStatesThatCannotBeSentHoldUpNothing(t *testing.T) {
+	for name, spoil := range map[string]func(dir string) error{
+		"missing": os.RemoveAll,
+		"foreign": func(dir string) error { return os.Symlink("layer", filepath.Join(dir, "link")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				f.pause("a", 3)
+				bad := f.boxes
+				for _, b := range bad {
+					sb := b.View().Sandbox
+					if err := spoil(f.saved.Path(sb.ID, sb.Saved)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+				f.pause("a", 5)
+				time.Sleep(time.Minute)
+				for range cap(f.finish) {
+					f.finish <- struct{}{}
+				}
+				f.run(func() {
+					time.Sleep(5 * tick)
+					synctest.Wait()
+					for i, b := range f.boxes {
+						if got := !b.View().Sandbox.ArchivedAt.IsZero(); got != (i >= len(bad)) {
+							t.Errorf("sandbox %d is archived: %v", i, got)
+						}
+					}
+					if err := f.service.archive(bad[0], "asked for"); name == "missing" && sandbox.CodeOf(err) != sandbox.Conflict {
+						t.Errorf("archive of a state that is missing = %v, want conflict", err)
+					}
+				})
+			})
+		})
+	}
+}
+
 // TestWorkerKeepsTheBacklog runs a server that archives nothing.
 func TestWorkerKeepsTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

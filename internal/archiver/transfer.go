@@ -30,6 +30,9 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 	if !sb.ArchivedAt.IsZero() {
 		return nil
 	}
+	if s.isAway(&sb) { // as with a database that was put back
+		return sandbox.Errorf(sandbox.Conflict, "the saved state of sandbox %q is not on the disk of the server; resume the sandbox, which fetches the state if the object store has it", sb.Name)
+	}
 	begin := time.Now()
 	defer func() {
 		err = ended(b, err)
@@ -37,7 +40,7 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 	}()
 	release, ok := s.hold(sb.Saved)
 	if !ok {
-		return sandbox.Errorf(sandbox.Unavailable, "an earlier copy of the state is being removed; try again")
+		return errHeld
 	}
 	defer release()
 	ctx, cancel := context.WithCancelCause(b.Context())
