@@ -225,7 +225,7 @@ func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, chan
 		err = b.Exclusively(ctx, box.Environment, func() (err error) {
 			if b.Sandbox().State == sandbox.Running {
 				done = true
-				env, err = s.update(ctx, b, changes)
+				env, err = s.update(b, changes)
 			}
 			return err
 		})
@@ -241,11 +241,11 @@ func (s *Service) Update(ctx context.Context, c sandbox.Caller, ref string, chan
 	}
 }
 
-// update is Update of a running sandbox.
+// update is Update of a running sandbox. It goes on when its caller leaves, so that agent and row agree, and not when the sandbox ends.
 //
 // Preconditions: an operation has the box.
-func (s *Service) update(ctx context.Context, b *box.Box, changes map[string]*string) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+func (s *Service) update(b *box.Box, changes map[string]*string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(b.Context(), updateTimeout)
 	defer cancel()
 	sb := b.Sandbox()
 	env := make(map[string]string, len(sb.Env)+len(changes))

@@ -169,6 +169,83 @@ func TestUpdateConfiguresAsAnOperation(t *testing.T) {
 	}
 }
 
+// envs records environments.
+type envs struct {
+	records
+	env map[string]string
+}
+
+func (e *envs) SetEnv(ctx context.Context, _ sandbox.ID, env map[string]string) error {
+	if ctx.Err() == nil {
+		e.env = env
+	}
+	return ctx.Err()
+}
+
+// TestUpdateOutlivesItsCaller ends the request when the agent has the variables: the row also has them.
+func TestUpdateOutlivesItsCaller(t *testing.T) {
+	group := background.New()
+	group.Start()
+	ctx, cancel := context.WithCancel(t.Context())
+	b := box.New(group, "s", agentOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/configure" { // no supervisor of interpreters runs
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(agentapi.Error{Code: agentapi.CodePortClosed})
+			return
+		}
+		cancel()
+	}))
+	t.Cleanup(b.Cancel)
+	b.Lock()
+	b.Set(sandbox.Sandbox{ID: b.ID, State: sandbox.Running})
+	b.Unlock()
+	rows := &envs{}
+	s := New(Config{}, rows, rows, calls{b, func() {}})
+	value := "1"
+	if _, err := s.Update(ctx, sandbox.Caller{}, "s", map[string]*string{"NEW": &value}); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("Update = %v, want Canceled, or nothing if it was done before", err)
+	}
+	group.Stop()
+	if err := group.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(map[string]string{"NEW": "1"}, rows.env); diff != "" {
+		t.Errorf("the row: %s", diff)
+	}
+}
+
+// TestUpdateEndsWithItsSandbox ends a sandbox whose agent does not answer.
+func TestUpdateEndsWithItsSandbox(t *testing.T) {
+	group := background.New()
+	group.Start()
+	called := make(chan struct{})
+	b := box.New(group, "s", agentOf(t, func(w http.ResponseWriter, r *http.Request) {
+		close(called)
+		<-r.Context().Done()
+	}))
+	b.Lock()
+	b.Set(sandbox.Sandbox{ID: b.ID, State: sandbox.Running})
+	b.Unlock()
+	s := New(Config{}, records{}, records{}, calls{b, func() {}})
+	ended := make(chan struct{})
+	go func() {
+		<-called
+		b.Cancel()
+		b.Work.Wait()
+		close(ended)
+	}()
+	value := "1"
+	_, err := s.Update(t.Context(), sandbox.Caller{}, "s", map[string]*string{"NEW": &value})
+	<-ended
+	if errors.Is(err, context.DeadlineExceeded) || err == nil {
+		t.Errorf("Update = %v, want the end of the sandbox", err)
+	}
+	group.Stop()
+	if err := group.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A layer of many files may take longer than the limit, which an agent that takes nothing may not.
 func TestRestoreFiles(t *testing.T) {
 	const limit, pause, size = 500 * time.Millisecond, 20 * time.Millisecond, 60
