@@ -9,8 +9,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -103,13 +105,16 @@ func (s *Service) hasRemains(b *box.Box) bool {
 // sweepStored removes stored states.
 func (s *Service) sweepStored(ctx context.Context) error {
 	any, err := s.deps.States.Any(ctx)
-	if err != nil || !any { // the bucket may not exist yet
-		return err
-	}
-	store, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
+	// Without a record the bucket may still have the last state. If backups alone use it, it keeps their format.
+	objects, err := object.OpenWithKeyFile(ctx, s.cfg.URL, s.cfg.KeyFile, object.Options{})
+	if err != nil {
+		return unlessUnused(err, any)
+	}
+	store := archive.New(objects)
+	defer func() { _ = store.Close() }() // it was only read
 	before := time.Now().Add(-s.cfg.Grace)
 	ids, err := s.deps.States.Released(ctx, "", before, sweepMost)
 	if err != nil {
@@ -170,12 +175,20 @@ func (s *Service) unreadable(id sandbox.CheckpointID, then string, err error) {
 	s.log.Warn("the description of a stored state that no sandbox needs cannot be read; "+then, "checkpoint", id, "error", err)
 }
 
+// unlessUnused returns the error of opening the bucket, nil if there is no bucket yet, because nothing was ever archived. any says that something was.
+func unlessUnused(err error, any bool) error {
+	if !any && (sandbox.CodeOf(err) == sandbox.NotFound || errors.Is(err, fs.ErrNotExist)) {
+		return nil
+	}
+	return err
+}
+
 // Collect removes data that no backup and no archived sandbox uses. It reports whether the next attempt has time. It waits for the uploads of
 // this server, and later uploads wait for it.
 func (s *Service) Collect(ctx context.Context) bool {
 	any, err := s.deps.States.Any(ctx)
-	if err != nil || !any { // the bucket may not exist yet
-		return err == nil
+	if err != nil {
+		return false
 	}
 	if err := s.bucket.Acquire(ctx, uploads); err != nil {
 		return false
@@ -185,6 +198,8 @@ func (s *Service) Collect(ctx context.Context) bool {
 	if err == nil {
 		_, err = b.Prune(ctx, 0, backup.Grace)
 		err = errors.Join(err, b.Close())
+	} else {
+		err = unlessUnused(err, any)
 	}
 	if err == nil {
 		err = s.deps.States.ClearSent(ctx)

@@ -386,6 +386,66 @@ func TestStatesOfOtherInstallationsStay(t *testing.T) {
 	}
 }
 
+// TestLastDataIsRemoved ends the only archived sandbox: its data does not stay when there are no records. The end of the server between the removals of
+// the record and of the description changes nothing.
+func TestLastDataIsRemoved(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {
+			e := archiving(t)
+			e.cfg.Archive.Grace = time.Nanosecond
+			s := e.start()
+			bucket := e.cfg.Archive.URL[len("file://"):]
+			s.Archives().Sweep(t.Context())
+			if !s.Archives().Collect(t.Context()) {
+				t.Error("a collection without a bucket failed")
+			}
+			if _, err := os.Lstat(bucket); !os.IsNotExist(err) {
+				t.Errorf("the bucket of a server that has archived nothing: %v", err)
+			}
+			s.run(lifecycle.CreateRequest{Name: "s"})
+			s.pause("s")
+			if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); err != nil {
+				t.Fatal(err)
+			}
+			saved := s.get("s").Saved
+			s.destroy("s")
+			if killed {
+				if found, err := s.store.store.Sandboxes.Archives().Forget(t.Context(), saved); err != nil || !found {
+					t.Fatal(found, err)
+				}
+			}
+			left := func() (names []string) {
+				if err := filepath.WalkDir(bucket, func(name string, d os.DirEntry, err error) error {
+					if err != nil || d.IsDir() {
+						return err
+					}
+					if rel, _ := filepath.Rel(bucket, name); strings.HasPrefix(rel, "blobs/") || strings.HasPrefix(rel, archive.Prefix) {
+						names = append(names, rel)
+					}
+					old := time.Now().Add(-48 * time.Hour)
+					return os.Chtimes(name, old, old)
+				}); err != nil {
+					t.Fatal(err)
+				}
+				return names
+			}
+			if len(left()) < 2 { // and makes them old
+				t.Fatal("the bucket has no data")
+			}
+			if !s.Archives().Collect(t.Context()) { // clears the sent bytes
+				t.Error("unused data was not removed")
+			}
+			s.Archives().Sweep(t.Context())
+			if !s.Archives().Collect(t.Context()) {
+				t.Error("unused data was not removed")
+			}
+			if names := left(); len(names) > 0 {
+				t.Errorf("the bucket still has %v", names)
+			}
+		})
+	}
+}
+
 // TestUnreadableDescriptionsHoldUpNothing makes the description of a released state unreadable: later states are archived within the quota. A
 // damaged description is removed, so that unused data can be; a description of another version stays.
 func TestUnreadableDescriptionsHoldUpNothing(t *testing.T) {
