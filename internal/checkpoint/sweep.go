@@ -57,7 +57,7 @@ func (w *Sweeper) Sweep(ctx context.Context) error {
 	var errs []error
 	for id, names := range found {
 		owner, settled := w.owners.Owner(id)
-		if !settled {
+		if !settled || owner.Live && len(names) == 0 { // the empty directory of a sandbox that was paused stays
 			continue
 		}
 		if err := w.sweepOwner(ctx, id, owner, names); err != nil {

@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,6 +25,29 @@ func (o owners) Owner(id sandbox.ID) (checkpoint.Owner, bool) {
 }
 
 func (o owners) SandboxByID(context.Context, sandbox.ID) (sandbox.Sandbox, error) { return o.row, nil }
+
+// noRows are owners whose rows cannot be read.
+type noRows struct{ owners }
+
+func (noRows) SandboxByID(context.Context, sandbox.ID) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{}, errors.New("the row was read")
+}
+
+// TestSweepReadsNoRowsOfEmptyDirectories: each running sandbox that was paused once has an empty directory.
+func TestSweepReadsNoRowsOfEmptyDirectories(t *testing.T) {
+	dir := t.TempDir()
+	s, err := checkpoint.Open(dir, names{}, noRecords{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := sandbox.NewID()
+	if err := os.Mkdir(filepath.Join(dir, string(id)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkpoint.NewSweeper(s, nil, noRows{owners{row: sandbox.Sandbox{ID: id, State: sandbox.Running}}}).Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestSweepBesideASave: the sweep removes remains, and leaves the directory of a live sandbox, into which a pause or a fetch may be about to write.
 func TestSweepBesideASave(t *testing.T) {
