@@ -41,6 +41,7 @@ type fixture struct {
 	begun   chan upload   // of each upload
 	finish  chan struct{} // an element for the end of each upload
 	sweeps  atomic.Int32
+	endless bool // sweeps do not end before the work
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -142,9 +143,12 @@ func (f *fixture) AddSent(context.Context, sandbox.WorkspaceID, int64) error { r
 func (f *fixture) ClearSent(context.Context) error { return nil }
 
 // Released is called by each sweep.
-func (f *fixture) Released(context.Context, sandbox.WorkspaceID, time.Time, int) ([]sandbox.CheckpointID, error) {
+func (f *fixture) Released(ctx context.Context, _ sandbox.WorkspaceID, _ time.Time, _ int) ([]sandbox.CheckpointID, error) {
 	f.sweeps.Add(1)
-	return nil, nil
+	if f.endless {
+		<-ctx.Done()
+	}
+	return nil, ctx.Err()
 }
 
 func (f *fixture) Known(context.Context, sandbox.CheckpointID) (bool, error) { return true, nil }
@@ -212,6 +216,24 @@ func TestBacklogHoldsUpNothing(t *testing.T) {
 			}
 			if len(f.begun) != 20 {
 				t.Errorf("%d of 20 uploads have begun", len(f.begun))
+			}
+		})
+	})
+}
+
+// TestSweepHoldsUpNoUploads archives sandboxes beside a sweep that never ends.
+func TestSweepHoldsUpNoUploads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.endless = true
+		f.pause("a", 5)
+		time.Sleep(time.Minute)
+		f.run(func() {
+			synctest.Wait()
+			f.finish <- struct{}{}
+			synctest.Wait()
+			if len(f.begun) != 3 || f.sweeps.Load() != 1 {
+				t.Errorf("%d uploads have begun beside %d sweeps, want 3 beside 1", len(f.begun), f.sweeps.Load())
 			}
 		})
 	})

@@ -30,20 +30,31 @@ func (s *Service) Run() {
 		return
 	}
 	s.deps.Work.Go(s.collectDaily) // which waits for uploads
+	s.deps.Work.Go(s.sweepHourly)  // which waits for the bucket
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	old, swept := newBacklog(s), time.Time{}
+	old := newBacklog(s)
 	for {
-		if time.Since(swept) >= sweepEvery {
-			s.Sweep(s.ctx)
-			swept = time.Now()
-		}
 		old.fill()
 		select {
 		case u := <-old.ended:
 			old.end(u)
 		case <-ticker.C:
 			old.retry()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// sweepHourly sweeps at the start of the server and then every hour, until the service closes.
+func (s *Service) sweepHourly() {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		s.Sweep(s.ctx)
+		select {
+		case <-ticker.C:
 		case <-s.ctx.Done():
 			return
 		}
