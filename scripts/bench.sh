@@ -24,7 +24,7 @@ bin/modbox images build "$image" modbox/data
 if [ "${1:-}" = -base ]; then
 	base=$(realpath "$2")
 	shift 2
-	CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench
+	CGO_ENABLED=0 go build -trimpath -gcflags=all=-dwarf=false -o tmp/bench ./bench
 	source scripts/images.sh
 	mkdir -p "$base/.modbox/state"
 	chmod 700 "$base/.modbox/state"
@@ -56,7 +56,7 @@ clients=()
 if command -v npm >/dev/null && scripts/npm-ci.sh sdk/typescript bench/clients && npm --silent run build --prefix sdk/typescript; then
 	clients=(-clients bench/clients)
 fi
-CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench # static: it also runs inside a sandbox
+CGO_ENABLED=0 go build -trimpath -gcflags=all=-dwarf=false -o tmp/bench ./bench # static: it also runs inside a sandbox
 # The idle sandboxes at the end exceed the default quotas of a workspace on a small machine, as for `modbox bench`.
 export MODBOX_QUOTA_SANDBOXES=0 MODBOX_QUOTA_MEMORY=0 MODBOX_QUOTA_CPU=0 MODBOX_QUOTA_DISK=0 MODBOX_QUOTA_CREATES_PER_MINUTE=0
 export MODBOX_CAPACITY_MEMORY_OVERCOMMIT=0 MODBOX_CAPACITY_DISK_OVERCOMMIT=0

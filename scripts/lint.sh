@@ -8,7 +8,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # Compiled as by scripts/build.sh, so that both share Go's build cache.
-GOFLAGS="$(go env GOFLAGS) -trimpath"
+GOFLAGS="$(go env GOFLAGS) -trimpath -gcflags=all=-dwarf=false"
 export GOFLAGS CGO_ENABLED=0
 source scripts/checks.sh
 without_tests=

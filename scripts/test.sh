@@ -22,7 +22,7 @@ export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 # Compilers and linkers collect garbage less often, which takes a fifth of their CPU time; what they
 # make is the same.
 # shellcheck disable=SC2089 # go splits it
-GOFLAGS="$(go env GOFLAGS) -trimpath -vet=off '-toolexec=env GOGC=400'"
+GOFLAGS="$(go env GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off '-toolexec=env GOGC=400'"
 # shellcheck disable=SC2090
 export GOFLAGS CGO_ENABLED=0
 
@@ -44,7 +44,7 @@ suite_go() {
 }
 # Packages that only compute, whose instrumented code would take most of the time. SQLite is C translated to Go. The
 # others compute results from their arguments: regular expressions, compression, base64, pictures, hashes of passwords, YAML of the OpenAPI document.
-plainly=(-gcflags={modernc.org,regexp,compress,encoding/base64,image/png,golang.org/x/crypto/argon2,golang.org/x/crypto/blake2b,github.com/danielgtaylor/huma/v2/yaml}/...=-race=false)
+plainly=(-gcflags={modernc.org,regexp,compress,encoding/base64,image/png,golang.org/x/crypto/argon2,golang.org/x/crypto/blake2b,github.com/danielgtaylor/huma/v2/yaml}"/...=-race=false -dwarf=false")
 # With the default, garbage collection takes a tenth of the CPU time of these tests.
 suite_race() { GOGC=400 CGO_ENABLED=1 tidily go test -race "${plainly[@]}" -v -timeout 60m "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }

@@ -10,8 +10,8 @@ if [ -x "$program" ]; then
 	touch "$program"
 else
 	built=$(mktemp "$cache/part-XXXXXX")
-	# The flags of the caller may be for the product's packages.
-	GOFLAGS='-trimpath -buildvcs=false' CGO_ENABLED=0 go -C "$source" build -o "$built" .
+	# The flags of the caller may be for the product's packages. Compiled as by scripts/build.sh.
+	GOFLAGS='-trimpath -gcflags=all=-dwarf=false -buildvcs=false' CGO_ENABLED=0 go -C "$source" build -o "$built" .
 	chmod 755 "$built"
 	mv "$built" "$program"
 fi
