@@ -134,8 +134,8 @@ func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID,
 	return sn, err
 }
 
-func (s *faultyStore) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
-	return s.faults.do("store.AbandonSnapshot", func() error { return s.storeRows.AbandonSnapshot(ctx, id) })
+func (s *faultyStore) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID, digest string) error {
+	return s.faults.do("store.AbandonSnapshot", func() error { return s.storeRows.AbandonSnapshot(ctx, id, digest) })
 }
 
 func (s *server) snap(ref string, req snapshot.Request) sandbox.Snapshot {
@@ -250,7 +250,7 @@ func TestSnapshotIsCollectedWhenNothingNeedsIt(t *testing.T) {
 }
 
 // TestBaseOfASnapshotCounts: the root filesystem below the snapshots of a workspace counts once for its quota, and a
-// snapshot that does not fit with it is refused and leaves nothing.
+// snapshot that does not fit with it is refused, and its root filesystem, which keeps the base, is released.
 func TestBaseOfASnapshotCounts(t *testing.T) {
 	e := newEnv(t)
 	e.images.belowBytes = 1 << 36
@@ -263,6 +263,14 @@ func TestBaseOfASnapshotCounts(t *testing.T) {
 	wantRefused(t, "a snapshot over a base beyond the quota", err, quota.LimitDisk)
 	if used := s.used().Disk; used != before {
 		t.Errorf("after a refused snapshot the workspace uses %+v, want %+v as before", used, before)
+	}
+	all, err := e.images.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	released, err := s.store.store.Snapshots.DigestsReleased(t.Context())
+	if layer := all[len(all)-1]; err != nil || layer.Name != "" || !slices.Contains(released, layer.Digest) {
+		t.Errorf("released are %v, %v, want the root filesystem of the refused snapshot, %s", released, err, layer.Digest)
 	}
 	s.setQuota(quota.Limits{quota.LimitDisk: before.Total() + 1<<36 + 1<<20})
 	first := s.snap("s", snapshot.Request{Name: "n"})

@@ -170,7 +170,7 @@ func (s *Service) produceNow(sn sandbox.Snapshot, j job) (_ sandbox.Snapshot, er
 		if errors.Is(err, unix.ENOSPC) {
 			err = sandbox.Wrap(sandbox.DiskFull, err, "the host's disk has no space for the snapshot")
 		}
-		if aerr := s.drafts.AbandonSnapshot(s.ctx, sn.ID); aerr != nil {
+		if aerr := s.drafts.AbandonSnapshot(s.ctx, sn.ID, sn.Digest); aerr != nil {
 			s.log.Error("snapshot not forgotten, trying again soon", "snapshot", sn.ID, "error", aerr)
 		}
 	}()
@@ -187,7 +187,7 @@ func (s *Service) produceNow(sn sandbox.Snapshot, j job) (_ sandbox.Snapshot, er
 }
 
 // commit lays the layer in a file on a root filesystem and records the result. Until then Collect spares the
-// result because it was just made.
+// result because it was just made. The digest of sn is the digest of the result, also if the record is refused.
 func (s *Service) commit(sn *sandbox.Snapshot, base string, file *os.File) (sandbox.Snapshot, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return sandbox.Snapshot{}, err
@@ -196,6 +196,7 @@ func (s *Service) commit(sn *sandbox.Snapshot, base string, file *os.File) (sand
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("snapshot %s: %w", sn.ID, err)
 	}
+	sn.Digest = img.Digest
 	now := time.Now().UTC()
 	result := sandbox.SnapshotResult{
 		BaseDigest: base, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: img.LayerBytes, FileCount: img.FileCount, Below: img.Below, CreatedAt: now,

@@ -59,8 +59,8 @@ type Drafts interface {
 	// FinishSnapshot makes a begun snapshot usable, gives it its tag and appends ev when its
 	// sandbox is known. Errors: NotFound; QuotaExceeded when it does not fit the quota.
 	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, r sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sandbox.Snapshot, error)
-	// AbandonSnapshot deletes a begun snapshot; idempotent.
-	AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error
+	// AbandonSnapshot deletes a begun snapshot, and releases its root filesystem, "" for none; idempotent.
+	AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID, digest string) error
 	// SnapshotsBegun returns the begun snapshots.
 	SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error)
 	// DigestsInUse returns the root filesystems that live sandboxes and snapshots need.

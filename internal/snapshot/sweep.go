@@ -21,7 +21,7 @@ func (s *Service) Sweep() {
 		if s.making.has(id) {
 			continue
 		}
-		if err := s.drafts.AbandonSnapshot(s.ctx, id); err != nil {
+		if err := s.drafts.AbandonSnapshot(s.ctx, id, ""); err != nil {
 			s.logFailure("forget snapshot "+string(id), err)
 		}
 	}

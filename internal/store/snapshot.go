@@ -164,10 +164,15 @@ func (s *Snapshots) SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, e
 	return database.Column[sandbox.SnapshotID](ctx, s.db.Reader(), "SELECT id FROM snapshots WHERE state = 'creating'")
 }
 
-// AbandonSnapshot deletes the record of a snapshot that is being made. Idempotent.
-func (s *Snapshots) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+// AbandonSnapshot deletes the record of a snapshot that is being made, and releases its root filesystem, "" for none.
+// Idempotent.
+func (s *Snapshots) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID, digest string) error {
 	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM snapshots WHERE id = $1 AND state = 'creating'", id)
+		if _, err := tx.ExecContext(ctx, "DELETE FROM snapshots WHERE id = $1 AND state = 'creating'", id); err != nil || digest == "" {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO released (name, released_at) VALUES ($1, $2)
+			ON CONFLICT (name) DO UPDATE SET released_at = excluded.released_at`, digest, time.Now().Unix())
 		return err
 	})
 	if err != nil {

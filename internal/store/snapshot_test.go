@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func TestSnapshotLimits(t *testing.T) {
 	if err := s.Snapshots.BeginSnapshot(t.Context(), next, 1, 100, quota.Admission{}); err != nil {
 		t.Errorf("after a deletion: %v", err)
 	}
-	if err := s.Snapshots.AbandonSnapshot(t.Context(), next.ID); err != nil {
+	if err := s.Snapshots.AbandonSnapshot(t.Context(), next.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Snapshots.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -259,8 +260,13 @@ func TestWhatLiesBelowSnapshotsCounts(t *testing.T) {
 		t.Errorf("beyond the quota with what lies below: %v, want quota_exceeded and its name", err)
 	}
 	want("after a refusal", 0)
-	if err := s.Snapshots.AbandonSnapshot(t.Context(), refused); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := s.Snapshots.AbandonSnapshot(t.Context(), refused, "sha256:1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if digests, err := s.Snapshots.DigestsReleased(t.Context()); err != nil || !slices.Equal(digests, []string{"sha256:1"}) {
+		t.Errorf("released after a refusal: %v, %v, want the root filesystem of the refused snapshot", digests, err)
 	}
 	a.Limits[quota.LimitDisk] = 811
 	first := made("1", "image")
@@ -270,7 +276,7 @@ func TestWhatLiesBelowSnapshotsCounts(t *testing.T) {
 	want("all", 711)
 	if id, err := try("4", "foreign"); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("over another image beyond the quota: %v", err)
-	} else if err := s.Snapshots.AbandonSnapshot(t.Context(), id); err != nil {
+	} else if err := s.Snapshots.AbandonSnapshot(t.Context(), id, ""); err != nil {
 		t.Fatal(err)
 	}
 	drop(first)
