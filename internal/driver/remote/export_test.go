@@ -30,5 +30,16 @@ func (d *Driver) TakePlace(ctx context.Context, w sandbox.WorkspaceID) (release 
 // Waiting returns the number of transfers that wait for a place.
 func (d *Driver) Waiting() int { return d.stager.places.Waiting() }
 
+// TakeKept takes the place of a checkpoint on the worker.
+func (d *Driver) TakeKept(ctx context.Context, w sandbox.WorkspaceID) (release func(), err error) {
+	return d.stager.kept.Acquire(ctx, w, nil)
+}
+
+// WaitingToBeKept returns the number of checkpoints that wait for a place on the worker.
+func (d *Driver) WaitingToBeKept() int { return d.stager.kept.Waiting() }
+
+// Kept is the number of checkpoints of workspaces on the worker at a time.
+const Kept = maxKept
+
 // Places is the number of transfers at a time.
 const Places = maxTransfersAtOnce

@@ -113,7 +113,7 @@ func (c *call) stage() {
 		defer os.RemoveAll(dir)
 		err := os.Mkdir(dir, 0o700)
 		if err == nil {
-			err = receiveTree(c.stream, dir, true, c.served.space)
+			err = receiveTree(c.stream, dir, true, c.served.spaceToStage)
 		}
 		if err != nil {
 			c.answer(&response{Error: encode(transferError(c.ctx, err))})
@@ -134,9 +134,14 @@ func (c *call) stage() {
 	_, _ = c.stream.Read(make([]byte, 1)) // the end
 }
 
-// space reserves bytes of the disk for a checkpoint.
+// space reserves bytes of the disk for a save.
 func (s *served) space(n int64) (*ballast.Reservation, error) {
 	return s.cache.Reserve(n, rootcache.SpareBytes)
+}
+
+// spaceToStage reserves bytes of the disk for a staged checkpoint, and leaves space for saves.
+func (s *served) spaceToStage(n int64) (*ballast.Reservation, error) {
+	return s.cache.Reserve(n, max(s.cache.KeepFree(), 2*rootcache.SpareBytes))
 }
 
 // canRestore asks the driver about a checkpoint of which it gets what describes it, and files of the sizes of the others.

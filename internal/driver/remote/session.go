@@ -26,6 +26,8 @@ const (
 	// maxStages bounds the files that are staged at the same time. maxTransfersAtOnce and maxSavesAtOnce are the transfers to the
 	// worker and the saves at the same time, which workspaces share: each gets the connection's share of one.
 	maxStages, maxTransfersAtOnce, maxSavesAtOnce = 1024, 4, 8
+	// maxKept bounds the checkpoints of workspaces among the staged files.
+	maxKept = 16
 	// maxCalls bounds the other calls in progress.
 	maxCalls = 768
 	// maxEnding is for streams that have ended here and not yet at the worker.

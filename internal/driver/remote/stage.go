@@ -32,6 +32,7 @@ type stage struct {
 type stager struct {
 	driver *Driver
 	places *fairsem.Semaphore  // of transfers
+	kept   *fairsem.Semaphore  // of checkpoints on the worker, from their transfer until their boxes run
 	held   *semaphore.Weighted // maxStages
 
 	mu      sync.Mutex
@@ -41,7 +42,7 @@ type stager struct {
 
 func newStager(d *Driver) *stager {
 	return &stager{
-		driver: d, places: fairsem.New(maxTransfersAtOnce), held: semaphore.NewWeighted(maxStages),
+		driver: d, places: fairsem.New(maxTransfersAtOnce), kept: fairsem.New(maxKept), held: semaphore.NewWeighted(maxStages),
 		stages: map[stageKey]*stage{}, sending: map[string]chan struct{}{},
 	}
 }
@@ -111,11 +112,9 @@ func (g *stager) forget(st *stage) {
 func (g *stager) hold(ctx context.Context, st *stage, images []image, w sandbox.WorkspaceID) {
 	var stream *yamux.Stream
 	var s *session
-	err := g.held.Acquire(ctx, 1)
-	if err != nil {
-		err = context.Cause(ctx)
-	} else {
-		defer g.held.Release(1)
+	release, err := g.place(ctx, st, w)
+	if err == nil {
+		defer release()
 		stream, s, err = g.transfer(ctx, st, images, w)
 	}
 	if err == nil {
@@ -133,6 +132,21 @@ func (g *stager) hold(ctx context.Context, st *stage, images []image, w sandbox.
 		st.err = err
 		close(st.ready)
 	}
+}
+
+// place takes the place of a stage. The disk of the worker has few checkpoints at a time, which workspaces share.
+func (g *stager) place(ctx context.Context, st *stage, w sandbox.WorkspaceID) (release func(), err error) {
+	kept := func() {}
+	if st.key.dir != "" && w != "" { // checkpoints of templates are the server's own
+		if kept, err = g.kept.Acquire(ctx, w, nil); err != nil {
+			return nil, err
+		}
+	}
+	if g.held.Acquire(ctx, 1) != nil {
+		kept()
+		return nil, context.Cause(ctx)
+	}
+	return func() { g.held.Release(1); kept() }, nil
 }
 
 // maxTransfers bounds the attempts of a transfer: another may get files, or the worker may lose them.

@@ -268,15 +268,22 @@ func TestConnectionEndsWhileStaged(t *testing.T) {
 	})
 }
 
-// TestWorkerWithAFullDisk checks that a root filesystem is refused that has no space, and that boxes go on.
+// TestWorkerWithAFullDisk checks that a root filesystem and a checkpoint are refused that have no space, and that boxes go on and are saved.
 func TestWorkerWithAFullDisk(t *testing.T) {
 	r := newRig(t)
+	s, dir := r.saved(t, 1<<20)
 	id := r.started(t)
 	r.StopWorker()
 	r.KeepFree = 1 << 60
 	r.StartWorker(t)
 	_, err := r.Control().Stage(within(t), "", newImage(t, t.TempDir(), 4096), "")
 	wantCode(t, "Stage() on a full disk", err, sandbox.DiskFull)
+	_, err = r.Control().Stage(within(t), "", s.RootFS, dir)
+	wantCode(t, "Stage() of a checkpoint on a full disk", err, sandbox.DiskFull)
+	r.wantNothingUnderWay(t)
+	if err := r.Control().Checkpoint(within(t), id, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{}); err != nil {
+		t.Errorf("Checkpoint() in the space that is kept for saves = %v", err)
+	}
 	r.wantAnswer(t, id)
 }
 
@@ -385,4 +392,58 @@ func TestTransfersAreShared(t *testing.T) {
 			t.Error("the transfer of the other workspace is not the first")
 		}
 	}
+}
+
+// TestCheckpointsOnTheWorkerAreShared checks that the checkpoints of a workspace do not fill the worker, and keep neither another workspace
+// nor the server from theirs.
+func TestCheckpointsOnTheWorkerAreShared(t *testing.T) {
+	r := newRig(t)
+	d := r.Control()
+	s, saved := r.saved(t, 1)
+	stage := func(w sandbox.WorkspaceID) chan func() {
+		dir := filepath.Join(t.TempDir(), "saved")
+		if err := os.CopyFS(dir, os.DirFS(saved)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan func(), 1)
+		go func() {
+			release, err := d.Stage(within(t), w, s.RootFS, dir)
+			if err != nil {
+				t.Errorf("Stage() = %v", err)
+				release = func() {}
+			}
+			done <- release
+		}()
+		return done
+	}
+	var releases []func()
+	for range remote.Kept {
+		release, err := d.TakeKept(within(t), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	waits := func(n int) {
+		eventually(t, "the checkpoint waits", func() error {
+			if d.WaitingToBeKept() != n {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	ofA := stage("a")
+	waits(1)
+	ofB := stage("b")
+	waits(2)
+	(<-stage(""))()
+	r.wantNothingUnderWay(t)
+	releases[0]()
+	(<-ofB)()
+	waits(1) // the other place of the workspace b stays reserved
+	for _, release := range releases[1:] {
+		release()
+	}
+	(<-ofA)()
+	r.wantNothingUnderWay(t)
 }

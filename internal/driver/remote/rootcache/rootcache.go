@@ -33,10 +33,9 @@ import (
 
 const (
 	newPrefix = ".new-"
-	// SpareBytes stay free for everything but root filesystems, which keep more free.
+	// SpareBytes stay free for everything but root filesystems and staged checkpoints, which keep more free.
 	SpareBytes = 256 << 20
-	// retryAfter is the wait that a refusal because of a full disk advises.
-	retryAfter = time.Minute
+	retryAfter = time.Minute // the advice of a refusal because of a full disk
 )
 
 var validDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -355,6 +354,9 @@ func full(err error) error {
 	}
 	return err
 }
+
+// KeepFree returns the number of bytes of the disk that fetches leave free.
+func (c *Cache) KeepFree() int64 { return c.keepFree }
 
 // Reserve reserves need bytes of the disk while keep bytes stay free. If there is not enough space, it removes files from the cache, the least
 // recently used first. Errors: DiskFull.
