@@ -17,7 +17,7 @@ import (
 type Usage struct{ db *database.DB }
 
 // noteBatch bounds the sandboxes that a transaction notes something of, and with it the wait of requests.
-const noteBatch = 200
+const noteBatch = 256
 
 // NoteUsage records the usage of sandboxes so far. It ignores unknown sandboxes and values
 // that are older than the recorded values.
@@ -41,7 +41,7 @@ func (s *Usage) note(ctx context.Context, columns []string, condition string, ro
 	for rows := range slices.Chunk(rows, noteBatch) {
 		var q database.Query
 		var values []string
-		for _, row := range rows {
+		for _, row := range padded(rows) {
 			value := "(CAST(" + q.Arg(row[0]) + " AS TEXT)"
 			for _, n := range row[1:] {
 				value += ", CAST(" + q.Arg(n) + " AS BIGINT)"
@@ -60,6 +60,16 @@ func (s *Usage) note(ctx context.Context, columns []string, condition string, ro
 		}
 	}
 	return nil
+}
+
+// padded repeats the last row until there are 1, 4, 16, 64 or 256 of them, so that few statements differ: connections keep a bounded number
+// of prepared statements.
+func padded(rows [][]any) [][]any {
+	size := 1
+	for size < len(rows) {
+		size *= 4
+	}
+	return slices.Concat(rows, slices.Repeat(rows[len(rows)-1:], size-len(rows)))
 }
 
 // Usage returns the recorded usage of a sandbox. Errors: NotFound.
