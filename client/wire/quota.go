@@ -37,7 +37,7 @@ type DiskUse struct {
 	SandboxBytes    int64 `json:"sandbox_bytes" doc:"What sandboxes that are not paused may write: their limits."`
 	PausedBytes     int64 `json:"paused_bytes" doc:"What paused sandboxes take, with their memory."`
 	CheckpointBytes int64 `json:"checkpoint_bytes" doc:"What checkpoints take."`
-	SnapshotBytes   int64 `json:"snapshot_bytes" doc:"What snapshots take: each what it adds to its base, and, once, the pulled and imported images, deleted snapshots and snapshots of others that lie below them."`
+	SnapshotBytes   int64 `json:"snapshot_bytes" doc:"What snapshots take: the sum of what each adds to its base. Pulled and imported images, deleted snapshots and snapshots of others that lie below them count too, each once."`
 	StreamBytes     int64 `json:"stream_bytes" doc:"What output and input of executions took when it was last measured, which is every minute."`
 	BuildBytes      int64 `json:"build_bytes" doc:"What the boxes of builds and installs that are under way may write: their limits."`
 	UploadBytes     int64 `json:"upload_bytes" doc:"What the files of builds take that are not finished."`

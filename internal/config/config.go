@@ -172,7 +172,7 @@ type Pool struct {
 
 // Template configures memory templates.
 type Template struct {
-	MaxBytes Bytes `yaml:"max_bytes" doc:"Disk space for memory templates: saved sandboxes of built-in images whose interpreters or screen have started, from which new sandboxes with the same image and resources are restored. Beyond it a template makes place for another with twice its demand. 0 turns templates off."`
+	MaxBytes Bytes `yaml:"max_bytes" doc:"Disk space for memory templates: saved sandboxes of built-in images in which the interpreters, or the screen, have started, from which new sandboxes with the same image and resources are restored. Beyond it a template makes place for another with twice its demand. 0 turns templates off."`
 }
 
 // Images configures registries, pulls and the disk and memory of images.

@@ -3341,7 +3341,7 @@ export interface components {
             checkpoint_bytes: number;
             /**
              * Format: int64
-             * @description What snapshots take: each what it adds to its base, and, once, the pulled and imported images, deleted snapshots and snapshots of others that lie below them.
+             * @description What snapshots take: the sum of what each adds to its base. Pulled and imported images, deleted snapshots and snapshots of others that lie below them count too, each once.
              */
             snapshot_bytes: number;
             /**

@@ -1682,7 +1682,7 @@ export interface DiskUse {
   pausedBytes: number;
   /** What checkpoints take. */
   checkpointBytes: number;
-  /** What snapshots take: each what it adds to its base, and, once, the pulled and imported images, deleted snapshots and snapshots of others that lie below them. */
+  /** What snapshots take: the sum of what each adds to its base. Pulled and imported images, deleted snapshots and snapshots of others that lie below them count too, each once. */
   snapshotBytes: number;
   /** What output and input of executions took when it was last measured, which is every minute. */
   streamBytes: number;

@@ -1135,8 +1135,8 @@ class DiskUse:
     paused_bytes: int = 0
     #: What checkpoints take.
     checkpoint_bytes: int = 0
-    #: What snapshots take: each what it adds to its base, and, once, the pulled and imported images, deleted
-    #: snapshots and snapshots of others that lie below them.
+    #: What snapshots take: the sum of what each adds to its base. Pulled and imported images, deleted snapshots and
+    #: snapshots of others that lie below them count too, each once.
     snapshot_bytes: int = 0
     #: What output and input of executions took when it was last measured, which is every minute.
     stream_bytes: int = 0
