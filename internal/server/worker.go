@@ -49,7 +49,7 @@ func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Lo
 	if err != nil {
 		return fmt.Errorf("worker.listen: %w", err)
 	}
-	d := remote.New(remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, Log: log})
+	d := remote.New(remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log})
 	cu.Add(func() { closeLogged(log, "driver", d.Close) })
 	joined := worker.NewJoined(filepath.Join(dir, "joined"))
 	listener := worker.Listen(l, authority, joined.Check, func(ctx context.Context, w worker.Identity, conn net.Conn) error {

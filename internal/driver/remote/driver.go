@@ -16,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -30,6 +31,8 @@ type Config struct {
 	Epoch        int64
 	// Saved reads checkpoints on this host, as the worker's driver makes them.
 	Saved Saved
+	// MinFreeDisk is the number of bytes of the disk that checkpoints of the worker leave free, at least [rootcache.SpareBytes].
+	MinFreeDisk int64
 	// Patience is how long a call other than Wait and Checkpoint waits for a worker; 0 means 30 seconds.
 	Patience time.Duration
 	Log      *slog.Logger
@@ -92,6 +95,7 @@ func New(cfg Config) *Driver {
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
 	}
+	cfg.MinFreeDisk = max(cfg.MinFreeDisk, rootcache.SpareBytes)
 	d := &Driver{
 		cfg: cfg, id: rand.Text(),
 		dials: semaphore.NewWeighted(maxDials), agentDials: semaphore.NewWeighted(maxAgentDials),

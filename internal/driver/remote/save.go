@@ -35,7 +35,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 		return err
 	}
 	defer stream.Reset()
-	if err := keepCheckpoint(ctx, stream, dir, opts, &d.space); err != nil {
+	if err := keepCheckpoint(ctx, stream, dir, opts, spaceOn(&d.space, filepath.Dir(dir), d.cfg.MinFreeDisk)); err != nil {
 		return err
 	}
 	var last response
@@ -52,7 +52,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 
 // keepCheckpoint writes the files of a checkpoint from a stream. dir exists if it returns nil, which it does not after
 // ctx has ended.
-func keepCheckpoint(ctx context.Context, stream *yamux.Stream, dir string, opts driver.CheckpointOptions, space *ballast.Reservations) (err error) {
+func keepCheckpoint(ctx context.Context, stream *yamux.Stream, dir string, opts driver.CheckpointOptions, space func(n int64) (*ballast.Reservation, error)) (err error) {
 	goesOn := context.AfterFunc(ctx, func() { _ = stream.Reset() })
 	defer goesOn()
 	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
@@ -65,7 +65,7 @@ func keepCheckpoint(ctx context.Context, stream *yamux.Stream, dir string, opts 
 			err = transferError(ctx, errors.Join(err, os.RemoveAll(temp)))
 		}
 	}()
-	if err := receiveTree(stream, temp, false, spaceOn(space, temp)); err != nil {
+	if err := receiveTree(stream, temp, false, space); err != nil {
 		return err
 	}
 	if !opts.Volatile {

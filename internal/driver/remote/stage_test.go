@@ -287,6 +287,21 @@ func TestWorkerWithAFullDisk(t *testing.T) {
 	r.wantAnswer(t, id)
 }
 
+// TestServerWithAFullDisk checks that a checkpoint leaves the space free that the server keeps, and that its box goes on.
+func TestServerWithAFullDisk(t *testing.T) {
+	r := newRig(t)
+	r.MinFreeDisk = 1 << 60
+	d := r.Restart(t, r.Control().Driver)
+	id := r.started(t)
+	dir := t.TempDir()
+	err := d.Checkpoint(within(t), id, filepath.Join(dir, "saved"), driver.CheckpointOptions{Stop: true})
+	wantCode(t, "Checkpoint() on a full disk", err, sandbox.DiskFull)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("remains: %v, %v", entries, err)
+	}
+	r.wantAnswer(t, id)
+}
+
 // TestFilesThatCannotBeRead checks that a transfer ends whose files become shorter on the server meanwhile, and gives its place back.
 func TestFilesThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {

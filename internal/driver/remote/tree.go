@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/modbox/modbox/internal/ballast"
-	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/sparse"
 )
@@ -190,10 +189,10 @@ func (c counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// spaceOn reserves bytes on the disk of dir, on which spare bytes stay free. Errors: DiskFull.
-func spaceOn(all *ballast.Reservations, dir string) func(n int64) (*ballast.Reservation, error) {
+// spaceOn reserves bytes on the disk of dir, on which keep bytes stay free. Errors: DiskFull.
+func spaceOn(all *ballast.Reservations, dir string, keep int64) func(n int64) (*ballast.Reservation, error) {
 	return func(n int64) (*ballast.Reservation, error) {
-		r, missing, err := all.Reserve(dir, n, rootcache.SpareBytes)
+		r, missing, err := all.Reserve(dir, n, keep)
 		if err == nil && missing > 0 {
 			err = sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to save the sandbox, which takes %s", sandbox.ShowBytes((n+1<<20-1)>>20<<20))
 		}

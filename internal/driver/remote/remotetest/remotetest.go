@@ -31,6 +31,8 @@ type Rig struct {
 	Epoch int64
 	// KeepFree is the number of bytes that the next process of the worker keeps free.
 	KeepFree int64
+	// MinFreeDisk is the number of bytes that the next control plane keeps free.
+	MinFreeDisk int64
 
 	open    func() (driver.Driver, error)
 	saved   remote.Saved
@@ -129,7 +131,7 @@ func (r *Rig) Control() Staging { return Staging{r.control.Load()} }
 // NewControl returns a control plane for Use.
 func (r *Rig) NewControl() *remote.Driver {
 	r.Epoch++
-	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, Saved: r.saved, Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
+	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, Saved: r.saved, MinFreeDisk: r.MinFreeDisk, Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
 }
 
 // Use gives the next connections of the worker to a control plane.
