@@ -42,6 +42,8 @@ const programs = "/usr/local/bin/programs"
 const (
 	// announceTimeout bounds the announcement of an environment.
 	announceTimeout = 5 * time.Second
+	// screenPort is the port at which those programs answer.
+	screenPort = 8080
 	// maxAnswer bounds how much is read of an answer or of an error's text.
 	maxAnswer = 4 << 10
 )
@@ -88,9 +90,42 @@ func awaitStarted(ctx context.Context, b *box.Box, img *spec.Image) error {
 	}
 	failure, err := run(ctx, b, agentapi.Command{Argv: []string{programs, "await"}})
 	if err == nil && failure != "" {
-		err = fmt.Errorf("await the programs of the image: %s", failure)
+		err = errors.New(failure)
 	}
-	return err
+	if err == nil {
+		err = askScreen(ctx, b)
+	}
+	if err != nil {
+		return fmt.Errorf("await the programs of the image: %w", err)
+	}
+	return nil
+}
+
+// askScreen returns an error unless nginx and x11vnc of modbox/chromium answer; x11vnc ends with its screen. In a restored box, the files that tell
+// "programs await" that they have started exist even if they have ended or hang.
+func askScreen(ctx context.Context, b *box.Box) error {
+	conn, err := b.Agent.Tunnel(ctx, screenPort)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing is lost
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/vnc/websockify", http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header = http.Header{
+		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"AAAAAAAAAAAAAAAAAAAAAA=="},
+		"X-Forwarded-Proto": {"http"}, // without it, nginx takes it for a request of a page
+	}
+	resp, err := roundTrip(conn, req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // nothing is lost
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return fmt.Errorf("a request for the screen was answered with %s", resp.Status)
+	}
+	return nil
 }
 
 // awaitInterpreters returns when the interpreters of languages have started.
@@ -165,12 +200,7 @@ func callSupervisor(ctx context.Context, b *box.Box, to string, request any) err
 		return backoff.Permanent(err)
 	}
 	req.Close = true
-	transport := &http.Transport{
-		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 16 << 10,
-	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := roundTrip(conn, req)
 	if err != nil {
 		return err
 	}
@@ -180,6 +210,16 @@ func callSupervisor(ctx context.Context, b *box.Box, to string, request any) err
 		return &refusal{resp.Status, sandbox.OneLine(string(reason))}
 	}
 	return nil
+}
+
+// roundTrip sends the only request of a connection, and returns its answer.
+func roundTrip(conn net.Conn, req *http.Request) (*http.Response, error) {
+	transport := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 16 << 10,
+	}
+	return transport.RoundTrip(req)
 }
 
 // Announce gives the interpreters or programs that [Prestart] started for an image the environment of the box's sandbox,
