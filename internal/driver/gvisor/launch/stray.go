@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -37,17 +39,22 @@ func Strays(root string) ([]Stray, error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	begin := []byte(processName + "\x00--root=" + root + "\x00")
+	buf := make([]byte, len(begin))
 	var found []Stray
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
+		name := filepath.Join("/proc", e.Name(), "cmdline")
+		if !beginsWith(name, begin, buf) { // most processes of a host: a sweep reads nothing else of them
+			continue
+		}
 		_, start, err := process.ParentAndStart(pid)
 		if err != nil {
 			continue // it ended meanwhile
 		}
-		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		line, err := os.ReadFile(name) // after the start, because another process may have got the id
 		if err != nil || !bytes.HasPrefix(line, begin) {
 			continue
 		}
@@ -57,4 +64,15 @@ func Strays(root string) ([]Stray, error) {
 		}
 	}
 	return found, nil
+}
+
+// beginsWith reports whether a file begins with the bytes begin. It uses buf, which has their length.
+func beginsWith(name string, begin, buf []byte) bool {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	n, err := unix.Read(fd, buf)
+	_ = unix.Close(fd)
+	return err == nil && bytes.Equal(buf[:n], begin)
 }
