@@ -56,15 +56,16 @@ func (rm *Removal) RemoveLost(ctx context.Context, digest string) error {
 }
 
 // keepLost marks the lost root filesystems in ix, and returns the digests that stay within
-// the bounds.
+// the bounds, with the images that only they keep.
 func (rm *Removal) keepLost(ix *index.Index, u uses, now time.Time) map[string]bool {
 	if rm.released == nil {
 		return nil
 	}
 	var lost []*index.Record
-	lower := ix.Below(func(r *index.Record) bool {
-		return r.Current || r.CacheKey != "" || rm.isFresh(u, r) || slices.Contains(u.needed, r.Digest)
-	})
+	stays := func(r *index.Record) bool {
+		return r.Current || r.CacheKey != "" && !r.IsChain() || rm.isFresh(u, r) || slices.Contains(u.needed, r.Digest)
+	}
+	lower := ix.Below(stays)
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		switch {
@@ -79,9 +80,9 @@ func (rm *Removal) keepLost(ix *index.Index, u uses, now time.Time) map[string]b
 		}
 	}
 	slices.SortStableFunc(lost, func(a, b *index.Record) int { return b.LostAt.Compare(a.LostAt) })
-	keep, total := map[string]bool{}, int64(0)
+	keep, total, adds := map[string]bool{}, int64(0), ix.Beyond(stays)
 	for _, r := range lost { // the newest first
-		total += r.SizeBytes
+		total += adds(r)
 		if (rm.lostAge == 0 || now.Sub(r.LostAt) < rm.lostAge) && (rm.lostBytes == 0 || total <= rm.lostBytes) {
 			keep[r.Digest] = true
 		}

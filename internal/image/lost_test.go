@@ -136,6 +136,27 @@ func TestLostRootFilesystemsAreBoundedAndRemovedWhenNeeded(t *testing.T) {
 	l.want()
 }
 
+// TestLostLayersCountWithTheImageBelow: the bound of lost layers is also for an image that nothing else keeps, and not for an image with
+// a name.
+func TestLostLayersCountWithTheImageBelow(t *testing.T) {
+	for named, want := range map[bool]int{true: 3, false: 0} {
+		l := newLosing(t, 0, 1<<20)
+		base, err := l.Commit(t.Context(), image.CommitRequest{Layer: bytes.NewReader(tarball(t, file("large", noise(2<<20), 0o644))), Name: "app"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := []image.Committed{base, commitAlone(t, l.Store, base.Digest, file("a", "1", 0o644)), commitAlone(t, l.Store, base.Digest, file("a", "2", 0o644))}
+		if !named {
+			if err := l.Removal().Remove(t.Context(), "app"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.unused(2*time.Hour, made...)
+		l.prune()
+		l.wantStay(want, made...)
+	}
+}
+
 // unused makes root filesystems look made and used a time ago.
 func (l *losing) unused(by time.Duration, made ...image.Committed) {
 	l.Helper()

@@ -23,6 +23,25 @@ func (ix *Index) Below(keep func(*Record) bool) map[string]bool {
 	return below
 }
 
+// Beyond returns a function for the bytes that a record and what lies below it take beyond the records that keep accepts, what lies
+// below these, and the records of earlier calls.
+func (ix *Index) Beyond(keep func(*Record) bool) func(*Record) int64 {
+	have, sizes := ix.Below(keep), ix.sizesOf()
+	for i := range ix.Images {
+		if r := &ix.Images[i]; keep(r) {
+			have[r.Digest] = true
+		}
+	}
+	return func(r *Record) (n int64) {
+		for _, digest := range append([]string{r.Digest}, r.Below...) {
+			if !have[digest] {
+				have[digest], n = true, n+sizes[digest]
+			}
+		}
+		return n
+	}
+}
+
 // Over returns the record with the most root filesystems below it, among them one of a digest; nil for none.
 func (ix *Index) Over(digest string) (over *Record) {
 	for i := range ix.Images {
