@@ -162,7 +162,7 @@ type Quota struct {
 // Snapshot holds limits of snapshots.
 type Snapshot struct {
 	MaxCount int   `yaml:"max_count" doc:"Maximum number of snapshots of a workspace."`
-	MaxBytes Bytes `yaml:"max_bytes" doc:"Total size of a workspace's snapshots beyond which it can take no more; each counts with what it adds to its base, and counts for as long as another snapshot lies on it, also if deleted."`
+	MaxBytes Bytes `yaml:"max_bytes" doc:"Total size of a workspace's snapshots beyond which it can take no more; each counts with what it adds to its base, and what lies below snapshots counts once, except built-in images and images of the workspace."`
 }
 
 // Pool configures the pool of warm boxes.
