@@ -147,5 +147,8 @@ func (b *box) update(change func(*state)) error {
 // updateLocked is update for callers that hold b.mu.
 func (b *box) updateLocked(change func(*state)) error {
 	change(&b.state)
+	if b.destroyed { // its directory is being removed, which a new file in it would prevent
+		return nil
+	}
 	return b.state.write(b.dir)
 }
