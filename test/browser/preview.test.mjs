@@ -46,12 +46,23 @@ async function open(dir, command, port) {
 	}
 }
 
-/** edited changes a file and expects the text to appear in the page, which is not loaded again. */
+/**
+ * edited changes a file and expects the text to appear in the page, which is not loaded again. Next.js tells only connected pages
+ * of a change, and a page shows its first text before it is connected: so the file changes again until the page has noticed.
+ */
 async function edited(page, file, content, text) {
 	const mark = crypto.randomUUID();
 	await page.evaluate((mark) => { window.mark = mark; }, mark);
-	await files({ [file]: content });
-	await page.getByText(text, { exact: true }).waitFor();
+	const deadline = Date.now() + patience;
+	for (let n = 0; ; n++) {
+		await files({ [file]: content + "\n".repeat(n) });
+		try {
+			await page.getByText(text, { exact: true }).waitFor({ timeout: 20_000 });
+			break;
+		} catch (err) {
+			if (Date.now() > deadline) throw err;
+		}
+	}
 	assert.equal(await page.evaluate(() => window.mark), mark, "the page was loaded again");
 }
 
