@@ -35,8 +35,8 @@ var (
 	laterAnnouncer = []string{"/.modbox/agent", "kernels", "later-environment"}
 )
 
-// programs begins the command of an image whose main process starts programs of which some wait for a sandbox, and with other
-// arguments calls that process: images/chromium/build/programs.
+// programs is the main program of an image whose browser waits until its box has a sandbox. Called again with other
+// arguments, it talks to the running main program: images/chromium/build/programs.
 const programs = "/usr/local/bin/programs"
 
 const (
@@ -64,7 +64,7 @@ func languages(img *spec.Image) []string {
 	return main[len(supervisor):]
 }
 
-// hasPrograms reports whether the main command of an image starts programs of which some wait for a sandbox.
+// hasPrograms reports whether the main command of an image is [programs].
 func hasPrograms(img *spec.Image) bool {
 	main := mainCommand(img)
 	return len(main) > 0 && main[0] == programs

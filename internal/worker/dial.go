@@ -27,8 +27,8 @@ const leastLife = 10 * time.Minute
 // keepAlive finds out that the other machine is gone while nothing is sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// unsent is how much of what was written to a connection the kernel keeps before it sends it. A short message after a large transfer, such
-// as the sign that the connection is alive, waits no longer than these bytes take.
+// unsent bounds the bytes that the kernel buffers for a connection and has not sent. A ping after a large transfer waits only until
+// these bytes are sent.
 const unsent = 256 << 10
 
 // limitUnsent sets the limit [unsent] for a connection.

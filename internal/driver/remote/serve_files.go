@@ -144,7 +144,8 @@ func (s *served) spaceToStage(n int64) (*ballast.Reservation, error) {
 	return s.cache.Reserve(n, max(s.cache.KeepFree(), 2*rootcache.SpareBytes))
 }
 
-// canRestore asks the driver about a checkpoint of which it gets what describes it, and files of the sizes of the others.
+// canRestore asks the driver whether it can restore a checkpoint. The control plane sends the files that describe the checkpoint; the worker
+// makes the others as holes of their sizes.
 func (c *call) canRestore(d driver.Driver) error {
 	saver, err := as[driver.Checkpointer](d)
 	if err != nil {

@@ -282,7 +282,7 @@ func TestWorkerWithAFullDisk(t *testing.T) {
 	wantCode(t, "Stage() of a checkpoint on a full disk", err, sandbox.DiskFull)
 	r.wantNothingUnderWay(t)
 	if err := r.Control().Checkpoint(within(t), id, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{}); err != nil {
-		t.Errorf("Checkpoint() in the space that is kept for saves = %v", err)
+		t.Errorf("Checkpoint() fails although saves may use this space: %v", err)
 	}
 	r.wantAnswer(t, id)
 }
