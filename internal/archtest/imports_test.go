@@ -147,7 +147,7 @@ var mayImport = map[string][]string{
 	"internal/egress":   {"internal/sandbox", "internal/netguard", "internal/netrule"},
 	"internal/image": {
 		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/chain", "internal/image/compressed", "internal/image/index", "internal/image/integrity", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
-		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/sizes", "internal/image/spec", "internal/image/stack", "internal/quota", "internal/registry",
+		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs", "internal/image/sizes", "internal/image/spec", "internal/image/stack", "internal/image/verify", "internal/quota", "internal/registry",
 	},
 	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs", "internal/image/spec"},
 	"internal/image/index": {
@@ -175,6 +175,7 @@ var mayImport = map[string][]string{
 	"internal/image/sizes":        {"internal/sandbox", "internal/image/archive", "internal/image/index", "internal/image/oci"},
 	"internal/image/spec":         {"internal/sandbox"},
 	"internal/image/stack":        {},
+	"internal/image/verify":       {"internal/sandbox", "internal/image/index", "internal/image/integrity", "internal/image/rootfs"},
 	"internal/image/compressed":   {"internal/sandbox"},
 	"internal/image/rootfs":       {"internal/sandbox", "internal/image/compressed", "internal/share", "internal/sparse", "internal/image/stack"},
 

@@ -7,6 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/verify"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -47,7 +48,7 @@ func (b *builder) adoptFrom(ctx context.Context, r *recipe.Recipe, names []strin
 	defer unlock()
 	for _, n := range names {
 		source := ix.Current(n)
-		if source == nil || source.Readers() != nil || !untouched(b.files.erofsPath(source.Digest), source) {
+		if source == nil || source.Readers() != nil || !verify.Untouched(b.files.erofsPath(source.Digest), source) {
 			continue
 		}
 		rec, img := *source, r.Image()

@@ -21,7 +21,7 @@ func (s *Store) OpenRootfs(ctx context.Context, digest string) (*rootfs.Reader, 
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no root filesystem with the digest %.100q", digest)
 	}
-	if err := s.verifier.verify(ctx, rec); err != nil {
+	if err := s.verifier.Verify(ctx, rec); err != nil {
 		return nil, err
 	}
 	r, err := rootfs.Open(s.files.erofsPath(rec.Digest))

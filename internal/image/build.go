@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/verify"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -33,7 +34,7 @@ type builder struct {
 	names     *names
 	files     *files
 	layout    archive.Layout
-	verifier  *verifier
+	verifier  *verify.Verifier
 	keeper    *keeper
 	puller    *puller
 	scratch   *rootfs.Scratch
@@ -84,7 +85,7 @@ func (b *builder) buildOnce(ctx context.Context, r *recipe.Recipe, opts BuildOpt
 // usable reports whether rec is an undamaged build of the recipe. It reads the file only when its
 // size or time is suspicious; Resolve moves a damaged file aside.
 func (b *builder) usable(ctx context.Context, r *recipe.Recipe, rec *index.Record) bool {
-	return rec != nil && rec.RecipeHash == r.Hash() && (untouched(b.files.erofsPath(rec.Digest), rec) || b.verifier.verify(ctx, rec) == nil)
+	return rec != nil && rec.RecipeHash == r.Hash() && (verify.Untouched(b.files.erofsPath(rec.Digest), rec) || b.verifier.Verify(ctx, rec) == nil)
 }
 
 // build makes the image even if one exists. The caller holds the build lock.

@@ -7,6 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lease"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/verify"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,7 +23,7 @@ type cache struct {
 	index    *index.Table
 	names    *names
 	files    *files
-	verifier *verifier
+	verifier *verify.Verifier
 	leases   *lease.Leases
 }
 
@@ -34,7 +35,7 @@ func (c *cache) cached(ctx context.Context, key string, maxAge time.Duration) (s
 		return spec.Image{}, "", err
 	}
 	rec := ix.ByCacheKey(key)
-	if rec == nil || maxAge > 0 && time.Since(rec.CreatedAt) > maxAge || c.verifier.verify(ctx, rec) != nil {
+	if rec == nil || maxAge > 0 && time.Since(rec.CreatedAt) > maxAge || c.verifier.Verify(ctx, rec) != nil {
 		return spec.Image{}, "", none
 	}
 	if time.Since(rec.UpdatedAt) > cacheTouch {

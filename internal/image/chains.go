@@ -43,7 +43,7 @@ func (c *chains) Find(ctx context.Context, id v1.Hash) (*chain.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.keeper.verifier.verify(ctx, rec) != nil { // it is made again
+	if c.keeper.verifier.Verify(ctx, rec) != nil { // it is made again
 		release()
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func (c *chains) Keep(ctx context.Context, files chain.New) (*chain.Root, error)
 	if err := k.install(ctx, p, nil); err != nil { // the image over it keeps the store within its bounds
 		return nil, err
 	}
-	k.verifier.written(rec.Digest)
+	k.verifier.Written(rec.Digest)
 	return c.root(rec, func() {
 		if err := p.release(); err != nil {
 			k.files.log.Warn("layers that images may share may be removed early", "error", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/image/stack"
+	"github.com/modbox/modbox/internal/image/verify"
 	"github.com/modbox/modbox/internal/sandbox"
 	"gvisor.dev/gvisor/pkg/cleanup"
 )
@@ -108,7 +109,7 @@ type committer struct {
 	names    *names
 	files    *files
 	layout   archive.Layout
-	verifier *verifier
+	verifier *verify.Verifier
 	keeper   *keeper
 	leases   *lease.Leases
 	scratch  *rootfs.Scratch
@@ -167,7 +168,7 @@ func (c *committer) commitBase(ctx context.Context, digest string) (*index.Recor
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q to lay something over", digest)
 	}
-	return rec, c.verifier.verify(ctx, rec)
+	return rec, c.verifier.Verify(ctx, rec)
 }
 
 // below returns the digests below the result; nil if it has all files.
@@ -302,7 +303,7 @@ func (c *committer) commitDone(ctx context.Context, rec *index.Record) (*index.R
 	defer unlock()
 	for i := range ix.Images {
 		old := &ix.Images[i]
-		if old.Commit == nil || *old.Commit != *rec.Commit || old.Ref() != rec.Ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !slices.Equal(old.Below, rec.Below) || !untouched(c.files.erofsPath(old.Digest), old) {
+		if old.Commit == nil || *old.Commit != *rec.Commit || old.Ref() != rec.Ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !slices.Equal(old.Below, rec.Below) || !verify.Untouched(c.files.erofsPath(old.Digest), old) {
 			continue
 		}
 		if old.FileTime.IsZero() {

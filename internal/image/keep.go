@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/verify"
 )
 
 // made is a root filesystem that is not part of the store yet.
@@ -32,7 +33,7 @@ type keeper struct {
 	names    *names
 	files    *files
 	layout   archive.Layout
-	verifier *verifier
+	verifier *verify.Verifier
 	removal  *Removal
 	leases   *lease.Leases
 }
@@ -117,7 +118,7 @@ func (k *keeper) install(ctx context.Context, p *Staged, seen *index.Generation)
 			return errChanged
 		}
 	}
-	if same := ix.ByDigest(rec.Digest); same != nil && untouched(k.files.erofsPath(rec.Digest), same) {
+	if same := ix.ByDigest(rec.Digest); same != nil && verify.Untouched(k.files.erofsPath(rec.Digest), same) {
 		rec.FileTime, rec.Mark = same.ModTime(), same.Mark
 		if !root.volatile { // a file of the same digest may be volatile
 			if err := durable.Sync(k.files.erofsPath(rec.Digest)); err != nil {

@@ -52,6 +52,11 @@ func (l *losing) prune() {
 	if _, err := l.Removal().Prune(l.Context(), func(context.Context) ([]string, error) { return l.needed, nil }); err != nil {
 		l.Fatal(err)
 	}
+	for _, record := range filesIn(l.T, filepath.Join(l.dir, "verified"), "") {
+		if _, err := os.Stat(filepath.Join(l.dir, "images", record+".erofs")); err != nil {
+			l.Errorf("the record that %s is undamaged stays without its root filesystem: %v", record, err)
+		}
+	}
 }
 
 // want compares what is lost, and that all of it has its file.

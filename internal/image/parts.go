@@ -40,7 +40,7 @@ func (s *Store) Lookup(ctx context.Context, ref string) (spec.Image, error) {
 // the host booted, so that the first Resolve of each is quick. It returns an error with code Unavailable for each damaged image, joined; the others can
 // be used.
 func (s *Store) Verify(ctx context.Context) error {
-	return s.verifier.verifyAll(ctx)
+	return s.verifier.All(ctx)
 }
 
 // Owned returns the disk space of a workspace's builds: of the images with a name, and of the

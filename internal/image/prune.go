@@ -68,7 +68,7 @@ func (rm *Removal) Prune(ctx context.Context, inUse func(context.Context) (diges
 	return freed + parts, err
 }
 
-// sweep writes the index and deletes the files that it does not name. The caller holds the index's
+// sweep writes the index and deletes the files that it does not name, with the records of their checks. The caller holds the index's
 // lock.
 func (rm *Removal) sweep(ix *index.Index) (freed int64, err error) {
 	blobs, err := rm.sizes.LiveBlobs(ix)
@@ -92,7 +92,7 @@ func (rm *Removal) sweep(ix *index.Index) (freed int64, err error) {
 			return freed, err
 		}
 	}
-	return freed, nil
+	return freed, rm.verifier.Prune(ix)
 }
 
 // pruneGrace is the time for which an image that Commit made without a name stays until a database

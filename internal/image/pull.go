@@ -24,6 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/sizes"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/verify"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"golang.org/x/sync/errgroup"
@@ -122,7 +123,7 @@ func (p *puller) pulled(ctx context.Context, ref ociname.Reference, digest v1.Ha
 	}
 	defer unlock()
 	rec := ix.Pulled(ref)
-	if rec == nil || rec.Pull.Asked != digest || !untouched(p.files.erofsPath(rec.Digest), rec) {
+	if rec == nil || rec.Pull.Asked != digest || !verify.Untouched(p.files.erofsPath(rec.Digest), rec) {
 		return nil, nil
 	}
 	rec.Pull.CheckedAt = time.Now().UTC()

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/image/lease"
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/sizes"
+	"github.com/modbox/modbox/internal/image/verify"
 )
 
 // Images that something needs must not be removed. Functions of the owner of the store, such as
@@ -69,6 +70,7 @@ type Removal struct {
 	layout    archive.Layout
 	files     *files
 	downloads *remote.Downloads
+	verifier  *verify.Verifier
 	// maxDisk, lostAge and lostBytes are bounds; inUse, released and catalogued list images: see Options.
 	maxDisk, lostBytes          int64
 	lostAge                     time.Duration

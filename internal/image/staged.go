@@ -98,7 +98,7 @@ func (k *keeper) publish(ctx context.Context, p *Staged, check Check) error {
 			return err
 		}
 	}
-	k.verifier.written(p.rec.Digest)
+	k.verifier.Written(p.rec.Digest)
 	k.removal.trim(ctx)
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/image/sizes"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/verify"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -39,7 +40,7 @@ type Store struct {
 	scratch    *rootfs.Scratch
 	files      *files
 	names      *names
-	verifier   *verifier
+	verifier   *verify.Verifier
 	sizes      *sizes.Meter
 	removal    *Removal
 	asker      *asker
@@ -167,11 +168,11 @@ func open(f *files, recipes []*recipe.Recipe, opts Options) (*Store, error) {
 		index: table, layout: layout, leases: lease.New(used, usedEvery/2), registries: remote.New(opts.Remote),
 		scratch: rootfs.NewScratch(f.tmpDir(), opts.Memory), files: f,
 		names:    &names{index: table, recipes: recipes, defaultRegistry: opts.DefaultRegistry},
-		verifier: &verifier{index: table, files: f, checked: checked, verified: map[string]bool{}},
+		verifier: verify.New(table, f.erofsPath, checked),
 		sizes:    sizes.NewMeter(table, layout),
 	}
 	s.removal = &Removal{
-		index: table, names: s.names, sizes: s.sizes, leases: s.leases, layout: layout, files: f, downloads: downloads,
+		index: table, names: s.names, sizes: s.sizes, leases: s.leases, layout: layout, files: f, downloads: downloads, verifier: s.verifier,
 		maxDisk: opts.MaxDisk, lostAge: opts.LostAge, lostBytes: opts.LostBytes,
 		inUse: opts.InUse, released: opts.Released, catalogued: opts.Catalogued, log: opts.Logger,
 	}
@@ -239,7 +240,7 @@ func (s *Store) Resolve(ctx context.Context, ref string) (spec.Image, string, er
 	if err != nil {
 		return spec.Image{}, "", err
 	}
-	if err := s.verifier.verify(ctx, rec); err != nil {
+	if err := s.verifier.Verify(ctx, rec); err != nil {
 		return spec.Image{}, "", err
 	}
 	if err := s.leases.Note(rec.Digest); err != nil {

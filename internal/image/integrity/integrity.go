@@ -157,6 +157,14 @@ func (r *Records) write(digest string, id identity) error {
 	return err
 }
 
+// Forget removes the record of a digest, whose file the caller has removed. [Records.Prune] removes a record that stays
+// after an error of the file system, which is logged.
+func (r *Records) Forget(digest string) {
+	if err := os.Remove(r.path(digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.log.Warn("the record of a removed image stays", "digest", digest, "error", err)
+	}
+}
+
 // abandoned is the age after which a file of an unfinished Add belongs to a process that was killed.
 const abandoned = time.Hour
 

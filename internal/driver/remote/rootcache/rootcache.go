@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -294,8 +293,7 @@ func (c *Cache) removeDamaged(digest string) error {
 	if f.pins > 0 { // its name is replaced by the next Add
 		return nil
 	}
-	delete(c.files, digest)
-	return os.Remove(c.Path(digest))
+	return c.remove(digest)
 }
 
 // Add reads a file of size bytes and puts it into the cache. Errors: DiskFull; Unavailable when it does not have its digest; r's.
@@ -340,78 +338,6 @@ func (c *Cache) Add(digest string, size int64, r io.Reader) (err error) {
 	c.files[digest].used, c.files[digest].size, c.files[digest].checked = time.Now(), size, true
 	c.records.Written(digest, c.Path(digest))
 	return nil
-}
-
-// wrote counts what is written.
-type wrote struct{ *ballast.Reservation }
-
-func (w wrote) Write(p []byte) (int, error) { w.Wrote(int64(len(p))); return len(p), nil }
-
-// full gives the error of a full disk its code.
-func full(err error) error {
-	if ballast.IsFull(err) {
-		return sandbox.Wrap(sandbox.DiskFull, err, "the worker's disk is full")
-	}
-	return err
-}
-
-// KeepFree returns the number of bytes of the disk that fetches leave free.
-func (c *Cache) KeepFree() int64 { return c.keepFree }
-
-// Reserve reserves need bytes of the disk while keep bytes stay free. If there is not enough space, it removes files from the cache, the least
-// recently used first. Errors: DiskFull.
-func (c *Cache) Reserve(need, keep int64) (*ballast.Reservation, error) {
-	for {
-		r, missing, err := c.space.Reserve(c.dir, need, keep)
-		if err != nil || missing <= 0 {
-			return r, err
-		}
-		removed := false
-		if missing <= c.unused() { // otherwise nothing is gained
-			if removed, err = c.removeOldest(); err != nil {
-				return nil, err
-			}
-		}
-		if !removed {
-			e := sandbox.Errorf(sandbox.DiskFull, "the worker's disk is too full: this needs %s, and %s more must stay free", sandbox.ShowBytes((need+1<<20-1)>>20<<20), sandbox.ShowBytes(keep))
-			e.RetryAfter = retryAfter
-			return nil, e
-		}
-	}
-}
-
-// unused returns the bytes of the files that nothing uses.
-func (c *Cache) unused() (n int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range c.files {
-		if f.pins == 0 {
-			n += f.size
-		}
-	}
-	return n
-}
-
-// removeOldest removes the least recently used file that nothing uses. It reports false if there is none.
-func (c *Cache) removeOldest() (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	oldest := ""
-	for digest, f := range c.files {
-		if f.pins == 0 && (oldest == "" || f.used.Before(c.files[oldest].used)) {
-			oldest = digest
-		}
-	}
-	if oldest == "" {
-		return false, nil
-	}
-	if err := os.Remove(c.Path(oldest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("remove a root filesystem: %w", err)
-	}
-	delete(c.files, oldest)
-	_ = os.Remove(c.usedPath(oldest)) // the next start removes it
-	c.log.Info("a root filesystem was removed from the worker to make space", "digest", oldest)
-	return true, nil
 }
 
 // Use records that a box uses a root filesystem and returns its path; "" for "". undo is for a box that was not made.

@@ -79,6 +79,15 @@ func wantFiles(t *testing.T, dir string, want int) {
 	if err != nil || len(entries) != want {
 		t.Errorf("there are the files %v (%v), want %d", entries, err, want)
 	}
+	records, err := os.ReadDir(filepath.Join(dir, "verified"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if _, err := os.Stat(filepath.Join(dir, "images", r.Name()+".erofs")); err != nil {
+			t.Errorf("the record that %s is undamaged stays without its file: %v", r.Name(), err)
+		}
+	}
 }
 
 // TestAddLies: nothing remains of a file that is another than its digest says, that breaks off, or is too long.

@@ -1,8 +1,10 @@
-package image
+// Package verify checks the root filesystems of an image store against their digests before they are used.
+package verify
 
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"sync"
 
@@ -13,10 +15,11 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// verifier checks root filesystems against their digests, each once since the host booted.
-type verifier struct {
+// Verifier checks root filesystems against their digests, each once since the host booted. It is safe for
+// concurrent use.
+type Verifier struct {
 	index   *index.Table
-	files   *files
+	path    func(digest string) string
 	checked *integrity.Records // the root filesystems that were verified since the host booted
 
 	mu       sync.Mutex
@@ -25,16 +28,23 @@ type verifier struct {
 	verifying singleflight.Group // by digest
 }
 
-// written records that the file of a digest was hashed when it was written, a moment ago.
-func (v *verifier) written(digest string) {
+// New returns the verifier of the root filesystems in an index. path returns the file of a digest; checked records
+// what was verified, and outlives the process.
+func New(table *index.Table, path func(digest string) string, checked *integrity.Records) *Verifier {
+	return &Verifier{index: table, path: path, checked: checked, verified: map[string]bool{}}
+}
+
+// Written records that the file of a digest was hashed when it was written, a moment ago.
+func (v *Verifier) Written(digest string) {
 	v.mu.Lock()
 	v.verified[digest] = true
 	v.mu.Unlock()
-	v.checked.Written(digest, v.files.erofsPath(digest))
+	v.checked.Written(digest, v.path(digest))
 }
 
-// verify checks the files of the record's root filesystem and of all below it: see verifyFile.
-func (v *verifier) verify(ctx context.Context, rec *index.Record) error {
+// Verify checks the files of the record's root filesystem and of all below it, unless they were verified since the host booted. It moves a damaged file aside, so that nothing uses
+// it. Errors: Unavailable for a missing or damaged file.
+func (v *Verifier) Verify(ctx context.Context, rec *index.Record) error {
 	if err := v.verifyFile(ctx, rec); err != nil || len(rec.Below) == 0 {
 		return err
 	}
@@ -56,12 +66,12 @@ func (v *verifier) verify(ctx context.Context, rec *index.Record) error {
 
 // verifyFile checks the record's file against its digest, unless a Store of this directory did since the
 // host booted. It moves a damaged file aside, so that nothing uses it.
-func (v *verifier) verifyFile(ctx context.Context, rec *index.Record) error {
-	name := v.files.erofsPath(rec.Digest)
+func (v *Verifier) verifyFile(ctx context.Context, rec *index.Record) error {
+	name := v.path(rec.Digest)
 	v.mu.Lock()
 	done := v.verified[rec.Digest]
 	v.mu.Unlock()
-	if done && untouched(name, rec) {
+	if done && Untouched(name, rec) {
 		return nil
 	}
 	_, err, _ := v.verifying.Do(rec.Digest, func() (any, error) {
@@ -84,15 +94,15 @@ func (v *verifier) verifyFile(ctx context.Context, rec *index.Record) error {
 	return nil
 }
 
-// untouched reports whether the record's file has the size and time with which it was written. That
+// Untouched reports whether the record's file has the size and time with which it was written. That
 // is no proof, but finds every ordinary accident at no cost.
-func untouched(name string, rec *index.Record) bool {
+func Untouched(name string, rec *index.Record) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.ModTime())
 }
 
-// verifyAll is [Store.Verify].
-func (v *verifier) verifyAll(ctx context.Context) error {
+// All verifies every root filesystem of the index. It returns the errors of [Verifier.Verify], joined.
+func (v *Verifier) All(ctx context.Context) error {
 	ix, err := v.index.Load()
 	if err != nil {
 		return err
@@ -102,8 +112,17 @@ func (v *verifier) verifyAll(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		errs = append(errs, v.verify(ctx, &ix.Images[i]))
+		errs = append(errs, v.Verify(ctx, &ix.Images[i]))
 	}
-	errs = append(errs, v.checked.Prune(func(digest string) bool { return ix.ByDigest(digest) != nil }))
-	return errors.Join(errs...)
+	return errors.Join(append(errs, v.Prune(ix))...)
+}
+
+// Prune forgets the root filesystems that are not in the index. The caller has the index's lock, or is the only user
+// of the store: otherwise a root filesystem that is being added may be read again. Errors: the file system's.
+func (v *Verifier) Prune(ix *index.Index) error {
+	have := func(digest string) bool { return ix.ByDigest(digest) != nil }
+	v.mu.Lock()
+	maps.DeleteFunc(v.verified, func(digest string, _ bool) bool { return !have(digest) })
+	v.mu.Unlock()
+	return v.checked.Prune(have)
 }
