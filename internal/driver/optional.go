@@ -72,7 +72,9 @@ type Checkpointer interface {
 	//
 	// Errors: as Create and CanRestore; Unsupported also when any part of the checkpoint turns out
 	// to be damaged; Invalid, naming resources.memory, when the saved memory does not fit into it;
-	// DiskFull. On any error nothing of the box remains and dir is unchanged. Not idempotent.
+	// DiskFull; the context's when it ends first, which wraps [ErrAway] too if a deadline passed
+	// without an answer of a worker: that says nothing about the checkpoint. On any error nothing of
+	// the box remains and dir is unchanged. Not idempotent.
 	Restore(ctx context.Context, spec Spec, dir string) (Handle, error)
 
 	// OpenLayer returns the files that were saved with a checkpoint, in the form and with the

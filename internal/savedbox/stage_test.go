@@ -2,6 +2,7 @@ package savedbox_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -71,4 +72,35 @@ func TestSlowTransferKeepsTheMemory(t *testing.T) {
 	failed = sandbox.Errorf(sandbox.Unavailable, "the connection was lost")
 	_, err = reviver.BringBackOrAnew(e.box, e.path, "", sandbox.MemoryPrefer)
 	want(err, "stage")
+}
+
+// TestLateRestore: a restore that is not done in time is tried again, because something else may have ended the box. Without an answer of
+// the worker the time says nothing about the memory.
+func TestLateRestore(t *testing.T) {
+	for name, c := range map[string]struct {
+		away  error
+		steps []string
+	}{"Answered": {nil, []string{"restore", "destroy", "restore"}}, "Away": {driver.ErrAway, []string{"restore"}}} {
+		e := newEnv(t)
+		if err := e.saver.Save(e.box, e.path, driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
+			t.Fatal(err)
+		}
+		var steps []string
+		e.host.SetFaults(fake.Faults{
+			Restore: func(ctx context.Context, _ sandbox.ID) error {
+				steps = append(steps, "restore")
+				<-ctx.Done()
+				return errors.Join(c.away, context.Cause(ctx))
+			},
+			Destroy: func(context.Context, sandbox.ID) error { steps = append(steps, "destroy"); return nil },
+		})
+		host := &service{slots: fairsem.NewBrief(1), rootfs: t.TempDir()}
+		reviver := savedbox.NewReviver(time.Millisecond, savedbox.ReviverDeps{
+			Host: host, Saved: e.store, Driver: e.driver, Images: host, Usage: usage.New(nil, e.driver, slog.Default()), Logger: slog.Default(), Context: t.Context(),
+		})
+		if _, err := reviver.BringBackOrAnew(e.box, e.path, "", sandbox.MemoryRequire); !errors.Is(err, context.DeadlineExceeded) || !slices.Equal(steps, c.steps) {
+			t.Errorf("%s: steps %q, error %v, want %q and the end of the time", name, steps, err, c.steps)
+		}
+		e.host.SetFaults(fake.Faults{})
+	}
 }

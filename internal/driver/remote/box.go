@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -128,7 +129,8 @@ func (d *Driver) makeBox(ctx context.Context, req *request, spec driver.Spec) (_
 	answered := false
 	defer func() {
 		if req.Op == opRestore && !answered && errors.Is(err, context.DeadlineExceeded) {
-			err = errAway // the caller would take the checkpoint for useless, which no answer does not say
+			// Otherwise the caller would take the checkpoint for useless, which no answer does not say.
+			err = sandbox.Wrap(sandbox.Unavailable, fmt.Errorf("%w: %w", driver.ErrAway, err), "the worker did not answer in time")
 		}
 	}()
 	if ctx.Err() != nil {

@@ -161,6 +161,34 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
+// TestRestoreThatIsLate checks the error of a Restore whose context ends: it is the context's, and says whether the worker has answered. Only
+// then the checkpoint may be the reason.
+func TestRestoreThatIsLate(t *testing.T) {
+	r := newRig(t)
+	s, dir := r.saved(t, 1)
+	d := r.Control().Driver
+	release, err := d.Stage(within(t), "", s.RootFS, dir)
+	if err != nil {
+		t.Fatalf("Stage() = %v", err)
+	}
+	defer release()
+	r.host.SetFaults(fake.Faults{Restore: func(ctx context.Context, _ sandbox.ID) error { <-ctx.Done(); return context.Cause(ctx) }})
+	late := func(when string, want error, unanswered bool, ctx context.Context, cancel context.CancelFunc) {
+		t.Helper()
+		defer cancel()
+		if _, err := d.Restore(ctx, s, dir); !errors.Is(err, want) || errors.Is(err, driver.ErrAway) != unanswered {
+			t.Errorf("Restore() %s = %v, want %v, and without an answer of the worker: %t", when, err, want, unanswered)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	late("whose worker answers that the time is over", context.DeadlineExceeded, false, ctx, cancel)
+	ctx, cancel = context.WithTimeout(t.Context(), 0)
+	late("whose time was over before", context.DeadlineExceeded, true, ctx, cancel)
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	late("that was canceled before", context.Canceled, false, ctx, cancel)
+}
+
 // TestCutWhileMaking checks that nothing remains of a box whose maker is cut off before it is made.
 func TestCutWhileMaking(t *testing.T) {
 	r := newRig(t)
