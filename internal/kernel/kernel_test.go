@@ -113,6 +113,29 @@ func (e *events) next() (kernelapi.Event, bool) {
 	return ev, true
 }
 
+// until reads events until one of a type comes.
+func (e *events) until(kind kernelapi.EventType) {
+	e.t.Helper()
+	var before []kernelapi.Event
+	for {
+		ev, ok := e.next()
+		if !ok {
+			e.t.Fatalf("run %s ended without an event %s: %+v", e.id, kind, before)
+		}
+		if before = append(before, ev); ev.Type == kind {
+			return
+		}
+	}
+}
+
+// interrupt interrupts what a context executes.
+func (s *server) interrupt(context string) {
+	s.t.Helper()
+	if code := s.do("POST", "/contexts/"+context+"/interrupt", nil, nil); code != http.StatusOK {
+		s.t.Errorf("interrupt = %d", code)
+	}
+}
+
 // summary has the events of a run, by type.
 type summary struct {
 	Stdout, Stderr string
@@ -265,19 +288,8 @@ func TestInterrupt(t *testing.T) {
 	} {
 		s.begin(kernelapi.Run{Language: tc.language, Code: tc.set}).rest()
 		e := s.begin(kernelapi.Run{Language: tc.language, Code: tc.code})
-		var before []kernelapi.Event
-		for {
-			ev, ok := e.next()
-			if !ok {
-				t.Fatalf("%s %q ended: %+v", tc.language, tc.code, before)
-			}
-			if before = append(before, ev); ev.Type == kernelapi.Stdout {
-				break
-			}
-		}
-		if code := s.do("POST", "/contexts/"+tc.language+"/interrupt", nil, nil); code != http.StatusOK {
-			t.Errorf("interrupt = %d", code)
-		}
+		e.until(kernelapi.Stdout)
+		s.interrupt(tc.language)
 		if got := e.rest(); got.Status != kernelapi.Interrupted {
 			t.Errorf("%s %q = %+v, want it interrupted", tc.language, tc.code, got)
 		}
@@ -487,9 +499,13 @@ func TestInterruptJavaScript(t *testing.T) {
 // says so, and the next run has a new interpreter.
 func TestInterruptEndsInterpreter(t *testing.T) {
 	s := start(t)
-	s.run("javascript", "let v = 7; process.on('SIGINT', () => require('node:child_process').execSync('kill -9 ' + process.pid)); undefined", summary{})
-	got := s.begin(kernelapi.Run{Language: "javascript", Code: "await new Promise(() => {})", Timeout: time.Millisecond}).rest()
-	if diff := cmp.Diff(summary{Status: kernelapi.TimedOut, Error: "InterpreterEnded: the interpreter ended: signal: killed"}, got); diff != "" {
+	s.run("javascript", "let v = 7", summary{})
+	// The code waits for a program, until which it cannot be ended, and which kills the interpreter on the interrupt.
+	e := s.begin(kernelapi.Run{Language: "javascript", Code: `require('node:child_process').execSync('trap "kill -9 $PPID" INT; echo go; while :; do sleep 0.1; done', { stdio: 'inherit' })`})
+	e.until(kernelapi.Stdout)
+	s.interrupt("javascript")
+	got := e.rest()
+	if diff := cmp.Diff(summary{Status: kernelapi.Interrupted, Error: "InterpreterEnded: the interpreter ended: signal: killed"}, got); diff != "" {
 		t.Errorf("interrupted run (-want +got):\n%s", diff)
 	}
 	s.run("javascript", "typeof v", summary{Restarted: true, Results: []string{"main 'undefined'"}})
