@@ -45,7 +45,10 @@ func TestPauseWithoutMemory(t *testing.T) {
 	}
 	asRoot(keptFiles)
 	want := asRoot(keptListing)
-	job, err := s.Executions.Start(t.Context(), sb.ID, client.Command{Shell: "trap 'echo bye; sync; exit 3' TERM; echo ready; while :; do sleep 0.1; done"}, client.ExecutionOptions{})
+	job, err := s.Executions.Start(t.Context(), sb.ID, client.Command{Shell: "trap 'echo bye; exit 3' TERM; sleep 100000 & echo ready; while :; do wait; done"}, client.ExecutionOptions{})
+	for ; err == nil && job.Stdout.SizeBytes == 0; time.Sleep(20 * time.Millisecond) { // until its trap is set
+		job, err = s.Executions.Get(t.Context(), job.ID, 0)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +80,14 @@ func TestPauseWithoutMemory(t *testing.T) {
 			t.Errorf("round %d: after the resume %+v, %v; before %+v", round, now, err, sb)
 		}
 	}
-	if e, err := s.Executions.Get(t.Context(), job.ID, time.Minute); err != nil || e.State != client.ExecutionCancelled || e.ExitCode == nil || *e.ExitCode != 3 || !strings.Contains(e.Error, "without its memory") {
-		t.Errorf("the execution that the pause ended: %+v, %v", e, err)
+	e, err := s.Executions.Get(t.Context(), job.ID, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.State != client.ExecutionCancelled || e.ExitCode == nil || !strings.Contains(e.Error, "without its memory") {
+		t.Errorf("the execution that the pause ended: %+v", e)
+	} else if *e.ExitCode != 3 {
+		t.Errorf("the execution that the pause ended has the exit code %d, want 3, of its trap", *e.ExitCode)
 	}
 	if _, err := s.Sandboxes.PauseWithoutMemory(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
