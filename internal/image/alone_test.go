@@ -167,6 +167,34 @@ func TestWhatCountsBelowSnapshots(t *testing.T) {
 	}
 }
 
+// TestWhatCountsIsDecidedAtTheEnd: dependencies that a workspace leaves to others while the layer of its snapshot over them is
+// made count for the snapshot, and dependencies that it does not leave do not.
+func TestWhatCountsIsDecidedAtTheEnd(t *testing.T) {
+	s, dir, install := shareStore(t, image.Options{})
+	a, err := install("me", "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.CachedFor(t.Context(), "they", "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	forget(t, dir, "they", time.Hour)
+	for user, counted := range map[sandbox.WorkspaceID][]sandbox.RootFS{"me": nil, "they": {{Digest: a.Digest, SizeBytes: a.SizeBytes}}} {
+		staged, err := s.Stage(t.Context(), image.CommitRequest{Base: a.Digest, User: user, Alone: true, Layer: bytes.NewReader(tarball(t, file("c", string(user), 0o644)))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer staged.Discard()
+		if left, err := s.Removal().TrimBuildCache(t.Context(), user, 0); err != nil || (left == 0) != (user == "they") {
+			t.Errorf("TrimBuildCache of %s = %d, %v", user, left, err)
+		}
+		done, err := staged.Publish(t.Context(), nil)
+		if err != nil || !slices.Equal(done.Counted, counted) {
+			t.Errorf("for the snapshot of %s counts %v, %v, want %v", user, done.Counted, err, counted)
+		}
+	}
+}
+
 // TestLongChainsOfSnapshotsAreMerged: beyond the bound a snapshot also has the files of all snapshots before, over the
 // image below them alone.
 func TestLongChainsOfSnapshotsAreMerged(t *testing.T) {

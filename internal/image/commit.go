@@ -127,23 +127,19 @@ func (c *committer) stageCommit(ctx context.Context, req CommitRequest) (*Staged
 	if err != nil {
 		return nil, err
 	}
-	var counted []sandbox.RootFS
-	if base != nil && req.Alone {
+	if base != nil && req.Alone && len(base.Below) >= stack.Max {
 		ix, err := c.index.Load()
 		if err != nil {
 			return nil, err
 		}
-		if len(base.Below) >= stack.Max {
-			req.keep = ix.Foundation(base, req.Owner)
-		}
-		counted = ix.Counted(req.below(base), req.User)
+		req.keep = ix.Foundation(base, req.Owner)
 	}
 	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
 	staged, err := c.stage(ctx, base, req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", task, err)
 	}
-	staged.task, staged.counted = task, counted
+	staged.task, staged.user = task, req.User
 	return staged, nil
 }
 

@@ -17,14 +17,14 @@ import (
 // Staged is an image whose files are complete and on the disk, outside the store. The caller
 // publishes it at most once, and discards it in any case. It is not safe for concurrent use.
 type Staged struct {
-	keeper  *keeper
-	root    *made
-	rec     *index.Record
-	write   func(layer rootfs.Blob) (archive.Ref, error) // adds the OCI image to the layout
-	done    bool                                         // the store has the image already
-	task    string                                       // for errors
-	undo    cleanup.Cleanup
-	counted []sandbox.RootFS // see [Committed]
+	keeper *keeper
+	root   *made
+	rec    *index.Record
+	write  func(layer rootfs.Blob) (archive.Ref, error) // adds the OCI image to the layout
+	done   bool                                         // the store has the image already
+	task   string                                       // for errors
+	user   sandbox.WorkspaceID                          // see [CommitRequest]
+	undo   cleanup.Cleanup
 	// held holds the image once it is part of the store, until release.
 	held    bool
 	release func() error
@@ -49,7 +49,13 @@ func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
 		}
 	}
 	done := p.keeper.committed(p.rec)
-	done.Counted = p.counted
+	if p.rec.Single() {
+		ix, err := p.keeper.index.Load() // in which the layer keeps what counts for its workspace
+		if err != nil {
+			return Committed{}, err
+		}
+		done.Counted = ix.Counted(p.rec.Below, p.user)
+	}
 	return done, nil
 }
 
