@@ -261,6 +261,91 @@ func TestLayersOverSharedImages(t *testing.T) {
 	}
 }
 
+// TestOthersCountWhatTheyKeep: an image of a workspace that stays without its name and without a snapshot of the workspace, because
+// a snapshot of another workspace lies over it, counts for the other alone; what the workspace uses again counts for it again.
+func TestOthersCountWhatTheyKeep(t *testing.T) {
+	l := newLosing(t, 0, 0)
+	want := func(what string, images, left int64) { // with the compressed layers or without
+		t.Helper()
+		if gotImages, gotLeft, err := l.Owned("me"); err != nil || gotImages < images || gotImages > 2*images+8<<10 || gotLeft < left || gotLeft > 2*left+8<<10 {
+			t.Errorf("%s: Owned = %d, %d, %v, want %d, %d", what, gotImages, gotLeft, err, images, left)
+		}
+	}
+	first := step(t, l.Store, "", "me", 1)
+	second := step(t, l.Store, first.Digest, "me", 2)
+	img := finished(t, l.Store, second.Digest, "me", "v1")
+	snapshot := func(base string, user sandbox.WorkspaceID) image.Committed {
+		t.Helper()
+		done, err := commitWith(t, l.Store, nil, image.CommitRequest{Base: base, User: user, Alone: true, Layer: bytes.NewReader(tarball(t, file("changed", string(user), 0o644)))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	mine := snapshot(img.Digest, "me")
+	theirs := snapshot(mine.Digest, "they")
+	if len(mine.Counted) != 0 || len(theirs.Counted) != 3 {
+		t.Errorf("below the snapshots count %v for me and %v for others, want nothing and all three", mine.Counted, theirs.Counted)
+	}
+	size := first.OwnBytes + second.OwnBytes
+	want("with a name", size, 0)
+	if _, err := l.Discard(t.Context(), image.Remover{Workspace: "me"}, "app:v1"); err != nil {
+		t.Fatal(err)
+	}
+	l.needed = []string{mine.Digest, theirs.Digest}
+	l.old("updated_at")
+	l.prune()
+	want("with a snapshot", 0, size)
+	l.needed, l.dropped = []string{theirs.Digest}, []string{mine.Digest}
+	l.prune()
+	want("without a name and a snapshot", 0, 0)
+	l.wantFiles(first.Digest, img.Digest, mine.Digest, theirs.Digest)
+
+	if _, _, err := l.Cached(t.Context(), "me1", 0); err != nil {
+		t.Errorf("a layer that others keep: %v, want it in the cache", err)
+	}
+	third := step(t, l.Store, first.Digest, "me", 3)
+	want("used again", 0, first.OwnBytes+third.OwnBytes)
+	leftUnused(t, l.dir, first, third)
+	if left, err := l.Removal().TrimBuildCache(t.Context(), "me", 0); err != nil || left != 0 {
+		t.Errorf("TrimBuildCache = %d, %v, want nothing that counts", left, err)
+	}
+	l.wantFiles(first.Digest, img.Digest, mine.Digest, theirs.Digest)
+	l.needed, l.dropped = nil, []string{mine.Digest, theirs.Digest}
+	l.old("updated_at")
+	l.prune()
+	l.wantFiles()
+}
+
+// TestDependenciesThatOthersKeep: a workspace can leave dependencies that only a snapshot of another workspace keeps; they stay in the
+// cache, and count for the workspace when it uses them again.
+func TestDependenciesThatOthersKeep(t *testing.T) {
+	s, dir, install := shareStore(t, image.Options{})
+	a, err := install("me", "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), image.CommitRequest{Base: a.Digest, User: "they", Alone: true, Layer: bytes.NewReader(newFile(t))}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 0); err != nil || left == 0 {
+		t.Errorf("TrimBuildCache while it is used = %d, %v, want it to count", left, err)
+	}
+	forget(t, dir, "me", time.Hour)
+	if left, err := s.Removal().TrimBuildCache(t.Context(), "me", 0); err != nil || left != 0 {
+		t.Errorf("TrimBuildCache = %d, %v, want nothing", left, err)
+	}
+	if _, left, err := s.Owned("me"); err != nil || left != 0 {
+		t.Errorf("Owned = %d, %v, want nothing", left, err)
+	}
+	if img, _, err := s.CachedFor(t.Context(), "me", "a", 0); err != nil || img.Digest != a.Digest {
+		t.Errorf("CachedFor = %s, %v, want %s", img.Digest, err, a.Digest)
+	}
+	if _, left, err := s.Owned("me"); err != nil || !near(left, a.SizeBytes) {
+		t.Errorf("used again: Owned = %d, %v, want %d", left, err, a.SizeBytes)
+	}
+}
+
 // TestWhatLiesBelowIsNotLost: what a snapshot needs is not lost, and takes no space of what is.
 func TestWhatLiesBelowIsNotLost(t *testing.T) {
 	l := newLosing(t, 0, 0)

@@ -50,7 +50,11 @@ func (rm *Removal) Prune(ctx context.Context, inUse func(context.Context) (diges
 	defer unlock()
 	lower := ix.Below(nil)
 	for i := range ix.Images {
-		if r := &ix.Images[i]; !lower[r.Digest] && !r.Single() { // others count for their users as long as they exist
+		r := &ix.Images[i]
+		switch gone := slices.Contains(u.released, r.Digest) && !slices.Contains(u.needed, r.Digest); {
+		case r.Single() && gone && !rm.isFresh(u, r):
+			r.Users = nil // their snapshots were deleted; it may stay for snapshots over it
+		case !lower[r.Digest] && !r.Single(): // others count for their users as long as they exist
 			maps.DeleteFunc(r.Users, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > cacheGrace })
 		}
 	}

@@ -42,8 +42,8 @@ func (c *cache) cachedFor(ctx context.Context, user sandbox.WorkspaceID, key str
 }
 
 // leftBy returns the records of a workspace's build cache that need not count for it any more, in
-// the order of their removal. The workspace can drop images that other workspaces also use even
-// while they are in use, unless its snapshots lie on them; its other images are removable, or stay.
+// the order of their removal. The workspace can drop images that other workspaces also use, or that lie below images or snapshots
+// of others, even while they are in use, unless it needs them itself; its other images are removable, or stay.
 func (rm *Removal) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []index.Record {
 	var list []index.Record
 	for _, r := range rm.removable(ix, u, owner) {
@@ -51,9 +51,9 @@ func (rm *Removal) leftBy(ix *index.Index, owner sandbox.WorkspaceID, u uses) []
 			list = append(list, r)
 		}
 	}
-	lower := ix.Below(func(r *index.Record) bool { return r.IsOf(owner) })
+	lower, needed := ix.Below(nil), ix.Needed(owner)
 	for _, r := range ix.Images {
-		if r.CountsFor(owner) && len(r.Payers()) > 1 && !lower[r.Digest] && time.Since(r.Users[owner]) > usedEvery {
+		if r.Owner == "" && r.CountsFor(owner) && (len(r.Payers()) > 1 || lower[r.Digest]) && !needed[r.Digest] && time.Since(r.Users[owner]) > usedEvery {
 			list = append(list, r)
 		}
 	}

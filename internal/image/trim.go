@@ -50,6 +50,8 @@ func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 		return 0, err
 	}
 	before, removed := left.Bytes, false
+	others := ix.Below(func(r *index.Record) bool { return !r.IsOf(owner) })
+	isForOthers := func(digest string) bool { return others[digest] && ix.IsOwn(digest, owner) } // without the workspace's own
 	for more := true; more && !fits(left.Bytes, left.Images); {
 		more = false
 		for _, victim := range rm.leftBy(ix, owner, u) {
@@ -64,6 +66,11 @@ func (rm *Removal) trimBuildCache(ctx context.Context, owner sandbox.WorkspaceID
 			}
 			ix.Leave(&victim, owner)
 			removed, more = true, true
+			if others[victim.Digest] || slices.ContainsFunc(victim.Below, isForOthers) {
+				if left, err = rm.sizes.Left(ix, owner); err != nil {
+					return 0, err
+				}
+			}
 			if len(victim.Below) > 0 {
 				break // the layer below may be next
 			}

@@ -88,10 +88,27 @@ func (ix *Index) Counted(below []string, ws sandbox.WorkspaceID) (counted []sand
 	return counted
 }
 
+// Needed returns the digests of the root filesystems below the images with a name and the snapshots of a workspace, and below
+// the records of the workspace over which nothing lies.
+func (ix *Index) Needed(ws sandbox.WorkspaceID) map[string]bool {
+	lower := ix.Below(nil)
+	return ix.Below(func(r *Record) bool { return r.IsOf(ws) && (r.Current || r.Single() || !lower[r.Digest]) })
+}
+
+// Counts returns a function that reports whether a record counts for a workspace: [Record.CountsFor] does, unless the workspace has
+// built the record and it stays without a name only because something of other workspaces lies over it.
+func (ix *Index) Counts(ws sandbox.WorkspaceID) func(*Record) bool {
+	lower, needed := ix.Below(nil), ix.Needed(ws)
+	return func(r *Record) bool {
+		return r.CountsFor(ws) && (r.Owner == "" || r.Current || !lower[r.Digest] || needed[r.Digest])
+	}
+}
+
 // Cached returns the number of images in the build cache of a workspace.
 func (ix *Index) Cached(ws sandbox.WorkspaceID) (n int) {
+	counts := ix.Counts(ws)
 	for i := range ix.Images {
-		if r := &ix.Images[i]; r.CountsFor(ws) && !r.Current {
+		if r := &ix.Images[i]; counts(r) && !r.Current {
 			n++
 		}
 	}
@@ -100,6 +117,7 @@ func (ix *Index) Cached(ws sandbox.WorkspaceID) (n int) {
 
 // Roots are the root filesystems of an index that may lie below images of a workspace.
 type Roots struct {
+	Counts  func(*Record) bool // see [Index.Counts]
 	all     map[string]*Record // by digest
 	own     map[string]*Record // by digest; each counts for the workspace
 	builtin map[string]bool
@@ -107,7 +125,7 @@ type Roots struct {
 
 // Roots returns the root filesystems for a workspace.
 func (ix *Index) Roots(ws sandbox.WorkspaceID) Roots {
-	roots := Roots{map[string]*Record{}, map[string]*Record{}, map[string]bool{}}
+	roots := Roots{ix.Counts(ws), map[string]*Record{}, map[string]*Record{}, map[string]bool{}}
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		roots.all[r.Digest] = r
@@ -117,7 +135,7 @@ func (ix *Index) Roots(ws sandbox.WorkspaceID) Roots {
 				roots.builtin[digest] = true
 			}
 		}
-		if r.CountsFor(ws) {
+		if roots.Counts(r) {
 			roots.own[r.Digest] = r
 		}
 	}
@@ -147,7 +165,7 @@ func (ix *Index) Adds(rec *Record, layerBytes int64) int64 {
 	n, payer, counted := rec.SizeBytes, rec.Payer(), map[string]bool{}
 	roots := ix.Roots(payer)
 	for i := range ix.Images {
-		if r := &ix.Images[i]; r.CountsFor(payer) {
+		if r := &ix.Images[i]; roots.Counts(r) {
 			if r.Has(rec.Digest) {
 				n = 0
 			}

@@ -414,13 +414,15 @@ func (ix *Index) Replaced(rec *Record) {
 	}
 }
 
-// Leave makes a record count no more for a workspace, and removes it if it counts for no other.
+// Leave makes a record count no more for a workspace, and removes it if it counts for no other, unless it is shared and something lies
+// over it.
 func (ix *Index) Leave(rec *Record, ws sandbox.WorkspaceID) {
+	lower := ix.Over(rec.Digest) != nil
 	ix.Images = slices.DeleteFunc(ix.Images, func(r Record) bool {
 		if !r.Same(rec) {
 			return false
 		}
 		delete(r.Users, ws)
-		return len(r.Users) == 0
+		return len(r.Users) == 0 && (r.Owner != "" || !lower)
 	})
 }

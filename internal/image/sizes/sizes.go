@@ -112,14 +112,14 @@ func (z *Meter) counter(ix *index.Index, owner sandbox.WorkspaceID) counter {
 
 // images returns the bytes of the images with a name.
 func (c *counter) images() (int64, error) {
-	if _, err := c.count(func(r *index.Record) bool { return r.Owner == "" && !r.CountsFor(c.owner) }); err != nil {
+	if _, err := c.count(func(r *index.Record) bool { return r.Owner == "" && !c.roots.Counts(r) }); err != nil {
 		return 0, err
 	}
 	return c.count(func(r *index.Record) bool { return r.Owner == c.owner && r.Current })
 }
 
 // isLeft reports whether an image is in the build cache.
-func (c *counter) isLeft(r *index.Record) bool { return r.CountsFor(c.owner) && !r.Current }
+func (c *counter) isLeft(r *index.Record) bool { return c.roots.Counts(r) && !r.Current }
 
 // count returns the bytes that the images of which chosen is true add to those counted before.
 func (c *counter) count(chosen func(*index.Record) bool) (n int64, err error) {
@@ -150,7 +150,7 @@ func (c *counter) count(chosen func(*index.Record) bool) (n int64, err error) {
 // file counts the file of a root filesystem. A finished image and its last layer are two root filesystems
 // with one file; it counts for a workspace even if other workspaces have it.
 func (c *counter) file(r *index.Record) int64 {
-	if r.CountsFor(c.owner) {
+	if c.roots.Counts(r) {
 		if c.seen[r.File()] {
 			c.seen[r.Digest] = true
 			return 0
