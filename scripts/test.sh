@@ -34,7 +34,7 @@ suite_lint() {
 }
 # Packages whose tests need gVisor, which the suites gvisor and system run: elsewhere they are linked to be skipped. Their few
 # other tests run there, too.
-boxed=(./internal/driver/gvisor ./test/{attack,crash,diskfull,e2e,hostile,power,soak,storm,upgrade})
+boxed=(./internal/driver/gvisor ./test/{attack,chromium,crash,diskfull,e2e,hostile,power,soak,storm,upgrade})
 # What the suites race, gvisor and system run is not run twice.
 suite_go() {
 	local packages
@@ -52,8 +52,11 @@ suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./in
 suite_images() {
 	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m -run '^TestBuiltinImages$' ./internal/image
 }
-# Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first.
-suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e ./test/...; }
+# Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first. The suite browser has the image of one package.
+suite_system() {
+	# shellcheck disable=SC2046 # a list
+	use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e $(go list ./test/... | grep -v '/chromium$')
+}
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
 # The store, and the packages whose promises depend on it, on PostgreSQL: one server, and a database for each test.
@@ -84,10 +87,16 @@ suite_e2b() { use_cached_images && cached_images e2b desktop && MODBOX_IMAGES=$i
 # The official MCP client against a real server, over both transports.
 suite_mcp() { use_cached_images && scripts/with-server.sh test/mcp/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL; development servers
-# in a sandbox, and pages of other origins, opened in a browser of this machine.
+# in a sandbox, and pages of other origins, opened in a browser of this machine. Before, boxes and sandboxes of modbox/chromium.
 suite_browser() {
-	use_cached_images && cached_images browser chromium data sandbox sandbox-lite &&
+	local images
+	images=$(mktemp -d)
+	use_cached_images && cached_images browser chromium data sandbox sandbox-lite && lend_images "$images_cache/browser/images" "$images" &&
+		MODBOX_TEST_GVISOR=1 MODBOX_TEST_CHROMIUM=1 MODBOX_TEST_IMAGE_DIR=$images go test -v -count=1 -timeout 60m ./test/chromium &&
 		MODBOX_POOL_SIZE=0 MODBOX_IMAGES=$images_cache/browser/images MODBOX_HTTP_CORS_ORIGINS=http://allowed.localhost scripts/with-server.sh test/browser/run.sh
+	local code=$?
+	rm -rf "$images"
+	return "$code"
 }
 
 # The programs under examples/, which check what they print.

@@ -195,14 +195,23 @@ func untilAnswered(ctx context.Context, call func(context.Context) error) error 
 // Preconditions: an operation has the box.
 func (s *Service) Refresh(ctx context.Context, b *box.Box) error {
 	sb := b.Sandbox()
-	img, _, err := s.images.Resolve(ctx, sb.ImageDigest)
+	img, err := s.image(ctx, b)
 	if err != nil {
-		return fmt.Errorf("image of sandbox %s: %w", b.ID, err)
+		return err
 	}
 	if err := b.Agent.Configure(ctx, s.Agent(&sb, &img)); err != nil {
 		return b.Explain(ctx, err)
 	}
-	return b.Explain(ctx, AnnounceLater(ctx, b))
+	return b.Explain(ctx, announceLater(ctx, b, &img))
+}
+
+// image returns the image of a sandbox.
+func (s *Service) image(ctx context.Context, b *box.Box) (spec.Image, error) {
+	img, _, err := s.images.Resolve(ctx, b.Sandbox().ImageDigest)
+	if err != nil {
+		return img, fmt.Errorf("image of sandbox %s: %w", b.ID, err)
+	}
+	return img, nil
 }
 
 // Update sets and, where the value is nil, deletes environment variables of a sandbox, for later
@@ -263,7 +272,7 @@ func (s *Service) update(b *box.Box, changes map[string]*string) (map[string]str
 	if len(changes) == 0 {
 		return env, nil
 	}
-	img, _, err := s.images.Resolve(ctx, sb.ImageDigest)
+	img, err := s.image(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +283,7 @@ func (s *Service) update(b *box.Box, changes map[string]*string) (map[string]str
 	if err := s.record(ctx, b, env); err != nil {
 		return nil, err
 	}
-	return maps.Clone(env), b.Explain(ctx, AnnounceLater(ctx, b))
+	return maps.Clone(env), b.Explain(ctx, announceLater(ctx, b, &img))
 }
 
 // record records the environment of a sandbox.

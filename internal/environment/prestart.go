@@ -35,15 +35,9 @@ var (
 	laterAnnouncer = []string{"/.modbox/agent", "kernels", "later-environment"}
 )
 
-// programs is the main program of an image whose browser waits until its box has a sandbox. Called again with other
-// arguments, it talks to the running main program: images/chromium/build/programs.
-const programs = "/usr/local/bin/programs"
-
 const (
 	// announceTimeout bounds the announcement of an environment.
 	announceTimeout = 5 * time.Second
-	// screenPort is the port at which those programs answer.
-	screenPort = 8080
 	// maxAnswer bounds how much is read of an answer or of an error's text.
 	maxAnswer = 4 << 10
 )
@@ -64,12 +58,6 @@ func languages(img *spec.Image) []string {
 	return main[len(supervisor):]
 }
 
-// hasPrograms reports whether the main command of an image is [programs].
-func hasPrograms(img *spec.Image) bool {
-	main := mainCommand(img)
-	return len(main) > 0 && main[0] == programs
-}
-
 func mainCommand(img *spec.Image) []string {
 	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd)
 }
@@ -80,52 +68,10 @@ func Prestart(ctx context.Context, b *box.Box, img *spec.Image) error {
 	if err := Configure(ctx, b, prestarted(img)); err != nil {
 		return err
 	}
-	return awaitStarted(ctx, b, img)
-}
-
-// awaitStarted returns when the interpreters or programs of an image have started.
-func awaitStarted(ctx context.Context, b *box.Box, img *spec.Image) error {
-	if !hasPrograms(img) {
-		return awaitInterpreters(ctx, b, languages(img))
+	if hasPrograms(img) {
+		return awaitPrograms(ctx, b)
 	}
-	failure, err := run(ctx, b, agentapi.Command{Argv: []string{programs, "await"}})
-	if err == nil && failure != "" {
-		err = errors.New(failure)
-	}
-	if err == nil {
-		err = askScreen(ctx, b)
-	}
-	if err != nil {
-		return fmt.Errorf("await the programs of the image: %w", err)
-	}
-	return nil
-}
-
-// askScreen returns an error unless nginx and x11vnc of modbox/chromium answer; x11vnc ends with its screen. In a restored box, the files that tell
-// "programs await" that they have started exist even if they have ended or hang.
-func askScreen(ctx context.Context, b *box.Box) error {
-	conn, err := b.Agent.Tunnel(ctx, screenPort)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // nothing is lost
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/vnc/websockify", http.NoBody)
-	if err != nil {
-		return err
-	}
-	req.Header = http.Header{
-		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"AAAAAAAAAAAAAAAAAAAAAA=="},
-		"X-Forwarded-Proto": {"http"}, // without it, nginx takes it for a request of a page
-	}
-	resp, err := roundTrip(conn, req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }() // nothing is lost
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		return fmt.Errorf("a request for the screen was answered with %s", resp.Status)
-	}
-	return nil
+	return awaitInterpreters(ctx, b, languages(img))
 }
 
 // awaitInterpreters returns when the interpreters of languages have started.
@@ -169,14 +115,18 @@ func WarmUp(ctx context.Context, b *box.Box, modules []string) error {
 	return nil
 }
 
-// Reconnect configures the agent of a box that was restored from a box of [Prestart], and of no sandbox yet.
+// Reconnect configures the agent of a box that was restored from a box of [Prestart], and of no sandbox yet. It returns when the
+// interpreters or programs answer.
 func Reconnect(ctx context.Context, b *box.Box, img *spec.Image) error {
 	cfg := prestarted(img)
 	cfg.Restored = true
 	if err := Configure(ctx, b, cfg); err != nil {
 		return err
 	}
-	return awaitStarted(ctx, b, img)
+	if hasPrograms(img) {
+		return askPrograms(ctx, b)
+	}
+	return awaitInterpreters(ctx, b, languages(img))
 }
 
 // refusal is an answer of the supervisor that stays the same when the request is repeated.
@@ -227,7 +177,7 @@ func roundTrip(conn net.Conn, req *http.Request) (*http.Response, error) {
 func Announce(ctx context.Context, b *box.Box, img *spec.Image) error {
 	argv := announcer
 	if hasPrograms(img) {
-		argv = []string{programs, "assign"}
+		argv = assigner
 	}
 	failure, err := announce(ctx, b, argv)
 	if err == nil && failure != "" {
@@ -236,14 +186,29 @@ func Announce(ctx context.Context, b *box.Box, img *spec.Image) error {
 	return err
 }
 
-// AnnounceLater gives the supervisor of a running box, if there is one, the environment with which
-// the box's agent was configured: for interpreters that start later. Interpreters that run keep their
+// AnnounceLater gives the supervisor of interpreters of a running box, or the programs of its image, the environment with which
+// the box's agent was configured: for interpreters and programs that start later. Interpreters and programs that run keep their
 // environment. It takes at most 5 seconds.
 //
-// A supervisor that refuses it is no error: it is of an earlier version, or the work of the guest.
-func AnnounceLater(ctx context.Context, b *box.Box) error {
+// A supervisor that refuses it is no error, and neither is a program that cannot be started: it is of an earlier version, or the
+// work of the guest.
+func (s *Service) AnnounceLater(ctx context.Context, b *box.Box) error {
+	img, err := s.image(ctx, b)
+	if err != nil {
+		return err
+	}
+	return announceLater(ctx, b, &img)
+}
+
+func announceLater(ctx context.Context, b *box.Box, img *spec.Image) error {
 	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
 	defer cancel()
+	if hasPrograms(img) {
+		_, err := announce(ctx, b, assigner)
+		if refused := (*agentapi.Error)(nil); err != nil && !errors.As(err, &refused) {
+			return err
+		}
+	}
 	conn, err := b.Agent.TunnelSocket(ctx, path.Join(kernelapi.Directory, kernelapi.Socket))
 	switch sandbox.CodeOf(box.AgentError(err)) {
 	case sandbox.PortClosed, sandbox.Invalid:

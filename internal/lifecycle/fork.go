@@ -13,7 +13,6 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/environment"
 	"github.com/modbox/modbox/internal/eventlog"
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
@@ -279,8 +278,8 @@ func (f *fork) revive(b *entry) error {
 		if _, err := s.starter.late(b); err != nil {
 			return err
 		}
-	} else if err := environment.AnnounceLater(b.Context(), b.Box); err != nil {
-		s.log.Warn("new contexts of a fork have the environment of its parent", "sandbox", b.ID, "error", err)
+	} else if err := s.starter.environments.AnnounceLater(b.Context(), b.Box); err != nil {
+		s.log.Warn("new contexts and restarted programs of a fork have the environment of its parent", "sandbox", b.ID, "error", err)
 	}
 	b.Lock()
 	if b.Context().Err() == nil {
