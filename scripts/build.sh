@@ -64,8 +64,10 @@ pack() { # NAME: files/NAME.gz and the hash of what is in it
 
 # The agent, sandbox and front carry versions that change only with their code, so that
 # a commit elsewhere does not make every sandbox image and checkpoint a new one.
-build modbox-agent ""
-build modbox-front ""
+# In the sandbox, gVisor copies 2 MiB around the first byte that a program changes in its data, with what is read-only
+# beside it. So data begins at a multiple of 2 MiB.
+build modbox-agent "-R 0x200000"
+build modbox-front "-R 0x200000"
 build modbox-sandbox "-X gvisor.dev/gvisor/runsc/version.version=$gvisor"
 pack modbox-agent
 pack modbox-sandbox

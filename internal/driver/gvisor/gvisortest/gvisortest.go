@@ -39,12 +39,16 @@ func binary(dir, name, given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}
-	return build(filepath.Join(dir, name), "cmd/"+name)
+	flags := "-s -w"
+	if name == "modbox-agent" {
+		flags += " -R 0x200000" // as scripts/build.sh, which says why
+	}
+	return build(filepath.Join(dir, name), "cmd/"+name, flags)
 }
 
-// build makes a static executable of a package of this module.
-func build(out, pkg string) (string, error) {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/modbox/modbox/"+pkg)
+// build makes a static executable of a package of this module with flags for the linker.
+func build(out, pkg, flags string) (string, error) {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags="+flags, "-o", out, "github.com/modbox/modbox/"+pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, text)
@@ -71,7 +75,7 @@ func RootFS(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the Debian package busybox-static is not installed: %w", err)
 	}
-	helper, err := build(filepath.Join(dir, "euid"), "internal/driver/gvisor/gvisortest/euid")
+	helper, err := build(filepath.Join(dir, "euid"), "internal/driver/gvisor/gvisortest/euid", "-s -w")
 	if err != nil {
 		return "", err
 	}
