@@ -9,11 +9,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/broadcast"
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/migrations"
 
@@ -35,8 +38,12 @@ type DB struct {
 	metrics      commitMetrics
 	relief       relief
 
-	advanced  func(generation int64) // may be nil
-	committed broadcast.Broadcast    // sent after every commit of this process
+	advanced func(generation int64) // may be nil
+	// reached is the state of the database after the last write that is on the disk; nil before the first.
+	reached atomic.Pointer[installation.Identity]
+	checks  singleflight.Group
+
+	committed broadcast.Broadcast // sent after every commit of this process
 }
 
 // Open opens the database file at path; it creates and migrates it as needed. Before a
@@ -174,7 +181,16 @@ func (d *DB) LastSequence(ctx context.Context, table string) (seq int64, err err
 	return seq, err
 }
 
-// Check reports whether the database can be written, for health checks.
+// Check reports whether the database can be written, for health checks. It waits no longer than ctx, and calls at the same time
+// share a write.
 func (d *DB) Check(ctx context.Context) error {
-	return d.Note(ctx, func(context.Context, *sql.Tx) error { return nil })
+	checked := d.checks.DoChan("", func() (any, error) {
+		return nil, d.Note(context.WithoutCancel(ctx), func(context.Context, *sql.Tx) error { return nil })
+	})
+	select {
+	case result := <-checked:
+		return result.Err
+	case <-ctx.Done():
+		return fmt.Errorf("the database has not answered yet: %w", ctx.Err())
+	}
 }

@@ -76,10 +76,10 @@ func (d *DB) Advance(ctx context.Context) (installation.Identity, error) {
 func (d *DB) OnAdvance(f func(generation int64)) { d.advanced = f }
 
 // advance raises the generation with a transaction.
-func advance(ctx context.Context, tx *sql.Tx) (generation int64, err error) {
-	err = tx.QueryRowContext(ctx, "UPDATE installation SET generation = generation + 1 RETURNING generation").Scan(&generation)
+func advance(ctx context.Context, tx *sql.Tx) (i installation.Identity, err error) {
+	err = tx.QueryRowContext(ctx, "UPDATE installation SET generation = generation + 1 RETURNING id, generation").Scan(&i.ID, &i.Generation)
 	if err != nil {
-		return 0, fmt.Errorf("advance installation: %w", err)
+		return i, fmt.Errorf("advance installation: %w", err)
 	}
-	return generation, nil
+	return i, nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -36,80 +35,20 @@ func hasState(err error, states ...string) bool {
 	return errors.As(err, &e) && slices.Contains(states, e.Code)
 }
 
-const connectionLost = "the connection to the database was lost; try again"
+const (
+	connectionLost = "the connection to the database was lost"
+	noAnswer       = "the database does not answer"
+)
 
 // coded gives the answers of PostgreSQL that concern a request a code.
 func coded(err error) error {
 	switch {
 	case hasState(err, "57014"):
-		return sandbox.Wrap(sandbox.Unavailable, err, "the database took too long; try again")
+		return unavailable(err, "the database took too long")
 	case hasState(err, "22021", "22P05"):
 		return sandbox.Wrap(sandbox.Invalid, err, "a text has a NUL character, or is not UTF-8, which the database cannot store")
 	}
 	return err
-}
-
-// pgConnector makes connections, and waits for a database that cannot be reached.
-type pgConnector struct {
-	config   *pgx.ConnConfig
-	patience time.Duration
-	reads    bool                                   // the connections are for reads alone
-	lock     func(context.Context, *pgx.Conn) error // makes a new connection the server's; nil for none
-}
-
-// Driver implements [driver.Connector].
-func (c *pgConnector) Driver() driver.Driver { return stdlib.GetDefaultDriver() }
-
-// Connect implements [driver.Connector]. Errors: Conflict if another server uses the database; Unavailable.
-func (c *pgConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.patience)
-	defer cancel()
-	var conn *pgConn
-	var last error
-	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
-		var err error
-		if conn, err = c.connect(ctx); err != nil && (last == nil || ctx.Err() == nil) {
-			last = err
-		}
-		if err != nil && (sandbox.CodeOf(err) == sandbox.Conflict || refused(err)) {
-			return struct{}{}, backoff.Permanent(err)
-		}
-		return struct{}{}, err
-	}, retry.Pauses(50*time.Millisecond, time.Second), retry.Forever())
-	switch {
-	case conn != nil:
-		return conn, nil
-	case sandbox.CodeOf(last) == sandbox.Conflict:
-		return nil, last
-	case last == nil:
-		last = ctx.Err()
-	}
-	return nil, sandbox.Wrap(sandbox.Unavailable, last, "the database cannot be used at this moment")
-}
-
-// connect attempts a connection once.
-func (c *pgConnector) connect(ctx context.Context) (*pgConn, error) {
-	opened, err := stdlib.GetConnector(*c.config).Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	inner, ok := opened.(*stdlib.Conn)
-	if !ok {
-		return nil, errors.Join(errors.New("the driver of PostgreSQL lacks a method that the pool needs"), opened.Close())
-	}
-	if c.lock != nil {
-		if err := c.lock(ctx, inner.Conn()); err != nil {
-			_ = inner.Close()
-			return nil, err
-		}
-	}
-	return &pgConn{Conn: inner, connector: c, reads: c.reads}, nil
-}
-
-// refused reports whether it is of no use to connect again: the password is wrong, or there is no such database.
-func refused(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code[:2] == "28" || e.Code == "3D000" || e.Code == "42501")
 }
 
 // pgConn is a connection. It takes the values that SQLite takes, and says when it is lost.
@@ -134,10 +73,12 @@ func (c *pgConn) CheckNamedValue(v *driver.NamedValue) (err error) {
 
 // ExecContext runs a statement without rows.
 func (c *pgConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	begin := time.Now()
 	r, err := c.Conn.ExecContext(ctx, query, args)
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, c.failed(ctx, begin, err)
 	}
+	c.connector.outage.end()
 	return r, nil
 }
 
@@ -157,19 +98,32 @@ func (c *pgConn) QueryContext(ctx context.Context, query string, args []driver.N
 			err = backoff.Permanent(err)
 		}
 		return r, err
-	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(reconnectTime))
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.connector.patience))
 	if errors.Is(err, driver.ErrBadConn) {
-		err = sandbox.Errorf(sandbox.Unavailable, connectionLost) // without its cause, which would make the pool run it again
+		err = unavailable(nil, connectionLost) // without its cause, which would make the pool run it again
 	}
 	return r, err
 }
 
 func (c *pgConn) query(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	begin := time.Now()
+	ctx, cancel := c.bounded(ctx)
 	r, err := c.Conn.QueryContext(ctx, query, args)
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		defer cancel()
+		return nil, c.failed(ctx, begin, err)
 	}
-	return &pgRows{Rows: r, conn: c, ctx: ctx}, nil
+	c.connector.outage.end()
+	return &pgRows{Rows: r, conn: c, ctx: ctx, begin: begin, cancel: cancel}, nil
+}
+
+// bounded gives a read a deadline, because the database cannot end a statement while it does not answer. Transactions that
+// write have a deadline.
+func (c *pgConn) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !c.reads {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.connector.answer)
 }
 
 // renew replaces the connection, which is lost.
@@ -186,8 +140,10 @@ func (c *pgConn) renew(ctx context.Context) error {
 // pgRows are the rows of a statement.
 type pgRows struct {
 	driver.Rows
-	conn *pgConn
-	ctx  context.Context // of the statement
+	conn   *pgConn
+	ctx    context.Context // of the statement
+	begin  time.Time
+	cancel context.CancelFunc
 }
 
 // Next implements [driver.Rows].
@@ -196,42 +152,54 @@ func (r *pgRows) Next(dest []driver.Value) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	if failed := r.conn.failed(r.ctx, err); !errors.Is(failed, driver.ErrBadConn) {
+	if failed := r.conn.failed(r.ctx, r.begin, err); !errors.Is(failed, driver.ErrBadConn) {
 		return failed
 	}
-	return sandbox.Wrap(sandbox.Unavailable, err, connectionLost) // rows were read, so it cannot run again
+	return unavailable(err, connectionLost) // rows were read, so it cannot run again
+}
+
+// Close implements [driver.Rows].
+func (r *pgRows) Close() error {
+	defer r.cancel()
+	return r.Rows.Close()
 }
 
 // BeginTx begins a transaction; on a lost connection, the pool uses another.
 func (c *pgConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	begin := time.Now()
+	ctx, cancel := c.bounded(ctx)
 	tx, err := c.Conn.BeginTx(ctx, opts)
 	if err != nil {
-		if err = c.failed(ctx, err); isLost(err) {
+		defer cancel()
+		if err = c.failed(ctx, begin, err); isLost(err) {
 			err = driver.ErrBadConn
 		}
 		return nil, err
 	}
 	c.inTx = true
-	return pgTx{tx, c}, nil
+	return pgTx{tx, c, cancel}, nil
 }
 
 // IsValid implements [driver.Validator].
 func (c *pgConn) IsValid() bool { return !c.unusual && !c.Conn.Conn().IsClosed() }
 
-// failed gives err a code, or makes it an error about a lost connection if it is one. A read outside of a transaction may run
-// again on another connection.
-func (c *pgConn) failed(ctx context.Context, err error) error {
+// failed gives err, of a call that began at a time, a code, or makes it an error about a lost connection if it is one. A read
+// outside of a transaction may run again on another connection.
+func (c *pgConn) failed(ctx context.Context, begin time.Time, err error) error {
 	if !c.reads && hasState(err, "25006") { // of a replica, after the primary has changed
 		c.unusual = true
 		return &lostError{err}
 	}
 	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		c.connector.outage.begin(begin)
+		return unavailable(err, noAnswer)
 	case ctx.Err() != nil:
 		return err
 	case !c.Conn.Conn().IsClosed():
 		return coded(err)
 	case c.reads && c.inTx:
-		return sandbox.Wrap(sandbox.Unavailable, err, connectionLost)
+		return unavailable(err, connectionLost)
 	case c.reads:
 		return driver.ErrBadConn
 	}
@@ -240,11 +208,13 @@ func (c *pgConn) failed(ctx context.Context, err error) error {
 
 type pgTx struct {
 	driver.Tx
-	conn *pgConn
+	conn   *pgConn
+	cancel context.CancelFunc
 }
 
 // Commit implements [driver.Tx].
 func (t pgTx) Commit() error {
+	defer t.cancel()
 	t.conn.inTx = false
 	err := t.Tx.Commit()
 	if err != nil && t.conn.Conn.Conn().IsClosed() {
@@ -255,6 +225,7 @@ func (t pgTx) Commit() error {
 
 // Rollback implements [driver.Tx].
 func (t pgTx) Rollback() error {
+	defer t.cancel()
 	t.conn.inTx = false
 	return t.Tx.Rollback()
 }

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -23,8 +24,7 @@ import (
 )
 
 const (
-	// reconnectTime bounds the time that reads and writes wait for a database that cannot be reached, such as
-	// during its restart.
+	// reconnectTime is the default of [Postgres.Patience].
 	reconnectTime = 30 * time.Second
 	// oldestPostgres is the oldest version that a server accepts, as server_version_num.
 	oldestPostgres = 14_00_00
@@ -40,10 +40,14 @@ type Postgres struct {
 	MaxConnections   int
 	ConnectTimeout   time.Duration // of one attempt
 	StatementTimeout time.Duration // of one statement
+	// Patience bounds the time that reads and writes wait for a database that cannot be reached, such as during its
+	// restart; 0 for half a minute.
+	Patience time.Duration
 }
 
-// config returns the settings of the connections of a process with a name. Errors have no password.
-func (p Postgres) config(name string, reads bool) (*pgx.ConnConfig, error) {
+// config returns the settings of the connections of a process with a name, which need a host that validate accepts. Errors
+// have no password.
+func (p Postgres) config(name string, validate pgconn.ValidateConnectFunc, reads bool) (*pgx.ConnConfig, error) {
 	c, err := pgx.ParseConfig(p.URL)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
@@ -52,7 +56,7 @@ func (p Postgres) config(name string, reads bool) (*pgx.ConnConfig, error) {
 		c.Password = p.Password
 	}
 	c.ConnectTimeout = p.ConnectTimeout
-	c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // the URL may name several hosts
+	c.ValidateConnect = validate
 	for name, value := range map[string]string{
 		"application_name":  name,
 		"statement_timeout": strconv.FormatInt(p.StatementTimeout.Milliseconds(), 10),
@@ -70,7 +74,7 @@ func (p Postgres) config(name string, reads bool) (*pgx.ConnConfig, error) {
 }
 
 // OpenPostgres opens a PostgreSQL database for a server, and creates or updates its tables. It waits for a
-// database that cannot be reached, up to [reconnectTime]. The database belongs to the server until Close: a
+// database that cannot be reached. The database belongs to the server until Close: a
 // second OpenPostgres fails. Errors, with nothing changed: Unsupported if a newer program has changed the
 // database, or if PostgreSQL is too old; Conflict if another server uses it; Unavailable.
 func OpenPostgres(ctx context.Context, p Postgres) (*DB, error) {
@@ -86,33 +90,33 @@ func OpenExistingPostgres(ctx context.Context, p Postgres) (*DB, error) {
 
 func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err error) {
 	name := processName()
-	e := &pgEngine{name: name, taken: make(chan struct{})}
-	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: reconnectTime, lastSequence: "SELECT last FROM sequences WHERE name = $1"}
+	patience := cmp.Or(p.Patience, reconnectTime)
+	e := &pgEngine{name: name, patience: patience, taken: make(chan struct{})}
+	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: patience, lastSequence: "SELECT last FROM sequences WHERE name = $1"}
 	defer func() {
 		if err != nil {
 			_ = d.Close()
 		}
 	}()
-	write, err := p.config(name, false)
+	write, err := p.config(name, d.validate, false)
 	if err != nil {
 		return nil, err
 	}
-	read, err := p.config(name, true)
+	read, err := p.config(name, d.validate, true)
 	if err != nil {
 		return nil, err
 	}
-	patience := reconnectTime
 	if !serves {
 		patience = p.ConnectTimeout
 	}
 	writer := &pgConnector{config: write, patience: patience}
 	if serves {
-		writer.lock = e.lock
+		writer.server = e
 	}
 	d.writer = sql.OpenDB(writer)
 	d.writer.SetMaxOpenConns(1)
 	e.writer = d.writer
-	d.reader = sql.OpenDB(&pgConnector{config: read, patience: patience, reads: true})
+	d.reader = sql.OpenDB(&pgConnector{config: read, patience: patience, reads: true, answer: p.StatementTimeout + p.ConnectTimeout})
 	readers := max(1, p.MaxConnections-1)
 	d.reader.SetMaxOpenConns(readers)
 	d.reader.SetMaxIdleConns(readers)
@@ -186,9 +190,10 @@ func postgresMigrator(db *sql.DB) (*goose.Provider, error) {
 
 // pgEngine is PostgreSQL.
 type pgEngine struct {
-	writer *sql.DB // one connection; a server's has the lock of the server
-	reader *sql.DB
-	name   string // of this process
+	writer   *sql.DB // one connection; a server's has the lock of the server
+	reader   *sql.DB
+	name     string        // of this process
+	patience time.Duration // with a database that cannot be reached
 	// durable is the value of synchronous_commit for writes.
 	durable  string
 	warnings []string
@@ -200,10 +205,10 @@ type pgEngine struct {
 // inspect checks the settings of the database.
 func (e *pgEngine) inspect(ctx context.Context) error {
 	var version int
-	var encoding, fsync, pages string
-	if err := e.writer.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
-		current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`).
-		Scan(&version, &encoding, &fsync, &pages, &e.durable); err != nil {
+	var encoding, fsync, pages, standbys string
+	if err := e.writer.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), current_setting('fsync'),
+		current_setting('full_page_writes'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names')`).
+		Scan(&version, &encoding, &fsync, &pages, &e.durable, &standbys); err != nil {
 		return err
 	}
 	if version < oldestPostgres {
@@ -214,6 +219,9 @@ func (e *pgEngine) inspect(ctx context.Context) error {
 	}
 	if fsync != "on" || pages != "on" {
 		e.warnings = append(e.warnings, fmt.Sprintf("PostgreSQL runs with fsync=%s and full_page_writes=%s: a loss of power can damage the database and undo what was answered with success; set both to on", fsync, pages))
+	}
+	if standbys != "" && e.durable != "on" && e.durable != "remote_apply" {
+		e.warnings = append(e.warnings, fmt.Sprintf("PostgreSQL has synchronous standbys, but synchronous_commit=%s does not wait for their disks: a failover can undo what was answered with success; set it to on", e.durable))
 	}
 	if e.durable == "off" {
 		e.durable = "on" // for our writes; the setting of other users stays
@@ -240,8 +248,7 @@ func (e *pgEngine) begin(ctx context.Context, lazy bool) (*transaction, error) {
 	e.last++
 	t.id = strconv.FormatInt(e.last, 10)
 	// The next statement sees what the transactions before have committed.
-	_, err = tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1), set_config('synchronous_commit', $2, true)", int64(writeKey), synchronous)
-	if err == nil {
+	if err = lockWrites(ctx, tx, synchronous); err == nil {
 		_, err = tx.ExecContext(ctx, `INSERT INTO writers (name, mark, begun_at) VALUES ($1, $2, $3)
 			ON CONFLICT (name) DO UPDATE SET mark = excluded.mark`, e.name, e.last, Nanos(time.Now()))
 	}
@@ -252,6 +259,12 @@ func (e *pgEngine) begin(ctx context.Context, lazy bool) (*transaction, error) {
 	return t, nil
 }
 
+// lockWrites waits for the other transactions that write, and sets how this one waits for the disks.
+func lockWrites(ctx context.Context, tx *sql.Tx, synchronous string) error {
+	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1), set_config('synchronous_commit', $2, true)", int64(writeKey), synchronous)
+	return err
+}
+
 func (e *pgEngine) persist(ctx context.Context, f func() error) error {
 	var last error
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
@@ -259,7 +272,7 @@ func (e *pgEngine) persist(ctx context.Context, f func() error) error {
 			return struct{}{}, last
 		}
 		return struct{}{}, backoff.Permanent(last)
-	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(reconnectTime))
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(e.patience))
 	return last
 }
 
@@ -272,13 +285,15 @@ func (e *pgEngine) committed(ctx context.Context, id string, failed error) error
 		return failed
 	}
 	// The context of the transaction may have ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reconnectTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.patience)
 	defer cancel()
-	var mark string
-	err := e.persist(ctx, func() (err error) {
-		mark, err = e.lastMark(ctx)
-		return err
-	})
+	mark, err := backoff.Retry(ctx, func() (string, error) {
+		mark, err := e.lastMark(ctx)
+		if err != nil && !e.passing(err) && sandbox.CodeOf(err) != sandbox.Unavailable {
+			err = backoff.Permanent(err)
+		}
+		return mark, err
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(e.patience))
 	switch {
 	case err == nil && mark == id:
 		return nil
@@ -286,22 +301,27 @@ func (e *pgEngine) committed(ctx context.Context, id string, failed error) error
 		return &lostError{failed}
 	}
 	// Without its cause, which would be an error that passes: the transaction must not run again.
-	return sandbox.Wrap(sandbox.Unavailable, errors.New(errors.Join(failed, err).Error()), "the connection to the database was lost during a commit, and it is not known whether the change is there")
+	unknown := sandbox.Wrap(sandbox.Unavailable, errors.New(errors.Join(failed, err).Error()), "the connection to the database was lost during a commit, and it is not known whether the change is there")
+	unknown.RetryAfter = awayRetry
+	return unknown
 }
 
-// lastMark returns the mark of the last transaction of this process that is committed.
+// lastMark returns the mark of the last transaction of this process that is committed. Its own commit waits for the disks,
+// so that transaction is on them.
 func (e *pgEngine) lastMark(ctx context.Context) (mark string, err error) {
 	tx, err := e.writer.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = tx.Rollback() }()
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	// With this lock, the transaction is not running any more.
-	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(writeKey)); err != nil {
+	if err := lockWrites(ctx, tx, e.durable); err != nil {
 		return "", err
 	}
-	err = tx.QueryRowContext(ctx, "SELECT CAST(mark AS TEXT) FROM writers WHERE name = $1", e.name).Scan(&mark)
-	return mark, err
+	if err := tx.QueryRowContext(ctx, "UPDATE writers SET mark = mark WHERE name = $1 RETURNING CAST(mark AS TEXT)", e.name).Scan(&mark); err != nil {
+		return "", err
+	}
+	return mark, tx.Commit()
 }
 
 func (e *pgEngine) explain(err error) error {
@@ -310,7 +330,7 @@ func (e *pgEngine) explain(err error) error {
 	case err == nil || errors.As(err, &known):
 		return err
 	case isLost(err):
-		return sandbox.Wrap(sandbox.Unavailable, err, connectionLost)
+		return unavailable(err, connectionLost)
 	case hasState(err, "53100"):
 		return sandbox.Wrap(sandbox.Unavailable, errors.Join(sandbox.ErrNoSpace, err), "the disk of the database is full; ask an administrator")
 	}

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/modbox/modbox/internal/installation"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
@@ -64,10 +67,14 @@ func (d *DB) change(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return d.engine.explain(d.retry(func() error {
+	err := d.engine.explain(d.retry(func() error {
 		c.err = nil
 		return d.attempt(ctx, c)
 	}))
+	if errors.Is(err, context.DeadlineExceeded) && sandbox.CodeOf(err) == sandbox.Internal { // the deadline of the write, not of ctx
+		return unavailable(err, "the database is busy")
+	}
+	return err
 }
 
 // attempt commits c once.
@@ -106,7 +113,7 @@ func (b *batches) wait(c *change, most time.Duration) (leads bool, err error) {
 	case <-timeout.C:
 	}
 	if b.withdraw(c) {
-		return false, fmt.Errorf("begin: the database is busy: %w", context.DeadlineExceeded)
+		return false, fmt.Errorf("begin: %w", context.DeadlineExceeded)
 	}
 	select {
 	case <-c.done:
@@ -192,9 +199,9 @@ func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
 	if !kept {
 		return nil
 	}
-	generation := int64(0)
+	var reached installation.Identity
 	if !lazy {
-		if generation, err = advance(ctx, t.tx); err != nil {
+		if reached, err = advance(ctx, t.tx); err != nil {
 			return err
 		}
 	}
@@ -206,8 +213,9 @@ func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
 	d.committed.Send()
 	if !lazy {
 		d.batches.syncs.Add(1)
+		d.reached.Store(&reached)
 		if d.advanced != nil {
-			d.advanced(generation)
+			d.advanced(reached.Generation)
 		}
 	}
 	return nil

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Cluster is a PostgreSQL server of a test, with its disk synchronized as in production. Its socket is in Dir.
@@ -23,6 +25,18 @@ type Cluster struct {
 
 // StartCluster starts a server of Debian's package postgresql, which ends with the test.
 func StartCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := newCluster(t)
+	if err := c.run("initdb", "-D", c.data(), "-U", "modbox", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"); err != nil {
+		t.Fatal(err)
+	}
+	c.Write("postgresql.auto.conf", "listen_addresses = ''")
+	c.Start()
+	return c
+}
+
+// newCluster makes the directory of a server that does not run yet.
+func newCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{TB: t}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // a directory may have programs of the client alone
@@ -53,12 +67,75 @@ func StartCluster(t testing.TB) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	if err := c.run("initdb", "-D", c.data(), "-U", "modbox", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"); err != nil {
-		t.Fatal(err)
-	}
-	c.Start()
-	t.Cleanup(func() { _ = c.run("pg_ctl", "-D", c.data(), "-w", "-m", "immediate", "stop") }) // it may have stopped
+	t.Cleanup(func() {
+		c.Signal(syscall.SIGCONT)
+		_ = c.run("pg_ctl", "-D", c.data(), "-w", "-m", "immediate", "stop") // it may have stopped
+	})
 	return c
+}
+
+// Standby starts a server that receives the changes of c and can be read; Promote makes it a primary.
+func (c *Cluster) Standby() *Cluster {
+	c.Helper()
+	s := newCluster(c.TB)
+	if err := s.run("pg_basebackup", "-h", c.Dir, "-U", "modbox", "-D", s.data(), "-R", "-X", "stream", "-c", "fast"); err != nil {
+		c.Fatal(err)
+	}
+	s.Start()
+	return s
+}
+
+// Promote makes a standby a primary.
+func (c *Cluster) Promote() {
+	c.Helper()
+	if err := c.run("pg_ctl", "-D", c.data(), "-w", "promote"); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// Write replaces a file in the data directory; the server reads its settings when it starts.
+func (c *Cluster) Write(name, text string) {
+	c.Helper()
+	path := filepath.Join(c.data(), name)
+	err := os.WriteFile(path, []byte(text+"\n"), 0o600)
+	if err == nil && c.credential != nil {
+		err = os.Chown(path, int(c.credential.Uid), int(c.credential.Gid))
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// Signal sends a signal to all processes of the server: SIGSTOP makes it silent, SIGKILL is a crash of its machine.
+func (c *Cluster) Signal(signal syscall.Signal) {
+	text, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
+	if err != nil {
+		return // it does not run
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil || !c.has(pid) {
+		return // it has ended
+	}
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it makes no more processes
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		c.Error(err)
+	}
+	for _, child := range append(strings.Fields(string(children)), first) {
+		if pid, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(pid, signal) // it may have ended
+			for signal == syscall.SIGKILL && c.has(pid) {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+// has reports whether a process is one of the server.
+func (c *Cluster) has(pid int) bool {
+	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	return err == nil && dir == c.data()
 }
 
 func (c *Cluster) data() string { return filepath.Join(c.Dir, "data") }
@@ -83,7 +160,7 @@ func (c *Cluster) run(program string, args ...string) error {
 // Start starts the server.
 func (c *Cluster) Start() {
 	c.Helper()
-	if err := c.run("pg_ctl", "-D", c.data(), "-w", "-l", filepath.Join(c.Dir, "server.log"), "-o", "-k "+c.Dir+" -c listen_addresses=''", "start"); err != nil {
+	if err := c.run("pg_ctl", "-D", c.data(), "-w", "-l", filepath.Join(c.Dir, "server.log"), "-o", "-k "+c.Dir, "start"); err != nil {
 		c.Fatal(err)
 	}
 }
