@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"database/sql"
+	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +44,38 @@ func TestServerOnPostgres(t *testing.T) {
 	cluster.Start()
 	if err := <-made; err != nil {
 		t.Errorf("a create while the database was away: %v", err)
+	}
+
+	// The database stands still: /readyz says so, the sandbox goes on, and a request waits.
+	if r := s.Bash(running.ID, "nohup sh -c 'while sleep 0.1; do date +%s >> /tmp/seconds; done' >/dev/null 2>&1 &", time.Minute); r.ExitCode != 0 {
+		t.Fatalf("exec: %+v", r)
+	}
+	begin := time.Now().Unix()
+	cluster.Signal(syscall.SIGSTOP)
+	go func() {
+		_, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Name: "waits", WaitUpTo: 3 * time.Minute})
+		made <- err
+	}()
+	for path, want := range map[string]int{"/readyz": http.StatusServiceUnavailable, "/healthz": http.StatusOK} {
+		resp, err := http.Get(s.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode != want {
+			t.Errorf("GET %s while the database stands still = %s, want %d", path, resp.Status, want)
+		}
+	}
+	end := time.Now().Unix()
+	cluster.Signal(syscall.SIGCONT)
+	if err := <-made; err != nil {
+		t.Errorf("a create while the database stood still: %v", err)
+	}
+	seconds := strings.Fields(string(s.Bash(running.ID, "cat /tmp/seconds", time.Minute).Stdout))
+	if !slices.ContainsFunc(seconds, func(second string) bool {
+		n, err := strconv.ParseInt(second, 10, 64)
+		return err == nil && begin < n && n < end
+	}) {
+		t.Errorf("the sandbox did nothing while the database stood still, between %d and %d: %q", begin, end, seconds)
 	}
 
 	// The server is killed, and the database restarts before the next.
