@@ -171,7 +171,7 @@ func findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (recorded
 		return found, err
 	}
 	dying, err := scanSandboxRow(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND state = 'destroying' AND name = $2 AND "+isLive+
-		" ORDER BY created_at DESC LIMIT 1", ws, c.Sandbox.Name))
+		" ORDER BY created_at DESC, id DESC LIMIT 1", ws, c.Sandbox.Name)) // in the order of the index, so that SQLite uses it
 	if errors.Is(err, sql.ErrNoRows) {
 		return recordedRow{}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/modbox/modbox/internal/quota"
@@ -12,17 +13,11 @@ import (
 	"github.com/modbox/modbox/internal/store/database"
 )
 
-// Queries of a workspace's use of its quota. Their conditions repeat the conditions of indexes.
+// Queries of a workspace's use of its quota. The table quota_use has sums that triggers keep.
 const (
-	quotaSandboxes = `SELECT count(*) FILTER (WHERE state <> 'paused'),
-			coalesce(sum(memory_bytes) FILTER (WHERE state <> 'paused'), 0),
-			coalesce(sum(cpu_milli) FILTER (WHERE state <> 'paused'), 0),
-			coalesce(sum(disk_bytes) FILTER (WHERE state <> 'paused'), 0),
-			coalesce(sum(CASE WHEN saved_bytes > 0 THEN saved_bytes ELSE disk_bytes END) FILTER (WHERE state = 'paused'), 0)
-		FROM sandboxes WHERE workspace_id = $1 AND ` + isLive + ` AND state <> 'destroying'`
-	quotaCheckpoints = `SELECT coalesce(sum(c.size_bytes), 0) FROM checkpoints c JOIN sandboxes s ON s.id = c.sandbox_id
-		WHERE s.workspace_id = $1 AND s.` + isLive
-	// quotaArchives is the bytes in the object store, and of these the bytes of paused sandboxes, which quotaSandboxes has as well.
+	quotaSandboxes = "SELECT sandboxes, memory_bytes, cpu_milli, disk_bytes, paused_bytes, checkpoint_bytes FROM quota_use WHERE workspace_id = $1"
+	quotaPromised  = "SELECT sandboxes, memory_bytes, disk_bytes FROM quota_use WHERE workspace_id = ''"
+	// quotaArchives is the bytes in the object store, and of these the bytes of paused sandboxes, which quota_use has as well.
 	quotaArchives = "SELECT coalesce(sum(size_bytes), 0), coalesce(sum(size_bytes) FILTER (WHERE released_at = 0), 0) FROM archives WHERE workspace_id = $1"
 	quotaBuilds   = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0), coalesce(sum(disk_bytes), 0) FROM builds WHERE workspace_id = $1"
 	// quotaSnapshots includes, once, what lies below snapshots.
@@ -99,10 +94,10 @@ func limitsOf(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID) (
 	return set, nil
 }
 
-// quotaUse reads the use of a workspace. Unless disk is true, its use of the disk covers only sandboxes and builds.
+// quotaUse reads the use of a workspace. Unless disk is true, its use of the disk has no snapshots.
 func quotaUse(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID, disk bool) (use quota.Use, err error) {
-	err = q.QueryRowContext(ctx, quotaSandboxes, ws).Scan(&use.Sandboxes, &use.MemoryBytes, &use.CPUMilli, &use.Disk.Sandboxes, &use.Disk.Paused)
-	if err != nil {
+	err = q.QueryRowContext(ctx, quotaSandboxes, ws).Scan(&use.Sandboxes, &use.MemoryBytes, &use.CPUMilli, &use.Disk.Sandboxes, &use.Disk.Paused, &use.Disk.Checkpoints)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) { // the workspace may be deleted meanwhile
 		return use, err
 	}
 	var memory, cpu int64
@@ -117,9 +112,6 @@ func quotaUse(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID, d
 	use.Disk.Paused -= archived
 	if !disk {
 		return use, nil
-	}
-	if err := q.QueryRowContext(ctx, quotaCheckpoints, ws).Scan(&use.Disk.Checkpoints); err != nil {
-		return use, err
 	}
 	return use, q.QueryRowContext(ctx, quotaSnapshots, ws).Scan(&use.Disk.Snapshots)
 }
@@ -158,8 +150,7 @@ func (s *Quotas) Promised(ctx context.Context) (quota.Promise, error) {
 
 // promised is Promised, and also returns the number of these sandboxes.
 func promised(ctx context.Context, q database.Querier) (live int, p quota.Promise, err error) {
-	err = q.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(memory_bytes), 0), coalesce(sum(disk_bytes), 0) FROM sandboxes
-		WHERE `+isLive+" AND state NOT IN ($1, $2)", sandbox.Paused, sandbox.Destroying).Scan(&live, &p.MemoryBytes, &p.DiskBytes)
+	err = q.QueryRowContext(ctx, quotaPromised).Scan(&live, &p.MemoryBytes, &p.DiskBytes)
 	if err != nil {
 		return 0, p, err
 	}

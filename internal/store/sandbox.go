@@ -20,7 +20,7 @@ const (
 		network_enabled, ports, snapshot_id, memory_lost,
 		apt_packages, npm_packages, pip_packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at, ttl_from,
 		network_rules, files_only, archived_at`
-	// isLive and isNamed repeat the conditions of the indexes sandboxes_quota and
+	// isLive and isNamed repeat the conditions of the indexes sandboxes_live_page and
 	// sandboxes_live_name word for word, so that SQLite uses the indexes. At most one sandbox
 	// of a workspace with a given name meets isNamed.
 	isLive  = "state NOT IN ('destroyed', 'failed')"

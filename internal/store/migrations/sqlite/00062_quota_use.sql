@@ -1,0 +1,97 @@
+-- The use of quotas by sandboxes and their checkpoints, summed up by triggers: a create does not read the rows of all live
+-- sandboxes. The row '' has the sums of all workspaces.
+
+-- +goose Up
+CREATE TABLE quota_use (
+    workspace_id TEXT NOT NULL PRIMARY KEY,
+    sandboxes INTEGER NOT NULL DEFAULT 0, -- that start or run; the next three are their limits
+    memory_bytes INTEGER NOT NULL DEFAULT 0,
+    cpu_milli INTEGER NOT NULL DEFAULT 0,
+    disk_bytes INTEGER NOT NULL DEFAULT 0,
+    paused_bytes INTEGER NOT NULL DEFAULT 0,
+    checkpoint_bytes INTEGER NOT NULL DEFAULT 0 -- of live sandboxes
+) STRICT;
+INSERT INTO quota_use (workspace_id) SELECT id FROM workspaces UNION ALL SELECT '';
+UPDATE quota_use SET sandboxes = s.sandboxes, memory_bytes = s.memory_bytes, cpu_milli = s.cpu_milli, disk_bytes = s.disk_bytes, paused_bytes = s.paused_bytes
+    FROM (SELECT w.id, count(*) FILTER (WHERE state <> 'paused') AS sandboxes, coalesce(sum(memory_bytes) FILTER (WHERE state <> 'paused'), 0) AS memory_bytes,
+            coalesce(sum(cpu_milli) FILTER (WHERE state <> 'paused'), 0) AS cpu_milli, coalesce(sum(disk_bytes) FILTER (WHERE state <> 'paused'), 0) AS disk_bytes,
+            coalesce(sum(CASE WHEN saved_bytes > 0 THEN saved_bytes ELSE disk_bytes END) FILTER (WHERE state = 'paused'), 0) AS paused_bytes
+        FROM (SELECT id FROM workspaces UNION ALL SELECT '') w JOIN sandboxes ON w.id IN ('', workspace_id)
+        WHERE state NOT IN ('destroying', 'destroyed', 'failed') GROUP BY w.id) s WHERE quota_use.workspace_id = s.id;
+UPDATE quota_use SET checkpoint_bytes = c.size_bytes
+    FROM (SELECT w.id, sum(size_bytes) AS size_bytes
+        FROM (SELECT id FROM workspaces UNION ALL SELECT '') w JOIN sandboxes s ON w.id IN ('', s.workspace_id) JOIN checkpoints ON sandbox_id = s.id
+        WHERE state NOT IN ('destroyed', 'failed') GROUP BY w.id) c WHERE quota_use.workspace_id = c.id;
+
+-- +goose StatementBegin
+CREATE TRIGGER use_of_workspace AFTER INSERT ON workspaces BEGIN
+    INSERT INTO quota_use (workspace_id) VALUES (NEW.id);
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER use_of_deleted_workspace AFTER DELETE ON workspaces BEGIN
+    DELETE FROM quota_use WHERE workspace_id = OLD.id;
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER use_of_sandbox AFTER INSERT ON sandboxes BEGIN
+    UPDATE quota_use SET sandboxes = sandboxes + (NEW.state <> 'paused'), memory_bytes = memory_bytes + (NEW.state <> 'paused') * NEW.memory_bytes,
+            cpu_milli = cpu_milli + (NEW.state <> 'paused') * NEW.cpu_milli, disk_bytes = disk_bytes + (NEW.state <> 'paused') * NEW.disk_bytes,
+            paused_bytes = paused_bytes + (NEW.state = 'paused') * CASE WHEN NEW.saved_bytes > 0 THEN NEW.saved_bytes ELSE NEW.disk_bytes END
+        WHERE workspace_id IN (NEW.workspace_id, '') AND NEW.state NOT IN ('destroying', 'destroyed', 'failed');
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER use_of_changed_sandbox AFTER UPDATE OF state, saved_bytes, memory_bytes, cpu_milli, disk_bytes ON sandboxes WHEN
+    OLD.state <> NEW.state AND (OLD.state IN ('paused', 'destroying', 'destroyed', 'failed') OR NEW.state IN ('paused', 'destroying', 'destroyed', 'failed'))
+    OR OLD.saved_bytes <> NEW.saved_bytes OR OLD.memory_bytes <> NEW.memory_bytes OR OLD.cpu_milli <> NEW.cpu_milli OR OLD.disk_bytes <> NEW.disk_bytes
+BEGIN
+    UPDATE quota_use SET sandboxes = sandboxes - (OLD.state <> 'paused'), memory_bytes = memory_bytes - (OLD.state <> 'paused') * OLD.memory_bytes,
+            cpu_milli = cpu_milli - (OLD.state <> 'paused') * OLD.cpu_milli, disk_bytes = disk_bytes - (OLD.state <> 'paused') * OLD.disk_bytes,
+            paused_bytes = paused_bytes - (OLD.state = 'paused') * CASE WHEN OLD.saved_bytes > 0 THEN OLD.saved_bytes ELSE OLD.disk_bytes END
+        WHERE workspace_id IN (OLD.workspace_id, '') AND OLD.state NOT IN ('destroying', 'destroyed', 'failed');
+    UPDATE quota_use SET sandboxes = sandboxes + (NEW.state <> 'paused'), memory_bytes = memory_bytes + (NEW.state <> 'paused') * NEW.memory_bytes,
+            cpu_milli = cpu_milli + (NEW.state <> 'paused') * NEW.cpu_milli, disk_bytes = disk_bytes + (NEW.state <> 'paused') * NEW.disk_bytes,
+            paused_bytes = paused_bytes + (NEW.state = 'paused') * CASE WHEN NEW.saved_bytes > 0 THEN NEW.saved_bytes ELSE NEW.disk_bytes END
+        WHERE workspace_id IN (NEW.workspace_id, '') AND NEW.state NOT IN ('destroying', 'destroyed', 'failed');
+    UPDATE quota_use SET checkpoint_bytes = checkpoint_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM checkpoints WHERE sandbox_id = OLD.id)
+        WHERE workspace_id IN (OLD.workspace_id, '') AND OLD.state NOT IN ('destroyed', 'failed') AND NEW.state IN ('destroyed', 'failed');
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER use_of_deleted_sandbox AFTER DELETE ON sandboxes BEGIN
+    UPDATE quota_use SET sandboxes = sandboxes - (OLD.state <> 'paused'), memory_bytes = memory_bytes - (OLD.state <> 'paused') * OLD.memory_bytes,
+            cpu_milli = cpu_milli - (OLD.state <> 'paused') * OLD.cpu_milli, disk_bytes = disk_bytes - (OLD.state <> 'paused') * OLD.disk_bytes,
+            paused_bytes = paused_bytes - (OLD.state = 'paused') * CASE WHEN OLD.saved_bytes > 0 THEN OLD.saved_bytes ELSE OLD.disk_bytes END
+        WHERE workspace_id IN (OLD.workspace_id, '') AND OLD.state NOT IN ('destroying', 'destroyed', 'failed');
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER use_of_checkpoint AFTER INSERT ON checkpoints BEGIN
+    UPDATE quota_use SET checkpoint_bytes = checkpoint_bytes + NEW.size_bytes FROM sandboxes s
+        WHERE s.id = NEW.sandbox_id AND s.state NOT IN ('destroyed', 'failed') AND quota_use.workspace_id IN (s.workspace_id, '');
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER use_of_deleted_checkpoint AFTER DELETE ON checkpoints BEGIN
+    UPDATE quota_use SET checkpoint_bytes = checkpoint_bytes - OLD.size_bytes FROM sandboxes s
+        WHERE s.id = OLD.sandbox_id AND s.state NOT IN ('destroyed', 'failed') AND quota_use.workspace_id IN (s.workspace_id, '');
+END;
+-- +goose StatementEnd
+
+-- The index for these sums made each change of a state more expensive.
+DROP INDEX sandboxes_quota;
+-- Of one name, without reading the other live sandboxes.
+CREATE INDEX sandboxes_live_names ON sandboxes (workspace_id, name, created_at, id) WHERE state NOT IN ('destroyed', 'failed');
+
+-- +goose Down
+DROP INDEX sandboxes_live_names;
+CREATE INDEX sandboxes_quota ON sandboxes (workspace_id, state, memory_bytes, cpu_milli, disk_bytes, saved_bytes) WHERE state NOT IN ('destroyed', 'failed');
+DROP TRIGGER use_of_workspace;
+DROP TRIGGER use_of_deleted_workspace;
+DROP TRIGGER use_of_sandbox;
+DROP TRIGGER use_of_changed_sandbox;
+DROP TRIGGER use_of_deleted_sandbox;
+DROP TRIGGER use_of_checkpoint;
+DROP TRIGGER use_of_deleted_checkpoint;
+DROP TABLE quota_use;
