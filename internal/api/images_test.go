@@ -137,7 +137,7 @@ func TestRemoveAndPruneImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	grown := sandbox.SnapshotResult{BaseDigest: second.Digest, Digest: second.Digest, CreatedAt: used.CreatedAt}
-	if _, err := s.Store.Snapshots.FinishSnapshot(t.Context(), used.ID, grown, quota.Admission{}, sandbox.Event{}); err != nil {
+	if _, err := s.Store.Snapshots.FinishSnapshot(t.Context(), used.ID, grown, 1<<30, quota.Admission{}, sandbox.Event{}); err != nil {
 		t.Fatal(err)
 	}
 	prune := func(body any) wire.PrunedImages {

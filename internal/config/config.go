@@ -162,7 +162,7 @@ type Quota struct {
 // Snapshot holds limits of snapshots.
 type Snapshot struct {
 	MaxCount int   `yaml:"max_count" doc:"Maximum number of snapshots of a workspace."`
-	MaxBytes Bytes `yaml:"max_bytes" doc:"Total size of a workspace's snapshots beyond which it can take no more; each counts with what it adds to its base, and what lies below snapshots counts once, except built-in images and images of the workspace."`
+	MaxBytes Bytes `yaml:"max_bytes" doc:"Maximum total size of a workspace's snapshots; each counts with what it adds to its base, and what lies below snapshots counts once, except built-in images, images that the workspace has built, and packages that it has installed."`
 }
 
 // Pool configures the pool of warm boxes.

@@ -126,9 +126,9 @@ func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, mo
 	return s.faults.do("store.BeginSnapshot", func() error { return s.storeRows.BeginSnapshot(ctx, sn, most, maxBytes, a) })
 }
 
-func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, maxBytes int64, a quota.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.faults.do("store.FinishSnapshot", func() error {
-		sn, err = s.storeRows.FinishSnapshot(ctx, id, g, a, ev)
+		sn, err = s.storeRows.FinishSnapshot(ctx, id, g, maxBytes, a, ev)
 		return err
 	})
 	return sn, err

@@ -210,7 +210,7 @@ func (s *Service) commit(sn *sandbox.Snapshot, base string, file *os.File) (sand
 	}
 	var made sandbox.Snapshot
 	err = s.quotas.Record(s.ctx, s.quotas.Admission(sn.Workspace), sn.Workspace, func(a quota.Admission) (err error) {
-		made, err = s.drafts.FinishSnapshot(s.ctx, sn.ID, result, a, ev)
+		made, err = s.drafts.FinishSnapshot(s.ctx, sn.ID, result, s.cfg.MaxBytes, a, ev)
 		return err
 	})
 	return made, err

@@ -57,8 +57,9 @@ type Drafts interface {
 	// workspace has most snapshots, they take maxBytes, or its quota is used up.
 	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a quota.Admission) error
 	// FinishSnapshot makes a begun snapshot usable, gives it its tag and appends ev when its
-	// sandbox is known. Errors: NotFound; QuotaExceeded when it does not fit the quota.
-	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, r sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sandbox.Snapshot, error)
+	// sandbox is known. Errors: NotFound; QuotaExceeded when the snapshots of the workspace would take more than
+	// maxBytes, or it does not fit the quota.
+	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, r sandbox.SnapshotResult, maxBytes int64, a quota.Admission, ev sandbox.Event) (sandbox.Snapshot, error)
 	// AbandonSnapshot deletes a begun snapshot, and releases its root filesystem, "" for none; idempotent.
 	AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID, digest string) error
 	// SnapshotsBegun returns the begun snapshots.

@@ -294,7 +294,7 @@ func TestKeysAreNotUsedInTransactions(t *testing.T) {
 	if err := s.Snapshots.BeginSnapshot(t.Context(), sn, 10, 1<<30, quota.Admission{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Snapshots.FinishSnapshot(t.Context(), "p", sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); err != nil {
+	if _, err := s.Snapshots.FinishSnapshot(t.Context(), "p", sandbox.SnapshotResult{}, 1<<30, quota.Admission{}, sandbox.Event{}); err != nil {
 		t.Error(err)
 	}
 	if got, err := s.Snapshots.TagSnapshot(t.Context(), "p", "v", sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {

@@ -103,7 +103,7 @@ func TestVariablesAreEncrypted(t *testing.T) {
 	if sb, err := s.Sandboxes.SandboxByID(t.Context(), c.Sandbox.ID); err != nil || cmp.Diff(env, sb.Env) != "" {
 		t.Errorf("variables after a restart and changes of the key: %v, %v", sb.Env, err)
 	}
-	if got, err := s.Snapshots.FinishSnapshot(t.Context(), sn.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
+	if got, err := s.Snapshots.FinishSnapshot(t.Context(), sn.ID, sandbox.SnapshotResult{}, 1<<30, quota.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
 		t.Errorf("variables of the snapshot: %v, %v", got.Env, err)
 	}
 	for _, text := range []string{"plain-create", "plain-set", "plain-snapshot", c.RequestHash} {

@@ -52,7 +52,7 @@ func (s *Snapshots) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most
 		case count >= most:
 			return sandbox.Errorf(sandbox.QuotaExceeded, "a workspace has at most %d snapshots; delete some", most)
 		case size >= maxBytes:
-			return sandbox.Errorf(sandbox.QuotaExceeded, "the snapshots of the workspace take more than %d MiB; delete some", maxBytes>>20)
+			return sandbox.Errorf(sandbox.QuotaExceeded, "the snapshots of the workspace take %s, and may take %s together (snapshot.max_bytes); delete some", sandbox.ShowBytes(size), sandbox.ShowBytes(maxBytes))
 		}
 		if err := admitDisk(ctx, tx, sn.Workspace, 0, a); err != nil {
 			return err
@@ -76,9 +76,9 @@ func (s *Snapshots) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most
 
 // FinishSnapshot records a complete snapshot. From then on it can be used, and the snapshot
 // that had its tag has lost the tag. If the sandbox of ev still has a row, FinishSnapshot
-// appends ev. Errors: NotFound; QuotaExceeded if the snapshot exceeds the workspace's disk
-// quota.
-func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a quota.Admission, ev sandbox.Event) (sandbox.Snapshot, error) {
+// appends ev. Errors: NotFound; QuotaExceeded if the snapshots of the workspace would take more than maxBytes
+// together, or if the snapshot exceeds the workspace's disk quota.
+func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, maxBytes int64, a quota.Admission, ev sandbox.Event) (sandbox.Snapshot, error) {
 	var row snapshotRow
 	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		row, err = oneSnapshotRow(tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id))
@@ -88,7 +88,7 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g
 		if err := takeTag(ctx, tx, &row.Snapshot, row.Tag); err != nil {
 			return err
 		}
-		if err := admitSnapshot(ctx, tx, &row.Snapshot, g, a); err != nil {
+		if err := admitSnapshot(ctx, tx, &row.Snapshot, g, maxBytes, a); err != nil {
 			return err
 		}
 		if row, err = snapshotByID(ctx, tx, id); err != nil {
@@ -105,9 +105,9 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g
 	return row.Snapshot, nil
 }
 
-// admitSnapshot records the result of a snapshot, unless that and what lies below and did not count before exceed the disk
-// quota of the workspace.
-func admitSnapshot(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, g sandbox.SnapshotResult, a quota.Admission) error {
+// admitSnapshot records the result of a snapshot, unless that and what lies below and did not count before exceed maxBytes or the
+// disk quota of the workspace.
+func admitSnapshot(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, g sandbox.SnapshotResult, maxBytes int64, a quota.Admission) error {
 	limits, err := effective(ctx, tx, sn.Workspace, a.Limits)
 	if err != nil {
 		return err
@@ -133,7 +133,12 @@ func admitSnapshot(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, g sand
 	if err := tx.QueryRowContext(ctx, quotaSnapshots, sn.Workspace).Scan(&with); err != nil {
 		return err
 	}
-	return limits.AdmitsDisk(use.Disk, with-use.Disk.Snapshots)
+	add := with - use.Disk.Snapshots
+	if with > maxBytes {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the snapshot adds %s, and the snapshots of the workspace would take %s, but may take %s together (snapshot.max_bytes); delete some",
+			sandbox.ShowBytes(add), sandbox.ShowBytes(with), sandbox.ShowBytes(maxBytes))
+	}
+	return limits.AdmitsDisk(use.Disk, add)
 }
 
 // insertIfKnown appends an event if its sandbox has a row.

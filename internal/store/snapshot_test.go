@@ -26,7 +26,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 func finish(t *testing.T, s *store.Store, id sandbox.SnapshotID, size int64) sandbox.Snapshot {
 	t.Helper()
 	g := sandbox.SnapshotResult{BaseDigest: "sha256:b", Digest: "sha256:" + string(id), SizeBytes: size, LayerBytes: 7, FileCount: 3, CreatedAt: time.Now().UTC()}
-	sn, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, quota.Admission{}, sandbox.Event{})
+	sn, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, 1<<30, quota.Admission{}, sandbox.Event{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestSnapshotLimits(t *testing.T) {
 	if err := s.Snapshots.AbandonSnapshot(t.Context(), next.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Snapshots.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, quota.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, 1<<30, quota.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("an abandoned one: %v", err)
 	}
 }
@@ -219,6 +219,34 @@ func TestPurgeOfDeletedSnapshots(t *testing.T) {
 	}
 }
 
+// TestSnapshotsMayTakeSoMuch checks that the snapshots of a workspace do not exceed their limit with what the last adds and what lies
+// below it, and that the error has the sizes and the name of the limit.
+func TestSnapshotsMayTakeSoMuch(t *testing.T) {
+	s, ws := openStore(t)
+	for _, c := range []struct {
+		digest          string
+		refused, enough int64
+		adds            string
+	}{{"sha256:1", 599, 600, "adds 600,"}, {"sha256:2", 699, 700, "adds 100,"}} {
+		id := begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n"}).ID
+		finish := func(maxBytes int64) error {
+			g := sandbox.SnapshotResult{Digest: c.digest, SizeBytes: 100, Below: []sandbox.RootFS{{Digest: "sha256:image", SizeBytes: 500}}, CreatedAt: time.Now().UTC()}
+			_, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, maxBytes, quota.Admission{}, sandbox.Event{})
+			return err
+		}
+		err := finish(c.refused)
+		if sandbox.CodeOf(err) != sandbox.QuotaExceeded || !strings.Contains(err.Error(), c.adds) || !strings.Contains(err.Error(), "snapshot.max_bytes") {
+			t.Errorf("with %d bytes: %v, want quota_exceeded, %q and the name of the limit", c.refused, err, c.adds)
+		}
+		if err := finish(c.enough); err != nil {
+			t.Errorf("with %d bytes: %v", c.enough, err)
+		}
+	}
+	if use, err := s.Quotas.QuotaUse(t.Context(), ws); err != nil || use.Disk.Snapshots != 700 {
+		t.Errorf("snapshots take %d, %v, want 700", use.Disk.Snapshots, err)
+	}
+}
+
 // TestWhatLiesBelowSnapshotsCounts checks that what snapshots lie over takes space for as long as one of them needs it, once, and
 // that the quota refuses a snapshot that does not fit with what lies below.
 func TestWhatLiesBelowSnapshotsCounts(t *testing.T) {
@@ -231,7 +259,7 @@ func TestWhatLiesBelowSnapshotsCounts(t *testing.T) {
 		for _, b := range below {
 			g.Below = append(g.Below, sandbox.RootFS{Digest: b, SizeBytes: sizes[b]})
 		}
-		_, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, a, sandbox.Event{})
+		_, err := s.Snapshots.FinishSnapshot(t.Context(), id, g, 1<<30, a, sandbox.Event{})
 		return id, err
 	}
 	made := func(digest string, below ...string) sandbox.SnapshotID {
