@@ -13,15 +13,17 @@ CREATE TABLE quota_use (
 ) STRICT;
 INSERT INTO quota_use (workspace_id) SELECT id FROM workspaces UNION ALL SELECT '';
 UPDATE quota_use SET sandboxes = s.sandboxes, memory_bytes = s.memory_bytes, cpu_milli = s.cpu_milli, disk_bytes = s.disk_bytes, paused_bytes = s.paused_bytes
-    FROM (SELECT w.id, count(*) FILTER (WHERE state <> 'paused') AS sandboxes, coalesce(sum(memory_bytes) FILTER (WHERE state <> 'paused'), 0) AS memory_bytes,
+    FROM (SELECT workspace_id AS id, count(*) FILTER (WHERE state <> 'paused') AS sandboxes, coalesce(sum(memory_bytes) FILTER (WHERE state <> 'paused'), 0) AS memory_bytes,
             coalesce(sum(cpu_milli) FILTER (WHERE state <> 'paused'), 0) AS cpu_milli, coalesce(sum(disk_bytes) FILTER (WHERE state <> 'paused'), 0) AS disk_bytes,
             coalesce(sum(CASE WHEN saved_bytes > 0 THEN saved_bytes ELSE disk_bytes END) FILTER (WHERE state = 'paused'), 0) AS paused_bytes
-        FROM (SELECT id FROM workspaces UNION ALL SELECT '') w JOIN sandboxes ON w.id IN ('', workspace_id)
-        WHERE state NOT IN ('destroying', 'destroyed', 'failed') GROUP BY w.id) s WHERE quota_use.workspace_id = s.id;
+        FROM sandboxes WHERE state NOT IN ('destroying', 'destroyed', 'failed') GROUP BY workspace_id) s WHERE quota_use.workspace_id = s.id;
 UPDATE quota_use SET checkpoint_bytes = c.size_bytes
-    FROM (SELECT w.id, sum(size_bytes) AS size_bytes
-        FROM (SELECT id FROM workspaces UNION ALL SELECT '') w JOIN sandboxes s ON w.id IN ('', s.workspace_id) JOIN checkpoints ON sandbox_id = s.id
-        WHERE state NOT IN ('destroyed', 'failed') GROUP BY w.id) c WHERE quota_use.workspace_id = c.id;
+    FROM (SELECT s.workspace_id AS id, sum(size_bytes) AS size_bytes FROM sandboxes s JOIN checkpoints ON sandbox_id = s.id
+        WHERE state NOT IN ('destroyed', 'failed') GROUP BY s.workspace_id) c WHERE quota_use.workspace_id = c.id;
+UPDATE quota_use SET sandboxes = s.sandboxes, memory_bytes = s.memory_bytes, cpu_milli = s.cpu_milli, disk_bytes = s.disk_bytes, paused_bytes = s.paused_bytes,
+        checkpoint_bytes = s.checkpoint_bytes
+    FROM (SELECT sum(sandboxes) AS sandboxes, sum(memory_bytes) AS memory_bytes, sum(cpu_milli) AS cpu_milli, sum(disk_bytes) AS disk_bytes,
+            sum(paused_bytes) AS paused_bytes, sum(checkpoint_bytes) AS checkpoint_bytes FROM quota_use) s WHERE quota_use.workspace_id = '';
 
 -- +goose StatementBegin
 CREATE TRIGGER use_of_workspace AFTER INSERT ON workspaces BEGIN
