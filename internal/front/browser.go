@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/coder/websocket"
@@ -95,6 +96,27 @@ func (b *browser) find(ctx context.Context, id string) (tab, error) {
 		return tab{}, fmt.Errorf("there is no tab %.100q; browser_tabs lists the tabs", id)
 	}
 	return b.open(ctx, "about:blank")
+}
+
+// gone waits until a tab is no longer listed: the browser answers a request to close a tab before it has closed it.
+func (b *browser) gone(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, fmt.Errorf("the browser did not close the tab within %s", callTime))
+	defer cancel()
+	tick := time.NewTicker(loadPoll)
+	defer tick.Stop()
+	for {
+		pages, err := b.tabs(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || !slices.ContainsFunc(pages, func(t tab) bool { return t.ID == id }) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // session is a connection to a tab.

@@ -253,5 +253,8 @@ func (b *browser) closeTab(ctx context.Context, a closeTabArguments) (*sdk.CallT
 	if err := b.get(ctx, http.MethodGet, "/json/close/"+a.Tab, nil); err != nil {
 		return nil, err
 	}
+	if err := b.gone(ctx, a.Tab); err != nil {
+		return nil, err
+	}
 	return text("closed"), nil
 }

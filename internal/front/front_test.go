@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -219,14 +221,15 @@ func TestManyTerminals(t *testing.T) {
 	}
 }
 
-func TestShellTools(t *testing.T) {
-	url := start(t, front.Config{Shell: []string{"/bin/sh"}}) + "/mcp/shell"
+// tools connects to an MCP server, and returns what calls its tools.
+func tools(t *testing.T, url string) (call func(name string, arguments map[string]any) (text string, failed bool)) {
+	t.Helper()
 	s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: url}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	call := func(name string, arguments map[string]any) (string, bool) {
+	t.Cleanup(func() { _ = s.Close() })
+	return func(name string, arguments map[string]any) (string, bool) {
 		t.Helper()
 		res, err := s.CallTool(context.WithoutCancel(t.Context()), &sdk.CallToolParams{Name: name, Arguments: arguments})
 		if err != nil {
@@ -238,6 +241,33 @@ func TestShellTools(t *testing.T) {
 		}
 		return b.String(), res.IsError
 	}
+}
+
+// TestCloseTab has a browser that lists a tab for some time after it has answered the request to close it.
+func TestCloseTab(t *testing.T) {
+	var lists atomic.Int32
+	chromium := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/json/close/A1":
+			_, _ = io.WriteString(w, "Target is closing")
+		case r.URL.Path == "/json/list" && lists.Add(1) < 3:
+			_, _ = io.WriteString(w, `[{"id": "A1", "type": "page"}, {"id": "B2", "type": "page"}]`)
+		default:
+			_, _ = io.WriteString(w, `[{"id": "B2", "type": "page"}]`)
+		}
+	}))
+	defer chromium.Close()
+	call := tools(t, start(t, front.Config{Shell: []string{"/bin/sh"}, CDP: chromium.Listener.Addr().String()})+"/mcp/browser")
+	if got, failed := call("browser_close_tab", map[string]any{"tab": "A1"}); failed || got != "closed" {
+		t.Errorf("browser_close_tab = %q", got)
+	}
+	if n := lists.Load(); n != 3 {
+		t.Errorf("the tab counts as closed after %d lists, want 3", n)
+	}
+}
+
+func TestShellTools(t *testing.T) {
+	call := tools(t, start(t, front.Config{Shell: []string{"/bin/sh"}})+"/mcp/shell")
 	dir := t.TempDir()
 	if got, _ := call("exec", map[string]any{"command": "cat; pwd >&2; kill -9 $$", "stdin": "in", "cwd": dir}); got != "exit code: 137\nstdout:\nin\nstderr:\n"+dir+"\n" {
 		t.Errorf("exec = %q", got)

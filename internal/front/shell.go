@@ -91,7 +91,7 @@ func runCommand(ctx context.Context, a commandArguments) (*sdk.CallToolResult, e
 	cmd.WaitDelay = restTime
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) && (ctx.Err() == nil || cmd.ProcessState == nil) {
 		return nil, fmt.Errorf("the command does not start: %w", err)
 	}
 	var b strings.Builder

@@ -49,7 +49,7 @@ async function keep(name, png) {
 /** use connects a client to an MCP server of a sandbox. */
 async function mcp(sbx, server, use) {
 	const client = new Client({ name: "test", version: "1" });
-	await client.connect(new StreamableHTTPClientTransport(new URL(`${sbx.info.url}/mcp/${server}`)));
+	await client.connect(new StreamableHTTPClientTransport(new URL(`${sbx.info.url}/mcp/${server}`)), { timeout: patience });
 	try {
 		return await use(async (name, args = {}) => {
 			const result = await client.callTool({ name, arguments: args }, undefined, { timeout: patience });
@@ -225,7 +225,7 @@ test("screenshots of a part, and errors", async () => {
 
 test("MCP clients call the shell and the browser", async () => {
 	await mcp(sbx, "shell", async (call, client) => {
-		assert.deepEqual((await client.listTools()).tools.map((tool) => tool.name).sort(), ["exec", "read_file", "write_file"]);
+		assert.deepEqual((await client.listTools(undefined, { timeout: patience })).tools.map((tool) => tool.name).sort(), ["exec", "read_file", "write_file"]);
 		assert.equal((await call("exec", { command: "echo out; echo err >&2; pwd; exit 3" })).text, "exit code: 3\nstdout:\nout\n/workspace\nstderr:\nerr\n");
 		assert.match((await call("exec", { command: "sleep 100", timeout_seconds: 1 })).text, /killed after 1s/);
 		await call("write_file", { path: "/workspace/new/file.txt", content: "kept" });
