@@ -10,11 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/retry"
 )
 
 // programs is the main program of modbox/chromium, whose browser waits until its box has a sandbox. Called again with other
@@ -48,7 +50,10 @@ func awaitPrograms(ctx context.Context, b *box.Box) error {
 	if err != nil {
 		return fmt.Errorf("await the programs of the image: %w", err)
 	}
-	return askPrograms(ctx, b)
+	// They have just started, and may be slow on a busy host: as long as there is time, they are asked again.
+	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, askPrograms(ctx, b) },
+		retry.Pauses(100*time.Millisecond, time.Second), retry.Forever())
+	return err
 }
 
 // askPrograms asks each of the programs that need no sandbox, at the same time, and returns an error unless all answer soon. Their sockets alone
