@@ -71,7 +71,7 @@ func storm(ctx context.Context, s *client.Client, l *ledger, worker int) {
 }
 
 func TestKillInTheMiddleOfAStorm(t *testing.T) {
-	s := testserver.StartSmall(t)
+	s := testserver.StartSmall(t, "--pool-size", "2")
 	l := &ledger{running: map[string]string{}, doomed: map[string]bool{}}
 	const rounds, workers = 6, 3
 	for round := range rounds {

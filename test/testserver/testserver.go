@@ -58,7 +58,8 @@ type Server struct {
 
 // Start starts a server with new state and the built images. When the test ends
 // the server is stopped and everything it left on the host fails the test.
-// args are added to `modbox server`.
+// args are added to `modbox server`. It has no pool of warm boxes, unless args have --pool-size: at each start it would
+// boot two, which most tests do not need, and one more for each sandbox.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return StartIn(t, t.TempDir(), args...)
@@ -232,7 +233,7 @@ func (s *Server) Launch() {
 	// Tests that pull have a registry of their own, on loopback; no other asks one far away.
 	s.cmd.Env = append(os.Environ(), "MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=127.0.0.1",
 		"MODBOX_EXEC_DEFAULT_TIMEOUT="+timeLimit.String(), "MODBOX_SANDBOX_START_TIMEOUT="+timeLimit.String(),
-		"MODBOX_SANDBOX_ANSWER_TIMEOUT="+timeLimit.String())
+		"MODBOX_SANDBOX_ANSWER_TIMEOUT="+timeLimit.String(), "MODBOX_POOL_SIZE=0")
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.ExtraFiles = s.files
 	if err := s.cmd.Start(); err != nil {
