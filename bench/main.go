@@ -156,6 +156,15 @@ func measure(ctx context.Context, o options, m *bench.Server, d *docker, r *benc
 	if err := r.AddCommits(ctx, o.rounds, m); err != nil {
 		return fmt.Errorf("commits: %w", err)
 	}
+	if err := r.AddBrowser(ctx, o.rounds, m); err != nil {
+		return fmt.Errorf("browser: %w", err)
+	}
+	if err := r.AddRoundTrip(ctx, o.rounds, m, f.Data); err != nil {
+		return fmt.Errorf("round trip: %w", err)
+	}
+	if err := r.AddSnapshot(ctx, o.rounds, m); err != nil {
+		return fmt.Errorf("snapshots: %w", err)
+	}
 	if err := r.AddStandstill(ctx, o.rounds, m); err != nil {
 		return fmt.Errorf("standstill: %w", err)
 	}

@@ -38,6 +38,7 @@ if [ "${1:-}" = -base ]; then
 	exit
 fi
 
+bin/modbox images build modbox/chromium
 peer=()
 if docker info --format '{{.ServerVersion}}' >/dev/null 2>&1; then
 	layout=$MODBOX_STATE_DIR/images/layout

@@ -23,6 +23,10 @@ const (
 	targetProxy   = 0.6  // of the requests, here more is better
 	targetAdded   = time.Millisecond
 	targetGroup   = 4 // times the commits of one client
+
+	targetRoundTrip     = 3 * time.Millisecond
+	targetSnapshot      = 150 * time.Millisecond
+	targetSnapshotBytes = 1 << 20
 )
 
 // Line is one row to be measured.
@@ -124,7 +128,7 @@ func Lines(burst int, m *Server, f Fixtures) []Line {
 			Peer: "Modbox API: the same with `true`", Theirs: m.AfterCreate(func(id string) Op { return m.ExecAPI(id, "true") }),
 		},
 		{
-			What: "create of a data sandbox from a memory template → output after `import pandas`, API", Ours: fromTemplate(m, inPandas),
+			What: "create of a data sandbox from a memory template → output after `import pandas`, API", Ours: fromTemplate(m, dataImage, inPandas),
 			Peer: "Modbox API: the same without a template", Theirs: m.AfterCreate(inPandas), Rounds: 5,
 		},
 	}
@@ -164,6 +168,12 @@ func (r *Report) runAll(ctx context.Context, m *Server, o Options) error {
 	}
 	if err := r.AddCommits(ctx, o.Rounds, m); err != nil {
 		return fmt.Errorf("commits: %w", err)
+	}
+	if err := r.AddRoundTrip(ctx, o.Rounds, m, f.Data); err != nil {
+		return fmt.Errorf("round trip: %w", err)
+	}
+	if err := r.AddSnapshot(ctx, o.Rounds, m); err != nil {
+		return fmt.Errorf("snapshots: %w", err)
 	}
 	if err := r.AddStandstill(ctx, o.Rounds, m); err != nil {
 		return fmt.Errorf("standstill: %w", err)
