@@ -179,7 +179,7 @@ func TestWhatCountsIsDecidedAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget(t, dir, "they", time.Hour)
-	for user, counted := range map[sandbox.WorkspaceID][]sandbox.RootFS{"me": nil, "they": {{Digest: a.Digest, SizeBytes: a.SizeBytes}}} {
+	for user, counted := range map[sandbox.WorkspaceID][]sandbox.RootFS{"me": nil, "they": {{Digest: a.Digest, SizeBytes: a.OwnBytes}}} {
 		staged, err := s.Stage(t.Context(), image.CommitRequest{Base: a.Digest, User: user, Alone: true, Layer: bytes.NewReader(tarball(t, file("c", string(user), 0o644)))})
 		if err != nil {
 			t.Fatal(err)
@@ -250,8 +250,8 @@ func TestLayersOverSharedImages(t *testing.T) {
 			t.Errorf("EvictBuildCache of %s = %v, %v", ws, left, err)
 		}
 	}
-	if _, left, err := s.Owned("me"); err != nil || !near(left, a.SizeBytes) {
-		t.Errorf("me has %d, %v, want the %d of the image", left, err, a.SizeBytes)
+	if _, left, err := s.Owned("me"); err != nil || !near(left, a.OwnBytes) {
+		t.Errorf("me has %d, %v, want the %d of the image", left, err, a.OwnBytes)
 	}
 	if err := s.ForgetBuilt(t.Context(), "me"); err != nil {
 		t.Fatal(err)
@@ -341,8 +341,8 @@ func TestDependenciesThatOthersKeep(t *testing.T) {
 	if img, _, err := s.CachedFor(t.Context(), "me", "a", 0); err != nil || img.Digest != a.Digest {
 		t.Errorf("CachedFor = %s, %v, want %s", img.Digest, err, a.Digest)
 	}
-	if _, left, err := s.Owned("me"); err != nil || !near(left, a.SizeBytes) {
-		t.Errorf("used again: Owned = %d, %v, want %d", left, err, a.SizeBytes)
+	if _, left, err := s.Owned("me"); err != nil || !near(left, a.OwnBytes) {
+		t.Errorf("used again: Owned = %d, %v, want %d", left, err, a.OwnBytes)
 	}
 }
 

@@ -57,8 +57,8 @@ type CommitRequest struct {
 	Owner sandbox.WorkspaceID
 	// CacheKey, for a result without a name, is the key for [Store.Cached].
 	CacheKey string
-	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for Owner, or for a
-	// snapshot of User. If too many lie below, it also has the files of the layers between, by [index.Index.Foundation].
+	// Alone keeps the layer as a root filesystem of its own over the base, see package stack, for Owner, for the cache
+	// of User, or for a snapshot of User. If too many lie below, it also has the files of the layers between, by [index.Index.Foundation].
 	Alone bool
 	keep  int // how many of those below stay below if too many lie there; 0 is all
 	// Volatile images may lose their root filesystem in a power failure, which saves much of the time.

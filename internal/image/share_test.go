@@ -27,7 +27,7 @@ func shareStore(t *testing.T, o image.Options) (s *image.Store, dir string, inst
 	base := build(t, s, "test/main")
 	return s, dir, func(user sandbox.WorkspaceID, key string, room image.Check) (image.Committed, error) {
 		return commitWith(t, s, room, image.CommitRequest{
-			Base: base.Digest, User: user, CacheKey: key,
+			Base: base.Digest, User: user, CacheKey: key, Alone: true,
 			Layer: bytes.NewReader(tarball(t, file(key, noise(1<<20+len(key)), 0o644))),
 		})
 	}
@@ -49,7 +49,7 @@ func TestSharedCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := a.SizeBytes + a.LayerBytes
+	size := a.OwnBytes + a.LayerBytes
 	if got, others := left("me"), left("they"); !near(got, size) || others != 0 {
 		t.Errorf("who installed it has %d and others %d, want %d and 0", got, others, size)
 	}
@@ -74,7 +74,7 @@ func TestSharedCounts(t *testing.T) {
 	if err != nil {
 		t.Fatalf("when something old makes room: %v", err)
 	}
-	if got, others := left("me"), left("they"); !near(got, b.SizeBytes+b.LayerBytes) || !near(others, size) {
+	if got, others := left("me"), left("they"); !near(got, b.OwnBytes+b.LayerBytes) || !near(others, size) {
 		t.Errorf("after one left it to the other they have %d and %d", got, others)
 	}
 	if _, _, err := s.Resolve(t.Context(), a.Digest); err != nil {
@@ -131,15 +131,15 @@ func TestSharedByEarlierVersions(t *testing.T) {
 	if _, _, err := s.CachedFor(t.Context(), "me", "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, left, err := s.Owned("me"); !near(left, a.SizeBytes+a.LayerBytes) || err != nil {
-		t.Errorf("once it is used: %d, %v, want %d", left, err, a.SizeBytes+a.LayerBytes)
+	if _, left, err := s.Owned("me"); !near(left, a.OwnBytes+a.LayerBytes) || err != nil {
+		t.Errorf("once it is used: %d, %v, want %d", left, err, a.OwnBytes+a.LayerBytes)
 	}
 	// The same made again keeps its users.
 	if _, err := install("they", "a", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, ws := range []sandbox.WorkspaceID{"me", "they"} {
-		if _, left, err := s.Owned(ws); !near(left, a.SizeBytes+a.LayerBytes) || err != nil {
+		if _, left, err := s.Owned(ws); !near(left, a.OwnBytes+a.LayerBytes) || err != nil {
 			t.Errorf("%s, after it was made again: %d, %v", ws, left, err)
 		}
 	}
@@ -177,6 +177,71 @@ func TestTrimIsFair(t *testing.T) {
 	if fmt.Sprint(there) != "[old ancient 3 4 5]" {
 		t.Errorf("there are %v, of %d that went, want the oldest of who has most gone", there, len(removed))
 	}
+}
+
+// TestDependenciesOverAPulledImage: dependencies are a layer over their image, which counts for each workspace that uses them, once,
+// and stays until the last of them is removed. A snapshot over them adds itself.
+func TestDependenciesOverAPulledImage(t *testing.T) {
+	l := newLosing(t, 0, 0)
+	pulled, err := l.Commit(t.Context(), image.CommitRequest{Name: "for/all", Layer: bytes.NewReader(tarball(t, file("image", noise(1<<20), 0o644)))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var layers []image.Committed
+	for _, key := range []string{"a", "b"} {
+		var added int64
+		done, err := commitWith(t, l.Store, func(_ context.Context, add int64) error { added = add; return nil }, image.CommitRequest{
+			Base: pulled.Digest, User: "me", CacheKey: key, Alone: true, Layer: bytes.NewReader(tarball(t, file(key, noise(1<<16), 0o644))),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := done.OwnBytes + done.LayerBytes
+		if len(layers) == 0 {
+			want += pulled.OwnBytes
+		}
+		if done.OwnBytes > 1<<18 || added != want {
+			t.Errorf("%s has %d bytes and adds %d, want %d", key, done.OwnBytes, added, want)
+		}
+		layers = append(layers, done)
+	}
+	if _, _, err := l.CachedFor(t.Context(), "they", "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	left := func(ws sandbox.WorkspaceID, of ...image.Committed) {
+		t.Helper()
+		var want int64
+		for i, m := range of {
+			if want += m.OwnBytes; i > 0 {
+				want += m.LayerBytes
+			}
+		}
+		if images, left, err := l.Owned(ws); err != nil || images != 0 || !near(left, want) {
+			t.Errorf("%s has %d, %d, %v, want %d", ws, images, left, err, want)
+		}
+	}
+	left("me", pulled, layers[0], layers[1])
+	left("they", pulled, layers[0])
+	snapshot, err := l.Commit(t.Context(), image.CommitRequest{Base: layers[0].Digest, User: "they", Alone: true, Layer: bytes.NewReader(newFile(t))})
+	if err != nil || len(snapshot.Counted) != 0 {
+		t.Errorf("below a snapshot over dependencies count %v, %v", snapshot.Counted, err)
+	}
+	if err := l.Removal().Remove(t.Context(), "for/all"); err != nil {
+		t.Fatal(err)
+	}
+	l.needed = []string{snapshot.Digest}
+	l.prune()
+	l.wantFiles(pulled.Digest, layers[0].Digest, layers[1].Digest, snapshot.Digest)
+	forget(t, l.dir, "me", time.Hour)
+	leftUnused(t, l.dir, layers...)
+	if bytes, err := l.Removal().TrimBuildCache(t.Context(), "me", 0); err != nil || bytes != 0 {
+		t.Errorf("TrimBuildCache = %d, %v, want nothing", bytes, err)
+	}
+	left("me")
+	l.needed, l.dropped = nil, []string{snapshot.Digest}
+	l.old("updated_at")
+	l.prune()
+	l.wantFiles()
 }
 
 // forget has a workspace have used what it shares so long ago, whatever it is.

@@ -1,7 +1,10 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -109,9 +112,13 @@ func TestDependenciesCount(t *testing.T) {
 	if err != nil || first.State != client.Running {
 		t.Fatalf("sandbox is %+v, %v", first, err)
 	}
+	base, err := s.Images.Get(t.Context(), o.Image)
+	if err != nil {
+		t.Fatal(err)
+	}
 	left := quota(ws[0].ID).DiskBy.BuildCacheBytes
-	if left < 10<<20 {
-		t.Errorf("after an install %d bytes of build cache count, want a root filesystem", left)
+	if left == 0 || left > base.SizeBytes/4 {
+		t.Errorf("after an install %d bytes of build cache count, want a layer over the %d of the image", left, base.SizeBytes)
 	}
 	if used := quota(ws[0].ID); used.Sandboxes != 1 || used.Memory != first.Resources.Memory {
 		t.Errorf("after an install: %+v, want one sandbox's", used)
@@ -143,5 +150,62 @@ func TestDependenciesCount(t *testing.T) {
 	s.Launch()
 	if now := quota(ws[0].ID).DiskBy.BuildCacheBytes; now != left {
 		t.Errorf("build cache after the server was killed: %d, before %d", now, left)
+	}
+}
+
+// TestKilledInstallation kills a server while it installs packages, at another point of the work each time, and starts the next. The
+// layer is there as a whole or not at all, nothing else stays, and the next installation works.
+func TestKilledInstallation(t *testing.T) {
+	_, args := mirrors(t)
+	s := testserver.Start(t, append(args, "--pool-size", "0")...)
+	files := func(dir string) int {
+		t.Helper()
+		list, err := filepath.Glob(filepath.Join(s.StateDir, "images", dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	const roots, work = "images/*.erofs", "tmp/*"
+	images, packages := files(roots), []string{"sl", "bc"}
+	for n, name := range packages {
+		o := client.CreateOptions{Image: "modbox/base", AptPackages: []string{name}, WaitUpTo: 8 * time.Minute}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = s.Sandboxes.Create(ctx, o) // the server is killed under it
+		}()
+		for begun := false; !begun; {
+			select {
+			case <-done:
+				begun = true
+			case <-time.After(time.Millisecond):
+				begun = n == 0 && len(s.Leftovers()) > 0 || files(work) > 0
+			}
+		}
+		<-time.After(time.Duration(n) * 20 * time.Millisecond) // the layer is being written, or nearly done
+		s.Kill()
+		cancel()
+		<-done
+		s.Launch()
+		if got := files(work); got != 0 {
+			t.Errorf("%s: %d temporary files are there after a kill", name, got)
+		}
+		t.Logf("%s: the layer was complete before the kill: %v", name, files(roots) > images+n)
+		sb := s.MustCreate(o)
+		if res := s.Bash(sb.ID, "dpkg -s "+name+" && dpkg --verify "+name+" && ls /usr/bin | wc -l", time.Minute); res.ExitCode != 0 {
+			t.Errorf("%s after a kill: %s%s", name, lastOf(res.Stdout), lastOf(res.Stderr))
+		}
+		if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got := files(roots); got != images+n+1 {
+			t.Errorf("%s: %d root filesystems, want %d with the installations", name, got, images+n+1)
+		}
+		info, err := os.Stat(rootFile(s, sb.ImageDigest))
+		if err != nil || info.Size() > 20<<20 {
+			t.Errorf("%s: the layer has %d bytes, %v", name, info.Size(), err)
+		}
 	}
 }

@@ -142,11 +142,11 @@ func (ix *Index) Roots(ws sandbox.WorkspaceID) Roots {
 	return roots
 }
 
-// Below returns what lies below an image of the workspace: root filesystems that count for the workspace also
-// without the image, such as layers of its builds, and others that count for it only because of the image,
-// such as snapshots, which may be deleted. Built-in images are in neither list.
+// Below returns what lies below an image of the workspace, or below dependencies that count for it: root filesystems that count
+// for the workspace also without the image, such as layers of its builds, and others that count for it only because of the
+// image, such as snapshots, which may be deleted. Built-in images are in neither list.
 func (roots Roots) Below(r *Record) (counted, others []*Record) {
-	if r.Owner == "" {
+	if r.Owner == "" && !roots.Counts(r) {
 		return nil, nil
 	}
 	for _, digest := range r.Below {
