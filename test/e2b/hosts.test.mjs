@@ -3,17 +3,18 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import http2 from "node:http2";
 import { test } from "node:test";
-import { create, domain, lines } from "./setup.mjs";
+import { both, create, domain } from "./setup.mjs";
 
 assert.ok(domain, "these tests need E2B_DOMAIN");
 for (const name of ["E2B_API_URL", "E2B_SANDBOX_URL"]) assert.equal(process.env[name], undefined);
 
-for (const [line, { Sandbox }] of Object.entries(lines)) {
+for (const [line, { Sandbox }] of Object.entries(both)) {
 	test(`${line}: ports by host`, async (t) => {
 		const sbx = await create(t, Sandbox);
 		assert.equal(sbx.sandboxDomain, domain);
 		assert.equal(sbx.getHost(3000), `3000-${sbx.sandboxId}.${domain}`);
 		await sbx.files.write("index.html", "served");
+		assert.equal(await sbx.files.read("index.html"), "served");
 		const server = await sbx.commands.run("exec python3 -m http.server 3000 --bind 127.0.0.1", { background: true, timeoutMs: 0 });
 		server.wait().catch(() => {}); // its stream ends with the sandbox
 		await sbx.commands.run("for i in $(seq 600); do curl -fs -o /dev/null 127.0.0.1:3000 && exit; sleep 0.1; done; exit 1");

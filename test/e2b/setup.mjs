@@ -13,11 +13,10 @@ process.env.E2B_API_KEY = `e2b_${Buffer.from(token).toString("hex")}`;
 export { domain, url, token };
 export const current = await import("e2b");
 export const old = await import("e2b-old");
-/** interpreters are the lines of the code interpreter, each on top of its line of the client. */
-export const interpreters = { code: await import("@e2b/code-interpreter"), "code-old": await import("code-interpreter-old") };
+const codes = { code: await import("@e2b/code-interpreter"), "code-old": await import("code-interpreter-old") };
 record("2.51", current);
 record("2.45", old);
-for (const [line, { Sandbox }] of Object.entries(interpreters)) recordCode(line, Sandbox);
+for (const [line, { Sandbox }] of Object.entries(codes)) recordCode(line, Sandbox);
 
 /** create makes a sandbox that ends with the test t. */
 export async function create(t, Sandbox, ...args) {
@@ -46,5 +45,11 @@ export function later() {
 	return { promise, ...settle };
 }
 
-/** both runs a test with both lines of the client. */
-export const lines = { "2.51": current, "2.45": old };
+/** both are the lines of the client. */
+export const both = { "2.51": current, "2.45": old };
+/**
+ * lines are the lines of the client with which a test runs, and interpreters those of the code interpreter, each on top of its line of the client. How the
+ * lines address sandboxes by host names is tested in hosts.test.mjs, with both: all other tests of host names run with the newer one.
+ */
+export const lines = domain ? { "2.51": current } : both;
+export const interpreters = domain ? { code: codes.code } : codes;
