@@ -72,13 +72,13 @@ func TestUseOfQuotasIsCounted(t *testing.T) {
 		return id, live[id]
 	}
 	done := map[string]int{}
-	for i := range 400 {
+	for i := range 1500 {
 		id, state := pick()
 		ev := sandbox.Event{Sandbox: id, Time: now, Type: sandbox.EventCheckpointCreated}
 		var err error
 		what := "create"
 		switch n := random.IntN(10); {
-		case n < 3 || id == "":
+		case len(live) < 6 && n < 3 || id == "":
 			c := creation([]sandbox.WorkspaceID{ws, second.ID}[i%2], string(sandbox.NewID()))
 			c.Sandbox.Resources.MemoryBytes += int64(i)
 			if _, err = s.Sandboxes.CreateSandbox(t.Context(), c, quota.Admission{}); err == nil {
@@ -86,7 +86,7 @@ func TestUseOfQuotasIsCounted(t *testing.T) {
 			}
 		case n < 8:
 			to := sandbox.States[random.IntN(len(sandbox.States))]
-			if sandbox.CheckTransition(state, to) != nil {
+			if sandbox.CheckTransition(state, to) != nil || to == sandbox.Destroying && random.IntN(3) > 0 {
 				continue
 			}
 			what = "from " + string(state) + " to " + string(to)
@@ -114,7 +114,11 @@ func TestUseOfQuotasIsCounted(t *testing.T) {
 		done[what]++
 		wantCounted(t, s.Reader(), "after "+what)
 	}
-	t.Logf("done: %v", done)
+	for _, what := range []string{"create", "checkpoint", "purge", "from pausing to paused", "from paused to resuming", "from paused to destroying", "from running to destroying", "from destroying to destroyed", "from destroying to failed"} {
+		if done[what] == 0 {
+			t.Errorf("%s did not happen; done: %v", what, done)
+		}
+	}
 
 	// A write that fails changes no sum, also in a transaction with others.
 	failing := errors.New("it fails")
