@@ -221,11 +221,11 @@ func (s *Audit) AuditChain(ctx context.Context) (audit.Chain, error) {
 // says otherwise. Errors: Invalid, naming limit, cursor or search.
 func (s *Audit) AuditRows(ctx context.Context, f audit.Filter) (page.Page[audit.Row], error) {
 	var q database.Query
-	for left, v := range map[string]string{
-		"workspace_id = ": string(f.Workspace), "user_id = ": string(f.User), "action = ": f.Action, "outcome = ": f.Outcome,
+	for _, c := range []struct{ left, value string }{
+		{"workspace_id = ", string(f.Workspace)}, {"user_id = ", string(f.User)}, {"action = ", f.Action}, {"outcome = ", f.Outcome},
 	} {
-		if v != "" {
-			q.Where(left, v)
+		if c.value != "" {
+			q.Where(c.left, c.value)
 		}
 	}
 	if f.Object != "" {

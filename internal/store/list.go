@@ -26,9 +26,9 @@ func (s *Sandboxes) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f
 	if err := states(&q, f.States); err != nil {
 		return page.Page[sandbox.Sandbox]{}, err
 	}
-	for condition, value := range map[string]string{"id >= ": f.IDPrefix, "id < ": f.IDEnd(), "name = ": f.Name, "snapshot_id = ": string(f.Snapshot)} {
-		if value != "" {
-			q.Where(condition, value)
+	for _, c := range []struct{ condition, value string }{{"id >= ", f.IDPrefix}, {"id < ", f.IDEnd()}, {"name = ", f.Name}, {"snapshot_id = ", string(f.Snapshot)}} {
+		if c.value != "" { // always in this order: connections keep a bounded number of statements
+			q.Where(c.condition, c.value)
 		}
 	}
 	for label, value := range f.Labels {
