@@ -57,12 +57,12 @@ func TestControlPlane(t *testing.T) {
 	stages = append(stages, s.measure(fmt.Sprintf("%d ended", *ended)))
 	s.run(*live)
 	stages = append(stages, s.measure(fmt.Sprintf("%d ended, %d live", *ended, *live)))
-	s.destroy()
 	engine := "SQLite"
 	if storetest.Postgres() {
 		engine = "PostgreSQL"
 	}
-	fmt.Print(report(engine, stages))
+	fmt.Print(report(engine, stages)) // before the end of the live sandboxes, which takes long
+	s.destroy()
 }
 
 func start(t *testing.T) *server {
