@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// sandboxes are the sandboxes of a server with the default pool.
+// sandboxes are the sandboxes of a server with a pool of the default size.
 type sandboxes struct {
 	*testserver.Server
 	t *testing.T
@@ -53,11 +53,11 @@ func (s *sandboxes) want(sb *client.Sandbox, program string, has []string, lacks
 	}
 }
 
-// TestPool: with the default pool, the browser has the environment of its sandbox, whose box was there before. Programs that start later in a
+// TestPool: with a pool of the default size, the browser has the environment of its sandbox, whose box was there before. Programs that start later in a
 // fork have the environment of the fork, and after a change of variables the new variables.
 func TestPool(t *testing.T) {
 	need(t)
-	s := &sandboxes{testserver.Start(t), t}
+	s := &sandboxes{testserver.Start(t, "--pool-size", "2"), t}
 	o := client.CreateOptions{
 		Image: chromium, Resources: client.Resources{Memory: "1Gi", CPU: "1", Disk: "256Mi"}, TTL: 30 * time.Minute,
 		Env: map[string]string{"PERSON": `it's "me"`, "SECRET": "of the parent"},
