@@ -32,6 +32,9 @@ const chromium = "modbox/chromium"
 // timeLimit bounds steps that may hang. A machine may be slow or busy.
 const timeLimit = 5 * time.Minute
 
+// askTime is how long a program that hangs is asked.
+const askTime = 5 * time.Second
+
 // need skips the test where the suite with the image does not run.
 func need(t *testing.T) {
 	t.Helper()
@@ -130,7 +133,10 @@ func (r *rig) MakeNew(kind pool.Kind) (*pool.Box[warmbox.Box], error) {
 		if err := shell(ctx, b, r.damage); err != nil {
 			return nil, err
 		}
-		if environment.Prestart(ctx, b, &r.img) == nil { // programs that run are not started again
+		// Programs that run are not started again, and are asked as long as there is time.
+		asking, stop := context.WithTimeout(ctx, askTime)
+		defer stop()
+		if environment.Prestart(asking, b, &r.img) == nil {
 			r.t.Errorf("after %q all programs count as started", r.damage)
 		}
 	}
