@@ -28,7 +28,7 @@ func on(patience time.Duration, clusters ...*storetest.Cluster) store.Location {
 	}
 	return store.Location{Postgres: database.Postgres{
 		URL:            "postgres://modbox@/postgres?target_session_attrs=read-write&host=" + strings.Join(dirs, ","),
-		MaxConnections: 5, ConnectTimeout: time.Second, StatementTimeout: time.Second, Patience: patience,
+		MaxConnections: 5, ConnectTimeout: 2 * time.Second, StatementTimeout: 4 * time.Second, Patience: patience,
 	}}
 }
 
@@ -143,7 +143,7 @@ func (r *recorder) check() {
 func TestSilentPostgres(t *testing.T) {
 	needPostgres(t)
 	cluster := storetest.StartCluster(t)
-	r := record(t, on(10*time.Second, cluster))
+	r := record(t, on(30*time.Second, cluster))
 	r.each(r.works)
 	r.tasks.Wait()
 
@@ -157,7 +157,7 @@ func TestSilentPostgres(t *testing.T) {
 		t.Error(err)
 	}
 
-	r = record(t, on(2*time.Second, cluster))
+	r = record(t, on(5*time.Second, cluster))
 	r.each(r.works)
 	r.tasks.Wait()
 	before := runtime.NumGoroutine()
@@ -268,7 +268,7 @@ func TestFailoverToAnOlderStandby(t *testing.T) {
 	needPostgres(t)
 	primary := storetest.StartCluster(t)
 	standby := primary.Standby()
-	r := record(t, on(2*time.Second, primary, standby))
+	r := record(t, on(5*time.Second, primary, standby))
 	r.works(r.create())
 	r.eventually(func() error { // the standby has the tables
 		_, err := direct(t, standby).ExecContext(t.Context(), "SELECT generation FROM installation")
@@ -304,7 +304,7 @@ func TestWritesWaitForTheStandby(t *testing.T) {
 	primary := storetest.StartCluster(t)
 	standby := primary.Standby()
 	synchronous(t, primary, "*")
-	r := record(t, on(3*time.Second, primary, standby))
+	r := record(t, on(5*time.Second, primary, standby))
 	r.works(r.create())
 	standby.Signal(syscall.SIGSTOP)
 	r.unavailable(r.create())
