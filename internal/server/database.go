@@ -74,7 +74,7 @@ func storeLocation(cfg config.Config) (store.Location, error) {
 	return l, nil
 }
 
-// OpenStore opens the database for a server, or for a command while no server runs.
+// OpenStore opens the database for a command while no server runs.
 func OpenStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
 	l, err := storeLocation(cfg)
 	if err != nil {
@@ -85,12 +85,12 @@ func OpenStore(ctx context.Context, cfg config.Config, options ...store.Option) 
 
 // openOtherStore opens the database of a server that may be running, whichever installation it is of. Errors: NotFound if
 // there is none; Unsupported if its version is not the version of this program.
-func openOtherStore(ctx context.Context, cfg config.Config, options ...store.Option) (*store.Store, error) {
+func openOtherStore(ctx context.Context, cfg config.Config) (*store.Store, error) {
 	l, err := storeLocation(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return store.OpenExistingAt(ctx, l, options...)
+	return store.OpenExistingAt(ctx, l)
 }
 
 // OpenExistingStore opens the database of a server that may be running. Errors: NotFound if there is none;
@@ -100,11 +100,16 @@ func OpenExistingStore(ctx context.Context, cfg config.Config, options ...store.
 	if err != nil {
 		return nil, err
 	}
-	st, err := openOtherStore(ctx, cfg, options...)
-	switch {
-	case sandbox.CodeOf(err) == sandbox.NotFound && found:
+	l, err := storeLocation(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.Postgres.Reached = mark.Identity
+	st, err := store.OpenExistingAt(ctx, l, options...)
+	switch code := sandbox.CodeOf(err); {
+	case found && (code == sandbox.NotFound || code == sandbox.Conflict):
 		return nil, otherDatabase(cfg, mark)
-	case sandbox.CodeOf(err) == sandbox.NotFound && cfg.Database.URL == "":
+	case code == sandbox.NotFound && cfg.Database.URL == "":
 		dirs := installationDirs(cfg)
 		dirs.Boxes = dirs.Saved // the run directory may be another server's
 		if missing := dirs.CheckMissing(); missing != nil {

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/installation"
@@ -151,4 +153,54 @@ func TestCommandsRefuseAnotherPostgres(t *testing.T) {
 	if digests, err := DigestsInUse(cfg)(t.Context()); err != nil || len(digests) > 0 {
 		t.Errorf("the server's own: %v, %v, want no images", digests, err)
 	}
+}
+
+// After a failover, a start and commands beside the server use the primary that has everything, although a former primary that
+// runs again is named first. It is not even migrated.
+func TestStartAfterAFailover(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("the suite postgres runs this test")
+	}
+	former := storetest.StartCluster(t)
+	it := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: t.TempDir()}}
+	on := func(hosts ...string) {
+		it.cfg.Database = config.Database{
+			URL:            "postgres://modbox@/postgres?host=" + strings.Join(hosts, ","),
+			MaxConnections: 3, ConnectTimeout: config.Duration(30 * time.Second), StatementTimeout: config.Duration(30 * time.Second),
+		}
+	}
+	on(former.Dir)
+	it.use(false)
+	primary := former.Standby()
+	primary.Promote()
+	on(primary.Dir)
+	it.use(false)
+	db, err := sql.Open("pgx", former.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)"); err != nil { // a start with it fails
+		t.Fatal(err)
+	}
+
+	on(former.Dir, primary.Dir)
+	it.use(false)
+	st, err := OpenExistingStore(t.Context(), it.cfg)
+	if err != nil {
+		t.Fatalf("a command: %v", err)
+	}
+	defer st.Close()
+
+	on(former.Dir)
+	it.refused("former primary")
+	if _, err := OpenExistingStore(t.Context(), it.cfg); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "--accept-database") {
+		t.Errorf("a command with the former primary: %v, want code conflict and advice", err)
+	}
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM goose_db_version WHERE version_id = 1000"); err != nil {
+		t.Fatal(err)
+	}
+	it.use(true)
+	on(primary.Dir, former.Dir)
+	it.use(false) // with the database that was accepted
 }

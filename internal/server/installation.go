@@ -76,12 +76,21 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	if err := dirs.CheckRun(); err != nil {
 		return err
 	}
+	location, err := storeLocation(cfg)
+	if err != nil {
+		return err
+	}
 	if !accept {
 		if err := checkMissing(cfg, dirs); err != nil {
 			return err
 		}
+		mark, _, err := installation.Read(cfg.StateDir)
+		if err != nil {
+			return err
+		}
+		location.Postgres.Reached = mark.Identity // of several primaries, the primary that has everything
 	}
-	st, err := withSpace(p.disk, func() (*store.Store, error) { return OpenStore(ctx, cfg, store.WithKeys(keys)) })
+	st, err := withSpace(p.disk, func() (*store.Store, error) { return store.OpenAt(ctx, location, store.WithKeys(keys)) })
 	if err != nil {
 		return adviseOnDatabase(cfg, err)
 	}

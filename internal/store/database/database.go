@@ -39,7 +39,7 @@ type DB struct {
 	relief       relief
 
 	advanced func(generation int64) // may be nil
-	// reached is the state of the database after the last write that is on the disk; nil before the first.
+	// reached is the state of the database after the last write that is on the disk; before the first, [Postgres.Reached], or nil.
 	reached atomic.Pointer[installation.Identity]
 	checks  singleflight.Group
 

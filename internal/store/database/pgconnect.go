@@ -75,7 +75,7 @@ func (c *pgConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	case sandbox.CodeOf(last) == sandbox.Conflict:
 		return nil, last
 	case c.server != nil && errors.As(last, &behind) && c.outage.lasts(c.patience): // no other host came back
-		err := sandbox.Wrap(sandbox.Conflict, behind, "the database lacks what this server has recorded in it")
+		err := lacking(behind)
 		c.server.giveUp(err)
 		return nil, err
 	case last == nil:
@@ -178,7 +178,7 @@ func (o *outage) refuses(d time.Duration) error {
 	return o.err
 }
 
-// behindError says that a database lacks changes that this process has recorded and answered with success.
+// behindError says that a database lacks changes that the server has recorded and answered with success.
 type behindError struct {
 	installation.Identity
 	reached installation.Identity
@@ -189,12 +189,17 @@ func (e *behindError) Error() string {
 	if e.ID == "" {
 		state = "without tables of Modbox"
 	}
-	return fmt.Sprintf("the database is %s, and this server has recorded generation %d of installation %s: it is a standby that was promoted before it had received everything, or a former primary. "+
+	return fmt.Sprintf("the database is %s, and this server has recorded generation %d of installation %s: it is a standby that was promoted before it had received everything, a former primary, or another database. "+
 		"Make the database that has everything the only primary of database.url and start again; or, to go on with this one, start once with `modbox server --accept-database` (docs/operate/postgresql.md)",
 		state, e.reached.Generation, e.reached.ID)
 }
 
-// validate refuses a host that is no primary, and a primary that lacks what this process has recorded: then pgx tries the next host.
+// lacking returns the error of databases that are all behind.
+func lacking(behind *behindError) error {
+	return sandbox.Wrap(sandbox.Conflict, behind, "the database lacks what this server has recorded in it")
+}
+
+// validate refuses a host that is no primary, and a primary that lacks what the server has recorded: then pgx tries the next host.
 func (d *DB) validate(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := pgconn.ValidateConnectTargetSessionAttrsPrimary(ctx, conn); err != nil {
 		return err
@@ -223,13 +228,22 @@ func (d *DB) validate(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// refused reports whether it is of no use to connect again: all hosts refuse, or at the start one.
+// refused reports whether it is of no use to connect again: all hosts refuse, or at the start one. At the start a database that
+// is behind counts as a refusal, if no other host can become a better one.
 func (c *pgConnector) refused(err error) bool {
-	var hosts interface{ Unwrap() []error }
-	if !c.connected.Load() || !errors.As(err, &hosts) {
-		return c.adviceOn(err) != ""
+	starts := !c.connected.Load()
+	if starts && c.adviceOn(err) != "" {
+		return true
 	}
-	return !slices.ContainsFunc(hosts.Unwrap(), func(err error) bool { return c.adviceOn(err) == "" })
+	hosts := []error{err}
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		hosts = several.Unwrap()
+	}
+	return !slices.ContainsFunc(hosts, func(err error) bool {
+		var behind *behindError
+		return c.adviceOn(err) == "" && !(starts && errors.As(err, &behind))
+	})
 }
 
 // adviceOn returns what an operator can do about a failed attempt to connect that fails the next time as well; "" for others.

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/migrations"
@@ -40,6 +41,9 @@ type Postgres struct {
 	MaxConnections   int
 	ConnectTimeout   time.Duration // of one attempt
 	StatementTimeout time.Duration // of one statement
+	// Reached is the state that the database had when it was used last: hosts of the URL whose database is behind it are not
+	// used. Zero for any state.
+	Reached installation.Identity
 	// Patience bounds the time that reads and writes wait for a database that cannot be reached, such as during its
 	// restart; 0 for half a minute.
 	Patience time.Duration
@@ -76,14 +80,15 @@ func (p Postgres) config(name string, validate pgconn.ValidateConnectFunc, reads
 // OpenPostgres opens a PostgreSQL database for a server, and creates or updates its tables. It waits for a
 // database that cannot be reached. The database belongs to the server until Close: a
 // second OpenPostgres fails. Errors, with nothing changed: Unsupported if a newer program has changed the
-// database, or if PostgreSQL is too old; Conflict if another server uses it; Unavailable.
+// database, or if PostgreSQL is too old; Conflict if another server uses it, or if no host has a database that has
+// reached p.Reached; Unavailable.
 func OpenPostgres(ctx context.Context, p Postgres) (*DB, error) {
 	return openPostgres(ctx, p, true)
 }
 
 // OpenExistingPostgres opens the PostgreSQL database of a server that may be running. It does not change its
 // tables. Errors: NotFound if no server has used the database; Unsupported if its version is not the version
-// of this program; Unavailable.
+// of this program; Conflict if no host has a database that has reached p.Reached; Unavailable.
 func OpenExistingPostgres(ctx context.Context, p Postgres) (*DB, error) {
 	return openPostgres(ctx, p, false)
 }
@@ -93,7 +98,14 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 	patience := cmp.Or(p.Patience, reconnectTime)
 	e := &pgEngine{name: name, patience: patience, taken: make(chan struct{})}
 	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: patience, lastSequence: "SELECT last FROM sequences WHERE name = $1"}
+	if p.Reached != (installation.Identity{}) {
+		d.reached.Store(&p.Reached)
+	}
 	defer func() {
+		var behind *behindError
+		if errors.As(err, &behind) {
+			err = lacking(behind)
+		}
 		if err != nil {
 			_ = d.Close()
 		}
