@@ -247,6 +247,43 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// When writes go to another host, reads do not stay at the former primary, which still runs.
+func TestReadsFollowWrites(t *testing.T) {
+	needPostgres(t)
+	primary := storetest.StartCluster(t)
+	standby := primary.Standby()
+	r := record(t, on(time.Minute, standby, primary))
+	r.each(r.works)
+	r.tasks.Wait()
+	r.check()
+	const generation = "SELECT generation FROM installation"
+	var want int64
+	if err := direct(t, primary).QueryRowContext(t.Context(), generation).Scan(&want); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() error {
+		var have int64
+		err := direct(t, standby).QueryRowContext(t.Context(), generation).Scan(&have)
+		if err == nil && have < want {
+			err = fmt.Errorf("the standby has generation %d, want %d", have, want)
+		}
+		return err
+	})
+	standby.Promote()
+	var ended int
+	if err := direct(t, primary).QueryRowContext(t.Context(), "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND granted").Scan(&ended); err != nil || ended != 1 {
+		t.Fatalf("%d connections for writes ended, %v, want 1", ended, err)
+	}
+	for range 8 {
+		r.works(r.create())
+		r.check()
+	}
+	var made int
+	if err := direct(t, primary).QueryRowContext(t.Context(), "SELECT count(*) FROM sandboxes").Scan(&made); err != nil || made != 12 {
+		t.Fatalf("the former primary has %d sandboxes, %v, want the 12 of before", made, err)
+	}
+}
+
 // synchronous sets which standbys the commits of a primary wait for.
 func synchronous(t *testing.T, primary *storetest.Cluster, standbys string) {
 	t.Helper()

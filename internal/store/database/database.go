@@ -41,6 +41,7 @@ type DB struct {
 	advanced func(generation int64) // may be nil
 	// reached is the state of the database after the last write that is on the disk; before the first, [Postgres.Reached], or nil.
 	reached atomic.Pointer[installation.Identity]
+	host    writerHost // of PostgreSQL
 	checks  singleflight.Group
 
 	committed broadcast.Broadcast // sent after every commit of this process

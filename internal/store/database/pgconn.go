@@ -56,8 +56,9 @@ type pgConn struct {
 	*stdlib.Conn
 	connector *pgConnector
 	reads     bool
-	unusual   bool // the database behind it only permits reads
-	inTx      bool // a transaction runs, so a statement cannot run again on another connection
+	unusual   bool  // the database behind it only permits reads
+	changes   int64 // of the host of writes, when the connection was made
+	inTx      bool  // a transaction runs, so a statement cannot run again on another connection
 }
 
 // CheckNamedValue gives a value the form that the columns have; a bool is a number.
@@ -133,7 +134,7 @@ func (c *pgConn) renew(ctx context.Context) error {
 		return err
 	}
 	_ = c.Conn.Close()
-	c.Conn = fresh.(*pgConn).Conn
+	c.Conn, c.changes = fresh.(*pgConn).Conn, fresh.(*pgConn).changes
 	return nil
 }
 
@@ -178,6 +179,16 @@ func (c *pgConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx,
 	}
 	c.inTx = true
 	return pgTx{tx, c, cancel}, nil
+}
+
+// ResetSession implements [driver.SessionResetter], before each use but the first. A connection for reads may be to a host that
+// was the primary before.
+func (c *pgConn) ResetSession(ctx context.Context) error {
+	if c.reads && c.changes != c.connector.host.changes.Load() {
+		_ = c.Conn.Conn().PgConn().Conn().Close() // the host may not answer when the session ends
+		return driver.ErrBadConn
+	}
+	return c.Conn.ResetSession(ctx)
 }
 
 // IsValid implements [driver.Validator].

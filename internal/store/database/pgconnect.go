@@ -33,6 +33,20 @@ type pgConnector struct {
 	// addresses of the same name.
 	connected atomic.Bool
 	outage    outage
+	host      *writerHost // of the connections for reads and for writes together
+}
+
+// writerHost notes that the host of writes may have changed.
+type writerHost struct {
+	connected atomic.Bool  // there is a new connection for writes, which has committed nothing yet
+	changes   atomic.Int64 // the connections for writes that have committed something
+}
+
+// committed notes that a transaction is on the disk. A former primary is behind from then on, and no new connection is to it.
+func (h *writerHost) committed() {
+	if h.connected.Swap(false) {
+		h.changes.Add(1)
+	}
 }
 
 // Driver implements [driver.Connector].
@@ -86,6 +100,7 @@ func (c *pgConnector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // connect attempts a connection once.
 func (c *pgConnector) connect(ctx context.Context) (*pgConn, error) {
+	changes := c.host.changes.Load()
 	opened, err := stdlib.GetConnector(*c.config).Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -100,7 +115,10 @@ func (c *pgConnector) connect(ctx context.Context) (*pgConn, error) {
 			return nil, err
 		}
 	}
-	return &pgConn{Conn: inner, connector: c, reads: c.reads}, nil
+	if !c.reads {
+		c.host.connected.Store(true)
+	}
+	return &pgConn{Conn: inner, connector: c, reads: c.reads, changes: changes}, nil
 }
 
 // awayRetry is how long a caller should wait for a database that cannot be used.

@@ -121,14 +121,14 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 	if !serves {
 		patience = p.ConnectTimeout
 	}
-	writer := &pgConnector{config: write, patience: patience}
+	writer := &pgConnector{config: write, patience: patience, host: &d.host}
 	if serves {
 		writer.server = e
 	}
 	d.writer = sql.OpenDB(writer)
 	d.writer.SetMaxOpenConns(1)
 	e.writer = d.writer
-	d.reader = sql.OpenDB(&pgConnector{config: read, patience: patience, reads: true, answer: p.StatementTimeout + p.ConnectTimeout})
+	d.reader = sql.OpenDB(&pgConnector{config: read, patience: patience, reads: true, answer: p.StatementTimeout + p.ConnectTimeout, host: &d.host})
 	readers := max(1, p.MaxConnections-1)
 	d.reader.SetMaxOpenConns(readers)
 	d.reader.SetMaxIdleConns(readers)

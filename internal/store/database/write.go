@@ -205,8 +205,9 @@ func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
 			return err
 		}
 	}
-	if err := t.tx.Commit(); err != nil {
-		if err := d.engine.committed(ctx, t.id, err); err != nil {
+	lost := t.tx.Commit()
+	if lost != nil {
+		if err := d.engine.committed(ctx, t.id, lost); err != nil {
 			return fmt.Errorf("commit: %w", err)
 		}
 	}
@@ -214,6 +215,9 @@ func (d *DB) transact(ctx context.Context, batch []*change) (err error) {
 	if !lazy {
 		d.batches.syncs.Add(1)
 		d.reached.Store(&reached)
+		if lost == nil { // else a host before has it as well
+			d.host.committed()
+		}
 		if d.advanced != nil {
 			d.advanced(reached.Generation)
 		}
