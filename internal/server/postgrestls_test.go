@@ -8,13 +8,14 @@ import (
 	"crypto/x509/pkix"
 	"database/sql"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -104,19 +105,32 @@ func startPostgresTLS(t *testing.T) *postgresTLS {
 			t.Fatal(err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.port = l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	p.port = reservePort(t)
 	root, _ := pemOf(t, p.cert, p.key)
 	p.cluster.Write("root.crt", root)
 	p.cluster.Write("pg_hba.conf", "local all all trust\nhostssl certified all 127.0.0.1/32 cert\nhost all all 127.0.0.1/32 scram-sha-256")
 	p.restart("on", time.Hour)
 	return p
+}
+
+// reservePort returns a port of 127.0.0.1 that the system gives to nobody until the test ends, but that PostgreSQL can listen on,
+// because the socket that has it does not listen.
+func reservePort(t *testing.T) int {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := errors.Join(syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
+		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})); err != nil {
+		t.Fatal(err)
+	}
+	address, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address.(*syscall.SockaddrInet4).Port
 }
 
 // restart restarts PostgreSQL with or without TLS, with a certificate that is valid for a time.

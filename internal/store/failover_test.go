@@ -20,6 +20,9 @@ import (
 	"github.com/modbox/modbox/internal/store/storetest"
 )
 
+// soon is the patience where requests must fail: a loaded machine answers within half of it.
+const soon = 10 * time.Second
+
 // on returns the location of a database on any of several servers, whichever is the primary.
 func on(patience time.Duration, clusters ...*storetest.Cluster) store.Location {
 	var dirs []string
@@ -28,7 +31,7 @@ func on(patience time.Duration, clusters ...*storetest.Cluster) store.Location {
 	}
 	return store.Location{Postgres: database.Postgres{
 		URL:            "postgres://modbox@/postgres?target_session_attrs=read-write&host=" + strings.Join(dirs, ","),
-		MaxConnections: 5, ConnectTimeout: 2 * time.Second, StatementTimeout: 4 * time.Second, Patience: patience,
+		MaxConnections: 5, ConnectTimeout: patience / 2, StatementTimeout: patience / 2, Patience: patience,
 	}}
 }
 
@@ -143,7 +146,7 @@ func (r *recorder) check() {
 func TestSilentPostgres(t *testing.T) {
 	needPostgres(t)
 	cluster := storetest.StartCluster(t)
-	r := record(t, on(30*time.Second, cluster))
+	r := record(t, on(time.Minute, cluster))
 	r.each(r.works)
 	r.tasks.Wait()
 
@@ -157,7 +160,7 @@ func TestSilentPostgres(t *testing.T) {
 		t.Error(err)
 	}
 
-	r = record(t, on(5*time.Second, cluster))
+	r = record(t, on(soon, cluster))
 	r.each(r.works)
 	r.tasks.Wait()
 	before := runtime.NumGoroutine()
@@ -175,9 +178,17 @@ func TestSilentPostgres(t *testing.T) {
 		t.Errorf("the pool of reads has %d connections, and may have %d, want 4", r.Reader().Stats().OpenConnections, n)
 	}
 	cluster.Signal(syscall.SIGCONT)
-	r.eventually(func() error { return errors.Join(r.create(), r.read(), r.Check(t.Context())) })
-	r.each(r.works)
-	r.tasks.Wait()
+	r.eventually(func() error {
+		var mu sync.Mutex
+		errs := []error{r.Check(t.Context())}
+		r.each(func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+		r.tasks.Wait()
+		return errors.Join(errs...)
+	})
 	r.check()
 	r.eventually(func() error { // pgx ends lost connections in the background
 		if n := runtime.NumGoroutine(); n > before+2*5 { // a connection has at most two
@@ -305,7 +316,7 @@ func TestFailoverToAnOlderStandby(t *testing.T) {
 	needPostgres(t)
 	primary := storetest.StartCluster(t)
 	standby := primary.Standby()
-	r := record(t, on(5*time.Second, primary, standby))
+	r := record(t, on(soon, primary, standby))
 	r.works(r.create())
 	r.eventually(func() error { // the standby has the tables
 		_, err := direct(t, standby).ExecContext(t.Context(), "SELECT generation FROM installation")
@@ -341,7 +352,7 @@ func TestWritesWaitForTheStandby(t *testing.T) {
 	primary := storetest.StartCluster(t)
 	standby := primary.Standby()
 	synchronous(t, primary, "*")
-	r := record(t, on(5*time.Second, primary, standby))
+	r := record(t, on(soon, primary, standby))
 	r.works(r.create())
 	standby.Signal(syscall.SIGSTOP)
 	r.unavailable(r.create())
@@ -351,7 +362,7 @@ func TestWritesWaitForTheStandby(t *testing.T) {
 	if _, err := direct(t, primary).ExecContext(t.Context(), "ALTER DATABASE postgres SET synchronous_commit = remote_write"); err != nil {
 		t.Fatal(err)
 	}
-	beside, err := store.OpenExistingAt(t.Context(), on(0, primary))
+	beside, err := store.OpenExistingAt(t.Context(), on(time.Minute, primary))
 	if err != nil {
 		t.Fatal(err)
 	}
