@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -344,6 +345,30 @@ func TestDependenciesThatOthersKeep(t *testing.T) {
 	if _, left, err := s.Owned("me"); err != nil || !near(left, a.OwnBytes) {
 		t.Errorf("used again: Owned = %d, %v, want %d", left, err, a.OwnBytes)
 	}
+}
+
+// TestDependenciesThatCountForNoWorkspaceGo: dependencies that all workspaces have left go with the last snapshot over them, although they
+// were made a short time ago.
+func TestDependenciesThatCountForNoWorkspaceGo(t *testing.T) {
+	l := newLosing(t, 0, 0)
+	a, err := l.Commit(t.Context(), image.CommitRequest{User: "me", CacheKey: "a", Layer: bytes.NewReader(newFile(t))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := commitAlone(t, l.Store, a.Digest, file("b", "b", 0o644))
+	l.needed = []string{over.Digest}
+	forget(t, l.dir, "me", time.Hour)
+	if left, err := l.Removal().TrimBuildCache(t.Context(), "me", 0); err != nil || left != 0 {
+		t.Errorf("TrimBuildCache = %d, %v, want nothing", left, err)
+	}
+	ago := time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)
+	made := regexp.MustCompile(`"updated_at": "[^"]*"`)
+	editIndex(t, l.dir, func(index []byte) []byte { return made.ReplaceAll(index, []byte(`"updated_at": "`+ago+`"`)) })
+	l.prune()
+	l.wantFiles(a.Digest, over.Digest)
+	l.needed, l.dropped = nil, []string{over.Digest}
+	l.prune()
+	l.wantFiles()
 }
 
 // TestWhatLiesBelowIsNotLost: what a snapshot needs is not lost, and takes no space of what is.

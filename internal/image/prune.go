@@ -110,6 +110,8 @@ func (rm *Removal) isFresh(u uses, r *index.Record) bool {
 	switch {
 	case r.Name != "" || r.IsChain(): // an image that is new keeps its chain
 		return false
+	case r.CacheKey != "" && r.Owner == "" && len(r.Users) == 0: // it counts for no workspace
+		return age < pruneGrace && time.Since(rm.lastKnown(u, r)) < usedEvery
 	case r.CacheKey != "":
 		return age < cacheGrace
 	case r.Single() && slices.Contains(u.released, r.Digest):
