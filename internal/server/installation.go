@@ -126,5 +126,12 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 			log.Error("cannot mark the installation, so an older database would not be noticed", "error", err)
 		}
 	})
+	differed, err := st.Quotas.RecountUse(ctx)
+	if err != nil {
+		return err
+	}
+	if len(differed) > 0 {
+		log.Warn("the use of quotas in the database differed from its records, and was corrected; another program may have changed them", "workspaces", differed)
+	}
 	return nil
 }

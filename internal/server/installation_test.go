@@ -1,6 +1,7 @@
 package server
 
 import (
+	"database/sql"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -197,5 +198,23 @@ func TestDatabaseIsLookedAtBeforeAnythingIsRemoved(t *testing.T) {
 	}
 	if shm, err := filepath.Glob(it.db + "-*"); err != nil || len(shm) > 0 {
 		t.Errorf("files beside the database: %v, %v, want none made", shm, err)
+	}
+}
+
+// A start corrects the sums of the use of quotas, which another program may have changed.
+func TestAStartRecountsTheUseOfQuotas(t *testing.T) {
+	it := newInstallation(t, t.TempDir())
+	db, err := sql.Open("sqlite", it.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), "UPDATE quota_use SET sandboxes = 7"); err != nil {
+		t.Fatal(err)
+	}
+	it.use(false)
+	var most int
+	if err := db.QueryRowContext(t.Context(), "SELECT max(sandboxes) FROM quota_use").Scan(&most); err != nil || most != 0 {
+		t.Errorf("the database counts %d sandboxes, %v, want 0", most, err)
 	}
 }

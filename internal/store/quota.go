@@ -25,6 +25,26 @@ const (
 		SELECT coalesce(sum(size), 0) FROM (SELECT size FROM ready UNION ALL SELECT max(b.size_bytes) FROM snapshots s
 			JOIN snapshot_below b ON b.snapshot_id = s.id WHERE s.workspace_id = $1 AND ` + isReady + ` AND b.digest NOT IN (SELECT digest FROM ready)
 			GROUP BY b.digest) AS kept`
+	// quotaRecount replaces the sums in quota_use that differ from the rows.
+	quotaRecount = `WITH live AS (SELECT workspace_id AS id, count(*) FILTER (WHERE ` + isRunning + `) AS sandboxes, coalesce(sum(memory_bytes) FILTER (WHERE ` + isRunning + `), 0) AS memory_bytes,
+			coalesce(sum(cpu_milli) FILTER (WHERE ` + isRunning + `), 0) AS cpu_milli, coalesce(sum(disk_bytes) FILTER (WHERE ` + isRunning + `), 0) AS disk_bytes,
+			coalesce(sum(CASE WHEN saved_bytes > 0 THEN saved_bytes ELSE disk_bytes END) FILTER (WHERE state = 'paused'), 0) AS paused_bytes
+			FROM sandboxes WHERE ` + isLive + ` GROUP BY workspace_id),
+		saved AS (SELECT s.workspace_id AS id, sum(c.size_bytes) AS checkpoint_bytes FROM sandboxes s JOIN checkpoints c ON c.sandbox_id = s.id
+			WHERE ` + isLive + ` GROUP BY s.workspace_id),
+		counted AS (SELECT w.id, coalesce(sandboxes, 0) AS sandboxes, coalesce(memory_bytes, 0) AS memory_bytes, coalesce(cpu_milli, 0) AS cpu_milli,
+			coalesce(disk_bytes, 0) AS disk_bytes, coalesce(paused_bytes, 0) AS paused_bytes, coalesce(checkpoint_bytes, 0) AS checkpoint_bytes
+			FROM workspaces w LEFT JOIN live ON live.id = w.id LEFT JOIN saved ON saved.id = w.id),
+		wanted AS (SELECT * FROM counted UNION ALL SELECT '', coalesce(sum(sandboxes), 0), coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0),
+			coalesce(sum(disk_bytes), 0), coalesce(sum(paused_bytes), 0), coalesce(sum(checkpoint_bytes), 0) FROM counted)
+		INSERT INTO quota_use (workspace_id, sandboxes, memory_bytes, cpu_milli, disk_bytes, paused_bytes, checkpoint_bytes)
+		SELECT * FROM wanted r WHERE NOT EXISTS (SELECT 1 FROM quota_use u WHERE u.workspace_id = r.id AND u.sandboxes = r.sandboxes AND u.memory_bytes = r.memory_bytes
+			AND u.cpu_milli = r.cpu_milli AND u.disk_bytes = r.disk_bytes AND u.paused_bytes = r.paused_bytes AND u.checkpoint_bytes = r.checkpoint_bytes)
+		ON CONFLICT (workspace_id) DO UPDATE SET sandboxes = excluded.sandboxes, memory_bytes = excluded.memory_bytes, cpu_milli = excluded.cpu_milli,
+			disk_bytes = excluded.disk_bytes, paused_bytes = excluded.paused_bytes, checkpoint_bytes = excluded.checkpoint_bytes
+		RETURNING workspace_id`
+	// isRunning is the condition of sandboxes that start or run.
+	isRunning = "state NOT IN ('paused', 'destroying', 'destroyed', 'failed')"
 )
 
 // Quotas are the quotas of workspaces, and their use.
@@ -114,6 +134,19 @@ func quotaUse(ctx context.Context, q database.Querier, ws sandbox.WorkspaceID, d
 		return use, nil
 	}
 	return use, q.QueryRowContext(ctx, quotaSnapshots, ws).Scan(&use.Disk.Snapshots)
+}
+
+// RecountUse corrects the sums that triggers keep where they differ from the rows, such as after changes by other programs, and
+// returns the workspaces whose sums differed; "" stands for all together.
+func (s *Quotas) RecountUse(ctx context.Context) (differed []sandbox.WorkspaceID, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		differed, err = database.Column[sandbox.WorkspaceID](ctx, tx, quotaRecount)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("recount the use of quotas: %w", err)
+	}
+	return differed, nil
 }
 
 // admit returns an error with code QuotaExceeded unless the quota allows n more sandboxes

@@ -136,7 +136,25 @@ func TestUseOfQuotasIsCounted(t *testing.T) {
 	}
 	wantCounted(t, s.Reader(), "after a workspace")
 
+	if differed, err := s.Quotas.RecountUse(t.Context()); err != nil || len(differed) > 0 {
+		t.Errorf("recounted %q, %v, want that nothing differed", differed, err)
+	}
 	db := storetest.Raw(t, path)
+	for _, statement := range []string{"UPDATE quota_use SET paused_bytes = paused_bytes - 1, sandboxes = 99 WHERE workspace_id = ''",
+		"UPDATE quota_use SET checkpoint_bytes = checkpoint_bytes + 7, memory_bytes = 0 WHERE workspace_id = '" + string(ws) + "'", "DELETE FROM quota_use WHERE workspace_id = '" + string(second.ID) + "'"} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	differed, err := s.Quotas.RecountUse(t.Context())
+	slices.Sort(differed)
+	want := []sandbox.WorkspaceID{"", ws, second.ID}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(differed, want) {
+		t.Errorf("recounted %q, %v, want %q", differed, err, want)
+	}
+	wantCounted(t, s.Reader(), "after a recount")
+
 	dialect, migrated := goose.DialectSQLite3, migrations.SQLite
 	if storetest.Postgres() {
 		dialect, migrated = goose.DialectPostgres, migrations.Postgres
