@@ -28,6 +28,8 @@ type Host interface {
 	// Boxes returns the boxes of all live sandboxes, and Box the box of one; nil for none.
 	Boxes() []*box.Box
 	Box(id sandbox.ID) *box.Box // see Boxes
+	// Exclusively runs f, which saves a running box, as an operation on it, see [box.Box.Exclusively], when it is the turn of the box.
+	Exclusively(ctx context.Context, b *box.Box, kind box.OperationKind, f func() error) error
 	// Save writes the state of a running box to a path. The box goes on.
 	Save(b *box.Box, path string) error
 	// Working reports whether a command runs in the sandbox.
@@ -96,7 +98,7 @@ func (k *Keeper) Save(ctx context.Context, id sandbox.ID) {
 	if b == nil {
 		return
 	}
-	err := b.Exclusively(ctx, box.Checkpoint, func() error { return k.save(b) })
+	err := k.host.Exclusively(ctx, b, box.Checkpoint, func() error { return k.save(b) })
 	if err == nil {
 		k.setFailed(id, false)
 		return

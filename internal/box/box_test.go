@@ -61,6 +61,61 @@ func TestOperationsRunOneAfterTheOther(t *testing.T) {
 	})
 }
 
+// TestTurnOfAnOperation checks that a box goes on until it is its turn, that it has one turn at a time, and none when the sandbox does not run.
+func TestTurnOfAnOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := running(t)
+		granted, release := make(chan struct{}), make(chan struct{})
+		turns := 0
+		turn := func(context.Context) (func(), error) {
+			turns++
+			<-granted
+			return func() { turns-- }, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		results := make(chan error, 2)
+		go func() {
+			results <- b.ExclusivelyInTurn(ctx, box.Pause, turn, func() error { <-release; set(b, sandbox.Sandbox{State: sandbox.Paused}); return nil })
+		}()
+		synctest.Wait()
+		if turns != 1 || b.Busy() {
+			t.Fatalf("%d turns, busy %v; want one and no operation yet", turns, b.Busy())
+		}
+		if err := errors.Join(b.Settled(t.Context()), b.Exclusively(t.Context(), box.Network, func() error { return nil })); err != nil {
+			t.Errorf("another operation: %v", err)
+		}
+		cancel()
+		if err := <-results; !errors.Is(err, context.Canceled) {
+			t.Errorf("ExclusivelyInTurn = %v, want the context's error", err)
+		}
+		go func() {
+			results <- b.ExclusivelyInTurn(t.Context(), box.Pause, turn, func() error {
+				if turns != 0 || b.Sandbox().State != sandbox.Paused {
+					t.Errorf("%d turns of a sandbox that is %s", turns, b.Sandbox().State)
+				}
+				return nil
+			})
+		}()
+		close(granted)
+		synctest.Wait()
+		if turns != 1 || !b.Busy() {
+			t.Errorf("%d turns, busy %v; want one and the operation", turns, b.Busy())
+		}
+		close(release)
+		if err := <-results; err != nil {
+			t.Errorf("the second: %v", err)
+		}
+		failure := errors.New("no turn")
+		set(b, sandbox.Sandbox{State: sandbox.Running})
+		if err := b.ExclusivelyInTurn(t.Context(), box.Pause, func(context.Context) (func(), error) { return nil, failure }, func() error {
+			t.Error("it ran without a turn")
+			return nil
+		}); err != failure {
+			t.Errorf("without a turn: %v", err)
+		}
+	})
+}
+
 func TestPausesShareOneResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := running(t)

@@ -66,6 +66,42 @@ func (b *Box) Exclusively(ctx context.Context, kind OperationKind, f func() erro
 	}
 }
 
+// ExclusivelyInTurn is Exclusively for an operation that must wait for its turn if the sandbox runs: turn waits for it, and release ends it
+// after the operation. Meanwhile calls into the sandbox, and other operations, go on. A sandbox has one turn at a time. If ctx ends first,
+// ExclusivelyInTurn returns its error; the wait and f go on.
+//
+// Errors: as Exclusively; turn's.
+func (b *Box) ExclusivelyInTurn(ctx context.Context, kind OperationKind, turn func(context.Context) (release func(), err error), f func() error) error {
+	result := make(chan error, 1)
+	if !b.group.Go(func() { result <- b.inTurn(kind, turn, f) }) {
+		return ErrClosed
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *Box) inTurn(kind OperationKind, turn func(context.Context) (release func(), err error), f func() error) error {
+	err := b.turns.Acquire(b.ctx, 1)
+	if err == nil {
+		defer b.turns.Release(1)
+		err = b.Settled(b.ctx) // so that it has no turn in vain
+	}
+	if err == nil && b.View().Sandbox.State == sandbox.Running {
+		var release func()
+		if release, err = turn(b.ctx); err == nil {
+			defer release()
+		}
+	}
+	if err != nil && b.ctx.Err() == nil {
+		return err
+	}
+	return b.Exclusively(context.WithoutCancel(b.ctx), kind, f) // its error says how the sandbox has ended
+}
+
 // begin starts an operation, or returns the other operation that is under way.
 func (b *Box) begin(kind OperationKind, f func() error) (own, other *Operation, err error) {
 	b.mu.Lock()

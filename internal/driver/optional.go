@@ -148,6 +148,17 @@ type Stager interface {
 	Stage(ctx context.Context, w sandbox.WorkspaceID, rootfs, checkpoint string) (release func(), err error)
 }
 
+// SaveReserver is a driver that saves only a few boxes at a time.
+type SaveReserver interface {
+	// ReserveSave waits until a box of a workspace may be saved. Saves take turns between workspaces. Until release is called,
+	// Checkpoint of the box does not wait for other saves. Callers call it before they hold back calls into the box and before the time
+	// limit of its save begins. Without it, Checkpoint waits itself.
+	//
+	// Errors: Unavailable when the box gets no turn or the driver closes; QuotaExceeded when too many boxes of the workspace wait; the
+	// context's.
+	ReserveSave(ctx context.Context, id sandbox.ID, w sandbox.WorkspaceID) (release func(), err error)
+}
+
 // ErrAway is wrapped by errors of calls that did not reach the worker, or whose answer did not arrive. They say nothing about a box.
 var ErrAway = sandbox.Errorf(sandbox.Unavailable, "the worker is not connected")
 

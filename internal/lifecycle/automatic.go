@@ -29,6 +29,10 @@ func (h automaticHost) Box(id sandbox.ID) *box.Box {
 	return nil
 }
 
+func (h automaticHost) Exclusively(ctx context.Context, b *box.Box, kind box.OperationKind, f func() error) error {
+	return h.saver.Exclusively(ctx, b, kind, f)
+}
+
 func (h automaticHost) Save(b *box.Box, path string) error {
 	return h.saver.Save(b, path, driver.CheckpointOptions{Layer: true})
 }

@@ -50,7 +50,7 @@ func (k *Checkpoints) Create(ctx context.Context, c sandbox.Caller, ref, name st
 	}
 	cp.Sandbox = b.ID
 	audit.FromContext(ctx).Made("checkpoint", string(cp.ID), cp.Name)
-	err = b.Exclusively(ctx, box.Checkpoint, func() error { return k.checkpoint(b, &cp) })
+	err = k.saver.Exclusively(ctx, b.Box, box.Checkpoint, func() error { return k.checkpoint(b, &cp) })
 	if err != nil {
 		return sandbox.Checkpoint{}, err
 	}

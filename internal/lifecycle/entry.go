@@ -31,6 +31,7 @@ type entry struct {
 	// doubtful is set if its files could not be saved at the last attempt without its memory: to the message of its last
 	// event pause_failed, "" for none.
 	doubtful atomic.Pointer[string]
+	idling   atomic.Bool // it is being paused because it is idle, or waits for its turn
 
 	// The box's lock guards these fields.
 	timer        *time.Timer    // see armTimer

@@ -52,6 +52,10 @@ func (x *expirer) expire(b *entry) {
 	case code == sandbox.CauseIdle && x.working(b):
 		b.Activity.At(time.Now())
 	case code == sandbox.CauseIdle && sb.Timeouts.OnIdle.Pauses():
+		if !b.idling.CompareAndSwap(false, true) {
+			return // the sweep finds it while it waits for its turn
+		}
+		defer b.idling.Store(false)
 		due := func(sb *sandbox.Sandbox) bool { return timelimit.Due(sb, time.Now()) == sandbox.CauseIdle }
 		if !x.pauseIdle(b, "nothing used it for its idle timeout", due) {
 			b.Activity.At(time.Now()) // the next attempt is in one idle timeout from now
@@ -69,7 +73,7 @@ func (x *expirer) expire(b *entry) {
 // pauseIdle pauses a sandbox, unless a call arrives meanwhile and it is not idle any more. It reports, and logs, whether
 // that failed.
 func (x *expirer) pauseIdle(b *entry, why string, idle func(*sandbox.Sandbox) bool) (ok bool) {
-	err := b.Exclusively(b.Context(), box.Pause, func() error {
+	err := x.suspender.saver.Exclusively(b.Context(), b.Box, box.Pause, func() error {
 		sb := b.Sandbox()
 		if !idle(&sb) {
 			return nil

@@ -192,7 +192,7 @@ func (f *fork) run() error {
 		}
 	}
 	if count > 0 {
-		f.err = f.parent.Exclusively(s.ctx, box.Fork, func() error { return f.save(count) })
+		f.err = s.saver.Exclusively(s.ctx, f.parent.Box, box.Fork, func() error { return f.save(count) })
 	}
 	close(f.saved)
 	var g sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -39,6 +40,8 @@ type env struct {
 	gateways network.Gateways
 	// isolated has the driver claim that what runs in its boxes cannot reach the host.
 	isolated bool
+	// turn is ReserveSave of the driver; nil for a driver without.
+	turn func(ctx context.Context, id sandbox.ID) (release func(), err error)
 	// onLog is called with each message that the servers log, before they continue; nil for nothing.
 	onLog func(message string)
 }
@@ -163,10 +166,14 @@ func (e *env) prepare() *server {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	var d driver.Driver = s.driver
+	if e.turn != nil {
+		d = &turnDriver{s.driver, e.turn}
+	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
 		Store:   s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
-		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Archives: &faultyArchives{Records: st.Sandboxes, faults: f}, States: st.Sandboxes.Archives(), Driver: s.driver, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
+		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Archives: &faultyArchives{Records: st.Sandboxes, faults: f}, States: st.Sandboxes.Archives(), Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
 	})
 	if err != nil {
 		e.t.Fatal(err)

@@ -118,7 +118,7 @@ func (s *suspender) pauseFor(ctx context.Context, c sandbox.Caller, ref string, 
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = b.Exclusively(ctx, box.Pause, func() error { return s.pause(b, "asked for by "+string(c.User), filesOnly) })
+	err = s.saver.Exclusively(ctx, b.Box, box.Pause, func() error { return s.pause(b, "asked for by "+string(c.User), filesOnly) })
 	return b.Sandbox(), err
 }
 

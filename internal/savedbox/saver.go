@@ -37,6 +37,19 @@ type SaveError struct {
 func (e *SaveError) Error() string { return fmt.Sprintf("save sandbox %s: %v", e.ID, e.Err) }
 func (e *SaveError) Unwrap() error { return e.Err }
 
+// Exclusively runs f, which saves a box, as an operation on it, see [box.Box.Exclusively]. If the driver saves only a few boxes at a time,
+// calls into the sandbox and other operations go on until it is the turn of the box.
+func (s *Saver) Exclusively(ctx context.Context, b *box.Box, kind box.OperationKind, f func() error) error {
+	d, ok := s.driver.(driver.SaveReserver)
+	if !ok {
+		return b.Exclusively(ctx, kind, f)
+	}
+	turn := func(ctx context.Context) (release func(), err error) {
+		return d.ReserveSave(ctx, b.ID, b.View().Sandbox.Workspace)
+	}
+	return b.ExclusivelyInTurn(ctx, kind, turn, f)
+}
+
 // CheckFiles returns the reason why the files of a box cannot be saved; nil if it does not find out in time.
 // Errors: as [checkpoint.Store.CheckFiles].
 func (s *Saver) CheckFiles(b *box.Box) error {

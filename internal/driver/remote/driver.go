@@ -17,7 +17,6 @@ import (
 	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote/rootcache"
-	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -56,8 +55,8 @@ type Driver struct {
 
 	dials, agentDials, waits, links, bodies *semaphore.Weighted // see maxStreams
 
+	*saveQueue
 	stager *stager
-	saves  *fairsem.Semaphore   // places for saves
 	space  ballast.Reservations // on the disk of checkpoints
 
 	connected broadcast.Broadcast // there is another session
@@ -81,6 +80,7 @@ var (
 	_ driver.Meter        = (*Driver)(nil)
 	_ driver.DiskMeter    = (*Driver)(nil)
 	_ driver.Stager       = (*Driver)(nil)
+	_ driver.SaveReserver = (*Driver)(nil)
 )
 
 var (
@@ -100,10 +100,9 @@ func New(cfg Config) *Driver {
 		cfg: cfg, id: rand.Text(),
 		dials: semaphore.NewWeighted(maxDials), agentDials: semaphore.NewWeighted(maxAgentDials),
 		waits: semaphore.NewWeighted(maxWaits), links: semaphore.NewWeighted(maxLinks), bodies: semaphore.NewWeighted(maxBodies),
-		saves: fairsem.New(maxSavesAtOnce),
 		boxes: map[sandbox.ID]*box{}, unclear: map[sandbox.ID]bool{}, clearing: semaphore.NewWeighted(1),
 	}
-	d.stager = newStager(d)
+	d.saveQueue, d.stager = newSaveQueue(d), newStager(d)
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d
 }

@@ -43,3 +43,9 @@ const Kept = maxKept
 
 // Places is the number of transfers at a time.
 const Places = maxTransfersAtOnce
+
+// Saves is the number of saves at a time.
+const Saves = maxSavesAtOnce
+
+// SavesWaiting returns the number of saves that wait for a place.
+func (d *Driver) SavesWaiting() int { return d.places.Waiting() }

@@ -2,11 +2,14 @@ package remote_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"path/filepath"
 	"testing"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -97,5 +100,59 @@ func TestTooManyConnections(t *testing.T) {
 				c.Close()
 			}
 		})
+	}
+}
+
+// TestReserveSave checks that a box with a place is saved while all places are taken, and that another waits for a place before its save.
+func TestReserveSave(t *testing.T) {
+	r := newRig(t)
+	d := r.Control()
+	id, other := r.started(t), r.started(t)
+	var releases []func()
+	for range remote.Saves {
+		release, err := d.ReserveSave(within(t), id, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	ctx, cancel := context.WithCancel(within(t))
+	began := make(chan error, 2)
+	go func() {
+		_, err := d.ReserveSave(ctx, other, "")
+		began <- err
+	}()
+	go func() {
+		began <- d.Checkpoint(ctx, other, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{})
+	}()
+	eventually(t, "the other box waits", func() error {
+		if d.SavesWaiting() != 2 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	for range 2 {
+		if err := d.Checkpoint(within(t), id, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{}); err != nil {
+			t.Errorf("Checkpoint() of a box with a place = %v", err)
+		}
+	}
+	cancel()
+	for range 2 {
+		if err := <-began; !errors.Is(err, context.Canceled) {
+			t.Errorf("without a place: %v", err)
+		}
+	}
+	for _, release := range releases {
+		release()
+		release()
+	}
+	if err := d.Checkpoint(within(t), other, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{}); err != nil {
+		t.Errorf("Checkpoint() = %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.ReserveSave(within(t), id, ""); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("ReserveSave() of a closed driver = %v", err)
 	}
 }

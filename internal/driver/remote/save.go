@@ -25,7 +25,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	if _, err := os.Lstat(dir); err == nil {
 		return sandbox.Errorf(sandbox.Exists, "the checkpoint exists already")
 	}
-	release, err := d.saves.Acquire(ctx, opts.Workspace, nil) // before the box is frozen
+	release, err := d.forSave(ctx, id, opts.Workspace) // before the box is frozen
 	if err != nil {
 		return err
 	}
