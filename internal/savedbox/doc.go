@@ -33,4 +33,6 @@ type Images interface {
 const (
 	destroyTimeout = 60 * time.Second // of one attempt to destroy a box
 	saveTimeout    = 10 * time.Minute // of saving a box
+	// probeTimeout bounds the answer of a driver about a box. An agent gets a call after a few exchanges with a worker, and has five seconds.
+	probeTimeout = time.Second
 )

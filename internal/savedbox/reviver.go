@@ -247,10 +247,23 @@ func (r *Reviver) BringBack(b *box.Box, path string) (driver.Handle, error) {
 	cfg := r.Environments.Agent(&sb, &img)
 	cfg.Restored = true
 	if err := environment.Configure(ctx, b, cfg); err != nil {
-		if errors.Is(err, driver.ErrAway) { // which says nothing about the memory
+		if errors.Is(err, driver.ErrAway) || !r.reaches(b) { // which says nothing about the memory
+			err = sandbox.Wrap(sandbox.Unavailable, err, "the connection to the worker of the sandbox is lost or slow; try again")
 			return nil, fmt.Errorf("agent of restored sandbox %s: %w", b.ID, err)
 		}
 		return nil, &muteError{fmt.Errorf("agent of restored sandbox %s: %w", b.ID, box.AgentError(err))}
 	}
 	return handle, nil
+}
+
+// reaches reports whether the driver answers about a box so soon that the agent of the box can be expected to answer in time.
+func (r *Reviver) reaches(b *box.Box) bool {
+	m, ok := r.Driver.(driver.Meter)
+	if !ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), probeTimeout)
+	defer cancel()
+	_, err := m.Usage(ctx, b.ID)
+	return ctx.Err() == nil && !errors.Is(err, driver.ErrAway)
 }
