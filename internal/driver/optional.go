@@ -108,9 +108,18 @@ type CheckpointOptions struct {
 	Unsynced bool
 	// Workspace has the box. Drivers that have more to do than they can do at a time share it fairly between workspaces.
 	Workspace sandbox.WorkspaceID
+	// MaxBytes bounds the files of a checkpoint that another host sends; 0 for no bound. See [MaxCheckpoint].
+	MaxBytes int64 `json:"-"`
 	// Take, if set, is called with Stop when the checkpoint is complete in dir and the box is still frozen. If it returns an
 	// error, Checkpoint fails with it, and the box goes on. It returns soon when ctx ends.
 	Take func(ctx context.Context, dir string) error `json:"-"`
+}
+
+// MaxCheckpoint bounds the size of a checkpoint of a box with resources: its memory and the files on its disk, these again as a layer whose headers
+// describe what is in the memory, and descriptions.
+func MaxCheckpoint(r sandbox.Resources) int64 {
+	const descriptions = 256 << 20
+	return 2*(r.MemoryBytes+r.DiskBytes) + descriptions
 }
 
 // LayerFile is the name of the file of a checkpoint with its layer.

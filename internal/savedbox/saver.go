@@ -86,7 +86,8 @@ func (s *Saver) Save(b *box.Box, path string, opts driver.CheckpointOptions) err
 	if opts.FilesOnly {
 		s.interrupter.EndAll(ctx, b)
 	}
-	opts.Workspace = b.Sandbox().Workspace
+	sb := b.Sandbox()
+	opts.Workspace, opts.MaxBytes = sb.Workspace, driver.MaxCheckpoint(sb.Resources)
 	end := b.BeginSave()
 	err = saver.Checkpoint(ctx, b.ID, path, opts)
 	b.Agent.Reset() // its connections do not outlive a checkpoint

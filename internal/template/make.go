@@ -151,7 +151,7 @@ func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind, rootfs s
 	saving, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	path := filepath.Join(k.cfg.Dir, string(sandbox.NewCheckpointID()))
-	if err := k.saver.Checkpoint(saving, b.Value.ID, path, driver.CheckpointOptions{Stop: true, Volatile: true}); err != nil {
+	if err := k.saver.Checkpoint(saving, b.Value.ID, path, driver.CheckpointOptions{Stop: true, Volatile: true, MaxBytes: driver.MaxCheckpoint(kind.Resources)}); err != nil {
 		return nil, err
 	}
 	t := &template{path: path, used: time.Now()}

@@ -185,3 +185,19 @@ func TestCutWhileSaving(t *testing.T) {
 		r.wantAnswer(t, id)
 	})
 }
+
+// TestCheckpointLargerThanItsBox checks that a worker cannot send more than a box may have, and that the box goes on.
+func TestCheckpointLargerThanItsBox(t *testing.T) {
+	r := newRig(t)
+	id := r.started(t)
+	r.fill(t, id, 1<<20)
+	parent := t.TempDir()
+	err := r.Control().Checkpoint(within(t), id, filepath.Join(parent, "saved"), driver.CheckpointOptions{Stop: true, MaxBytes: 1 << 20})
+	wantCode(t, "Checkpoint() of more than the box may have", err, sandbox.Unavailable)
+	wantOnly(t, parent)
+	r.wantNothingUnderWay(t)
+	r.wantAnswer(t, id)
+	if err := r.Control().Checkpoint(within(t), id, filepath.Join(parent, "saved"), driver.CheckpointOptions{Stop: true, MaxBytes: driver.MaxCheckpoint(spec().Resources)}); err != nil {
+		t.Errorf("Checkpoint() = %v", err)
+	}
+}

@@ -65,7 +65,7 @@ func keepCheckpoint(ctx context.Context, stream *yamux.Stream, dir string, opts 
 			err = transferError(ctx, errors.Join(err, os.RemoveAll(temp)))
 		}
 	}()
-	if err := receiveTree(stream, temp, false, space); err != nil {
+	if err := receiveTree(stream, temp, treeLimits{bytes: opts.MaxBytes}, space); err != nil {
 		return err
 	}
 	if !opts.Volatile {

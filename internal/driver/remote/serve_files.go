@@ -113,7 +113,7 @@ func (c *call) stage() {
 		defer os.RemoveAll(dir)
 		err := os.Mkdir(dir, 0o700)
 		if err == nil {
-			err = receiveTree(c.stream, dir, true, c.served.spaceToStage)
+			err = receiveTree(c.stream, dir, treeLimits{holes: true}, c.served.spaceToStage)
 		}
 		if err != nil {
 			c.answer(&response{Error: encode(transferError(c.ctx, err))})

@@ -118,9 +118,16 @@ func (e *sourceError) ofCheckpoint() error {
 	return sandbox.Wrap(sandbox.Unsupported, e, "the saved state is damaged: a file cannot be read")
 }
 
-// receiveTree writes the files of a checkpoint that the other side sends into an empty directory, with holes if they are allowed. space reserves the bytes of a file.
+// treeLimits bound a checkpoint that the other side sends.
+type treeLimits struct {
+	holes bool
+	bytes int64 // of all files; 0 for any number
+}
+
+// receiveTree writes the files of a checkpoint that the other side sends into an empty directory. space reserves the bytes of a file.
 // Errors: DiskFull; of the other side; of the stream.
-func receiveTree(r io.Reader, dir string, holes bool, space func(n int64) (*ballast.Reservation, error)) error {
+func receiveTree(r io.Reader, dir string, limits treeLimits, space func(n int64) (*ballast.Reservation, error)) error {
+	left := limits.bytes
 	for range maxFiles + 1 {
 		var next response
 		if err := readMessage(r, maxAnswer, &next); err != nil {
@@ -132,8 +139,11 @@ func receiveTree(r io.Reader, dir string, holes bool, space func(n int64) (*ball
 		if next.File == nil {
 			return nil
 		}
-		if next.File.Hole && !holes {
+		if next.File.Hole && !limits.holes {
 			return sandbox.Errorf(sandbox.Unavailable, "the other side does not send the content of %.300q", next.File.Name)
+		}
+		if left -= max(next.File.Size, 0); limits.bytes > 0 && left < 0 {
+			return sandbox.Errorf(sandbox.Unavailable, "the worker sends a checkpoint of more than the %s that the sandbox may have", sandbox.ShowBytes(limits.bytes>>20<<20))
 		}
 		if err := receiveFile(r, dir, next.File, space); err != nil {
 			return err

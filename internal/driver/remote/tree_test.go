@@ -13,7 +13,7 @@ import (
 
 // TestReceiveTree checks that the receiver bounds what the other side sends, and writes into its directory only.
 func TestReceiveTree(t *testing.T) {
-	holes := true
+	limits := treeLimits{holes: true}
 	receive := func(t *testing.T, send func(w *bytes.Buffer)) (string, error) {
 		t.Helper()
 		var sent bytes.Buffer
@@ -22,7 +22,7 @@ func TestReceiveTree(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		err := receiveTree(&sent, dir, holes, spaceOn(&ballast.Reservations{}, dir, 0))
+		err := receiveTree(&sent, dir, limits, spaceOn(&ballast.Reservations{}, dir, 0))
 		if entries, rerr := os.ReadDir(filepath.Dir(dir)); rerr != nil || len(entries) != 1 {
 			t.Errorf("beside the directory: %v, %v", entries, rerr)
 		}
@@ -43,7 +43,7 @@ func TestReceiveTree(t *testing.T) {
 	if content, rerr := os.ReadFile(filepath.Join(dir, "a")); err != nil || rerr != nil || string(content) != "abc" {
 		t.Errorf("receiveTree() = %v, content %q, %v", err, content, rerr)
 	}
-	holes = false
+	limits = treeLimits{bytes: 1 << 61}
 	for name, send := range map[string]func(w *bytes.Buffer){
 		"Hole":     func(w *bytes.Buffer) { _ = writeMessage(w, &response{File: &file{Name: "a", Hole: true}}); end(w) },
 		"Outside":  func(w *bytes.Buffer) { put(w, "../a", 1, "a"); end(w) },
@@ -66,6 +66,20 @@ func TestReceiveTree(t *testing.T) {
 	}
 	if _, err := receive(t, func(w *bytes.Buffer) { put(w, "a", 1<<60, "a") }); sandbox.CodeOf(err) != sandbox.DiskFull {
 		t.Errorf("receiveTree() of more than the disk has = %v", err)
+	}
+	limits.bytes = 5
+	if _, err := receive(t, func(w *bytes.Buffer) { put(w, "a", 3, "abc"); put(w, "b", 2, "de"); end(w) }); err != nil {
+		t.Errorf("receiveTree() of as much as it may be = %v", err)
+	}
+	for name, send := range map[string]func(w *bytes.Buffer){
+		"One file": func(w *bytes.Buffer) { put(w, "a", 6, "abcdef"); end(w) },
+		"Two":      func(w *bytes.Buffer) { put(w, "a", 3, "abc"); put(w, "b", 3, "def"); end(w) },
+		"Largest":  func(w *bytes.Buffer) { put(w, "a", 3, "abc"); put(w, "b", 1<<63-1, "def"); end(w) },
+		"Negative": func(w *bytes.Buffer) { put(w, "a", -1<<63, ""); put(w, "b", 6, "abcdef"); end(w) },
+	} {
+		if _, err := receive(t, send); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("%s: receiveTree() of more than it may be = %v", name, err)
+		}
 	}
 	if _, err := receive(t, func(w *bytes.Buffer) { put(w, "a", 1, "a"); put(w, "a", 1, "b"); end(w) }); err == nil {
 		t.Error("a file is replaced by another of the same name")
