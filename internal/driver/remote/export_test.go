@@ -49,3 +49,10 @@ const Saves = maxSavesAtOnce
 
 // SavesWaiting returns the number of saves that wait for a place.
 func (d *Driver) SavesWaiting() int { return d.places.Waiting() }
+
+// Sending returns the number of images that stages wait for.
+func (d *Driver) Sending() int {
+	d.stager.mu.Lock()
+	defer d.stager.mu.Unlock()
+	return len(d.stager.sending)
+}

@@ -32,7 +32,7 @@ func TestAnotherVersion(t *testing.T) {
 		d := New(Config{Log: slog.New(slog.DiscardHandler)})
 		defer d.Close()
 		err := d.Attach(t.Context(), ours, func() error { return errors.New("the worker is accepted") })
-		if err == nil || !strings.Contains(err.Error(), "the worker speaks version 1 of the workers' protocol, and this server 2") {
+		if err == nil || !strings.Contains(err.Error(), "the worker speaks version 1 of the workers' protocol, and this server 3") {
 			t.Errorf("Attach() = %v", err)
 		}
 	})
@@ -50,7 +50,7 @@ func TestAnotherVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = s.call(t.Context(), &request{Op: opHello, Hello: &Control{Protocol: 1}})
-		if err == nil || !strings.Contains(err.Error(), "the server speaks version 1 of the workers' protocol, and this worker 2") {
+		if err == nil || !strings.Contains(err.Error(), "the server speaks version 1 of the workers' protocol, and this worker 3") {
 			t.Errorf("hello = %v", err)
 		}
 		_ = s.mux.Close()

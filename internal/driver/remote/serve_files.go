@@ -91,23 +91,34 @@ func (c *call) image() {
 	c.answer(&response{Error: encode(transferError(c.ctx, err))})
 }
 
-// stage keeps files of the cache, and receives a checkpoint and keeps it, until the control plane ends the call.
+// stage keeps files of the cache, and receives a checkpoint and keeps it, until the control plane ends the call. The control plane sends the files that the
+// cache lacks one by one with calls of their own; those that have arrived stay meanwhile.
 func (c *call) stage() {
-	lacks, release, err := c.served.cache.Hold(c.ctx, c.req.Digests)
-	if err != nil {
-		c.answer(&response{Error: encode(err)})
-		return
+	release := func() {}
+	defer func() { release() }()
+	for first := true; ; first = false {
+		lacks, next, err := c.served.cache.Hold(c.ctx, c.req.Digests)
+		if err != nil {
+			c.answer(&response{Error: encode(err)})
+			return
+		}
+		release()
+		release = next
+		if first {
+			c.unwatch()
+			defer context.AfterFunc(c.ctx, func() { _ = c.stream.Reset() })()
+		}
+		if c.ctx.Err() != nil || writeMessage(c.stream, &response{Lacks: lacks}) != nil {
+			return
+		}
+		if len(lacks) == 0 {
+			break
+		}
+		var arrived response
+		if readMessage(c.stream, maxAnswer, &arrived) != nil {
+			return
+		}
 	}
-	defer release()
-	if len(lacks) > 0 {
-		c.answer(&response{Lacks: lacks})
-		return
-	}
-	c.unwatch()
-	if c.ctx.Err() != nil || writeMessage(c.stream, &response{}) != nil {
-		return
-	}
-	defer context.AfterFunc(c.ctx, func() { _ = c.stream.Reset() })()
 	if c.req.Token != "" {
 		dir := filepath.Join(c.served.dir, rand.Text())
 		defer os.RemoveAll(dir)

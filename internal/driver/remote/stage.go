@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/libp2p/go-yamux/v5"
@@ -36,14 +37,22 @@ type stager struct {
 	held   *semaphore.Weighted // maxStages
 
 	mu      sync.Mutex
-	stages  map[stageKey]*stage      // guarded by mu
-	sending map[string]chan struct{} // guarded by mu; images that are being sent, by digest
+	stages  map[stageKey]*stage // guarded by mu
+	sending map[string]*sending // guarded by mu; images that stages wait for, by digest
+}
+
+// sending is an image that the worker lacks. Each stage that needs it waits for a place of its own workspace, and the first to get one sends it.
+type sending struct {
+	over  context.Context // ends with an attempt to send it
+	end   context.CancelFunc
+	users int  // guarded by the stager's mu
+	begun bool // guarded by the stager's mu; it is being sent
 }
 
 func newStager(d *Driver) *stager {
 	return &stager{
 		driver: d, places: fairsem.New(maxTransfersAtOnce), kept: fairsem.New(maxKept), held: semaphore.NewWeighted(maxStages),
-		stages: map[stageKey]*stage{}, sending: map[string]chan struct{}{},
+		stages: map[stageKey]*stage{}, sending: map[string]*sending{},
 	}
 }
 
@@ -149,7 +158,7 @@ func (g *stager) place(ctx context.Context, st *stage, w sandbox.WorkspaceID) (r
 	return func() { g.held.Release(1); kept() }, nil
 }
 
-// maxTransfers bounds the attempts of a transfer: another may get files, or the worker may lose them.
+// maxTransfers bounds the attempts of a transfer over connections that break, and how often a worker may lose files meanwhile.
 const maxTransfers = 8
 
 // transfer sends what the worker lacks, and returns the stream that keeps it there.
@@ -169,10 +178,8 @@ func (g *stager) transfer(ctx context.Context, st *stage, images []image, w sand
 		}
 		stream, err := g.stageOn(ctx, s, req, st, images, w)
 		switch {
-		case err == nil && stream != nil:
+		case err == nil:
 			return stream, s, nil
-		case err == nil: // now it has the images
-			continue
 		case ctx.Err() != nil:
 			return nil, nil, context.Cause(ctx)
 		case errors.Is(err, errLost):
@@ -187,34 +194,35 @@ func (g *stager) transfer(ctx context.Context, st *stage, images []image, w sand
 	return nil, nil, last
 }
 
-// stageOn is an attempt of transfer over a connection. The stream is nil if images were sent first.
-func (g *stager) stageOn(ctx context.Context, s *session, req *request, st *stage, images []image, w sandbox.WorkspaceID) (*yamux.Stream, error) {
+// stageOn is an attempt of transfer over a connection. The worker keeps what it has of the images until the stream ends, also while it gets the
+// others.
+func (g *stager) stageOn(ctx context.Context, s *session, req *request, st *stage, images []image, w sandbox.WorkspaceID) (_ *yamux.Stream, err error) {
 	stream, answer, err := s.open(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.Lacks) > 0 {
-		_ = stream.Reset()
-		for _, i := range images {
-			for _, digest := range answer.Lacks {
-				if digest != i.digest {
-					continue
-				}
-				if err := g.sendImage(ctx, s, i, w); err != nil {
-					return nil, err
-				}
-			}
+	defer func() {
+		if err != nil {
+			_ = stream.Reset()
 		}
-		return nil, nil
+	}()
+	defer context.AfterFunc(ctx, func() { _ = stream.Reset() })()
+	for sent := 0; len(answer.Lacks) > 0; sent++ {
+		i := slices.IndexFunc(images, func(i image) bool { return i.digest == answer.Lacks[0] })
+		if i < 0 || sent == maxTransfers+len(images) {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "the worker does not keep the root filesystem that it gets; try again")
+		}
+		if err := g.sendImage(ctx, s, images[i], w); err != nil {
+			return nil, err
+		}
+		if answer, err = s.confirmed(ctx, stream, writeMessage(stream, &response{})); err != nil { // the files that it lacks now
+			return nil, err
+		}
 	}
 	if st.key.dir != "" {
 		err = g.sendCheckpoint(ctx, s, stream, st.key.dir, w)
 	}
-	if err != nil {
-		_ = stream.Reset()
-		return nil, err
-	}
-	return stream, nil
+	return stream, err
 }
 
 // sendCheckpoint sends a checkpoint on the stream of its stage.
@@ -238,26 +246,27 @@ func (g *stager) sendCheckpoint(ctx context.Context, s *session, stream *yamux.S
 		_ = stream.Reset()
 		return source.ofCheckpoint()
 	}
-	return s.confirmed(ctx, stream, err)
+	_, err = s.confirmed(ctx, stream, err)
+	return err
 }
 
 // confirmed returns the worker's answer to what was sent on a stream with the error err. The answer is the reason if the worker did not take all of it.
-func (s *session) confirmed(ctx context.Context, stream *yamux.Stream, err error) error {
+func (s *session) confirmed(ctx context.Context, stream *yamux.Stream, err error) (*response, error) {
 	var source *sourceError
 	if errors.As(err, &source) { // the worker waits for the rest
 		_ = stream.Reset()
-		return transferError(ctx, err)
+		return nil, transferError(ctx, err)
 	}
-	var answer response
-	if rerr := readMessage(stream, maxAnswer, &answer); rerr == nil && (err == nil || answer.Error != nil) {
+	answer := &response{}
+	if rerr := readMessage(stream, maxAnswer, answer); rerr == nil && (err == nil || answer.Error != nil) {
 		err = answer.Error.decode()
 	} else if err == nil {
 		err = rerr
 	}
 	if err != nil && s.lost(err) {
-		return errLost
+		return nil, errLost
 	}
-	return transferError(ctx, err)
+	return answer, transferError(ctx, err)
 }
 
 // lost reports whether an error of a stream is one of its connection.
@@ -266,41 +275,88 @@ func (s *session) lost(err error) bool {
 	return !errors.As(err, &coded) && (s.mux.IsClosed() || errors.Is(err, yamux.ErrStreamReset) || errors.Is(err, yamux.ErrSessionShutdown) || errors.Is(err, yamux.ErrStreamClosed))
 }
 
-// sendImage puts a file of a root filesystem into the worker's cache, or waits until another call has tried to.
+// sendImage puts a file of a root filesystem into the worker's cache, or returns when another call has tried to.
 func (g *stager) sendImage(ctx context.Context, s *session, i image, w sandbox.WorkspaceID) error {
-	g.mu.Lock()
-	other := g.sending[i.digest]
-	if other == nil {
-		sent := make(chan struct{})
-		g.sending[i.digest] = sent
-		defer func() {
-			g.mu.Lock()
-			delete(g.sending, i.digest)
-			g.mu.Unlock()
-			close(sent)
-		}()
+	n := g.need(i.digest)
+	defer g.done(i.digest, n)
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(n.over, stop)()
+	release, err := g.places.Acquire(waiting, w, nil)
+	if err == nil {
+		defer release()
+	} else if ctx.Err() != nil || n.over.Err() == nil {
+		return err
 	}
-	g.mu.Unlock()
-	if other != nil {
+	if n.over.Err() != nil {
+		return nil
+	}
+	if !g.begin(n) {
+		release()
 		select {
-		case <-other:
+		case <-n.over.Done():
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	release, err := g.places.Acquire(ctx, w, nil)
-	if err != nil {
-		return err
-	}
-	defer release()
+	defer g.finish(i.digest, n)
 	stream, _, err := s.open(ctx, &request{Op: opImage, Digests: []string{i.digest}, Size: i.size})
 	if err != nil {
 		return err
 	}
 	defer stream.Reset()
 	defer context.AfterFunc(ctx, func() { _ = stream.Reset() })()
-	return s.confirmed(ctx, stream, sendFile(stream, i.path, i.size))
+	_, err = s.confirmed(ctx, stream, sendFile(stream, i.path, i.size))
+	return err
+}
+
+// need returns the image of a digest that another stage needs; call done afterwards.
+func (g *stager) need(digest string) *sending {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.sending[digest]
+	if n == nil {
+		n = &sending{}
+		n.over, n.end = context.WithCancel(context.Background())
+		g.sending[digest] = n
+	}
+	n.users++
+	return n
+}
+
+func (g *stager) done(digest string, n *sending) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n.users--; n.users == 0 {
+		g.forgetSending(digest, n)
+	}
+}
+
+// begin reports whether the caller is the first to send an image. It calls finish afterwards.
+func (g *stager) begin(n *sending) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	first := !n.begun
+	n.begun = true
+	return first
+}
+
+// finish ends the waits for an attempt to send an image.
+func (g *stager) finish(digest string, n *sending) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forgetSending(digest, n)
+}
+
+// forgetSending makes the next need begin anew.
+//
+// Preconditions: g.mu is held.
+func (g *stager) forgetSending(digest string, n *sending) {
+	if g.sending[digest] == n {
+		delete(g.sending, digest)
+	}
+	n.end()
 }
 
 // staged returns the token of a checkpoint that the worker has. Errors: [driver.ErrNotStaged].

@@ -96,68 +96,6 @@ func TestCallsDoNotWaitForFiles(t *testing.T) {
 	r.wantNothingUnderWay(t)
 }
 
-// TestImageWithAnotherContent checks that the worker keeps no root filesystem that does not have its digest.
-func TestImageWithAnotherContent(t *testing.T) {
-	r := newRig(t)
-	path := newImage(t, t.TempDir(), 256<<10)
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content[200<<10]++
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err = r.Control().Stage(within(t), "", path, "")
-	wantCode(t, "Stage() of a root filesystem with another content", err, sandbox.Unavailable)
-	if got := r.cached(t); len(got) != 0 {
-		t.Errorf("the worker keeps %q", got)
-	}
-}
-
-// TestStackIsFetchedOnce checks that all files of a root filesystem arrive, once, and that another process of the worker has them.
-func TestStackIsFetchedOnce(t *testing.T) {
-	r := newRig(t)
-	dir := t.TempDir()
-	base := newImage(t, dir, 64<<10)
-	top := filepath.Join(dir, "top")
-	f, err := os.Create(top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(stack.Write(f, []string{"sha256:" + strings.TrimSuffix(filepath.Base(base), ".erofs")}), f.Truncate(64<<10), f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	named := filepath.Join(dir, stack.FileName(digestOf(t, top)))
-	if err := os.Rename(top, named); err != nil {
-		t.Fatal(err)
-	}
-	s := spec()
-	s.RootFS = named
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			s := s
-			s.ID = sandbox.NewID()
-			if _, err := r.Control().Create(within(t), s); err != nil {
-				t.Errorf("Create() = %v", err)
-			}
-		})
-	}
-	all.Wait()
-	if got := r.cached(t); len(got) != 2 {
-		t.Errorf("the worker has %q, want both", got)
-	}
-	r.StopWorker()
-	r.StartWorker(t)
-	if err := os.Truncate(base, 1); err != nil { // it cannot be sent again
-		t.Fatal(err)
-	}
-	if _, err := r.Control().Create(within(t), s); err != nil {
-		t.Errorf("Create() with another process of the worker = %v", err)
-	}
-}
-
 // TestStageIsShared checks that several callers share a transfer, and that the checkpoint stays until the last of them is done.
 func TestStageIsShared(t *testing.T) {
 	r := newRig(t)

@@ -17,7 +17,7 @@ import (
 )
 
 // protocol is the version of the messages. The two sides must have the same.
-const protocol = 2
+const protocol = 3
 
 const (
 	// maxMessage bounds a message in bytes. The longest are descriptions of checkpoints.

@@ -31,6 +31,8 @@ type Rig struct {
 	Epoch int64
 	// KeepFree is the number of bytes that the next process of the worker keeps free.
 	KeepFree int64
+	// Cache has the root filesystems of the worker.
+	Cache *rootcache.Cache
 	// MinFreeDisk is the number of bytes that the next control plane keeps free.
 	MinFreeDisk int64
 
@@ -161,13 +163,13 @@ func (r *Rig) ready(t *testing.T) {
 // StartWorker starts a worker, after StopWorker.
 func (r *Rig) StartWorker(t *testing.T) {
 	t.Helper()
-	cache, err := rootcache.Open(filepath.Join(r.dir, "images"), r.KeepFree, slog.New(slog.DiscardHandler))
-	if err != nil {
+	var err error
+	if r.Cache, err = rootcache.Open(filepath.Join(r.dir, "images"), r.KeepFree, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	w := remote.NewWorker(remote.WorkerConfig{
 		Open:  r.open,
-		Cache: cache,
+		Cache: r.Cache,
 		Dir:   filepath.Join(r.dir, "under-way"),
 		Admit: func(c remote.Control) error { return r.state.Admit(c.Installation, c.Epoch) },
 		Log:   slog.New(slog.DiscardHandler),

@@ -35,7 +35,7 @@ func (c *Cache) Reserve(need, keep int64) (*ballast.Reservation, error) {
 			return r, err
 		}
 		removed := false
-		if missing <= c.unused() { // otherwise nothing is gained
+		if missing <= c.Unused() { // otherwise nothing is gained
 			if removed, err = c.removeOldest(); err != nil {
 				return nil, err
 			}
@@ -48,8 +48,8 @@ func (c *Cache) Reserve(need, keep int64) (*ballast.Reservation, error) {
 	}
 }
 
-// unused returns the bytes of the files that nothing uses.
-func (c *Cache) unused() (n int64) {
+// Unused returns the bytes of the files that nothing uses.
+func (c *Cache) Unused() (n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.files {
