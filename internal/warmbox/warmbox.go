@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -173,11 +174,14 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	making map[pool.Kind]int // admitted boxes that are not in the pool; guarded by mu
+	// fetched has the kinds whose files the driver gets, and true for the kinds whose files it has. Guarded by mu.
+	fetched map[pool.Kind]bool
+	arrived chan struct{} // receives when the driver has got files
 }
 
 // New returns a keeper, which works until the context of the work ends.
 func New(cfg Config, deps Deps) *Keeper {
-	return &Keeper{Deps: deps, cfg: cfg, ctx: deps.Work.Context(), making: map[pool.Kind]int{}}
+	return &Keeper{Deps: deps, cfg: cfg, ctx: deps.Work.Context(), making: map[pool.Kind]int{}, fetched: map[pool.Kind]bool{}, arrived: make(chan struct{}, 1)}
 }
 
 // Reserve takes a box of the pool for a sandbox of a kind, as [pool.Pool.Reserve] does. It takes no blank box when there is
@@ -200,6 +204,8 @@ func (k *Keeper) Run() {
 		case <-k.Pool.Wake():
 		case <-ticker.C:
 			k.Plan()
+		case <-k.arrived:
+			k.Plan()
 		case <-k.ctx.Done():
 			return
 		}
@@ -209,7 +215,11 @@ func (k *Keeper) Run() {
 // Plan plans the boxes of the pool anew, and destroys the boxes beyond the plan.
 func (k *Keeper) Plan() {
 	k.Pool.Plan(time.Now(), k.Host.StandingKinds(k.ctx)...)
-	for _, kind := range k.Pool.Planned() {
+	planned := k.Pool.Planned()
+	k.mu.Lock()
+	maps.DeleteFunc(k.fetched, func(kind pool.Kind, has bool) bool { return has && !slices.Contains(planned, kind) })
+	k.mu.Unlock()
+	for _, kind := range planned {
 		if kind.IsBlank() {
 			continue
 		}
@@ -229,7 +239,7 @@ func (k *Keeper) Fill() {
 		if !ok || !k.AwaitCalm() {
 			return
 		}
-		if k.failedLately(kind) || !k.add(kind) {
+		if k.failedLately(kind) || !k.fetch(kind) || !k.add(kind) {
 			k.Pool.Skip(kind) // others may be smaller, and its other boxes stay
 		}
 	}
@@ -242,12 +252,11 @@ func (k *Keeper) add(kind pool.Kind) bool {
 		return false
 	}
 	defer release()
-	b, err := k.make(kind, k.Templates)
+	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
+	defer cancel()
+	b, err := k.make(ctx, kind, k.Templates)
 	if err != nil {
-		if k.ctx.Err() == nil {
-			k.Logger.Warn("no box could be made for the pool", "image", kind.Digest, "error", err)
-			k.failed.Store(kind, time.Now())
-		}
+		k.fail(kind, err)
 		return false
 	}
 	if !k.Pool.Add(b) {
@@ -327,10 +336,11 @@ func (k *Keeper) AwaitCalm() bool {
 }
 
 // MakeNew makes a box as for the pool, but never from a template. After an error the box is destroyed.
-func (k *Keeper) MakeNew(kind pool.Kind) (*pool.Box[Box], error) { return k.make(kind, nil) }
+func (k *Keeper) MakeNew(kind pool.Kind) (*pool.Box[Box], error) { return k.make(k.ctx, kind, nil) }
 
-// make makes a box that is ready for a sandbox, from a template if templates has one of the kind. After an error the box is destroyed.
-func (k *Keeper) make(kind pool.Kind, templates Templates) (*pool.Box[Box], error) {
+// make makes a box that is ready for a sandbox, from a template if templates has one of the kind. It waits for files until ctx ends. After an error the
+// box is destroyed.
+func (k *Keeper) make(ctx context.Context, kind pool.Kind, templates Templates) (*pool.Box[Box], error) {
 	var img *spec.Image
 	var rootfs string
 	if !kind.IsBlank() {
@@ -340,7 +350,7 @@ func (k *Keeper) make(kind pool.Kind, templates Templates) (*pool.Box[Box], erro
 		}
 		img, rootfs = &found, path
 	}
-	staged, err := driver.Stage(k.ctx, k.Driver, "", rootfs, "")
+	staged, err := driver.Stage(ctx, k.Driver, "", rootfs, "")
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,18 @@ package warmbox
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -74,3 +81,91 @@ func TestAwaitCalm(t *testing.T) {
 type busy struct{ Host }
 
 func (busy) Starting() int { return 1 }
+
+// slowLink is a driver that gets the file "slow" never, and others at once. It makes no box.
+type slowLink struct {
+	driver.Driver
+	mu              sync.Mutex
+	staged, created map[string]int // guarded by mu
+}
+
+// count adds n to a number.
+func (d *slowLink) count(of map[string]int, rootfs string, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	of[rootfs] += n
+}
+
+func (d *slowLink) Stage(ctx context.Context, _ sandbox.WorkspaceID, rootfs, _ string) (func(), error) {
+	d.count(d.staged, rootfs, 1)
+	if rootfs == "slow" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return func() { d.count(d.staged, rootfs, -1) }, nil
+}
+
+func (d *slowLink) Create(_ context.Context, s driver.Spec) (driver.Handle, error) {
+	d.count(d.created, s.RootFS, 1)
+	return nil, errors.New("no box can be made")
+}
+
+func (d *slowLink) Destroy(context.Context, sandbox.ID) error { return nil }
+
+// maker makes boxes that run nothing, of images whose digests are the paths of their root filesystems.
+type maker struct {
+	machine
+	work *background.Group
+}
+
+func (m maker) NewBox(id sandbox.ID) *box.Box { return box.New(m.work, id, agentapi.NewClient(nil)) }
+
+func (maker) Forget(*box.Box) {}
+
+func (maker) Spec(_ *sandbox.Sandbox, rootfs string) driver.Spec { return driver.Spec{RootFS: rootfs} }
+
+func (maker) Starting() int { return 0 }
+
+func (maker) StandingKinds(context.Context) []pool.Kind { return nil }
+
+func (maker) Resolve(_ context.Context, digest string) (spec.Image, string, error) {
+	return spec.Image{}, digest, nil
+}
+
+// TestSlowTransferKeepsNoOtherKind: boxes of other kinds are made while the driver gets the files of a kind, which it is asked for once.
+func TestSlowTransferKeepsNoOtherKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work := background.New()
+		work.Start()
+		defer func() { work.Cancel(); synctest.Wait() }()
+		d := &slowLink{staged: map[string]int{}, created: map[string]int{}}
+		host := maker{work: work}
+		boxes := pool.New[Box](5, false)
+		k := New(Config{StartTimeout: time.Minute, Promise: quota.Promise{MemoryBytes: 1 << 40}}, Deps{
+			Pool: boxes, Host: host, Store: host, Images: host, Driver: d, Work: work, Logger: slog.New(slog.DiscardHandler),
+		})
+		demand := func(digest string) {
+			for range 9 {
+				boxes.Created("w", pool.Kind{Digest: digest})
+			}
+		}
+		demand("slow")
+		work.Go(k.Run)
+		time.Sleep(2 * planInterval)
+		synctest.Wait()
+		if d.staged["slow"] != 1 {
+			t.Fatalf("the slow files are asked for %d times", d.staged["slow"])
+		}
+		demand("other")
+		time.Sleep(2 * planInterval)
+		synctest.Wait()
+		if d.created["other"] != 1 || d.created["slow"] != 0 || d.staged["slow"] != 1 || d.staged["other"] != 0 {
+			t.Errorf("boxes %v, transfers %v; want a box of the other kind", d.created, d.staged)
+		}
+		time.Sleep(2 * failurePause)
+		synctest.Wait()
+		if d.created["other"] < 2 || d.staged["slow"] != 1 {
+			t.Errorf("boxes %v, transfers %v; want another attempt", d.created, d.staged)
+		}
+	})
+}
