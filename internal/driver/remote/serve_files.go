@@ -5,8 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
 
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
@@ -92,7 +96,7 @@ func (c *call) image() {
 }
 
 // stage keeps files of the cache, and receives a checkpoint and keeps it, until the control plane ends the call. The control plane sends the files that the
-// cache lacks one by one with calls of their own; those that have arrived stay meanwhile.
+// cache lacks one by one with calls of their own. Files that have arrived stay meanwhile.
 func (c *call) stage() {
 	release := func() {}
 	defer func() { release() }()
@@ -197,8 +201,15 @@ func (c *call) checkpoint(d driver.Driver) error {
 		return err
 	}
 	defer space.Release()
-	dir := filepath.Join(c.served.dir, rand.Text())
-	defer os.RemoveAll(dir)
+	own := filepath.Join(c.served.dir, rand.Text())
+	if err := os.Mkdir(own, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(own)
+	dir := filepath.Join(own, "saved")
+	ticker := time.NewTicker(countInterval)
+	defer ticker.Stop()
+	defer countWritten(space, own, ticker.C)()
 	give := func(ctx context.Context, dir string) error {
 		space.Release() // the files take it now
 		return c.give(ctx, dir)
@@ -212,6 +223,42 @@ func (c *call) checkpoint(d driver.Driver) error {
 		return err
 	}
 	return give(c.ctx, dir)
+}
+
+// countInterval is how often the files of a save are measured while they are written.
+const countInterval = time.Second / 2
+
+// countWritten counts, with each tick, what is written into a directory until stop is called: files take their own space, which is not reserved as well.
+func countWritten(space interface{ Wrote(n int64) }, dir string, tick <-chan time.Time) (stop func()) {
+	stopped := make(chan struct{})
+	var counting sync.WaitGroup
+	counting.Go(func() {
+		counted := int64(0)
+		for {
+			select {
+			case <-tick:
+			case <-stopped:
+				return
+			}
+			if n := allocated(dir); n > counted {
+				space.Wrote(n - counted)
+				counted = n
+			}
+		}
+	})
+	return func() { close(stopped); counting.Wait() }
+}
+
+// allocated returns the bytes that the files in a directory take on the disk. Files may come and go meanwhile.
+func allocated(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		var st syscall.Stat_t
+		if err == nil && syscall.Lstat(path, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG {
+			n += st.Blocks * 512
+		}
+		return nil // a file that is gone takes nothing
+	})
+	return n
 }
 
 // spaceToSave reserves the space of a checkpoint, without a layer if there is no space for it.
