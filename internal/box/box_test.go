@@ -62,6 +62,31 @@ func TestOperationsRunOneAfterTheOther(t *testing.T) {
 }
 
 // TestTurnOfAnOperation checks that a box goes on until it is its turn, that it has one turn at a time, and none when the sandbox does not run.
+// Only a pause waits for its turn longer than its caller.
+func TestTurnOfACallerThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := running(t)
+		ctx, gone := context.WithCancel(t.Context())
+		waited := false
+		err := b.ExclusivelyInTurn(ctx, box.Checkpoint, func(ctx context.Context) (func(), error) {
+			gone()
+			<-ctx.Done()
+			waited = true
+			return nil, ctx.Err()
+		}, func() error {
+			t.Error("the checkpoint is made")
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("ExclusivelyInTurn = %v, want the context's error", err)
+		}
+		synctest.Wait()
+		if !waited || b.Busy() {
+			t.Errorf("the wait ended: %v, busy: %v", waited, b.Busy())
+		}
+	})
+}
+
 func TestTurnOfAnOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := running(t)

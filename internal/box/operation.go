@@ -68,12 +68,19 @@ func (b *Box) Exclusively(ctx context.Context, kind OperationKind, f func() erro
 
 // ExclusivelyInTurn is Exclusively for an operation that must wait for its turn if the sandbox runs: turn waits for it, and release ends it
 // after the operation. Meanwhile calls into the sandbox, and other operations, go on. A sandbox has one turn at a time. If ctx ends first,
-// ExclusivelyInTurn returns its error; the wait and f go on.
+// ExclusivelyInTurn returns its error. Then the wait of a pause goes on, and the wait of any other operation ends; f goes on if it has begun.
 //
 // Errors: as Exclusively; turn's.
 func (b *Box) ExclusivelyInTurn(ctx context.Context, kind OperationKind, turn func(context.Context) (release func(), err error), f func() error) error {
 	result := make(chan error, 1)
-	if !b.group.Go(func() { result <- b.inTurn(kind, turn, f) }) {
+	if !b.group.Go(func() {
+		wait, cancel := context.WithCancel(b.ctx)
+		defer cancel()
+		if kind != Pause { // a caller that tries again and again would leave any number of them
+			defer context.AfterFunc(ctx, cancel)()
+		}
+		result <- b.inTurn(wait, kind, turn, f)
+	}) {
 		return ErrClosed
 	}
 	select {
@@ -84,15 +91,15 @@ func (b *Box) ExclusivelyInTurn(ctx context.Context, kind OperationKind, turn fu
 	}
 }
 
-func (b *Box) inTurn(kind OperationKind, turn func(context.Context) (release func(), err error), f func() error) error {
-	err := b.turns.Acquire(b.ctx, 1)
+func (b *Box) inTurn(wait context.Context, kind OperationKind, turn func(context.Context) (release func(), err error), f func() error) error {
+	err := b.turns.Acquire(wait, 1)
 	if err == nil {
 		defer b.turns.Release(1)
-		err = b.Settled(b.ctx) // so that it has no turn in vain
+		err = b.Settled(wait) // so that it has no turn in vain
 	}
 	if err == nil && b.View().Sandbox.State == sandbox.Running {
 		var release func()
-		if release, err = turn(b.ctx); err == nil {
+		if release, err = turn(wait); err == nil {
 			defer release()
 		}
 	}

@@ -115,11 +115,11 @@ type CheckpointOptions struct {
 	Take func(ctx context.Context, dir string) error `json:"-"`
 }
 
-// MaxCheckpoint bounds the size of a checkpoint of a box with resources: its memory and the files on its disk, these again as a layer whose headers
-// describe what is in the memory, and descriptions.
+// MaxCheckpoint bounds the size of a checkpoint of a box with resources: its memory, the files on its disk and in /tmp, which has up to a half
+// of the disk's size, the files again as a layer whose headers describe what is in the memory, and descriptions.
 func MaxCheckpoint(r sandbox.Resources) int64 {
 	const descriptions = 256 << 20
-	return 2*(r.MemoryBytes+r.DiskBytes) + descriptions
+	return 2*r.MemoryBytes + 3*r.DiskBytes + descriptions
 }
 
 // LayerFile is the name of the file of a checkpoint with its layer.

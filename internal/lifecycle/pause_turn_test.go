@@ -22,7 +22,7 @@ func (d *turnDriver) ReserveSave(ctx context.Context, id sandbox.ID, _ sandbox.W
 }
 
 // TestSandboxGoesOnUntilItsTurn checks that calls into a sandbox, its commands and other operations go on until the driver can save it, and that
-// the save then follows, also without the request.
+// the save then follows, of a pause and a fork also without the request.
 func TestSandboxGoesOnUntilItsTurn(t *testing.T) {
 	for name, op := range map[string]func(ctx context.Context, s *server) error{
 		"Pause":      func(ctx context.Context, s *server) error { _, err := s.Pause(ctx, s.caller, "p"); return err },
@@ -72,6 +72,12 @@ func TestSandboxGoesOnUntilItsTurn(t *testing.T) {
 			cancel()
 			if err := <-done; !errors.Is(err, context.Canceled) {
 				t.Errorf("without its request: %v", err)
+			}
+			if name == "Checkpoint" { // nobody waits for it
+				if calls := s.driver.faults.called(); slices.Contains(calls, "driver.Checkpoint") {
+					t.Errorf("it is made without its request: %q", calls)
+				}
+				return
 			}
 			close(granted)
 			if calls := <-released; !slices.Contains(calls, "driver.Checkpoint") {
