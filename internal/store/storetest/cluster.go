@@ -130,6 +130,9 @@ func (c *Cluster) Signal(signal syscall.Signal) {
 			}
 		}
 	}
+	for signal == syscall.SIGKILL && syscall.Kill(pid, 0) == nil { // until then, PostgreSQL refuses to start again
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // has reports whether a process is one of the server.
