@@ -147,14 +147,15 @@ type Carrier interface {
 // Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore
 // never wait for that: they return [ErrNotStaged] for files that are not there.
 type Stager interface {
-	// Stage makes a root filesystem and a checkpoint that is based on it, both or one of them, ready for Create, Furnish and
-	// Restore, until release is called. "" is none. It takes as long as the files need, until ctx ends:
-	// callers call it before a time limit of a start begins. Transfers take turns between workspaces. Several callers share
-	// the transfer of the same files.
+	// Stage makes the root filesystem of spec and a checkpoint that is based on it, both or one of them, ready for Create, Furnish and
+	// Restore of the box spec.ID, until release is called. "" is none. Without an ID they are ready for all boxes. It takes as long as the
+	// files need, until ctx ends: callers call it before a time limit of a start begins. Transfers take turns between workspaces.
+	// Several callers share the transfer of the same files. A driver of several hosts chooses the host of a new box here.
 	//
 	// Errors: Invalid for a path that names no root filesystem; NotFound when the checkpoint does not exist; DiskFull;
-	// Unavailable when the transfer failed, which says nothing about the files; the context's.
-	Stage(ctx context.Context, w sandbox.WorkspaceID, rootfs, checkpoint string) (release func(), err error)
+	// Unsupported when no host can restore the checkpoint; Unavailable when the transfer failed, which says nothing about
+	// the files, or no host has space for the box; the context's.
+	Stage(ctx context.Context, w sandbox.WorkspaceID, spec Spec, checkpoint string) (release func(), err error)
 }
 
 // SaveReserver is a driver that saves only a few boxes at a time.
@@ -175,9 +176,9 @@ var ErrAway = sandbox.Errorf(sandbox.Unavailable, "the worker is not connected")
 var ErrNotStaged = sandbox.Errorf(sandbox.Unavailable, "the worker does not have the files of the sandbox yet; try again")
 
 // Stage calls Stage of a driver that is a [Stager]. With others it does nothing.
-func Stage(ctx context.Context, d Driver, w sandbox.WorkspaceID, rootfs, checkpoint string) (release func(), err error) {
+func Stage(ctx context.Context, d Driver, w sandbox.WorkspaceID, spec Spec, checkpoint string) (release func(), err error) {
 	if s, ok := d.(Stager); ok {
-		return s.Stage(ctx, w, rootfs, checkpoint)
+		return s.Stage(ctx, w, spec, checkpoint)
 	}
 	return func() {}, nil
 }

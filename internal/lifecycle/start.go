@@ -52,7 +52,8 @@ func (s *starter) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec { return 
 
 // startBox makes and starts a box, or takes a box from the pool, and configures its agent.
 func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
-	staged, err := driver.Stage(b.making(), s.driver, b.Sandbox().Workspace, rootfs, "")
+	sb := b.Sandbox()
+	staged, err := driver.Stage(b.making(), s.driver, sb.Workspace, s.cfg.spec(&sb, rootfs), "")
 	if err != nil {
 		return fail(sandbox.CauseStart, err, "its image could not be brought to the worker")
 	}

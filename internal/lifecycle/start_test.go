@@ -31,7 +31,7 @@ func TestTurnsAreAwaitedForLimitedTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		starter := &starter{slots: slots, metrics: metrics}
+		starter := &starter{cfg: &Config{}, slots: slots, metrics: metrics}
 		group := background.New()
 		defer group.Cancel()
 		b := &entry{Box: box.New(group, "box", agentapi.NewClient(nil))}

@@ -149,7 +149,8 @@ func (r *Reviver) bootAnew(b *box.Box) (handle driver.Handle, img spec.Image, er
 	if err != nil {
 		return nil, img, err
 	}
-	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, rootfs, "")
+	described := r.Host.Spec(&sb, rootfs)
+	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, described, "")
 	if err != nil {
 		return nil, img, err
 	}
@@ -161,7 +162,7 @@ func (r *Reviver) bootAnew(b *box.Box) (handle driver.Handle, img spec.Image, er
 	defer release() // before the files, which may take minutes of the sandbox's own share of the processor
 	ctx, cancel := context.WithTimeout(b.Context(), r.startTimeout)
 	defer cancel()
-	if handle, err = r.Driver.Create(ctx, r.Host.Spec(&sb, rootfs)); err == nil {
+	if handle, err = r.Driver.Create(ctx, described); err == nil {
 		err = r.Driver.Start(ctx, b.ID)
 	}
 	if err != nil {
@@ -212,7 +213,8 @@ func (r *Reviver) BringBack(b *box.Box, path string) (driver.Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, rootfs, path) // without a deadline: it may take long
+	described := r.Host.Spec(&sb, rootfs)
+	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, described, path) // without a deadline: it may take long
 	if err != nil {
 		return nil, fmt.Errorf("bring the saved state of sandbox %s to its worker: %w", b.ID, err)
 	}
@@ -229,7 +231,7 @@ func (r *Reviver) BringBack(b *box.Box, path string) (driver.Handle, error) {
 	size := r.Saved.SizeOrLog(b.ID, path)
 	ctx, cancel := context.WithTimeout(b.Context(), r.startTimeout+time.Duration(size/slowestRead)*time.Second)
 	defer cancel()
-	handle, err := saver.Restore(ctx, r.Host.Spec(&sb, rootfs), path)
+	handle, err := saver.Restore(ctx, described, path)
 	if err != nil {
 		err = fmt.Errorf("restore sandbox %s: %w", b.ID, err)
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && sandbox.CodeOf(err) != sandbox.Unavailable {

@@ -22,8 +22,8 @@ type stager struct {
 	stage func(ctx context.Context, rootfs, checkpoint string) (func(), error)
 }
 
-func (s *stager) Stage(ctx context.Context, _ sandbox.WorkspaceID, rootfs, checkpoint string) (func(), error) {
-	return s.stage(ctx, rootfs, checkpoint)
+func (s *stager) Stage(ctx context.Context, _ sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (func(), error) {
+	return s.stage(ctx, spec.RootFS, checkpoint)
 }
 
 // TestSlowTransferKeepsTheMemory: the files of a box are brought to its driver before its turn and without a deadline, so that a slow transfer

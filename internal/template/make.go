@@ -156,7 +156,7 @@ func (k *Keeper) make(ctx context.Context, boxes Boxes, kind pool.Kind, rootfs s
 	}
 	t := &template{path: path, used: time.Now()}
 	if t.bytes, err = sizeOf(path); err == nil {
-		t.unstage, err = driver.Stage(saving, k.Driver, "", rootfs, path) // once for all restores
+		t.unstage, err = driver.Stage(saving, k.Driver, "", driver.Spec{RootFS: rootfs}, path) // once for all restores
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(path))

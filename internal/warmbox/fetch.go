@@ -27,7 +27,7 @@ func (k *Keeper) fetchOrLog(kind pool.Kind) {
 	_, rootfs, err := k.Images.Resolve(k.ctx, kind.Digest)
 	if err == nil {
 		var release func()
-		if release, err = driver.Stage(k.ctx, k.Driver, "", rootfs, ""); err == nil {
+		if release, err = driver.Stage(k.ctx, k.Driver, "", driver.Spec{RootFS: rootfs}, ""); err == nil {
 			release() // the driver keeps them while it has space
 		}
 	}

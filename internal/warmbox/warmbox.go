@@ -350,17 +350,17 @@ func (k *Keeper) make(ctx context.Context, kind pool.Kind, templates Templates) 
 		}
 		img, rootfs = &found, path
 	}
-	staged, err := driver.Stage(ctx, k.Driver, "", rootfs, "")
+	described := k.Host.Spec(&sandbox.Sandbox{ID: sandbox.NewID(), Resources: kind.Resources}, rootfs)
+	staged, err := driver.Stage(ctx, k.Driver, "", described, "")
 	if err != nil {
 		return nil, err
 	}
 	defer staged()
 	ctx, cancel := context.WithTimeout(k.ctx, k.cfg.StartTimeout)
 	defer cancel()
-	b := k.Host.NewBox(sandbox.NewID())
+	b := k.Host.NewBox(described.ID)
 	watching, stop := context.WithCancel(b.Context())
 	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, Blank: kind.IsBlank(), stop: stop}}
-	described := k.Host.Spec(&sandbox.Sandbox{ID: b.ID, Resources: kind.Resources}, rootfs)
 	if img != nil && templates != nil {
 		warm.Value.Handle, err = templates.Restore(ctx, b, described, img)
 		warm.Value.Restored = warm.Value.Handle != nil

@@ -186,7 +186,9 @@ func (m *Maker) Open(ctx context.Context, spec Spec) (*Box, error) {
 // start makes and starts a box for sb from an image's root filesystem, and returns it when its agent
 // answers. After an error the box is destroyed.
 func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error) {
-	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, rootfs, "")
+	spec := m.Host.Spec(sb, rootfs)
+	spec.PlainTmp = plainTmp
+	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, spec, "")
 	if err != nil {
 		return nil, fmt.Errorf("make work box: %w", err)
 	}
@@ -196,8 +198,6 @@ func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image,
 	defer undo.Clean()
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.StartTimeout)
 	defer cancel()
-	spec := m.Host.Spec(sb, rootfs)
-	spec.PlainTmp = plainTmp
 	if _, err := m.Driver.Create(ctx, spec); err != nil {
 		return nil, fmt.Errorf("make work box: %w", err)
 	}
@@ -221,14 +221,14 @@ func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image,
 // Restore restores a saved state of sb in a box that no caller can find, without a network. After an
 // error no part of the box remains.
 func (m *Maker) Restore(ctx context.Context, saver driver.Checkpointer, sb *sandbox.Sandbox, rootfs, path string) (*box.Box, error) {
-	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, rootfs, path)
+	spec := m.Host.Spec(sb, rootfs)
+	spec.ID = sandbox.NewID()
+	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, spec, path)
 	if err != nil {
 		return nil, err
 	}
 	defer staged()
-	b := m.Host.NewBox(sandbox.NewID())
-	spec := m.Host.Spec(sb, rootfs)
-	spec.ID = b.ID
+	b := m.Host.NewBox(spec.ID)
 	if _, err := saver.Restore(ctx, spec, path); err != nil {
 		b.Cancel()
 		_ = b.Agent.Close() // does not fail

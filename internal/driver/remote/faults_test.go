@@ -132,7 +132,7 @@ func TestLostAnswers(t *testing.T) {
 				t.Fatalf("Checkpoint() = %v", err)
 			}
 			s := spec()
-			release, err := d.Stage(within(t), "", s.RootFS, dir)
+			release, err := d.Stage(within(t), "", s, dir)
 			if err != nil {
 				t.Fatalf("Stage() = %v", err)
 			}
@@ -167,7 +167,7 @@ func TestRestoreThatIsLate(t *testing.T) {
 	r := newRig(t)
 	s, dir := r.saved(t, 1)
 	d := r.Control().Driver
-	release, err := d.Stage(within(t), "", s.RootFS, dir)
+	release, err := d.Stage(within(t), "", s, dir)
 	if err != nil {
 		t.Fatalf("Stage() = %v", err)
 	}

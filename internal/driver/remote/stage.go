@@ -57,17 +57,17 @@ func newStager(d *Driver) *stager {
 }
 
 // Stage implements [driver.Stager].
-func (d *Driver) Stage(ctx context.Context, w sandbox.WorkspaceID, rootfs, checkpoint string) (release func(), err error) {
+func (d *Driver) Stage(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (release func(), err error) {
 	ctx, leave := d.enter(ctx)
 	defer leave()
-	images, err := imagesOf(rootfs)
+	images, err := imagesOf(spec.RootFS)
 	if err != nil || len(images) == 0 && checkpoint == "" {
 		return func() {}, err
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	st := d.stager.join(stageKey{rootfs, checkpoint}, images, w)
+	st := d.stager.join(stageKey{spec.RootFS, checkpoint}, images, w)
 	release = sync.OnceFunc(func() { d.stager.leave(st) })
 	select {
 	case <-st.ready:

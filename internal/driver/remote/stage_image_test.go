@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -46,7 +47,7 @@ func TestImageWithAnotherContent(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Control().Stage(within(t), "", path, "")
+	_, err = r.Control().Stage(within(t), "", driver.Spec{RootFS: path}, "")
 	wantCode(t, "Stage() of a root filesystem with another content", err, sandbox.Unavailable)
 	if got := r.cached(t); len(got) != 0 {
 		t.Errorf("the worker keeps %q", got)
@@ -90,7 +91,7 @@ func TestFilesOfAStackStay(t *testing.T) {
 	_, top := newStack(t, 4<<20)
 	done := make(chan error, 1)
 	go func() {
-		release, err := r.Control().Stage(within(t), "", top, "")
+		release, err := r.Control().Stage(within(t), "", driver.Spec{RootFS: top}, "")
 		if err == nil {
 			release()
 		}
@@ -141,7 +142,7 @@ func TestWorkspacesNeedTheSameImage(t *testing.T) {
 		path string
 	}{{"a", path}, {"b", other}} {
 		go func() {
-			release, err := d.Stage(within(t), c.w, c.path, "")
+			release, err := d.Stage(within(t), c.w, driver.Spec{RootFS: c.path}, "")
 			if err == nil {
 				release()
 			}

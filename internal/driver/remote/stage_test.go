@@ -72,7 +72,7 @@ func TestCallsDoNotWaitForFiles(t *testing.T) {
 	if !errors.Is(err, driver.ErrNotStaged) {
 		t.Errorf("Restore() of a checkpoint that is not staged = %v", err)
 	}
-	release, err := d.Stage(within(t), "", s.RootFS, dir)
+	release, err := d.Stage(within(t), "", s, dir)
 	if err != nil {
 		t.Fatalf("Stage() = %v", err)
 	}
@@ -85,10 +85,10 @@ func TestCallsDoNotWaitForFiles(t *testing.T) {
 		t.Errorf("Create() with a root filesystem that the worker does not have = %v", err)
 	}
 	for _, bad := range []string{"/etc/passwd", "relative", strings.TrimSuffix(s.RootFS, ".erofs"), filepath.Join(filepath.Dir(s.RootFS), stack.FileName("sha256:"+strings.Repeat("0", 64)))} {
-		_, err := d.Stage(within(t), "", bad, "")
+		_, err := d.Stage(within(t), "", driver.Spec{RootFS: bad}, "")
 		wantCode(t, "Stage() of "+bad, err, sandbox.Invalid)
 	}
-	_, err = d.Stage(within(t), "", rootfs, filepath.Join(t.TempDir(), "none"))
+	_, err = d.Stage(within(t), "", driver.Spec{RootFS: rootfs}, filepath.Join(t.TempDir(), "none"))
 	wantCode(t, "Stage() of a checkpoint that does not exist", err, sandbox.NotFound)
 	if ids, err := d.List(within(t)); err != nil || len(ids) != 0 {
 		t.Errorf("List() = %v, %v, want none", ids, err)
@@ -105,7 +105,7 @@ func TestStageIsShared(t *testing.T) {
 	var all sync.WaitGroup
 	for range cap(releases) {
 		all.Go(func() {
-			release, err := d.Stage(within(t), "", s.RootFS, dir)
+			release, err := d.Stage(within(t), "", s, dir)
 			if err != nil {
 				t.Errorf("Stage() = %v", err)
 				return
@@ -158,7 +158,7 @@ func TestCutWhileStaging(t *testing.T) {
 			ctx, cancel := context.WithCancel(within(t))
 			done := make(chan error, 1)
 			go func() {
-				_, err := d.Stage(ctx, "", s.RootFS, dir)
+				_, err := d.Stage(ctx, "", s, dir)
 				done <- err
 			}()
 			arrives()
@@ -170,7 +170,7 @@ func TestCutWhileStaging(t *testing.T) {
 			var release func()
 			go func() {
 				var err error
-				release, err = d.Stage(within(t), "", s.RootFS, dir)
+				release, err = d.Stage(within(t), "", s, dir)
 				done <- err
 			}()
 			arrives()
@@ -193,7 +193,7 @@ func TestConnectionEndsWhileStaged(t *testing.T) {
 	r := newRig(t)
 	d := r.Control()
 	s, dir := r.saved(t, 1)
-	release, err := d.Stage(within(t), "", s.RootFS, dir)
+	release, err := d.Stage(within(t), "", s, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,9 +214,9 @@ func TestWorkerWithAFullDisk(t *testing.T) {
 	r.StopWorker()
 	r.KeepFree = 1 << 60
 	r.StartWorker(t)
-	_, err := r.Control().Stage(within(t), "", newImage(t, t.TempDir(), 4096), "")
+	_, err := r.Control().Stage(within(t), "", driver.Spec{RootFS: newImage(t, t.TempDir(), 4096)}, "")
 	wantCode(t, "Stage() on a full disk", err, sandbox.DiskFull)
-	_, err = r.Control().Stage(within(t), "", s.RootFS, dir)
+	_, err = r.Control().Stage(within(t), "", s, dir)
 	wantCode(t, "Stage() of a checkpoint on a full disk", err, sandbox.DiskFull)
 	r.wantNothingUnderWay(t)
 	if err := r.Control().Checkpoint(within(t), id, filepath.Join(t.TempDir(), "saved"), driver.CheckpointOptions{}); err != nil {
@@ -265,7 +265,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				_, err := d.Stage(within(t), "", s.RootFS, dir)
+				_, err := d.Stage(within(t), "", s, dir)
 				done <- err
 			}()
 			eventually(t, "the transfer waits", func() error {
@@ -279,7 +279,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 			}
 			releases[0]()
 			wantCode(t, "Stage() of files that become shorter", <-done, c.want)
-			release, err := d.Stage(within(t), "", newImage(t, t.TempDir(), 4096), "")
+			release, err := d.Stage(within(t), "", driver.Spec{RootFS: newImage(t, t.TempDir(), 4096)}, "")
 			if err != nil {
 				t.Fatalf("Stage() = %v", err)
 			}
@@ -312,7 +312,7 @@ func TestTransfersAreShared(t *testing.T) {
 		path := newImage(t, dir, 1<<20)
 		images = append(images, path)
 		all.Go(func() {
-			release, err := d.Stage(within(t), w, path, "")
+			release, err := d.Stage(within(t), w, driver.Spec{RootFS: path}, "")
 			if err != nil {
 				t.Errorf("Stage() = %v", err)
 				return
@@ -360,7 +360,7 @@ func TestCheckpointsOnTheWorkerAreShared(t *testing.T) {
 		}
 		done := make(chan func(), 1)
 		go func() {
-			release, err := d.Stage(within(t), w, s.RootFS, dir)
+			release, err := d.Stage(within(t), w, s, dir)
 			if err != nil {
 				t.Errorf("Stage() = %v", err)
 				release = func() {}

@@ -99,7 +99,7 @@ type Staging struct{ *remote.Driver }
 
 // Create implements [driver.Driver].
 func (s Staging) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
-	release, err := s.Stage(ctx, "", spec.RootFS, "")
+	release, err := s.Stage(ctx, "", spec, "")
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (s Staging) Create(ctx context.Context, spec driver.Spec) (driver.Handle, e
 
 // Furnish implements [driver.Furnisher].
 func (s Staging) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int, error) {
-	release, err := s.Stage(ctx, "", rootfs, "")
+	release, err := s.Stage(ctx, "", driver.Spec{RootFS: rootfs}, "")
 	if err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ func (s Staging) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int
 
 // Restore implements [driver.Checkpointer].
 func (s Staging) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
-	release, err := s.Stage(ctx, "", spec.RootFS, dir)
+	release, err := s.Stage(ctx, "", spec, dir)
 	if err != nil {
 		return nil, err
 	}
