@@ -158,6 +158,7 @@ var mayImport = map[string][]string{
 	"internal/store/accounts":     {"internal/account", "internal/page", "internal/sandbox", "internal/store/database"},
 	"internal/store/sshkeyrows":   {"internal/account", "internal/sandbox", "internal/sshkey", "internal/store/database"},
 	"internal/store/policyrows":   {"internal/codescan", "internal/sandbox", "internal/store/database"},
+	"internal/store/workerrows":   {"internal/store/database", "internal/worker"},
 	"internal/store/webhookrows":  {"internal/sandbox", "internal/page", "internal/secret", "internal/store/database", "internal/webhook"},
 	"internal/webhook":            {"internal/sandbox", "internal/audit", "internal/broadcast", "internal/retry", "internal/netguard", "internal/page", "internal/secret"},
 	"internal/store/eventrows":    {"internal/sandbox", "internal/eventstream", "internal/page", "internal/store/database"},

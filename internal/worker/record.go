@@ -1,0 +1,29 @@
+package worker
+
+import "time"
+
+// Record is the record that a control plane has of a worker.
+type Record struct {
+	Identity
+	// Name is unique among the workers of the control plane.
+	Name   string
+	Status Status
+	// Address is where its last connection came from.
+	Address string
+	// Version is of its program, MemoryBytes and Cores are of its machine, as it said when it connected last; 0 and "" are unknown.
+	Version     string
+	MemoryBytes int64
+	Cores       int
+	// JoinedAt is the time of its first connection. SeenAt is the beginning or end of its last.
+	JoinedAt, SeenAt time.Time
+}
+
+// Status is the use of a worker by its control plane.
+type Status string
+
+// The statuses of workers.
+const (
+	Ready    Status = "ready"    // new sandboxes are placed on it
+	Draining Status = "draining" // it keeps its sandboxes and gets no others
+	Gone     Status = "gone"     // it was removed, and does not come back
+)
