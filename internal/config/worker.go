@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Worker configures the worker on which sandboxes run, if it is another process than the server.
+// Worker configures the workers on which sandboxes run, if they are other processes than the server.
 type Worker struct {
-	Listen string `yaml:"listen" doc:"Experimental: address and port on which the server accepts its worker (modbox worker), which then runs all sandboxes; docs/cluster.md has the limits. Empty: the server runs sandboxes itself."`
+	Listen string `yaml:"listen" doc:"Experimental: address and port on which the server accepts its workers (modbox worker), which then run all sandboxes; docs/cluster.md has the limits. Empty: the server runs sandboxes itself."`
 }
 
 func (w *Worker) validate(bad func(name, format string, args ...any)) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +10,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/driver/gvisor/saved"
 	"github.com/modbox/modbox/internal/driver/remote"
@@ -21,13 +25,14 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store/workerrows"
 	"github.com/modbox/modbox/internal/worker"
 )
 
-// openDriver makes the driver: this machine's, or the worker's if the server has one.
+// openDriver makes the driver of this machine, or of the workers if the server has any.
 func (p *parts) openDriver(ctx context.Context, cfg config.Config, programs embedded.Paths, log *slog.Logger, cu *cleanup.Cleanup) error {
 	if cfg.Worker.Listen != "" {
-		return p.awaitWorker(ctx, cfg, log, cu)
+		return p.awaitWorkers(ctx, cfg, log, cu)
 	}
 	d, err := withSpace(p.disk, func() (*gvisor.Driver, error) { return gvisor.New(driverConfig(cfg, programs, log)) })
 	if err != nil {
@@ -38,8 +43,11 @@ func (p *parts) openDriver(ctx context.Context, cfg config.Config, programs embe
 	return nil
 }
 
-// awaitWorker accepts workers, and waits for the first.
-func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
+// workersPatience is how long the start of a server waits for its workers. It needs one.
+const workersPatience = 30 * time.Second
+
+// awaitWorkers accepts workers, and waits for the workers in the database.
+func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
 	dir := filepath.Join(cfg.StateDir, statedir.WorkerDir)
 	authority, err := withSpace(p.disk, func() (*worker.Authority, error) { return worker.OpenAuthority(dir) })
 	if err != nil {
@@ -49,20 +57,46 @@ func (p *parts) awaitWorker(ctx context.Context, cfg config.Config, log *slog.Lo
 	if err != nil {
 		return fmt.Errorf("worker.listen: %w", err)
 	}
-	d := remote.New(remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log})
+	cu.Add(func() { _ = l.Close() }) // it was closed with the listener of workers
+	rows := workerrows.New(p.store.DB)
+	if err := p.disk.retry(func() error { return recordJoined(ctx, rows, filepath.Join(dir, "joined")) }); err != nil {
+		return err
+	}
+	policy := CapacityPolicy(cfg)
+	d, err := fleet.New(ctx, fleet.Config{
+		Rows:   rows,
+		Remote: remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
+		Limit:  func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
+	})
+	if err != nil {
+		return err
+	}
 	cu.Add(func() { closeLogged(log, "driver", d.Close) })
-	joined := worker.NewJoined(filepath.Join(dir, "joined"))
-	listener := worker.Listen(l, authority, joined.Check, func(ctx context.Context, w worker.Identity, conn net.Conn) error {
-		return d.Attach(ctx, conn, func() error { return joined.Record(w) })
-	}, log)
+	listener := worker.Listen(l, authority, d.Check, d.Attach, log)
 	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
-	log.Warn("sandboxes run on a worker, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(dir, worker.TokenFile))
-	log.Info("waiting for the worker")
-	if err := d.Ready(ctx); err != nil {
+	log.Warn("sandboxes run on workers, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(dir, worker.TokenFile))
+	log.Info("waiting for the workers")
+	if err := d.Ready(ctx, workersPatience); err != nil {
 		return err
 	}
 	p.driver = d
 	return nil
+}
+
+// recordJoined records the worker of a server of an earlier version, which had one and kept it in a file.
+func recordJoined(ctx context.Context, rows workerrows.Rows, path string) error {
+	w, found, err := worker.ReadJoined(path)
+	if err != nil || !found {
+		return err
+	}
+	known, err := rows.List(ctx)
+	if err == nil && len(known) == 0 {
+		err = rows.Save(ctx, worker.Record{Identity: w, Name: w.ID, Status: worker.Ready, JoinedAt: time.Now().UTC()})
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // savedFiles reads checkpoints of a worker's gVisor. It implements [remote.Saved].
@@ -82,7 +116,11 @@ type WorkerOptions struct {
 	Config config.Config
 	// Join is the address of the server, and TokenFile the file with its token.
 	Join, TokenFile string
-	Logger          *slog.Logger
+	// Name is the worker's name; "" is the host name. The server changes it if another worker has it.
+	Name string
+	// Version is the version of this program.
+	Version string
+	Logger  *slog.Logger
 }
 
 // RunWorker serves this machine's driver to a server until ctx ends. Sandboxes keep running.
@@ -121,10 +159,16 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	machine, err := capacity.Detect(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	name, _ := os.Hostname() // without a name, the server uses the id
 	w := remote.NewWorker(remote.WorkerConfig{
 		Open:  func() (driver.Driver, error) { return openBoxes(ctx, cfg, programs, log) },
 		Cache: cache,
 		Dir:   filepath.Join(cfg.StateDir, "under-way"),
+		Host:  remote.Host{Name: cmp.Or(o.Name, name), Version: o.Version, MemoryBytes: machine.MemoryBytes, Cores: machine.Cores},
 		Admit: func(c remote.Control) error { return state.Admit(c.Installation, c.Epoch) },
 		Log:   log,
 	})

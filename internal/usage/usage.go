@@ -4,6 +4,7 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -64,7 +65,7 @@ func (r *Recorder) measure(ctx context.Context, b *box.Box) {
 		sent, received = b.Link.Traffic()
 		return u, sent, received, err
 	})
-	if err != nil && ctx.Err() == nil && sandbox.CodeOf(err) != sandbox.NotFound {
+	if err != nil && ctx.Err() == nil && sandbox.CodeOf(err) != sandbox.NotFound && !errors.Is(err, driver.ErrAway) {
 		r.log.Warn("sandbox not measured, trying again soon", "sandbox", b.ID, "error", err)
 	}
 }

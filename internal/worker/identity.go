@@ -12,10 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-
-	"github.com/modbox/modbox/internal/durable"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Identity is a worker that has proved that it has its key.
@@ -65,45 +61,18 @@ func newKey() (string, error) {
 	return strings.TrimSpace(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))), nil
 }
 
-// Joined is the file with the identity of a control plane's worker. Another worker would not have the sandboxes, and
-// the control plane would end them. It is safe for concurrent use.
-type Joined struct {
-	path string
-	mu   sync.Mutex // held while the file is read and made
-}
-
-// NewJoined returns the file at path, which may not exist.
-func NewJoined(path string) *Joined { return &Joined{path: path} }
-
-// Check returns an error for a worker that is not the control plane's. Errors: Conflict, with what to do.
-func (j *Joined) Check(w Identity) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	_, err := j.known(w)
-	return err
-}
-
-// Record makes a worker the control plane's, if it has none. Errors: as Check.
-func (j *Joined) Record(w Identity) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if known, err := j.known(w); err != nil || known {
-		return err
+// ReadJoined returns the worker in a file of a control plane of an earlier version, which had one worker. found is whether there is the file.
+func ReadJoined(path string) (w Identity, found bool, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, false, nil
 	}
-	return durable.WriteFile(j.path, []byte(w.ID+" "+w.Key+"\n"))
-}
-
-// known reports whether a worker is the control plane's. Without a worker it is not. The caller holds mu.
-func (j *Joined) known(w Identity) (bool, error) {
-	text, err := os.ReadFile(j.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("identity of the worker: %w", err)
-	case strings.TrimSpace(string(text)) != w.ID+" "+w.Key:
-		id, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-		return false, sandbox.Errorf(sandbox.Conflict, "this server has the worker %s already, and %s is another or has another key; if that one is gone with its sandboxes, remove %s", id, w.ID, j.path)
+	if err != nil {
+		return Identity{}, false, fmt.Errorf("identity of the worker: %w", err)
 	}
-	return true, nil
+	id, key, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	if _, ok := parseWorkerID(id); !ok {
+		return Identity{}, false, fmt.Errorf("identity of the worker: %s does not name a worker", path)
+	}
+	return Identity{id, key}, true, nil
 }

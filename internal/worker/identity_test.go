@@ -4,10 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // TestAStolenToken checks that the token and the id of the worker that has joined are not enough to be it.
@@ -23,9 +20,8 @@ func TestAStolenToken(t *testing.T) {
 		t.Fatalf("connect: %v", err)
 	}
 	<-c.attached
-	if err := c.joined.Record(identity(d.id, d.key.Public())); err != nil {
-		t.Fatal(err)
-	}
+	joined := identity(d.id, d.key.Public())
+	c.only.Store(&joined)
 	thief := c.dialer(t, c.token)
 	thief.id = d.id
 	if err := thief.join(t.Context()); err == nil || !strings.Contains(err.Error(), "this server has the worker") {
@@ -40,26 +36,19 @@ func TestAStolenToken(t *testing.T) {
 	}
 }
 
-// TestFirstWorkers checks that one worker remains when several join at the same time.
-func TestFirstWorkers(t *testing.T) {
-	j := NewJoined(filepath.Join(t.TempDir(), "joined"))
-	var all sync.WaitGroup
-	errs := make(chan error, 16)
-	for i := range cap(errs) {
-		all.Go(func() { errs <- j.Record(Identity{"worker-A", strings.Repeat("0", i)}) })
+func TestReadJoined(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "joined")
+	if _, found, err := ReadJoined(path); err != nil || found {
+		t.Errorf("ReadJoined() without a file = %v, %v", found, err)
 	}
-	all.Wait()
-	close(errs)
-	recorded := 0
-	for err := range errs {
-		if err == nil {
-			recorded++
-		} else if sandbox.CodeOf(err) != sandbox.Conflict {
-			t.Errorf("Record() = %v", err)
+	want := Identity{"worker-" + strings.Repeat("A", 26), strings.Repeat("0", 64)}
+	for text, ok := range map[string]bool{want.ID + " " + want.Key + "\n": true, "": false, "../../x y": false} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if recorded != 1 {
-		t.Errorf("%d workers were recorded, want one", recorded)
+		if got, found, err := ReadJoined(path); ok != (err == nil) || found != ok || ok && got != want {
+			t.Errorf("ReadJoined() of %q = %v, %v, %v", text, got, found, err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,8 +25,8 @@ const testTimeout = 2 * time.Minute
 type control struct {
 	*Listener
 	dir, token string
-	joined     *Joined
-	attached   chan string // ids of workers
+	only       atomic.Pointer[Identity] // refuses others; nil refuses none
+	attached   chan string              // ids of workers
 }
 
 func newControl(t *testing.T) *control {
@@ -44,8 +45,12 @@ func newControl(t *testing.T) *control {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.joined = NewJoined(filepath.Join(c.dir, "joined"))
-	c.Listener = Listen(plain, a, func(w Identity) error { return c.joined.Check(w) }, func(_ context.Context, w Identity, conn net.Conn) error {
+	c.Listener = Listen(plain, a, func(w Identity) error {
+		if only := c.only.Load(); only != nil && *only != w {
+			return sandbox.Errorf(sandbox.Conflict, "this server has the worker %s", only.ID)
+		}
+		return nil
+	}, func(_ context.Context, w Identity, conn net.Conn) error {
 		c.attached <- w.ID
 		_, err := io.Copy(conn, conn)
 		return err
@@ -128,9 +133,7 @@ func TestRefused(t *testing.T) {
 	if err := foreign.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.joined.Record(Identity{"worker-A", "b"}); err != nil {
-		t.Fatal(err)
-	}
+	c.only.Store(&Identity{"worker-A", "b"})
 	if err := c.dialer(t, c.token).once(t.Context(), echoes); err == nil || !strings.Contains(err.Error(), "this server has the worker") {
 		t.Errorf("another worker: %v", err)
 	}

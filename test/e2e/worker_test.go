@@ -21,7 +21,8 @@ type workerProcess struct {
 	args   []string
 	cmd    *exec.Cmd
 	log    *os.File
-	state  string // its own directory
+	state  string // its own directories
+	run    string
 	link   *slowLink
 }
 
@@ -49,6 +50,13 @@ func (w *workerProcess) end(signal os.Signal) {
 // startWithWorker starts a server whose sandboxes run on a worker. At the end, nothing may remain in the worker's directories.
 func startWithWorker(t *testing.T, args ...string) (*testserver.Server, *workerProcess) {
 	t.Helper()
+	s, workers := startWithWorkers(t, 1, args...)
+	return s, workers[0]
+}
+
+// startWithWorkers is startWithWorker with several workers, named worker-1 and so on.
+func startWithWorkers(t *testing.T, n int, args ...string) (*testserver.Server, []*workerProcess) {
+	t.Helper()
 	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
 		t.Skip("runs on real gVisor: set MODBOX_TEST_GVISOR=1 (make test does)")
 	}
@@ -59,33 +67,11 @@ func startWithWorker(t *testing.T, args ...string) (*testserver.Server, *workerP
 	address := free.Addr().String()
 	_ = free.Close()
 	stateDir := t.TempDir()
-	runDir, err := os.MkdirTemp("/tmp", "mbw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(runDir) })
-	own := t.TempDir()
 	made, token := filepath.Join(stateDir, "worker", "token"), filepath.Join(t.TempDir(), "token")
-	w := &workerProcess{t: t, hidden: stateDir, state: own, link: newSlowLink(t, address)}
-	w.args = []string{"worker", "--join", w.link.address(), "--token-file", token, "--state-dir", own, "--run-dir", runDir}
-	if w.log, err = os.Create(filepath.Join(t.TempDir(), "worker.log")); err != nil {
-		t.Fatal(err)
+	var workers []*workerProcess
+	for i := range n {
+		workers = append(workers, newWorkerProcess(t, fmt.Sprintf("worker-%d", i+1), stateDir, token, address))
 	}
-	t.Cleanup(func() { // after the end of the server
-		w.end(os.Interrupt)
-		for _, pattern := range []string{filepath.Join(runDir, "boxes", "*"), filepath.Join(own, "layers", "*"), filepath.Join(own, "under-way", "*"), filepath.Join(own, "images", "boxes", "*")} {
-			if left, _ := filepath.Glob(pattern); len(left) > 0 {
-				t.Errorf("left by the worker: %q", left)
-			}
-		}
-		if left := processesNaming(runDir); len(left) > 0 {
-			t.Errorf("processes left by the worker: %q", left)
-		}
-		if text, err := os.ReadFile(w.log.Name()); t.Failed() && err == nil {
-			t.Logf("the worker's log:\n%s", text)
-		}
-		_ = w.log.Close()
-	})
 	joined := make(chan struct{})
 	go func() { // the server is ready when it has its worker
 		defer close(joined)
@@ -99,11 +85,44 @@ func startWithWorker(t *testing.T, args ...string) (*testserver.Server, *workerP
 			}
 			time.Sleep(10 * time.Millisecond) // polling a file of another process
 		}
-		w.launch()
+		for _, w := range workers {
+			w.launch()
+		}
 	}()
 	s := testserver.StartSmallIn(t, stateDir, append([]string{"--worker-listen", address}, args...)...)
 	<-joined
-	return s, w
+	return s, workers
+}
+
+// newWorkerProcess returns a worker of the server at an address that is not running yet.
+func newWorkerProcess(t *testing.T, name, serverDir, token, address string) *workerProcess {
+	t.Helper()
+	runDir, err := os.MkdirTemp("/tmp", "mbw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(runDir) })
+	w := &workerProcess{t: t, hidden: serverDir, state: t.TempDir(), run: runDir, link: newSlowLink(t, address)}
+	w.args = []string{"worker", "--join", w.link.address(), "--token-file", token, "--name", name, "--state-dir", w.state, "--run-dir", runDir}
+	if w.log, err = os.Create(filepath.Join(t.TempDir(), "worker.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the end of the server
+		w.end(os.Interrupt)
+		for _, pattern := range []string{filepath.Join(runDir, "boxes", "*"), filepath.Join(w.state, "layers", "*"), filepath.Join(w.state, "under-way", "*"), filepath.Join(w.state, "images", "boxes", "*")} {
+			if left, _ := filepath.Glob(pattern); len(left) > 0 {
+				t.Errorf("left by the worker: %q", left)
+			}
+		}
+		if left := processesNaming(runDir); len(left) > 0 {
+			t.Errorf("processes left by the worker: %q", left)
+		}
+		if text, err := os.ReadFile(w.log.Name()); t.Failed() && err == nil {
+			t.Logf("the log of %s:\n%s", name, text)
+		}
+		_ = w.log.Close()
+	})
+	return w
 }
 
 // processesNaming lists the processes that name a directory on their command line.
@@ -200,32 +219,5 @@ func TestWorker(t *testing.T) {
 	}
 	if _, err := s.Sandboxes.Get(t.Context(), children[0].Sandbox.ID); err != nil {
 		t.Errorf("get a fork: %v", err)
-	}
-}
-
-// TestAnotherWorker checks that a second worker is refused.
-func TestAnotherWorker(t *testing.T) {
-	s, w := startWithWorker(t)
-	other := &workerProcess{t: t, hidden: w.hidden, log: w.log, args: append([]string(nil), w.args...)}
-	own, err := os.MkdirTemp("/tmp", "mbw") // short, as sockets are made in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(own) })
-	for i, arg := range other.args {
-		switch arg {
-		case "--state-dir", "--run-dir":
-			other.args[i+1] = filepath.Join(own, strings.TrimLeft(arg, "-"))
-		}
-	}
-	other.launch()
-	defer other.end(os.Interrupt)
-	for end := time.Now().Add(5 * time.Minute); !strings.Contains(s.Log(), "this server has the worker"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("another worker is not refused; the server's log:\n%s", s.Log())
-		}
-	}
-	if out := s.Bash(s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"}).ID, "echo here", time.Minute); string(out.Stdout) != "here\n" {
-		t.Errorf("beside another worker the sandbox printed %q", out.Stdout)
 	}
 }

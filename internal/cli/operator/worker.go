@@ -27,12 +27,14 @@ over.`,
 			if o.Config, err = local.Load(env); err != nil {
 				return err
 			}
+			o.Version = env.Version
 			o.Logger = server.NewLogger(o.Config.Log, env.Stderr)
 			return server.RunWorker(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringVar(&o.Join, "join", "", "address of the server: worker.listen")
 	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the server's token for workers")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the worker; empty: the host name")
 	cmd.Flags().StringVar(&local.File, "config", "", "YAML file with settings; a worker uses few of them")
 	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "run_dir", "cgroup_parent")
 	for _, name := range []string{"join", "token-file", "state-dir", "run-dir"} {

@@ -208,7 +208,7 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 	if err != nil {
 		return nil, err
 	}
-	if m.RootFS != spec.RootFS {
+	if filepath.Base(m.RootFS) != filepath.Base(spec.RootFS) { // hosts have the same image in other directories
 		return nil, sandbox.InvalidField("rootfs", "this is not the image of the box that was saved")
 	}
 	b, err := d.host.add(spec)

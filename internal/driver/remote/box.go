@@ -49,6 +49,10 @@ func (d *Driver) keep(id sandbox.ID, h driver.Handle, instance string) {
 	}
 }
 
+// Adopt makes a box known to the driver of a worker that is away, as Recover does when the worker is there. The box is recovered at the next call
+// for it that reaches the worker; if it has ended, Wait says so then.
+func Adopt(d *Driver, id sandbox.ID, h driver.Handle) { d.keep(id, h, "") }
+
 // known makes sure that the worker's driver knows the box: it is recovered on a driver that does not. Errors: errGone;
 // as [session.call].
 func (b *box) known(ctx context.Context, s *session) error {

@@ -108,9 +108,9 @@ func New(cfg Config) *Driver {
 }
 
 // Attach uses the connection to a worker, until it breaks or the driver is closed, and closes it. A connection
-// replaces the one before. accepted is called when the worker has accepted this control plane, and may refuse it.
+// replaces the one before. accepted is called with its answer when the worker has accepted this control plane, and may refuse the worker.
 // Errors: of accepted; the reason why the worker refuses this control plane, or cannot be used.
-func (d *Driver) Attach(ctx context.Context, conn net.Conn, accepted func() error) error {
+func (d *Driver) Attach(ctx context.Context, conn net.Conn, accepted func(Welcome) error) error {
 	ctx, leave := d.enter(ctx)
 	defer leave()
 	s, err := newSession(conn)
@@ -139,7 +139,7 @@ func (d *Driver) Attach(ctx context.Context, conn net.Conn, accepted func() erro
 }
 
 // greet makes a connection the driver's, if the worker agrees.
-func (d *Driver) greet(ctx context.Context, s *session, accepted func() error) error {
+func (d *Driver) greet(ctx context.Context, s *session, accepted func(Welcome) error) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	answer, err := s.call(ctx, &request{Op: opHello, Hello: &Control{
@@ -156,7 +156,7 @@ func (d *Driver) greet(ctx context.Context, s *session, accepted func() error) e
 	}
 	s.instance = answer.Welcome.Instance
 	caps := answer.Welcome.Capabilities
-	if err := accepted(); err != nil {
+	if err := accepted(*answer.Welcome); err != nil {
 		return err
 	}
 	d.removeUnclear(ctx, s) // while no call uses this connection

@@ -25,13 +25,13 @@ func TestAnotherVersion(t *testing.T) {
 			stream, err := mux.AcceptStream()
 			var hello request
 			if err == nil && readMessage(stream, maxMessage, &hello) == nil {
-				_ = writeMessage(stream, &response{Welcome: &welcome{}})
+				_ = writeMessage(stream, &response{Welcome: &Welcome{}})
 			}
 			_, _ = mux.AcceptStream() // until the connection ends
 		}()
 		d := New(Config{Log: slog.New(slog.DiscardHandler)})
 		defer d.Close()
-		err := d.Attach(t.Context(), ours, func() error { return errors.New("the worker is accepted") })
+		err := d.Attach(t.Context(), ours, func(Welcome) error { return errors.New("the worker is accepted") })
 		if err == nil || !strings.Contains(err.Error(), "the worker speaks version 1 of the workers' protocol, and this server 3") {
 			t.Errorf("Attach() = %v", err)
 		}

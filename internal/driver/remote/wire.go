@@ -80,7 +80,7 @@ type request struct {
 // response is the answer to a call. Each call uses the fields that it needs.
 type response struct {
 	Error   *wireError           `json:",omitempty"`
-	Welcome *welcome             `json:",omitempty"`
+	Welcome *Welcome             `json:",omitempty"`
 	Handle  driver.Handle        `json:",omitempty"`
 	Exit    driver.Exit          `json:",omitzero"`
 	Stats   sandbox.Stats        `json:",omitzero"`
@@ -106,13 +106,25 @@ type Control struct {
 	Epoch int64
 }
 
-// welcome is the worker's answer to a [Control].
-type welcome struct {
+// Welcome is the worker's answer to a [Control].
+type Welcome struct {
 	// Protocol is the version of the messages.
 	Protocol int
 	// Instance names the driver on the worker, which knows its boxes.
 	Instance     string
 	Capabilities driver.Capabilities
+	Host         Host
+}
+
+// Host describes a worker, as the worker has it. Workers of earlier versions do not say it.
+type Host struct {
+	// Name is the name that its operator gave the worker.
+	Name string `json:",omitempty"`
+	// Version is of its program.
+	Version string `json:",omitempty"`
+	// MemoryBytes and Cores are of its machine.
+	MemoryBytes int64 `json:",omitempty"`
+	Cores       int   `json:",omitempty"`
 }
 
 // nic is a [driver.NIC] without its file.

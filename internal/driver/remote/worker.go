@@ -33,6 +33,8 @@ type WorkerConfig struct {
 	Cache *rootcache.Cache
 	// Dir is for checkpoints under way, on the same file system. Nothing in it outlives a control plane or a process.
 	Dir string
+	// Host describes the worker.
+	Host Host
 	// Admit returns the reason why a control plane must not be served; nil for none.
 	Admit func(Control) error
 	Log   *slog.Logger
@@ -157,7 +159,7 @@ func (p *peer) greet(ctx context.Context) error {
 }
 
 // take ends the connection before, and serves a control plane on this one.
-func (w *Worker) take(ctx context.Context, p *peer, c Control) (*welcome, error) {
+func (w *Worker) take(ctx context.Context, p *peer, c Control) (*Welcome, error) {
 	w.begin.Lock()
 	defer w.begin.Unlock()
 	if c.Protocol != protocol {
@@ -188,7 +190,7 @@ func (w *Worker) take(ctx context.Context, p *peer, c Control) (*welcome, error)
 	}
 	w.peer, p.served = p, w.served
 	w.cfg.Log.Info("serving a control plane", "installation", c.Installation, "epoch", c.Epoch)
-	return &welcome{Protocol: protocol, Instance: w.served.instance, Capabilities: w.served.driver.Capabilities()}, nil
+	return &Welcome{Protocol: protocol, Instance: w.served.instance, Capabilities: w.served.driver.Capabilities(), Host: w.cfg.Host}, nil
 }
 
 // open makes the driver for a control plane. No call is in progress.

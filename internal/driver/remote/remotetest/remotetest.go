@@ -68,12 +68,11 @@ func New(t *testing.T, open func() (driver.Driver, error), saved remote.Saved, v
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined := worker.NewJoined(filepath.Join(dir, "joined"))
-	l := worker.Listen(plain, a, joined.Check, func(ctx context.Context, w worker.Identity, conn net.Conn) error {
+	l := worker.Listen(plain, a, func(worker.Identity) error { return nil }, func(ctx context.Context, w worker.Identity, conn net.Conn) error {
 		if w.ID != r.state.ID() {
 			t.Errorf("the worker is %q, want %q", w.ID, r.state.ID())
 		}
-		return r.control.Load().Attach(ctx, conn, func() error { return joined.Record(w) })
+		return r.control.Load().Attach(ctx, conn, func(remote.Welcome) error { return nil })
 	}, slog.New(slog.DiscardHandler))
 	r.address = via(l.Addr().String())
 	r.Use(r.NewControl())

@@ -1,0 +1,290 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+var (
+	errClosed = sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
+	// errLost is the error of calls for a box whose worker was removed.
+	errLost = sandbox.Errorf(sandbox.Unavailable, "the worker of the sandbox was removed")
+)
+
+// board has the workers and the places of boxes on them. It makes no calls.
+type board struct {
+	patience time.Duration
+	most     func(memoryBytes int64) int64 // see [Config].Limit
+
+	mu      sync.Mutex
+	closed  bool                  // guarded by mu
+	members []*member             // guarded by mu; the first that joined first, including removed workers
+	places  map[sandbox.ID]*place // guarded by mu; boxes, and boxes that are going to be made
+}
+
+// member is a worker. Its fields but boxes are guarded by the mu of the board.
+type member struct {
+	boxes     *remote.Driver
+	record    worker.Record
+	link      int       // number of its last connection
+	connected bool      // its last connection is in use
+	since     time.Time // when the last connection ended; zero before there was one
+	placed    int       // boxes on it, or going to be made
+	promised  int64     // memory of these boxes
+}
+
+// place is where a box is, or is going to be made. Its fields are guarded by the mu of the board.
+type place struct {
+	member *member
+	memory int64
+	holds  int  // stages, and calls that make the box
+	box    bool // the box may exist
+	made   int  // how often the box was made or recovered
+}
+
+// away returns an error if a worker has been away for longer than calls wait for it.
+//
+// Preconditions: b.mu is held.
+func (b *board) away(m *member) error {
+	switch {
+	case m.record.Status == worker.Gone:
+		return errLost
+	case m.connected || time.Since(m.since) < b.patience:
+		return nil
+	}
+	return sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "the worker %s is away; its sandboxes are available when it is back", m.record.Name)
+}
+
+// hold returns the place of a box until release is called. A box without a place gets one on the worker that is best for it, except some;
+// then the place is fresh. Errors: Unavailable.
+func (b *board) hold(spec driver.Spec, except map[*member]bool) (p *place, release func(), fresh bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, nil, false, errClosed
+	}
+	p = b.places[spec.ID]
+	if fresh = p == nil; fresh {
+		m, err := b.best(spec, except)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		p = b.add(spec.ID, m, spec.Resources.MemoryBytes)
+	}
+	p.holds++
+	return p, sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		p.holds--
+		b.dropUnused(spec.ID, p)
+	}), fresh, nil
+}
+
+// add gives a box a place.
+//
+// Preconditions: b.mu is held, and the box has none.
+func (b *board) add(id sandbox.ID, m *member, memory int64) *place {
+	p := &place{member: m, memory: memory}
+	b.places[id] = p
+	m.placed++
+	m.promised += memory
+	return p
+}
+
+// dropUnused removes a place that has no box and is not held.
+//
+// Preconditions: b.mu is held.
+func (b *board) dropUnused(id sandbox.ID, p *place) {
+	if p.box || p.holds > 0 || b.places[id] != p {
+		return
+	}
+	delete(b.places, id)
+	p.member.placed--
+	p.member.promised -= p.memory
+}
+
+// best returns the worker for a new box: the worker with the most memory that is promised to no box, among the workers for new boxes on
+// which the box fits. Connected workers come before workers whose connection broke a moment ago. Errors: Unavailable.
+//
+// Preconditions: b.mu is held.
+func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error) {
+	var best *member
+	full := false
+	for _, m := range b.members {
+		if m.record.Status != worker.Ready || except[m] || b.away(m) != nil {
+			continue
+		}
+		if most := b.limit(m); most > 0 && m.promised+spec.Resources.MemoryBytes > most {
+			full = true
+			continue
+		}
+		if best == nil || better(m, best) {
+			best = m
+		}
+	}
+	switch {
+	case best != nil:
+		return best, nil
+	case full:
+		return nil, sandbox.Errorf(sandbox.Unavailable, "no worker has %s of memory to promise; try again when sandboxes have ended, or add a worker", sandbox.ShowBytes(spec.Resources.MemoryBytes))
+	}
+	return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "no worker for new sandboxes is connected")
+}
+
+// limit returns how much memory the boxes of a worker may have together; 0 is any number.
+func (b *board) limit(m *member) int64 {
+	if b.most == nil || m.record.MemoryBytes == 0 {
+		return 0
+	}
+	return b.most(m.record.MemoryBytes)
+}
+
+// better reports whether a new box is better placed on a worker than on another.
+func better(m, than *member) bool {
+	free, other := m.record.MemoryBytes-m.promised, than.record.MemoryBytes-than.promised
+	switch {
+	case m.connected != than.connected:
+		return m.connected
+	case free != other:
+		return free > other
+	}
+	return m.placed < than.placed
+}
+
+// isOnly reports whether there is no other worker.
+func (b *board) isOnly(m *member) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, other := range b.members {
+		if other != m && other.record.Status != worker.Gone {
+			return false
+		}
+	}
+	return true
+}
+
+// refused returns the error for a checkpoint that no asked worker can restore.
+func (b *board) refused(refusal error, asked map[*member]bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.members {
+		if m.record.Status != worker.Gone && !asked[m] {
+			return sandbox.Wrap(sandbox.Unavailable, errors.Join(driver.ErrAway, refusal), "no connected worker with space for the sandbox can restore its memory; the worker %s was not asked: it is away, full or being drained", m.record.Name)
+		}
+	}
+	return refusal
+}
+
+// reachable returns the workers that are not away.
+func (b *board) reachable() (list []*member) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.members {
+		if b.away(m) == nil {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// count returns how many workers are connected, and the names of the workers that are away.
+func (b *board) count() (connected int, away []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.members {
+		switch {
+		case m.connected:
+			connected++
+		case m.record.Status != worker.Gone:
+			away = append(away, m.record.Name)
+		}
+	}
+	return connected, away
+}
+
+// byID returns a worker; nil if there is none.
+//
+// Preconditions: b.mu is held.
+func (b *board) byID(id string) *member {
+	for _, m := range b.members {
+		if m.record.ID == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// validName are the names of workers.
+var validName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,61}[a-zA-Z0-9])?$`)
+
+// freeName returns a name that no worker has, like the name that a worker gave itself.
+//
+// Preconditions: b.mu is held.
+func (b *board) freeName(wanted, id string) string {
+	if !validName.MatchString(wanted) {
+		return id
+	}
+	taken := func(name string) bool {
+		return slices.ContainsFunc(b.members, func(m *member) bool { return m.record.Name == name && m.record.ID != id })
+	}
+	name := wanted
+	for n := 2; taken(name); n++ {
+		name = fmt.Sprintf("%s-%d", wanted, n)
+	}
+	return name
+}
+
+// on returns the driver of the worker of a box. Errors: NotFound; Unavailable if the worker is away or was removed.
+func (b *board) on(id sandbox.ID) (*remote.Driver, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.places[id]
+	if p == nil || !p.box {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no box %s", id)
+	}
+	return p.member.boxes, b.away(p.member)
+}
+
+// byRef returns a worker that was not removed by its name or id; nil if there is none.
+//
+// Preconditions: b.mu is held.
+func (b *board) byRef(ref string) *member {
+	for _, m := range b.members {
+		if (m.record.Name == ref || m.record.ID == ref) && m.record.Status != worker.Gone {
+			return m
+		}
+	}
+	return nil
+}
+
+// Workers returns the workers that were not removed, the first that joined first.
+func (b *board) Workers() []Worker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]Worker, 0, len(b.members))
+	for _, m := range b.members {
+		if m.record.Status != worker.Gone {
+			list = append(list, m.shown())
+		}
+	}
+	return list
+}
+
+// Of returns the name of the worker of a box; "" if the box is not known.
+func (b *board) Of(id sandbox.ID) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.places[id]; p != nil {
+		return p.member.record.Name
+	}
+	return ""
+}

@@ -1,0 +1,326 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+// Create implements [driver.Driver].
+func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
+	return d.makeBox(ctx, spec, "", func(boxes *remote.Driver) (driver.Handle, error) { return boxes.Create(ctx, spec) })
+}
+
+// Restore implements [driver.Checkpointer]. The checkpoint must be staged.
+func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
+	return d.makeBox(ctx, spec, dir, func(boxes *remote.Driver) (driver.Handle, error) { return boxes.Restore(ctx, spec, dir) })
+}
+
+// makeBox makes a box at its place.
+func (d *Driver) makeBox(ctx context.Context, spec driver.Spec, checkpoint string, make func(*remote.Driver) (driver.Handle, error)) (driver.Handle, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	p, release, _, err := d.holdFor(spec, checkpoint, map[*member]bool{})
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	inner, err := make(p.member.boxes)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.box = true
+	p.made++
+	return handle{p.member.record.ID, p.memory, inner}.encode(), nil
+}
+
+// Start implements [driver.Driver].
+func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
+	boxes, err := d.on(id)
+	if err != nil {
+		return err
+	}
+	return boxes.Start(ctx, id)
+}
+
+// Recover implements [driver.Driver]. It succeeds if the worker is away.
+func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	parsed := parseHandle(h)
+	d.mu.Lock()
+	m := d.byID(parsed.worker)
+	if parsed.worker == "" && len(d.members) > 0 {
+		m = d.members[0] // the box is of a server with one worker
+	}
+	if m == nil || m.record.Status == worker.Gone {
+		d.mu.Unlock()
+		return sandbox.Errorf(sandbox.NotFound, "the worker of box %s was removed", id)
+	}
+	p := d.places[id]
+	if p != nil && p.member != m {
+		d.mu.Unlock()
+		return sandbox.Errorf(sandbox.NotFound, "box %s is on another worker", id)
+	}
+	if p == nil {
+		p = d.add(id, m, parsed.memory)
+	}
+	p.holds++
+	away, known := d.away(m), p.box
+	d.mu.Unlock()
+	err := error(nil)
+	if away == nil || !known {
+		err = d.recoverOn(ctx, m, id, parsed.inner, away != nil, known)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.holds--
+	if err == nil {
+		p.box = true
+		p.made++
+	}
+	d.dropUnused(id, p)
+	return err
+}
+
+// recoverOn recovers a box on a worker, as soon as it is back if it is away. known is whether its driver knows the box.
+func (d *Driver) recoverOn(ctx context.Context, m *member, id sandbox.ID, h driver.Handle, away, known bool) error {
+	if !away {
+		limited, cancel := context.WithTimeoutCause(ctx, d.cfg.Remote.Patience, driver.ErrAway)
+		defer cancel()
+		if err := m.boxes.Recover(limited, id, h); !errors.Is(err, driver.ErrAway) || ctx.Err() != nil {
+			return err
+		}
+	}
+	if !known {
+		remote.Adopt(m.boxes, id, h)
+	}
+	return nil
+}
+
+// Wait implements [driver.Driver]. It goes on while the worker is away.
+func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
+	boxes, err := d.on(id)
+	if err != nil && (boxes == nil || errors.Is(err, errLost)) {
+		return lost(err)
+	}
+	exit, err := boxes.Wait(ctx, id)
+	if err != nil && ctx.Err() == nil {
+		if _, after := d.on(id); errors.Is(after, errLost) { // the worker was removed meanwhile
+			return lost(after)
+		}
+	}
+	return exit, err
+}
+
+// lost returns how a box ended whose worker was removed, or the error of a box that is not known.
+func lost(err error) (driver.Exit, error) {
+	if errors.Is(err, errLost) {
+		return driver.Exit{Cause: sandbox.CauseExited, Lost: true, Detail: "its worker was removed"}, nil
+	}
+	return driver.Exit{}, err
+}
+
+// Destroy implements [driver.Driver]. A box that this driver does not know is destroyed on all workers that are connected.
+func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	d.mu.Lock()
+	p := d.places[id]
+	if p == nil || !p.box {
+		d.mu.Unlock()
+		_, err := eachMember(d, func(m *member) (struct{}, error) { return struct{}{}, m.boxes.Destroy(ctx, id) })
+		return err
+	}
+	m, made, err := p.member, p.made, d.away(p.member)
+	d.mu.Unlock()
+	if err == nil {
+		err = m.boxes.Destroy(ctx, id)
+	}
+	if err != nil && !errors.Is(err, errLost) {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.made == made {
+		p.box = false
+		d.dropUnused(id, p)
+	}
+	return nil
+}
+
+// eachMember calls f for all workers that are not away at the same time, and returns their results. A worker that turns out to be away
+// has none. Errors: of f; [driver.ErrAway] if all are away.
+func eachMember[T any](d *Driver, f func(*member) (T, error)) ([]T, error) {
+	list := d.reachable()
+	results, errs := make([]T, len(list)), make([]error, len(list))
+	var all sync.WaitGroup
+	for i, m := range list {
+		all.Go(func() { results[i], errs[i] = f(m) })
+	}
+	all.Wait()
+	reached := false
+	for i, err := range errs {
+		if errors.Is(err, driver.ErrAway) {
+			errs[i] = nil
+		} else {
+			reached = true
+		}
+	}
+	if !reached {
+		return nil, driver.ErrAway
+	}
+	return results, errors.Join(errs...)
+}
+
+// removeObsolete destroys the boxes on a worker that are meanwhile on another.
+func (d *Driver) removeObsolete(m *member) {
+	ids, err := m.boxes.List(d.life)
+	if err != nil {
+		return // the next connection does it
+	}
+	for _, id := range ids {
+		d.mu.Lock()
+		p := d.places[id]
+		obsolete := p != nil && p.member != m
+		d.mu.Unlock()
+		if !obsolete {
+			continue
+		}
+		d.log.Warn("destroying a box that is on another worker meanwhile", "box", id)
+		if err := m.boxes.Destroy(d.life, id); err != nil && d.life.Err() == nil {
+			d.log.Error("an obsolete box is not destroyed", "box", id, "error", err)
+		}
+	}
+}
+
+// List implements [driver.Driver].
+func (d *Driver) List(ctx context.Context) ([]sandbox.ID, error) {
+	lists, err := eachMember(d, func(m *member) ([]sandbox.ID, error) { return m.boxes.List(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// DiskUse implements [driver.DiskMeter].
+func (d *Driver) DiskUse() (map[sandbox.ID]int64, error) {
+	uses, err := eachMember(d, func(m *member) (map[sandbox.ID]int64, error) { return m.boxes.DiskUse() })
+	if err != nil {
+		return nil, err
+	}
+	sum := map[sandbox.ID]int64{}
+	for _, use := range uses {
+		for id, n := range use {
+			sum[id] += n
+		}
+	}
+	return sum, nil
+}
+
+// Dial implements [driver.Driver].
+func (d *Driver) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
+	boxes, err := d.on(id)
+	if err != nil {
+		return nil, err
+	}
+	return boxes.Dial(ctx, id, port)
+}
+
+// Stats implements [driver.Driver].
+func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error) {
+	boxes, err := d.on(id)
+	if err != nil {
+		return sandbox.Stats{}, err
+	}
+	return boxes.Stats(ctx, id)
+}
+
+// Usage implements [driver.Meter].
+func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
+	boxes, err := d.on(id)
+	if err != nil {
+		return driver.Usage{}, err
+	}
+	return boxes.Usage(ctx, id)
+}
+
+// Checkpoint implements [driver.Checkpointer].
+func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	boxes, err := d.on(id)
+	if err != nil {
+		return err
+	}
+	return boxes.Checkpoint(ctx, id, dir, opts)
+}
+
+// OpenLayer implements [driver.Checkpointer].
+func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
+	return d.cfg.Remote.Saved.OpenLayer(dir)
+}
+
+// Verify implements [driver.Checkpointer].
+func (d *Driver) Verify(ctx context.Context, dir string) (memory, files error) {
+	return d.cfg.Remote.Saved.Verify(ctx, dir)
+}
+
+// WriteLayer implements [driver.Snapshotter].
+func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	boxes, err := d.on(id)
+	if err != nil {
+		return err
+	}
+	return boxes.WriteLayer(ctx, id, w)
+}
+
+// WriteNames implements [driver.Snapshotter].
+func (d *Driver) WriteNames(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	boxes, err := d.on(id)
+	if err != nil {
+		return err
+	}
+	return boxes.WriteNames(ctx, id, w)
+}
+
+// Furnish implements [driver.Furnisher].
+func (d *Driver) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int, error) {
+	boxes, err := d.on(id)
+	if err != nil {
+		return 0, err
+	}
+	return boxes.Furnish(ctx, id, rootfs)
+}
+
+// Plug implements [driver.Networker].
+func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error {
+	boxes, err := d.on(id)
+	if err != nil {
+		_ = nic.File.Close()
+		return err
+	}
+	return boxes.Plug(ctx, id, nic)
+}
+
+// Unplug implements [driver.Networker].
+func (d *Driver) Unplug(ctx context.Context, id sandbox.ID) error {
+	boxes, err := d.on(id)
+	if err != nil {
+		return err
+	}
+	return boxes.Unplug(ctx, id)
+}

@@ -1,0 +1,364 @@
+package fleet_test
+
+import (
+	"context"
+	cryptorand "crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/drivertest"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/driver/remote"
+	"github.com/modbox/modbox/internal/driver/remote/rootcache"
+	"github.com/modbox/modbox/internal/image/stack"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "rootfs")
+	if err == nil {
+		content := make([]byte, 64<<10)
+		_, _ = cryptorand.Read(content) // never fails
+		sum := sha256.Sum256(content)
+		rootfs = filepath.Join(dir, stack.FileName("sha256:"+hex.EncodeToString(sum[:])))
+		err = os.WriteFile(rootfs, content, 0o600)
+	}
+	if err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// rootfs is the root filesystem of boxes, in a directory of the control plane.
+var rootfs string
+
+// testTimeout is how long a test waits for an event. Nothing takes so long unless it never happens.
+const testTimeout = 2 * time.Minute
+
+const gib = 1 << 30
+
+// rows keeps records of workers in memory.
+type rows struct {
+	mu   sync.Mutex
+	list []worker.Record // guarded by mu
+}
+
+func (r *rows) List(context.Context) ([]worker.Record, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list), nil
+}
+
+func (r *rows) Save(_ context.Context, w worker.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.list, func(other worker.Record) bool { return other.ID == w.ID }); i >= 0 {
+		r.list[i] = w
+	} else {
+		r.list = append(r.list, w)
+	}
+	return nil
+}
+
+// machine is a worker on a host of its own.
+type machine struct {
+	rig  *rig
+	id   worker.Identity
+	host *fake.Host
+	said remote.Host // its description of itself
+	dir  string
+	stop func() // ends its process; nil while it has none
+
+	mu    sync.Mutex
+	saved map[string]bool // guarded by mu; the memory that is on it, by token
+}
+
+// local is a driver of a machine. It restores only memory that is on the machine, as a worker restores only what suits its processor.
+type local struct {
+	*fake.Driver
+	machine *machine
+}
+
+// token returns what names the memory of a checkpoint on its machine; "" if it has none.
+func token(dir string) string {
+	var m struct{ Token string }
+	text, _ := os.ReadFile(filepath.Join(dir, "manifest.json"))
+	_ = json.Unmarshal(text, &m)
+	return m.Token
+}
+
+func (l local) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	take := opts.Take
+	opts.Take = func(ctx context.Context, dir string) error {
+		l.machine.mu.Lock()
+		l.machine.saved[token(dir)] = true
+		l.machine.mu.Unlock()
+		if take == nil {
+			return nil
+		}
+		return take(ctx, dir)
+	}
+	return l.Driver.Checkpoint(ctx, id, dir, opts)
+}
+
+func (l local) CanRestore(dir string) error {
+	if err := l.Driver.CanRestore(dir); err != nil {
+		return err
+	}
+	l.machine.mu.Lock()
+	defer l.machine.mu.Unlock()
+	if t := token(dir); t != "" && !l.machine.saved[t] {
+		return sandbox.Errorf(sandbox.Unsupported, "this machine has another processor")
+	}
+	return nil
+}
+
+// rig is a control plane and its workers.
+type rig struct {
+	rows     rows
+	machines []*machine
+	patience time.Duration // of the next control plane
+	limit    func(int64) int64
+	control  atomic.Pointer[fleet.Driver]
+}
+
+// newRig connects a control plane and workers with so much memory.
+func newRig(t *testing.T, patience time.Duration, memory ...int64) *rig {
+	t.Helper()
+	r := &rig{patience: patience}
+	r.open(t)
+	t.Cleanup(func() {
+		for _, m := range r.machines {
+			m.end()
+		}
+		if err := r.control.Load().Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+		for _, m := range r.machines {
+			if err := m.host.Close(); err != nil {
+				t.Errorf("Close() of a host = %v", err)
+			}
+		}
+	})
+	for i, bytes := range memory { // in this order
+		r.add(t, bytes).start(t)
+		eventually(t, "the worker is connected", func() error { return wantConnected(r.control.Load(), i+1) })
+	}
+	return r
+}
+
+// add makes a worker without a process.
+func (r *rig) add(t *testing.T, memory int64) *machine {
+	t.Helper()
+	n := rune(len(r.machines))
+	m := &machine{rig: r, host: fake.NewHost(t.TempDir()), dir: t.TempDir(), saved: map[string]bool{}}
+	m.id = worker.Identity{ID: "worker-" + string('A'+n), Key: "key"}
+	m.said = remote.Host{Name: string('a' + n), Version: "1.0", MemoryBytes: memory, Cores: 4}
+	r.machines = append(r.machines, m)
+	return m
+}
+
+func wantConnected(d *fleet.Driver, n int) error {
+	connected := 0
+	for _, w := range d.Workers() {
+		if w.Connected {
+			connected++
+		}
+	}
+	if connected != n {
+		return sandbox.Errorf(sandbox.Internal, "%d workers are connected", connected)
+	}
+	return nil
+}
+
+// open makes the next control plane.
+func (r *rig) open(t *testing.T) *fleet.Driver {
+	t.Helper()
+	saved := fake.New(fake.NewHost(t.TempDir()))
+	d, err := fleet.New(t.Context(), fleet.Config{
+		Rows: &r.rows, Limit: r.limit,
+		Remote: remote.Config{Installation: "i", Saved: saved, Patience: r.patience, Log: slog.New(slog.DiscardHandler)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.control.Store(d)
+	return d
+}
+
+// driver returns the control plane's driver, which stages the files of boxes.
+func (r *rig) driver() staging { return staging{r.control.Load()} }
+
+// reopen replaces the control plane by another, and waits for the workers that run.
+func (r *rig) reopen(t *testing.T, old driver.Driver) staging {
+	t.Helper()
+	d := r.open(t)
+	if err := old.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	running := 0
+	for _, m := range r.machines {
+		if m.stop != nil {
+			running++
+		}
+	}
+	eventually(t, "the workers are connected", func() error { return wantConnected(d, running) })
+	if err := d.Ready(within(t), 0); err != nil {
+		t.Errorf("Ready() = %v", err)
+	}
+	return staging{d}
+}
+
+// start starts the process of a worker.
+func (m *machine) start(t *testing.T) {
+	t.Helper()
+	cache, err := rootcache.Open(filepath.Join(m.dir, "images"), 0, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := remote.NewWorker(remote.WorkerConfig{
+		Open:  func() (driver.Driver, error) { return local{fake.New(m.host), m}, nil },
+		Cache: cache, Dir: filepath.Join(m.dir, "under-way"), Host: m.said,
+		Admit: func(remote.Control) error { return nil }, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			theirs, ours := tcpPair()
+			running.Go(func() { _ = m.rig.control.Load().Attach(ctx, m.id, theirs) })
+			_ = w.Serve(ctx, ours)
+			select {
+			case <-time.After(5 * time.Millisecond): // the control plane may refuse it
+			case <-ctx.Done():
+			}
+		}
+	})
+	m.stop = func() {
+		cancel()
+		running.Wait()
+		if err := w.Close(); err != nil {
+			t.Errorf("Close() of a worker = %v", err)
+		}
+	}
+}
+
+// end ends the process of a worker. Its boxes go on.
+func (m *machine) end() {
+	if m.stop != nil {
+		m.stop()
+		m.stop = nil
+	}
+}
+
+// tcpPair returns both ends of a connection.
+func tcpPair() (theirs, ours net.Conn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		defer l.Close()
+		if ours, err = net.Dial("tcp", l.Addr().String()); err == nil {
+			theirs, err = l.Accept()
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return theirs, ours
+}
+
+// staging stages the files of each box that it makes, as the callers of drivers do.
+type staging struct{ *fleet.Driver }
+
+func (s staging) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
+	release, err := s.Stage(ctx, "", spec, "")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.Driver.Create(ctx, spec)
+}
+
+func (s staging) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (int, error) {
+	release, err := s.Stage(ctx, "", driver.Spec{ID: id, RootFS: rootfs}, "")
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	return s.Driver.Furnish(ctx, id, rootfs)
+}
+
+func (s staging) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
+	release, err := s.Stage(ctx, "", spec, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.Driver.Restore(ctx, spec, dir)
+}
+
+func spec() driver.Spec {
+	return driver.Spec{
+		ID: sandbox.NewID(), Hostname: "box", RootFS: rootfs, MaxProcesses: 256,
+		Resources: sandbox.Resources{MemoryBytes: 256 << 20, CPUMilli: 1000, DiskBytes: 64 << 20},
+	}
+}
+
+// within returns a context with testTimeout.
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually calls f until it succeeds.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	ctx := within(t)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s: %v", testTimeout, what, err)
+		}
+	}
+}
+
+func TestContract(t *testing.T) { contract(t, false, 0) }
+
+// TestContractBlank runs the contract on boxes that begin blank.
+func TestContractBlank(t *testing.T) { contract(t, true, 16<<20) }
+
+func contract(t *testing.T, blank bool, bulk int64) {
+	drivertest.Run(t, func(t *testing.T) drivertest.Env {
+		r := newRig(t, testTimeout, gib, gib)
+		return drivertest.Env{
+			Driver: r.driver(),
+			Spec:   spec, ForksFilesOnly: true, Blank: blank, Bulk: bulk,
+			Reopen: func(t *testing.T, old driver.Driver) driver.Driver { return r.reopen(t, old) },
+		}
+	})
+}

@@ -1,0 +1,39 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/store/storetest"
+	"github.com/modbox/modbox/internal/store/workerrows"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+// TestRecordJoined checks that the worker of a server of an earlier version is the first of the records, and that its file is used once.
+func TestRecordJoined(t *testing.T) {
+	dir := t.TempDir()
+	rows := workerrows.New(storetest.Open(t, filepath.Join(dir, "test.db")).DB)
+	path := filepath.Join(dir, "joined")
+	id, key := "worker-"+strings.Repeat("A", 26), strings.Repeat("0", 64)
+	for range 2 { // the second may follow a kill before the removal
+		if err := os.WriteFile(path, []byte(id+" "+key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // without the file it does nothing
+			if err := recordJoined(t.Context(), rows, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	list, err := rows.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].Identity != (worker.Identity{ID: id, Key: key}) || list[0].Status != worker.Ready || list[0].Name != id {
+		t.Errorf("List() = %+v, %v", list, err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is still there: %v", err)
+	}
+}

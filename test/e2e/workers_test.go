@@ -1,0 +1,96 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// has reports whether a worker has the box of a sandbox.
+func (w *workerProcess) has(id string) bool {
+	found, _ := filepath.Glob(filepath.Join(w.run, "boxes", id))
+	return len(found) > 0
+}
+
+// until calls f until it reports true.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); !f(); time.Sleep(20 * time.Millisecond) { // polling another process
+		if time.Now().After(end) {
+			t.Fatalf("not within 5 minutes: %s", what)
+		}
+	}
+}
+
+// reaches reports whether a command runs in a sandbox.
+func reaches(t *testing.T, s *testserver.Server, id string) bool {
+	out, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/echo", "here"}, Timeout: time.Minute})
+	return err == nil && string(out.Stdout) == "here\n"
+}
+
+// TestWorkers runs sandboxes on two workers, kills one, and moves the memory of a sandbox from one to the other.
+func TestWorkers(t *testing.T) {
+	s, workers := startWithWorkers(t, 2)
+	until(t, "both workers are connected", func() bool { return strings.Count(s.Log(), "a worker is connected") == 2 })
+	var ids []string
+	on := map[*workerProcess]string{}
+	for len(on) < len(workers) && len(ids) < 6 {
+		sb := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
+		ids = append(ids, sb.ID)
+		for _, w := range workers {
+			if w.has(sb.ID) {
+				on[w] = sb.ID
+			}
+		}
+	}
+	a, b := workers[0], workers[1]
+	first, second := on[a], on[b]
+	if first == "" || second == "" {
+		t.Fatalf("of %d sandboxes, the workers have %q and %q", len(ids), first, second)
+	}
+	count := remember(t, s.Bash, first)
+	count(first, 1)
+	other := remember(t, s.Bash, second)
+	other(second, 1)
+
+	a.end(os.Kill)
+	other(second, 2)
+	if _, err := s.Sandboxes.Exec(t.Context(), first, client.Command{Argv: []string{"/bin/true"}, Timeout: time.Minute}); err == nil {
+		t.Error("a sandbox answers whose worker is away")
+	}
+	created := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
+	if !b.has(created.ID) {
+		t.Error("a sandbox is not on the worker that is there")
+	}
+	a.launch()
+	until(t, "the sandbox answers again", func() bool { return reaches(t, s, first) })
+	count(first, 2)
+
+	if _, err := s.Sandboxes.Pause(t.Context(), first); err != nil {
+		t.Fatalf("pause: %v", err)
+	}
+	a.end(os.Kill)
+	if _, err := s.Sandboxes.Resume(t.Context(), first, client.ResumeOptions{Memory: "require"}); err != nil {
+		t.Fatalf("resume on the other worker: %v", err)
+	}
+	if !b.has(first) {
+		t.Error("the sandbox was not resumed on the other worker")
+	}
+	count(first, 3)
+
+	s.Kill()
+	s.Launch() // without the first worker
+	until(t, "the sandbox answers after a restart", func() bool { return reaches(t, s, second) })
+	other(second, 3)
+	count(first, 4)
+	a.launch()
+	until(t, "the first worker is back", func() bool { return strings.Count(s.Log(), "a worker is connected") >= 5 })
+	for _, id := range append(ids, created.ID) {
+		until(t, "each sandbox answers", func() bool { return reaches(t, s, id) })
+	}
+}
