@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"internal/guest":            {"internal/tracing", "internal/metrics", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/driver", "internal/retry", "internal/codescan"},
 	"internal/code":             {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/guest", "internal/kernelapi", "internal/codescan"},
 	"internal/desktop":          {"internal/agentapi", "internal/execution", "internal/guest", "internal/page", "internal/sandbox"},
-	"internal/execution":        {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/guest", "internal/retry", "internal/stream", "internal/image/spec", "internal/codescan"},
+	"internal/execution":        {"internal/driver", "internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/guest", "internal/retry", "internal/stream", "internal/image/spec", "internal/codescan"},
 	"internal/spool":            {},
 	"internal/template":         {"internal/sandbox", "internal/background", "internal/box", "internal/driver", "internal/environment", "internal/image/spec", "internal/pool", "internal/warmbox"},
 	"internal/warmbox":          {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/driver", "internal/environment", "internal/image/spec", "internal/pool", "internal/quota", "internal/retry"},

@@ -144,6 +144,12 @@ type Carrier interface {
 	Place(name string) (string, error)
 }
 
+// Reacher is a driver whose boxes may be out of reach for a while, and go on.
+type Reacher interface {
+	// Reach returns nil, or an error that wraps [ErrAway] while no call reaches the box. It does not wait.
+	Reach(id sandbox.ID) error
+}
+
 // Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore
 // never wait for that: they return [ErrNotStaged] for files that are not there.
 type Stager interface {

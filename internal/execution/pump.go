@@ -14,6 +14,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
@@ -295,6 +296,8 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 		case errors.As(err, &refused) && refused.Code == agentapi.CodeNotFound && p.x.view().State == sandbox.ExecutionQueued && p.x.request == nil:
 			return nil, sandbox.Errorf(sandbox.Unavailable, "the server was restarted before the command was started")
 		case errors.As(err, &refused) && p.crowded(refused):
+			continue
+		case errors.Is(err, driver.ErrAway) && p.x.view().State != sandbox.ExecutionQueued: // the process may run on
 			continue
 		case errors.As(err, &refused), errors.Is(err, errNotStarted), sandbox.CodeOf(err) == sandbox.CodeBlocked:
 			return nil, err

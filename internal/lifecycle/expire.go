@@ -8,6 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/timelimit"
 )
@@ -93,6 +94,9 @@ func (x *expirer) working(b *entry) bool {
 	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
 	defer cancel()
 	list, err := b.Agent.Processes(ctx)
+	if err != nil && x.outOfReach(b) {
+		return true // nobody can use it, and its commands go on
+	}
 	if err != nil {
 		x.log.Warn("cannot ask an idle sandbox whether it works", "sandbox", b.ID, "error", err)
 		return false
@@ -103,4 +107,10 @@ func (x *expirer) working(b *entry) bool {
 		}
 	}
 	return false
+}
+
+// outOfReach reports whether no call reaches a sandbox at the moment.
+func (x *expirer) outOfReach(b *entry) bool {
+	r, ok := x.suspender.driver.(driver.Reacher)
+	return ok && r.Reach(b.ID) != nil
 }

@@ -192,6 +192,8 @@ type faultyDriver struct {
 	isolated bool
 	// listed, when set, is called behind the next list of boxes.
 	listed atomic.Pointer[func()]
+	// away is whether no call reaches boxes, see Reach.
+	away atomic.Bool
 	// tidied are the checkpoints that there were when the server started, beforeTidy the calls until then.
 	tidied, beforeTidy []string
 }
@@ -203,6 +205,13 @@ func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.H
 		return err
 	})
 	return h, err
+}
+
+func (d *faultyDriver) Reach(sandbox.ID) error {
+	if d.away.Load() {
+		return driver.ErrAway
+	}
+	return nil
 }
 
 func (d *faultyDriver) List(ctx context.Context) ([]sandbox.ID, error) {

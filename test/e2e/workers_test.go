@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,9 +89,16 @@ func TestWorkers(t *testing.T) {
 	until(t, "the sandbox answers after a restart", func() bool { return reaches(t, s, second) })
 	other(second, 3)
 	count(first, 4)
+	before, _ := filepath.Glob(filepath.Join(a.run, "boxes", "*"))
 	a.launch()
 	until(t, "the first worker is back", func() bool { return strings.Count(s.Log(), "a worker is connected") >= 5 })
-	for _, id := range append(ids, created.ID) {
+	sandboxes := append(ids, created.ID)
+	for _, box := range before { // the server before had it in its pool
+		if id := filepath.Base(box); id == first || !slices.Contains(sandboxes, id) {
+			until(t, "a box without a sandbox is destroyed on the first worker", func() bool { return !a.has(id) })
+		}
+	}
+	for _, id := range sandboxes {
 		until(t, "each sandbox answers", func() bool { return reaches(t, s, id) })
 	}
 }

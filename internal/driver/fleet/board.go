@@ -27,6 +27,7 @@ type board struct {
 
 	mu      sync.Mutex
 	closed  bool                  // guarded by mu
+	caps    *driver.Capabilities  // guarded by mu; nil before the first connection
 	members []*member             // guarded by mu; the first that joined first, including removed workers
 	places  map[sandbox.ID]*place // guarded by mu; boxes, and boxes that are going to be made
 }
@@ -35,11 +36,14 @@ type board struct {
 type member struct {
 	boxes     *remote.Driver
 	record    worker.Record
-	link      int       // number of its last connection
-	connected bool      // its last connection is in use
-	since     time.Time // when the last connection ended; zero before there was one
-	placed    int       // boxes on it, or going to be made
-	promised  int64     // memory of these boxes
+	saving    sync.Mutex // held while its record is changed in the database; before mu
+	retiring  bool       // its removal or drain is being recorded: it gets no box
+	slow      bool       // a box was not recovered in time over this connection
+	link      int        // number of its last connection
+	connected bool       // its last connection is in use
+	since     time.Time  // when the last connection ended; zero before there was one
+	placed    int        // boxes on it, or going to be made
+	promised  int64      // memory of these boxes
 }
 
 // place is where a box is, or is going to be made. Its fields are guarded by the mu of the board.
@@ -73,6 +77,11 @@ func (b *board) hold(spec driver.Spec, except map[*member]bool) (p *place, relea
 		return nil, nil, false, errClosed
 	}
 	p = b.places[spec.ID]
+	if p != nil && p.member.record.Status == worker.Gone { // the box is lost
+		p.box = false
+		delete(b.places, spec.ID)
+		p = nil
+	}
 	if fresh = p == nil; fresh {
 		m, err := b.best(spec, except)
 		if err != nil {
@@ -120,7 +129,7 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 	var best *member
 	full := false
 	for _, m := range b.members {
-		if m.record.Status != worker.Ready || except[m] || b.away(m) != nil {
+		if m.record.Status != worker.Ready || m.retiring || except[m] || b.away(m) != nil {
 			continue
 		}
 		if most := b.limit(m); most > 0 && m.promised+spec.Resources.MemoryBytes > most {
@@ -176,6 +185,9 @@ func (b *board) isOnly(m *member) bool {
 func (b *board) refused(refusal error, asked map[*member]bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if sandbox.CodeOf(refusal) == sandbox.NotFound {
+		return refusal
+	}
 	for _, m := range b.members {
 		if m.record.Status != worker.Gone && !asked[m] {
 			return sandbox.Wrap(sandbox.Unavailable, errors.Join(driver.ErrAway, refusal), "no connected worker with space for the sandbox can restore its memory; the worker %s was not asked: it is away, full or being drained", m.record.Name)
@@ -234,7 +246,7 @@ func (b *board) freeName(wanted, id string) string {
 		return id
 	}
 	taken := func(name string) bool {
-		return slices.ContainsFunc(b.members, func(m *member) bool { return m.record.Name == name && m.record.ID != id })
+		return slices.ContainsFunc(b.members, func(m *member) bool { return (m.record.Name == name || m.record.ID == name) && m.record.ID != id })
 	}
 	name := wanted
 	for n := 2; taken(name); n++ {
@@ -287,4 +299,72 @@ func (b *board) Of(id sandbox.ID) string {
 		return p.member.record.Name
 	}
 	return ""
+}
+
+// Check returns an error for a worker that may not join or connect. Errors: Conflict, with what to do.
+func (b *board) Check(w worker.Identity) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.byID(w.ID)
+	switch {
+	case m == nil || m.record.Status != worker.Gone && m.record.Key == w.Key:
+		return nil
+	case m.record.Status == worker.Gone:
+		return sandbox.Errorf(sandbox.Conflict, "the worker %s was removed; to use its machine again, give it another state directory", m.record.Name)
+	}
+	return sandbox.Errorf(sandbox.Conflict, "the worker %s has another key than before; if the first is gone with its sandboxes, remove it first", m.record.Name)
+}
+
+// mayJoin returns an error unless a worker may be recorded. The known workers decide about the capabilities: they have sandboxes.
+//
+// Preconditions: b.mu is held.
+func (b *board) mayJoin(w worker.Identity, caps driver.Capabilities) error {
+	if b.byID(w.ID) != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "the worker has joined over another connection at this moment; it tries again")
+	}
+	for _, m := range b.members {
+		if b.caps == nil && m.record.Status != worker.Gone {
+			return sandbox.Errorf(sandbox.Unavailable, "a new worker may join when one of the workers that the server knows is connected; it tries again")
+		}
+	}
+	return b.suits(caps)
+}
+
+// suits returns an error if a worker cannot do what the others can.
+//
+// Preconditions: b.mu is held.
+func (b *board) suits(caps driver.Capabilities) error {
+	if b.closed {
+		return errClosed
+	}
+	if b.caps != nil && !alike(*b.caps, caps) {
+		return errors.New("the worker cannot do what the other workers can, or can do more: its machine must have the same features")
+	}
+	return nil
+}
+
+// retire keeps new boxes away from a worker until change is called, unless check returns an error.
+func (b *board) retire(ref string, check func(*member) error) (*member, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.byRef(ref)
+	if m == nil {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no worker %q", ref)
+	}
+	if err := check(m); err != nil {
+		return nil, err
+	}
+	m.retiring = true
+	return m, nil
+}
+
+// Reach implements [driver.Reacher].
+func (b *board) Reach(id sandbox.ID) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.places[id]
+	if p == nil || p.member.connected || p.member.record.Status == worker.Gone {
+		return nil
+	}
+	return driver.ErrAway
 }

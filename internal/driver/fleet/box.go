@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote"
@@ -78,11 +79,11 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		p = d.add(id, m, parsed.memory)
 	}
 	p.holds++
-	away, known := d.away(m), p.box
+	away, known := d.away(m) != nil || m.slow, p.box
 	d.mu.Unlock()
-	err := error(nil)
-	if away == nil || !known {
-		err = d.recoverOn(ctx, m, id, parsed.inner, away != nil, known)
+	var err error
+	if !away || !known {
+		err = d.recoverOn(ctx, m, id, parsed.inner, away, known)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,11 +99,13 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 // recoverOn recovers a box on a worker, as soon as it is back if it is away. known is whether its driver knows the box.
 func (d *Driver) recoverOn(ctx context.Context, m *member, id sandbox.ID, h driver.Handle, away, known bool) error {
 	if !away {
-		limited, cancel := context.WithTimeoutCause(ctx, d.cfg.Remote.Patience, driver.ErrAway)
-		defer cancel()
-		if err := m.boxes.Recover(limited, id, h); !errors.Is(err, driver.ErrAway) || ctx.Err() != nil {
+		_, err := within(ctx, d.patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, m.boxes.Recover(ctx, id, h) })
+		if !errors.Is(err, driver.ErrAway) || ctx.Err() != nil {
 			return err
 		}
+		d.mu.Lock()
+		m.slow = true // the others do not wait as long
+		d.mu.Unlock()
 	}
 	if !known {
 		remote.Adopt(m.boxes, id, h)
@@ -117,8 +120,8 @@ func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
 		return lost(err)
 	}
 	exit, err := boxes.Wait(ctx, id)
-	if err != nil && ctx.Err() == nil {
-		if _, after := d.on(id); errors.Is(after, errLost) { // the worker was removed meanwhile
+	if ctx.Err() == nil {
+		if _, after := d.on(id); errors.Is(after, errLost) { // the worker was removed meanwhile, which destroyed the box
 			return lost(after)
 		}
 	}
@@ -142,7 +145,7 @@ func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
 	p := d.places[id]
 	if p == nil || !p.box {
 		d.mu.Unlock()
-		_, err := eachMember(d, func(m *member) (struct{}, error) { return struct{}{}, m.boxes.Destroy(ctx, id) })
+		_, err := eachMember(ctx, d, func(ctx context.Context, m *member) (struct{}, error) { return struct{}{}, m.boxes.Destroy(ctx, id) })
 		return err
 	}
 	m, made, err := p.member, p.made, d.away(p.member)
@@ -162,14 +165,54 @@ func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
 	return nil
 }
 
+// memberTimeout bounds the answer of a worker to a call that all workers get. One that hangs counts as away.
+const memberTimeout = 30 * time.Second
+
+// within calls f with a time limit, after which it returns [driver.ErrAway]; f may go on for a while.
+func within[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	done := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		value, err := f(limited)
+		done <- answer{value, err}
+	}()
+	select {
+	case a := <-done:
+		if a.err != nil && limited.Err() != nil && ctx.Err() == nil && errors.Is(a.err, context.DeadlineExceeded) {
+			a.err = driver.ErrAway
+		}
+		return a.value, a.err
+	case <-limited.Done():
+	}
+	var none T
+	select {
+	case a := <-done:
+		if a.err == nil || ctx.Err() != nil {
+			return a.value, a.err
+		}
+	default:
+	}
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	return none, driver.ErrAway
+}
+
 // eachMember calls f for all workers that are not away at the same time, and returns their results. A worker that turns out to be away
 // has none. Errors: of f; [driver.ErrAway] if all are away.
-func eachMember[T any](d *Driver, f func(*member) (T, error)) ([]T, error) {
+func eachMember[T any](ctx context.Context, d *Driver, f func(context.Context, *member) (T, error)) ([]T, error) {
 	list := d.reachable()
 	results, errs := make([]T, len(list)), make([]error, len(list))
 	var all sync.WaitGroup
 	for i, m := range list {
-		all.Go(func() { results[i], errs[i] = f(m) })
+		all.Go(func() {
+			results[i], errs[i] = within(ctx, memberTimeout, func(ctx context.Context) (T, error) { return f(ctx, m) })
+		})
 	}
 	all.Wait()
 	reached := false
@@ -209,7 +252,7 @@ func (d *Driver) removeObsolete(m *member) {
 
 // List implements [driver.Driver].
 func (d *Driver) List(ctx context.Context) ([]sandbox.ID, error) {
-	lists, err := eachMember(d, func(m *member) ([]sandbox.ID, error) { return m.boxes.List(ctx) })
+	lists, err := eachMember(ctx, d, func(ctx context.Context, m *member) ([]sandbox.ID, error) { return m.boxes.List(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +263,17 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.ID, error) {
 
 // DiskUse implements [driver.DiskMeter].
 func (d *Driver) DiskUse() (map[sandbox.ID]int64, error) {
-	uses, err := eachMember(d, func(m *member) (map[sandbox.ID]int64, error) { return m.boxes.DiskUse() })
+	uses, err := eachMember(d.life, d, func(_ context.Context, m *member) (map[sandbox.ID]int64, error) {
+		use, err := m.boxes.DiskUse()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for id := range use { // a worker knows nothing of boxes elsewhere
+			if p := d.places[id]; p != nil && p.member != m {
+				delete(use, id)
+			}
+		}
+		return use, err
+	})
 	if err != nil {
 		return nil, err
 	}

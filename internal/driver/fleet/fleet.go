@@ -49,10 +49,9 @@ type Driver struct {
 
 	changed broadcast.Broadcast // a worker is connected
 
-	recording sync.Mutex // held while a record is changed; before mu
+	joining sync.Mutex // held while a worker is recorded for the first time; before mu
 
 	board
-	caps *driver.Capabilities // guarded by mu; nil before the first connection
 }
 
 var (
@@ -64,6 +63,7 @@ var (
 	_ driver.Meter        = (*Driver)(nil)
 	_ driver.DiskMeter    = (*Driver)(nil)
 	_ driver.Stager       = (*Driver)(nil)
+	_ driver.Reacher      = (*Driver)(nil)
 )
 
 // New returns a driver that knows the workers of the records and no box.
@@ -138,20 +138,6 @@ func (d *Driver) Ready(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// Check returns an error for a worker that may not join or connect. Errors: Conflict, with what to do.
-func (d *Driver) Check(w worker.Identity) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	m := d.byID(w.ID)
-	switch {
-	case m == nil || m.record.Status != worker.Gone && m.record.Key == w.Key:
-		return nil
-	case m.record.Status == worker.Gone:
-		return sandbox.Errorf(sandbox.Conflict, "the worker %s was removed; to use its machine again, give it another state directory", m.record.Name)
-	}
-	return sandbox.Errorf(sandbox.Conflict, "the worker %s has another key than before; if the first is gone with its sandboxes, remove it: modbox workers rm %s --force", m.record.Name, m.record.Name)
-}
-
 // Attach uses a connection of a worker, until it breaks or the driver is closed, and closes it. A worker that connects for the first
 // time is recorded. Errors: of Check; the reason why the worker cannot be used.
 func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) error {
@@ -163,12 +149,12 @@ func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) e
 	}
 	d.work.Add(1)
 	m := d.byID(w.ID)
+	fresh := m == nil
 	d.mu.Unlock()
 	defer d.work.Done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
-	fresh := m == nil
 	if fresh {
 		m = &member{boxes: remote.New(d.cfg.Remote)}
 	}
@@ -185,66 +171,90 @@ func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) e
 	return err
 }
 
-// accept records a worker whose driver can do what the others can, and returns the number of its connection.
+// accept takes the connection of a worker whose driver can do what the others can, and returns its number. A worker that connects for the
+// first time is recorded before; the record of others follows, so that their boxes do not wait for the database.
 func (d *Driver) accept(ctx context.Context, m *member, w worker.Identity, address string, welcome remote.Welcome) (int, error) {
+	now := time.Now().UTC()
+	describe := func(r *worker.Record) {
+		r.Address, r.SeenAt, r.Version = address, now, sandbox.OneLine(welcome.Host.Version)
+		r.MemoryBytes, r.Cores = max(welcome.Host.MemoryBytes, 0), max(welcome.Host.Cores, 0)
+	}
+	d.mu.Lock()
+	known := d.byID(w.ID) == m
+	d.mu.Unlock()
+	if !known {
+		if err := d.join(ctx, m, w, welcome, describe); err != nil {
+			return 0, err
+		}
+	}
+	link, err := d.connect(m, w, welcome, describe)
+	if err != nil {
+		return 0, err
+	}
+	d.log.Info("a worker is connected", "id", w.ID, "address", address)
+	d.changed.Send()
+	d.work.Go(func() { // the caller holds work
+		d.save(m)
+		d.removeObsolete(m)
+	})
+	return link, nil
+}
+
+// join records a worker that connects for the first time.
+func (d *Driver) join(ctx context.Context, m *member, w worker.Identity, welcome remote.Welcome, describe func(*worker.Record)) error {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	d.joining.Lock()
+	defer d.joining.Unlock()
+	r := worker.Record{Identity: w, Status: worker.Ready, JoinedAt: time.Now().UTC()}
+	describe(&r)
+	d.mu.Lock()
+	err := d.mayJoin(w, welcome.Capabilities)
+	if err == nil {
+		r.Name = d.freeName(welcome.Host.Name, w.ID)
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := d.cfg.Rows.Save(ctx, r); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed
+	}
+	m.record = r
+	d.members = append(d.members, m)
+	return nil
+}
+
+// connect makes a connection the one in use of a worker that is recorded, and returns its number.
+func (d *Driver) connect(m *member, w worker.Identity, welcome remote.Welcome, describe func(*worker.Record)) (int, error) {
 	if err := d.Check(w); err != nil {
 		return 0, err
 	}
-	d.recording.Lock()
-	defer d.recording.Unlock()
 	d.mu.Lock()
-	known, r := d.byID(w.ID), m.record
-	if d.closed {
-		d.mu.Unlock()
-		return 0, errClosed
-	}
-	if known != nil && known != m {
-		d.mu.Unlock()
-		return 0, sandbox.Errorf(sandbox.Unavailable, "the worker has joined over another connection at this moment; it tries again")
-	}
-	if d.caps != nil && !alike(*d.caps, welcome.Capabilities) {
-		d.mu.Unlock()
-		return 0, errors.New("the worker cannot do what the other workers can, or can do more: its machine must have the same features")
-	}
-	now := time.Now().UTC()
-	if known == nil {
-		r = worker.Record{Identity: w, Name: w.ID, Status: worker.Ready, JoinedAt: now}
-	}
-	if r.Name == r.ID {
-		r.Name = d.freeName(welcome.Host.Name, r.ID)
-	}
-	d.mu.Unlock()
-	r.Address, r.SeenAt, r.Version = address, now, sandbox.OneLine(welcome.Host.Version)
-	r.MemoryBytes, r.Cores = max(welcome.Host.MemoryBytes, 0), max(welcome.Host.Cores, 0)
-	if err := d.cfg.Rows.Save(ctx, r); err != nil {
+	defer d.mu.Unlock()
+	if err := d.suits(welcome.Capabilities); err != nil {
 		return 0, err
-	}
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return 0, errClosed
-	}
-	if known == nil {
-		d.members = append(d.members, m)
 	}
 	if d.caps == nil {
 		caps := welcome.Capabilities
 		d.caps = &caps
 	}
-	m.record, m.connected = r, true
+	describe(&m.record)
+	if m.record.Name == m.record.ID { // it was recorded by an earlier version
+		m.record.Name = d.freeName(welcome.Host.Name, w.ID)
+	}
+	m.connected, m.slow = true, false
 	m.link++
-	link := m.link
-	d.mu.Unlock()
-	d.log.Info("a worker is connected", "worker", r.Name, "id", r.ID, "address", address)
-	d.changed.Send()
-	d.work.Go(func() { d.removeObsolete(m) }) // the caller holds work
-	return link, nil
+	return m.link, nil
 }
 
 // left notes that a connection has ended.
 func (d *Driver) left(m *member, link int) {
-	d.recording.Lock()
-	defer d.recording.Unlock()
 	d.mu.Lock()
 	if m.link != link {
 		d.mu.Unlock()
@@ -257,14 +267,24 @@ func (d *Driver) left(m *member, link int) {
 	if !closed && r.Status != worker.Gone {
 		d.log.Warn("the connection of a worker has ended; its sandboxes are unavailable until it is back", "worker", r.Name)
 	}
+	d.save(m)
+}
+
+// save records a worker as it is now. Nothing depends on that but lists of workers.
+func (d *Driver) save(m *member) {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	d.mu.Lock()
+	r := m.record
+	d.mu.Unlock()
 	if err := d.cfg.Rows.Save(ctx, r); err != nil {
-		d.log.Error("the end of a worker's connection is not recorded", "worker", r.Name, "error", err)
+		d.log.Error("a worker is not recorded as it is now", "worker", r.Name, "error", err)
 	}
 }
 
-// saveTimeout bounds the record of the end of a connection.
+// saveTimeout bounds a change of a record.
 const saveTimeout = 10 * time.Second
 
 // alike reports whether two drivers can do the same. They may have other platforms.

@@ -59,6 +59,14 @@ const gib = 1 << 30
 type rows struct {
 	mu   sync.Mutex
 	list []worker.Record // guarded by mu
+	err  error           // guarded by mu; of Save
+}
+
+// fail makes Save fail with an error, nil: not any more.
+func (r *rows) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
 }
 
 func (r *rows) List(context.Context) ([]worker.Record, error) {
@@ -70,6 +78,9 @@ func (r *rows) List(context.Context) ([]worker.Record, error) {
 func (r *rows) Save(_ context.Context, w worker.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.err != nil {
+		return r.err
+	}
 	if i := slices.IndexFunc(r.list, func(other worker.Record) bool { return other.ID == w.ID }); i >= 0 {
 		r.list[i] = w
 	} else {
@@ -86,6 +97,8 @@ type machine struct {
 	said remote.Host // its description of itself
 	dir  string
 	stop func() // ends its process; nil while it has none
+	// refused is called with the errors of its connections; nil for none.
+	refused func(error)
 
 	mu    sync.Mutex
 	saved map[string]bool // guarded by mu; the memory that is on it, by token
@@ -244,7 +257,11 @@ func (m *machine) start(t *testing.T) {
 	running.Go(func() {
 		for ctx.Err() == nil {
 			theirs, ours := tcpPair()
-			running.Go(func() { _ = m.rig.control.Load().Attach(ctx, m.id, theirs) })
+			running.Go(func() {
+				if err := m.rig.control.Load().Attach(ctx, m.id, theirs); err != nil && m.refused != nil {
+					m.refused(err)
+				}
+			})
 			_ = w.Serve(ctx, ours)
 			select {
 			case <-time.After(5 * time.Millisecond): // the control plane may refuse it

@@ -3,7 +3,10 @@ package fleet
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"sync"
+	"syscall"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -12,6 +15,11 @@ import (
 // holdFor is hold for a box that is restored from a checkpoint, if there is one: a fresh place is on a worker that can restore it. It adds
 // the workers that cannot to except. Errors: also of CanRestore, if no worker can; Unavailable if another worker may.
 func (d *Driver) holdFor(spec driver.Spec, checkpoint string, except map[*member]bool) (p *place, release func(), fresh bool, err error) {
+	if checkpoint != "" {
+		if err := exists(checkpoint); err != nil {
+			return nil, nil, false, err
+		}
+	}
 	var refusal error
 	for {
 		p, release, fresh, err = d.hold(spec, except)
@@ -21,41 +29,77 @@ func (d *Driver) holdFor(spec driver.Spec, checkpoint string, except map[*member
 		case err != nil || !fresh || checkpoint == "" || d.isOnly(p.member):
 			return p, release, fresh, err
 		}
-		err = p.member.boxes.CanRestore(checkpoint)
-		if err == nil || ofFiles(err) {
+		err = p.member.canRestore(d.life, checkpoint)
+		if err == nil || errors.Is(err, driver.ErrNoMemory) {
 			return p, release, fresh, nil
 		}
 		release()
-		if refusal == nil || sandbox.CodeOf(err) != sandbox.Unsupported { // an error that says less counts
-			refusal = err
-		}
+		refusal = lesser(refusal, err)
 		except[p.member] = true
 	}
 }
 
-// ofFiles reports whether an error of CanRestore is the same on all workers, because it is about the files.
-func ofFiles(err error) bool {
-	return sandbox.CodeOf(err) == sandbox.NotFound || errors.Is(err, driver.ErrNoMemory)
+// canRestore asks a worker. One that hangs counts as away.
+func (m *member) canRestore(ctx context.Context, dir string) error {
+	_, err := within(ctx, memberTimeout, func(context.Context) (struct{}, error) { return struct{}{}, m.boxes.CanRestore(dir) })
+	return err
+}
+
+// lesser returns which of two refusals of workers counts, the first may be nil: the refusal that says less about the checkpoint. That a
+// checkpoint is damaged, as not found says, counts if all workers say so.
+func lesser(a, b error) error {
+	weight := func(err error) int {
+		switch sandbox.CodeOf(err) {
+		case sandbox.NotFound:
+			return 0
+		case sandbox.Unsupported:
+			return 1
+		}
+		return 2
+	}
+	if a == nil || weight(b) > weight(a) {
+		return b
+	}
+	return a
 }
 
 // CanRestore implements [driver.Checkpointer]: a worker can. Errors: Unavailable if none can that is connected, and another may.
 func (d *Driver) CanRestore(dir string) error {
+	if err := exists(dir); err != nil {
+		return err
+	}
+	list := d.reachable()
+	type answer struct {
+		member *member
+		err    error
+	}
+	answers := make(chan answer, len(list))
+	for _, m := range list {
+		go func() { answers <- answer{m, m.canRestore(d.life, dir)} }()
+	}
 	asked := map[*member]bool{}
 	var refusal error
-	for _, m := range d.reachable() {
-		err := m.boxes.CanRestore(dir)
-		if err == nil || ofFiles(err) {
-			return err
+	for range list {
+		a := <-answers
+		if a.err == nil || errors.Is(a.err, driver.ErrNoMemory) {
+			return a.err
 		}
-		if refusal == nil || sandbox.CodeOf(err) != sandbox.Unsupported { // an error that says less counts
-			refusal = err
-		}
-		asked[m] = true
+		refusal = lesser(refusal, a.err)
+		asked[a.member] = true
 	}
 	if refusal == nil {
 		refusal = driver.ErrAway
 	}
 	return d.refused(refusal, asked)
+}
+
+// exists returns an error unless there is a checkpoint: its directory appears when it is complete. Errors: NotFound.
+func exists(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && len(entries) == 0 {
+		return sandbox.Wrap(sandbox.NotFound, err, "there is no complete checkpoint")
+	}
+	return err
 }
 
 // Stage implements [driver.Stager]. Files without a box are staged on all workers that are connected.

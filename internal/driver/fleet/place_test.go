@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -344,6 +345,9 @@ func TestRemove(t *testing.T) {
 	if exit := <-waited; !exit.Lost {
 		t.Errorf("Wait() = %+v, want lost", exit)
 	}
+	if ids, err := fake.New(r.machines[0].host).List(within(t)); err != nil || len(ids) != 0 {
+		t.Errorf("on the worker that was removed: %v, %v, want no box", ids, err)
+	}
 	if err := r.driver().Destroy(within(t), s.ID); err != nil {
 		t.Errorf("Destroy() of a box whose worker was removed = %v", err)
 	}
@@ -382,4 +386,96 @@ func TestIdentity(t *testing.T) {
 	if list := r.driver().Workers(); list[0].Name != "a" || list[1].Name != "a-2" {
 		t.Errorf("names %q and %q, want a and a-2", list[0].Name, list[1].Name)
 	}
+}
+
+// TestNewWorkerDecidesNothing checks that a worker which the server does not know does not join before a worker that it knows is connected:
+// the known workers decide about the capabilities.
+func TestNewWorkerDecidesNothing(t *testing.T) {
+	r := newRig(t, brief, gib)
+	r.machines[0].end()
+	old := r.driver()
+	d := r.open(t)
+	if err := old.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	refused := make(chan error, 1)
+	stranger := r.add(t, gib)
+	stranger.refused = func(err error) {
+		select {
+		case refused <- err:
+		default:
+		}
+	}
+	stranger.start(t)
+	select {
+	case err := <-refused:
+		if err == nil || !strings.Contains(err.Error(), "one of the workers that the server knows") {
+			t.Errorf("Attach() of a worker that is not known = %v", err)
+		}
+	case <-within(t).Done():
+		t.Fatal("a worker that is not known is not refused")
+	}
+	if list := d.Workers(); len(list) != 1 || list[0].Connected {
+		t.Errorf("Workers() = %+v", list)
+	}
+	r.machines[0].start(t)
+	eventually(t, "both are connected", func() error { return wantConnected(d, 2) })
+}
+
+// TestDatabaseStandsStill checks that a known worker connects while nothing can be recorded, and that it is not removed then.
+func TestDatabaseStandsStill(t *testing.T) {
+	r := newRig(t, testTimeout, gib, gib)
+	s, _ := r.started(t, 256<<20)
+	r.wantOn(t, s.ID, "a")
+	r.rows.fail(errors.New("the disk is full"))
+	r.leave(t, r.machines[0])
+	r.machines[0].start(t)
+	eventually(t, "both are connected", func() error { return wantConnected(r.control.Load(), 2) })
+	r.wantAnswer(t, s.ID)
+	if _, err := r.driver().Remove(within(t), "a", true); err == nil {
+		t.Error("Remove() succeeds without a record")
+	}
+	r.wantAnswer(t, s.ID)
+	r.wantOn(t, s.ID, "a")
+	r.rows.fail(nil)
+	if _, err := r.driver().Remove(within(t), "a", true); err != nil {
+		t.Errorf("Remove() = %v", err)
+	}
+}
+
+// TestHungWorker checks that a worker that does not answer keeps nobody from the checkpoints that others can restore.
+func TestHungWorker(t *testing.T) {
+	r := newRig(t, testTimeout, gib, 8*gib)
+	s, _ := r.started(t, 256<<20)
+	r.wantOn(t, s.ID, "b")
+	dir := r.pause(t, s.ID)
+	release := make(chan struct{})
+	defer close(release)
+	r.machines[0].host.SetFaults(fake.Faults{CanRestore: func(ctx context.Context, _ sandbox.ID) error {
+		<-release
+		return nil
+	}})
+	if err := r.driver().CanRestore(dir); err != nil {
+		t.Errorf("CanRestore() = %v", err)
+	}
+}
+
+// TestReach checks that a box is out of reach as soon as its worker is away, and that others are not.
+func TestReach(t *testing.T) {
+	r := newRig(t, testTimeout, 8*gib, gib)
+	s, _ := r.started(t, 256<<20)
+	r.wantOn(t, s.ID, "a")
+	if err := r.driver().Reach(s.ID); err != nil {
+		t.Errorf("Reach() = %v", err)
+	}
+	r.leave(t, r.machines[0])
+	if err := r.driver().Reach(s.ID); !errors.Is(err, driver.ErrAway) {
+		t.Errorf("Reach() while the worker is away = %v", err)
+	}
+	other, _ := r.started(t, 256<<20)
+	if err := r.driver().Reach(other.ID); err != nil {
+		t.Errorf("Reach() of a box on the other worker = %v", err)
+	}
+	r.machines[0].start(t)
+	eventually(t, "the box can be reached", func() error { return r.driver().Reach(s.ID) })
 }

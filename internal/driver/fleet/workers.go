@@ -4,8 +4,17 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/worker"
+)
+
+const (
+	// clearTimeout bounds the end of the boxes of a worker that is removed.
+	clearTimeout = time.Minute
+	// clearAtOnce bounds the boxes that are destroyed at the same time then.
+	clearAtOnce = 8
 )
 
 // Worker is a worker with its use now.
@@ -19,7 +28,7 @@ type Worker struct {
 
 // shown returns a worker with its use.
 //
-// Preconditions: the mu of the driver is held.
+// Preconditions: the mu of the board is held.
 func (m *member) shown() Worker {
 	w := Worker{Record: m.record, Connected: m.connected, Boxes: m.placed, PromisedBytes: m.promised}
 	if m.connected {
@@ -31,56 +40,75 @@ func (m *member) shown() Worker {
 // Use sets whether new boxes are placed on a worker, which ref names by its name or id: [worker.Ready] or
 // [worker.Draining]. Errors: NotFound.
 func (d *Driver) Use(ctx context.Context, ref string, s worker.Status) (Worker, error) {
-	return d.change(ctx, ref, func(m *member) (worker.Status, error) { return s, nil })
+	m, err := d.retire(ref, func(*member) error { return nil })
+	if err != nil {
+		return Worker{}, err
+	}
+	return d.change(ctx, m, s)
 }
 
-// Remove removes a worker for good. Its boxes are lost: without force it must have none. A worker that is
-// connected is disconnected. Errors: NotFound; Conflict if it has boxes.
+// Remove removes a worker for good. Without force it must have no boxes. With force its boxes are lost: they are destroyed if the worker
+// is connected; if it is away, they go on there, and nothing ends them any more. Errors: NotFound; Conflict if it has boxes.
 func (d *Driver) Remove(ctx context.Context, ref string, force bool) (Worker, error) {
-	w, err := d.change(ctx, ref, func(m *member) (worker.Status, error) {
+	m, err := d.retire(ref, func(m *member) error {
 		if m.placed > 0 && !force {
-			return "", sandbox.Errorf(sandbox.Conflict, "the worker %s has %d sandboxes or boxes of builds and of the pool; drain it first, or remove it with force, which ends them", m.record.Name, m.placed)
+			return sandbox.Errorf(sandbox.Conflict, "the worker %s has %d sandboxes or boxes of builds and of the pool; drain it first, or remove it with force, which ends them", m.record.Name, m.placed)
 		}
-		return worker.Gone, nil
+		return nil
 	})
 	if err != nil {
 		return Worker{}, err
 	}
-	d.mu.Lock()
-	m := d.byID(w.ID)
-	d.mu.Unlock()
+	w, err := d.change(ctx, m, worker.Gone)
+	if err != nil {
+		return Worker{}, err
+	}
+	if w.Connected {
+		d.clear(m)
+	}
 	return w, m.boxes.Close() // its calls end, and Wait returns
 }
 
-// change records the status of a worker.
-func (d *Driver) change(ctx context.Context, ref string, next func(*member) (worker.Status, error)) (Worker, error) {
-	d.recording.Lock()
-	defer d.recording.Unlock()
+// change records the status of a worker. Nothing acts on it before it is recorded.
+func (d *Driver) change(ctx context.Context, m *member, s worker.Status) (Worker, error) {
+	m.saving.Lock()
+	defer m.saving.Unlock()
 	d.mu.Lock()
-	m := d.byRef(ref)
-	if m == nil {
-		d.mu.Unlock()
-		return Worker{}, sandbox.Errorf(sandbox.NotFound, "there is no worker %q", ref)
-	}
-	before := m.record
-	status, err := next(m)
-	if err == nil {
-		m.record.Status = status // before it is recorded, so that it gets no box meanwhile
-		if status == worker.Gone {
-			m.record.Name = m.record.ID // another may have the name
-		}
-	}
 	r := m.record
 	d.mu.Unlock()
-	if err != nil {
-		return Worker{}, err
+	r.Status = s
+	if s == worker.Gone {
+		r.Name = r.ID // another may have the name
 	}
-	err = d.cfg.Rows.Save(ctx, r)
+	err := d.cfg.Rows.Save(ctx, r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	m.retiring = false
 	if err != nil {
-		m.record = before
 		return Worker{}, err
 	}
+	m.record.Status, m.record.Name = r.Status, r.Name
 	return m.shown(), nil
+}
+
+// clear destroys all boxes of a connected worker that was removed: nothing could end them later.
+func (d *Driver) clear(m *member) {
+	ctx, cancel := context.WithTimeout(d.life, clearTimeout)
+	defer cancel()
+	ids, err := m.boxes.List(ctx)
+	if err != nil {
+		d.log.Error("boxes of a worker that was removed may go on", "worker", m.record.ID, "error", err)
+		return
+	}
+	var all errgroup.Group
+	all.SetLimit(clearAtOnce)
+	for _, id := range ids {
+		all.Go(func() error {
+			if err := m.boxes.Destroy(ctx, id); err != nil {
+				d.log.Error("a box of a worker that was removed may go on", "worker", m.record.ID, "box", id, "error", err)
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // the errors are logged
 }
