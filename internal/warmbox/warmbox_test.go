@@ -96,7 +96,8 @@ func (d *slowLink) count(of map[string]int, rootfs string, n int) {
 	of[rootfs] += n
 }
 
-func (d *slowLink) Stage(ctx context.Context, _ sandbox.WorkspaceID, rootfs, _ string) (func(), error) {
+func (d *slowLink) Stage(ctx context.Context, _ sandbox.WorkspaceID, spec driver.Spec, _ string) (func(), error) {
+	rootfs := spec.RootFS
 	d.count(d.staged, rootfs, 1)
 	if rootfs == "slow" {
 		<-ctx.Done()

@@ -322,6 +322,15 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	return boxes.Checkpoint(ctx, id, dir, opts)
 }
 
+// ReserveSave implements [driver.SaveReserver].
+func (d *Driver) ReserveSave(ctx context.Context, id sandbox.ID, w sandbox.WorkspaceID) (release func(), err error) {
+	boxes, err := d.on(id)
+	if err != nil {
+		return nil, err
+	}
+	return boxes.ReserveSave(ctx, id, w)
+}
+
 // OpenLayer implements [driver.Checkpointer].
 func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 	return d.cfg.Remote.Saved.OpenLayer(dir)

@@ -64,6 +64,7 @@ var (
 	_ driver.DiskMeter    = (*Driver)(nil)
 	_ driver.Stager       = (*Driver)(nil)
 	_ driver.Reacher      = (*Driver)(nil)
+	_ driver.SaveReserver = (*Driver)(nil)
 )
 
 // New returns a driver that knows the workers of the records and no box.
