@@ -130,7 +130,7 @@ var mayImport = map[string][]string{
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/server", "internal/statedir", "internal/store", "internal/account"},
 	"internal/cli/operator": {
 		"internal/page", "client", "internal/bench", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
-		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/object", "internal/sandbox", "internal/server", "internal/statedir", "internal/store", "internal/store/database", "internal/image/spec", "internal/quota",
+		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/object", "internal/sandbox", "internal/server", "internal/statedir", "internal/store", "internal/store/database", "internal/store/workerrows", "internal/worker", "internal/image/spec", "internal/quota",
 	},
 
 	// The services of a server, over whatever store, images and driver there are.

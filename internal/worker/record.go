@@ -18,6 +18,12 @@ type Record struct {
 	JoinedAt, SeenAt time.Time
 }
 
+// Removed returns the record of a worker that was removed. Another worker may have its name.
+func (r Record) Removed() Record {
+	r.Status, r.Name = Gone, r.ID
+	return r
+}
+
 // Status is the use of a worker by its control plane.
 type Status string
 

@@ -60,8 +60,7 @@ uses PostgreSQL, and adopts the sandboxes that run.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&local.File, "config", "", "the server's YAML file with settings")
-	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "database.url", "database.password_file")
+	addDatabaseFlags(cmd, &local)
 	return cmd
 }
 

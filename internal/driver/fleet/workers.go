@@ -78,7 +78,7 @@ func (d *Driver) change(ctx context.Context, m *member, s worker.Status) (Worker
 	d.mu.Unlock()
 	r.Status = s
 	if s == worker.Gone {
-		r.Name = r.ID // another may have the name
+		r = r.Removed()
 	}
 	err := d.cfg.Rows.Save(ctx, r)
 	d.mu.Lock()
