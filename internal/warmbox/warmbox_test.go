@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,6 +90,13 @@ type slowLink struct {
 	staged, created map[string]int // guarded by mu
 }
 
+// counts returns the numbers of boxes made, and of transfers under way, of each file.
+func (d *slowLink) counts() (created, staged map[string]int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.created), maps.Clone(d.staged)
+}
+
 // count adds n to a number.
 func (d *slowLink) count(of map[string]int, rootfs string, n int) {
 	d.mu.Lock()
@@ -154,19 +162,20 @@ func TestSlowTransferKeepsNoOtherKind(t *testing.T) {
 		work.Go(k.Run)
 		time.Sleep(2 * planInterval)
 		synctest.Wait()
-		if d.staged["slow"] != 1 {
-			t.Fatalf("the slow files are asked for %d times", d.staged["slow"])
+		if _, staged := d.counts(); staged["slow"] != 1 {
+			t.Fatalf("the slow files are asked for %d times", staged["slow"])
 		}
 		demand("other")
 		time.Sleep(2 * planInterval)
 		synctest.Wait()
-		if d.created["other"] != 1 || d.created["slow"] != 0 || d.staged["slow"] != 1 || d.staged["other"] != 0 {
-			t.Errorf("boxes %v, transfers %v; want a box of the other kind", d.created, d.staged)
+		created, staged := d.counts()
+		if created["other"] != 1 || created["slow"] != 0 || staged["slow"] != 1 || staged["other"] != 0 {
+			t.Errorf("boxes %v, transfers %v; want a box of the other kind", created, staged)
 		}
 		time.Sleep(2 * failurePause)
 		synctest.Wait()
-		if d.created["other"] < 2 || d.staged["slow"] != 1 {
-			t.Errorf("boxes %v, transfers %v; want another attempt", d.created, d.staged)
+		if created, staged := d.counts(); created["other"] < 2 || staged["slow"] != 1 {
+			t.Errorf("boxes %v, transfers %v; want another attempt", created, staged)
 		}
 	})
 }
