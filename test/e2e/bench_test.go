@@ -27,7 +27,7 @@ func wantNoBench(t *testing.T, s *testserver.Server) {
 
 // TestBench measures the running server and leaves nothing there. A server of its own is measured by TestInterruptedBench, and ends as in TestProof.
 func TestBench(t *testing.T) {
-	s := testserver.Start(t)
+	s := testserver.Start(t, "--pool-size", "2") // a row needs a pool
 	page := filepath.Join(t.TempDir(), "bench.html")
 	args := append([]string{"bench", "--json", "--html", page, "--running"}, shortly...)
 	out, errOut, code := run(t, s, "", args...)

@@ -156,7 +156,11 @@ func killedInTheMiddle(t *testing.T, s *testserver.Server, id string) {
 		t.Errorf("after the kill: %v", err)
 	}
 	for _, sn := range after[:min(1, len(after)-len(before))] {
-		asRoot(t, s, s.MustCreate(client.CreateOptions{Snapshot: sn.ID}).ID, "test $(stat -c %s /srv/large) = 20971520")
+		sb := s.MustCreate(client.CreateOptions{Snapshot: sn.ID})
+		asRoot(t, s, sb.ID, "test $(stat -c %s /srv/large) = 20971520")
+		if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil { // it needs the image below
+			t.Fatal(err)
+		}
 	}
 }
 
