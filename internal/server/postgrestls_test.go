@@ -84,8 +84,8 @@ func (a *authority) files(cert *x509.Certificate, key *ecdsa.PrivateKey) (string
 	return paths[0], paths[1]
 }
 
-// postgresTLS is a PostgreSQL that offers TLS on a port of 127.0.0.1, with a certificate for localhost, and demands a
-// password; for the database "certified" it demands a certificate.
+// postgresTLS is a PostgreSQL server with TLS on 127.0.0.1. Its certificate is for localhost. It demands a password, and a
+// client certificate for the database "certified".
 type postgresTLS struct {
 	*authority
 	cluster *storetest.Cluster

@@ -43,7 +43,7 @@ func (p *parts) openDriver(ctx context.Context, cfg config.Config, programs embe
 	return nil
 }
 
-// workersPatience is how long the start of a server waits for its workers. It needs one.
+// workersPatience limits the time for which the start of a server waits for its workers. It needs at least one worker.
 const workersPatience = 30 * time.Second
 
 // awaitWorkers accepts workers, and waits for the workers in the database.

@@ -17,7 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/worker"
 )
 
-// defaultPatience is how long calls wait for a worker whose connection broke.
+// defaultPatience limits the time for which calls wait for a worker whose connection broke.
 const defaultPatience = 30 * time.Second
 
 // Rows keeps the records of workers. Its methods are safe for concurrent use; package store/workerrows implements it.

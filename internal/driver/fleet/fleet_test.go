@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // rootfs is the root filesystem of boxes, in a directory of the control plane.
 var rootfs string
 
-// testTimeout is how long a test waits for an event. Nothing takes so long unless it never happens.
+// testTimeout limits the wait of a test for an event. A test that reaches it fails.
 const testTimeout = 2 * time.Minute
 
 const gib = 1 << 30

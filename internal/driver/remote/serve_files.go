@@ -225,7 +225,7 @@ func (c *call) checkpoint(d driver.Driver) error {
 	return give(c.ctx, dir)
 }
 
-// countInterval is how often the files of a save are measured while they are written.
+// countInterval is the time between two measurements of the files of a save that is being written.
 const countInterval = time.Second / 2
 
 // countWritten counts, with each tick, what is written into a directory until stop is called: files take their own space, which is not reserved as well.

@@ -121,7 +121,7 @@ func (c *pgConnector) connect(ctx context.Context) (*pgConn, error) {
 	return &pgConn{Conn: inner, connector: c, reads: c.reads, changes: changes}, nil
 }
 
-// awayRetry is how long a caller should wait for a database that cannot be used.
+// awayRetry is the Retry-After of requests that fail because the database cannot be used.
 const awayRetry = 2 * time.Second
 
 // away returns the error of a database to which there is no connection.
