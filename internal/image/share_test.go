@@ -179,6 +179,44 @@ func TestTrimIsFair(t *testing.T) {
 	}
 }
 
+// TestDependenciesInPlaceOfOthers: evicted dependencies counted with the image below them, which then counts with the new
+// dependencies. The store evicts other dependencies until the new ones fit.
+func TestDependenciesInPlaceOfOthers(t *testing.T) {
+	l := newLosing(t, 0, 0)
+	pulled, err := l.Commit(t.Context(), image.CommitRequest{Name: "for/all", Layer: bytes.NewReader(tarball(t, file("image", noise(1<<20), 0o644)))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.Commit(t.Context(), image.CommitRequest{Name: "for/others", Layer: bytes.NewReader(tarball(t, file("other", noise(1<<16), 0o644)))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := func(key, base string, bytesOf int, check image.Check) (image.Committed, error) {
+		return commitWith(t, l.Store, check, image.CommitRequest{
+			Base: base, User: "me", CacheKey: key, Alone: true, Layer: bytes.NewReader(tarball(t, file(key, noise(bytesOf), 0o644))),
+		})
+	}
+	oldest, err := install("oldest", pulled.Digest, 1<<16, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer, err := install("newer", other.Digest, 1<<20, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget(t, l.dir, "me", time.Hour)
+	leftUnused(t, l.dir, newer)
+	leftUnused(t, l.dir, oldest)
+	age(t, l.dir, oldest.Image, 2*time.Hour)
+	_, left, err := l.Owned("me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := install("new", pulled.Digest, 1<<18, fullDisk(l.Store, "me", left)); err != nil {
+		t.Errorf("it has no space although all others can go: %v", err)
+	}
+}
+
 // TestDependenciesOverAPulledImage: dependencies are a layer over their image, which counts for each workspace that uses them, once,
 // and stays until the last of them is removed. A snapshot over them adds itself.
 func TestDependenciesOverAPulledImage(t *testing.T) {

@@ -82,12 +82,13 @@ func (k *keeper) publish(ctx context.Context, p *Staged, check Check) error {
 			return err
 		}
 	}
-	freed := false
 	for {
 		seen, err := k.check(ctx, p, check)
-		if short := quota.DiskShort(err); short > 0 && !freed {
-			var ferr error
-			if freed, ferr = k.removal.evictBuildCache(ctx, p.rec.Payer(), short); ferr != nil {
+		// An evicted layer may have counted with an image below it, which then counts with this layer, so that a second eviction is
+		// needed. Each eviction makes the cache smaller.
+		if short := quota.DiskShort(err); short > 0 {
+			freed, ferr := k.removal.evictBuildCache(ctx, p.rec.Payer(), short)
+			if ferr != nil {
 				return ferr
 			}
 			if freed {
