@@ -180,7 +180,7 @@ func TestTrimIsFair(t *testing.T) {
 }
 
 // TestDependenciesInPlaceOfOthers: evicted dependencies counted with the image below them, which then counts with the new
-// dependencies. The store evicts other dependencies until the new ones fit.
+// dependencies. The store evicts other dependencies until there is space.
 func TestDependenciesInPlaceOfOthers(t *testing.T) {
 	l := newLosing(t, 0, 0)
 	pulled, err := l.Commit(t.Context(), image.CommitRequest{Name: "for/all", Layer: bytes.NewReader(tarball(t, file("image", noise(1<<20), 0o644)))})
