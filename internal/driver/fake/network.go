@@ -2,6 +2,8 @@ package fake
 
 import (
 	"context"
+	"errors"
+	"net"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -51,6 +53,20 @@ func (b *box) replaceNIC(nic *driver.NIC) error {
 	}
 	b.nic = nic
 	return nil
+}
+
+// DialNIC returns a connection of its own to the box's end of the current interface. The caller closes it.
+func (h *Host) DialNIC(id sandbox.ID) (net.Conn, error) {
+	b := h.find(id)
+	if b == nil {
+		return nil, errors.New("there is no such box")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.nic == nil {
+		return nil, errors.New("the box has no interface")
+	}
+	return net.FileConn(b.nic.File)
 }
 
 // NIC returns the current interface of a box, if it has one. The box still owns its file.

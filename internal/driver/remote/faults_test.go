@@ -282,7 +282,7 @@ func (r *rig) wantFrames(t *testing.T, id sandbox.ID, gateway net.Conn) {
 	out, in := strings.Repeat("o", 1514), strings.Repeat("i", 1514)
 	buffer := make([]byte, 2000)
 	eventually(t, "a frame arrives at the gateway", func() error {
-		box, err := r.boxEnd(id)
+		box, err := r.host.DialNIC(id)
 		if err != nil {
 			return err
 		}
@@ -298,7 +298,7 @@ func (r *rig) wantFrames(t *testing.T, id sandbox.ID, gateway net.Conn) {
 		return err
 	})
 	eventually(t, "a frame arrives in the box", func() error {
-		box, err := r.boxEnd(id)
+		box, err := r.host.DialNIC(id)
 		if err != nil {
 			return err
 		}
@@ -313,15 +313,6 @@ func (r *rig) wantFrames(t *testing.T, id sandbox.ID, gateway net.Conn) {
 		}
 		return err
 	})
-}
-
-// boxEnd returns the box's end of its interface.
-func (r *rig) boxEnd(id sandbox.ID) (net.Conn, error) {
-	nic, ok := r.host.NIC(id)
-	if !ok {
-		return nil, errors.New("the box has no interface")
-	}
-	return net.FileConn(nic.File)
 }
 
 // TestInterface checks that frames pass, again after a connection broke, and that the same interface goes on.
