@@ -51,7 +51,8 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 // The embedded [Files] are the calls on files of the whole sandbox.
 type Client struct {
 	Files
-	pool *pool
+	pool    *pool
+	sockets sync.Map // of transports, by the path of a socket
 }
 
 // NewClient returns a client for the agent that dial reaches, with memory of its own.

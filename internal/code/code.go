@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path"
 	"regexp"
@@ -54,9 +53,9 @@ type target struct {
 type dialogue interface {
 	// Env returns the sandbox's environment variables.
 	Env() map[string]string
-	// Dial connects to a socket in the sandbox. Errors: PortClosed if nothing listens there; Invalid
-	// if the agent is too old; errors for Again.
-	Dial(ctx context.Context, path string) (net.Conn, error)
+	// RoundTrip sends a request, which can be repeated, to the server on a socket in the sandbox. Errors: PortClosed if nothing
+	// listens there; Invalid if the agent is too old; errors for Again, also while the answer is read.
+	RoundTrip(path string, req *http.Request) (*http.Response, error)
 	// Again returns nil if a request that failed with reason can be repeated, because a save of the
 	// sandbox broke its connection, and otherwise the error for the caller.
 	Again(reason error) error
@@ -83,20 +82,29 @@ func (s *Service) open(ctx context.Context, c sandbox.Caller, ref string) (*targ
 	return &target{service: s, caller: c, ref: ref, talk: talk}, nil
 }
 
-// connect connects to the supervisor, and starts it if it does not run.
-func (t *target) connect(ctx context.Context, start bool) (net.Conn, error) {
-	socket := path.Join(kernelapi.Directory, kernelapi.Socket)
-	conn, err := t.talk.Dial(ctx, socket)
-	if sandbox.CodeOf(err) == sandbox.Invalid {
+// socket is the supervisor's.
+var socket = path.Join(kernelapi.Directory, kernelapi.Socket)
+
+// roundTrip sends a request to the supervisor, and starts the supervisor if it does not run.
+func (t *target) roundTrip(req *http.Request, start bool) (*http.Response, error) {
+	resp, err := t.talk.RoundTrip(socket, req)
+	if sandbox.CodeOf(err) == sandbox.PortClosed && start {
+		if err := t.start(req.Context()); err != nil {
+			return nil, err
+		}
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, fmt.Errorf("make a request to the supervisor: %w", err)
+		}
+		resp, err = t.talk.RoundTrip(socket, req)
+	}
+	switch sandbox.CodeOf(err) {
+	case sandbox.PortClosed:
+		return nil, errNotRunning
+	case sandbox.Invalid:
 		return nil, sandbox.Wrap(sandbox.Unsupported, err, "the sandbox was started by a version of Modbox that cannot run code in contexts; create another")
+	default:
+		return resp, err
 	}
-	if sandbox.CodeOf(err) != sandbox.PortClosed || !start {
-		return conn, err
-	}
-	if err := t.start(ctx); err != nil {
-		return nil, err
-	}
-	return t.talk.Dial(ctx, socket)
 }
 
 // startTimeout bounds the start of the supervisor.
@@ -141,22 +149,8 @@ func (t *target) send(ctx context.Context, start bool, method, path string, body
 	if err != nil {
 		return nil, fmt.Errorf("make a request to the supervisor: %w", err)
 	}
-	req.Close = true
-	conn, err := t.connect(ctx, start)
+	resp, err := t.roundTrip(req, start)
 	if err != nil {
-		if sandbox.CodeOf(err) == sandbox.PortClosed {
-			return nil, errNotRunning
-		}
-		return nil, err
-	}
-	transport := &http.Transport{
-		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 16 << 10,
-	}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		conn.Close()
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {

@@ -31,7 +31,7 @@ type hostile struct {
 
 func (h *hostile) Env() map[string]string { return nil }
 
-func (h *hostile) Dial(context.Context, string) (net.Conn, error) {
+func (h *hostile) RoundTrip(_ string, req *http.Request) (*http.Response, error) {
 	h.dials++
 	ours, theirs := net.Pipe()
 	go func() {
@@ -40,7 +40,11 @@ func (h *hostile) Dial(context.Context, string) (net.Conn, error) {
 			h.answer(theirs)
 		}
 	}()
-	return ours, nil
+	transport := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return ours, nil },
+		MaxResponseHeaderBytes: 16 << 10,
+	}
+	return transport.RoundTrip(req)
 }
 
 func (h *hostile) Again(reason error) error {

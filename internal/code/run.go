@@ -31,6 +31,8 @@ const (
 	// timeoutSlack bounds the time of a run beyond its timeout: runs before it in its context, the start
 	// of an interpreter, an interpreter that must be killed.
 	timeoutSlack = time.Hour
+	// endTimeout bounds the wait for the end of an answer whose last event was read.
+	endTimeout = 100 * time.Millisecond
 	// interruptTimeout bounds the interruption of a run whose caller is gone.
 	interruptTimeout = 5 * time.Second
 )
@@ -277,6 +279,11 @@ func (r *Run) Keep(bytes int64) error {
 
 // Close ends the run, which is interrupted unless its end was read.
 func (r *Run) Close() {
+	if r.ended { // the end of the answer, which has most likely arrived, lets its connection serve the next run
+		late := time.AfterFunc(endTimeout, r.cancel)
+		_, _ = r.lines.Peek(1)
+		late.Stop()
+	}
 	if r.body != nil {
 		r.body.Close()
 	}

@@ -2,6 +2,9 @@ package guest
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
 	"sync"
 
 	"github.com/modbox/modbox/internal/box"
@@ -53,6 +56,20 @@ func (c *call) again(reason error) error {
 			"sandbox %q was paused or taken back to a checkpoint before the call had ended; try again", sb.Name)
 	default:
 		return nil
+	}
+}
+
+// explain gives an error of a connection that a save caused its code. Every save breaks a tunnel, which leads through the agent.
+func (c *call) explain(err error, tunnel bool) error {
+	var timeout net.Error
+	switch {
+	case err == nil, err == io.EOF, errors.As(err, &timeout) && timeout.Timeout():
+		return err
+	case tunnel && c.saved() || !c.box.Runs(c.handle):
+		return sandbox.Wrap(sandbox.Unavailable, err,
+			"sandbox %q was saved, paused or taken back to a checkpoint while the connection was open; try again", c.box.View().Sandbox.Name)
+	default:
+		return err
 	}
 }
 

@@ -1,13 +1,9 @@
 package guest
 
 import (
-	"errors"
-	"io"
 	"net"
 	"sync/atomic"
 	"time"
-
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // conn is a connection into a sandbox. It counts as activity while it is open. Its last
@@ -39,16 +35,10 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // explain gives an error that a save caused its code.
 func (c *conn) explain(err error) error {
-	var timeout net.Error
-	switch {
-	case err == nil, err == io.EOF, c.closed.Load(), errors.As(err, &timeout) && timeout.Timeout():
-		return err
-	case c.tunnel && c.call.saved() || !c.call.box.Runs(c.call.handle):
-		return sandbox.Wrap(sandbox.Unavailable, err,
-			"sandbox %q was saved, paused or taken back to a checkpoint while the connection was open; try again", c.call.box.View().Sandbox.Name)
-	default:
+	if c.closed.Load() {
 		return err
 	}
+	return c.call.explain(err, c.tunnel)
 }
 
 func (c *conn) Close() error {

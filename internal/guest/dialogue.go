@@ -2,7 +2,8 @@ package guest
 
 import (
 	"context"
-	"net"
+	"io"
+	"net/http"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
@@ -30,17 +31,30 @@ func (g *Calls) Talk(ctx context.Context, c sandbox.Caller, ref string) (*Dialog
 // Env returns the sandbox's environment variables.
 func (d *Dialogue) Env() map[string]string { return d.call.box.View().Sandbox.Env }
 
-// Dial connects to the socket. The connection breaks when the sandbox is saved. Errors: PortClosed
-// if nothing listens there; Invalid if the agent is too old; errors for Again.
-func (d *Dialogue) Dial(ctx context.Context, path string) (net.Conn, error) {
-	conn, err := d.call.box.Agent.TunnelSocket(ctx, path)
+// RoundTrip sends a request, which can be repeated, to the socket. Its connection breaks when the sandbox is saved. Errors: PortClosed
+// if nothing listens there; Invalid if the agent is too old; errors for Again, also while the answer is read.
+func (d *Dialogue) RoundTrip(path string, req *http.Request) (*http.Response, error) {
+	req.Header["Idempotency-Key"] = nil
+	resp, err := d.call.box.Agent.RoundTripSocket(path, req)
 	if err != nil {
 		if coded := box.AgentError(err); sandbox.CodeOf(coded) == sandbox.PortClosed || sandbox.CodeOf(coded) == sandbox.Invalid {
 			return nil, coded
 		}
-		return nil, err
+		return nil, d.call.explain(err, true)
 	}
-	return d.call.conn(conn, true), nil
+	resp.Body = explained{resp.Body, d.call}
+	return resp, nil
+}
+
+// explained is an answer whose errors have a code if a save caused them.
+type explained struct {
+	io.ReadCloser
+	call *call
+}
+
+func (e explained) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	return n, e.call.explain(err, true)
 }
 
 // Again returns nil if a request that failed with reason can be repeated because a save broke its
