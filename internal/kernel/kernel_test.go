@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -207,6 +208,40 @@ func TestPython(t *testing.T) {
 	s.run("python", "from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))", summary{Results: []string{"display <IPython.core.display.HTML object>"}})
 	s.run("python", "os._exit(3)", summary{Error: "InterpreterEnded: the interpreter ended: exit status 3", Status: kernelapi.Lost})
 	s.run("python", "'x' in globals()", summary{Restarted: true, Results: []string{"main False"}})
+}
+
+// TestTextUnderWay ends code while a thread of ipykernel has text of the code that it has not sent yet.
+func TestTextUnderWay(t *testing.T) {
+	s := start(t)
+	s.run("python", `import sys, threading, time
+taken, rotate = threading.Event(), sys.stdout._rotate_buffer
+def slowly():
+    buffer = rotate()
+    taken.set()
+    time.sleep(0.2)
+    return buffer
+sys.stdout._rotate_buffer = slowly`, summary{})
+	var got []kernelapi.EventType
+	run := s.begin(kernelapi.Run{Language: "python", Code: "taken.clear(); print('text'); _ = taken.wait(); 7"})
+	for ev, ok := run.next(); ok; ev, ok = run.next() {
+		got = append(got, ev.Type)
+	}
+	if want := []kernelapi.EventType{kernelapi.Started, kernelapi.Stdout, kernelapi.Result, kernelapi.End}; !slices.Equal(got, want) {
+		t.Errorf("the events are %q, want %q: the text was written before the result", got, want)
+	}
+}
+
+// TestForkedPrint prints in a child process, which has none of the threads of its parent.
+func TestForkedPrint(t *testing.T) {
+	s := start(t)
+	s.run("python", `import os, sys
+child = os.fork()
+if child == 0:
+    sys.stdout.flush()
+    print('text')
+    sys.stdout.flush()
+    os._exit(7)
+os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])`, summary{Stdout: "text\n", Results: []string{"main 7"}})
 }
 
 func TestPlot(t *testing.T) {
