@@ -27,14 +27,15 @@ func (noStore) Quota(context.Context, sandbox.WorkspaceID) (Limits, error) {
 type fakeDisk struct {
 	low, evicting atomic.Bool
 	checks        atomic.Int64 // calls of CheckFree
+	cached        atomic.Int64 // evictions for which the build cache has enough
 }
 
 var errLow = sandbox.Errorf(sandbox.Unavailable, "the disk is nearly full")
 
 func (*fakeDisk) Unrecorded(sandbox.WorkspaceID) UnrecordedDisk { return UnrecordedDisk{} }
 
-func (*fakeDisk) FreeCache(context.Context, sandbox.WorkspaceID, int64) (bool, error) {
-	return false, nil
+func (d *fakeDisk) FreeCache(context.Context, sandbox.WorkspaceID, int64) (bool, error) {
+	return d.cached.Add(-1) >= 0, nil
 }
 
 func (d *fakeDisk) CheckFree(int64) error {
@@ -306,3 +307,23 @@ func TestStopWaiting(t *testing.T) {
 		}
 	})
 }
+
+// TestRecordEvictsUntilItFits records an object that counts an image when the layers over the image are evicted.
+func TestRecordEvictsUntilItFits(t *testing.T) {
+	for cached, want := range map[int64]error{2: nil, 1: errNoDisk} {
+		h := newHost()
+		h.disk.cached.Store(cached)
+		calls := 0
+		err := h.Record(t.Context(), Admission{}, "me", func(Admission) error {
+			if calls++; calls <= 2 {
+				return errNoDisk
+			}
+			return nil
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("with a cache for %d evictions, Record() = %v after %d calls, want %v", cached, err, calls, want)
+		}
+	}
+}
+
+var errNoDisk = full(LimitDisk, 1, "1", "1", "")

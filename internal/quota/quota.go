@@ -171,15 +171,17 @@ func (c *Controller) Limits(ctx context.Context, ws sandbox.WorkspaceID) (Limits
 }
 
 // Record calls record, which records an object of a workspace if it fits. When record fails for
-// lack of disk, Record evicts the build cache of the workspace and retries once.
+// lack of disk, Record evicts what lacks from the build cache of the workspace and retries, until the cache cannot free
+// that: an evicted layer may have counted with an image below it, which then counts with the object.
 // Errors: record's.
 func (c *Controller) Record(ctx context.Context, a Admission, ws sandbox.WorkspaceID, record func(Admission) error) error {
-	err := record(a)
-	if !c.freeCache(ctx, ws, err) {
-		return err
+	for {
+		err := record(a)
+		if !c.freeCache(ctx, ws, err) {
+			return err
+		}
+		a.Unrecorded = c.disk.Unrecorded(ws)
 	}
-	a.Unrecorded = c.disk.Unrecorded(ws)
-	return record(a)
 }
 
 // freeCache removes as much of the build cache of a workspace as err says is missing on the disk,
