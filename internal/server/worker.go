@@ -49,7 +49,7 @@ const workersPatience = 30 * time.Second
 // awaitWorkers accepts workers, and waits for the workers in the database.
 func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
 	dir := filepath.Join(cfg.StateDir, statedir.WorkerDir)
-	authority, err := withSpace(p.disk, func() (*worker.Authority, error) { return worker.OpenAuthority(dir) })
+	authority, err := withSpace(p.disk, func() (*worker.Authority, error) { return openAuthority(cfg) })
 	if err != nil {
 		return err
 	}
@@ -74,13 +74,21 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	cu.Add(func() { closeLogged(log, "driver", d.Close) })
 	listener := worker.Listen(l, authority, d.Check, d.Attach, log)
 	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
-	log.Warn("sandboxes run on workers, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(dir, worker.TokenFile))
+	log.Warn("sandboxes run on workers, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(cmp.Or(cfg.Worker.SecretDir, dir), worker.TokenFile))
 	log.Info("waiting for the workers")
 	if err := d.Ready(ctx, workersPatience); err != nil {
 		return err
 	}
 	p.driver = d
 	return nil
+}
+
+// openAuthority returns the authority of the workers. Without worker.secret_dir the first call makes it.
+func openAuthority(cfg config.Config) (*worker.Authority, error) {
+	if cfg.Worker.SecretDir != "" {
+		return worker.ReadAuthority(cfg.Worker.SecretDir)
+	}
+	return worker.OpenAuthority(filepath.Join(cfg.StateDir, statedir.WorkerDir))
 }
 
 // recordJoined records the worker of a server of an earlier version, which had one and kept it in a file.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/store/workerrows"
 	"github.com/modbox/modbox/internal/worker"
@@ -35,5 +36,30 @@ func TestRecordJoined(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file is still there: %v", err)
+	}
+}
+
+// TestSecretDir checks that a server with worker.secret_dir uses the authority there, and makes none.
+func TestSecretDir(t *testing.T) {
+	mounted := filepath.Join(t.TempDir(), "mounted")
+	if _, err := worker.OpenAuthority(mounted); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Config{StateDir: filepath.Join(t.TempDir(), "state"), Worker: config.Worker{SecretDir: mounted}}
+	if _, err := openAuthority(cfg); err != nil {
+		t.Errorf("openAuthority() = %v", err)
+	}
+	if _, err := os.Stat(cfg.StateDir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state directory was used: %v", err)
+	}
+	if err := os.Remove(filepath.Join(mounted, worker.TokenFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openAuthority(cfg); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), mounted) {
+		t.Errorf("without a token: %v, want an error with the path", err)
+	}
+	cfg.Worker.SecretDir = ""
+	if _, err := openAuthority(cfg); err != nil {
+		t.Errorf("without the setting: %v", err)
 	}
 }

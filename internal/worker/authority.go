@@ -56,7 +56,20 @@ func OpenAuthority(dir string) (*Authority, error) {
 	if err := statedir.Make(dir); err != nil {
 		return nil, err
 	}
-	text, err := secretFile(dir, authorityFile, newAuthority)
+	return readAuthority(dir, func(name string, made func() (string, error)) (string, error) { return secretFile(dir, name, made) })
+}
+
+// ReadAuthority returns the authority in a directory that already has its file and the token's.
+func ReadAuthority(dir string) (*Authority, error) {
+	return readAuthority(dir, func(name string, _ func() (string, error)) (string, error) {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		return strings.TrimSpace(string(text)), err
+	})
+}
+
+// readAuthority returns the authority in a directory, whose files read returns; it may make a missing file.
+func readAuthority(dir string, read func(name string, made func() (string, error)) (string, error)) (*Authority, error) {
+	text, err := read(authorityFile, newAuthority)
 	if err != nil {
 		return nil, fmt.Errorf("authority of workers: %w", err)
 	}
@@ -64,7 +77,7 @@ func OpenAuthority(dir string) (*Authority, error) {
 	if a.cert, a.key, err = parseAuthority([]byte(text)); err != nil {
 		return nil, fmt.Errorf("authority of workers: %s: %w", filepath.Join(dir, authorityFile), err)
 	}
-	token, err := secretFile(dir, TokenFile, func() (string, error) { return tokenPrefix + rand.Text() + "." + digest(a.cert.Raw), nil })
+	token, err := read(TokenFile, func() (string, error) { return tokenPrefix + rand.Text() + "." + digest(a.cert.Raw), nil })
 	if err != nil {
 		return nil, fmt.Errorf("token of workers: %w", err)
 	}
@@ -73,7 +86,8 @@ func OpenAuthority(dir string) (*Authority, error) {
 		return nil, fmt.Errorf("token of workers: %s: %w", filepath.Join(dir, TokenFile), err)
 	}
 	if parsed.authority != digest(a.cert.Raw) {
-		return nil, fmt.Errorf("token of workers: %s is of another authority; remove it, and the start makes another", filepath.Join(dir, TokenFile))
+		return nil, fmt.Errorf("token of workers: %s is not of the authority in %s; provide the two that belong together, or remove the token where the server makes it",
+			filepath.Join(dir, TokenFile), authorityFile)
 	}
 	a.secret = parsed.secret
 	return a, nil

@@ -3,9 +3,12 @@ package worker
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -215,6 +218,38 @@ func TestState(t *testing.T) {
 		}
 		if _, err := OpenState(dir); err == nil || !strings.Contains(err.Error(), stateFile) {
 			t.Errorf("OpenState() of %q = %v, want an error with the path", text, err)
+		}
+	}
+}
+
+// TestReadAuthority reads the files of a mounted Secret: its directory is open to a group, and Helm writes another form of the key.
+func TestReadAuthority(t *testing.T) {
+	c := newControl(t)
+	made, err := OpenAuthority(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalECPrivateKey(made.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})...)
+	if err := errors.Join(os.WriteFile(filepath.Join(c.dir, authorityFile), text, 0o600), os.Chmod(c.dir, 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := ReadAuthority(c.dir)
+	if err != nil || !a.key.Equal(made.key) || a.secret != made.secret {
+		t.Errorf("ReadAuthority() = %+v, %v", a, err)
+	}
+	if info, err := os.Stat(c.dir); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("the directory has mode %v, %v", info.Mode(), err)
+	}
+	for _, name := range []string{TokenFile, authorityFile} {
+		if err := os.Remove(filepath.Join(c.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadAuthority(c.dir); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), name) {
+			t.Errorf("ReadAuthority() without %s = %v, want an error with the path", name, err)
 		}
 	}
 }
