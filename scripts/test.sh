@@ -69,6 +69,8 @@ suite_s3() {
 	tidily scripts/with-s3.sh go test -v -count=1 -run S3 ./internal/{object,archive,backup} &&
 		use_cached_images && MODBOX_TEST_GVISOR=1 scripts/with-s3.sh go test -v -count=1 -timeout 60m -run S3 ./test/e2e
 }
+# The Helm chart, rendered by Helm's library and read with the types of Kubernetes. A module of its own, which is vetted here.
+suite_chart() { GOFLAGS=${GOFLAGS/-vet=off/} tidily go -C test/chart test -v -count=1 -timeout 60m ./...; }
 suite_typescript() { scripts/npm-ci.sh sdk/typescript && npm test --prefix sdk/typescript; }
 # A release of the working copy, and each of its files installed and tried.
 suite_release() { use_cached_images && test/release/run.sh; }
@@ -107,7 +109,7 @@ suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; 
 computing=(race lint go)
 sandboxed=(system)
 building=(typescript sdks browser)
-others=(gvisor e2b agentuity release examples postgres s3 images docker python mcp seeds)
+others=(gvisor e2b agentuity release chart examples postgres s3 images docker python mcp seeds)
 suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${others[@]}")
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
