@@ -51,6 +51,7 @@ if [ "${1:-}" = --test ]; then
 	need /usr/bin/mypy mypy
 	need /usr/bin/pyflakes3 pyflakes3
 	need dockerd docker.io # to compare with; only the suite docker starts it
+	need /usr/sbin/runc runc # runs a worker without privileges
 	need docker docker-cli # its client, where docker.io does not have it (Debian 13)
 fi
 if ! command -v go >/dev/null; then
