@@ -43,7 +43,7 @@ dist=$(realpath "$dist")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# server: the programs, the Debian packages, the OCI image and the list of modules.
+# server: the programs, the Debian packages, the OCI image, the Helm chart and the list of modules.
 server() {
 	local architecture programs=()
 	for architecture in "${architectures[@]}"; do
@@ -67,6 +67,17 @@ server() {
 	for architecture in "${architectures[@]}"; do debian "$architecture"; done
 	GOARCH='' go run ./packaging/oci -version "$VERSION" -commit "$commit" -created "$SOURCE_DATE_EPOCH" \
 		-o "$dist/modbox_${number}_oci.tar" "${programs[@]}"
+	chart
+}
+
+# chart: the Helm chart, as "helm package" would make it, with the seccomp profile of workers in it.
+chart() {
+	mkdir "$work/chart"
+	cp -r deploy/helm/modbox deploy/seccomp "$work/chart/"
+	mv "$work/chart/seccomp" "$work/chart/modbox/"
+	sed -i -E "s/^(version|appVersion): .*/\1: $number/" "$work/chart/modbox/Chart.yaml"
+	tar -C "$work/chart" -c --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX modbox |
+		gzip -9n >"$dist/modbox_${number}_chart.tgz"
 }
 
 # debian ARCHITECTURE: the Debian package. Its program is in /usr/bin, where the unit of a

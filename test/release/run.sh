@@ -56,6 +56,7 @@ release() {
 			modbox-$version-py3-none-any.whl
 			modbox-$version.tar.gz
 			modbox-sdk-$version.tgz
+			modbox_${version}_chart.tgz
 			modbox_${version}_modules.txt
 			modbox_${version}_oci.tar
 		END
@@ -69,7 +70,7 @@ release() {
 reproducible() {
 	git clone --quiet "$source" "$work/again" || return
 	ONLY=server ARCHITECTURES=amd64 make -C "$work/again" release || return
-	for file in "modbox_${version}_linux_amd64" "modbox_${version}_amd64.deb"; do cmp "$dist/$file" "$work/again/dist/$file" || return; done
+	for file in "modbox_${version}_linux_amd64" "modbox_${version}_amd64.deb" "modbox_${version}_chart.tgz"; do cmp "$dist/$file" "$work/again/dist/$file" || return; done
 	if [ "$architectures" = amd64 ]; then cmp "$dist/modbox_${version}_oci.tar" "$work/again/dist/modbox_${version}_oci.tar"; fi
 }
 
@@ -129,6 +130,13 @@ debian() {
 	dpkg --root="$root" --install "$deb" && grep -x 'listen: 127.0.0.1:1' "$root/etc/modbox.yaml" || return
 	dpkg --root="$root" --purge modbox || return
 	diff <(echo var/lib/modbox/modbox.db) <(cd "$root" && find . -type f -path '*modbox*' -printf '%P\n')
+}
+
+# The chart has the version, and so the tag of the image.
+chart() {
+	tar -xzf "$dist/modbox_${version}_chart.tgz" -C "$work" || return
+	[ "$(grep -c -E "^(version|appVersion): $version\$" "$work/modbox/Chart.yaml")" = 2 ] || { cat "$work/modbox/Chart.yaml"; return 1; }
+	diff -r -x Chart.yaml -x seccomp "$work/modbox" deploy/helm/modbox && cmp "$work/modbox/seccomp/modbox-worker.json" deploy/seccomp/modbox-worker.json
 }
 
 # The image is imported by us, and its server runs in a chroot, where it starts a sandbox.
@@ -211,6 +219,7 @@ check arm64 arm64
 check modules modules
 check debian debian
 check oci oci
+check chart chart
 check npm npm_package
 check wheel wheel
 check sdist sdist
