@@ -32,16 +32,14 @@ func (c *Account) LoginProgram(ctx context.Context, name, password string) (*Sig
 }
 
 func (c *Account) login(ctx context.Context, name, password string, program bool) (*SignIn, error) {
-	s := new(SignIn)
 	body := wire.Login{Username: name, Password: password, Program: program}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/login", body: body}, s))
+	return fetch[SignIn](ctx, c.transport, request{method: http.MethodPost, path: "/v1/auth/login", body: body})
 }
 
 // Refresh returns the next tokens of a session. Errors: Unauthenticated.
 func (c *Account) Refresh(ctx context.Context, refreshToken string) (*SignIn, error) {
-	s := new(SignIn)
 	body := wire.Refresh{RefreshToken: refreshToken}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/refresh", body: body}, s))
+	return fetch[SignIn](ctx, c.transport, request{method: http.MethodPost, path: "/v1/auth/refresh", body: body})
 }
 
 // Providers lists the services that people may sign in with; the client needs no token.
@@ -66,9 +64,8 @@ func (c *Account) SignInURL(provider, redirect, state, verifier string) string {
 // Exchange begins a session with the code of a sign-in. Errors: Unauthenticated for a code that is
 // unknown, expired, or was tried before.
 func (c *Account) Exchange(ctx context.Context, code, verifier string) (*SignIn, error) {
-	s := new(SignIn)
 	body := wire.ExchangeCode{Code: code, CodeVerifier: verifier}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/exchange", body: body}, s))
+	return fetch[SignIn](ctx, c.transport, request{method: http.MethodPost, path: "/v1/auth/exchange", body: body})
 }
 
 // AcceptInvitation uses a code up and signs in. A new user gets the name; a code that sets the
@@ -84,9 +81,8 @@ func (c *Account) AcceptInvitationProgram(ctx context.Context, code, name, passw
 }
 
 func (c *Account) acceptInvitation(ctx context.Context, code, name, password string, program bool) (*SignIn, error) {
-	s := new(SignIn)
 	body := wire.AcceptInvitation{Code: code, Name: name, Password: password, Program: program}
-	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/accept", body: body}, s))
+	return fetch[SignIn](ctx, c.transport, request{method: http.MethodPost, path: "/v1/auth/accept", body: body})
 }
 
 // Logout ends the session whose access token the client has, with all its tokens; API

@@ -110,6 +110,5 @@ func (c *Audit) ListInstallation(o AuditOptions) *List[AuditEntry] {
 // Verify has the server check the chain of the whole audit log. For
 // administrators.
 func (c *Audit) Verify(ctx context.Context) (*AuditReport, error) {
-	report := new(AuditReport)
-	return result(report, c.call(ctx, request{method: http.MethodGet, path: "/v1/audit/verify", repeat: true}, report))
+	return fetch[AuditReport](ctx, c.transport, request{method: http.MethodGet, path: "/v1/audit/verify", repeat: true})
 }

@@ -22,8 +22,7 @@ type SandboxImageFields = wire.UpdateSandboxImage
 // Create adds an image to the workspace's catalogue; nothing is pulled
 // yet. Errors: Invalid, naming the field; Exists, QuotaExceeded.
 func (c *SandboxImages) Create(ctx context.Context, f SandboxImageFields) (*SandboxImage, error) {
-	i := new(SandboxImage)
-	return result(i, c.call(ctx, request{method: http.MethodPost, path: "/v1/sandbox-images", body: f}, i))
+	return fetch[SandboxImage](ctx, c.transport, request{method: http.MethodPost, path: "/v1/sandbox-images", body: f})
 }
 
 // List lists the catalogue: the built-in images, the server's default first, and the
@@ -34,16 +33,14 @@ func (c *SandboxImages) List(enabledOnly bool) *List[SandboxImage] {
 
 // Get returns an image of the catalogue. Errors: NotFound.
 func (c *SandboxImages) Get(ctx context.Context, id string) (*SandboxImage, error) {
-	i := new(SandboxImage)
-	return result(i, c.call(ctx, request{method: http.MethodGet, path: "/v1/sandbox-images/" + url.PathEscape(id), repeat: true}, i))
+	return fetch[SandboxImage](ctx, c.transport, request{method: http.MethodGet, path: "/v1/sandbox-images/" + url.PathEscape(id), repeat: true})
 }
 
 // Update changes an image of the catalogue; sandboxes that exist stay as they are. An
 // administrator of the installation may change Enabled of a built-in image. Errors: NotFound;
 // Forbidden; Invalid, naming the field; Exists.
 func (c *SandboxImages) Update(ctx context.Context, id string, f SandboxImageFields) (*SandboxImage, error) {
-	i := new(SandboxImage)
-	return result(i, c.call(ctx, request{method: http.MethodPatch, path: "/v1/sandbox-images/" + url.PathEscape(id), body: f, repeat: true}, i))
+	return fetch[SandboxImage](ctx, c.transport, request{method: http.MethodPatch, path: "/v1/sandbox-images/" + url.PathEscape(id), body: f, repeat: true})
 }
 
 // Delete removes an image from the catalogue; sandboxes that were made from it go on.

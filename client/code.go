@@ -62,16 +62,14 @@ func (c *Sandboxes) ScanCode(ctx context.Context, ref, code, language string, al
 	if allowed != nil {
 		body.AllowedImports = &allowed
 	}
-	res := new(CodeScan)
-	return result(res, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "code", "scan"), body: body}, res))
+	return fetch[CodeScan](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "code", "scan"), body: body})
 }
 
 // RunCode runs code to its end. Code that fails is no error: look at Error of the result. When ctx ends
 // the code is interrupted. Errors: NotFound, NotRunning, Ended; Unsupported if the sandbox does not
 // have the interpreter.
 func (c *Sandboxes) RunCode(ctx context.Context, ref, code string, o CodeOptions) (*CodeResult, error) {
-	res := new(CodeResult)
-	return result(res, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "code"), body: o.body(code)}, res))
+	return fetch[CodeResult](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "code"), body: o.body(code)})
 }
 
 // RunCodeStream runs code and calls each with its events, but not with pings, until the code ends or each
@@ -113,8 +111,7 @@ type Contexts struct{ *transport }
 // Create makes a context. Errors: Invalid, naming the field; Unsupported if the sandbox does not have
 // the interpreter; QuotaExceeded beyond 32 contexts.
 func (c *Contexts) Create(ctx context.Context, ref string, o ContextOptions) (*Context, error) {
-	v := new(Context)
-	return result(v, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "contexts"), body: o}, v))
+	return fetch[Context](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "contexts"), body: o})
 }
 
 // List lists the contexts of a sandbox, oldest first.
@@ -134,6 +131,5 @@ func (c *Contexts) Interrupt(ctx context.Context, ref, id string) error {
 
 // Restart starts the interpreter of a context again, without its state.
 func (c *Contexts) Restart(ctx context.Context, ref, id string) (*Context, error) {
-	v := new(Context)
-	return result(v, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "contexts", id, "restart")}, v))
+	return fetch[Context](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "contexts", id, "restart")})
 }

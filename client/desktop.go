@@ -70,15 +70,13 @@ func (d *Desktop) path(more ...string) string {
 
 // Screen returns the size of the screen and the position of the pointer.
 func (d *Desktop) Screen(ctx context.Context) (*Screen, error) {
-	s := new(Screen)
-	return result(s, d.call(ctx, request{method: http.MethodGet, path: d.path(), repeat: true}, s))
+	return fetch[Screen](ctx, d.transport, request{method: http.MethodGet, path: d.path(), repeat: true})
 }
 
 // Resize changes the size of the screen.
 func (d *Desktop) Resize(ctx context.Context, width, height int) (*Screen, error) {
-	s := new(Screen)
 	body := wire.ResizeDesktop{Width: width, Height: height}
-	return result(s, d.call(ctx, request{method: http.MethodPatch, path: d.path(), body: body, repeat: true}, s))
+	return fetch[Screen](ctx, d.transport, request{method: http.MethodPatch, path: d.path(), body: body, repeat: true})
 }
 
 // Screenshot returns a picture of the screen, a PNG.
@@ -178,8 +176,7 @@ func (d *Desktop) Launch(ctx context.Context, command ...string) error {
 
 // Record begins a recording of the screen, to a file in the sandbox.
 func (d *Desktop) Record(ctx context.Context, o RecordOptions) (*Recording, error) {
-	r := new(Recording)
-	return result(r, d.call(ctx, request{method: http.MethodPost, path: d.path("recordings"), body: o}, r))
+	return fetch[Recording](ctx, d.transport, request{method: http.MethodPost, path: d.path("recordings"), body: o})
 }
 
 // Recordings lists the recordings, newest first. It resumes no paused sandbox. Errors: NotFound.
@@ -189,14 +186,12 @@ func (d *Desktop) Recordings() *List[Recording] {
 
 // Recording returns a recording. Errors: NotFound.
 func (d *Desktop) Recording(ctx context.Context, id string) (*Recording, error) {
-	r := new(Recording)
-	return result(r, d.call(ctx, request{method: http.MethodGet, path: d.path("recordings", id), repeat: true}, r))
+	return fetch[Recording](ctx, d.transport, request{method: http.MethodGet, path: d.path("recordings", id), repeat: true})
 }
 
 // StopRecording ends a recording, and returns when its file is complete. Errors: NotFound.
 func (d *Desktop) StopRecording(ctx context.Context, id string) (*Recording, error) {
-	r := new(Recording)
-	return result(r, d.call(ctx, request{method: http.MethodPost, path: d.path("recordings", id, "stop"), repeat: true}, r))
+	return fetch[Recording](ctx, d.transport, request{method: http.MethodPost, path: d.path("recordings", id, "stop"), repeat: true})
 }
 
 // DeleteRecording ends a recording and deletes its file, unless a later recording has the same path. Errors: NotFound.

@@ -36,8 +36,7 @@ func (cmd Command) limits() *wire.ExecLimits {
 func (c *Sandboxes) Exec(ctx context.Context, ref string, cmd Command) (*ExecResult, error) {
 	body := cmd.body()
 	body.Encoding = "base64" // output is bytes; encoding/json decodes base64 into []byte
-	res := new(ExecResult)
-	return result(res, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "exec"), body: body}, res))
+	return fetch[ExecResult](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "exec"), body: body})
 }
 
 // Stream is a running command whose output is read as it comes. It is not safe for concurrent use.

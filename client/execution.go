@@ -75,8 +75,7 @@ func (cmd Command) execution(o ExecutionOptions) wire.ExecutionCommand {
 // store its output, see [Streams.Read]. If the command cannot be started, the execution has failed.
 func (c *Executions) Start(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
 	body := wire.StartExecution{ExecutionCommand: cmd.execution(o), WaitSeconds: seconds(o.WaitUpTo)}
-	e := new(Execution)
-	return result(e, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: body}, e))
+	return fetch[Execution](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: body})
 }
 
 func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }
@@ -88,8 +87,7 @@ func (c *Executions) Get(ctx context.Context, id string, wait time.Duration) (*E
 	if wait > 0 {
 		q.Set("wait_seconds", strconv.Itoa(seconds(wait)))
 	}
-	e := new(Execution)
-	return result(e, c.call(ctx, request{method: http.MethodGet, path: executionPath(id), query: q, repeat: true}, e))
+	return fetch[Execution](ctx, c.transport, request{method: http.MethodGet, path: executionPath(id), query: q, repeat: true})
 }
 
 // List lists the executions of a sandbox, of a single kind unless kind is empty, newest
@@ -101,9 +99,8 @@ func (c *Executions) List(ref, kind string) *List[Execution] {
 // Cancel ends an execution: all its processes get SIGTERM, and SIGKILL 5
 // seconds later; with force SIGKILL at once. It does not wait for the end.
 func (c *Executions) Cancel(ctx context.Context, id string, force bool) (*Execution, error) {
-	e := new(Execution)
 	body := wire.CancelExecution{Force: force}
-	return result(e, c.call(ctx, request{method: http.MethodPost, path: executionPath(id) + "/cancel", body: body, repeat: true}, e))
+	return fetch[Execution](ctx, c.transport, request{method: http.MethodPost, path: executionPath(id) + "/cancel", body: body, repeat: true})
 }
 
 // Streams has the calls for durable streams: the output and the input of executions.

@@ -48,16 +48,12 @@ func (c *Files) Write(ctx context.Context, ref, path string, r io.Reader, o Writ
 		text, _ := json.Marshal(o.Metadata) // a map of strings has JSON
 		q.Set("metadata", string(text))
 	}
-	info := new(FileInfo)
-	return result(info, c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files"), query: q, stream: r, repeat: true}, info))
+	return fetch[FileInfo](ctx, c.transport, request{method: http.MethodPut, path: sandboxPath(ref, "files"), query: q, stream: r, repeat: true})
 }
 
 // Stat describes a path, not following a last symlink. Errors: NotFound; FileNotFound.
 func (c *Files) Stat(ctx context.Context, ref, path string) (*FileInfo, error) {
-	info := new(FileInfo)
-	return result(info, c.call(ctx, request{
-		method: http.MethodGet, path: sandboxPath(ref, "files", "stat"), query: url.Values{"path": {path}}, repeat: true,
-	}, info))
+	return fetch[FileInfo](ctx, c.transport, request{method: http.MethodGet, path: sandboxPath(ref, "files", "stat"), query: url.Values{"path": {path}}, repeat: true})
 }
 
 // List lists a directory, sorted by name. Errors: NotFound; FileNotFound; Invalid if path
@@ -70,16 +66,14 @@ func (c *Files) List(ref, path string) *List[FileInfo] {
 // an existing directory. Errors: Exists; NotFound; FileNotFound for a missing parent.
 func (c *Files) Mkdir(ctx context.Context, ref, path string, parents bool) (*FileInfo, error) {
 	body := wire.Mkdir{Path: path, Parents: parents}
-	info := new(FileInfo)
-	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body}, info))
+	return fetch[FileInfo](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body})
 }
 
 // Move renames a path and returns it at its new place. Errors: NotFound; FileNotFound; Exists
 // when to exists and overwrite is not set.
 func (c *Files) Move(ctx context.Context, ref, from, to string, overwrite bool) (*FileInfo, error) {
 	body := wire.Move{From: from, To: to, Overwrite: overwrite}
-	info := new(FileInfo)
-	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body}, info))
+	return fetch[FileInfo](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body})
 }
 
 // Delete deletes a file or empty directory, or everything below with recursive.

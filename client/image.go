@@ -21,8 +21,7 @@ func (c *Images) List() *List[Image] { return newList[Image](c.transport, "/v1/i
 
 // Get returns an image with its layers, named by its id or a reference. Errors: NotFound.
 func (c *Images) Get(ctx context.Context, image string) (*Image, error) {
-	i := new(Image)
-	return result(i, c.call(ctx, request{method: http.MethodGet, path: "/v1/images/" + url.PathEscape(image), repeat: true}, i))
+	return fetch[Image](ctx, c.transport, request{method: http.MethodGet, path: "/v1/images/" + url.PathEscape(image), repeat: true})
 }
 
 // ImageProgress reports the progress of a pull.
@@ -104,6 +103,5 @@ type PrunedImage = wire.PrunedImage
 // Prune removes the unused images of the workspace: removed and replaced images, and cached
 // layers of builds. Errors: Forbidden for All.
 func (c *Images) Prune(ctx context.Context, o ImagePruneOptions) (*PrunedImages, error) {
-	p := new(PrunedImages)
-	return result(p, c.call(ctx, request{method: http.MethodPost, path: "/v1/images/prune", body: o, repeat: true}, p))
+	return fetch[PrunedImages](ctx, c.transport, request{method: http.MethodPost, path: "/v1/images/prune", body: o, repeat: true})
 }

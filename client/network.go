@@ -37,12 +37,10 @@ type Usage = wire.Usage
 // SetNetwork changes the network of a running or paused sandbox, and cuts connections that are not
 // allowed then. Errors: Invalid, naming the field; NotFound; NotRunning while it is provisioning; Ended; Unsupported.
 func (c *Sandboxes) SetNetwork(ctx context.Context, ref string, change NetworkChange) (*Sandbox, error) {
-	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "network"), body: change, repeat: true}, sb))
+	return fetch[Sandbox](ctx, c.transport, request{method: http.MethodPatch, path: sandboxPath(ref, "network"), body: change, repeat: true})
 }
 
 // Usage returns the total use of a sandbox, also after its end. Errors: NotFound.
 func (c *Sandboxes) Usage(ctx context.Context, ref string) (*Usage, error) {
-	u := new(Usage)
-	return result(u, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "usage"), repeat: true}, u))
+	return fetch[Usage](ctx, c.transport, request{method: http.MethodGet, path: sandboxPath(ref, "usage"), repeat: true})
 }

@@ -17,6 +17,5 @@ type InvalidAptPackage = wire.InvalidAptPackage
 // installed in an image, "" for modbox/base. It may take some seconds. Errors: Invalid; Unsupported; Unavailable.
 func (c *Images) ValidateAptPackages(ctx context.Context, image string, packages []string) (*AptPackageChecks, error) {
 	body := wire.ValidateAptPackages{Image: image, AptPackages: packages}
-	checks := new(AptPackageChecks)
-	return result(checks, c.call(ctx, request{method: http.MethodPost, path: "/v1/apt-packages/validate", body: body, repeat: true}, checks))
+	return fetch[AptPackageChecks](ctx, c.transport, request{method: http.MethodPost, path: "/v1/apt-packages/validate", body: body, repeat: true})
 }

@@ -57,8 +57,7 @@ func (l *List[T]) Page(ctx context.Context, o PageOptions) (*Page[T], error) {
 	if o.Cursor != "" {
 		query.Set("cursor", o.Cursor)
 	}
-	page := new(Page[T])
-	return result(page, l.transport.call(ctx, request{method: http.MethodGet, path: l.path, query: query, repeat: true}, page))
+	return fetch[Page[T]](ctx, l.transport, request{method: http.MethodGet, path: l.path, query: query, repeat: true})
 }
 
 // All iterates over the items of all pages. It stops at the first error, which it yields.

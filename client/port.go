@@ -46,8 +46,7 @@ func (c *Ports) List(ref string) *List[PublishedPort] {
 // off all visitors. "" is [PortPublic]. Errors: Invalid, naming port; NotFound; Ended; QuotaExceeded beyond 32 ports.
 func (c *Ports) Publish(ctx context.Context, ref string, port uint16, access PortAccess) (*PublishedPort, error) {
 	body := wire.PublishPort{Access: access}
-	p := new(PublishedPort)
-	return result(p, c.call(ctx, request{method: http.MethodPut, path: portPath(ref, port), body: body, repeat: true}, p))
+	return fetch[PublishedPort](ctx, c.transport, request{method: http.MethodPut, path: portPath(ref, port), body: body, repeat: true})
 }
 
 // Visit returns a URL with which a visitor reaches a port, and the access of the port. It
@@ -90,8 +89,7 @@ func (c *Ports) Unpublish(ctx context.Context, ref string, port uint16) error {
 // Rotate gives a published port another URL; the old URL and all links to it
 // stop working at once, and open connections are cut off. Errors: NotFound, also for a port that is not published; Ended.
 func (c *Ports) Rotate(ctx context.Context, ref string, port uint16) (*PublishedPort, error) {
-	p := new(PublishedPort)
-	return result(p, c.call(ctx, request{method: http.MethodPost, path: portPath(ref, port) + "/rotate"}, p))
+	return fetch[PublishedPort](ctx, c.transport, request{method: http.MethodPost, path: portPath(ref, port) + "/rotate"})
 }
 
 // CreateLink makes a link to a private port that is valid for a minute to a week; 0 is an hour.
@@ -101,8 +99,7 @@ func (c *Ports) Rotate(ctx context.Context, ref string, port uint16) (*Published
 // the client's own token; NotFound; Conflict for a public port; Ended.
 func (c *Ports) CreateLink(ctx context.Context, ref string, port uint16, lifetime time.Duration) (*PortLink, error) {
 	body := wire.CreatePortLink{ExpiresInSeconds: seconds(lifetime)}
-	l := new(PortLink)
-	return result(l, c.call(ctx, request{method: http.MethodPost, path: portPath(ref, port) + "/links", body: body}, l))
+	return fetch[PortLink](ctx, c.transport, request{method: http.MethodPost, path: portPath(ref, port) + "/links", body: body})
 }
 
 func portPath(ref string, port uint16) string {

@@ -22,13 +22,11 @@ type DiskUse = wire.DiskUse
 
 // Quota returns the quota of a workspace and its use. Errors: NotFound.
 func (c *Workspaces) Quota(ctx context.Context, workspace string) (*QuotaReport, error) {
-	q := new(QuotaReport)
-	return result(q, c.call(ctx, request{method: http.MethodGet, path: workspacePath(workspace, "/quota"), repeat: true}, q))
+	return fetch[QuotaReport](ctx, c.transport, request{method: http.MethodGet, path: workspacePath(workspace, "/quota"), repeat: true})
 }
 
 // SetQuota replaces the limits that are set for a workspace. For administrators of the
 // installation. Errors: Invalid, naming the limit; NotFound; Forbidden.
 func (c *Workspaces) SetQuota(ctx context.Context, workspace string, quota Quota) (*QuotaReport, error) {
-	q := new(QuotaReport)
-	return result(q, c.call(ctx, request{method: http.MethodPut, path: workspacePath(workspace, "/quota"), body: quota, repeat: true}, q))
+	return fetch[QuotaReport](ctx, c.transport, request{method: http.MethodPut, path: workspacePath(workspace, "/quota"), body: quota, repeat: true})
 }

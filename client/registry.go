@@ -22,8 +22,7 @@ type RegistryFields = wire.UpdateRegistry
 // naming the field, password when the registry was asked and does not accept it; Exists,
 // QuotaExceeded; Timeout and Unavailable when it cannot be asked.
 func (c *Registries) Create(ctx context.Context, f RegistryFields) (*Registry, error) {
-	r := new(Registry)
-	return result(r, c.call(ctx, request{method: http.MethodPost, path: "/v1/registries", body: f}, r))
+	return fetch[Registry](ctx, c.transport, request{method: http.MethodPost, path: "/v1/registries", body: f})
 }
 
 // List lists the registries of the workspace, oldest first.
@@ -33,14 +32,12 @@ func (c *Registries) List() *List[Registry] {
 
 // Get returns a registry. Errors: NotFound.
 func (c *Registries) Get(ctx context.Context, id string) (*Registry, error) {
-	r := new(Registry)
-	return result(r, c.call(ctx, request{method: http.MethodGet, path: "/v1/registries/" + url.PathEscape(id), repeat: true}, r))
+	return fetch[Registry](ctx, c.transport, request{method: http.MethodGet, path: "/v1/registries/" + url.PathEscape(id), repeat: true})
 }
 
 // Update changes a registry. Errors: NotFound; Invalid, naming the field; Exists.
 func (c *Registries) Update(ctx context.Context, id string, f RegistryFields) (*Registry, error) {
-	r := new(Registry)
-	return result(r, c.call(ctx, request{method: http.MethodPatch, path: "/v1/registries/" + url.PathEscape(id), body: f, repeat: true}, r))
+	return fetch[Registry](ctx, c.transport, request{method: http.MethodPatch, path: "/v1/registries/" + url.PathEscape(id), body: f, repeat: true})
 }
 
 // Delete removes a registry. Images that need it cannot be pulled any

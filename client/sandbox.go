@@ -60,21 +60,20 @@ func (c *Sandboxes) Create(ctx context.Context, o CreateOptions) (*Sandbox, erro
 	if key == "" {
 		key = rand.Text()
 	}
-	sb, status := new(Sandbox), 0
-	err := c.call(ctx, request{
+	status := 0
+	sb, err := fetch[Sandbox](ctx, c.transport, request{
 		method: http.MethodPost, path: "/v1/sandboxes", body: body, repeat: true,
 		header: http.Header{"Idempotency-Key": {key}}, status: &status,
-	}, sb)
+	})
 	if o.Made != nil {
 		*o.Made = err == nil && status == http.StatusCreated
 	}
-	return result(sb, err)
+	return sb, err
 }
 
 // Get returns a sandbox. Errors: NotFound.
 func (c *Sandboxes) Get(ctx context.Context, ref string) (*Sandbox, error) {
-	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref), repeat: true}, sb))
+	return fetch[Sandbox](ctx, c.transport, request{method: http.MethodGet, path: sandboxPath(ref), repeat: true})
 }
 
 // List lists sandboxes, newest first.
@@ -109,8 +108,7 @@ func (c *Sandboxes) Update(ctx context.Context, ref string, o UpdateOptions) (*S
 	if o.CheckpointInterval != nil {
 		body.CheckpointIntervalSeconds = new(seconds(*o.CheckpointInterval))
 	}
-	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref), body: body, repeat: true}, sb))
+	return fetch[Sandbox](ctx, c.transport, request{method: http.MethodPatch, path: sandboxPath(ref), body: body, repeat: true})
 }
 
 // UpdateEnv sets environment variables of a sandbox for later commands, and deletes the variables
@@ -124,8 +122,7 @@ func (c *Sandboxes) UpdateEnv(ctx context.Context, ref string, changes map[strin
 // Delete ends a sandbox and returns when it is completely removed. It returns an ended sandbox
 // unchanged. Errors: NotFound.
 func (c *Sandboxes) Delete(ctx context.Context, ref string) (*Sandbox, error) {
-	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodDelete, path: sandboxPath(ref), repeat: true}, sb))
+	return fetch[Sandbox](ctx, c.transport, request{method: http.MethodDelete, path: sandboxPath(ref), repeat: true})
 }
 
 // waitMax bounds the wait of a request.
@@ -169,17 +166,8 @@ func (c *Sandboxes) Events(ref string, o EventsOptions) *List[Event] {
 
 // Stats measures a running sandbox now. Errors: NotFound, NotRunning, Ended.
 func (c *Sandboxes) Stats(ctx context.Context, ref string) (*Stats, error) {
-	st := new(Stats)
-	return result(st, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "stats"), repeat: true}, st))
+	return fetch[Stats](ctx, c.transport, request{method: http.MethodGet, path: sandboxPath(ref, "stats"), repeat: true})
 }
 
 // seconds rounds up, so that a short time does not become 0.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
-
-// result returns v, or nil when there is an error.
-func result[T any](v *T, err error) (*T, error) {
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
-}

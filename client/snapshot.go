@@ -36,15 +36,13 @@ type SnapshotFilter struct {
 // sandboxes can be made from them. Errors: Invalid, NotFound, Ended,
 // QuotaExceeded, DiskFull.
 func (c *Snapshots) Create(ctx context.Context, ref string, o SnapshotOptions) (*Snapshot, error) {
-	sn := new(Snapshot)
-	return result(sn, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "snapshots"), body: o}, sn))
+	return fetch[Snapshot](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "snapshots"), body: o})
 }
 
 // Get returns the snapshot with an id, name, name:tag or @workspace/name:tag. Errors:
 // NotFound.
 func (c *Snapshots) Get(ctx context.Context, ref string) (*Snapshot, error) {
-	sn := new(Snapshot)
-	return result(sn, c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref), repeat: true}, sn))
+	return fetch[Snapshot](ctx, c.transport, request{method: http.MethodGet, path: snapshotPath(ref), repeat: true})
 }
 
 // List lists snapshots.
@@ -63,8 +61,7 @@ func (c *Snapshots) Tag(ctx context.Context, ref, tag string) (*Snapshot, error)
 	if tag != "" {
 		body.Tag = &tag
 	}
-	sn := new(Snapshot)
-	return result(sn, c.call(ctx, request{method: http.MethodPatch, path: snapshotPath(ref), body: body}, sn))
+	return fetch[Snapshot](ctx, c.transport, request{method: http.MethodPatch, path: snapshotPath(ref), body: body})
 }
 
 // Delete deletes a snapshot; sandboxes made from it go on. Errors: NotFound.
@@ -159,8 +156,7 @@ func (c *Snapshots) Build(ctx context.Context, o SnapshotBuildOptions) (sn *Snap
 		}()
 		defer func() { stop(); <-over }()
 	}
-	sn = new(Snapshot)
-	sn, err = result(sn, c.call(ctx, request{method: http.MethodPost, path: path + "/finish", body: body}, sn))
+	sn, err = fetch[Snapshot](ctx, c.transport, request{method: http.MethodPost, path: path + "/finish", body: body})
 	return sn, false, err
 }
 
@@ -173,8 +169,7 @@ type SnapshotBuildLine = wire.SnapshotBuildLine
 // BuildLog returns the log of a build so far, or until its end. It is available for an hour
 // after the beginning. Errors: NotFound.
 func (c *Snapshots) BuildLog(ctx context.Context, id string) (*SnapshotBuildLog, error) {
-	log := new(SnapshotBuildLog)
-	return result(log, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshot-builds/" + url.PathEscape(id) + "/log", repeat: true}, log))
+	return fetch[SnapshotBuildLog](ctx, c.transport, request{method: http.MethodGet, path: "/v1/snapshot-builds/" + url.PathEscape(id) + "/log", repeat: true})
 }
 
 // buildPause is the interval of asking for the progress of a build.

@@ -17,8 +17,7 @@ type SSHKeys struct{ *transport }
 
 // Server returns the address of the SSH server and its host keys.
 func (c *SSHKeys) Server(ctx context.Context) (*SSH, error) {
-	s := new(SSH)
-	return result(s, c.call(ctx, request{method: http.MethodGet, path: "/v1/ssh", repeat: true}, s))
+	return fetch[SSH](ctx, c.transport, request{method: http.MethodGet, path: "/v1/ssh", repeat: true})
 }
 
 // SSHKeyOptions configure a key to add; the zero value is a key with the name of its comment, that works
@@ -33,9 +32,8 @@ type SSHKeyOptions struct {
 // Add adds a public key, given as the content of its .pub file. Errors: Invalid, naming public_key; Exists
 // if the key was added before, by any user; QuotaExceeded beyond 100 keys.
 func (c *SSHKeys) Add(ctx context.Context, publicKey string, o SSHKeyOptions) (*SSHKey, error) {
-	k := new(SSHKey)
 	body := wire.AddSSHKey{PublicKey: publicKey, Name: o.Name, ExpiresInSeconds: int64(seconds(o.Lifetime)), WorkspaceOnly: o.WorkspaceOnly}
-	return result(k, c.call(ctx, request{method: http.MethodPost, path: "/v1/ssh-keys", body: body}, k))
+	return fetch[SSHKey](ctx, c.transport, request{method: http.MethodPost, path: "/v1/ssh-keys", body: body})
 }
 
 // List lists the user's keys, newest first.

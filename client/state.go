@@ -82,15 +82,13 @@ func (c *Sandboxes) Resume(ctx context.Context, ref string, o ResumeOptions) (*S
 
 // change makes a call that returns the sandbox and may be repeated.
 func (c *Sandboxes) change(ctx context.Context, path string, body any) (*Sandbox, error) {
-	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodPost, path: path, body: body, repeat: true}, sb))
+	return fetch[Sandbox](ctx, c.transport, request{method: http.MethodPost, path: path, body: body, repeat: true})
 }
 
 // Create saves the state of a sandbox under a name; the server makes up an empty one. Errors: Exists, QuotaExceeded, the errors of Pause.
 func (c *Checkpoints) Create(ctx context.Context, ref, name string) (*Checkpoint, error) {
 	body := wire.CreateCheckpoint{Name: name}
-	cp := new(Checkpoint)
-	return result(cp, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "checkpoints"), body: body}, cp))
+	return fetch[Checkpoint](ctx, c.transport, request{method: http.MethodPost, path: sandboxPath(ref, "checkpoints"), body: body})
 }
 
 // List lists the checkpoints of a sandbox, oldest first. Errors: NotFound.
@@ -100,8 +98,7 @@ func (c *Checkpoints) List(ref string) *List[Checkpoint] {
 
 // Restore restores a checkpoint of a sandbox, by id or name, and returns when it runs. Its later state is lost.
 func (c *Checkpoints) Restore(ctx context.Context, ref, checkpoint string) (*Sandbox, error) {
-	sb := new(Sandbox)
-	return result(sb, c.call(ctx, request{method: http.MethodPost, path: checkpointPath(ref, checkpoint, "restore")}, sb))
+	return fetch[Sandbox](ctx, c.transport, request{method: http.MethodPost, path: checkpointPath(ref, checkpoint, "restore")})
 }
 
 // Delete deletes a checkpoint, named by id or name. Errors: NotFound.

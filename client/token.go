@@ -30,8 +30,7 @@ func (c *Tokens) Create(ctx context.Context, description string, o TokenOptions)
 	body := wire.CreateToken{
 		Description: description, ExpiresInSeconds: int64(seconds(o.Lifetime)), Scopes: o.Scopes, WorkspaceOnly: o.WorkspaceOnly,
 	}
-	t := new(NewToken)
-	return result(t, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: body}, t))
+	return fetch[NewToken](ctx, c.transport, request{method: http.MethodPost, path: "/v1/tokens", body: body})
 }
 
 // List lists the user's tokens in the workspace, newest first, without their secrets.

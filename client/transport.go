@@ -68,6 +68,15 @@ func (t *transport) call(ctx context.Context, r request, out any) error {
 	return nil
 }
 
+// fetch sends r and returns the JSON answer; nil with an error.
+func fetch[T any](ctx context.Context, t *transport, r request) (*T, error) {
+	answer := new(T)
+	if err := t.call(ctx, r, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
 // send sends r, repeats it if necessary and permitted, and returns a successful answer, whose body
 // the caller closes.
 func (t *transport) send(ctx context.Context, r request) (*http.Response, error) {

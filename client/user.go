@@ -27,8 +27,7 @@ func userPath(ref, rest string) string { return "/v1/users/" + url.PathEscape(re
 
 // Create makes a user.
 func (c *Users) Create(ctx context.Context, o UserOptions) (*NewUser, error) {
-	u := new(NewUser)
-	return result(u, c.call(ctx, request{method: http.MethodPost, path: "/v1/users", body: o}, u))
+	return fetch[NewUser](ctx, c.transport, request{method: http.MethodPost, path: "/v1/users", body: o})
 }
 
 // List lists the users of the server, by name.
@@ -37,8 +36,7 @@ func (c *Users) List() *List[User] { return newList[User](c.transport, "/v1/user
 // Update changes the user with that id, name or e-mail address. Errors:
 // NotFound; Conflict when no administrator would be left.
 func (c *Users) Update(ctx context.Context, ref string, change UserChange) (*User, error) {
-	u := new(User)
-	return result(u, c.call(ctx, request{method: http.MethodPatch, path: userPath(ref, ""), body: change, repeat: true}, u))
+	return fetch[User](ctx, c.transport, request{method: http.MethodPatch, path: userPath(ref, ""), body: change, repeat: true})
 }
 
 // Delete deletes a user with its tokens, and the workspaces without another member. Errors:

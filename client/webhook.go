@@ -39,8 +39,7 @@ func webhookPath(id string, more ...string) string {
 // Create adds a webhook, to which the server sends the events from now on. Keep the secret: no other
 // call returns it. Errors: Invalid, naming the field; QuotaExceeded; Forbidden.
 func (c *Webhooks) Create(ctx context.Context, o WebhookOptions) (*NewWebhook, error) {
-	made := new(NewWebhook)
-	return result(made, c.call(ctx, request{method: http.MethodPost, path: "/v1/webhooks", body: o}, made))
+	return fetch[NewWebhook](ctx, c.transport, request{method: http.MethodPost, path: "/v1/webhooks", body: o})
 }
 
 // List lists the webhooks, the oldest first.
@@ -48,15 +47,13 @@ func (c *Webhooks) List() *List[Webhook] { return newList[Webhook](c.transport, 
 
 // Get returns a webhook. Errors: NotFound.
 func (c *Webhooks) Get(ctx context.Context, id string) (*Webhook, error) {
-	found := new(Webhook)
-	return result(found, c.call(ctx, request{method: http.MethodGet, path: webhookPath(id), repeat: true}, found))
+	return fetch[Webhook](ctx, c.transport, request{method: http.MethodGet, path: webhookPath(id), repeat: true})
 }
 
 // Update changes a webhook. Disabling it cancels the deliveries that wait. Errors: NotFound; Invalid,
 // naming the field.
 func (c *Webhooks) Update(ctx context.Context, id string, changes WebhookChanges) (*Webhook, error) {
-	changed := new(Webhook)
-	return result(changed, c.call(ctx, request{method: http.MethodPatch, path: webhookPath(id), body: changes, repeat: true}, changed))
+	return fetch[Webhook](ctx, c.transport, request{method: http.MethodPatch, path: webhookPath(id), body: changes, repeat: true})
 }
 
 // Delete deletes a webhook with its deliveries. Errors: NotFound.
@@ -67,16 +64,15 @@ func (c *Webhooks) Delete(ctx context.Context, id string) error {
 // Rotate gives a webhook another secret and returns it. Deliveries have signatures by both secrets for
 // overlap, at most a day. Errors: NotFound; Invalid, naming overlap_seconds.
 func (c *Webhooks) Rotate(ctx context.Context, id string, overlap time.Duration) (*NewWebhook, error) {
-	made, long := new(NewWebhook), seconds(overlap)
+	long := seconds(overlap)
 	body := wire.RotateWebhook{OverlapSeconds: &long}
-	return result(made, c.call(ctx, request{method: http.MethodPost, path: webhookPath(id, "rotate"), body: body}, made))
+	return fetch[NewWebhook](ctx, c.transport, request{method: http.MethodPost, path: webhookPath(id, "rotate"), body: body})
 }
 
 // Test sends a delivery of type ping. Errors: NotFound; Conflict when the webhook is disabled;
 // QuotaExceeded.
 func (c *Webhooks) Test(ctx context.Context, id string) (*WebhookDelivery, error) {
-	d := new(WebhookDelivery)
-	return result(d, c.call(ctx, request{method: http.MethodPost, path: webhookPath(id, "test")}, d))
+	return fetch[WebhookDelivery](ctx, c.transport, request{method: http.MethodPost, path: webhookPath(id, "test")})
 }
 
 // Deliveries lists the deliveries of a webhook in a state ("" for all), the newest first.
@@ -87,16 +83,15 @@ func (c *Webhooks) Deliveries(id, state string) *List[WebhookDelivery] {
 // Delivery returns a delivery. With wait, at most a minute, it waits for the end of an attempt that is
 // due or under way. Errors: NotFound.
 func (c *Webhooks) Delivery(ctx context.Context, id, delivery string, wait time.Duration) (*WebhookDelivery, error) {
-	d, query := new(WebhookDelivery), url.Values{}
+	query := url.Values{}
 	if wait > 0 {
 		query.Set("wait_seconds", strconv.Itoa(seconds(wait)))
 	}
-	return result(d, c.call(ctx, request{method: http.MethodGet, path: webhookPath(id, "deliveries", delivery), query: query, repeat: true}, d))
+	return fetch[WebhookDelivery](ctx, c.transport, request{method: http.MethodGet, path: webhookPath(id, "deliveries", delivery), query: query, repeat: true})
 }
 
 // Redeliver sends a delivery again at once, with the same ID. Errors: NotFound; Conflict when the
 // webhook is disabled.
 func (c *Webhooks) Redeliver(ctx context.Context, id, delivery string) (*WebhookDelivery, error) {
-	d := new(WebhookDelivery)
-	return result(d, c.call(ctx, request{method: http.MethodPost, path: webhookPath(id, "deliveries", delivery, "redeliver")}, d))
+	return fetch[WebhookDelivery](ctx, c.transport, request{method: http.MethodPost, path: webhookPath(id, "deliveries", delivery, "redeliver")})
 }

@@ -61,8 +61,7 @@ func workspacePath(id, rest string) string { return "/v1/workspaces/" + url.Path
 // Create makes a workspace that the caller owns; o.Name must be set.
 // Errors: Invalid; Exists for a slug that is taken.
 func (c *Workspaces) Create(ctx context.Context, o WorkspaceOptions) (*WorkspaceDetail, error) {
-	ws := new(WorkspaceDetail)
-	return result(ws, c.call(ctx, request{method: http.MethodPost, path: "/v1/workspaces", body: o}, ws))
+	return fetch[WorkspaceDetail](ctx, c.transport, request{method: http.MethodPost, path: "/v1/workspaces", body: o})
 }
 
 // List lists the workspaces that the caller is a member of, by name.
@@ -72,14 +71,12 @@ func (c *Workspaces) List() *List[Workspace] {
 
 // Get returns a workspace with its members. Errors: NotFound.
 func (c *Workspaces) Get(ctx context.Context, id string) (*WorkspaceDetail, error) {
-	ws := new(WorkspaceDetail)
-	return result(ws, c.call(ctx, request{method: http.MethodGet, path: workspacePath(id, ""), repeat: true}, ws))
+	return fetch[WorkspaceDetail](ctx, c.transport, request{method: http.MethodGet, path: workspacePath(id, ""), repeat: true})
 }
 
 // Update changes the settings that o sets. Errors: NotFound; Invalid; Exists.
 func (c *Workspaces) Update(ctx context.Context, id string, o WorkspaceOptions) (*WorkspaceDetail, error) {
-	ws := new(WorkspaceDetail)
-	return result(ws, c.call(ctx, request{method: http.MethodPatch, path: workspacePath(id, ""), body: o}, ws))
+	return fetch[WorkspaceDetail](ctx, c.transport, request{method: http.MethodPatch, path: workspacePath(id, ""), body: o})
 }
 
 // Delete deletes a workspace with everything in it; its sandboxes end in the background.
@@ -97,16 +94,14 @@ func (c *Workspaces) AddMember(ctx context.Context, workspace, who, role string)
 	} else {
 		body.Name = who
 	}
-	m := new(AddedMember)
-	return result(m, c.call(ctx, request{method: http.MethodPost, path: workspacePath(workspace, "/members"), body: body}, m))
+	return fetch[AddedMember](ctx, c.transport, request{method: http.MethodPost, path: workspacePath(workspace, "/members"), body: body})
 }
 
 // SetRole changes a member's role. Errors: NotFound; Forbidden; Conflict when no
 // owner would be left.
 func (c *Workspaces) SetRole(ctx context.Context, workspace, user, role string) (*Member, error) {
-	m := new(Member)
 	body := wire.SetRole{Role: role}
-	return result(m, c.call(ctx, request{method: http.MethodPut, path: workspacePath(workspace, "/members/"+url.PathEscape(user)), body: body, repeat: true}, m))
+	return fetch[Member](ctx, c.transport, request{method: http.MethodPut, path: workspacePath(workspace, "/members/"+url.PathEscape(user)), body: body, repeat: true})
 }
 
 // DeleteMember ends a membership; everybody may end its own. Errors: NotFound;
