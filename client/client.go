@@ -24,6 +24,7 @@ type Client struct {
 	SSHKeys       *SSHKeys
 	Workspaces    *Workspaces
 	Users         *Users
+	Workers       *Workers
 	Audit         *Audit
 
 	*transport
@@ -37,7 +38,7 @@ func newClient(t *transport) *Client {
 		},
 		Executions: &Executions{t}, Streams: &Streams{t}, Snapshots: &Snapshots{t}, Images: &Images{t},
 		SandboxImages: &SandboxImages{t}, Registries: &Registries{t}, Events: &Events{t}, Webhooks: &Webhooks{t}, Account: &Account{t},
-		Tokens: &Tokens{t}, SSHKeys: &SSHKeys{t}, Workspaces: &Workspaces{t}, Users: &Users{t}, Audit: &Audit{t},
+		Tokens: &Tokens{t}, SSHKeys: &SSHKeys{t}, Workspaces: &Workspaces{t}, Users: &Users{t}, Workers: &Workers{t}, Audit: &Audit{t},
 		transport: t,
 	}
 }
@@ -103,12 +104,10 @@ func (c *Client) WithToken(token string) *Client {
 
 // WhoAmI returns the identity of the token.
 func (c *Client) WhoAmI(ctx context.Context) (*Identity, error) {
-	id := new(Identity)
-	return result(id, c.call(ctx, request{method: http.MethodGet, path: "/v1/whoami", repeat: true}, id))
+	return fetch[Identity](ctx, c.transport, request{method: http.MethodGet, path: "/v1/whoami", repeat: true})
 }
 
 // Version returns the server's version.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	v := new(Version)
-	return result(v, c.call(ctx, request{method: http.MethodGet, path: "/v1/version", repeat: true}, v))
+	return fetch[Version](ctx, c.transport, request{method: http.MethodGet, path: "/v1/version", repeat: true})
 }

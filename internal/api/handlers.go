@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/api/tunnel"
 	"github.com/modbox/modbox/internal/api/webhooks"
+	"github.com/modbox/modbox/internal/api/workers"
 	"github.com/modbox/modbox/internal/code"
 	"github.com/modbox/modbox/internal/desktop"
 	"github.com/modbox/modbox/internal/environment"
@@ -81,6 +82,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&sshaccess.Routes{Server: cfg.SSH, Keys: d.SSHKeys},
 		&tunnel.Tunnels{Sandboxes: d.Service, Guest: s.guest, Rights: d.Auth, Ping: cfg.Ping, Logger: d.Logger},
 		&host.Routes{Version: cfg.Version, Driver: d.Driver, Machine: d.Machine, Platform: d.Platform, Metrics: d.Measured},
+		&workers.Workers{Fleet: d.Workers},
 		&version{version: cfg.Version, driver: d.Driver},
 	}
 }

@@ -87,7 +87,7 @@ func (s schema) collect(schemas map[string]schema, found map[string]bool) {
 var (
 	pathNames = []string{
 		"build", "checkpoint", "context", "delivery", "execution", "image", "invitation", "key", "port", "recording", "registry", "sandbox", "sandbox_image", "session",
-		"snapshot", "ssh_key", "stream", "token", "user", "webhook", "window", "workspace",
+		"snapshot", "ssh_key", "stream", "token", "user", "webhook", "window", "worker", "workspace",
 	}
 	// otherNames are names that properties do not have, with the names to use.
 	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages, npm_packages or pip_packages", "memory_lost": "memory_lost_reason"}

@@ -22,6 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -53,7 +54,7 @@ type Config struct {
 	SSH sshaccess.Server
 }
 
-// Deps are the dependencies of the API. All but Metrics, Measured, Machine, Platform, Ready and Dialects must be set.
+// Deps are the dependencies of the API. All but Workers, Metrics, Measured, Machine, Platform, Ready and Dialects must be set.
 type Deps struct {
 	Service *lifecycle.Service
 	Auth    *auth.Authenticator
@@ -73,6 +74,8 @@ type Deps struct {
 	Events *eventstream.Hub
 	// Webhooks send events.
 	Webhooks *webhook.Service
+	// Workers has the workers; nil if sandboxes run on the server's machine.
+	Workers *fleet.Driver
 	// Links signs links to private ports.
 	Links *preview.Links
 	// Audit records requests.

@@ -100,7 +100,7 @@ var mayImport = map[string][]string{
 	"internal/teardown":         {"internal/page", "internal/sandbox"},
 	"internal/build":            {"internal/metrics", "internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox", "internal/image/phase", "internal/image/spec", "internal/registry"},
 	"internal/proxy":            {"internal/cache", "internal/sandbox", "internal/auth", "internal/access", "internal/preview", "internal/account"},
-	"internal/api":              {"internal/tracing", "internal/metrics", "client/wire", "internal/sshkey", "internal/eventstream", "internal/webhook", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/desktop", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec", "internal/codescan", "internal/program"},
+	"internal/api":              {"internal/tracing", "internal/metrics", "client/wire", "internal/sshkey", "internal/eventstream", "internal/webhook", "internal/environment", "internal/prepare", "internal/network", "internal/code", "internal/desktop", "internal/kernelapi", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/driver/fleet", "internal/worker", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview", "internal/account", "internal/image/phase", "internal/image/spec", "internal/codescan", "internal/program"},
 	"internal/dialect":          {"internal/cache", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue", "internal/account", "internal/image/spec", "internal/netrule", "internal/network", "internal/proxy", "internal/code", "internal/kernelapi", "internal/retry", "internal/background", "internal/dialect/e2b/template", "internal/codescan"},
 	"client/wire":               {},
 	"client/upload":             {},
@@ -136,7 +136,7 @@ var mayImport = map[string][]string{
 	// The services of a server, over whatever store, images and driver there are.
 	"internal/server/services": {
 		"internal/codescan", "internal/store/policyrows", "internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
-		"internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
+		"internal/driver/fleet", "internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
 		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/console", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
 		"internal/store/webhookrows", "internal/webhook", "internal/agentapi",
 	},
@@ -217,7 +217,7 @@ var mayImport = map[string][]string{
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {"internal/prepare", "internal/quota", "internal/store/imagerows", "internal/webhook",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
-		"internal/driver/fake", "internal/api", "internal/registry", "internal/snapshot", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
+		"internal/driver", "internal/driver/fake", "internal/driver/fleet", "internal/driver/remote", "internal/driver/remote/rootcache", "internal/worker", "internal/api", "internal/registry", "internal/snapshot", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},
 
 	"internal/dialect/e2b/template": {"internal/sandbox", "internal/background", "internal/build", "internal/image", "internal/image/reference", "internal/image/spec", "internal/spool"},

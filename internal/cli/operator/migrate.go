@@ -60,7 +60,8 @@ uses PostgreSQL, and adopts the sandboxes that run.`,
 			return err
 		},
 	}
-	addDatabaseFlags(cmd, &local)
+	cmd.Flags().StringVar(&local.File, "config", "", "the server's YAML file with settings")
+	local.Flags = config.AddFlags(cmd.Flags(), databaseSettings...)
 	return cmd
 }
 

@@ -285,10 +285,21 @@ func (b *board) Workers() []Worker {
 	list := make([]Worker, 0, len(b.members))
 	for _, m := range b.members {
 		if m.record.Status != worker.Gone {
-			list = append(list, m.shown())
+			list = append(list, b.shown(m))
 		}
 	}
 	return list
+}
+
+// Worker returns a worker that was not removed by its name or id. Errors: NotFound.
+func (b *board) Worker(ref string) (Worker, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.byRef(ref)
+	if m == nil {
+		return Worker{}, sandbox.Errorf(sandbox.NotFound, "there is no worker %q", ref)
+	}
+	return b.shown(m), nil
 }
 
 // Of returns the name of the worker of a box; "" if the box is not known.

@@ -20,19 +20,21 @@ const (
 // Worker is a worker with its use now.
 type Worker struct {
 	worker.Record
-	Connected bool
-	// Boxes is the number of its boxes, including boxes of builds and of the pool, and PromisedBytes the memory that they may use together.
-	Boxes         int
-	PromisedBytes int64
+	Connected   bool
+	ConnectedAt time.Time // when the connection began; zero while there is none
+	// Boxes is the number of its boxes, including boxes of builds and of the pool, and PromisedBytes the memory that they may use together,
+	// at most PromisedMaxBytes unless that is 0.
+	Boxes                           int
+	PromisedBytes, PromisedMaxBytes int64
 }
 
 // shown returns a worker with its use.
 //
-// Preconditions: the mu of the board is held.
-func (m *member) shown() Worker {
-	w := Worker{Record: m.record, Connected: m.connected, Boxes: m.placed, PromisedBytes: m.promised}
+// Preconditions: b.mu is held.
+func (b *board) shown(m *member) Worker {
+	w := Worker{Record: m.record, Connected: m.connected, Boxes: m.placed, PromisedBytes: m.promised, PromisedMaxBytes: b.limit(m)}
 	if m.connected {
-		w.SeenAt = time.Now().UTC()
+		w.ConnectedAt, w.SeenAt = w.SeenAt, time.Now().UTC()
 	}
 	return w
 }
@@ -88,7 +90,7 @@ func (d *Driver) change(ctx context.Context, m *member, s worker.Status) (Worker
 		return Worker{}, err
 	}
 	m.record.Status, m.record.Name = r.Status, r.Name
-	return m.shown(), nil
+	return d.shown(m), nil
 }
 
 // clear destroys all boxes of a connected worker that was removed: nothing could end them later.

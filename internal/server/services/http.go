@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/dialect/e2b/gateway"
 	"github.com/modbox/modbox/internal/dialect/e2b/interpreter"
 	"github.com/modbox/modbox/internal/dialect/modbox"
+	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -23,9 +24,10 @@ import (
 // API returns what the HTTP API needs of the services, with all dialects. The caller may add
 // checks and metrics before it passes the result to [api.New].
 func (s *Services) API() api.Deps {
+	workers, _ := s.ports.Driver.(*fleet.Driver)
 	return api.Deps{
 		Service: s.Lifecycle, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.ports.Installed,
-		Builder: s.Builder, Audit: s.Audit, SSO: s.SSO, SSHKeys: s.SSHKeys, Links: s.Links, Events: s.Events, Webhooks: s.Webhooks, Logger: s.ports.Logger, Driver: s.ports.Driver.Capabilities().Name,
+		Builder: s.Builder, Audit: s.Audit, SSO: s.SSO, SSHKeys: s.SSHKeys, Links: s.Links, Events: s.Events, Webhooks: s.Webhooks, Workers: workers, Logger: s.ports.Logger, Driver: s.ports.Driver.Capabilities().Name,
 		Dialects: []api.Dialect{
 			modbox.NewControl(s.Lifecycle, s.Auth, s.Accounts, s.Registries, s.Catalogue, s.urls.Sandbox),
 			agentuity.New(s.Lifecycle, s.Catalogue, s.urls),

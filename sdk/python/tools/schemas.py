@@ -90,6 +90,7 @@ CLASSES = {
     "Webhook": "",
     "NewWebhook": "",
     "WebhookDelivery": "",
+    "Worker": "",
 }
 #: The classes that have a base class, whose members they do not repeat.
 BASES = {
@@ -108,6 +109,7 @@ WORDS = {
     "Role": ("Member", "role"),
     "CodeScanMode": ("Workspace", "code_scan"),
     "WebhookDeliveryState": ("WebhookDelivery", "state"),
+    "WorkerState": ("Worker", "state"),
 }
 #: The members that repr does not show.
 SECRETS = {"PortLink.url", "PortLink.token", "NewToken.token", "NewUser.code", "NewInvitation.code", "NewWebhook.secret"}

@@ -16,6 +16,7 @@ import { Streams } from "./streams.js";
 import type { CallOptions } from "./types.js";
 import { Users } from "./users.js";
 import { Webhooks } from "./webhooks.js";
+import { Workers } from "./workers.js";
 import { Workspaces } from "./workspaces.js";
 import type * as wire from "./wire.js";
 import type { Identity, ServerVersion } from "./schemas.js";
@@ -82,6 +83,7 @@ export class Modbox {
   readonly sshKeys: SSHKeys;
   readonly workspaces: Workspaces;
   readonly users: Users;
+  readonly workers: Workers;
   readonly audit: Audit;
   readonly events: Events;
   readonly webhooks: Webhooks;
@@ -106,6 +108,7 @@ export class Modbox {
     this.sshKeys = new SSHKeys(this.http);
     this.workspaces = new Workspaces(this.http);
     this.users = new Users(this.http);
+    this.workers = new Workers(this.http);
     this.audit = new Audit(this.http);
     this.events = new Events(this.http);
     this.webhooks = new Webhooks(this.http);

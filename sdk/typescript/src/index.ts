@@ -71,6 +71,7 @@ export type { GetDeliveryOptions, ListDeliveriesOptions, RotateWebhookOptions, U
 export { verifyWebhook, WebhookError } from "./verifywebhook.js";
 export type { WebhookHeaders, WebhookMessage } from "./verifywebhook.js";
 export type { Users } from "./users.js";
+export type { DeleteWorkerOptions, Workers } from "./workers.js";
 export type { UpdateWorkspaceOptions, WorkspaceOptions, Workspaces } from "./workspaces.js";
 export type {
   AddedMember,
@@ -154,12 +155,15 @@ export type {
   Stats,
   Timeouts,
   Token,
+  UpdateWorkerOptions,
   URLAccess,
   Usage,
   User,
   Webhook,
   WebhookDelivery,
   WebhookDeliveryState,
+  Worker,
+  WorkerState,
   Workspace,
   WorkspaceDetail,
 } from "./schemas.js";

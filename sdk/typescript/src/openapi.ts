@@ -2371,6 +2371,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List workers
+         * @description The first that joined first; none if the server runs sandboxes on its own machine. For administrators, as all routes of workers.
+         */
+        get: operations["list-workers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workers/{worker}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a worker */
+        get: operations["get-worker"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a worker
+         * @description For good: it is refused from then on. A worker with sandboxes is removed only with force. If it is away, what runs on its machine goes on there until it is ended there.
+         */
+        delete: operations["delete-worker"];
+        options?: never;
+        head?: never;
+        /**
+         * Drain a worker, or end that
+         * @description A worker that is being drained gets no new sandboxes. Its sandboxes stay until they are paused or end.
+         */
+        patch: operations["update-worker"];
+        trace?: never;
+    };
     "/v1/workspaces": {
         parameters: {
             query?: never;
@@ -6084,6 +6129,11 @@ export interface components {
             /** @description Whether events are sent. Deliveries that wait are cancelled when it becomes false. */
             enabled?: boolean;
         };
+        /** @description Changes a worker; omitted fields stay. */
+        UpdateWorker: {
+            /** @description Whether it gets no new sandboxes. Its sandboxes stay; paused sandboxes are resumed on other workers. */
+            draining?: boolean;
+        };
         /** @description The body of PATCH /v1/workspaces/{workspace}. */
         UpdateWorkspace: {
             /** @description What people call it. */
@@ -6330,6 +6380,70 @@ export interface components {
             administrator: boolean;
             /** @description What the caller may do in the workspace. */
             permissions: string[];
+        };
+        /** @description A machine on which sandboxes of the server run. */
+        Worker: {
+            /** @description Its id. */
+            id: string;
+            /** @description Its name, which no other worker has. */
+            name: string;
+            /**
+             * @description connected: the server has a connection to it. away: its sandboxes are unavailable until it is back.
+             * @enum {string}
+             */
+            state: "connected" | "away";
+            /** @description It gets no new sandboxes. */
+            draining: boolean;
+            /**
+             * Format: int64
+             * @description Sandboxes on it that run or are being started, boxes of builds, and boxes of the pool.
+             */
+            sandboxes: number;
+            /**
+             * Format: int64
+             * @description Memory of the machine; 0 if it is not known.
+             */
+            memory_bytes: number;
+            /**
+             * Format: int64
+             * @description Sum of the memory limits of its sandboxes.
+             */
+            memory_promised_bytes: number;
+            /**
+             * Format: int64
+             * @description How much memory may be promised; 0 for no limit.
+             */
+            memory_promised_max_bytes: number;
+            /**
+             * Format: int64
+             * @description Processor cores of the machine; 0 if they are not known.
+             */
+            cores: number;
+            /** @description Version of its program. */
+            version: string;
+            /** @description Where its last connection came from. */
+            address: string;
+            /**
+             * Format: date-time
+             * @description When the connection began; absent while it is away.
+             */
+            connected_at?: string;
+            /**
+             * Format: date-time
+             * @description When the server had a connection to it last: now if it has one.
+             */
+            seen_at: string;
+            /**
+             * Format: date-time
+             * @description When it joined.
+             */
+            created_at: string;
+        };
+        WorkerPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["Worker"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         /** @description A tenant. It owns sandboxes, snapshots and what else there is. */
         Workspace: {
@@ -11896,6 +12010,153 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Whoami"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-workers": {
+        parameters: {
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-worker": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The worker: its id or name. */
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Worker"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-worker": {
+        parameters: {
+            query?: {
+                /** @description Remove it also if it has sandboxes: they end, or go back to their last checkpoint. */
+                force?: boolean;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The worker: its id or name. */
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-worker": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The worker: its id or name. */
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateWorker"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Worker"];
                 };
             };
             /** @description An error */

@@ -28,6 +28,9 @@ export type CodeScanMode = "off" | "warn" | "block";
 /** pending: waits for an attempt. delivered: the receiver has accepted it. failed: no attempt follows. cancelled: the webhook was disabled before. */
 export type WebhookDeliveryState = "pending" | "delivered" | "failed" | "cancelled";
 
+/** connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. */
+export type WorkerState = "connected" | "away";
+
 /** Limits in Kubernetes notation. */
 export interface Resources {
   /** Memory. */
@@ -2010,6 +2013,57 @@ export function webhookDelivery(w: Wire["WebhookDelivery"]): WebhookDelivery {
   };
 }
 
+/** A machine on which sandboxes of the server run. */
+export interface Worker {
+  /** Its id. */
+  id: string;
+  /** Its name, which no other worker has. */
+  name: string;
+  /** connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. */
+  state: WorkerState;
+  /** It gets no new sandboxes. */
+  draining: boolean;
+  /** Sandboxes on it that run or are being started, boxes of builds, and boxes of the pool. */
+  sandboxes: number;
+  /** Memory of the machine; 0 if it is not known. */
+  memoryBytes: number;
+  /** Sum of the memory limits of its sandboxes. */
+  memoryPromisedBytes: number;
+  /** How much memory may be promised; 0 for no limit. */
+  memoryPromisedMaxBytes: number;
+  /** Processor cores of the machine; 0 if they are not known. */
+  cores: number;
+  /** Version of its program. */
+  version: string;
+  /** Where its last connection came from. */
+  address: string;
+  /** When the connection began; absent while it is away. */
+  connectedAt: string | undefined;
+  /** When the server had a connection to it last: now if it has one. */
+  seenAt: string;
+  /** When it joined. */
+  createdAt: string;
+}
+
+export function worker(w: Wire["Worker"]): Worker {
+  return {
+    id: w.id,
+    name: w.name,
+    state: w.state,
+    draining: w.draining,
+    sandboxes: w.sandboxes,
+    memoryBytes: w.memory_bytes,
+    memoryPromisedBytes: w.memory_promised_bytes,
+    memoryPromisedMaxBytes: w.memory_promised_max_bytes,
+    cores: w.cores,
+    version: w.version,
+    address: w.address,
+    connectedAt: w.connected_at,
+    seenAt: w.seen_at,
+    createdAt: w.created_at,
+  };
+}
+
 /** A command: exactly one of `command` and `shell`. */
 export interface CommandOptions {
   /** Program and arguments, run without a shell. */
@@ -2538,6 +2592,21 @@ export function encodeCreateRegistryOptions(o: CreateRegistryOptions) {
     email: o.email,
     enabled: o.enabled,
     verify: o.verify,
+  };
+}
+
+/** What to change of a worker. */
+export interface UpdateWorkerOptions extends CallOptions {
+  /** Whether it gets no new sandboxes. Its sandboxes stay; paused sandboxes are resumed on other workers. */
+  draining?: boolean | undefined;
+}
+
+export const updateWorkerOptionsMembers: Members<UpdateWorkerOptions> = { draining: true, signal: true };
+
+export function encodeUpdateWorkerOptions(o: UpdateWorkerOptions) {
+  checkMembers("UpdateWorkerOptions", o, updateWorkerOptionsMembers);
+  return {
+    draining: o.draining,
   };
 }
 

@@ -23,7 +23,7 @@ const answers = {
   ValidatedAptPackages: "AptPackageChecks", OutputStream: "", Execution: "", Context: "CodeContext", CodeError: "", Finding: "", CodeScan: "", Checkpoint: "", Snapshot: "", Registry: "", Token: "", NewToken: "", SSHKey: "",
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
-  Webhook: "", NewWebhook: "", WebhookDelivery: "",
+  Webhook: "", NewWebhook: "", WebhookDelivery: "", Worker: "",
 };
 /** The schemas that callers give, too: all their members are optional. */
 const given = { Resources: "", ExecLimits: "", Timeouts: "", Network: "NetworkOptions", Quota: "" };
@@ -40,6 +40,7 @@ const words = {
   Role: ["Member", "role"],
   CodeScanMode: ["Workspace", "code_scan"],
   WebhookDeliveryState: ["WebhookDelivery", "state"],
+  WorkerState: ["Worker", "state"],
 };
 /** The members of text that are empty when they are absent. */
 const empty = new Set(["Sandbox.description", "Snapshot.description", "Snapshot.message", "SandboxImage.description", "Member.email", "Webhook.description"]);
@@ -124,6 +125,7 @@ const options = {
   CreateTokenOptions: { doc: "What token to make; the empty object is one that may do all that its user may.", of: ["CreateToken"], extends: ["CallOptions"] },
   CreateUserOptions: { doc: "What user to make.", of: ["CreateUser"], extends: ["CallOptions"], without: ["name"] },
   CreateRegistryOptions: { doc: "How to sign in.", of: ["CreateRegistry"], extends: ["CallOptions"] },
+  UpdateWorkerOptions: { doc: "What to change of a worker.", of: ["UpdateWorker"], extends: ["CallOptions"] },
   CreateWebhookOptions: { doc: "Which events are sent where.", of: ["CreateWebhook"], extends: ["CallOptions"] },
 };
 

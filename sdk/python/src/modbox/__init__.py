@@ -101,6 +101,7 @@ from .terminals import AsyncSession, Session
 from .transport import AsyncHttpxTransport, HttpxTransport, UrllibTransport
 from .users import NewUser, User
 from .webhooks import NewWebhook, Webhook, WebhookDelivery, WebhookDeliveryState, WebhookError, WebhookMessage, verify_webhook
+from .workers import Worker, WorkerState
 from .workspaces import (
     AddedMember,
     DiskUse,
@@ -254,6 +255,8 @@ __all__ = [
     "WebhookDeliveryState",
     "WebhookError",
     "WebhookMessage",
+    "Worker",
+    "WorkerState",
     "Workspace",
     "WorkspaceDetail",
     "WorkspaceMember",

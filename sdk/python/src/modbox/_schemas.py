@@ -28,6 +28,9 @@ CodeScanMode = Literal["off", "warn", "block"]
 #: the webhook was disabled before.
 WebhookDeliveryState = Literal["pending", "delivered", "failed", "cancelled"]
 
+#: connected: the server has a connection to it. away: its sandboxes are unavailable until it is back.
+WorkerState = Literal["connected", "away"]
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -1350,6 +1353,40 @@ class WebhookDelivery:
     error: Optional[str] = None
     #: The first KiB of the last answer.
     response: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A machine on which sandboxes of the server run."""
+
+    #: Its id.
+    id: str = ""
+    #: Its name, which no other worker has.
+    name: str = ""
+    #: connected: the server has a connection to it. away: its sandboxes are unavailable until it is back.
+    state: WorkerState = _required()
+    #: It gets no new sandboxes.
+    draining: bool = False
+    #: Sandboxes on it that run or are being started, boxes of builds, and boxes of the pool.
+    sandboxes: int = 0
+    #: Memory of the machine; 0 if it is not known.
+    memory_bytes: int = 0
+    #: Sum of the memory limits of its sandboxes.
+    memory_promised_bytes: int = 0
+    #: How much memory may be promised; 0 for no limit.
+    memory_promised_max_bytes: int = 0
+    #: Processor cores of the machine; 0 if they are not known.
+    cores: int = 0
+    #: Version of its program.
+    version: str = ""
+    #: Where its last connection came from.
+    address: str = ""
+    #: When the connection began; None while it is away.
+    connected_at: Optional[datetime] = _optional_time()
+    #: When the server had a connection to it last: now if it has one.
+    seen_at: datetime = _required(parse_time)
+    #: When it joined.
+    created_at: datetime = _required(parse_time)
 
 
 class ExecutionCommand(TypedDict, total=False):

@@ -243,6 +243,9 @@ def answer_all(seen, handler, n):
         return send_json(handler, {"code": "mbi_1"})
     if seen.path.startswith("/v1/users"):
         return send_json(handler, {"id": "u", "name": "ada", "created_at": WHEN, "code": "mbi_2"})
+    if seen.path.startswith("/v1/workers"):
+        one = {"id": "w", "name": "two", "state": "connected", "draining": True, "memory_promised_bytes": 5, "seen_at": WHEN, "created_at": WHEN}
+        return send_json(handler, {"items": [one]} if seen.path == "/v1/workers" else one)
     one = CATALOGUE if "images" in seen.path else {
         "id": "r", "name": "hub", "server": "ghcr.io", "username": "u", "enabled": True, "created_at": WHEN, "updated_at": WHEN
     }
@@ -263,6 +266,11 @@ REQUESTS = [
     ("PATCH", "/v1/users/ada", {}, {"disabled": True}),
     ("POST", "/v1/users/a%40b.example/reset", {}, None),
     ("DELETE", "/v1/users/ada", {}, None),
+    ("GET", "/v1/workers", {}, None),
+    ("GET", "/v1/workers/two", {}, None),
+    ("PATCH", "/v1/workers/two", {}, {"draining": True}),
+    ("DELETE", "/v1/workers/w", {}, None),
+    ("DELETE", "/v1/workers/w", {"force": ["true"]}, None),
     ("POST", "/v1/registries", {}, {"name": "hub", "server": "ghcr.io", "username": "u", "password": "p"}),
     ("GET", "/v1/registries", {}, None),
     ("GET", "/v1/registries/r", {}, None),
@@ -299,6 +307,12 @@ class CallsTest(unittest.TestCase):
         await done(c.users.update("ada", disabled=True))
         self.assertEqual(await done(c.users.reset_password("a@b.example")), "mbi_1")
         await done(c.users.delete("ada"))
+        [worker] = await done(c.workers.list())
+        self.assertEqual((worker.state, worker.memory_promised_bytes, worker.connected_at, worker.seen_at.year), ("connected", 5, None, 2026))
+        self.assertEqual((await done(c.workers.get("two"))).id, "w")
+        self.assertTrue((await done(c.workers.update("two", draining=True))).draining)
+        await done(c.workers.delete("w"))
+        await done(c.workers.delete("w", force=True))
         await done(c.registries.create(name="hub", server="ghcr.io", username="u", password="p"))
         self.assertEqual((await done(c.registries.list()))[0].server, "ghcr.io")
         self.assertEqual((await done(c.registries.get("r"))).email, None)

@@ -159,6 +159,26 @@ test("users are walked over", async (t) => {
   assert.deepEqual(names, ["a", "b", "c"]);
 });
 
+test("workers are listed, drained and removed", async (t) => {
+  const one = { id: "w", name: "two", state: "connected", draining: true, sandboxes: 1, memory_promised_bytes: 5, seen_at: "t", created_at: "t" };
+  const s = await serve(t, (req, res) => {
+    if (req.method === "DELETE") return res.writeHead(204).end();
+    json(res, req.path === "/v1/workers" ? { items: [one] } : one);
+  });
+  const { workers } = s.client();
+  const names = [];
+  for await (const worker of workers.list()) names.push(worker.name);
+  assert.deepEqual(names, ["two"]);
+  const shown = await workers.get("two");
+  assert.deepEqual([shown.state, shown.draining, shown.memoryPromisedBytes, shown.connectedAt], ["connected", true, 5, undefined]);
+  await workers.update("two", { draining: false });
+  await workers.delete("two");
+  await workers.delete("two", { force: true });
+  assert.deepEqual(s.requests[2].json(), { draining: false });
+  const calls = s.requests.slice(1).map((r) => `${r.method} ${r.path} ${r.query.get("force")}`);
+  assert.deepEqual(calls, ["GET", "PATCH", "DELETE"].map((m) => `${m} /v1/workers/two null`).concat("DELETE /v1/workers/two true"));
+});
+
 test("a pull tells its progress, skips pings, and ends with the image or an error", async (t) => {
   const image = { id: "i", name: "org/app", tag: "v1", ref: "org/app:v1", digest: "sha256:1", created_at: "t", updated_at: "t" };
   const lines = [
@@ -190,6 +210,7 @@ test("making things is never sent twice", async (t) => {
     () => c.users.create("ada"),
     () => c.users.resetPassword("ada"),
     () => c.users.delete("ada"),
+    () => c.workers.delete("one"),
     () => c.registries.create({ name: "r", server: "s", username: "u", password: "p" }),
     () => c.sandboxImages.create("agent", "org/agent"),
     () => c.createSandboxImage({ name: "agent", image: "org/agent" }),

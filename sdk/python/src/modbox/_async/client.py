@@ -27,6 +27,7 @@ from .ssh_keys import AsyncSSHKeys
 from .tokens import AsyncTokens
 from .users import AsyncUsers
 from .webhooks import AsyncWebhooks
+from .workers import AsyncWorkers
 from .workspaces import AsyncWorkspaces
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class AsyncModbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
     The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``, ``images``,
-    ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``, ``users``, ``audit``,
+    ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``, ``users``, ``workers``, ``audit``,
     ``events`` and ``webhooks``; AsyncSandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
@@ -82,6 +83,7 @@ class AsyncModbox:
         self.ssh_keys = AsyncSSHKeys(self._requester)
         self.workspaces = AsyncWorkspaces(self._requester)
         self.users = AsyncUsers(self._requester)
+        self.workers = AsyncWorkers(self._requester)
         self.audit = AsyncAudit(self._requester)
         self.events = AsyncEvents(self._requester)
         self.webhooks = AsyncWebhooks(self._requester)

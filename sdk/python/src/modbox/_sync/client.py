@@ -28,6 +28,7 @@ from .ssh_keys import SSHKeys
 from .tokens import Tokens
 from .users import Users
 from .webhooks import Webhooks
+from .workers import Workers
 from .workspaces import Workspaces
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Modbox:
     """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
     The calls of the API are under ``sandboxes``, ``executions``, ``streams``, ``snapshots``, ``images``,
-    ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``, ``users``, ``audit``,
+    ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``ssh_keys``, ``workspaces``, ``users``, ``workers``, ``audit``,
     ``events`` and ``webhooks``; Sandbox is the object for one sandbox. All calls raise ModboxError. Threads may
     share a client. Tasks of one event loop may share a client for asyncio, which needs httpx or a ``transport``, and
     raises ImportError without.
@@ -83,6 +84,7 @@ class Modbox:
         self.ssh_keys = SSHKeys(self._requester)
         self.workspaces = Workspaces(self._requester)
         self.users = Users(self._requester)
+        self.workers = Workers(self._requester)
         self.audit = Audit(self._requester)
         self.events = Events(self._requester)
         self.webhooks = Webhooks(self._requester)
