@@ -18,6 +18,9 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/metrics"
 	"github.com/modbox/modbox/test/testserver"
 )
 
@@ -95,6 +98,17 @@ func series(list map[string]*dto.MetricFamily) map[string]map[string]bool {
 // versions of Go.
 func TestMetricsAreDocumented(t *testing.T) {
 	list := families(t, serve(t).URL)
+	workers := metrics.New("") // the server has none
+	workers.MustRegister(fleet.NewCollector(apitest.Workers(t, "one")))
+	gathered, err := workers.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range gathered {
+		if strings.HasPrefix(f.GetName(), "modbox_worker") {
+			list[f.GetName()] = f
+		}
+	}
 	var table strings.Builder
 	table.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(list)) {

@@ -23,6 +23,7 @@ import (
 	"github.com/modbox/modbox/internal/console"
 	"github.com/modbox/modbox/internal/dialect/e2b/template"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/eventstream"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -175,7 +176,11 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	s.Webhooks = webhook.New(cfg.Webhooks, hooks, hooks, ports.Keys, ports.Logger)
 	s.closers = append(s.closers, s.Webhooks.Close)
 	if ports.Metrics != nil {
-		for _, c := range slices.Concat(s.Webhooks.Collectors(), s.Builder.Collectors(), []prometheus.Collector{s.Events.Collector()}) {
+		collectors := slices.Concat(s.Webhooks.Collectors(), s.Builder.Collectors(), []prometheus.Collector{s.Events.Collector()})
+		if workers, ok := ports.Driver.(*fleet.Driver); ok {
+			collectors = append(collectors, fleet.NewCollector(workers))
+		}
+		for _, c := range collectors {
 			if err := ports.Metrics.Register(c); err != nil {
 				return nil, fmt.Errorf("register the metrics of events: %w", err)
 			}
