@@ -150,6 +150,12 @@ type Reacher interface {
 	Reach(id sandbox.ID) error
 }
 
+// Placer is a driver of several hosts, of which some get no new sandboxes.
+type Placer interface {
+	// TakesSandbox reports whether a box without a sandbox may get one now: its host can be reached, and is not being drained.
+	TakesSandbox(id sandbox.ID) bool
+}
+
 // Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore
 // never wait for that: they return [ErrNotStaged] for files that are not there.
 type Stager interface {

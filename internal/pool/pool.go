@@ -7,6 +7,7 @@ package pool
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -237,6 +238,13 @@ func (p *Pool[T]) Close() []*Box[T] {
 	}
 	clear(p.ready)
 	return all
+}
+
+// Boxes returns the ready boxes.
+func (p *Pool[T]) Boxes() []*Box[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Concat(slices.Collect(maps.Values(p.ready))...)
 }
 
 // Ready returns the number of ready boxes of each kind.

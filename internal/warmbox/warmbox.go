@@ -187,6 +187,7 @@ func New(cfg Config, deps Deps) *Keeper {
 // Reserve takes a box of the pool for a sandbox of a kind, as [pool.Pool.Reserve] does. It takes no blank box when there is
 // a template of the kind: a box from that saves the start of interpreters or programs.
 func (k *Keeper) Reserve(ctx context.Context, w sandbox.WorkspaceID, kind pool.Kind) *pool.Reservation[Box] {
+	k.dropUseless()
 	if k.Templates != nil && k.Templates.Has(kind) {
 		return k.Pool.ReserveOwn(ctx, w, kind)
 	}
@@ -212,8 +213,22 @@ func (k *Keeper) Run() {
 	}
 }
 
+// dropUseless gives up the boxes of the pool on hosts that get no new sandboxes.
+func (k *Keeper) dropUseless() {
+	d, ok := k.Driver.(driver.Placer)
+	if !ok {
+		return
+	}
+	for _, b := range k.Pool.Boxes() {
+		if !d.TakesSandbox(b.Value.ID) && k.Pool.Remove(b) {
+			k.Work.Go(func() { k.Destroy(b) }) // which may wait for a worker that is away
+		}
+	}
+}
+
 // Plan plans the boxes of the pool anew, and destroys the boxes beyond the plan.
 func (k *Keeper) Plan() {
+	k.dropUseless()
 	k.Pool.Plan(time.Now(), k.Host.StandingKinds(k.ctx)...)
 	planned := k.Pool.Planned()
 	k.mu.Lock()

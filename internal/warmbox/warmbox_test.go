@@ -179,3 +179,52 @@ func TestSlowTransferKeepsNoOtherKind(t *testing.T) {
 		}
 	})
 }
+
+// drained is a driver whose box "stays" alone may get a sandbox.
+type drained struct {
+	driver.Driver
+	destroyed chan sandbox.ID
+}
+
+func (drained) TakesSandbox(id sandbox.ID) bool { return id == "stays" }
+
+func (d drained) Destroy(_ context.Context, id sandbox.ID) error {
+	d.destroyed <- id
+	return nil
+}
+
+// TestDrainedHost: a box on a host that gets no new sandboxes is not taken, and is given up.
+func TestDrainedHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work := background.New()
+		work.Start()
+		defer func() { work.Cancel(); synctest.Wait() }()
+		kind := pool.Kind{Digest: "data"}
+		boxes := pool.New[Box](5, false)
+		host, d := maker{work: work}, drained{destroyed: make(chan sandbox.ID, 2)}
+		k := New(Config{}, Deps{Pool: boxes, Host: host, Images: host, Driver: d, Work: work, Logger: slog.New(slog.DiscardHandler)})
+		add := func(id sandbox.ID) {
+			boxes.Created("w", kind)
+			boxes.Add(&pool.Box[Box]{Kind: kind, Started: time.Now(), Value: Box{Box: host.NewBox(id), stop: func() {}}})
+			time.Sleep(time.Second)
+		}
+		add("goes")
+		add("stays")
+		r := k.Reserve(t.Context(), "w", kind)
+		if r == nil || r.Box().Value.ID != "stays" {
+			t.Fatalf("Reserve() = %+v, want the box that may get a sandbox", r)
+		}
+		r.Commit()
+		if id := <-d.destroyed; id != "goes" {
+			t.Errorf("the box %q is destroyed", id)
+		}
+		add("goes, too")
+		k.Plan()
+		if id := <-d.destroyed; id != "goes, too" {
+			t.Errorf("the box %q is destroyed", id)
+		}
+		if all, _ := boxes.Len(); all != 0 {
+			t.Errorf("%d boxes are in the pool", all)
+		}
+	})
+}

@@ -14,6 +14,8 @@ type Record struct {
 	Version     string
 	MemoryBytes int64
 	Cores       int
+	// Features are the features of its driver, in the form of package fleet; "" is not known.
+	Features string
 	// JoinedAt is the time of its first connection. SeenAt is the beginning or end of its last.
 	JoinedAt, SeenAt time.Time
 }

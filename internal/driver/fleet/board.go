@@ -28,6 +28,7 @@ type board struct {
 	mu      sync.Mutex
 	closed  bool                  // guarded by mu
 	caps    *driver.Capabilities  // guarded by mu; nil before the first connection
+	late    bool                  // guarded by mu; any known worker may be the first: [Driver.Ready] waited long enough for the others
 	members []*member             // guarded by mu; the first that joined first, including removed workers
 	places  map[sandbox.ID]*place // guarded by mu; boxes, and boxes that are going to be made
 }
@@ -173,12 +174,14 @@ func better(m, than *member) bool {
 func (b *board) isOnly(m *member) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, other := range b.members {
-		if other != m && other.record.Status != worker.Gone {
-			return false
-		}
-	}
-	return true
+	return !b.hasOthers(m)
+}
+
+// hasOthers reports whether there is another worker.
+//
+// Preconditions: b.mu is held.
+func (b *board) hasOthers(m *member) bool {
+	return slices.ContainsFunc(b.members, func(other *member) bool { return other != m && other.record.Status != worker.Gone })
 }
 
 // refused returns the error for a checkpoint that no asked worker can restore.
@@ -348,10 +351,21 @@ func (b *board) suits(caps driver.Capabilities) error {
 	if b.closed {
 		return errClosed
 	}
-	if b.caps != nil && !alike(*b.caps, caps) {
+	if b.caps != nil && features(*b.caps) != features(caps) {
 		return errors.New("the worker cannot do what the other workers can, or can do more: its machine must have the same features")
 	}
 	return nil
+}
+
+// mayDecide returns an error for a worker that is recorded and would be the first, if its features have changed: it may have lost what the
+// boxes of others need.
+//
+// Preconditions: b.mu is held.
+func (b *board) mayDecide(m *member, caps driver.Capabilities) error {
+	if b.caps != nil || b.late || m.record.Features == "" || m.record.Features == features(caps) || !b.hasOthers(m) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "the worker cannot do what it could before, or can do more, and waits until another worker is connected; it tries again")
 }
 
 // retire keeps new boxes away from a worker until change is called, unless check returns an error.
@@ -367,6 +381,14 @@ func (b *board) retire(ref string, check func(*member) error) (*member, error) {
 	}
 	m.retiring = true
 	return m, nil
+}
+
+// TakesSandbox implements [driver.Placer].
+func (b *board) TakesSandbox(id sandbox.ID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.places[id]
+	return p != nil && p.member.connected && p.member.record.Status == worker.Ready && !p.member.retiring
 }
 
 // Reach implements [driver.Reacher].

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -203,8 +204,8 @@ func within[T any](ctx context.Context, limit time.Duration, f func(context.Cont
 	return none, driver.ErrAway
 }
 
-// eachMember calls f for all workers that are not away at the same time, and returns their results. A worker that turns out to be away
-// has none. Errors: of f; [driver.ErrAway] if all are away.
+// eachMember calls f for all workers that are not away at the same time, and returns the results of the workers for which it succeeds. Errors:
+// of f for any worker, except for workers that turn out to be away; [driver.ErrAway] if all are away.
 func eachMember[T any](ctx context.Context, d *Driver, f func(context.Context, *member) (T, error)) ([]T, error) {
 	list := d.reachable()
 	results, errs := make([]T, len(list)), make([]error, len(list))
@@ -215,26 +216,34 @@ func eachMember[T any](ctx context.Context, d *Driver, f func(context.Context, *
 		})
 	}
 	all.Wait()
-	reached := false
+	var succeeded []T
+	var failed []error
 	for i, err := range errs {
-		if errors.Is(err, driver.ErrAway) {
-			errs[i] = nil
-		} else {
-			reached = true
+		switch {
+		case err == nil:
+			succeeded = append(succeeded, results[i])
+		case !errors.Is(err, driver.ErrAway):
+			failed = append(failed, fmt.Errorf("worker %s: %w", list[i].record.ID, err))
 		}
 	}
-	if !reached {
+	if len(succeeded)+len(failed) == 0 {
 		return nil, driver.ErrAway
 	}
-	return results, errors.Join(errs...)
+	return succeeded, errors.Join(failed...)
 }
 
-// removeObsolete destroys the boxes on a worker that are meanwhile on another.
-func (d *Driver) removeObsolete(m *member) {
-	ids, err := m.boxes.List(d.life)
-	if err != nil {
-		return // the next connection does it
+// partly returns the error of eachMember if there is no result. Else it logs it: the boxes of a worker that fails are missing, as the boxes
+// of a worker that is away.
+func partly[T any](d *Driver, what string, results []T, err error) error {
+	if err == nil || len(results) == 0 {
+		return err
 	}
+	d.log.Error("a worker fails; its boxes are missing", "in", what, "error", err)
+	return nil
+}
+
+// removeObsolete destroys the boxes of a list of a worker that are meanwhile on another.
+func (d *Driver) removeObsolete(ctx context.Context, m *member, ids []sandbox.ID) {
 	for _, id := range ids {
 		d.mu.Lock()
 		p := d.places[id]
@@ -244,16 +253,20 @@ func (d *Driver) removeObsolete(m *member) {
 			continue
 		}
 		d.log.Warn("destroying a box that is on another worker meanwhile", "box", id)
-		if err := m.boxes.Destroy(d.life, id); err != nil && d.life.Err() == nil {
+		if err := m.boxes.Destroy(ctx, id); err != nil && d.life.Err() == nil {
 			d.log.Error("an obsolete box is not destroyed", "box", id, "error", err)
 		}
 	}
 }
 
-// List implements [driver.Driver].
+// List implements [driver.Driver]. It destroys the boxes on a worker that are meanwhile on another.
 func (d *Driver) List(ctx context.Context) ([]sandbox.ID, error) {
-	lists, err := eachMember(ctx, d, func(ctx context.Context, m *member) ([]sandbox.ID, error) { return m.boxes.List(ctx) })
-	if err != nil {
+	lists, err := eachMember(ctx, d, func(ctx context.Context, m *member) ([]sandbox.ID, error) {
+		ids, err := m.boxes.List(ctx)
+		d.removeObsolete(ctx, m, ids)
+		return ids, err
+	})
+	if err := partly(d, "list of boxes", lists, err); err != nil {
 		return nil, err
 	}
 	all := slices.Concat(lists...)
@@ -274,7 +287,7 @@ func (d *Driver) DiskUse() (map[sandbox.ID]int64, error) {
 		}
 		return use, err
 	})
-	if err != nil {
+	if err := partly(d, "disk use", uses, err); err != nil {
 		return nil, err
 	}
 	sum := map[sandbox.ID]int64{}

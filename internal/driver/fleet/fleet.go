@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ var (
 	_ driver.Stager       = (*Driver)(nil)
 	_ driver.Reacher      = (*Driver)(nil)
 	_ driver.SaveReserver = (*Driver)(nil)
+	_ driver.Placer       = (*Driver)(nil)
 )
 
 // New returns a driver that knows the workers of the records and no box.
@@ -114,7 +116,7 @@ func (d *Driver) Capabilities() driver.Capabilities {
 }
 
 // Ready waits until all workers that are not gone are connected, at most as long as patience, and then until at least
-// one is.
+// one is. After patience, a worker whose features have changed may be the first.
 func (d *Driver) Ready(ctx context.Context, patience time.Duration) error {
 	late := time.After(patience)
 	waited := false
@@ -131,6 +133,9 @@ func (d *Driver) Ready(ctx context.Context, patience time.Duration) error {
 		case <-next:
 		case <-late:
 			waited = true
+			d.mu.Lock()
+			d.late = true
+			d.mu.Unlock()
 		case <-d.life.Done():
 			return errClosed
 		case <-ctx.Done():
@@ -179,6 +184,7 @@ func (d *Driver) accept(ctx context.Context, m *member, w worker.Identity, addre
 	describe := func(r *worker.Record) {
 		r.Address, r.SeenAt, r.Version = address, now, sandbox.OneLine(welcome.Host.Version)
 		r.MemoryBytes, r.Cores = max(welcome.Host.MemoryBytes, 0), max(welcome.Host.Cores, 0)
+		r.Features = features(welcome.Capabilities)
 	}
 	d.mu.Lock()
 	known := d.byID(w.ID) == m
@@ -196,7 +202,9 @@ func (d *Driver) accept(ctx context.Context, m *member, w worker.Identity, addre
 	d.changed.Send()
 	d.work.Go(func() { // the caller holds work
 		d.save(m)
-		d.removeObsolete(m)
+		if ids, err := m.boxes.List(d.life); err == nil { // else the next sweep does it
+			d.removeObsolete(d.life, m, ids)
+		}
 	})
 	return link, nil
 }
@@ -239,6 +247,9 @@ func (d *Driver) connect(m *member, w worker.Identity, welcome remote.Welcome, d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.suits(welcome.Capabilities); err != nil {
+		return 0, err
+	}
+	if err := d.mayDecide(m, welcome.Capabilities); err != nil {
 		return 0, err
 	}
 	if d.caps == nil {
@@ -288,9 +299,9 @@ func (d *Driver) save(m *member) {
 // saveTimeout bounds a change of a record.
 const saveTimeout = 10 * time.Second
 
-// alike reports whether two drivers can do the same. They may have other platforms.
-func alike(a, b driver.Capabilities) bool {
-	a.Missing, b.Missing = nil, nil
-	a.Platform, b.Platform = "", ""
-	return fmt.Sprint(a) == fmt.Sprint(b)
+// features describes what a driver can do. Drivers with equal features may have other platforms.
+func features(c driver.Capabilities) string {
+	c.Missing, c.Platform = nil, ""
+	words := strings.Fields(strings.Trim(fmt.Sprintf("%+v", c), "{}"))
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return strings.HasSuffix(w, ":false") }), " ")
 }

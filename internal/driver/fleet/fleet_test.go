@@ -97,6 +97,8 @@ type machine struct {
 	said remote.Host // its description of itself
 	dir  string
 	stop func() // ends its process; nil while it has none
+	// limits is whether its next process says that it can limit the memory of boxes.
+	limits bool
 	// refused is called with the errors of its connections; nil for none.
 	refused func(error)
 
@@ -108,6 +110,13 @@ type machine struct {
 type local struct {
 	*fake.Driver
 	machine *machine
+	limits  bool
+}
+
+func (l local) Capabilities() driver.Capabilities {
+	c := l.Driver.Capabilities()
+	c.Memory = l.limits
+	return c
 }
 
 // token returns what names the memory of a checkpoint on its machine; "" if it has none.
@@ -247,8 +256,9 @@ func (m *machine) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits := m.limits
 	w := remote.NewWorker(remote.WorkerConfig{
-		Open:  func() (driver.Driver, error) { return local{fake.New(m.host), m}, nil },
+		Open:  func() (driver.Driver, error) { return local{fake.New(m.host), m, limits}, nil },
 		Cache: cache, Dir: filepath.Join(m.dir, "under-way"), Host: m.said,
 		Admit: func(remote.Control) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	})

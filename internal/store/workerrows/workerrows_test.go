@@ -18,7 +18,7 @@ func TestRows(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0).UTC()
 	first := worker.Record{
 		Identity: worker.Identity{ID: "worker-B", Key: "ff"}, Name: "b", Status: worker.Ready, Address: "192.0.2.1:5", Version: "1.0",
-		MemoryBytes: 64 << 30, Cores: 16, JoinedAt: at, SeenAt: at,
+		MemoryBytes: 64 << 30, Cores: 16, Features: "all", JoinedAt: at, SeenAt: at,
 	}
 	second := worker.Record{Identity: worker.Identity{ID: "worker-A", Key: "ee"}, Name: "a", Status: worker.Ready, JoinedAt: at.Add(time.Hour)}
 	for _, w := range []worker.Record{second, first} {
@@ -26,7 +26,7 @@ func TestRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first.Status, first.SeenAt, first.Cores = worker.Draining, at.Add(time.Minute), 8
+	first.Status, first.SeenAt, first.Cores, first.Features = worker.Draining, at.Add(time.Minute), 8, "most"
 	if err := rows.Save(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,136 @@
+package fleet_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+// TestChangedWorkerDecidesNothing checks that a known worker whose features have changed is not the first after a start, while
+// others may come.
+func TestChangedWorkerDecidesNothing(t *testing.T) {
+	r := newRig(t, brief, gib, gib)
+	changed, same := r.machines[0], r.machines[1]
+	eventually(t, "the features are recorded", func() error {
+		for _, w := range r.driver().Workers() {
+			if w.Features == "" || strings.Contains(w.Features, "Memory") {
+				return errors.New(w.Features)
+			}
+		}
+		return nil
+	})
+	changed.end()
+	same.end()
+	old := r.driver()
+	r.open(t)
+	if err := old.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	refused := make(chan error, 1)
+	changed.refused = func(err error) {
+		select {
+		case refused <- err:
+		default:
+		}
+	}
+	wantRefused := func(why string) {
+		t.Helper()
+		select {
+		case err := <-refused:
+			if !strings.Contains(err.Error(), why) {
+				t.Errorf("Attach() = %v, want %q", err, why)
+			}
+		case <-within(t).Done():
+			t.Fatal("the worker is not refused")
+		}
+	}
+	changed.limits = true
+	changed.start(t)
+	wantRefused("could before")
+	same.start(t)
+	eventually(t, "the other worker is connected", func() error { return wantConnected(r.control.Load(), 1) })
+	if c := r.driver().Capabilities(); c.Memory {
+		t.Errorf("Capabilities() = %+v", c)
+	}
+	<-refused // perhaps of before
+	wantRefused("must have the same features")
+
+	same.end()
+	old = r.driver()
+	d := r.open(t)
+	if err := old.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	if err := d.Ready(within(t), brief); err != nil { // in vain it waits for the other worker
+		t.Errorf("Ready() = %v", err)
+	}
+	if c := d.Capabilities(); !c.Memory {
+		t.Errorf("Capabilities() = %+v, want those of the only worker that came", c)
+	}
+}
+
+// TestFailingWorker checks that a worker that fails costs the list of boxes only its own.
+func TestFailingWorker(t *testing.T) {
+	r := newRig(t, testTimeout, 8*gib, 4*gib)
+	a, _ := r.started(t, 4*gib)
+	r.wantOn(t, a.ID, "a")
+	b, _ := r.started(t, gib)
+	r.wantOn(t, b.ID, "b")
+	fails := fake.Faults{List: fake.Fail(errors.New("the disk is broken"))}
+	r.machines[0].host.SetFaults(fails)
+	if ids, err := r.driver().List(within(t)); err != nil || slices.Contains(ids, a.ID) || !slices.Contains(ids, b.ID) {
+		t.Errorf("List() = %v, %v, want the boxes of the other worker", ids, err)
+	}
+	r.machines[1].host.SetFaults(fails)
+	if ids, err := r.driver().List(within(t)); err == nil {
+		t.Errorf("List() = %v although all workers fail", ids)
+	}
+}
+
+// TestObsoleteBoxOfConnectedWorker checks that a list of boxes destroys a box on a connected worker that is meanwhile on another.
+func TestObsoleteBoxOfConnectedWorker(t *testing.T) {
+	r := newRig(t, testTimeout, 8*gib, gib)
+	s, _ := r.started(t, 256<<20)
+	r.wantOn(t, s.ID, "a")
+	if _, err := fake.New(r.machines[1].host).Create(within(t), s); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := r.driver().List(within(t)); err != nil || !slices.Equal(ids, []sandbox.ID{s.ID}) {
+		t.Errorf("List() = %v, %v", ids, err)
+	}
+	r.wantOn(t, s.ID, "a")
+	r.wantAnswer(t, s.ID)
+}
+
+// TestTakesSandbox checks which boxes may get a sandbox.
+func TestTakesSandbox(t *testing.T) {
+	r := newRig(t, testTimeout, 8*gib, gib)
+	s, _ := r.started(t, 256<<20)
+	r.wantOn(t, s.ID, "a")
+	want := func(takes bool, when string) {
+		t.Helper()
+		if got := r.driver().TakesSandbox(s.ID); got != takes {
+			t.Errorf("%s: TakesSandbox() = %v", when, got)
+		}
+	}
+	want(true, "at first")
+	for _, status := range []worker.Status{worker.Draining, worker.Ready} {
+		if _, err := r.driver().Use(within(t), "a", status); err != nil {
+			t.Fatal(err)
+		}
+		want(status == worker.Ready, string(status))
+	}
+	r.leave(t, r.machines[0])
+	want(false, "away")
+	r.machines[0].start(t)
+	eventually(t, "the worker is back", func() error { return wantConnected(r.control.Load(), 2) })
+	want(true, "back")
+	if r.driver().TakesSandbox(sandbox.NewID()) {
+		t.Error("a box that does not exist may get a sandbox")
+	}
+}
