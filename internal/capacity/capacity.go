@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,9 +24,15 @@ type Machine struct {
 	Cores     int
 }
 
-// Detect returns the resources of this machine. The file system is that with the state directory,
-// or with its nearest existing parent.
-func Detect(stateDir string) (Machine, error) {
+// memoryLimits are the files with the memory limit of a container, in both versions of control groups. Outside of containers, there is
+// no such file, or its number exceeds the memory of every machine.
+var memoryLimits = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+
+// Detect returns the resources of this machine, or of this container if it may use less memory. The file system contains the state directory,
+// or its nearest existing parent.
+func Detect(stateDir string) (Machine, error) { return detect(stateDir, memoryLimits) }
+
+func detect(stateDir string, limits []string) (Machine, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return Machine{}, fmt.Errorf("memory of the machine: %w", err)
@@ -39,9 +48,17 @@ func Detect(stateDir string) (Machine, error) {
 		}
 		break
 	}
-	return Machine{
-		MemoryBytes: int64(info.Totalram) * int64(info.Unit), DiskBytes: int64(st.Blocks) * st.Bsize, Cores: runtime.NumCPU(),
-	}, nil
+	memory := int64(info.Totalram) * int64(info.Unit)
+	for _, file := range limits {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // it is "max" without a limit
+			memory = min(memory, limit)
+		}
+	}
+	return Machine{MemoryBytes: memory, DiskBytes: int64(st.Blocks) * st.Bsize, Cores: runtime.NumCPU()}, nil
 }
 
 // Policy determines how much of a machine may be promised.
