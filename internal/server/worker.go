@@ -126,6 +126,8 @@ type WorkerOptions struct {
 	Join, TokenFile string
 	// Name is the worker's name; "" is the host name. The server changes it if another worker has it.
 	Name string
+	// HealthListen is an address at which the probes of Kubernetes are answered; "" for none.
+	HealthListen string
 	// Version is the version of this program.
 	Version string
 	Logger  *slog.Logger
@@ -181,8 +183,16 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 		Log:   log,
 	})
 	defer func() { err = errors.Join(err, w.Close()) }()
+	var health workerHealth
+	if o.HealthListen != "" {
+		closeHealth, err := health.listen(ctx, o.HealthListen, log)
+		if err != nil {
+			return err
+		}
+		defer closeHealth()
+	}
 	log.Info("worker", "id", state.ID(), "server", o.Join, "state_dir", cfg.StateDir)
-	dialer.Run(ctx, w.Serve)
+	dialer.Run(ctx, health.counted(w.Serve))
 	log.Info("shutting down; sandboxes keep running")
 	return nil
 }

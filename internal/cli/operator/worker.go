@@ -35,6 +35,7 @@ over.`,
 	cmd.Flags().StringVar(&o.Join, "join", "", "address of the server: worker.listen")
 	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the server's token for workers")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the worker; empty: the host name")
+	cmd.Flags().StringVar(&o.HealthListen, "health-listen", "", "address for probes: /healthz, and /readyz while connected to the server")
 	cmd.Flags().StringVar(&local.File, "config", "", "YAML file with settings; a worker uses few of them")
 	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "run_dir", "cgroup_parent")
 	for _, name := range []string{"join", "token-file", "state-dir", "run-dir"} {
