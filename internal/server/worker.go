@@ -23,8 +23,10 @@ import (
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store/imagerows"
 	"github.com/modbox/modbox/internal/store/workerrows"
 	"github.com/modbox/modbox/internal/worker"
 )
@@ -65,7 +67,7 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	policy := CapacityPolicy(cfg)
 	d, err := fleet.New(ctx, fleet.Config{
 		Rows:   rows,
-		Remote: remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
+		Remote: remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
 		Limit:  func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
 	})
 	if err != nil {
@@ -89,6 +91,22 @@ func openAuthority(cfg config.Config) (*worker.Authority, error) {
 		return worker.ReadAuthority(cfg.Worker.SecretDir)
 	}
 	return worker.OpenAuthority(filepath.Join(cfg.StateDir, statedir.WorkerDir))
+}
+
+// openRootfs opens the content of a root filesystem. The file of an image that was named or configured anew is a link to the file of
+// another image; its digest is the digest with its own mark.
+func (p *parts) openRootfs(ctx context.Context, digest, path string) (io.ReadCloser, error) {
+	records, err := imagerows.New(p.store.DB).Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var mark []byte
+	for _, r := range records {
+		if r.Digest == digest && len(r.Mark) > 0 {
+			mark = r.Mark
+		}
+	}
+	return rootfs.OpenMarked(path, mark)
 }
 
 // recordJoined records the worker of a server of an earlier version, which had one and kept it in a file.

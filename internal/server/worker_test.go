@@ -1,7 +1,12 @@
 package server
 
 import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,10 +14,56 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/stack"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/store/workerrows"
 	"github.com/modbox/modbox/internal/worker"
 )
+
+// TestOpenRootfs checks that what is sent to workers has its digest, also if its file is a link to the file of another image.
+func TestOpenRootfs(t *testing.T) {
+	cfg := config.Config{StateDir: filepath.Join(t.TempDir(), "state")}
+	db, images := serverImages(t, cfg)
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644})
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	committed, err := images.Commit(t.Context(), image.CommitRequest{Name: "test/base", Layer: &layer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged, err := images.StageBuilt(t.Context(), image.FinishRequest{Base: committed.Digest, Owner: "me", Name: "app", Tag: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer staged.Discard()
+	built, err := staged.Publish(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := parts{store: db}
+	for _, digest := range []string{committed.Digest, built.Digest} {
+		found, _ := filepath.Glob(filepath.Join(cfg.StateDir, statedir.ImagesDir, "*", stack.FileName(digest)))
+		if len(found) != 1 {
+			t.Fatalf("files of %s: %q", digest, found)
+		}
+		content, err := p.openRootfs(t.Context(), digest, found[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.New()
+		if _, err := io.Copy(sum, content); err != nil || "sha256:"+hex.EncodeToString(sum.Sum(nil)) != digest {
+			t.Errorf("the content of %s has digest %x, %v", digest, sum.Sum(nil), err)
+		}
+		if err := content.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // TestRecordJoined checks that the worker of a server of an earlier version is the first of the records, and that its file is used once.
 func TestRecordJoined(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -30,11 +31,20 @@ type Config struct {
 	Epoch        int64
 	// Saved reads checkpoints on this host, as the worker's driver makes them.
 	Saved Saved
+	// OpenRootfs opens the content of a root filesystem, with its digest and the path of its file; nil opens the file.
+	OpenRootfs func(ctx context.Context, digest, path string) (io.ReadCloser, error)
 	// MinFreeDisk is the number of bytes of the disk that checkpoints of the worker leave free, at least [rootcache.SpareBytes].
 	MinFreeDisk int64
 	// Patience is how long a call other than Wait and Checkpoint waits for a worker; 0 means 30 seconds.
 	Patience time.Duration
 	Log      *slog.Logger
+}
+
+func (c *Config) openRootfs(ctx context.Context, i image) (io.ReadCloser, error) {
+	if c.OpenRootfs == nil {
+		return os.Open(i.path)
+	}
+	return c.OpenRootfs(ctx, i.digest, i.path)
 }
 
 // Saved reads checkpoints, see [driver.Checkpointer].

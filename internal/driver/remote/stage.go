@@ -301,13 +301,18 @@ func (g *stager) sendImage(ctx context.Context, s *session, i image, w sandbox.W
 		}
 	}
 	defer g.finish(i.digest, n)
+	content, err := g.driver.cfg.openRootfs(ctx, i)
+	if err != nil {
+		return &sourceError{err}
+	}
+	defer content.Close()
 	stream, _, err := s.open(ctx, &request{Op: opImage, Digests: []string{i.digest}, Size: i.size})
 	if err != nil {
 		return err
 	}
 	defer stream.Reset()
 	defer context.AfterFunc(ctx, func() { _ = stream.Reset() })()
-	_, err = s.confirmed(ctx, stream, sendFile(stream, i.path, i.size))
+	_, err = s.confirmed(ctx, stream, sendFile(stream, content, i.size))
 	return err
 }
 

@@ -74,7 +74,13 @@ func sendTree(w io.Writer, dir string, files []file) error {
 		if f.Hole {
 			continue
 		}
-		if err := sendFile(w, filepath.Join(dir, f.Name), f.Size); err != nil {
+		content, err := os.Open(filepath.Join(dir, f.Name))
+		if err != nil {
+			return &sourceError{err}
+		}
+		err = sendFile(w, content, f.Size)
+		_ = content.Close() // it was only read
+		if err != nil {
 			return err
 		}
 	}
@@ -82,12 +88,7 @@ func sendTree(w io.Writer, dir string, files []file) error {
 }
 
 // sendFile sends the content of a file as a body.
-func sendFile(w io.Writer, path string, size int64) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return &sourceError{err}
-	}
-	defer f.Close()
+func sendFile(w io.Writer, f io.Reader, size int64) error {
 	body := &chunkWriter{w: w}
 	buffer := make([]byte, maxChunk)
 	for left := size; left > 0; {

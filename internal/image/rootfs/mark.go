@@ -27,19 +27,27 @@ func Mark(file string, mark []byte) error {
 	return f.Close()
 }
 
+// OpenMarked opens an EROFS to read it from its beginning, with the mark as its UUID unless mark is empty.
+func OpenMarked(name string, mark []byte) (io.ReadCloser, error) {
+	f, err := os.Open(name)
+	if err != nil || len(mark) == 0 {
+		return f, err
+	}
+	const before, after = superblock + superUUID, superblock + superUUID + MarkLength
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(io.NewSectionReader(f, 0, before), bytes.NewReader(mark), io.NewSectionReader(f, after, math.MaxInt64-after)), f}, nil
+}
+
 // Digest returns the sha256 of an EROFS as "sha256:HEX", and its size; with a mark, the sha256
 // of the same EROFS with the mark as its UUID.
 func Digest(ctx context.Context, name string, mark []byte) (string, int64, error) {
-	f, err := os.Open(name)
+	content, err := OpenMarked(name, mark)
 	if err != nil {
 		return "", 0, err
 	}
-	defer f.Close()
-	var content io.Reader = f
-	if len(mark) > 0 {
-		const before, after = superblock + superUUID, superblock + superUUID + MarkLength
-		content = io.MultiReader(io.NewSectionReader(f, 0, before), bytes.NewReader(mark), io.NewSectionReader(f, after, math.MaxInt64-after))
-	}
+	defer content.Close()
 	h := sha256.New()
 	n, err := io.CopyBuffer(h, UntilDone(ctx, content), make([]byte, 1<<20))
 	if err != nil {
