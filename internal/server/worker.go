@@ -140,8 +140,9 @@ func (savedFiles) Verify(ctx context.Context, dir string) (memory, files error) 
 type WorkerOptions struct {
 	// Config has the worker's own directories, and settings of sandboxes.
 	Config config.Config
-	// Join is the address of the server, and TokenFile the file with its token.
-	Join, TokenFile string
+	// Join are the addresses of the server, which is at one of them, and TokenFile is the file with its token.
+	Join      []string
+	TokenFile string
 	// Name is the worker's name; "" is the host name. The server changes it if another worker has it.
 	Name string
 	// HealthListen is an address at which the probes of Kubernetes are answered; "" for none.

@@ -46,25 +46,31 @@ func limitUnsent(c net.Conn) {
 
 // Dialer connects a worker to its control plane.
 type Dialer struct {
-	address string
-	id      string
-	key     *ecdsa.PrivateKey
-	token   token
-	log     *slog.Logger
-	cert    *tls.Certificate // nil before the first join
+	addresses []string
+	at        int // the address to try first, modulo their number
+	id        string
+	key       *ecdsa.PrivateKey
+	token     token
+	log       *slog.Logger
+	cert      *tls.Certificate // nil before the first join
 }
 
-// NewDialer returns the dialer of a worker for the control plane at an address, a host with a port. tokenText is the
+// NewDialer returns the dialer of a worker for the control plane at one of the addresses, each a host with a port. tokenText is the
 // content of the control plane's token file.
-func NewDialer(address string, worker *State, tokenText string, log *slog.Logger) (*Dialer, error) {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, fmt.Errorf("the address of the server %q is not HOST:PORT", address)
+func NewDialer(addresses []string, worker *State, tokenText string, log *slog.Logger) (*Dialer, error) {
+	if len(addresses) == 0 {
+		return nil, errors.New("the worker needs an address of the server")
+	}
+	for _, address := range addresses {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, fmt.Errorf("the address of the server %q is not HOST:PORT", address)
+		}
 	}
 	t, err := parseToken(tokenText)
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{address: address, id: worker.ID(), key: worker.key, token: t, log: log}, nil
+	return &Dialer{addresses: addresses, id: worker.ID(), key: worker.key, token: t, log: log}, nil
 }
 
 // Run connects to the control plane, again whenever a connection has ended, and calls serve with each
@@ -79,13 +85,15 @@ func (d *Dialer) Run(ctx context.Context, serve func(ctx context.Context, conn n
 		return struct{}{}, err
 	}, retry.Pauses(100*time.Millisecond, 5*time.Second), retry.Forever(), backoff.WithNotify(func(err error, wait time.Duration) {
 		if ctx.Err() == nil {
-			d.log.Warn("not connected to the server, trying again", "server", d.address, "error", err, "wait", wait)
+			d.log.Warn("not connected to the server, trying again", "server", strings.Join(d.addresses, ","), "error", err, "wait", wait)
 		}
 	}))
 }
 
-// once makes a connection and serves it until it ends.
+// once makes a connection and serves it until it ends. The next call tries another address first: a server that the worker refuses
+// may go on listening.
 func (d *Dialer) once(ctx context.Context, serve func(ctx context.Context, conn net.Conn) error) error {
+	defer func() { d.at++ }()
 	if d.cert == nil || time.Until(d.cert.Leaf.NotAfter) < leastLife {
 		if err := d.join(ctx); err != nil {
 			return fmt.Errorf("join: %w", err)
@@ -98,11 +106,24 @@ func (d *Dialer) once(ctx context.Context, serve func(ctx context.Context, conn 
 	return serve(ctx, conn)
 }
 
-// dial makes a connection to the control plane, which proves that it has the authority of the token.
+// dial makes a connection to the control plane at the first address that has it, which proves that it has the authority of the token.
 func (d *Dialer) dial(ctx context.Context, protocol string, certs ...tls.Certificate) (*tls.Conn, error) {
+	var errs []error
+	for range d.addresses {
+		conn, err := d.dialAddress(ctx, d.addresses[d.at%len(d.addresses)], protocol, certs...)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+		d.at++
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (d *Dialer) dialAddress(ctx context.Context, address, protocol string, certs ...tls.Certificate) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
-	plain, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", d.address)
+	plain, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}

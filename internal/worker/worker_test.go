@@ -69,7 +69,7 @@ func (c *control) dialer(t *testing.T, token string) *Dialer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDialer(c.Addr().String(), s, token, slog.New(slog.DiscardHandler))
+	d, err := NewDialer([]string{c.Addr().String()}, s, token, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,12 +155,37 @@ func TestRefused(t *testing.T) {
 	default:
 	}
 	for _, text := range []string{"", "x", "mbw_x", "mbw_x.00", "tok_x." + strings.Repeat("0", 64)} {
-		if _, err := NewDialer("127.0.0.1:1", &State{}, text, nil); err == nil {
+		if _, err := NewDialer([]string{"127.0.0.1:1"}, &State{}, text, nil); err == nil {
 			t.Errorf("NewDialer() with the token %q succeeded", text)
 		}
 	}
-	if _, err := NewDialer("localhost", &State{}, c.token, nil); err == nil {
-		t.Error("NewDialer() with an address without port succeeded")
+	for _, addresses := range [][]string{nil, {"localhost"}, {"127.0.0.1:1", "localhost"}} {
+		if _, err := NewDialer(addresses, &State{}, c.token, nil); err == nil {
+			t.Errorf("NewDialer(%q) succeeded", addresses)
+		}
+	}
+}
+
+// TestSeveralAddresses checks that a worker finds the address where its control plane is now.
+func TestSeveralAddresses(t *testing.T) {
+	c := newControl(t)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	other := newControl(t) // of another authority
+	d := c.dialer(t, c.token)
+	d.addresses = []string{closed.Addr().String(), other.Addr().String(), c.Addr().String()}
+	for range 4 { // each begins with another address
+		if err := d.once(t.Context(), echoes); err != nil {
+			t.Fatalf("connect: %v", err)
+		}
+		<-c.attached
+	}
+	d.addresses = d.addresses[:2]
+	if err := d.once(t.Context(), echoes); err == nil || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "token is not of this server") {
+		t.Errorf("without its control plane: %v, want the error of each address", err)
 	}
 }
 

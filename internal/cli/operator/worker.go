@@ -13,13 +13,14 @@ func NewWorkerCommand(env *base.Env) *cobra.Command {
 	var local base.LocalFlags
 	var o server.WorkerOptions
 	cmd := &cobra.Command{
-		Use:   "worker --join HOST:PORT --token-file FILE --state-dir DIR --run-dir DIR",
+		Use:   "worker --join HOST:PORT[,HOST:PORT] --token-file FILE --state-dir DIR --run-dir DIR",
 		Short: "Run the sandboxes of a server (experimental)",
 		Long: `Run the sandboxes of a server that has the setting worker.listen, which --join names.
 This is experimental; docs/cluster.md says what it can do.
 
 The server makes the token, in the file worker/token of its state directory: copy it. The
-worker has directories of its own, and needs none of the server's.
+worker has directories of its own, and needs none of the server's. If the server has
+standbys, --join names all of them, or a DNS name with the addresses of all.
 SIGTERM and Ctrl-C end the worker; sandboxes keep running, and the next start takes them
 over.`,
 		Args: cobra.NoArgs,
@@ -32,7 +33,7 @@ over.`,
 			return server.RunWorker(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.Join, "join", "", "address of the server: worker.listen")
+	cmd.Flags().StringSliceVar(&o.Join, "join", nil, "address of the server, worker.listen; several, separated by commas, of a server with standbys")
 	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the server's token for workers")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the worker; empty: the host name")
 	cmd.Flags().StringVar(&o.HealthListen, "health-listen", "", "address for probes: /healthz, and /readyz while connected to the server")

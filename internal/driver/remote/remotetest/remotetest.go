@@ -173,7 +173,7 @@ func (r *Rig) StartWorker(t *testing.T) {
 		Admit: func(c remote.Control) error { return r.state.Admit(c.Installation, c.Epoch) },
 		Log:   slog.New(slog.DiscardHandler),
 	})
-	dialer, err := worker.NewDialer(r.address, r.state, r.token, slog.New(slog.DiscardHandler))
+	dialer, err := worker.NewDialer([]string{r.address}, r.state, r.token, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
