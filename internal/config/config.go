@@ -23,11 +23,13 @@ import (
 // Config has every setting of the server. The flags' help, the example file and the
 // documentation show the doc tags.
 type Config struct {
+	Role      string `yaml:"role" doc:"Role of the server: all, or control for a server that runs no sandboxes itself, because workers do (worker.listen). A control server needs no root, no gVisor and no run_dir (docs/cluster.md)."`
+	Standby   bool   `yaml:"standby" doc:"Whether the server waits while another server works on state_dir and database.url, and takes over when that ends or is lost, instead of ending with an error. Only for role control with PostgreSQL; several servers share state_dir (docs/cluster.md)."`
 	Listen    string `yaml:"listen" doc:"Address and port the server listens on. Port 0 takes a free one; the address in use is logged and written to state_dir/address."`
 	PublicURL string `yaml:"public_url" doc:"URL under which callers reach the server; it begins the URLs handed out. Empty: made from listen."`
 	Domain    string `yaml:"domain" doc:"Base domain of sandbox URLs, e.g. sandbox.example.com, with a wildcard DNS record that leads here: LABEL.DOMAIN, with scheme and port of public_url. Empty: sandbox URLs are paths of public_url, PUBLIC_URL/s/LABEL, which need no DNS."`
 	StateDir  string `yaml:"state_dir" doc:"Where the database (unless database.url is set), images, sandbox disks and the token file live. Must be on a real disk. Empty: /var/lib/modbox for root, else $XDG_STATE_HOME/modbox."`
-	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, or a directory beside it when another state directory uses that, else $XDG_RUNTIME_DIR/modbox."`
+	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, or a directory beside it when another state directory uses that, else $XDG_RUNTIME_DIR/modbox. A control server does not use it."`
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
 	CgroupParent string `yaml:"cgroup_parent" doc:"Control group under which the server creates the control groups of sandboxes, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
 
@@ -213,6 +215,7 @@ type Audit struct {
 // empty or 0; Load sets them.
 func Default() Config {
 	return Config{
+		Role:   "all",
 		Listen: "127.0.0.1:7070",
 		TLS:    TLS{ACME: ACME{Directory: "https://acme-v02.api.letsencrypt.org/directory"}},
 		Log:    Log{Level: "info", Format: "text", Requests: "api"},
@@ -297,15 +300,11 @@ func (c *Config) resolve(getenv func(string) string) error {
 			c.StateDir = filepath.Join(base, "modbox")
 		}
 	}
-	if c.RunDir == "" {
-		c.RunDir = rootRunDir("/run/modbox", c.StateDir)
-		if !root {
-			base := getenv("XDG_RUNTIME_DIR")
-			if base == "" {
-				base = filepath.Join(os.TempDir(), fmt.Sprintf("modbox-%d", os.Geteuid()))
-			}
-			c.RunDir = filepath.Join(base, "modbox")
-		}
+	switch {
+	case c.Role == RoleControl:
+		c.RunDir = c.StateDir // it has no sandboxes
+	case c.RunDir == "":
+		c.RunDir = defaultRunDir(root, c.StateDir, getenv)
 	}
 	if c.Secrets.KeyFile == "" {
 		c.Secrets.KeyFile = filepath.Join(c.StateDir, "secret.key")
@@ -333,6 +332,18 @@ func (c *Config) resolve(getenv func(string) string) error {
 		*dir = abs
 	}
 	return nil
+}
+
+// defaultRunDir returns the run directory of a server whose settings have none.
+func defaultRunDir(root bool, stateDir string, getenv func(string) string) string {
+	if root {
+		return rootRunDir("/run/modbox", stateDir)
+	}
+	base := getenv("XDG_RUNTIME_DIR")
+	if base == "" {
+		base = filepath.Join(os.TempDir(), fmt.Sprintf("modbox-%d", os.Geteuid()))
+	}
+	return filepath.Join(base, "modbox")
 }
 
 // rootRunDir returns base, or a directory beside it when base belongs to a server with
@@ -376,7 +387,7 @@ func (c *Config) validate() error {
 	if c.Domain != "" && (strings.ContainsAny(c.Domain, "/:*@ ") || strings.Trim(c.Domain, ".") != c.Domain) {
 		bad("domain", "%q is not a domain such as sandbox.example.com", c.Domain)
 	}
-	if len(c.RunDir) > maxRunDir {
+	if len(c.RunDir) > maxRunDir && c.Role != RoleControl {
 		bad("run_dir", "%q is %d bytes long; the limit is %d, as sockets are made below it", c.RunDir, len(c.RunDir), maxRunDir)
 	}
 	c.TLS.validate(bad)
@@ -396,6 +407,7 @@ func (c *Config) validate() error {
 	c.Webhooks.validate(bad)
 	c.SSH.validate(bad)
 	c.Worker.validate(bad)
+	c.validateRole(bad)
 	c.Database.validate(bad)
 	c.validateLimits(bad)
 	return errors.Join(errs...)

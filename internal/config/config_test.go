@@ -57,6 +57,12 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"unknown_key":    {file: "listen: 127.0.0.1:1\nlog:\n  levle: info\n", want: []string{"line 3", `unknown setting "levle"`}},
 		"wrong_type":     {file: "sandbox:\n  max_count: many\n", want: []string{"line 2"}},
 		"bad_size":       {env: "MODBOX_SANDBOX_MAX_DISK=lots", want: []string{"MODBOX_SANDBOX_MAX_DISK", "lots", "2Gi"}},
+		"no_worker":      {env: "MODBOX_ROLE=control", want: []string{"role", "worker.listen"}},
+		"wrong_role":     {env: "MODBOX_ROLE=worker", want: []string{"role", "all, control"}},
+		"host_settings":  {file: "role: control\nworker: {listen: \"127.0.0.1:1\"}\ncgroup_parent: x\nsandbox: {platform: kvm}\n", want: []string{"cgroup_parent", "sandbox.platform", "workers"}},
+		"standby_alone":  {env: "MODBOX_STANDBY=true", want: []string{"standby", "role control"}},
+		"standby_sqlite": {file: "role: control\nworker: {listen: \"127.0.0.1:1\"}\nstandby: true\n", want: []string{"standby", "database.url"}},
+		"standby_acme":   {file: "role: control\nworker: {listen: \"127.0.0.1:1\"}\nstandby: true\ndatabase: {url: postgres://u@h/d}\ntls: {acme: {hosts: a.example.com}}\n", want: []string{"standby", "tls.acme.hosts"}},
 		"default_over":   {env: "MODBOX_SANDBOX_DEFAULT_MEMORY=9Gi", want: []string{"sandbox.default_memory", "8Gi"}},
 		"bad_listen":     {env: "MODBOX_LISTEN=7070", want: []string{"listen", "ADDRESS:PORT"}},
 		"bad_level":      {env: "MODBOX_LOG_LEVEL=loud", want: []string{"log.level", "debug, info"}},
@@ -98,6 +104,15 @@ func TestErrorsNameTheSetting(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestControl checks that a control server needs no run directory, and that its path may be longer than the path of a socket.
+func TestControl(t *testing.T) {
+	dir := "/" + strings.Repeat("d", 80)
+	c, err := config.Load(config.Source{Environ: []string{"MODBOX_ROLE=control", "MODBOX_WORKER_LISTEN=127.0.0.1:1", "MODBOX_STATE_DIR=" + dir, "MODBOX_RUN_DIR=/run/other"}})
+	if err != nil || c.RunDir != dir {
+		t.Errorf("run_dir = %q, %v, want the state directory", c.RunDir, err)
 	}
 }
 

@@ -5,6 +5,36 @@ import (
 	"strconv"
 )
 
+// RoleControl is the role of a server that runs no sandboxes itself.
+const RoleControl = "control"
+
+// validateRole finds settings that contradict the role of the server.
+func (c *Config) validateRole(bad func(name, format string, args ...any)) {
+	oneOf(bad, "role", c.Role, "all", RoleControl)
+	switch {
+	case !c.Standby:
+	case c.Role != RoleControl:
+		bad("standby", "it needs role control: only workers keep sandboxes that another server can take over")
+	case c.Database.URL == "":
+		bad("standby", "it needs PostgreSQL (database.url), whose lock makes sure that only a single server is active")
+	case len(c.TLS.ACME.Hosts) > 0:
+		bad("standby", "it does not go with tls.acme.hosts, as only a single server can answer the challenges: set tls.cert and tls.key, or use a TLS proxy")
+	}
+	if c.Role != RoleControl {
+		return
+	}
+	if c.Worker.Listen == "" {
+		bad("role", "a control server runs no sandboxes itself: set worker.listen to an address for its workers")
+	}
+	const ofWorkers = "a control server runs no sandboxes itself: give this setting to the workers, and leave it out here"
+	if c.CgroupParent != "" {
+		bad("cgroup_parent", ofWorkers)
+	}
+	if c.Sandbox.Platform != Default().Sandbox.Platform {
+		bad("sandbox.platform", ofWorkers)
+	}
+}
+
 // Worker configures the workers on which sandboxes run, if they are other processes than the server.
 type Worker struct {
 	Listen    string `yaml:"listen" doc:"Experimental: address and port on which the server accepts its workers (modbox worker), which then run all sandboxes; docs/cluster.md has the limits. Empty: the server runs sandboxes itself."`

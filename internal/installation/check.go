@@ -77,7 +77,7 @@ func (d Dirs) Check(db Identity) error {
 		if !found {
 			continue
 		}
-		if dir == d.Run {
+		if dir == d.Run && dir != d.State {
 			names, err := entries(d.Boxes)
 			if err != nil {
 				return err

@@ -163,8 +163,9 @@ func NoFileBackup(cfg config.Config) error {
 // databaseCheck is the interval at which the server finds out that another has taken its database.
 const databaseCheck = 5 * time.Second
 
-// watchDatabase finds out, also without requests, that another server has taken the PostgreSQL database.
-func (p *parts) watchDatabase(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
+// watchDatabase finds out, also without requests, that another server has taken the PostgreSQL database. A server with standbys ends when
+// it has been without its database for a while.
+func (p *parts) watchDatabase(ctx context.Context, standbys bool, log *slog.Logger, cu *cleanup.Cleanup) {
 	for _, w := range p.store.Warnings() {
 		log.Warn(w)
 	}
@@ -174,14 +175,25 @@ func (p *parts) watchDatabase(ctx context.Context, log *slog.Logger, cu *cleanup
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var task sync.WaitGroup
 	task.Go(func() {
+		last := time.Now() // when it could be written
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(databaseCheck):
 			}
-			if err := p.store.Check(ctx); err != nil && ctx.Err() == nil {
-				log.Error("the database cannot be written", "error", err)
+			err := p.store.Check(ctx)
+			if err == nil {
+				last = time.Now()
+				continue
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			log.Error("the database cannot be written", "error", err)
+			if standbys && time.Since(last) > databaseLimit {
+				p.lost <- fmt.Errorf("the database was away for %s, and a standby may reach it: %w", databaseLimit, err)
+				return
 			}
 		}
 	})

@@ -90,7 +90,9 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 		}
 		location.Postgres.Reached = mark.Identity // of several primaries, the primary that has everything
 	}
-	st, err := withSpace(p.disk, func() (*store.Store, error) { return store.OpenAt(ctx, location, store.WithKeys(keys)) })
+	st, err := afterOthers(ctx, cfg, log, func() (*store.Store, error) {
+		return withSpace(p.disk, func() (*store.Store, error) { return store.OpenAt(ctx, location, store.WithKeys(keys)) })
+	})
 	if err != nil {
 		return adviseOnDatabase(cfg, err)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"database/sql"
 	"log/slog"
 	"os"
@@ -21,9 +22,11 @@ type installationTest struct {
 	db  string
 }
 
+// newInstallation makes an installation; run "" is for a control server, whose state directory is its run directory.
 func newInstallation(t *testing.T, run string) *installationTest {
 	t.Helper()
 	it := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
+	it.cfg.RunDir = cmp.Or(run, it.cfg.StateDir)
 	it.db = filepath.Join(it.cfg.StateDir, statedir.DatabaseFile)
 	it.use(false)
 	return it
@@ -87,15 +90,19 @@ func (it *installationTest) put(b []byte) {
 }
 
 func TestAnOlderDatabaseIsRefused(t *testing.T) {
-	it := newInstallation(t, t.TempDir())
-	old := it.take()
-	it.use(false)
-	right := it.take()
-	it.put(old)
-	it.refused("is older")
-	it.refused("is older") // also on the second attempt
-	it.put(right)
-	it.use(false)
+	for name, run := range map[string]string{"run directory": t.TempDir(), "no run directory": ""} {
+		t.Run(name, func(t *testing.T) {
+			it := newInstallation(t, run)
+			old := it.take()
+			it.use(false)
+			right := it.take()
+			it.put(old)
+			it.refused("is older")
+			it.refused("is older") // also on the second attempt
+			it.put(right)
+			it.use(false)
+		})
+	}
 }
 
 func TestAMissingDatabaseIsRefused(t *testing.T) {

@@ -30,9 +30,9 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/conns"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/egress"
-	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/metrics"
 	"github.com/modbox/modbox/internal/otlp"
@@ -78,6 +78,7 @@ type Server struct {
 	http     *http.Server
 	disk     *disk
 	store    *store.Store
+	lost     <-chan error // gets why the server must end, because it has lost its database
 	ssh      *sshListener
 	tls      *encryption
 	console  string // its URL; "" for none
@@ -93,6 +94,8 @@ type parts struct {
 	keys    *secret.Keys
 	images  *image.Store
 	driver  driver.Driver
+	fleet   *fleet.Driver // the driver, if workers run the sandboxes; else nil
+	machine capacity.Machine
 	// platform is gVisor's platform of new sandboxes.
 	platform platform.Choice
 	metrics  *prometheus.Registry
@@ -103,6 +106,8 @@ type parts struct {
 	// instance is the id of the installation, for receivers. The generation of the database grows with each start.
 	instance   string
 	generation int64
+	// lost gets an error when a server with standbys must end, because it has lost its database.
+	lost chan error
 	// backedUp is the time of the newest automatic backup, in seconds since 1970, once it is known.
 	backedUp atomic.Int64
 }
@@ -110,40 +115,18 @@ type parts struct {
 // Start makes all parts in order, takes over the sandboxes of the previous server, and listens. It
 // serves nothing before [Server.Run]. On an error nothing remains.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
-	cfg, p := o.Config, parts{version: o.Version}
+	cfg, p := o.Config, parts{version: o.Version, lost: make(chan error, 1)}
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
 	log, err := p.openLog(ctx, cfg, o.Logger, &cu) // first, so that it ends last
 	if err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{cfg.StateDir, cfg.RunDir} {
-		if err := statedir.Make(dir); err != nil {
-			return nil, err
-		}
-	}
-	for _, dir := range slices.Compact([]string{cfg.StateDir, cfg.RunDir}) {
-		unlock, err := statedir.Lock(ctx, dir, cfg.StateDir)
-		if err != nil {
-			return nil, err
-		}
-		cu.Add(unlock)
-	}
-	if err := backup.Finish(cfg.StateDir); err != nil {
-		return nil, err
-	}
-	if err := os.Remove(filepath.Join(cfg.StateDir, statedir.AddressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove the address of the server before: %w", err)
-	}
-	// The address comes first: without it nothing else should happen.
-	l, err := net.Listen("tcp", cfg.Listen)
+	l, answered, err := enter(ctx, cfg, log, &cu)
 	if err != nil {
 		return nil, err
 	}
-	cu.Add(func() { _ = l.Close() }) // closed already when it was served
-	if err := checkExposure(cfg, l.Addr(), log); err != nil {
-		return nil, err
-	}
+	defer answered() // Run answers what comes later
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
 		return nil, err
 	}
@@ -176,11 +159,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	shell.open(cfg, &p, log, &cu)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
-	p.watch(ctx, log, &cu)
+	p.watch(ctx, cfg, log, &cu)
 	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, store: p.store, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, store: p.store, lost: p.lost, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
 	s.http.TLSConfig = encrypted.config
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.http.RegisterOnShutdown(shell.end)
@@ -190,10 +173,54 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
+// enter locks the directories of the server, for which a standby waits, and listens. A standby answers requests until answered is called.
+func enter(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, answered func(), err error) {
+	answered = func() {}
+	dirs := slices.Compact([]string{cfg.StateDir, cfg.RunDir})
+	for _, dir := range dirs {
+		if err := statedir.Make(dir); err != nil {
+			return nil, nil, err
+		}
+	}
+	if cfg.Standby {
+		if l, answered, err = awaitTurn(ctx, cfg, log, cu); err != nil {
+			return nil, nil, err
+		}
+		dirs = nil
+	}
+	for _, dir := range dirs {
+		unlock, err := statedir.Lock(ctx, dir, cfg.StateDir)
+		if err != nil {
+			return nil, nil, err
+		}
+		cu.Add(unlock)
+	}
+	if err := backup.Finish(cfg.StateDir); err != nil {
+		return nil, nil, err
+	}
+	if err := os.Remove(filepath.Join(cfg.StateDir, statedir.AddressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("remove the address of the server before: %w", err)
+	}
+	if l == nil { // the address comes first: without it nothing else should happen
+		l, err = listen(cfg, log, cu)
+	}
+	return l, answered, err
+}
+
+// listen listens for clients.
+func listen(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (net.Listener, error) {
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	cu.Add(func() { _ = l.Close() }) // closed already when it was served
+	return l, checkExposure(cfg, l.Addr(), log)
+}
+
 // watch frees space when the disk is full, and finds out that another server has taken the database.
-func (p *parts) watch(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
+func (p *parts) watch(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
 	p.disk.watch(ctx, p, cu)
-	p.watchDatabase(ctx, log, cu)
+	p.watchDatabase(ctx, cfg.Standby, log, cu)
 }
 
 // endWork ends the background work of sandboxes.
@@ -225,10 +252,6 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if p.disk, err = openDisk(ctx, cfg, accept, log); err != nil {
 		return err
 	}
-	programs, err := withSpace(p.disk, func() (embedded.Paths, error) { return embedded.Unpack(filepath.Join(cfg.StateDir, statedir.BinDir)) })
-	if err != nil {
-		return err
-	}
 	if p.keys, err = withSpace(p.disk, func() (*secret.Keys, error) { return OpenKeys(cfg) }); err != nil {
 		return err
 	}
@@ -250,7 +273,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	}); err != nil {
 		return err
 	}
-	if err := p.openDriver(ctx, cfg, programs, log, cu); err != nil {
+	if err := p.openDriver(ctx, cfg, log, cu); err != nil {
 		return err
 	}
 	for _, missing := range p.driver.Capabilities().Missing {
@@ -264,6 +287,9 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		p.metrics.MustRegister(list...)
 	}
 	if err := p.openTraces(ctx, cfg, log, cu); err != nil {
+		return err
+	}
+	if err := p.findMachine(ctx, cfg); err != nil {
 		return err
 	}
 	settings, err := p.settings(ctx, cfg, log)
@@ -283,14 +309,14 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 
 // settings returns the settings of the services.
 func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logger) (services.Config, error) {
-	machine, err := capacity.Detect(cfg.StateDir)
-	if err != nil {
-		return services.Config{}, err
-	}
+	var err error
 	s := services.Config{
-		Lifecycle: lifecycleConfig(cfg, machine, p.urls), Audit: auditConfig(cfg), Accounts: accountsConfig(cfg),
+		Lifecycle: lifecycleConfig(cfg, p.machine, p.urls), Audit: auditConfig(cfg), Accounts: accountsConfig(cfg),
 		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls, Console: cfg.Console.At(p.urls.Server()),
 		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg),
+	}
+	if p.fleet != nil {
+		s.Lifecycle.Promise.MemoryBytes = 0 // the fleet bounds the memory of each worker, also of workers that join later
 	}
 	s.Lifecycle.Archive.Installation = p.instance
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
@@ -329,12 +355,11 @@ func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *s
 func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess.Server, log *slog.Logger) (*services.Front, error) {
 	deps := p.API()
 	deps.Metrics, deps.Measured = metrics.Handler(p.metrics), p.metrics
-	machine, err := capacity.Detect(cfg.StateDir)
-	if err != nil {
-		return nil, err
+	deps.Machine, deps.Platform = host.Machine(p.machine), host.Platform{Name: string(p.platform.Platform), Reason: p.platform.Reason}
+	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check}
+	if cfg.Role != config.RoleControl { // a control server often has no built-in images, because it cannot make them
+		deps.Ready["image"] = p.imageReady
 	}
-	deps.Machine, deps.Platform = host.Machine(machine), host.Platform{Name: string(p.platform.Platform), Reason: p.platform.Reason}
-	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady}
 	settings := apiConfig(cfg, p.urls, p.version)
 	settings.SSH = shell
 	v1, err := api.New(settings, deps)
@@ -411,6 +436,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve: %w", err)
 	case <-s.store.Taken(): // The other server now does this work; go without cleaning up.
 		return s.store.TakenBy()
+	case err := <-s.lost:
+		return err
 	case <-ctx.Done():
 	}
 	s.log.Info("shutting down; sandboxes keep running", "drain_timeout", s.cfg.HTTP.DrainTimeout.String())

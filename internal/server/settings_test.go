@@ -85,6 +85,7 @@ var otherValues = map[string]string{
 // elsewhere are settings that no part receives, because the server uses them itself: TestPublicURL,
 // TestLogger, TestReadCA and the tests of test/e2e cover them.
 var elsewhere = map[string]bool{
+	"role": true, "standby": true, // TestControl, TestStandbyOnPostgres
 	"listen": true, "tls.cert": true, "tls.key": true, // TestRenewedFiles
 	"tls.acme.ca_file": true, "tls.acme.http_listen": true, "tls.acme.dns_program": true, // test/acme
 	"log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,

@@ -32,9 +32,13 @@ import (
 )
 
 // openDriver makes the driver of this machine, or of the workers if the server has any.
-func (p *parts) openDriver(ctx context.Context, cfg config.Config, programs embedded.Paths, log *slog.Logger, cu *cleanup.Cleanup) error {
+func (p *parts) openDriver(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
 	if cfg.Worker.Listen != "" {
 		return p.awaitWorkers(ctx, cfg, log, cu)
+	}
+	programs, err := withSpace(p.disk, func() (embedded.Paths, error) { return embedded.Unpack(filepath.Join(cfg.StateDir, statedir.BinDir)) })
+	if err != nil {
+		return err
 	}
 	d, err := withSpace(p.disk, func() (*gvisor.Driver, error) { return gvisor.New(driverConfig(cfg, programs, log)) })
 	if err != nil {
@@ -81,7 +85,27 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	if err := d.Ready(ctx, workersPatience); err != nil {
 		return err
 	}
-	p.driver = d
+	p.driver, p.fleet = d, d
+	return nil
+}
+
+// findMachine finds the resources that sandboxes share: the resources of this machine, or the memory and cores of all workers that are
+// known now. The disk is this machine's in both cases: saved states and images are on it.
+func (p *parts) findMachine(ctx context.Context, cfg config.Config) (err error) {
+	if p.machine, err = capacity.Detect(cfg.StateDir); err != nil || p.fleet == nil {
+		return err
+	}
+	workers, err := workerrows.New(p.store.DB).List(ctx)
+	if err != nil {
+		return err
+	}
+	p.machine.MemoryBytes, p.machine.Cores = 0, 0
+	for _, w := range workers {
+		if w.Status != worker.Gone {
+			p.machine.MemoryBytes += w.MemoryBytes
+			p.machine.Cores += w.Cores
+		}
+	}
 	return nil
 }
 

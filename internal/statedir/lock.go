@@ -25,6 +25,12 @@ const releaseTime = 10 * time.Second
 // lock lasts until the child that it was just forking has begun its own program.
 var errEnded = errors.New("the process with the lock has ended")
 
+// takenError says that another server, or a process that it started, has the lock.
+type takenError struct{ error }
+
+// Unwrap returns the description.
+func (e takenError) Unwrap() error { return e.error }
+
 // Lock makes sure that only a single server, which has the state directory stateDir, works on dir.
 // unlock releases the lock; the end of the process also releases it. Lock waits up to 10 seconds
 // for the lock of a server that was killed.
@@ -38,6 +44,28 @@ func Lock(ctx context.Context, dir, stateDir string) (unlock func(), err error) 
 		}
 		return unlock, err
 	}, retry.Pauses(10*time.Millisecond, 500*time.Millisecond), backoff.WithMaxElapsedTime(releaseTime))
+}
+
+// awaitPause is the time between two attempts of [Await].
+const awaitPause = 200 * time.Millisecond
+
+// Await is [Lock] that waits until no other server works on dir. Servers on several machines have the directory from a file server,
+// which must have locks.
+//
+// Errors: of the disk; the cause of ctx.
+func Await(ctx context.Context, dir, stateDir string) (unlock func(), err error) {
+	for {
+		unlock, err := lock(dir, stateDir)
+		var taken takenError
+		if !errors.As(err, &taken) {
+			return unlock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(awaitPause):
+		}
+	}
 }
 
 func lock(dir, stateDir string) (unlock func(), err error) {
@@ -54,13 +82,13 @@ func lock(dir, stateDir string) (unlock func(), err error) {
 		}
 		pid, other, _ := strings.Cut(strings.TrimSpace(string(holder)), "\n")
 		if !isAlive(pid) {
-			return nil, fmt.Errorf("lock %s of process %s: %w; a process that it started still has the lock", path, pid, errEnded)
+			return nil, takenError{fmt.Errorf("lock %s of process %s: %w; a process that it started still has the lock", path, pid, errEnded)}
 		}
 		if dir == stateDir {
-			return nil, fmt.Errorf("another server (process %s) works on %s", pid, dir)
+			return nil, takenError{fmt.Errorf("another server (process %s) works on %s", pid, dir)}
 		}
-		return nil, fmt.Errorf("another server (process %s, state directory %s) works on the run directory %s; give this server a run directory of its own (--run-dir or MODBOX_RUN_DIR)",
-			pid, other, dir)
+		return nil, takenError{fmt.Errorf("another server (process %s, state directory %s) works on the run directory %s; give this server a run directory of its own (--run-dir or MODBOX_RUN_DIR)",
+			pid, other, dir)}
 	}
 	// The file names the holder of the lock; on a full disk it may be out of date.
 	text := fmt.Appendf(nil, "%d\n%s\n", os.Getpid(), stateDir)

@@ -1,6 +1,8 @@
 package statedir
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -79,5 +81,40 @@ func TestARunDirectoryHasOneServer(t *testing.T) {
 	defer unlock()
 	if _, err := Lock(t.Context(), run, t.TempDir()); err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--run-dir") {
 		t.Errorf("lock of another server's run directory: %v, want it refused, naming %s", err, state)
+	}
+}
+
+// TestAwait checks that a server that waits gets the lock when the other gives it up, and that the wait ends with its context.
+func TestAwait(t *testing.T) {
+	state := t.TempDir()
+	unlock, err := Lock(t.Context(), state, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	if _, err := Await(ended, state, state); err == nil || err.Error() != "enough" {
+		t.Errorf("Await() with an ended context = %v", err)
+	}
+	type got struct {
+		unlock func()
+		err    error
+	}
+	waits := make(chan got, 1)
+	go func() {
+		unlock, err := Await(t.Context(), state, state)
+		waits <- got{unlock, err}
+	}()
+	unlock()
+	second := <-waits
+	if second.err != nil {
+		t.Fatalf("Await() = %v", second.err)
+	}
+	if _, err := Lock(t.Context(), state, state); err == nil {
+		t.Error("the lock is not held after Await")
+	}
+	second.unlock()
+	if _, err := Await(t.Context(), filepath.Join(state, "missing"), state); err == nil {
+		t.Error("Await() in a directory that is not there succeeded")
 	}
 }

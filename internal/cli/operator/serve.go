@@ -27,7 +27,11 @@ over by the next start.
 
 A start is refused when the database is missing, older than the files beside it, or
 another server's: sandboxes that it does not know would end. --accept-database goes on
-with it, once.`,
+with it, once.
+
+With --role control, workers run all sandboxes (modbox worker), and the server needs no
+root. With --standby true it waits for its turn while another server works on the same state
+directory and PostgreSQL database; docs/cluster.md describes both.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Source{File: file, Environ: env.Environ, Flags: flags})
@@ -35,6 +39,9 @@ with it, once.`,
 				return &base.ExitError{Code: base.ExitUsage, Err: err}
 			}
 			s, err := server.Start(cmd.Context(), server.Options{Config: cfg, AcceptDatabase: accept, Version: env.Version, Logger: server.NewLogger(cfg.Log, env.Stderr)})
+			if err != nil && cfg.Standby && cmd.Context().Err() != nil {
+				return nil // it was ended before its turn
+			}
 			if err != nil {
 				return err
 			}

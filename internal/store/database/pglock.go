@@ -15,6 +15,9 @@ import (
 // lockGrace is the time that a server waits for the sessions of a server that was killed.
 const lockGrace = 5 * time.Second
 
+// ErrTaken is wrapped by errors which say that another server has the database.
+var ErrTaken = errors.New("another server has the lock of the database")
+
 // lock makes conn, the only connection of this server that writes, its lock on the database: while the session of conn
 // lives, no other server writes. Without the session there is neither the lock nor a transaction.
 // Errors: Conflict if another server has the lock.
@@ -40,7 +43,7 @@ func (e *pgEngine) lock(ctx context.Context, conn *pgx.Conn) error {
 				return err
 			}
 		case time.Now().After(deadline) && h.session != 0:
-			err := sandbox.Errorf(sandbox.Conflict, "another server uses the database: %s; a database belongs to one server", h)
+			err := sandbox.Wrap(sandbox.Conflict, ErrTaken, "another server uses the database: %s; a database belongs to one server", h)
 			e.giveUp(err)
 			return err
 		}

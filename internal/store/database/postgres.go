@@ -66,8 +66,8 @@ func (p Postgres) config(name string, validate pgconn.ValidateConnectFunc, reads
 		"statement_timeout": strconv.FormatInt(p.StatementTimeout.Milliseconds(), 10),
 		// PostgreSQL ends the session of a process that it cannot reach, and with it the locks.
 		"idle_in_transaction_session_timeout": "60000",
-		"tcp_keepalives_idle":                 "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3",
-		"tcp_user_timeout": "60000", // while PostgreSQL sends, keepalives find nothing
+		"tcp_keepalives_idle":                 "5", "tcp_keepalives_interval": "3", "tcp_keepalives_count": "3",
+		"tcp_user_timeout": "15000", // while PostgreSQL sends, keepalives find nothing
 	} {
 		c.RuntimeParams[name] = value
 	}

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/certificate"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store/database"
+)
+
+const (
+	// standbyRetry is the Retry-After of requests to a server that waits for its turn.
+	standbyRetry = 2 * time.Second
+	// stallLimit is the time for which the active server may stand still; then the kernel ends it, so that a standby gets its turn.
+	stallLimit = 15 * time.Second
+	// databaseLimit is the time after which the active server ends if it cannot write to its database: a standby that reaches the database
+	// gets its turn.
+	databaseLimit = 45 * time.Second
+	// takenPause is the time between two attempts to open the database while another server has it.
+	takenPause = time.Second
+)
+
+// awaitTurn listens, and waits until no other server works on the state directory. Until answered is called, requests get the
+// answers of a standby.
+func awaitTurn(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, answered func(), err error) {
+	if l, err = listen(cfg, log, cu); err != nil {
+		return nil, nil, err
+	}
+	if answered, err = answerAsStandby(cfg, l, log); err != nil {
+		return nil, nil, err
+	}
+	cu.Add(answered) // at the latest
+	log.Info("waiting until no other server works on the state directory", "address", l.Addr().String(), "state_dir", cfg.StateDir)
+	unlock, err := statedir.Await(ctx, cfg.StateDir, cfg.StateDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	cu.Add(unlock)
+	disarm, err := endStalled(stallLimit)
+	if err != nil {
+		log.Warn("a server that stands still keeps its standbys from their turn: the kernel refuses a timer", "error", err)
+	} else {
+		cu.Add(disarm)
+	}
+	log.Info("this server has its turn")
+	return l, answered, nil
+}
+
+// answerAsStandby answers requests on l until answered is called, once or several times. Connections that come afterwards wait for the server.
+func answerAsStandby(cfg config.Config, l net.Listener, log *slog.Logger) (answered func(), err error) {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, fmt.Errorf("listen on %s: not TCP", l.Addr())
+	}
+	file, err := tcp.File()
+	if err != nil {
+		return nil, err
+	}
+	second, err := net.FileListener(file) // to close it does not close l
+	err = errors.Join(err, file.Close())
+	if err != nil {
+		return nil, err
+	}
+	s := &http.Server{Handler: edge.Wrap(log, standbyHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s.SetKeepAlivesEnabled(false) // so that no client stays with a standby
+	serve := s.Serve
+	if cfg.TLS.Cert != "" {
+		files, err := certificate.NewFiles(cfg.TLS.Cert, cfg.TLS.Key, log)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("tls.cert: %w", err), second.Close())
+		}
+		s.TLSConfig = files.TLS()
+		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := serve(second); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("a standby answers no requests", "error", err)
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			_ = s.Close() // its answers are short: the client has stopped reading
+		}
+		<-ended
+	}, nil
+}
+
+// standbyHandler answers the requests to a server that waits for its turn.
+func standbyHandler() http.Handler {
+	mux := http.NewServeMux()
+	answer := func(pattern string, status int, body string) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintln(w, body) // the client is gone when this fails
+		})
+	}
+	answer("GET /healthz", http.StatusOK, `{"status":"ok"}`)
+	answer("GET /readyz", http.StatusServiceUnavailable, `{"ready":false,"checks":{"turn":"waiting"}}`)
+	mux.Handle("/", edge.Handler(func(http.ResponseWriter, *http.Request) error {
+		err := sandbox.Errorf(sandbox.Unavailable, "this server is a standby, and another server is active; send requests to the active server, whose GET /readyz answers with 200, or try again")
+		err.RetryAfter = standbyRetry
+		return err
+	}))
+	return mux
+}
+
+// afterOthers calls open, again while another server has the database if this server is a standby: the session of a server whose machine
+// vanished lasts until PostgreSQL notices.
+func afterOthers[T any](ctx context.Context, cfg config.Config, log *slog.Logger, open func() (T, error)) (T, error) {
+	for said := false; ; said = true {
+		opened, err := open()
+		if !cfg.Standby || !errors.Is(err, database.ErrTaken) {
+			return opened, err
+		}
+		if !said {
+			log.Warn("waiting until no other server uses the database", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return opened, context.Cause(ctx)
+		case <-time.After(takenPause):
+		}
+	}
+}
