@@ -69,10 +69,10 @@ const (
 )
 
 // record is the script that records. The file can be played however the recording ends: its index
-// is written in pieces. Its sides must be even.
+// is written in pieces, each at once, also when the picture hardly changes and a piece is small. Its sides must be even.
 const record = `mkdir -p -- "$(dirname -- "$1")" && exec ffmpeg -nostdin -hide_banner -loglevel error -y \
 	-f x11grab -draw_mouse 1 -framerate "$2" -t "$3" -i "$DISPLAY" -fs "$4" \
-	-vf 'pad=ceil(iw/2)*2:ceil(ih/2)*2' -c:v libx264 -preset ultrafast -crf 26 -pix_fmt yuv420p -g 50 \
+	-vf 'pad=ceil(iw/2)*2:ceil(ih/2)*2' -c:v libx264 -preset ultrafast -crf 26 -pix_fmt yuv420p -g 50 -flush_packets 1 \
 	-movflags +frag_keyframe+empty_moov+default_base_moof -- "$1"`
 
 // recordArgs are the arguments before the path.

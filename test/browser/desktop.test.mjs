@@ -320,15 +320,26 @@ test("a recording goes on over a pause", async () => {
 	const { desktop } = sbx;
 	const path = "/workspace/paused.mp4";
 	const pictures = async () => Number((await sbx.run(`ffprobe -v error -count_packets -show_entries stream=nb_read_packets -of csv=p=0 ${path}`)).stdout);
+	/** awaitPictures waits until the film has so many pictures. It counts them when the file has grown, because a start of ffprobe takes a second. */
+	const awaitPictures = (least) => {
+		let size = 0;
+		return until(async () => {
+			const { sizeBytes } = await sbx.files.stat(path);
+			assert.ok(sizeBytes > size);
+			size = sizeBytes;
+			assert.ok(await pictures() >= least);
+		});
+	};
+	await desktop.resize(640, 480); // the processor encodes
 	const recording = await desktop.record({ path, fps: 10, maxSeconds: 600 });
-	await until(async () => assert.ok(await pictures() >= 10));
+	await awaitPictures(10);
 	await sbx.pause();
 	const { items: [listed] } = await desktop.recordings(); // wakes nothing
 	assert.deepEqual([listed.id, listed.state], [recording.id, "recording"]);
 	assert.equal((await sbx.refresh()).state, "paused");
 	await sbx.resume();
 	const saved = await pictures();
-	await until(async () => assert.ok(await pictures() >= saved + 20));
+	await awaitPictures(saved + 20);
 	assert.equal((await desktop.recording(recording.id)).state, "recording");
 	const done = await desktop.stopRecording(recording.id);
 	assert.deepEqual([done.state, done.error], ["done", undefined]);
