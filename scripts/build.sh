@@ -9,8 +9,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Before the program that embeds it. A release must have it.
-if [ -n "${REQUIRE_CONSOLE:-}" ]; then scripts/console.sh --require; else scripts/console.sh; fi
+# Beside the programs that do not embed it. A release must have it.
+scripts/console.sh ${REQUIRE_CONSOLE:+--require} &
+console=$!
+trap wait EXIT
 
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
 commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
@@ -74,4 +76,5 @@ pack modbox-sandbox
 gzip -9 -n -c "$out/modbox-front" >"$front.tmp"
 # Only a change gets a new date, after which Go would read it again.
 if cmp -s "$front.tmp" "$front"; then rm "$front.tmp"; else mv "$front.tmp" "$front"; fi
+wait "$console"
 build modbox "-X main.version=$version -X main.commit=$commit" "${overlay[@]}"

@@ -5,6 +5,7 @@
 #   scripts/install-deps.sh          what running Modbox and building images needs
 #   scripts/install-deps.sh --test   also what the tests need
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 missing=()
 need() { # TEST PACKAGE: PACKAGE is missing when TEST, a program or file, is
@@ -58,7 +59,7 @@ if ! command -v go >/dev/null; then
 	echo "Go is not installed; get the version named in go.mod from https://go.dev/dl" >&2
 	exit 1
 fi
-source "$(dirname "$0")/node.sh"
+source scripts/node.sh
 if [ ${#missing[@]} = 0 ]; then
 	if [ "${1:-}" = --test ]; then install_node >&2; fi
 	exit 0
@@ -75,6 +76,9 @@ if [ "$(id -u)" != 0 ]; then
 	as=(sudo)
 fi
 echo "Installing them with apt-get" >&2
+# apt-get waits much, for servers and the disk. Meanwhile Go compiles for scripts/build.sh, which will say what is wrong.
+scripts/compile.sh 2>/dev/null &
+compiling=$!
 apt=("${as[@]}" "${apt[@]}")
 "${apt[@]}" update >&2
 packages=()
@@ -94,4 +98,5 @@ if [[ " ${packages[*]} " == *" postgresql "* ]] && ! command -v pg_createcluster
 	echo "create_main_cluster is false in $settings, so that no database server is made and started" >&2
 fi
 "${install[@]}" "${packages[@]}" >&2
+wait "$compiling" || true # two compilers at the same time would do the same work
 if [ "${1:-}" = --test ]; then install_node >&2; fi
