@@ -99,6 +99,8 @@ type machine struct {
 	stop func() // ends its process; nil while it has none
 	// limits is whether its next process says that it can limit the memory of boxes.
 	limits bool
+	// meters is whether its next process measures disk use.
+	meters bool
 	// refused is called with the errors of its connections; nil for none.
 	refused func(error)
 
@@ -117,6 +119,18 @@ func (l local) Capabilities() driver.Capabilities {
 	c := l.Driver.Capabilities()
 	c.Memory = l.limits
 	return c
+}
+
+// metered is a local that measures disk use: a byte for each box.
+type metered struct{ local }
+
+func (m metered) DiskUse() (map[sandbox.ID]int64, error) {
+	ids, err := m.List(context.Background())
+	use := map[sandbox.ID]int64{}
+	for _, id := range ids {
+		use[id] = 1
+	}
+	return use, err
 }
 
 // token returns what names the memory of a checkpoint on its machine; "" if it has none.
@@ -256,9 +270,15 @@ func (m *machine) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := m.limits
+	limits, meters := m.limits, m.meters
 	w := remote.NewWorker(remote.WorkerConfig{
-		Open:  func() (driver.Driver, error) { return local{fake.New(m.host), m, limits}, nil },
+		Open: func() (driver.Driver, error) {
+			d := local{fake.New(m.host), m, limits}
+			if meters {
+				return metered{d}, nil
+			}
+			return d, nil
+		},
 		Cache: cache, Dir: filepath.Join(m.dir, "under-way"), Host: m.said,
 		Admit: func(remote.Control) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	})

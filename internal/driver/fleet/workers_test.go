@@ -74,9 +74,15 @@ func TestChangedWorkerDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestFailingWorker checks that a worker that fails costs the list of boxes only its own.
+// TestFailingWorker checks that a worker that fails costs lists of boxes, and measurements of disk use, only its own.
 func TestFailingWorker(t *testing.T) {
-	r := newRig(t, testTimeout, 8*gib, 4*gib)
+	r := newRig(t, testTimeout)
+	for i, memory := range []int64{8 * gib, 4 * gib} {
+		m := r.add(t, memory)
+		m.meters = true
+		m.start(t)
+		eventually(t, "the worker is connected", func() error { return wantConnected(r.control.Load(), i+1) })
+	}
 	a, _ := r.started(t, 4*gib)
 	r.wantOn(t, a.ID, "a")
 	b, _ := r.started(t, gib)
@@ -86,7 +92,13 @@ func TestFailingWorker(t *testing.T) {
 	if ids, err := r.driver().List(within(t)); err != nil || slices.Contains(ids, a.ID) || !slices.Contains(ids, b.ID) {
 		t.Errorf("List() = %v, %v, want the boxes of the other worker", ids, err)
 	}
+	if use, err := r.driver().DiskUse(); err != nil || len(use) != 1 || use[b.ID] != 1 {
+		t.Errorf("DiskUse() = %v, %v, want only the box of the other worker", use, err)
+	}
 	r.machines[1].host.SetFaults(fails)
+	if use, err := r.driver().DiskUse(); err == nil {
+		t.Errorf("DiskUse() = %v although all workers fail", use)
+	}
 	if ids, err := r.driver().List(within(t)); err == nil {
 		t.Errorf("List() = %v although all workers fail", ids)
 	}
