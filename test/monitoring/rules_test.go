@@ -188,7 +188,9 @@ func TestRules(t *testing.T) {
 // that they name are in the scrape.
 func TestLiveScrape(t *testing.T) {
 	s := serve(t)
-	known := series(families(t, s.URL))
+	list := families(t, s.URL)
+	addWorkers(t, list)
+	known := series(list)
 	p := startPrometheus(t, strings.TrimPrefix(s.URL, "https://"))
 	for name, expr := range expressions(t) {
 		for _, what := range unknown(expr, known) {

@@ -70,6 +70,22 @@ func families(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return list
 }
 
+// addWorkers adds the metrics of workers, which the server does not have.
+func addWorkers(t *testing.T, list map[string]*dto.MetricFamily) {
+	t.Helper()
+	workers := metrics.New("")
+	workers.MustRegister(fleet.NewCollector(apitest.Workers(t, "one")))
+	gathered, err := workers.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range gathered {
+		if strings.HasPrefix(f.GetName(), "modbox_worker") {
+			list[f.GetName()] = f
+		}
+	}
+}
+
 // series returns the labels of each series that a scrape has, by its name: a histogram has three.
 func series(list map[string]*dto.MetricFamily) map[string]map[string]bool {
 	labels := map[string]map[string]bool{}
@@ -98,17 +114,7 @@ func series(list map[string]*dto.MetricFamily) map[string]map[string]bool {
 // versions of Go.
 func TestMetricsAreDocumented(t *testing.T) {
 	list := families(t, serve(t).URL)
-	workers := metrics.New("") // the server has none
-	workers.MustRegister(fleet.NewCollector(apitest.Workers(t, "one")))
-	gathered, err := workers.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range gathered {
-		if strings.HasPrefix(f.GetName(), "modbox_worker") {
-			list[f.GetName()] = f
-		}
-	}
+	addWorkers(t, list)
 	var table strings.Builder
 	table.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(list)) {
