@@ -80,7 +80,11 @@ func lock(dir, stateDir string) (unlock func(), err error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		pid, other, _ := strings.Cut(strings.TrimSpace(string(holder)), "\n")
+		pid, rest, _ := strings.Cut(strings.TrimSpace(string(holder)), "\n")
+		other, host, _ := strings.Cut(rest, "\n")
+		if host != "" && host != hostName() { // the directory is of a file server
+			return nil, takenError{fmt.Errorf("another server (process %s on %s, state directory %s) works on %s", pid, host, other, dir)}
+		}
 		if !isAlive(pid) {
 			return nil, takenError{fmt.Errorf("lock %s of process %s: %w; a process that it started still has the lock", path, pid, errEnded)}
 		}
@@ -91,7 +95,7 @@ func lock(dir, stateDir string) (unlock func(), err error) {
 			pid, other, dir)}
 	}
 	// The file names the holder of the lock; on a full disk it may be out of date.
-	text := fmt.Appendf(nil, "%d\n%s\n", os.Getpid(), stateDir)
+	text := fmt.Appendf(nil, "%d\n%s\n%s\n", os.Getpid(), stateDir, hostName())
 	if _, err = f.WriteAt(text, 0); err == nil {
 		err = f.Truncate(int64(len(text)))
 	}
@@ -100,6 +104,12 @@ func lock(dir, stateDir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
 	return func() { _ = f.Close() }, nil // closing gives up the lock
+}
+
+// hostName returns the name of this machine; "" if it is not known.
+func hostName() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 // RunningAddress returns the address, as host:port, that the server of a state directory

@@ -39,6 +39,22 @@ func TestADirectoryHasOneServer(t *testing.T) {
 	unlock()
 }
 
+// A process on another machine is not looked for on this one.
+func TestLockOfAnotherMachine(t *testing.T) {
+	state := t.TempDir()
+	unlock, err := Lock(t.Context(), state, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if err := os.WriteFile(filepath.Join(state, lockFile), []byte("1\n"+state+"\nelsewhere.test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(t.Context(), state, state); err == nil || !strings.Contains(err.Error(), "on elsewhere.test") {
+		t.Errorf("Lock() = %v, want the other machine named", err)
+	}
+}
+
 // A killed server's lock can outlive it for a moment: a child that it was forking has all its files
 // until the child's own program begins.
 func TestLockWaitsForAServerThatHasEnded(t *testing.T) {
