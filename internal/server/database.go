@@ -160,12 +160,16 @@ func NoFileBackup(cfg config.Config) error {
 	return sandbox.Errorf(sandbox.Unsupported, "the database is PostgreSQL (database.url): back it up with pg_dump and restore it with pg_restore, and copy the state directory, as docs/operate/postgresql.md describes")
 }
 
-// databaseCheck is the interval at which the server finds out that another has taken its database.
-const databaseCheck = 5 * time.Second
+const (
+	// databaseCheck is the interval at which the server finds out that another has taken its database.
+	databaseCheck = 5 * time.Second
+	// databasePatience is how long it waits then for a database that does not answer.
+	databasePatience = 10 * time.Second
+)
 
-// watchDatabase finds out, also without requests, that another server has taken the PostgreSQL database. A server with standbys ends when
-// it has been without its database for a while.
-func (p *parts) watchDatabase(ctx context.Context, standbys bool, log *slog.Logger, cu *cleanup.Cleanup) {
+// watchDatabase finds out, also without requests, that another server has taken the PostgreSQL database. With a limit, the server
+// ends when its database could not be written for so long.
+func (p *parts) watchDatabase(ctx context.Context, limit time.Duration, log *slog.Logger, cu *cleanup.Cleanup) {
 	for _, w := range p.store.Warnings() {
 		log.Warn(w)
 	}
@@ -182,7 +186,9 @@ func (p *parts) watchDatabase(ctx context.Context, standbys bool, log *slog.Logg
 				return
 			case <-time.After(databaseCheck):
 			}
-			err := p.store.Check(ctx)
+			patient, stop := context.WithTimeout(ctx, databasePatience)
+			err := p.store.Check(patient)
+			stop()
 			if err == nil {
 				last = time.Now()
 				continue
@@ -191,8 +197,8 @@ func (p *parts) watchDatabase(ctx context.Context, standbys bool, log *slog.Logg
 				return
 			}
 			log.Error("the database cannot be written", "error", err)
-			if standbys && time.Since(last) > databaseLimit {
-				p.lost <- fmt.Errorf("the database was away for %s, and a standby may reach it: %w", databaseLimit, err)
+			if limit > 0 && time.Since(last) > limit {
+				p.lost <- fmt.Errorf("the database was away for %s, and a standby may reach it: %w", limit, err)
 				return
 			}
 		}

@@ -173,7 +173,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// enter locks the directories of the server, for which a standby waits, and listens. A standby answers requests until answered is called.
+// enter locks the directories of the server, for which a standby waits, and listens. A control server answers requests until answered is called.
 func enter(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, answered func(), err error) {
 	answered = func() {}
 	dirs := slices.Compact([]string{cfg.StateDir, cfg.RunDir})
@@ -186,7 +186,7 @@ func enter(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup
 		if l, answered, err = awaitTurn(ctx, cfg, log, cu); err != nil {
 			return nil, nil, err
 		}
-		dirs = nil
+		dirs = nil // awaitTurn has locked them
 	}
 	for _, dir := range dirs {
 		unlock, err := statedir.Lock(ctx, dir, cfg.StateDir)
@@ -201,9 +201,14 @@ func enter(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup
 	if err := os.Remove(filepath.Join(cfg.StateDir, statedir.AddressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("remove the address of the server before: %w", err)
 	}
-	if l == nil { // the address comes first: without it nothing else should happen
-		l, err = listen(cfg, log, cu)
+	if l != nil {
+		return l, answered, nil
 	}
+	// The address comes first: without it nothing else should happen.
+	if l, err = listen(cfg, log, cu); err != nil || cfg.Role != config.RoleControl || len(cfg.TLS.ACME.Hosts) > 0 {
+		return l, answered, err
+	}
+	answered, err = answerMeanwhile(cfg, l, log, cu) // its start waits for a worker
 	return l, answered, err
 }
 
@@ -220,7 +225,11 @@ func listen(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (net.Liste
 // watch frees space when the disk is full, and finds out that another server has taken the database.
 func (p *parts) watch(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
 	p.disk.watch(ctx, p, cu)
-	p.watchDatabase(ctx, cfg.Standby, log, cu)
+	limit := time.Duration(0)
+	if cfg.Standby {
+		limit = databaseLimit
+	}
+	p.watchDatabase(ctx, limit, log, cu)
 }
 
 // endWork ends the background work of sandboxes.

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// standbyRetry is the Retry-After of requests to a server that waits for its turn.
+	// standbyRetry is the Retry-After of requests to a server that is not active.
 	standbyRetry = 2 * time.Second
 	// stallLimit is the time for which the active server may stand still; then the kernel ends it, so that a standby gets its turn.
 	stallLimit = 15 * time.Second
@@ -32,15 +32,14 @@ const (
 )
 
 // awaitTurn listens, and waits until no other server works on the state directory. Until answered is called, requests get the
-// answers of a standby.
+// answers of [notActive].
 func awaitTurn(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, answered func(), err error) {
 	if l, err = listen(cfg, log, cu); err != nil {
 		return nil, nil, err
 	}
-	if answered, err = answerAsStandby(cfg, l, log); err != nil {
+	if answered, err = answerMeanwhile(cfg, l, log, cu); err != nil {
 		return nil, nil, err
 	}
-	cu.Add(answered) // at the latest
 	log.Info("waiting until no other server works on the state directory", "address", l.Addr().String(), "state_dir", cfg.StateDir)
 	unlock, err := statedir.Await(ctx, cfg.StateDir, cfg.StateDir)
 	if err != nil {
@@ -57,8 +56,9 @@ func awaitTurn(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cle
 	return l, answered, nil
 }
 
-// answerAsStandby answers requests on l until answered is called, once or several times. Connections that come afterwards wait for the server.
-func answerAsStandby(cfg config.Config, l net.Listener, log *slog.Logger) (answered func(), err error) {
+// answerMeanwhile answers requests on l with [notActive] until answered is called, once or several times. Connections that come afterwards
+// wait for the server.
+func answerMeanwhile(cfg config.Config, l net.Listener, log *slog.Logger, cu *cleanup.Cleanup) (answered func(), err error) {
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
 		return nil, fmt.Errorf("listen on %s: not TCP", l.Addr())
@@ -72,7 +72,7 @@ func answerAsStandby(cfg config.Config, l net.Listener, log *slog.Logger) (answe
 	if err != nil {
 		return nil, err
 	}
-	s := &http.Server{Handler: edge.Wrap(log, standbyHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s := &http.Server{Handler: edge.Wrap(log, notActive()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	s.SetKeepAlivesEnabled(false) // so that no client stays with a standby
 	serve := s.Serve
 	if cfg.TLS.Cert != "" {
@@ -87,21 +87,23 @@ func answerAsStandby(cfg config.Config, l net.Listener, log *slog.Logger) (answe
 	go func() {
 		defer close(ended)
 		if err := serve(second); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("a standby answers no requests", "error", err)
+			log.Error("no requests are answered until the server is active", "error", err)
 		}
 	}()
-	return func() {
+	answered = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			_ = s.Close() // its answers are short: the client has stopped reading
 		}
 		<-ended
-	}, nil
+	}
+	cu.Add(answered) // at the latest
+	return answered, nil
 }
 
-// standbyHandler answers the requests to a server that waits for its turn.
-func standbyHandler() http.Handler {
+// notActive answers the requests to a server that starts or waits for its turn.
+func notActive() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(pattern string, status int, body string) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
@@ -111,9 +113,9 @@ func standbyHandler() http.Handler {
 		})
 	}
 	answer("GET /healthz", http.StatusOK, `{"status":"ok"}`)
-	answer("GET /readyz", http.StatusServiceUnavailable, `{"ready":false,"checks":{"turn":"waiting"}}`)
+	answer("GET /readyz", http.StatusServiceUnavailable, `{"ready":false,"checks":{"active":"failing"}}`)
 	mux.Handle("/", edge.Handler(func(http.ResponseWriter, *http.Request) error {
-		err := sandbox.Errorf(sandbox.Unavailable, "this server is a standby, and another server is active; send requests to the active server, whose GET /readyz answers with 200, or try again")
+		err := sandbox.Errorf(sandbox.Unavailable, "this server starts, or is a standby of another server; try again, or send requests to the active server, whose GET /readyz answers with 200")
 		err.RetryAfter = standbyRetry
 		return err
 	}))

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/cleanup"
+
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver"
@@ -28,6 +30,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/database"
 	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/worker"
@@ -384,6 +387,32 @@ func TestStandbyOnPostgres(t *testing.T) {
 			t.Errorf("a sandbox after all: %+v, %v", out, err)
 		}
 		break
+	}
+}
+
+// TestLostDatabaseOnPostgres checks that a server with standbys ends when its database is away for too long.
+func TestLostDatabaseOnPostgres(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
+	}
+	cluster := storetest.StartCluster(t)
+	at := store.Location{Postgres: database.Postgres{URL: cluster.URL("postgres"), MaxConnections: 2, ConnectTimeout: time.Second, StatementTimeout: time.Minute, Patience: time.Second}}
+	st, err := store.OpenAt(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	p := parts{store: st, lost: make(chan error, 1)}
+	cu := cleanup.Make(func() {})
+	defer cu.Clean()
+	p.watchDatabase(t.Context(), time.Millisecond, slog.New(slog.DiscardHandler), &cu)
+	cluster.Signal(syscall.SIGSTOP) // it accepts connections, and does not answer
+	defer cluster.Signal(syscall.SIGCONT)
+	select {
+	case err := <-p.lost:
+		t.Log(err)
+	case <-time.After(2 * time.Minute):
+		t.Error("the server goes on without its database")
 	}
 }
 

@@ -208,6 +208,13 @@ func TestControl(t *testing.T) {
 	stateDir := newStateDir(t)
 	s := newControlServer(t, stateDir)
 	s.launch()
+	until(t, "the server answers while it waits for a worker", func() bool {
+		resp, err := http.Get(s.url + "/healthz")
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	})
+	if status, body := visit(t, "GET", s.url+"/v1/sandboxes", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "unavailable") {
+		t.Errorf("a request before a worker has joined: %d %s", status, body)
+	}
 	joinWorker(t, stateDir, s.workers)
 	s.active()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
