@@ -1,6 +1,9 @@
 // Development servers in a sandbox, opened in a browser of this machine by the URL of a published
 // port: an edit in the sandbox changes the page over the server's WebSocket, without a reload.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { Readable } from "node:stream";
 import { after, before, test } from "node:test";
 import { launch } from "./machine.mjs";
 
@@ -27,6 +30,17 @@ async function install(dir, ...packages) {
 	const line = `cd /workspace/${dir} && npm install --no-audit --no-fund --no-save --loglevel=error ${packages.join(" ")}`;
 	const r = await api("POST", `/sandboxes/${sandbox.id}/exec`, { shell: line, timeout_seconds: 600 });
 	assert.equal(r.exit_code, 0, r.stderr + r.stdout);
+}
+
+/** copy copies the npm packages of a directory here, without their source maps, below /workspace. An install in the sandbox takes four times the CPU time. */
+async function copy(dir) {
+	const tar = spawn("tar", ["-c", "-C", new URL(dir, import.meta.url).pathname, "--exclude=*.map", "node_modules"], { stdio: ["ignore", "pipe", "inherit"] });
+	const ended = once(tar, "exit");
+	const res = await fetch(`${server}/v1/sandboxes/${sandbox.id}/files/archive?format=tar&path=/workspace/${dir}`, {
+		method: "PUT", headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/x-tar" }, body: Readable.toWeb(tar.stdout), duplex: "half", signal: AbortSignal.timeout(patience),
+	});
+	assert.ok(res.ok, `${res.status} ${await res.text()}`);
+	assert.deepEqual(await ended, [0, null]);
 }
 
 /** open starts a development server and returns a page that shows it, by the URL of its port. */
@@ -105,7 +119,7 @@ test("Next.js renders a page again without a reload", async () => {
 		"next/app/layout.js": `export default function Layout({ children }) { return <html lang="en"><body>{children}</body></html>; }\n`,
 		"next/app/page.js": shown("first"),
 	});
-	await install("next", "next@16.4.6", "react@19", "react-dom@19");
+	await copy("next");
 	const page = await open("next", "next dev --port 3000", 3000);
 	await page.getByText("first", { exact: true }).waitFor();
 	await edited(page, "next/app/page.js", shown("second"), "second");

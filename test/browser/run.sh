@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
-../../scripts/npm-ci.sh ../../sdk/typescript . && npm --silent run build --prefix ../../sdk/typescript || exit 1
+../../scripts/npm-ci.sh ../../sdk/typescript . next && npm --silent run build --prefix ../../sdk/typescript || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 node --test --test-reporter=tap --test-timeout=900000 ./*.test.mjs >"$log"

@@ -18,11 +18,12 @@ test("the use of a sandbox grows as curves, and in the list", async () => {
 	assert.match(await plot("Memory").getAttribute("aria-label"), / of [\d.]+ [MG]iB, at most /);
 
 	// A busy processor, and a file, are in the curves by themselves.
-	await api("POST", `/sandboxes/${sb.id}/executions`, { kind: "job", shell: "head -c 50M /dev/urandom >/tmp/file; while :; do :; done" });
+	const busy = await api("POST", `/sandboxes/${sb.id}/executions`, { kind: "job", shell: "head -c 50M /dev/urandom >/tmp/file; while :; do :; done" });
 	await page.waitForFunction(() => {
 		const at = (title, pattern) => [...document.querySelectorAll(".plot svg")].some((svg) => svg.getAttribute("aria-label").startsWith(title) && pattern.test(svg.getAttribute("aria-label")));
 		return at("CPU", /now (0\.[1-9]|[1-9])/) && at("Disk", /now (4[5-9]|[5-9]\d|\d{3})(\.\d)? MiB/);
 	});
+	await api("POST", `/executions/${busy.id}/cancel`); // a whole processor, for as long as it runs
 	await shown(page, "use");
 	assert.ok((await page.locator(".plot-curve[data-curve='0'] polyline").count()) >= 4, "curves");
 
